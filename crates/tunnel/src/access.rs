@@ -49,7 +49,8 @@ pub struct Rights {
     /// addresses are then checked.
     pub resolve_names: bool,
     /// Whether this end dials every target except clouds' metadata services. Only
-    /// [`crate::quic_tun`] sets it, behind a flag that names it.
+    /// [`crate::quic_tun`] sets this field, when its user gives the flag
+    /// [`crate::quic_tun::settings::INSECURE`].
     pub everything: bool,
     /// Addresses on which this end may listen for the identity.
     pub listen: Vec<Rule>,
@@ -325,8 +326,8 @@ impl Refusal {
     ];
 }
 
-/// A metadata service gives secrets to whoever can connect, so not even an open server dials it. A
-/// translated address could stand for one.
+/// A metadata service gives secrets to whoever can connect, so even an open server dials no
+/// metadata service, and no translated address, which could stand for a metadata service.
 fn everything(address: IpAddr) -> Reach {
     match special::special(address) {
         Some(special @ (Special::Metadata | Special::Translated)) => Reach::NotExplicitly(special),

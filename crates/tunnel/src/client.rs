@@ -56,7 +56,7 @@ pub struct ClientParts {
     pub connections: usize,
     /// The number of threads; by default one per CPU.
     pub shards: Option<usize>,
-    /// Lists the open tunnels, if somebody asks for them.
+    /// The list of open tunnels for `GET /tunnels`; `None` if this end does not serve the list.
     pub tunnels: Option<Arc<Tunnels>>,
 }
 
@@ -74,13 +74,14 @@ pub struct Listener {
     pub route: Route,
 }
 
-/// The source of the target of a listener's connections.
+/// The way in which the connections of a listener get their target.
 #[derive(Debug, Clone)]
 pub enum Route {
     Target(Target),
-    /// Each application names its target in SOCKS5 (RFC 1928), and logs in if there are users.
+    /// Each application names its target in SOCKS5 (RFC 1928). With `Users` each application logs
+    /// in.
     Socks5(Option<Arc<Users>>),
-    /// Each application names its target in HTTP's CONNECT, and logs in if there are users.
+    /// Each application names its target in HTTP's CONNECT. With `Users` each application logs in.
     HttpConnect(Option<Arc<Users>>),
     /// The server derives the target from a token.
     Token(Arc<TokenSource>),

@@ -48,7 +48,7 @@ pub struct ServerConfig {
     /// The directories of the server's files and sockets.
     pub confined_paths: ConfinedPaths,
     pub settings: Settings,
-    /// How tokens of quic-tun's clients are understood.
+    /// The encoding of the tokens of quic-tun's clients; `None` refuses tokens.
     pub tokens: Option<Cleartext>,
     /// The address of quic-tun's API.
     pub tunnels_at: Option<TunnelsAt>,

@@ -1,5 +1,5 @@
-//! The habits of quic-tun (github.com/kungze/quic-tun), whose users can keep their command lines,
-//! files and scripts. Both ends are Weir's and speak Weir's protocol.
+//! Compatibility with quic-tun (github.com/kungze/quic-tun): its users can keep their command
+//! lines, files and scripts. Both ends are Weir's and speak Weir's protocol.
 //!
 //! | module | holds |
 //! | --- | --- |

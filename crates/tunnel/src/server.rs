@@ -50,9 +50,9 @@ pub struct ServerParts {
     pub limits: Limits,
     /// The number of threads; by default one per CPU.
     pub shards: Option<usize>,
-    /// How tokens are understood; without it they are refused.
+    /// The encoding of clients' tokens; `None` refuses tokens.
     pub tokens: Option<Cleartext>,
-    /// Lists the open tunnels, if somebody asks for them.
+    /// The list of open tunnels for `GET /tunnels`; `None` if this end does not serve the list.
     pub tunnels: Option<Arc<Tunnels>>,
 }
 

@@ -1,4 +1,5 @@
-//! UDP ASSOCIATE of SOCKS5: an application sends datagrams for any targets to a socket of its own.
+//! UDP ASSOCIATE of SOCKS5: the client opens a socket for one application, which sends datagrams
+//! for any targets to that socket.
 
 use super::Shared;
 use crate::datagrams::{self, LARGEST, LocalFlows, ReturnPath};
@@ -108,7 +109,7 @@ fn forward(
     flows.forward(path, payload, &|| shared.links.pick(), &opening);
 }
 
-/// Waits until the application ends the connection. Its bytes have no meaning.
+/// Waits until the application ends the TCP connection, and ignores all bytes on the connection.
 async fn ended(local: &Local) {
     let mut buffer = BytesMut::new();
     loop {
@@ -125,11 +126,11 @@ async fn ended(local: &Local) {
     }
 }
 
-/// Targets of one application at a time.
+/// The most targets of one application at a time.
 const FLOWS: usize = 256;
-/// Datagrams between two turns of other tasks.
+/// The most datagrams that this task passes on before other tasks run.
 const AT_ONCE: usize = 64;
-/// The longest head of a datagram.
+/// The length of the longest header of a datagram.
 const HEAD: usize = 4 + 1 + 255 + 2;
 
 #[cfg(test)]

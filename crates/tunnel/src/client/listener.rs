@@ -100,7 +100,7 @@ impl ListenerSocket {
         let route = || route.read().unwrap_or_else(PoisonError::into_inner).clone();
         if let Self::Udp(socket) = self {
             let pick = || shared.links.pick();
-            // Datagrams never take another route (`listeners::check`).
+            // `listeners::check` refuses every other route for datagrams.
             let opening = |flow| match route() {
                 Route::Target(target) => datagrams::opening(target, flow),
                 _ => unreachable!("a listener for datagrams has a target"),
@@ -137,7 +137,7 @@ impl ListenerSocket {
     }
 }
 
-/// Finds out what a new connection is for, and opens its tunnel.
+/// Finds the target of a new connection, and opens its tunnel.
 async fn handle_connection(
     shared: Arc<Shared>,
     connection: DetachedLocal,
@@ -236,7 +236,7 @@ async fn carry(
     let mut answer = Some(shared.limits.answer);
     if let Some(front) = front {
         let opened = front.open(&local, &mut sending, &mut inbound, tally, shared.limits.answer);
-        // Other tunnels need no memory for this step.
+        // On the heap, so that the futures of tunnels without this step stay small.
         if let Err(error) = Box::pin(opened).await {
             sending.reset(0);
             inbound.stop(0);
@@ -291,6 +291,6 @@ fn ended_early(
     }
 }
 
-/// An application that has asked for a tunnel reads the reply.
+/// The longest time that an application takes to read the reply to its request.
 const REPLY: Duration = Duration::from_secs(5);
 const RETRY_PAUSE: Duration = Duration::from_millis(100);

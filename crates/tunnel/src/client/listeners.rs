@@ -113,7 +113,8 @@ impl Reverses {
     }
 }
 
-/// Only datagrams go to a target of datagrams, and a proxy listens on TCP.
+/// Refuses a listener of datagrams for a target of streams, the reverse, and a proxy that does not
+/// listen on TCP.
 fn check(listen: &ListenAt, route: &Route) -> Result<(), ClientError> {
     let carries_datagrams = matches!(listen, ListenAt::Udp(_));
     match route {

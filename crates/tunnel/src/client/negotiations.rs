@@ -1,5 +1,5 @@
-//! The applications of one proxy that have not named their targets yet. Silent applications take
-//! places from one another only: the oldest gives way to the newest.
+//! The applications of one proxy that have not named their targets yet. The number of these
+//! applications is bounded: a new application takes the place of the oldest.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,7 +18,7 @@ struct State {
     under_way: VecDeque<(u64, CancellationToken)>,
 }
 
-/// One application. Dropping it frees its place.
+/// The place of one application. Dropping this value frees the place.
 #[derive(Debug)]
 pub(super) struct Negotiation {
     negotiations: Arc<Negotiations>,

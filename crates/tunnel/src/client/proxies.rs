@@ -79,13 +79,13 @@ pub(super) async fn handle(
 
 /// The request of an application.
 enum Asked {
-    /// A connection to the target, into which the bytes go that were sent with the request.
+    /// A connection to the target, and the bytes behind the request, which go to the target.
     Connect(HostPort, Bytes),
-    /// A socket for datagrams; the application sends from this port, or from any if it is 0.
+    /// A socket for datagrams. The application sends from this port; 0 means any port.
     Associate(u16),
 }
 
-/// A request that is not served, and the last bytes to its application.
+/// The reason why a request is refused, and the last bytes to the application.
 struct Refusal {
     why: Why,
     reply: Bytes,
@@ -266,8 +266,8 @@ impl Dialect {
     }
 }
 
-/// Sends the last bytes and waits until the application ends its side: unread bytes would turn the
-/// end into a reset, which could overtake the last bytes.
+/// Sends the last bytes and waits until the application ends its side. Closing earlier could leave
+/// unread bytes: the kernel then sends a reset, which could overtake the last bytes.
 async fn farewell(local: Local, reply: &[u8]) {
     let goodbye = async {
         local.write_all(reply).await?;
@@ -288,9 +288,9 @@ async fn farewell(local: Local, reply: &[u8]) {
     let _ = timeout(FAREWELL, goodbye).await;
 }
 
-/// Applications of one listener that have not named their target.
+/// The most applications of one listener that have not named their target.
 pub(super) const NEGOTIATIONS: usize = 256;
-/// An application sends its request at once.
+/// The longest time until an application has named its target.
 const NEGOTIATION: Duration = Duration::from_secs(10);
 const FAREWELL: Duration = Duration::from_secs(2);
 const READ: usize = 1024;

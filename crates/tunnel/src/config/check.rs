@@ -341,7 +341,7 @@ fn proxy(
         ));
     }
     if listen_on.port() != 0 {
-        let again = format!("{shown} is listened on twice: change one");
+        let again = format!("{shown} is the address of two listeners: change one listener");
         once(file, origin, taken, &Target::Tcp(listen_on.into()), &again)?;
     }
     let users = match &table.users_file {
@@ -381,7 +381,7 @@ fn forward(
         return wrong(format!("{listen_on} cannot lead to {target}: datagrams only go to udp:"));
     }
     if port(listen_on) != Some(0) {
-        let again = format!("{listen_on} is listened on twice: change one");
+        let again = format!("{listen_on} is the address of two listeners: change one listener");
         once(file, origin, taken, listen_on, &again)?;
     }
     Ok(Forward { listen_on: listen_on.clone(), target: target.clone() })

@@ -16,7 +16,7 @@ use std::sync::Arc;
 pub struct Proxy {
     pub kind: ProxyKind,
     pub listen_on: SocketAddr,
-    /// Those who may use it; `None` on a loopback address that anyone on this machine may use.
+    /// The users who may log in; `None` on a loopback address, which needs no login.
     pub users: Option<Arc<Users>>,
 }
 
@@ -45,7 +45,7 @@ impl Proxy {
     }
 }
 
-/// Reads a users file. Only the owner and a group may be able to read it.
+/// Reads a users file. Refuses a file that other users than its owner and group may read.
 pub(super) fn users(path: &Path) -> Result<Users, String> {
     let shown = path.display();
     let text = host::read_regular_file(path)

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 #[derive(Debug)]
 pub(crate) struct UdpListener<C: Connection>(Arc<LocalFlows<SocketAddr, C>>);
 
-/// The flows that begin at a socket of this end, by the return paths of their answers.
+/// The flows that applications begin at a socket of this end, by the return path of the answers.
 #[derive(Debug)]
 pub(crate) struct LocalFlows<P, C: Connection> {
     socket: UdpSocket,

@@ -24,9 +24,10 @@ pub enum Proof {
     Pins(Vec<Pin>),
     /// The peer has a certificate of these authorities for exactly this DNS name.
     Certified { authorities: Arc<Authorities>, name: String },
-    /// The peer has any certificate of these authorities.
+    /// The peer has a certificate that one of these authorities signed.
     CertifiedWhoever { authorities: Arc<Authorities> },
-    /// The peer may be anyone. Only [`crate::quic_tun`] offers it, behind a flag that names it.
+    /// The peer may be anyone. Only [`crate::quic_tun`] makes this proof, when its user gives the
+    /// flag [`crate::quic_tun::settings::INSECURE`].
     Anyone,
 }
 

@@ -48,7 +48,8 @@ impl ConnectRequest {
         let mut login = None;
         for line in lines {
             let (name, value) = field(line)?;
-            // RFC 9110, 9.3.6: the request has no content. Bytes behind the header go on.
+            // RFC 9110, 9.3.6: the request has no content. Bytes behind the header go to the
+            // target.
             if name.eq_ignore_ascii_case("transfer-encoding")
                 || name.eq_ignore_ascii_case("content-length") && value != "0"
             {
@@ -88,7 +89,7 @@ pub fn refusal(status: &str, why: &str) -> String {
 pub const LOGIN_REQUIRED: &str = "407 Proxy Authentication Required";
 
 impl ConnectError {
-    /// The status of the response to such a request.
+    /// The status of the response to a request with this error.
     pub fn status(&self) -> &'static str {
         match self {
             Self::TooLong => "431 Request Header Fields Too Large",
@@ -114,12 +115,13 @@ fn target(line: &str) -> Result<HostPort, ConnectError> {
     if to.port() == 0 { Err(ConnectError::Target) } else { Ok(to) }
 }
 
-/// RFC 9112, section 5: no whitespace around the name, no line that continues the one before.
+/// RFC 9112, section 5: no whitespace around the name, and no line that continues the previous
+/// line.
 fn field(line: &str) -> Result<(&str, &str), ConnectError> {
     let (name, value) =
         line.split_once(':').ok_or(ConnectError::Malformed("a field without a colon"))?;
     if name.is_empty() || !name.bytes().all(is_token) {
-        return Err(ConnectError::Malformed("the name of a field has another character"));
+        return Err(ConnectError::Malformed("the name of a field has an invalid character"));
     }
     if value.bytes().any(|byte| byte < b' ' && byte != b'\t' || byte == 0x7f) {
         return Err(ConnectError::Malformed("a field with a control character"));
@@ -214,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_asks_for_a_login_only_if_one_is_needed() {
+    fn only_a_refusal_for_a_missing_login_asks_for_a_login() {
         let text = refusal(LOGIN_REQUIRED, "log in");
         assert!(text.contains("Proxy-Authenticate: Basic") && text.contains("Length: 7\r\n"));
         assert!(!refusal("403 Forbidden", "no").contains("Authenticate"));

@@ -131,7 +131,7 @@ impl Request {
     }
 }
 
-/// Encodes the reply to a request, with the address that this end has bound for it.
+/// Encodes the reply to a request, with the address that this end has bound for the request.
 pub fn reply(outcome: Outcome, bound: SocketAddr) -> BytesMut {
     let mut out = BytesMut::with_capacity(22);
     out.put_slice(&[VERSION, outcome as u8, 0]);
@@ -139,11 +139,11 @@ pub fn reply(outcome: Outcome, bound: SocketAddr) -> BytesMut {
     out
 }
 
-/// The address in a reply that has none.
+/// The address in the reply to a request for which this end has bound no address.
 pub const NO_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 impl SocksError {
-    /// The outcome that the reply to such a request carries.
+    /// The outcome in the reply to a request with this error.
     pub fn outcome(&self) -> Outcome {
         match self {
             Self::Command(_) => Outcome::CommandNotSupported,
@@ -213,7 +213,7 @@ fn put_address(out: &mut BytesMut, host: &str, port: u16) {
     out.put_u16(port);
 }
 
-/// The bytes behind a length of one byte, and those after them.
+/// Splits `bytes` behind a field that begins with its length in one byte: the field, the rest.
 fn counted(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (&length, rest) = bytes.split_first()?;
     rest.split_at_checked(length.into())

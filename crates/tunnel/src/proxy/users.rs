@@ -25,7 +25,7 @@ impl Users {
                 continue;
             }
             let (name, password) = line.split_once(':').ok_or(UsersError::Line(number))?;
-            // RFC 1929: a length is one byte, and a name has at least one.
+            // RFC 1929: a name and a password have 1 to 255 bytes each.
             if [name, password].iter().any(|text| !(1..=255).contains(&text.len())) {
                 return Err(UsersError::Line(number));
             }

@@ -92,8 +92,8 @@ fn spice(client: &[u8], server: &[u8]) -> Classified {
     Classified { protocol: Some(Protocol::Spice(properties)), is_final }
 }
 
-/// Reads the session, name and UUID that the server sends in the main channel. Returns whether
-/// these are all.
+/// Reads the session, name and UUID that the server sends in the main channel. Returns whether all
+/// three are known.
 fn main_channel(properties: &mut SpiceProperties, server: &[u8]) -> bool {
     let Some(size) = little_endian(server, 12) else { return false };
     // The reply's own length, then the result of the link.
@@ -151,8 +151,8 @@ fn vnc(client: &[u8], server: &[u8]) -> Classified {
     Classified { protocol: Some(Protocol::Vnc(properties)), is_final }
 }
 
-/// Reads the security type and, if that type is a simple one, the desktop. Returns whether further
-/// bytes would tell nothing more.
+/// Reads the security type and, if the rest is not encrypted (types `none` and `vnc`), the desktop.
+/// Returns whether further bytes would tell nothing more.
 fn vnc_security(properties: &mut VncProperties, minor: u16, client: &[u8], server: &[u8]) -> bool {
     let number = |at: usize| {
         let bytes = server.get(at..)?.first_chunk()?;
@@ -257,8 +257,8 @@ mod tests {
         bytes
     }
 
-    /// The bytes of a SPICE server in the main channel: the link's reply and result, a message
-    /// without interest, the session, name and UUID.
+    /// The bytes of a SPICE server in the main channel: the link's reply and result, a message that
+    /// the classifier skips, the session, name and UUID.
     fn main_server() -> Vec<u8> {
         let mut bytes = b"REDQ".to_vec();
         bytes.extend([2, 0, 0, 0, 2, 0, 0, 0, 5, 0, 0, 0]);
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn spice_has_its_channel_and_the_main_channel_its_servers_name() {
+    fn spice_shows_the_channel_and_in_the_main_channel_the_servers_name() {
         let usb = classify(&link(9), b"");
         let json = serde_json::to_string(usb.protocol.as_ref().unwrap()).unwrap();
         assert_eq!(json, r#"{"version":"2.2","sessionId":"d0306d75","channelType":"usbredir"}"#);
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn vnc_has_its_version_security_and_desktop() {
+    fn vnc_shows_version_security_and_desktop() {
         let mut server = b"RFB 003.008\n\x02\x01\x02".to_vec();
         server.extend([0; 4]);
         server.extend([4, 0, 3, 0]);

@@ -1,5 +1,6 @@
-//! Makes a configuration from the settings of quic-tun. Without [`INSECURE`], a default of quic-tun
-//! that lets anyone in, or anywhere, is an error that says what to write.
+//! Makes a configuration from the settings of quic-tun. By default quic-tun lets in any client, and
+//! lets clients reach any target. Without [`INSECURE`] such a default is an error that says what to
+//! write.
 
 use super::TunnelsAt;
 use super::settings::{Given, INSECURE, Role, Settings};
@@ -136,7 +137,8 @@ fn peers(
         peers.push(TrustedPeer { name, proof: Proof::Pins(vec![pin]) });
     }
     match settings.given("ca-file") {
-        // quic-tun ignores the file unless it verifies; here it verifies unless told otherwise.
+        // quic-tun ignores the authorities' file unless its user asks for verification. Weir
+        // verifies unless the user forbids verification.
         Some(given) if verify || !insecure => {
             let authorities = authorities(given, confined_paths)?;
             peers.push(TrustedPeer {
@@ -219,7 +221,8 @@ fn authorities(
     Authorities::load(&given.path(), &[]).map_err(|error| given.error(error.to_string()))
 }
 
-/// The key that the settings name, that of `weir tunnel keys`, or one for this process alone.
+/// The key that the settings name, else the key of `weir tunnel keys`, else a new key for this
+/// process alone.
 fn identity(
     settings: &Settings,
     insecure: bool,
@@ -247,7 +250,7 @@ fn identity(
     })
 }
 
-/// A key that ends with this process. Nobody can pin it in advance.
+/// A new key for this process alone, so that no other end can pin the key in advance.
 fn passing(role: Role, insecure: bool) -> Result<Identity, ConfigError> {
     static MADE: OnceLock<Identity> = OnceLock::new();
     let name = role.name();
@@ -269,7 +272,8 @@ fn passing(role: Role, insecure: bool) -> Result<Identity, ConfigError> {
     Ok(MADE.get_or_init(|| identity).clone())
 }
 
-/// The API's address: by default on this machine only, where quic-tun listens for everyone.
+/// The API's address. By default only this machine reaches the API; quic-tun's default address is
+/// open to other hosts.
 fn tunnels_at(
     settings: &Settings,
     insecure: bool,
@@ -327,7 +331,7 @@ fn parsed<T: FromStr<Err: std::fmt::Display>>(given: &Given) -> Result<T, Config
     given.text().parse().map_err(|error: T::Err| given.error(error.to_string()))
 }
 
-/// The server's UDP address. Go takes a port alone for every address.
+/// The server's UDP address. As in Go, a port alone means every address.
 fn udp_address(given: &Given) -> Result<SocketAddr, ConfigError> {
     let wrong = || given.error("write ADDRESS:PORT, as in 0.0.0.0:7500: an address, not a name");
     let address = address(given.text()).ok_or_else(wrong)?;
@@ -389,7 +393,7 @@ const PORT: u16 = 6500;
 const API_PORT: u16 = 8086;
 const CONNECTIONS: usize = 2;
 const DAYS: u32 = 365;
-/// Debian, Ubuntu and others.
+/// The file of authorities on Debian, Ubuntu and others.
 const SYSTEM_AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 #[cfg(test)]
@@ -428,7 +432,7 @@ mod tests {
         assert!(matches!(open.peers[0].proof, Proof::Anyone));
         assert!(open.access.rights(&open.peers[0].name).unwrap().everything);
         assert_eq!(open.tokens, Some(Cleartext::Plain));
-        // A configured rule or peer counts although the flag is there.
+        // Rules and peers hold although the flag is given.
         let half = server(&[(INSECURE, "true"), ("allow", "tcp:10.0.0.1:22"), ("peer", &pin)]);
         let half = half.unwrap();
         assert!(!half.access.rights(&half.peers[0].name).unwrap().everything);
@@ -446,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn the_api_leaves_this_machine_only_if_asked() {
+    fn other_hosts_reach_the_api_only_if_the_settings_say_so() {
         let at = |flags: &[(&str, &str)]| {
             server(&[&[(INSECURE, "true")], flags].concat()).unwrap().tunnels_at.unwrap()
         };
@@ -459,7 +463,7 @@ mod tests {
         let pin = format!("a=sha256/{}", "A".repeat(43));
         let safe = [("peer", pin.as_str()), ("allow", "tcp:10.0.0.1:22")];
         let refused = server(&[&safe[..], &[("httpd-listen-on", "0.0.0.0:8086")]].concat());
-        // This machine may have a key of a server; without one that is the first mistake.
+        // On a machine without a server's key, the missing key is the first error.
         let refused = refused.unwrap_err();
         assert!(
             refused.contains("write 127.0.0.1:8086") || refused.contains("has no key"),

@@ -33,7 +33,9 @@ pub enum ResponseError {
     TooLong,
     #[error("the response is incomplete")]
     Truncated,
-    #[error("the response is encoded (Transfer-Encoding, Content-Encoding): send it as it is")]
+    #[error(
+        "the response is encoded (Transfer-Encoding, Content-Encoding): send the token unencoded"
+    )]
     Encoded,
     #[error("the response is not JSON with a `token` of 1 to {} bytes", token::LONGEST)]
     NoToken,
@@ -108,7 +110,7 @@ pub fn is_whole(response: &[u8]) -> bool {
     response.len() - body >= length
 }
 
-/// The token in a response, which is all that the connection carried.
+/// The token in a response. `response` holds all bytes that the connection carried.
 pub fn token_of(response: &[u8]) -> Result<String, ResponseError> {
     if response.len() > LONGEST_RESPONSE {
         return Err(ResponseError::TooLong);
@@ -143,8 +145,8 @@ pub fn shown(client: Option<(IpAddr, u16)>) -> String {
     }
 }
 
-/// The status, the length of the body if it is given, and where the body begins. `None` if the
-/// header is incomplete.
+/// The status, the length of the body if the header gives the length, and the offset of the body.
+/// `None` if the header is incomplete.
 fn head(response: &[u8]) -> Result<Option<(u16, Option<usize>, usize)>, ResponseError> {
     let start = &response[..response.len().min(5)];
     if !b"HTTP/".starts_with(start) {

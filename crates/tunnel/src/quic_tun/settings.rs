@@ -1,5 +1,5 @@
 //! The settings of quic-tun's programs: flags, then the environment, then a file, all with the same
-//! keys. Texts here have no meaning yet.
+//! keys. The values stay texts here; `configuration` interprets them.
 
 use crate::config::ConfigError;
 use saphyr_parser::{Event, Parser, ScalarStyle};
@@ -22,7 +22,7 @@ pub struct Settings {
     pub file: Option<PathBuf>,
 }
 
-/// The texts of a key; most keys have one.
+/// The texts of a key; most keys have one text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Given {
     texts: Vec<String>,
@@ -87,7 +87,7 @@ impl Settings {
         };
         for (key, _) in role.keys() {
             let variable = variable(role, key);
-            // viper takes an empty variable for an absent one.
+            // viper treats an empty variable as absent.
             if let Some(text) = environment(&variable).filter(|text| !text.is_empty()) {
                 let texts = if is_list(key) { listed(key, &text) } else { vec![text] };
                 given.insert(key, Given { texts, place: Place::Environment(variable) });
@@ -142,7 +142,8 @@ impl Given {
         }
     }
 
-    /// The path that the key names. A relative one starts in the working directory, as in quic-tun.
+    /// The path that the key names. A relative path starts in the working directory, as in
+    /// quic-tun.
     pub fn path(&self) -> PathBuf {
         PathBuf::from(self.text())
     }
@@ -209,7 +210,7 @@ struct Entry {
 
 type Entries = Result<Vec<Entry>, (usize, String)>;
 
-/// A map without maps inside. Aliases and tags mean nothing here.
+/// Reads one map, whose values are scalars and lists. Tags are ignored; other YAML is an error.
 fn yaml(text: &str) -> Entries {
     if text.len() > LONGEST_FILE {
         return Err((1, format!("the file is longer than {LONGEST_FILE} bytes")));
@@ -289,7 +290,7 @@ fn scalar(value: toml::Value) -> Option<String> {
     }
 }
 
-/// The file that quic-tun would read: here, in the home, or in /etc.
+/// The file that quic-tun would read: in the working directory, the home directory or /etc.
 fn find(role: Role, environment: &impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
     let home = environment("HOME").map(|home| PathBuf::from(home).join(".quictun"));
     let folders = [PathBuf::from(".")].into_iter().chain(home).chain(["/etc/quictun".into()]);
@@ -356,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_come_before_the_environment_and_that_before_the_file() {
+    fn flags_override_the_environment_and_the_environment_overrides_the_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("quictun-client.yaml");
         std::fs::write(
@@ -386,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn yaml_json_and_toml_say_the_same() {
+    fn yaml_json_and_toml_give_the_same_settings() {
         let keys = |name: &str, text: &str| {
             let all = parse(Role::Server, Path::new(name), text).unwrap();
             all.into_iter().map(|(key, given)| (key, given.texts)).collect::<Vec<_>>()

@@ -18,7 +18,7 @@ use units::foreign;
 #[derive(Debug)]
 pub struct TokenSource {
     kind: SourceKind,
-    /// Queries under way. A source that hangs occupies these and no more.
+    /// Permits for queries, so that a source that hangs holds up a bounded number of queries.
     queries: Semaphore,
     patience: Duration,
 }
@@ -42,7 +42,7 @@ pub enum SourceError {
     #[error("the token source {0} cannot be reached: {1}")]
     Unreachable(SourceUrl, #[source] io::Error),
     #[error(
-        "the name of the token source {0} leads to {1}, {2}: write that address, or another name"
+        "the name of the token source {0} leads to {1}, {2}: write the address in place of the name, or another name"
     )]
     Special(SourceUrl, IpAddr, Special),
     #[error("the token source {0} has given no token: {1}")]
@@ -101,7 +101,7 @@ async fn of_file(path: &Path, client: Option<SocketAddr>) -> Result<String, Sour
         let mut text = String::new();
         let file = host::open_regular_file(&owned)?;
         if file.take(LONGEST_FILE + 1).read_to_string(&mut text)? as u64 > LONGEST_FILE {
-            return Err(io::Error::other(format!("it is longer than {LONGEST_FILE} bytes")));
+            return Err(io::Error::other(format!("the file is longer than {LONGEST_FILE} bytes")));
         }
         Ok(text)
     });
@@ -128,7 +128,7 @@ async fn of_http(
         Ok(address) => vec![address],
         Err(_) => {
             let found = resolver.resolve(host).await.map_err(unreachable)?;
-            // A name may be made to lead to a service that answers only this machine.
+            // An attacker may make a name resolve to a service that answers only this machine.
             let is_special = |address: &IpAddr| match special(*address) {
                 None | Some(Special::Loopback) => None,
                 Some(special) => Some((*address, special)),
@@ -154,13 +154,13 @@ async fn of_http(
 }
 
 impl SourceError {
-    /// The text for the log. A file name and a response come from outside.
+    /// The text for the log, without control characters: file names and responses are not trusted.
     pub(crate) fn shown(&self) -> String {
         foreign(self).to_string()
     }
 }
 
-/// A source in the same network answers in milliseconds.
+/// The longest time for a token. A source in the same network answers in milliseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
 const QUERIES: usize = 64;
 const LONGEST_FILE: u64 = 1 << 20;
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_http_source_gives_a_token_and_is_never_followed_elsewhere() {
+    async fn an_http_source_gives_a_token_and_its_redirects_are_not_followed() {
         let good =
             serving(b"HTTP/1.0 200 OK\r\nContent-Length: 19\r\n\r\n{\"token\":\"tcp:a:1\"}", true);
         assert_eq!(asked(format!("http://{}/get", good.await)).await.unwrap(), "tcp:a:1");
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_source_that_hangs_delays_nobody_for_ever() {
+    async fn every_query_of_a_source_that_hangs_times_out() {
         #[derive(Debug)]
         struct Silent;
         impl Resolve for Silent {
@@ -226,7 +226,7 @@ mod tests {
         }
     }
 
-    /// Runs all at once.
+    /// Runs the futures concurrently.
     async fn futures_of<T>(all: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
         let mut pending: Vec<_> = all.map(Box::pin).collect();
         let mut done = Vec::new();

@@ -74,7 +74,7 @@ pub fn is_fit(token: &str) -> bool {
     (1..=LONGEST).contains(&token.len()) && !token.chars().any(char::is_control)
 }
 
-/// Longer than a target of 300 bytes in base64.
+/// The longest token: a target of 300 bytes in base64 is shorter.
 pub const LONGEST: usize = 512;
 
 #[cfg(test)]

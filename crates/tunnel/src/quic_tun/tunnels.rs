@@ -16,7 +16,8 @@ use x509_cert::der::DateTime;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TunnelsAt {
     pub address: MetricsAddress,
-    /// Whether the end has to end if it cannot listen there. Nobody asked for the default address.
+    /// Whether the process ends if it cannot listen at the address; `false` for the default
+    /// address.
     pub is_required: bool,
 }
 
@@ -28,7 +29,7 @@ pub struct Tunnels {
     records: Mutex<Vec<Weak<Record>>>,
 }
 
-/// One open tunnel. It leaves the list when it is dropped.
+/// One open tunnel, listed until this value is dropped.
 #[derive(Debug)]
 pub struct Record {
     is_server: bool,
@@ -49,7 +50,7 @@ pub struct Record {
 #[derive(Debug, Default)]
 struct Direction {
     bytes: AtomicU64,
-    /// The bytes at the last full second, and those of the second before it.
+    /// `counted`: the bytes until the last full second; `rate`: the bytes of the second before.
     counted: AtomicU64,
     rate: AtomicU64,
 }
@@ -244,7 +245,8 @@ fn response(request: &[u8], tunnels: &Tunnels) -> HttpResponse {
     let mut words = line.split(|byte| *byte == b' ');
     let (method, path) = (words.next(), words.next().unwrap_or_default());
     let path = path.split(|byte| *byte == b'?').next().unwrap_or_default();
-    // A page of a browser must not read the list through a name that leads to this machine.
+    // A page in a browser could reach this machine by a name of its own (DNS rebinding): refuse
+    // names.
     if !is_addressed(request) {
         return refused("403 Forbidden", "Please use the address of this server, not a name");
     }

@@ -12,7 +12,7 @@ fn connected(sandbox: &Sandbox, port: u16) -> TcpStream {
     stream
 }
 
-/// Sends the parts one after the other, and returns as many bytes as `count`, or all until the end.
+/// Sends the parts one after the other, and returns `count` bytes, or all bytes until the end.
 fn exchanged(stream: &mut TcpStream, sent: &[u8], count: usize) -> Vec<u8> {
     stream.write_all(sent).unwrap();
     let mut got = vec![0; count];

@@ -1,4 +1,4 @@
-//! The commands of quic-tun's reference report, and what its users' scripts read.
+//! The commands of quic-tun's reference report, and the API that its users' scripts read.
 
 use crate::ends::{Ends, NEVER_LONGER, echo, get, through};
 use crate::support::{Running, Sandbox, await_some, is_installed};
@@ -17,7 +17,7 @@ fn links(sandbox: &Sandbox) {
 
 fn started(sandbox: &Sandbox, program: &str, flags: &[&str], message: &str) -> Running {
     let mut command = Command::new(sandbox.path(program));
-    // The files of this machine's user are not the test's.
+    // Without the settings in the home directory of the user who runs the test.
     command.args(flags).env("HOME", sandbox.home());
     let mut running = sandbox.start_command(command);
     await_some("a tunnel's end", || {
@@ -33,7 +33,7 @@ fn api(sandbox: &Sandbox, port: u16) -> serde_json::Value {
     serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
 }
 
-/// Whether nothing comes back.
+/// Whether the connection ends without an answer.
 fn is_refused(sandbox: &Sandbox, sent: &[u8]) -> bool {
     sandbox.inside(|| through(6500, sent)).map_or(true, |got| got.is_empty())
 }

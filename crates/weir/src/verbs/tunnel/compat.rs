@@ -32,14 +32,15 @@ pub(crate) struct Server {
     /// The UDP address to serve [default: 0.0.0.0:7500]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen_on: Option<String>,
-    /// How the clients' tokens are understood: Cleartext, a token that is the target itself
+    /// The form of the clients' tokens: Cleartext, in which a token is the target itself
     /// [default: Cleartext]
     #[arg(long, value_name = "NAME")]
     token_parser_plugin: Option<String>,
-    /// base64 if the tokens are encoded
+    /// base64 if the tokens are in base64; without this flag the tokens are plain text
     #[arg(long, value_name = "KEY")]
     token_parser_key: Option<String>,
-    /// A client that may connect, as `weir tunnel keys client` prints it there; may be repeated
+    /// A client that may connect; `weir tunnel keys client` prints the pin on the client's host;
+    /// may be repeated
     #[arg(long, value_name = "NAME=PIN")]
     peer: Vec<String>,
     /// Targets that clients may reach, as for `weir tunnel server`; may be repeated
@@ -51,20 +52,20 @@ pub(crate) struct Server {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Client {
-    /// Where applications connect: tcp:ADDRESS:PORT or unix:/PATH [default: tcp:127.0.0.1:6500]
+    /// The address for applications, tcp:ADDRESS:PORT or unix:/PATH [default: tcp:127.0.0.1:6500]
     #[arg(long, value_name = "LISTEN")]
     listen_on: Option<String>,
     /// The server, for example tokyo.example:7500
     #[arg(long, value_name = "HOST:PORT")]
     server_endpoint: Option<String>,
-    /// Where the token of a connection comes from: Fixed, File or Http [default: Fixed]
+    /// The source of a connection's token: Fixed, File or Http [default: Fixed]
     #[arg(long, value_name = "NAME")]
     token_source_plugin: Option<String>,
     /// Fixed: the token, as in tcp:10.0.0.5:22. File: a file with an application's address and a
-    /// token in each line. Http: a URL, which is asked with ?addr=ADDRESS:PORT
+    /// token in each line. Http: a URL, to which the client adds ?addr=ADDRESS:PORT
     #[arg(long, value_name = "SOURCE")]
     token_source: Option<String>,
-    /// The server's pin, as `weir tunnel keys server` prints it there; may be repeated
+    /// The server's pin; `weir tunnel keys server` prints the pin on the server; may be repeated
     #[arg(long, value_name = "PIN")]
     pin: Vec<String>,
     #[command(flatten)]
@@ -78,10 +79,10 @@ struct Both {
     /// quictun-client.yaml here, in ~/.quictun or in /etc/quictun]
     #[arg(long, short, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// This end's certificate [default: that of `weir tunnel keys`]
+    /// This end's certificate [default: the certificate of `weir tunnel keys`]
     #[arg(long, value_name = "FILE")]
     cert_file: Option<String>,
-    /// Its key
+    /// The certificate's key
     #[arg(long, value_name = "FILE")]
     key_file: Option<String>,
     /// Certificates of authorities that certify the other end
@@ -97,13 +98,13 @@ struct Both {
     /// Listener for GET /tunnels [default: 127.0.0.1:8086]
     #[arg(long, value_name = "ADDRESS", help_heading = "Monitoring")]
     httpd_listen_on: Option<String>,
-    /// debug, info, warn, error, dpanic, panic or fatal [default: info]
+    /// The log's level: debug, info, warn, error, dpanic, panic or fatal [default: info]
     #[arg(long, value_name = "LEVEL", help_heading = "Monitoring")]
     log_level: Option<String>,
-    /// console or json [default: console]
+    /// The log's format: console or json [default: console]
     #[arg(long, value_name = "FORMAT", help_heading = "Monitoring")]
     log_format: Option<String>,
-    /// Files, stdout or stderr, separated by commas [default: stdout]
+    /// The log's places: files, stdout or stderr, separated by commas [default: stdout]
     #[arg(long, value_name = "PATHS", value_delimiter = ',', help_heading = "Monitoring")]
     log_output_paths: Vec<String>,
     /// Accepted without effect
