@@ -51,7 +51,7 @@ impl Database {
         self.tables.get(table)?.get(&id)
     }
 
-    /// The row of a table that has one at most.
+    /// The row of a table that has at most one row.
     #[must_use]
     pub fn single(&self, table: &str) -> Option<(Uuid, &Row)> {
         self.rows(table).next()
@@ -122,7 +122,7 @@ impl Row {
         .flatten()
     }
 
-    /// The text of a key of a map of texts.
+    /// The text under `key` in a column that maps texts to texts.
     #[must_use]
     pub fn entry(&self, column: &str, key: &str) -> Option<&str> {
         match self.columns.get(column) {

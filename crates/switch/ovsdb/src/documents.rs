@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn documents_are_found_however_they_are_cut() {
+    fn documents_are_found_wherever_the_stream_is_cut() {
         let text = br#" {"id":0,"method":"a"}["}\"{"] "#;
         for cut in 0..text.len() {
             let mut documents = Documents::with_limit(100);

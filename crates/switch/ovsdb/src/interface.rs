@@ -8,17 +8,17 @@ use crate::database::Row;
 
 /// The facts about this machine that the types of interfaces need.
 pub trait Machine {
-    /// The kernel's interface of the PCI function, or of its representor of that number.
+    /// The kernel's interface of the PCI function, or of the function's `representor`.
     fn interface_of_pci(&self, address: &str, representor: Option<u32>) -> Option<String>;
 
-    /// The folder of sockets whose path an interface does not name.
+    /// The folder for the sockets of interfaces that name no path.
     fn rundir(&self) -> &Path;
 }
 
-/// The device of a port, in the words of the switch's own types of ports.
+/// The device of a port, as one of the switch's own types of ports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Device {
-    /// An interface of the kernel; the port's name unless it is named.
+    /// An interface of the kernel: the named one, or the interface with the port's name.
     Packet {
         interface: Option<String>,
     },
@@ -46,7 +46,7 @@ pub enum Device {
     Dummy {
         write: Option<PathBuf>,
     },
-    /// Another process's dummy port.
+    /// A dummy port that is connected to the dummy port of another process.
     Ring {
         path: PathBuf,
         is_server: bool,
@@ -59,7 +59,7 @@ pub enum CopyMode {
     Copy,
 }
 
-/// The device of a row, and the reason for which the device is not there yet.
+/// The device of a row, and while the device is absent, the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
     pub device: Device,
@@ -87,7 +87,7 @@ pub const TYPES: [&str; 9] = [
 const TUNNELS: [&str; 10] =
     ["bareudp", "erspan", "geneve", "gre", "gtpu", "ip6erspan", "ip6gre", "lisp", "stt", "vxlan"];
 
-/// The device that a row of `Interface` describes, or the words for its column `error`.
+/// The device that a row of `Interface` describes, or the text for the row's column `error`.
 pub fn device(row: &Row, machine: &dyn Machine) -> Result<Found, String> {
     let name = row.text("name").unwrap_or_default();
     let option = |key: &str| row.entry("options", key);
@@ -191,7 +191,8 @@ fn dpdk(row: &Row, arguments: &str, machine: &dyn Machine) -> Result<Found, Stri
         }
         let of = representor.map(|number| format!("representor {number} of ")).unwrap_or_default();
         return Ok(Found {
-            // No interface of the kernel has such a name: the port is down until there is a driver.
+            // No interface has a PCI address as its name, so the port is down until a driver makes
+            // the device's own interface.
             device: Device::Packet { interface: Some(name.to_owned()) },
             absence: Some(format!(
                 "could not open network device {}: the kernel has no interface of {of}PCI device \
@@ -280,7 +281,7 @@ fn is_pci(text: &str) -> bool {
         && function.len() == 1
 }
 
-/// The virtual function of `[1]`, `1`, `vf1` or `pf0vf1`.
+/// The number of the virtual function in `[1]`, `1`, `vf1` or `pf0vf1`.
 fn representor(text: &str) -> Option<u32> {
     let text = text.trim_start_matches('[').trim_end_matches(']');
     let digits = text.rsplit(|c: char| !c.is_ascii_digit()).next()?;
@@ -357,7 +358,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn dpdk_devices_become_the_ports_that_do_the_same() {
+    fn dpdk_devices_become_equivalent_ports() {
         let packet =
             |interface: &str| Ok(Device::Packet { interface: Some(interface.to_owned()) }.into());
         let vhost = Device::VhostUser { path: "/tmp/v".into(), is_server: true, queues: 2 };

@@ -28,8 +28,9 @@ impl Report {
 }
 
 impl Written {
-    /// The operations that bring the database to the report, and forgets rows that the report does
-    /// not have. After a transaction that failed, begin again with [`Written::default`].
+    /// Returns the operations that give the database the values of the report, and forgets rows
+    /// that the report lacks. After a transaction that failed, begin again with
+    /// [`Written::default`].
     pub fn operations(
         &mut self,
         report: Report,

@@ -5,11 +5,11 @@ use serde_json::{Map, Value as Json, json};
 pub const DATABASE: &str = "Open_vSwitch";
 /// The lock that ovs-vswitchd holds: one process at a time follows the database.
 pub const LOCK: &str = "ovs_vswitchd";
-/// The schema's first number that the switch knows.
+/// The newest major version of the schema that the switch knows.
 const KNOWN: u64 = 8;
 
-/// A table, the columns without which the switch cannot follow a database, and those that older or
-/// newer schemas may lack.
+/// A table, the columns without which the switch cannot follow a database, and the columns that
+/// older or newer schemas may lack.
 struct Table {
     name: &'static str,
     needed: &'static [&'static str],
@@ -123,7 +123,8 @@ pub enum SchemaError {
 }
 
 impl Schema {
-    /// Reads the reply to `get_schema`, and checks that the switch can follow such a database.
+    /// Reads the reply to `get_schema`, and checks that the switch can follow a database of this
+    /// schema.
     pub fn parse(json: &Json) -> Result<Self, SchemaError> {
         let version = json.get("version").and_then(Json::as_str).ok_or(SchemaError::Malformed)?;
         let tables = json.get("tables").and_then(Json::as_object).ok_or(SchemaError::Malformed)?;
@@ -147,7 +148,7 @@ impl Schema {
         columns.and_then(|columns| columns.get(column)).is_some()
     }
 
-    /// Whether the schema is of a later generation than those that the switch knows.
+    /// Whether the major version of the schema is newer than the versions that the switch knows.
     #[must_use]
     pub fn is_newer(&self) -> bool {
         let first = self.version.split('.').next().and_then(|number| number.parse::<u64>().ok());

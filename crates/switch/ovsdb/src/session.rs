@@ -28,7 +28,7 @@ pub struct Session {
 struct Waiting {
     id: u64,
     kind: Kind,
-    /// The reply must come by then.
+    /// The latest time for the reply.
     until_ms: u64,
 }
 
@@ -45,9 +45,9 @@ enum Kind {
 pub enum Event {
     /// Rows have changed, or are there for the first time.
     Changed,
-    /// The lock came or went.
+    /// This process has got or lost the lock.
     Lock,
-    /// The schema is of a later generation than the switch knows.
+    /// The major version of the schema is newer than the versions that the switch knows.
     NewerSchema,
     /// The last transaction is in the database.
     Committed,
@@ -66,7 +66,7 @@ pub enum Lost {
     Refused { request: &'static str, reason: String },
     #[error("the server ended the monitor: the database was converted or removed")]
     Canceled,
-    #[error("the server does not read: more than {} MiB wait for it", MOST_OUTPUT >> 20)]
+    #[error("the server does not read: more than {} MiB of messages wait", MOST_OUTPUT >> 20)]
     Stuck,
     #[error(transparent)]
     Schema(#[from] SchemaError),
@@ -111,7 +111,7 @@ impl Session {
         Ok(events)
     }
 
-    /// Asks a server that is silent for an echo, and gives up one that does not answer.
+    /// Asks a silent server for an echo, and ends the session if the server does not answer.
     pub fn tick(&mut self, now_ms: u64) -> Result<(), Lost> {
         if let Some(late) = self.waiting.iter().find(|waiting| waiting.until_ms <= now_ms) {
             return Err(Lost::Silent(patience(late.kind)));
@@ -123,7 +123,7 @@ impl Session {
         Ok(())
     }
 
-    /// The bytes for the server. The caller removes those that the server has taken.
+    /// The bytes for the server. The caller removes the bytes that the server has taken.
     pub fn output(&mut self) -> &mut Vec<u8> {
         &mut self.output
     }
@@ -201,7 +201,7 @@ impl Session {
             }
             word @ ("locked" | "stolen") => self.set_lock(word == "locked", events),
             "monitor_canceled" => return Err(Lost::Canceled),
-            // A request of a method that this client does not have.
+            // A request for a method that this client does not have.
             _ if id.is_some_and(|id| !id.is_null()) => self.send(&json!({
                 "id": id, "result": null, "error": "unknown method" })),
             _ => {}
@@ -269,7 +269,7 @@ impl Session {
     }
 }
 
-/// Adds an event that is told once, however often it happens in one read.
+/// Adds `event` unless `events` already holds the same event.
 fn note(events: &mut Vec<Event>, event: Event) {
     if !events.contains(&event) {
         events.push(event);
@@ -295,7 +295,7 @@ fn patience(kind: Kind) -> u64 {
 /// A message of ten thousand ports has some ten megabytes.
 const LONGEST_MESSAGE: usize = 128 << 20;
 const MOST_OUTPUT: usize = 128 << 20;
-/// As ovs-vswitchd, the switch asks a server that has been silent for so long.
+/// After this time of silence the switch asks the server for an echo, as ovs-vswitchd does.
 const IDLE_MS: u64 = 5_000;
 
 #[cfg(test)]

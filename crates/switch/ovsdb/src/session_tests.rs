@@ -27,7 +27,7 @@ fn schema() -> Json {
     } })
 }
 
-/// A session that has asked for the lock (1) and the monitor (2).
+/// A session that has asked for the lock (request 1) and the monitor (request 2).
 fn begun() -> Session {
     let mut session = Session::begin(0);
     assert_eq!(sent(&mut session)[0]["method"], "get_schema");
@@ -81,7 +81,7 @@ fn echoes_are_answered_and_unknown_requests_refused() {
 }
 
 #[test]
-fn a_silent_server_is_asked_and_then_given_up() {
+fn a_silent_server_is_asked_for_an_echo_before_the_session_ends() {
     let mut session = begun();
     answer(&mut session, json!({ "id": 1, "result": { "locked": true } })).unwrap();
     answer(&mut session, json!({ "id": 2, "result": {} })).unwrap();
@@ -93,7 +93,7 @@ fn a_silent_server_is_asked_and_then_given_up() {
 }
 
 #[test]
-fn nonsense_of_a_server_ends_the_session() {
+fn a_malformed_message_of_the_server_ends_the_session() {
     let row = "4a2a6ed5-c59f-4e8a-b922-f54d07efc5ba";
     for message in [
         json!([]),

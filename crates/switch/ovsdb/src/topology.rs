@@ -8,7 +8,7 @@ use crate::database::{Database, Row};
 use crate::interface::{self, Found, Machine};
 use crate::value::Uuid;
 
-/// Bridges, ports and threads in the words of the database. Values that the switch has to check
+/// Bridges, ports and threads as the database describes them. Values that the switch has to check
 /// against this machine, such as CPUs, are texts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Topology {
@@ -66,7 +66,7 @@ pub struct Port {
     pub name: String,
     pub port_row: Uuid,
     pub interface_row: Uuid,
-    /// The device, or the words for the interface's column `error`.
+    /// The device, or the text for the interface's column `error`.
     pub device: Result<Found, String>,
     pub hardware_address: Option<String>,
     /// The number that the interface asks for.
@@ -94,7 +94,7 @@ pub enum VlanMode {
     NativeUntagged,
 }
 
-/// A mirror, whose ports have their names.
+/// A mirror, which refers to ports by their names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mirror {
     pub name: String,
@@ -107,7 +107,7 @@ pub struct Mirror {
     pub snap_length: Option<u32>,
 }
 
-/// A rate by which frames leave, in bit/s, and the queueing discipline in front of it.
+/// A rate at which frames leave, in bit/s, and the queueing discipline in front of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Egress {
     pub bits_per_second: u64,
@@ -146,7 +146,7 @@ fn bridge(
     let mut bridge = Bridge {
         row: id,
         local: None,
-        // Open vSwitch ignores anything but 16 digits.
+        // Open vSwitch ignores a value that is not 16 hexadecimal digits.
         datapath_id: other("datapath-id")
             .map(|id| id.strip_prefix("0x").unwrap_or(id).to_ascii_lowercase())
             .filter(|id| id.len() == 16 && id.bytes().all(|byte| byte.is_ascii_hexdigit())),
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_of_controllers() {
+    fn controller_targets_become_addresses_or_errors() {
         let connect = |text: &str| Target::Connect(text.to_owned());
         let listen = |text: &str| Target::Listen(text.to_owned());
         assert_eq!(target("tcp:10.0.0.9:6633"), connect("10.0.0.9:6633"));

@@ -24,9 +24,9 @@ pub enum Value {
     Map(BTreeMap<Atom, Atom>),
 }
 
-/// A JSON value that is no value of OVSDB, or one of a type that no column of the switch has.
+/// A JSON value that is no value of OVSDB, or whose type no column of the switch has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a value is none of OVSDB's")]
+#[error("a value has no type of OVSDB")]
 pub struct WrongValue;
 
 impl Uuid {
@@ -121,7 +121,7 @@ impl From<u32> for Atom {
     }
 }
 
-/// Counters beyond the database's integers stay at the largest of these.
+/// A counter above the largest integer of the database becomes that integer.
 impl From<u64> for Atom {
     fn from(number: u64) -> Self {
         Self::Integer(number.try_into().unwrap_or(i64::MAX))

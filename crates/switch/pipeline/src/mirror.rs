@@ -7,12 +7,12 @@ use flow::port_number::PortNumber;
 pub struct Mirror {
     /// The ports whose received packets are copied.
     pub sources: MirroredPorts,
-    /// The ports for which packets that leave there are copied.
+    /// The ports whose sent packets are copied.
     pub destinations: MirroredPorts,
     /// The VLANs whose packets are copied; all if the list is empty.
     pub vlans: Vec<u16>,
     pub output: MirrorOutput,
-    /// The bytes of a copy at most.
+    /// The length of the longest copy, in bytes.
     pub snap_length: Option<u32>,
 }
 

@@ -29,7 +29,7 @@ pub struct BridgePort {
 #[derive(Debug, Default)]
 pub struct Ports {
     by_number: BTreeMap<PortNumber, BridgePort>,
-    /// Those of ports that have others than the usual ones.
+    /// The VLANs of ports that do not carry all frames unchanged.
     vlans: BTreeMap<PortNumber, PortVlans>,
     pub(crate) mirrors: Vec<Mirror>,
 }
@@ -58,7 +58,7 @@ impl Ports {
         };
     }
 
-    /// Whether a mirror alone sends to the port.
+    /// Whether the port sends copies of a mirror and nothing else.
     #[must_use]
     pub fn is_mirror_output(&self, number: PortNumber) -> bool {
         self.mirrors.iter().any(|mirror| mirror.output == MirrorOutput::Port(number))

@@ -21,7 +21,7 @@ pub struct Frozen {
     pub is_tracked: bool,
     /// The packet has a `dp_hash` of the datapath. Otherwise one that it has from before is void.
     pub is_hashed: bool,
-    /// The mirrors that have a copy of the packet, a bit each.
+    /// The mirrors that have a copy of the packet already: one bit for each mirror.
     pub mirrored: u32,
     /// Actions that follow, those of the innermost rule first.
     pub rest: Vec<Rest>,

@@ -207,7 +207,8 @@ impl Tables {
         former
     }
 
-    /// Sets the VLANs of a port. Addresses that NORMAL learned in others are forgotten.
+    /// Sets the VLANs of a port. If they change, NORMAL forgets the addresses that it learned at
+    /// the port.
     pub fn set_port_vlans(&mut self, number: PortNumber, vlans: PortVlans) {
         let plain = PortVlans::default();
         let former = self.ports.vlans(number).unwrap_or(&plain);

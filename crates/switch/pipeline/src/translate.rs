@@ -209,7 +209,7 @@ struct Way<'a> {
     is_in_set: bool,
     is_in_bucket: bool,
     lengths: Lengths,
-    /// The mirrors that have a copy of the packet, a bit each.
+    /// The mirrors that have a copy of the packet already: one bit for each mirror.
     mirrored: u32,
     observer: Option<&'a mut dyn Observe>,
 }

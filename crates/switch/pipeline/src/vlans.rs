@@ -30,8 +30,8 @@ impl PortVlans {
         self.mode == VlanMode::Trunk && self.trunks.is_empty()
     }
 
-    /// The VLAN of a received frame; `None` if the port does not take the frame. Tag 0 has a
-    /// priority alone.
+    /// The VLAN of a received frame; `None` if the port drops the frame. A tag of VLAN 0 carries a
+    /// priority only.
     #[must_use]
     pub fn of_received(&self, tag: Option<u16>) -> Option<u16> {
         let tag = tag.unwrap_or(0);

@@ -47,7 +47,7 @@ pub struct BridgeState {
 pub(super) struct Remotes {
     /// All addresses to listen at, as the settings write them.
     pub(super) listen: Vec<SocketAddr>,
-    /// Those of `listen` that are new.
+    /// The addresses of `listen` that are new.
     pub(super) added: Vec<(SocketAddr, TcpListener)>,
     pub(super) controllers: Vec<SocketAddr>,
 }

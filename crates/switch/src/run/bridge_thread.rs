@@ -111,7 +111,8 @@ impl BridgeThread {
         self.check();
     }
 
-    /// Takes over other controllers and addresses. Connections to controllers that stay, stay.
+    /// Takes over other controllers and addresses. A connection to a controller that stays in the
+    /// settings remains open.
     fn change_remotes(&mut self) {
         let Some(remotes) = self.bridge.take_remotes() else { return };
         self.tcp.retain(|(address, _)| remotes.listen.contains(address));
@@ -138,7 +139,7 @@ impl BridgeThread {
         self.tell_controllers();
     }
 
-    /// Tells the bridge how its controllers are.
+    /// Gives the bridge the states of its controllers' connections.
     fn tell_controllers(&self) {
         let state = |(index, controller): (usize, &Controller)| {
             let mut own = self.connections.iter().filter(|c| c.controller == Some(index));

@@ -197,7 +197,7 @@ pub struct PortConfig {
     pub vlan_mode: Option<VlanModeSetting>,
     /// The VLAN of frames without a tag.
     pub tag: Option<u16>,
-    /// The VLANs of a trunk; all if none is named.
+    /// The VLANs of a trunk; all VLANs if the list is empty.
     #[serde(default)]
     pub trunks: Vec<u16>,
 }

@@ -1,7 +1,7 @@
-//! The switch in ovs-vswitchd's place: a database of Open vSwitch has its settings.
+//! The switch in ovs-vswitchd's place: a database of Open vSwitch holds the switch's settings.
 //!
-//! The crate `ovsdb` reads the rows. `settings` makes the switch's settings of them, `status`
-//! the columns that are written back, and `thread` moves the bytes.
+//! The crate `ovsdb` reads the rows. `settings` makes the switch's settings from the rows, `status`
+//! makes the columns that are written back, and `thread` moves the bytes.
 
 mod machine;
 mod settings;

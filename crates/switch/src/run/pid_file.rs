@@ -8,8 +8,8 @@ use rustix::fs::{FlockOperation, OFlags, fcntl_lock};
 
 use super::error::SwitchError;
 
-/// The file by which ovs-appctl finds the switch of a folder. Its lock belongs to the process that
-/// runs; without a lock the number in the file is an old one.
+/// The file by which ovs-appctl finds the switch of a folder. The running switch holds a lock on
+/// the file; a file without a lock has the number of a process that has ended.
 #[derive(Debug)]
 pub(super) struct PidFile {
     path: PathBuf,
@@ -17,8 +17,8 @@ pub(super) struct PidFile {
 }
 
 impl PidFile {
-    /// Writes the number of this process. The socket of a killed switch with its own number is
-    /// removed.
+    /// Writes the number of this process. If the file has the number of a killed switch, that
+    /// switch's socket is removed first.
     pub(super) fn write(folder: &PrivateDirectory) -> Result<Self, SwitchError> {
         let path = folder.path().join(NAME);
         let failed = |error| SwitchError::Rundir { path: path.clone(), error };

@@ -11,11 +11,11 @@ use super::error::SwitchError;
 pub(super) struct Progress<'a> {
     /// Gets a line for each thing that a user should know.
     pub(super) note: &'a mut dyn FnMut(String),
-    /// Gets the parts that cannot be made, and the change goes on. With `None` the first of these
-    /// ends the change.
+    /// Gets each part that fails, and the change goes on. With `None` the first failure ends the
+    /// change.
     pub(super) failures: Option<&'a mut HashMap<Part, String>>,
-    /// The numbers that ports had before, by their names: a port without a number of its own gets
-    /// that one if the number is free.
+    /// The former numbers of ports, by their names: a port whose settings give no number gets its
+    /// former number if that number is free.
     pub(super) numbers: &'a HashMap<String, PortNumber>,
 }
 

@@ -160,7 +160,7 @@ impl Switch {
         self.change(config, &mut Progress { note, failures: None, numbers: &HashMap::new() })
     }
 
-    /// As [`Switch::apply`], and goes on behind parts that cannot be made.
+    /// As [`Switch::apply`], but goes on after parts that fail.
     pub(super) fn change(
         self: &Arc<Self>,
         config: &Config,
@@ -317,7 +317,7 @@ impl Switch {
         Ok(())
     }
 
-    /// Adds the bridge's own port: a TAP device of the bridge's name, or nothing behind it.
+    /// Adds the bridge's own port: a TAP device of the bridge's name, or a port without a device.
     fn add_local(
         &self,
         bridge: &Arc<BridgeState>,
@@ -420,7 +420,7 @@ impl Switch {
         let now = Time::from_nanos(self.clock.now_ns());
         let (port, missing) = SwitchPort::open(name, bridge.index, number, index, settings, now)?;
         if let Some(error) = missing {
-            progress.note(format!("{error}; the port is down until it is there"));
+            progress.note(format!("{error}; the port is down until its interface exists"));
         }
         let port = Arc::new(port);
         self.ports.insert(port.clone());

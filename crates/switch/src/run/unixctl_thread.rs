@@ -18,7 +18,7 @@ use super::waker::Waker;
 /// The thread that serves ovs-appctl and `weir switch`.
 pub(super) struct UnixctlThread {
     pub(super) switch: Arc<Switch>,
-    /// Each with its file, which is removed when the thread ends.
+    /// Each listener with its socket's file, which is removed when the thread ends.
     pub(super) listeners: Vec<(UnixListener, BoundFile)>,
     pub(super) waker: Arc<Waker>,
     pub(super) stop: Arc<AtomicBool>,

@@ -34,14 +34,14 @@ pub struct MirrorSettings {
     pub all: bool,
     /// Ports whose received packets are copied.
     pub source: Vec<String>,
-    /// Ports for which packets that leave there are copied.
+    /// Ports whose sent packets are copied.
     pub destination: Vec<String>,
-    /// VLANs whose packets are copied; all if none is named.
+    /// VLANs whose packets are copied; all VLANs if the list is empty.
     pub vlans: Vec<u16>,
     /// The port that gets the copies, or the VLAN.
     pub output: Option<String>,
     pub output_vlan: Option<u16>,
-    /// The bytes of a copy at most.
+    /// The length of the longest copy, in bytes.
     pub snap_length: Option<u32>,
 }
 

@@ -113,7 +113,7 @@ impl Database {
 }
 
 /// Mininet makes hosts, cables and bridges by its own commands. It runs in namespaces of its own,
-/// as it knows one place for the database.
+/// because it looks for the database at one place only.
 #[test]
 fn mininet_reaches_every_host_over_the_switch() {
     for tool in ["mn", "ovs-vsctl", "ovsdb-server", "ovs-testcontroller", "unshare", SCHEMA] {
@@ -347,7 +347,7 @@ fn a_second_switch_waits_for_the_lock_of_the_first() {
     first.signal("KILL");
     first.end();
     await_some("the bridge", || database.sandbox.path("other/br0.mgmt").exists().then_some(()));
-    // The database remembers the port of the bridge, whose device was the first one's.
+    // The database still has the number of the bridge's port, whose device the first switch made.
     database.set("set bridge br0 external-ids:a=b");
     std::fs::remove_dir_all(database.sandbox.path("run")).unwrap();
     std::fs::create_dir(database.sandbox.path("run")).unwrap();
@@ -355,7 +355,7 @@ fn a_second_switch_waits_for_the_lock_of_the_first() {
 }
 
 #[test]
-fn a_schema_without_a_needed_column_and_nonsense_are_named_and_the_switch_goes_on() {
+fn the_switch_goes_on_after_an_unusable_schema_and_malformed_bytes() {
     let Some(database) = Database::new() else { return };
     let schema = std::fs::read_to_string(SCHEMA).unwrap().replace("\"fail_mode\"", "\"fail_way\"");
     database.create(&schema);
@@ -381,7 +381,7 @@ fn a_schema_without_a_needed_column_and_nonsense_are_named_and_the_switch_goes_o
     assert!(peer.read(&mut asked).unwrap() > 0);
     peer.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
     await_words(&switch, "bytes that are no message of OVSDB");
-    // A server that says nothing does not keep the switch from its end.
+    // A silent server does not delay the end of the switch.
     let (_silent, _) = listener.accept().unwrap();
     database.end(switch, None);
 }

@@ -40,7 +40,7 @@ fn a_trunk_loses_its_tag_for_an_access_port() {
 }
 
 #[test]
-fn an_access_port_takes_no_tag() {
+fn an_access_port_drops_frames_with_a_tag() {
     let mut packet = udp(1, 9, 9);
     packet.write(Field::VlanTci, 0x1000 | 10);
     assert!(outputs(&translate(&lan(), &packet)).is_empty());
@@ -52,7 +52,7 @@ fn mirror(output: MirrorOutput) -> Mirror {
 }
 
 #[test]
-fn a_mirror_gets_one_copy_and_takes_no_floods() {
+fn a_mirror_port_gets_one_copy_and_no_flooded_packets() {
     let mut tables = lan();
     tables.set_mirrors(vec![mirror(MirrorOutput::Port(PortNumber(4)))]);
     // The copy has the tag of its VLAN, as the port is a trunk.

@@ -62,7 +62,8 @@ impl Way<'_> {
         ports
     }
 
-    /// Outputs to ports, each with the tag that its VLANs ask for. The packet is as before then.
+    /// Outputs to ports, each with the tag that its VLANs ask for. Afterwards the packet is
+    /// unchanged.
     pub(super) fn emit_in(&mut self, vlan: u16, ports: &[PortNumber], truncate: Option<u32>) {
         let former = self.is_tagged().then(|| self.read_field(Field::DlVlan) as u16);
         let mut whole = None;
@@ -70,7 +71,7 @@ impl Way<'_> {
         for port in ports {
             let wanted = match self.tables.port_set().vlans(*port) {
                 Some(vlans) => vlans.tag_of_sent(vlan),
-                // A tag of VLAN 0 has a priority alone, and stays.
+                // A tag of VLAN 0 carries a priority only, and stays.
                 None if vlan == 0 && former == Some(0) => former,
                 None => (vlan != 0).then_some(vlan),
             };

@@ -18,7 +18,7 @@ use crate::run::progress::Part;
 use crate::run::table_settings::{Overflow, TableSettings};
 use crate::run::vlan_settings::MirrorSettings;
 
-/// Settings, and what of the database they cannot hold.
+/// Settings, and the parts of the database that the settings cannot hold.
 #[derive(Debug, Default)]
 pub(super) struct Wanted {
     pub(super) config: Config,

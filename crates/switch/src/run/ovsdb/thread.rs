@@ -43,7 +43,7 @@ pub(in crate::run) struct OvsdbThread {
     topology: Topology,
     failures: HashMap<Part, String>,
     controllers: HashMap<Uuid, String>,
-    /// Lines of the log that were written and are still true.
+    /// The problems of the last change, which are in the log already.
     said: HashSet<String>,
 }
 
@@ -136,11 +136,11 @@ impl OvsdbThread {
         let pause =
             Timespec { tv_sec: pause.as_secs() as i64, tv_nsec: pause.subsec_nanos().into() };
         let mut fds = [PollFd::from_borrowed_fd(self.waker.as_fd(), PollFlags::IN)];
-        // An interrupted wait is a short one.
+        // A signal may end the wait early, which does no harm.
         let _ = poll(&mut fds, Some(&pause));
     }
 
-    /// Connects and follows the database until the connection ends. Also says whether the switch
+    /// Connects and follows the database until the connection ends. Also returns whether the switch
     /// has followed the rows.
     fn follow(&mut self) -> (Ended, bool) {
         let connect = || {
@@ -231,7 +231,7 @@ impl OvsdbThread {
             Event::Committed => {}
             Event::Refused(reason) => {
                 tracing::warn!("ovsdb: the server refused to write the status: {reason}");
-                // All columns are written again at the next time.
+                // The next report writes all columns again.
                 link.written = Written::default();
                 link.pending.clear();
                 link.next_status = Instant::now() + STATISTICS;
@@ -239,7 +239,7 @@ impl OvsdbThread {
         }
     }
 
-    /// Brings the switch to the rows.
+    /// Makes the switch what the rows describe.
     fn reconfigure(&mut self, link: &mut Link) {
         let topology = Topology::of(link.session.database(), &self.machine);
         if topology.root.is_none() {
@@ -290,7 +290,8 @@ impl OvsdbThread {
         let Some(bridge) = self.switch.bridge(bridge) else { return };
         let now_ms = self.switch.clock.now_ms();
         let mut tables = bridge.tables_mut();
-        // Neither is ever refused: the one takes all rules, the other has no conditions.
+        // The tables refuse neither change: one deletes all rules, the other adds a rule without a
+        // match.
         let _ = tables.flow_mod(FlowMod::new(FlowCommand::Delete), now_ms);
         if mode == FailMode::Standalone {
             let mut normal = FlowMod::new(FlowCommand::Add);
@@ -302,7 +303,7 @@ impl OvsdbThread {
         bridge.waker.wake();
     }
 
-    /// Logs lines that were not true before.
+    /// Logs the lines that the call before did not have.
     fn say(&mut self, lines: Vec<String>) {
         for line in lines.iter().filter(|line| !self.said.contains(*line)).take(MOST_LINES) {
             tracing::warn!("{line}");
