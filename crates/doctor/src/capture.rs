@@ -1,9 +1,9 @@
 //! A capture of packets becomes the facts that an observation of the sender's machine would have:
-//! round trips, losses, windows and pauses, by what the packets tell. The rules judge these facts
-//! as they judge a machine's.
+//! round trips, losses, windows and pauses, as the packets show them. The rules judge these facts
+//! like the facts of a machine.
 //!
 //! The capture may have been taken at the sender, at the receiver or between: each round trip has a
-//! part on either side, told by acknowledgements and by the echoes of timestamps (RFC 7323).
+//! part on either side, which acknowledgements and the echoes of timestamps (RFC 7323) show.
 
 mod half;
 mod live;
@@ -27,8 +27,8 @@ use survey::{Seen, Survey};
 use track::{Ends, Track};
 use units::Span;
 
-/// Reads a capture in pcap's or pcapng's format, which anybody may have written. The first of two
-/// passes finds the connections that moved most.
+/// Reads a capture in pcap's or pcapng's format, whose bytes are not trusted. The first of two
+/// passes finds the connections that moved most data.
 pub fn open(path: &Path, focus: &Focus) -> Result<Recording, DoctorError> {
     let failed = |source| DoctorError::Capture { path: path.to_owned(), source };
     let file = host::open_regular_file(path).map_err(failed)?;
@@ -46,7 +46,7 @@ pub fn open(path: &Path, focus: &Focus) -> Result<Recording, DoctorError> {
     judge(pass, damaged, focus)
 }
 
-/// The same of a capture in memory.
+/// Reads a capture in memory, as [`open`] reads a file.
 pub fn parse(bytes: &[u8], focus: &Focus) -> Result<Recording, DoctorError> {
     let damaged = |error: source::SourceError| DoctorError::Usage(format!("the capture {error}"));
     judge(|| Ok(bytes), damaged, focus)
@@ -139,7 +139,7 @@ impl Tracks {
         }
     }
 
-    /// The samples, each with the direction of every connection that moved more in all.
+    /// The samples; each holds, for every connection, the direction that moved more data in all.
     fn finish(mut self) -> Vec<Sample> {
         self.sample_until(u64::MAX);
         let senders: BTreeMap<Ends, usize> =
@@ -229,7 +229,7 @@ fn recording(survey: Survey, tracks: Tracks, is_cut: bool, focus: &Focus) -> Rec
     recording
 }
 
-/// The counters of a machine that a capture tells.
+/// The counters of a machine that a capture can count.
 const COUNTERS: [&str; 5] = [
     "TcpActiveOpens",
     "TcpAttemptFails",

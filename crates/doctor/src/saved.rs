@@ -40,7 +40,7 @@ pub fn open(path: &Path, focus: &Focus) -> Result<Recording, DoctorError> {
     })
 }
 
-/// Whether the file begins, or is named, as captures are.
+/// Whether the first bytes or the name of the file are those of a capture.
 fn is_capture(path: &Path) -> bool {
     let mut start = Vec::new();
     let read = host::open_regular_file(path).and_then(|file| file.take(64).read_to_end(&mut start));

@@ -34,7 +34,7 @@ pub struct View<'a> {
     pub groups: Vec<GroupUse<'a>>,
     /// The busiest first.
     pub flows: Vec<Flow<'a>>,
-    /// Connections to the same hosts that nobody asked about.
+    /// Connections that are not in focus, to the hosts of the connections in focus.
     pub beside: Vec<Flow<'a>>,
 }
 

@@ -255,7 +255,7 @@ fn a_lost_segment_is_counted_from_either_side() {
 }
 
 #[test]
-fn a_handshake_that_nobody_answers_and_one_that_is_refused() {
+fn unanswered_and_refused_handshakes_are_told_apart() {
     let syn = Packet { sequence: 999, flags: SYN, window: 64_000, ..Packet::default() };
     let mut silent = Trace::new(Side::Sender);
     for at in [0, 1000, 3000, 7000] {
@@ -272,7 +272,7 @@ fn a_handshake_that_nobody_answers_and_one_that_is_refused() {
 }
 
 #[test]
-fn a_capture_of_one_direction_says_so() {
+fn a_capture_of_one_direction_names_the_other_as_unseen() {
     let mut trace = window_limited(Side::Sender);
     // The addresses begin at the twelfth byte.
     trace.packets.retain(|(_, bytes, _)| bytes[12..16] == CLIENT.0);
@@ -302,7 +302,7 @@ fn a_capture_without_segments_or_without_the_asked_connection_is_an_error() {
 }
 
 #[test]
-fn a_hundred_thousand_connections_are_judged_by_the_busiest() {
+fn the_busiest_of_a_hundred_thousand_connections_is_judged() {
     let mut trace = window_limited(Side::Sender);
     let (syn, length) = trace.bytes(0, Packet { flags: SYN, ..Packet::default() });
     for number in 0..100_000_u32 {

@@ -4,7 +4,7 @@
 
 use crate::headers::{IPV4, IPV6, MAC_HEADER, TAG, is_tag, word};
 
-/// The state between two pieces.
+/// The reader's state between two pieces of a capture.
 #[derive(Debug, Clone, Default)]
 pub struct CaptureReader {
     format: Option<Format>,
@@ -12,15 +12,15 @@ pub struct CaptureReader {
     count: u64,
 }
 
-/// The first thing in the bytes that the reader got.
+/// The item at the beginning of the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step<'a> {
     Packet {
-        /// Bytes to leave out in front of the next call.
+        /// The number of bytes to skip before the next call.
         used: usize,
         packet: CapturedPacket<'a>,
     },
-    /// Bytes without a packet.
+    /// A header, or a block without a packet.
     Skip { used: usize },
     /// More bytes are needed; at the end of a file the capture ends here, perhaps within a packet.
     More,
@@ -70,9 +70,9 @@ enum Format {
 #[derive(Debug, Clone, Copy)]
 struct Interface {
     link: LinkType,
-    /// Units of a second.
+    /// Units of time in a second.
     resolution: u64,
-    /// Seconds that are added.
+    /// Seconds to add to each time.
     offset: i64,
 }
 
@@ -259,7 +259,7 @@ fn record(bytes: &[u8], big: bool, unit_ns: u64, link: LinkType) -> Option<Step<
     }
     let used = RECORD_HEADER + length as usize;
     let Some(packet) = bytes.get(RECORD_HEADER..used) else { return Some(Step::More) };
-    // Both are 32 bits wide, so that this fits.
+    // The seconds and the part have 32 bits each, so that the sum fits.
     let time_ns = Some(u64::from(seconds) * 1_000_000_000 + u64::from(part) * unit_ns);
     let packet = CapturedPacket { time_ns, link, bytes: packet, original_length };
     Some(Step::Packet { used, packet })
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pcap_file_in_any_pieces() {
+    fn a_pcap_file_is_read_in_pieces_of_any_length() {
         let mut bytes = file_header(65_535).to_vec();
         for (time, frame) in [(1_000_000_005, [1u8; 60]), (2_000_000_007, [2; 60])] {
             bytes.extend(record_header(time, 60));
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pcapng_file_with_nanoseconds_and_blocks_that_are_not_known() {
+    fn a_pcapng_file_gives_nanoseconds_and_its_unknown_blocks_are_skipped() {
         let section = block(SECTION, &words(&[0x1a2b_3c4d, 1, u32::MAX, u32::MAX]));
         let mut interface = words(&[u32::from(113_u16), 0]);
         interface.extend([9, 0, 1, 0, 9, 0, 0, 0]);
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn ip_behind_each_link_header() {
+    fn the_ip_header_is_found_behind_each_link_header() {
         let ip = [0x45, 0, 0, 40];
         let with = |head: &[u8]| [head, &ip].concat();
         let ethernet = |tail: &[u8]| with(&[&[0; 12], tail].concat());
@@ -427,7 +427,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_end(
+        fn any_bytes_give_few_packets_or_an_error(
             start in prop::sample::select(vec![
                 file_header(0).to_vec(),
                 block(SECTION, &words(&[0x1a2b_3c4d, 1, 0, 0])),

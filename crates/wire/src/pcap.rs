@@ -119,7 +119,7 @@ pub fn record_header(time_ns: u64, length: u32) -> [u8; RECORD_HEADER] {
     record_header_cut(time_ns, length, length)
 }
 
-/// The same for a frame of `length` bytes of which the capture keeps the first `kept`.
+/// The header of a record that keeps the first `kept` bytes of a frame of `length` bytes.
 #[must_use]
 pub fn record_header_cut(time_ns: u64, kept: u32, length: u32) -> [u8; RECORD_HEADER] {
     let mut header = [0; RECORD_HEADER];

@@ -4,7 +4,7 @@
 use crate::ecn::Ecn;
 use std::net::{IpAddr, SocketAddr};
 
-/// A segment's header, with the length that the payload had.
+/// A segment's header, and the length of the payload before the capture cut the packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
     pub source: SocketAddr,
@@ -12,7 +12,7 @@ pub struct Segment {
     pub sequence: u32,
     pub acknowledgement: u32,
     pub flags: Flags,
-    /// As the header has it: without the scale.
+    /// The value in the header, without the window scale.
     pub window: u16,
     pub payload: u32,
     pub ecn: Ecn,
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn both_versions_with_their_options() {
+    fn a_segment_of_ipv4_or_ipv6_is_read_with_its_options() {
         for v6 in [false, true] {
             let bytes = packet(v6, &[7; 100]);
             let segment = Segment::of_ip(&bytes, bytes.len()).unwrap();
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_of_selective_acknowledgements() {
+    fn sack_blocks_are_read() {
         let mut bytes = vec![1, 1, 5, 18];
         bytes.extend([1_u32, 2, 3, 4].iter().flat_map(|edge| edge.to_be_bytes()));
         let options = Options::read(&bytes);
@@ -250,7 +250,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_and_every_cut(bytes in prop::collection::vec(any::<u8>(), 0..90), cut in 0usize..200) {
+        fn any_bytes_and_every_cut_are_read_without_a_panic(
+            bytes in prop::collection::vec(any::<u8>(), 0..90),
+            cut in 0usize..200,
+        ) {
             let _ = Segment::of_ip(&bytes, cut);
             let whole = packet(cut % 2 == 0, &[0; 30]);
             let _ = Segment::of_ip(&whole[..cut.min(whole.len())], whole.len());

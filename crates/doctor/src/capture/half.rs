@@ -1,5 +1,5 @@
-//! One direction of a connection as its packets tell: the facts that the sender's kernel would
-//! tell. The capture may have been taken anywhere between the ends.
+//! One direction of a connection, with the facts that the sender's kernel would know, as far as the
+//! packets show them. The capture may have been taken anywhere between the ends.
 
 use std::collections::{BTreeMap, VecDeque};
 use units::{Bytes, Rate, Span};
@@ -10,7 +10,7 @@ use wire::tcp::Segment;
 #[derive(Debug, Default)]
 pub(super) struct Half {
     base: Option<u32>,
-    /// The end of the data that was seen.
+    /// The end of the data so far.
     next: u64,
     acked: u64,
     /// Bytes that were acknowledged since the first packet.
@@ -26,7 +26,7 @@ pub(super) struct Half {
     last_echo: Option<u32>,
     /// Ends of the data in flight, with the times of their departure.
     flying: VecDeque<(u64, u64)>,
-    /// Data that was skipped: start to (end, time).
+    /// Gaps in the data so far: start to (end, time at which the gap opened).
     holes: BTreeMap<u64, (u64, u64)>,
     latest_stamp: Option<u32>,
     /// Data below this end was sent again, and gives no round trip (Karn).
@@ -40,7 +40,7 @@ pub(super) struct Half {
     /// Arrivals of acknowledgements against their timestamps: the least difference, and the least
     /// since the last sample.
     back: Lateness,
-    /// The same of the data.
+    /// The lateness of data, like that of acknowledgements in `back`.
     forth: Lateness,
     clock: u64,
     pub(super) limited: bool,
@@ -64,11 +64,11 @@ pub(super) struct Half {
     pub(super) has_answers: bool,
     /// The last packets with data: a capture of several interfaces has a packet several times.
     seen: VecDeque<Packet>,
-    /// For the rate of delivery between two samples.
+    /// The values at the last sample, for the rate of delivery since.
     mark: (u64, u64),
 }
 
-/// The parts of a packet that no other packet of a connection has soon after.
+/// The fields that distinguish a packet from the recent packets of its connection.
 #[derive(Debug, Clone, PartialEq)]
 struct Packet {
     sequence: u32,
@@ -147,7 +147,7 @@ impl Half {
         u64::from(self.agreed_mss.unwrap_or(seen).max(1))
     }
 
-    /// The capture is nearer to the sender than to the other end.
+    /// Whether the capture is nearer to the sender than to the other end.
     fn is_near(&self) -> bool {
         match (self.here.least, self.there.least) {
             (Some(here), Some(there)) => here <= there,
@@ -182,7 +182,7 @@ impl Half {
         })
     }
 
-    /// Spends the time until now on the state that was.
+    /// Adds the time since the last packet to the state that held in that time.
     fn advance(&mut self, now: u64) {
         let spent = now.saturating_sub(self.clock);
         self.clock = self.clock.max(now);
@@ -250,7 +250,7 @@ impl Half {
         self.last_data = Some(now);
     }
 
-    /// Whether the capture has the same packet again, from another interface.
+    /// Whether the packet is a copy that another interface recorded.
     fn is_copy(&mut self, now: u64, segment: &Segment) -> bool {
         let packet = Packet {
             sequence: segment.sequence,
@@ -305,8 +305,8 @@ impl Half {
         }
     }
 
-    /// Closes the holes that this data fills. Returns the time at which the first opened, and
-    /// whether it was the first hole of all.
+    /// Closes the holes that this data fills. Returns the time at which the first of these holes
+    /// opened, and whether that hole was the first of all holes.
     fn fill(&mut self, start: u64, end: u64) -> Option<(u64, bool)> {
         let (&at, &(until, opened)) = self.holes.range(..end).next_back()?;
         if until <= start {
@@ -331,7 +331,8 @@ impl Half {
         }
         self.last_echo = Some(echo);
         while self.answers.front().is_some_and(|one| is_after(echo, one.stamp)) {
-            // The newest of the older answers tells the window until the sender knows a newer one.
+            // Until the sender knows a newer answer, the newest of the older answers gives the
+            // window.
             if self.answers.get(1).is_none_or(|next| is_after(next.stamp, echo)) {
                 break;
             }
@@ -517,8 +518,9 @@ impl Half {
         facts
     }
 
-    /// The capture sees how late acknowledgements come at the sender's side, and how late data
-    /// comes at the other side: the rest of the queue is behind the capture.
+    /// The queue on the way back. A capture near the sender sees how late acknowledgements come. A
+    /// capture near the other end sees how late data comes; the rest of the queue is on the way
+    /// back.
     fn back_queue(&self, rtt: Option<Span>) -> Option<u64> {
         let queue = (rtt? - self.least_rtt()?).nanos();
         match self.is_near() {
@@ -551,14 +553,14 @@ fn is_after(one: u32, other: u32) -> bool {
     one != other && one.wrapping_sub(other) < 1 << 31
 }
 
-/// A packet of more was divided by the card, or will be.
+/// The longest payload of a packet that is no super-packet, which a card divides or has merged.
 const MOST_SEGMENT: u32 = 1460;
-/// The kernel waits no longer with a burst of this size.
+/// A burst of this size leaves without waiting for more data.
 const MOST_DEFERRED: u64 = 65_536;
 const MOST_HOLES: usize = 4096;
 const MOST_FLYING: usize = 65_536;
 const MOST_ANSWERS: usize = 16_384;
-/// An acknowledgement of more data that the capture does not have is damaged.
+/// An acknowledgement of more data that the capture does not have counts as damaged.
 const MOST_UNSEEN: u64 = 1 << 30;
 /// The kernel's shortest timeout is 200 ms. Clocks and queues shorten the pause in a capture.
 const TIMEOUT: u64 = 180_000_000;

@@ -21,7 +21,7 @@ pub fn live(
     stop: &AtomicBool,
 ) -> Result<Recording, DoctorError> {
     let failed = |source| DoctorError::Interface { interface: interface.to_owned(), source };
-    // Every packet of the loopback interface leaves and comes.
+    // The loopback interface shows each packet twice: when it leaves and when it arrives.
     let outgoing = interface != "lo";
     let options = PacketOptions { outgoing, promiscuous: false, ..PacketOptions::default() };
     let mut port = PacketPort::open_with(interface, options).map_err(failed)?;

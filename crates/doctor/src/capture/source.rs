@@ -4,7 +4,7 @@ use std::io::{self, Read};
 use wire::capture::{CaptureError, CaptureReader, LONGEST_STEP, Step};
 use wire::tcp::Segment;
 
-/// Whether a file that begins so is a capture.
+/// Whether a file that begins with these bytes is a capture.
 pub fn is_capture(start: &[u8]) -> bool {
     let mut reader = CaptureReader::new();
     start.len() >= 4 && !matches!(reader.next(start), Err(CaptureError::NotCapture))
@@ -41,13 +41,13 @@ impl<R: Read> Packets<R> {
         self.times
     }
 
-    /// The file ends within a packet.
+    /// Whether the file ends within a packet.
     pub(super) fn is_cut(&self) -> bool {
         self.is_cut
     }
 
-    /// Calls with the time of each segment. Times never decrease: a packet that another interface
-    /// recorded late counts with the time of the packet before.
+    /// Calls `take` with the time and the content of each segment. Times never decrease: a packet
+    /// that another interface recorded late gets the time of the packet before.
     pub(super) fn each(&mut self, mut take: impl FnMut(u64, &Segment)) -> Result<(), SourceError> {
         let mut buffer = vec![0; PIECE];
         let (mut start, mut end) = (0, 0);

@@ -10,7 +10,7 @@ pub(super) struct Survey {
     pub(super) connections: HashMap<Ends, Seen>,
     pub(super) packets: u64,
     pub(super) segments: u64,
-    /// Segments of connections beyond those that are counted.
+    /// Segments of the connections beyond the first [`MOST_COUNTED`].
     pub(super) uncounted: u64,
     /// Nanoseconds of the first and of the last packet.
     pub(super) times: Option<(u64, u64)>,
@@ -20,7 +20,7 @@ pub(super) struct Survey {
     pub(super) reset: u64,
 }
 
-/// A connection as its headers tell without its state.
+/// The facts about a connection that need no state of its sender or its receiver.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Seen {
     pub(super) bytes: u64,
@@ -35,7 +35,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Packets of one direction only were captured, and not because nobody answers.
+    /// Whether the capture has one direction only. A SYN without an answer does not count.
     pub(super) fn is_one_way(&self) -> bool {
         let is_opening = self.syn.is_some() && self.bytes == 0;
         self.ways[0] != self.ways[1] && !is_opening
@@ -67,7 +67,7 @@ impl Survey {
                 false => self.reset += u64::from(!seen.waits),
             }
         }
-        // A reset behind the end of both directions ends nothing.
+        // A reset behind a FIN is not counted: the connection was ending.
         seen.waits |= flags.fin();
         seen.is_over |= flags.rst();
         seen.is_answered |= flags.ack() && !flags.rst();
@@ -87,7 +87,7 @@ impl Survey {
         let mut all: Vec<_> = self.connections.iter().filter(|(ends, _)| is_asked(ends)).collect();
         all.sort_by_key(|(ends, seen)| (std::cmp::Reverse(seen.bytes), seen.first, **ends));
         let silent = |seen: &Seen| seen.syn.is_some() && !seen.is_answered && !seen.is_over;
-        // Handshakes without an answer come before all others in a diagnosis: few are kept.
+        // A diagnosis puts handshakes without an answer first, so few of them are kept.
         let moved = all.iter().filter(|(_, seen)| seen.bytes > 0).count();
         let busy = if moved > 0 { moved } else { all.len() };
         let (mut chosen, rest) = (Vec::new(), all.split_off(busy.min(MOST_BUSY)));
@@ -102,7 +102,7 @@ impl Survey {
         let seen = self.connections.get(chosen.first()?)?;
         let (first, last) = self.times?;
         let until = if seen.is_over || seen.waits { seen.last } else { last };
-        // One that rests for most of the capture is judged until its last packet.
+        // A connection that rests for most of the capture is judged until its last packet.
         let rests = until.saturating_sub(seen.last) > until.saturating_sub(first) / 2;
         let until = if rests && seen.is_answered && seen.bytes > 0 { seen.last } else { until };
         Some((seen.first, until.max(seen.first)))

@@ -113,7 +113,8 @@ impl Track {
         self.seen != [false; 2]
     }
 
-    /// The end whose data matters: the one that moved more, or the one that opened.
+    /// The end whose data matters: the end that moved more data; if both moved equal amounts, the
+    /// end that opened the connection.
     pub(super) fn sender(&self) -> usize {
         let [low, high] = [0, 1].map(|end| self.halves[end].moved());
         match (low.cmp(&high), self.handshake.opened) {
@@ -123,7 +124,7 @@ impl Track {
         }
     }
 
-    /// The handshake waits for its answer.
+    /// Whether the handshake waits for its answer.
     fn is_opening(&self) -> bool {
         let is_open = self.handshake.answered.is_some() || self.is_over;
         self.handshake.opened.is_some() && !is_open && !self.halves.iter().any(|half| half.has_data)

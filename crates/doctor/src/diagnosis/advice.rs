@@ -6,7 +6,7 @@ use crate::rules::Finding;
 use crate::view::{End, Flow, View};
 use std::net::IpAddr;
 
-/// The sentences of the rules are about the machine that was observed. A capture shows the sender.
+/// Rules write about the machine that was observed. For a capture their sentences name the sender.
 pub(super) fn of_capture(finding: &mut Finding) {
     let texts = finding.evidence.iter_mut().flat_map(|one| [&mut one.signal, &mut one.value]);
     let actions = finding
@@ -109,7 +109,7 @@ fn present(command: &str, view: &View<'_>) -> Option<String> {
 
 const RECEIVING: &str = "the receiving program";
 const SENDING: &str = "the sending program";
-/// Words about the observed machine, and the same about a capture.
+/// Words about the observed machine, and their replacements for a capture.
 const CAPTURED: [(&str, &str); 5] = [
     ("a bottleneck beyond this machine", "a bottleneck on the path"),
     ("attempts of this machine", "attempts"),
@@ -117,7 +117,7 @@ const CAPTURED: [(&str, &str); 5] = [
     ("this machine has sent", "the client has sent"),
     ("of this machine", "of the sender"),
 ];
-/// Commands for one machine, which a capture does not know.
+/// The first words of commands that change one machine: a capture does not know the machine.
 const CHANGES: [&str; 5] = ["sysctl ", "tc ", "ip ", "ethtool ", "nft "];
 const FAR: [&str; 4] = ["the far end", "the other end", "the peer", "that end"];
 
@@ -147,14 +147,14 @@ mod tests {
     }
 
     #[test]
-    fn a_far_receiver_is_named_and_this_machines_value_is_not_its_own() {
+    fn advice_for_a_far_receiver_names_its_host_and_no_value_of_this_machine() {
         let (action, commands) = advice(Sketch::new());
         assert!(action.contains("the receiving program on 10.0.0.2"), "{action}");
         assert!(commands[0].ends_with("   (on 10.0.0.2)"), "{commands:?}");
     }
 
     #[test]
-    fn a_receiver_here_is_named_with_the_present_value() {
+    fn advice_for_a_local_receiver_names_its_process_and_the_present_value() {
         let (action, commands) = advice(Sketch::new().with_receiver(|_, _| {}));
         assert!(action.contains("reader (process 8)"), "{action}");
         assert!(commands[0].ends_with("   (now 4096 131072 212992)"), "{commands:?}");

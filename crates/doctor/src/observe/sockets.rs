@@ -184,8 +184,8 @@ impl Sockets {
         sample.busiest_remote = self.busiest_remote.clone();
     }
 
-    /// Adds the connections to the same hosts that moved most. A connection that loses more than
-    /// the others does not lose by the queue that all share.
+    /// Adds the connections to the same hosts that moved most data. If one connection loses more
+    /// than these, a queue that all share does not explain its losses.
     fn add_beside(&mut self, rest: &Messages, messages: &mut Messages) {
         let hosts: HashSet<_> = messages.sockets().map(|one| one.remote().ip()).collect();
         let is_ended = |one: &RawSocket<'_>| {

@@ -198,7 +198,7 @@ impl Brief {
     }
 }
 
-/// Whether the sentence of the verdict contains that of the cause, but for its first letter.
+/// Whether the verdict contains the sentence of the cause, apart from its first letter.
 fn repeats(sentence: &str, found: &Found) -> bool {
     let rest: String = found.finding.sentence.chars().skip(1).collect();
     sentence.contains(&rest)
@@ -258,7 +258,7 @@ fn last_line(diagnosis: &Diagnosis, wide: usize) -> String {
     observed.filter(fits).unwrap_or_else(|| VERBOSE.to_owned())
 }
 
-/// At most so many characters, without the middle of a longer text.
+/// Cuts the middle out of a text that is longer than `most` characters.
 fn fitted(most: usize, text: &str) -> String {
     let letters: Vec<char> = text.chars().collect();
     if letters.len() <= most {
@@ -370,7 +370,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn twelve_rows_whatever_the_diagnosis_holds(
+        fn the_page_of_any_diagnosis_has_at_most_twelve_rows(
             words in prop::collection::vec("[a-zé:. ]{0,400}", 1..9),
             count in 0usize..5,
             periods in 0usize..30,

@@ -29,8 +29,8 @@ impl Page {
     }
 }
 
-/// Words filled to the width; later lines are indented as far as the first one's text. A word that
-/// is longer than a line is divided.
+/// Words filled to the width; later lines are indented as far as the text of the first line. A word
+/// that is longer than a line is divided.
 pub(super) fn wrapped(wide: usize, indent: &str, text: &str) -> Vec<String> {
     let blank = " ".repeat(indent.chars().count());
     let room = wide.saturating_sub(blank.len()).max(1);

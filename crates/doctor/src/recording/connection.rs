@@ -36,7 +36,7 @@ pub struct Connection {
     pub drops: u32,
     #[serde(default)]
     pub congestion: Option<String>,
-    /// Nobody asked about it: the connection ends at the same host as one in focus.
+    /// The connection is not in focus, but ends at the same host as a connection in focus.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub beside: bool,
     #[serde(default)]

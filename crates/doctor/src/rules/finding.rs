@@ -156,7 +156,7 @@ impl Finding {
 }
 
 impl Evidence {
-    /// A percentage tells its whole: "90 % of the samples". A rule names the whole at the end of
+    /// A percentage names its whole: "90 % of the samples". A rule names the whole at the end of
     /// the signal (", of the observation"), or begins the signal with "samples".
     fn new(signal: String, value: String, threshold: Option<String>) -> Self {
         if !value.ends_with('%') {

@@ -7,7 +7,7 @@ use crate::words::counted;
 
 pub(super) const RULE: Rule = Rule::new("initial-window", "a small initial window").machine(judge);
 
-/// Connections that end after a few round trips have the window with which they begin.
+/// The initial window counts only for connections that end after a few round trips.
 fn judge(view: &View<'_>) -> Outcome {
     let small = view.machine().paths.iter().filter_map(|(address, path)| {
         Some((address, path.initial_window.filter(|segments| *segments < USUAL_INITIAL)?))

@@ -30,7 +30,8 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     // A loss that allows much more than was reached explains nothing, and neither does one that
     // leaves room in the window.
     let near = ratio.is_some_and(|ratio| ratio >= 0.5 / TOLERANCE) && is_window_full(sender);
-    // An algorithm that was not seen, and that is much faster, does not slow down for losses.
+    // A flow of an unknown algorithm that is much faster than the formula does not slow down for
+    // losses.
     let near = near && (congestion != UNKNOWN || ratio.is_none_or(|ratio| ratio <= MUCH_FASTER));
     let waits = waits_for_timeouts(sender, loss);
     // On a path of less than a millisecond the kernel's timers cost more than the formulas say.
@@ -303,7 +304,7 @@ fn late(view: &View<'_>) -> u64 {
 }
 
 const LEAST: f64 = 1e-5;
-/// Observed rate, in rates of the formula.
+/// Observed rate, as a multiple of the rate of the formula.
 const MUCH_FASTER: f64 = 4.0;
 const FULL_CPU: f64 = 0.8;
 /// Measured: a formula is right within a factor of two.

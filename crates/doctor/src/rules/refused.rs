@@ -25,7 +25,7 @@ fn judge(view: &View<'_>) -> Outcome {
     let opening = view.flows.iter().any(Flow::is_opening);
     // Routers limit the rate of these messages, so that some SYNs get none.
     let by_icmp = rejected > 0 && (opening || rejected.saturating_mul(2) >= resets.max(1));
-    // All packets of a capture are of interest.
+    // In a capture a single refused attempt counts: its user chose the packets.
     let least = if view.recording.origin == Origin::Captured { 1 } else { LEAST };
     if resets < least && !(by_icmp && opening) {
         return Outcome::ruled_out(format!("{failed} attempts to connect failed"));

@@ -53,7 +53,7 @@ fn stand(answers: &mut [Answer], seen: Seen<'_, '_>, rate: Rate, stalls: bool) {
         if let Outcome::Holds(finding) = &mut answer.outcome {
             let told = finding.allows.map(words::rate);
             finding.allows = finding.allows.and_then(|allows| bound(allows, rate));
-            // Evidence repeats a bound in words. A bound that does not stand is not repeated.
+            // Evidence repeats a bound in words: evidence of a bound that was dropped is removed.
             if finding.allows.map(words::rate) != told {
                 finding.evidence.retain(|one| Some(&one.value) != told.as_ref());
             }

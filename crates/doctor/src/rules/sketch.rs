@@ -168,7 +168,7 @@ impl Sketch {
     }
 
     /// Every sketch of every rule is shown within a small terminal, also with the longest names of
-    /// programs and with addresses of IPv6. Every percentage tells its whole.
+    /// programs and with addresses of IPv6. Every percentage names its whole.
     fn check_words(&self) {
         let mut long = self.recording.clone();
         let wide = |address: SocketAddr| -> SocketAddr {

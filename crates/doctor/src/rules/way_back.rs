@@ -1,5 +1,6 @@
 //! Acknowledgements wait on their way back, so that the sender waits for them although the path
-//! forward has room. Thin uplinks beside fast downlinks do so, and uploads beside downloads.
+//! forward has room. Reasons are an uplink much slower than the downlink, and uploads beside
+//! downloads.
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::view::{End, Flow, View};
@@ -32,7 +33,11 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
         }
         return finding(flow, queue)
             .seen_from("waiting time on the way back", span(back), span(SHORTEST))
-            .seen_from("that time, of the queue", percent(share.min(1.0)), percent(MOST_OF_QUEUE))
+            .seen_from(
+                "part on the way back, of the queue",
+                percent(share.min(1.0)),
+                percent(MOST_OF_QUEUE),
+            )
             .holds();
     }
     let Some(Spacing { each, per_second }) = Spacing::of(sender) else {
@@ -49,7 +54,7 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
             "rate of the acknowledgements",
             rate(Rate::from_bits_per_second((per_second * ACK_BITS) as u64)),
         )
-        .against("segments that arrive in bursts, as on a radio link, are acknowledged so too: the far end can tell")
+        .against("segments that arrive in bursts, as on a radio link, share acknowledgements, too: look at the far end")
         .holds()
 }
 
@@ -70,9 +75,9 @@ fn finding(flow: &Flow<'_>, queue: Span) -> Finding {
     )
 }
 
-/// How many acknowledgements come.
+/// The acknowledgements that arrive.
 struct Spacing {
-    /// Segments that one acknowledges, on average.
+    /// Segments per acknowledgement, on average.
     each: f64,
     per_second: f64,
 }
@@ -101,7 +106,7 @@ const FASTEST: Rate = Rate::from_mbit(50);
 const FEWEST: u64 = 20;
 /// An acknowledgement with timestamps on an Ethernet.
 const ACK_BITS: f64 = 66.0 * 8.0;
-/// More than the path forward, whose bottleneck the queue looks like.
+/// Larger than the value for a bottleneck on the path forward, which the queue resembles.
 const EXPLAINS: f64 = 0.9;
 
 #[cfg(test)]
@@ -110,7 +115,7 @@ mod tests {
     use super::*;
     use units::Bytes;
 
-    /// 20 Mbit/s, a queue of 60 ms, and acknowledgements for so many segments each.
+    /// 20 Mbit/s, a queue of 60 ms, and one acknowledgement for `each` segments.
     fn queued(each: u32) -> Sketch {
         Sketch::new().tcp(move |at, tcp| {
             let sent = at as u32 * 1_726;

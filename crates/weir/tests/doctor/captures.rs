@@ -24,7 +24,7 @@ fn the_packets_of_an_interface_are_judged() {
 }
 
 #[test]
-fn an_interface_without_packets_and_one_that_does_not_exist() {
+fn silent_and_missing_interfaces_have_their_own_errors() {
     let Some(sandbox) = Sandbox::new() else { return };
     let ended = sandbox.weir(&["doctor", "--capture", "lo", "-t", "1"]);
     assert_eq!(ended.status.code(), Some(1), "{ended:?}");
@@ -35,7 +35,7 @@ fn an_interface_without_packets_and_one_that_does_not_exist() {
 }
 
 #[test]
-fn a_file_that_is_no_capture_is_refused_in_words() {
+fn a_missing_empty_or_foreign_file_is_no_capture() {
     let Some(sandbox) = Sandbox::new() else { return };
     sandbox.write("empty.pcap", "");
     sandbox.write("text.pcapng", "hello, this is no capture");

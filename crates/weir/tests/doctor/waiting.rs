@@ -36,7 +36,7 @@ fn a_process_that_waits_for_a_name_server_is_told_so() {
 }
 
 #[test]
-fn a_process_without_a_connection_and_none_are_told_apart() {
+fn idle_and_missing_processes_have_their_own_errors() {
     let Some(sandbox) = Sandbox::new() else { return };
     let Some(mut idle) = bash(&sandbox, "exec sleep 30") else { return };
     let pid = idle.pid();
