@@ -254,8 +254,8 @@ static __always_inline struct caqm_record *agree(struct bpf_sock_ops *ops, struc
 	return record;
 }
 
-/* As `agree`, where reserved bits told that both ends speak CAQM. No port answers them: those of
- * the reference are known to be there. */
+/* As `agree`, after reserved bits have told that both ends speak CAQM. Ports do not answer reserved
+ * bits: every port counts as one that has answered. */
 static __always_inline void agree_by_bits(struct bpf_sock_ops *ops, struct bpf_sock *sk,
 					  const struct caqm_first *first)
 {
@@ -267,7 +267,7 @@ static __always_inline void agree_by_bits(struct bpf_sock_ops *ops, struct bpf_s
 	record->by_bits = 1;
 	if (count)
 		count->by_bits++;
-	/* The handshake's last packet may be data that asks. */
+	/* The handshake's last packet may carry data with a request. */
 	if (first && first->info & TAG_REQUEST) {
 		caqm_owe(&record->receiver, &record->sender.params, tag_more(first->info),
 			 tag_fewer(first->info), first->segments);
@@ -387,7 +387,7 @@ static __always_inline void established(struct bpf_sock_ops *ops, bool called)
 	}
 }
 
-/* The flag marks the socket, too, where the offer is no option. */
+/* Marks the socket by the flag of the options, also where the offer travels in reserved bits. */
 static __always_inline void begin_offer(struct bpf_sock_ops *ops)
 {
 	const struct caqm_settings *settings = network_settings();

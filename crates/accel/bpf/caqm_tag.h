@@ -36,7 +36,7 @@
 #define TCP_CWR 0x80U
 /* The four bits between TCP's header length and its flags. The reference kernel's client sets the
  * first on its SYN, and the server the second on its SYN-ACK. Accurate ECN (RFC 9768) uses the
- * first one, too: a SYN with ECE and CWR besides is none of CAQM's. */
+ * first bit, too: a SYN that also has ECE and CWR does not ask for CAQM. */
 #define TCP_RESERVED 0x0fU
 #define BIT_OF_CLIENT 1U
 #define BIT_OF_SERVER 2U

@@ -19,7 +19,7 @@
 /* Packets to tag before the peer has answered with a tag: a path
  * that drops tagged packets drops no more than these. */
 #define UNHEARD 64U
-/* Pure ACKs among them: where a path drops these, the handshake completes without tags. */
+/* Pure ACKs among these packets: on a path that drops them, the handshake ends without tags. */
 #define UNHEARD_ANSWERS 2U
 /* Repeated SYNs go without the bit, in case a network drops SYNs with it. */
 #define OFFERS 2U
@@ -145,8 +145,8 @@ static __noinline int agree_by_bit(struct __sk_buff *skb)
 	return 0;
 }
 
-/* A SYN of a socket that offers. Not with a SYN that asks for ECN: with the bit it would ask for
- * accurate ECN (RFC 9768). */
+/* Sets the bit on a SYN of a socket that offers, unless the SYN asks for ECN: with the bit such a
+ * SYN would ask for accurate ECN (RFC 9768). */
 static __always_inline void offer_by_bit(struct __sk_buff *skb, struct bpf_sock *sk)
 {
 	const struct caqm_settings *settings = network_settings();
@@ -413,8 +413,8 @@ static __always_inline void hear_consent(struct __sk_buff *skb, struct tagged *f
 		return;
 	tp = sk->state == TCP_SYN_SENT ? (void *)bpf_skc_to_tcp_sock(sk) : NULL;
 	offer = tp ? bpf_sk_storage_get(&offered, sk, NULL, 0) : NULL;
-	/* Not up to SND.NXT: on a path within the machine the kernel sets that number only after
-	 * the answer has come. */
+	/* Up to write_seq, not to SND.NXT: on a path within the machine the kernel sets SND.NXT
+	 * only after the answer has come. */
 	if (offer && offer->sent &&
 	    caqm_is_between(frame->acknowledgement, tp->snd_una + 1, tp->write_seq))
 		offer->answered = 1;
@@ -435,7 +435,7 @@ static __noinline int hear_bits(struct __sk_buff *skb)
 	return 0;
 }
 
-/* Whether the packet without a VLAN is a SYN or a SYN-ACK: most are not, and leave here. */
+/* Whether a packet without a VLAN is a SYN or a SYN-ACK. Other packets need no further look. */
 static __always_inline bool is_syn(struct __sk_buff *skb)
 {
 	u8 head[20], flags = 0;

@@ -35,7 +35,7 @@ static __always_inline void place_of(const struct sock *sk, struct place *place)
 	place->address[1] = (u64)address[3] << 32 | address[2];
 }
 
-/* Whether the core knew enough of the path. */
+/* Stores what the core knows of the path. Returns whether the core knows enough. */
 static __always_inline bool remember(const struct sock *sk, const struct flow *flow)
 {
 	struct cc_memory noted = {};

@@ -106,7 +106,7 @@ impl Interface {
             return Err(AccelError::NotSupported {
                 feature: "loss detection other than RACK",
                 doing: "rack=off",
-                advice: "Linux 6.17 removed the other one; leave rack out",
+                advice: "Linux 6.17 and later always use RACK; leave rack out",
             });
         }
         self.check_reach(reach)

@@ -1,4 +1,5 @@
-//! The nine modules of the TCPA that the report describes, and the part that carries each here.
+//! The nine modules of the TCPA that the report describes, and the program that carries each
+//! module: the kernel, tcpa's core, or both.
 
 use crate::policy::Policy;
 use crate::switches::KernelSwitch;
@@ -91,7 +92,8 @@ pub(crate) fn modules(policy: &Policy, work: &Work, pacing: Option<Rate>) -> Vec
 /// The values of the policy's keys.
 struct SwitchState<'a> {
     policy: &'a Policy,
-    /// Those of tcpa's rules; if there is none, those of programs that choose tcpa themselves.
+    /// The tunables of tcpa's rules; without such a rule, the tunables of programs that choose tcpa
+    /// themselves.
     tunables: Vec<Tunables>,
 }
 
@@ -106,7 +108,7 @@ impl<'a> SwitchState<'a> {
         Self { policy, tunables }
     }
 
-    /// Several rules may differ.
+    /// The value in each rule, as `1/2` if rules differ.
     fn each(&self, shown: impl Fn(&Tunables) -> String) -> String {
         let mut values: Vec<_> = self.tunables.iter().map(shown).collect();
         values.dedup();

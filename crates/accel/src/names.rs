@@ -88,8 +88,8 @@ const OF_RULES: [(&str, &str); 4] = [
     ("file_threshold", "bytes that a connection must deliver to leave a record of its path"),
 ];
 
-/// `NAME=VALUE` in Weir's words, and the report's name if the text had one. Spaces around the sign
-/// are left out, as `sysctl` prints them.
+/// `NAME=VALUE` with Weir's key and unit, and the report's name if the text has a name of the
+/// report. Spaces around the sign are left out, as `sysctl` prints them.
 pub(crate) fn in_own_words(text: &str) -> (Cow<'_, str>, Option<&'static str>) {
     let Some((name, value)) = text.split_once('=') else { return (text.into(), None) };
     let (name, value) = (name.trim(), value.trim());
@@ -114,7 +114,7 @@ pub(crate) fn in_own_words(text: &str) -> (Cow<'_, str>, Option<&'static str>) {
     (format!("{}={value}{unit}", known.key).into(), Some(known.name))
 }
 
-/// The problem with a name that nothing has.
+/// The error text for an unknown name.
 pub(crate) fn unknown(name: &str) -> String {
     let rules = REPORT.iter().map(|known| known.key).chain(OF_RULES.map(|(key, _)| key));
     let all: Vec<_> = rules.chain(SWITCHES.map(|switch| switch.key)).collect();
@@ -139,7 +139,7 @@ pub struct ListedTunable {
     /// None if the kernel lacks the setting.
     pub value: Option<String>,
     pub state: TunableState,
-    /// How Weir carries it out.
+    /// The way in which Weir applies the tunable.
     pub how: &'static str,
 }
 
@@ -201,7 +201,7 @@ pub fn list() -> Result<Vec<ListedTunable>, AccelError> {
     Ok(report.chain(rules).chain(switches).map(one).collect())
 }
 
-/// A table of them.
+/// The tunables as a table.
 pub fn to_text(listed: &[ListedTunable], width: usize) -> String {
     let heads = ["name in the report", "key", "value", "state", "how"].map(str::to_owned);
     let mut rows = vec![heads];
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn names_keep_the_units_of_their_owners() {
+    fn a_value_has_the_unit_of_the_name_in_front_of_it() {
         for (text, own, name) in [
             ("tcp_rto_min=50", "rto_min=50ms", Some("net.ipv4.tcp_rto_min")),
             ("rto_min=50ms", "rto_min=50ms", None),

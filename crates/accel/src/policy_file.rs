@@ -223,8 +223,7 @@ impl CaqmRules {
         self.rules.truncate(last.map_or(0, |last| last + 1));
         let table = table.unwrap_or_default();
         if table.enable == Some(Switch(false)) {
-            let problem =
-                "enable = false beside rules that choose caqm: leave the rules out to turn it off";
+            let problem = "enable = false beside rules that choose caqm: leave the rules out to turn CAQM off";
             return Err(AccelError::Usage(problem.to_owned()));
         }
         let mut interfaces =

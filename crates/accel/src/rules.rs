@@ -175,7 +175,7 @@ impl Tunables {
     pub fn set(&mut self, text: &str) -> Result<(), AccelError> {
         let wrong = |problem: String| AccelError::Usage(format!("`{text}`: {problem}"));
         let (name, value) =
-            text.split_once('=').ok_or_else(|| wrong("write it as NAME=VALUE".to_owned()))?;
+            text.split_once('=').ok_or_else(|| wrong("write NAME=VALUE".to_owned()))?;
         let segments =
             || value.parse::<u32>().map_err(|_| wrong("expected a number of segments".to_owned()));
         let span = || value.parse::<Span>().map(Some).map_err(|error| wrong(error.to_string()));
@@ -186,12 +186,12 @@ impl Tunables {
             "metrics_minrtt" => match value.parse() {
                 Ok(Switch(false)) => self.memory_age = Span::ZERO,
                 Ok(Switch(true)) => self.memory_age = Self::default().memory_age,
-                Err(_) => return Err(wrong("it is on or off".to_owned())),
+                Err(_) => return Err(wrong("choose on or off".to_owned())),
             },
             "min_window" => self.min_window = segments()?,
             "probe" => match value.parse() {
                 Ok(Switch(on)) => self.probe = on,
-                Err(_) => return Err(wrong("it is on or off".to_owned())),
+                Err(_) => return Err(wrong("choose on or off".to_owned())),
             },
             "file_threshold" => {
                 self.file_threshold =
@@ -276,7 +276,7 @@ pub(crate) const TUNABLES_BYTES: usize = 32;
 /// A week.
 const MOST_AGE: u64 = 7 * 24 * 3600;
 const MOST_SEGMENTS: u32 = 10_000;
-/// Segments: a larger least window would flood a path that lost them.
+/// In segments. A larger `min_window` would flood a path that loses packets.
 const MOST_LEAST: u32 = 100;
 const MOST_THRESHOLD: u64 = 1 << 30;
 

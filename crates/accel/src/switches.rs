@@ -30,7 +30,7 @@ pub const SWITCHES: [KernelSwitch; 10] = [
         key: "rack",
         sysctl: "net.ipv4.tcp_recovery",
         values: SwitchValues::OnOff(1),
-        effect: "time-based loss detection; Linux 6.17 and later cannot be without",
+        effect: "time-based loss detection; Linux 6.17 and later always use RACK",
     },
     KernelSwitch {
         key: "tlp",
@@ -42,13 +42,13 @@ pub const SWITCHES: [KernelSwitch; 10] = [
         key: "reordering",
         sysctl: "net.ipv4.tcp_reordering",
         values: SwitchValues::Number(1, 300),
-        effect: "packets that may overtake another before that counts as lost, at first",
+        effect: "packets that may overtake a packet before that packet counts as lost: the first value",
     },
     KernelSwitch {
         key: "max_reordering",
         sysctl: "net.ipv4.tcp_max_reordering",
         values: SwitchValues::Number(1, 10_000),
-        effect: "the same, at most",
+        effect: "packets that may overtake a packet before that packet counts as lost: the largest value",
     },
     KernelSwitch {
         key: "sack",
@@ -111,7 +111,7 @@ impl KernelSwitch {
                 "2" => Ok(0),
                 "1" => Ok(1),
                 _ => wrong(
-                    "2, as the kernel doubles them, or 1 for thin streams; it has no other"
+                    "2, which doubles each timeout, or 1 for thin streams: the kernel has no other factor"
                         .to_owned(),
                 ),
             },

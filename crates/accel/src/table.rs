@@ -28,8 +28,8 @@ pub(crate) fn table<const N: usize>(rows: &[[String; N]], width: usize, spare: &
     text
 }
 
-/// Formats columns to the left. The last one continues in further lines where `width` is exceeded,
-/// between words that end with a comma.
+/// Formats columns to the left. Where a row exceeds `width`, its last column continues in further
+/// lines, which begin behind a comma.
 pub(crate) fn left_table<const N: usize>(rows: &[[String; N]], width: usize) -> String {
     let widest = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
     let widths: Vec<_> = (0..N - 1).map(|column| widest(column).unwrap_or(0)).collect();

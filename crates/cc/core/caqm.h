@@ -69,8 +69,8 @@ struct caqm_params {
 	u32 alpha_root;
 	/* Round trips without a refusal, after which the window may double again; 0: never. */
 	u32 theta;
-	/* 1: as the reference, whose windows a loss halves whatever the ports answered, and a
-	 * timeout leaves at the least one. 0: as above. */
+	/* 1: as in the reference, each loss halves the window whatever the ports answered, and a
+	 * timeout sets the least window. 0: losses as described above. */
 	u32 loss_as_reference;
 };
 
@@ -107,7 +107,7 @@ struct caqm_receiver {
 /* Bits of the fraction in which `share` counts hint units: rounding then loses less than a
  * millionth of a unit with each segment. */
 #define CAQM_SHARE 20
-/* More than one hint holds. */
+/* Larger than the largest hint. */
 #define CAQM_MOST_PART (((u64)CAQM_HINT + 1) << CAQM_SHARE)
 /* Segments. The window counts as this many larger under its root. A hint holds less than two units.
  * Without the offset all the smallest windows would ask for the same, and ports that take the

@@ -13,7 +13,7 @@
 struct tcpa_params {
 	u32 init_cwnd; /* segments, paced over the first round trip */
 	u32 loss_init_cwnd; /* segments after a retransmission timeout */
-	u32 no_pauses; /* never send less to look at the path: a longer path is then not learnt */
+	u32 no_pauses; /* 1: the flow makes no pauses, and does not learn of a longer path */
 	u32 unused;
 };
 

@@ -16,8 +16,8 @@ pub struct TcpaSettings {
     pub init_cwnd: u32,
     /// The window after a retransmission timeout.
     pub loss_init_cwnd: u32,
-    /// Send less at times, to see the path without this host's flows. Without pauses a flow learns
-    /// no longer path and notices no rival.
+    /// Send less at times, to see the path without this host's flows. Without pauses a flow
+    /// does not learn that its path has become longer, and notices no rival.
     pub pauses: bool,
 }
 

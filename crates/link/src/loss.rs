@@ -171,7 +171,7 @@ pub(crate) struct LossProcess {
     model: Loss,
     random: Stream,
     bad: bool,
-    /// The interval of `every` in which `bad` is the state.
+    /// The number of the interval of `every` to which `bad` belongs.
     interval: u64,
     next: usize,
 }

@@ -1,7 +1,7 @@
 //! The port's law beside the public ns-3 model of CAQM (ns3-ub), whose formulas are computed here
 //! on their own. docs/internals/caqm.md has the table that `--nocapture` prints.
 //!
-//! Both ports serve the same senders, the ones of the formulas: windows in bytes, a round trip
+//! Both ports serve the same senders, which follow the formulas: windows in bytes, a round trip
 //! without other queues, requests of `alpha` MTU in a round trip, refusals of `beta` MTU.
 #![allow(clippy::unwrap_used)]
 
@@ -80,7 +80,7 @@ enum Credit {
 #[derive(Debug)]
 struct Formulas {
     kind: Credit,
-    /// With the times of arrival.
+    /// The frames in the queue, with their times of arrival.
     queue: VecDeque<(u64, Asks)>,
     free_at: f64,
     period_ends: u64,
@@ -208,7 +208,7 @@ struct Sender {
     in_flight: f64,
     start: bool,
     start_again_at: u64,
-    /// Bytes not yet asked for, short of a unit.
+    /// Bytes for which no whole unit has been asked yet.
     rest: f64,
 }
 

@@ -44,17 +44,18 @@ pub struct Network {
 /// The effect of a loss on the window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LossLaw {
-    /// Nothing, if a port refused a request within the last round trips; otherwise it is halved,
-    /// and without any refusal so far the connection uses Reno.
+    /// The window stays if a port refused a request within the last round trips, and is halved
+    /// otherwise. A connection without any refusal so far uses Reno.
     Announced,
-    /// It is halved, whatever the ports answered, as in the reference. A timeout leaves `min_cwnd`.
+    /// Every loss halves the window, whatever the ports answered, as in the reference. A timeout
+    /// leaves `min_cwnd`.
     Reference,
 }
 
 /// How the ends of a connection learn that both speak CAQM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Negotiation {
-    /// By an experimental option of TCP, which asks the ports on the way, too.
+    /// By an experimental option of TCP, by which the end also asks the ports on the way.
     Option,
     /// By two of TCP's reserved bits, as the reference kernel does. Ports are not asked.
     Bits,
@@ -179,7 +180,7 @@ impl Network {
         let wrong = |problem: String| AccelError::Usage(format!("`{text}`: {problem}"));
         let own = reference::in_own_words(text)?;
         let (name, value) =
-            own.split_once('=').ok_or_else(|| wrong("write it as NAME=VALUE".to_owned()))?;
+            own.split_once('=').ok_or_else(|| wrong("write NAME=VALUE".to_owned()))?;
         let number =
             || value.parse::<u32>().map_err(|_| wrong(format!("`{value}` is not a whole number")));
         match name {
@@ -199,12 +200,12 @@ impl Network {
             "loss" => {
                 let known = LossLaw::ALL.into_iter().find(|law| law.name() == value);
                 self.loss =
-                    known.ok_or_else(|| wrong("it is announced or reference".to_owned()))?;
+                    known.ok_or_else(|| wrong("choose announced or reference".to_owned()))?;
             }
             "negotiation" => {
                 let known = Negotiation::ALL.into_iter().find(|way| way.name() == value);
                 self.negotiation =
-                    known.ok_or_else(|| wrong("it is option, bits or both".to_owned()))?;
+                    known.ok_or_else(|| wrong("choose option, bits or both".to_owned()))?;
             }
             "debug_info" => {}
             "cc_type" => self.cc_type = number()?,
@@ -215,7 +216,7 @@ impl Network {
                     .ok_or_else(|| wrong("write it like 0x88a8".to_owned()))?;
             }
             "trusts_path" => {
-                let Switch(on) = value.parse().map_err(|_| wrong("it is on or off".to_owned()))?;
+                let Switch(on) = value.parse().map_err(|_| wrong("choose on or off".to_owned()))?;
                 self.trusts_path = on;
             }
             _ => {

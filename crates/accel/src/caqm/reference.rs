@@ -1,4 +1,4 @@
-//! The settings of openEuler's kernel, as `sysctl` names them, in Weir's words.
+//! The settings of openEuler's kernel by their `sysctl` names, and Weir's parameters for them.
 
 use super::CaqmStatus;
 use crate::AccelError;
@@ -9,10 +9,10 @@ use std::borrow::Cow;
 /// A setting of that kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReferenceSetting {
-    /// Behind `net.core.sysctl_caqm_`.
+    /// The name without its prefix `net.core.sysctl_caqm_`.
     pub name: &'static str,
     pub usual: &'static str,
-    /// Weir's key; empty if there is none.
+    /// Weir's key; empty if Weir has no such parameter.
     pub key: &'static str,
     pub how: &'static str,
 }
@@ -43,7 +43,7 @@ pub const SETTINGS: [ReferenceSetting; 12] = [
     setting("rtt_standard", "1600", "rtt_standard", "in eighths of a microsecond there"),
 ];
 
-/// Weir's parameters beyond those, with the reference's behaviour.
+/// Weir's further parameters, and how each gets the behaviour of the reference.
 const MORE: [(&str, &str); 6] = [
     ("alpha_root", "growth by the root of the window; 0 as openEuler"),
     ("theta", "round trips without refusal until the window may double again; 0 as openEuler"),
@@ -85,7 +85,7 @@ pub fn list_to_json(status: &CaqmStatus) -> Value {
     SETTINGS.iter().map(row).chain(more).collect()
 }
 
-/// The same as a table.
+/// All settings with their values, as a table.
 pub fn list_to_text(status: &CaqmStatus) -> String {
     let known = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
     let heads = ["name in openEuler", "default there", "key", "value", "how"].map(str::to_owned);
@@ -140,7 +140,7 @@ pub(super) fn in_own_words(text: &str) -> Result<Cow<'_, str>, AccelError> {
         (Some("rtt_standard"), _) => match value.parse::<u64>() {
             // Weir keeps whole microseconds.
             Ok(eighths) => Ok(format!("rtt_standard={}us", eighths.div_ceil(8)).into()),
-            Err(_) => refuse("it is a number of eighths of a microsecond; 1600 is usual".to_owned()),
+            Err(_) => refuse("write a number of eighths of a microsecond; 1600 is usual".to_owned()),
         },
         (Some("tpid"), _) => match value.parse::<u16>() {
             Ok(number) => Ok(format!("tpid={number:#06x}").into()),
@@ -154,7 +154,7 @@ pub(super) fn in_own_words(text: &str) -> Result<Cow<'_, str>, AccelError> {
         (Some("alpha_fx_8"), _) | (None, "alpha_fx_8") => Ok(format!("alpha={value}").into()),
         (Some("debug_info"), _) | (None, "debug_info") => match value.parse::<u32>() {
             Ok(_) => Ok("debug_info=".into()),
-            Err(_) => refuse("it is a whole number, and has no effect here".to_owned()),
+            Err(_) => refuse("write a whole number; Weir ignores the value".to_owned()),
         },
         (Some(known), _) if SETTINGS.iter().any(|one| one.name == known) => {
             Ok(format!("{known}={value}").into())
@@ -187,7 +187,7 @@ fn filter_advice(value: &str) -> String {
     }
 }
 
-/// Without what stands before the setting's own name; `None` if that is missing.
+/// The name without its prefix; `None` if the prefix is missing.
 fn stripped(name: &str) -> Option<&str> {
     let name = name.strip_prefix("net.core.").unwrap_or(name);
     let name = name.strip_prefix("sysctl_").unwrap_or(name);
@@ -200,7 +200,7 @@ mod tests {
     use crate::caqm::Network;
 
     #[test]
-    fn the_usual_values_of_the_reference_are_these_usual_values() {
+    fn the_defaults_of_the_reference_are_weirs_defaults() {
         let usual = Network::default();
         for setting in SETTINGS.iter().filter(|setting| setting.usual != "-") {
             let mut network = usual;

@@ -41,7 +41,7 @@ fn syn(port: u16, flags: u8, options: &[u8]) -> Vec<u8> {
     syn_with(port, flags, 0, options)
 }
 
-/// The same with reserved bits.
+/// A SYN with these reserved bits.
 fn syn_with(port: u16, flags: u8, reserved: u8, options: &[u8]) -> Vec<u8> {
     let mut bytes = tcp_over_ipv4((40_000, port), [10, 0, 0, 1], [10, 0, 0, 2], 0);
     let header_len = 20 + options.len().next_multiple_of(4).min(40);

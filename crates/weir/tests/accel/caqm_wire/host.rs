@@ -21,7 +21,7 @@ const HERE: [u8; 4] = [10, 9, 0, 2];
 const THERE: [u8; 4] = [10, 9, 0, 1];
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The parameters of the page's table, as far as this host needs them.
+/// The parameters of the table in caqm-wire.md, as far as this host needs them.
 const ALPHA: u64 = 8;
 const BETA: i64 = 512;
 const MTU_UNIT: i64 = 1024;
@@ -47,7 +47,7 @@ pub fn answered(tag: u16) -> i64 {
     }
 }
 
-/// As a port refuses a request.
+/// The tag after a port has refused its request.
 pub fn refused(tag: u16) -> u16 {
     tag & !I | C
 }
@@ -71,7 +71,8 @@ impl Receiver {
     }
 }
 
-/// The round trip is below a quarter of the standard: the standard counts.
+/// The state of a sender, for round trips below a quarter of the standard, which count as the
+/// standard.
 #[derive(Debug)]
 pub struct Sender {
     pub start: bool,
@@ -131,7 +132,7 @@ pub struct Host {
     tap: TapPort,
     peer_mac: [u8; 6],
     waiting: VecDeque<Seen>,
-    /// Here and there; 0 is any port.
+    /// The ports of this host and of the peer; 0 stands for any port.
     pub ports: (u16, u16),
     /// The next byte to send, and the next expected.
     pub next: u32,

@@ -116,7 +116,7 @@ impl<'a> Bench<'a> {
         seen
     }
 
-    /// The next data segment of Weir's host; repeated ones, and pure ACKs, are skipped.
+    /// The next data segment of Weir's host; repeated segments and pure ACKs are skipped.
     fn data(&mut self) -> Seen {
         loop {
             let seen = self.host.segment();
@@ -257,8 +257,8 @@ fn an_end_that_offers_in_both_ways_agrees_by_bits() {
     assert_eq!(bench.totals()["by_bits"], 2);
 }
 
-/// A client without CAQM, one that asks for accurate ECN, one with bits of its own, and one whose
-/// tags or bits a network removes.
+/// A client without CAQM, a client that asks for accurate ECN, a client that sets other bits, and
+/// clients whose tags or bits a network removes.
 #[test]
 fn other_reserved_bits_are_no_agreement() {
     let Some(machine) = TestMachine::new() else { return };
@@ -284,9 +284,9 @@ fn other_reserved_bits_are_no_agreement() {
     assert_eq!(bench.totals()["negotiated"], 0);
 }
 
-/// Networks and servers that write something else into the SYN-ACK.
+/// Networks and servers that write other reserved bits into the SYN-ACK.
 #[test]
-fn a_client_believes_exactly_the_servers_bit() {
+fn a_client_accepts_the_servers_bit_and_no_other_bits() {
     let Some(machine) = TestMachine::new() else { return };
     let mut bench = Bench::new(&machine, &ENABLE);
     for (number, reserved) in [0, 1, 3, 6, 15].into_iter().enumerate() {
@@ -307,10 +307,10 @@ fn a_client_believes_exactly_the_servers_bit() {
     assert_eq!((&totals["negotiated"], &totals["declined"]), (&0.into(), &5.into()), "{totals}");
 }
 
-/// The bit says more than the path holds. The handshake's last packet and the data come without a
-/// tag after a few attempts, and the connection goes on.
+/// The ends agree, but the path drops packets with tags. After a few attempts the handshake's last
+/// packet and the data come without a tag, and the connection goes on.
 #[test]
-fn a_path_that_drops_tagged_packets_is_passed_without_tags() {
+fn a_connection_goes_on_without_tags_where_tagged_packets_are_dropped() {
     let Some(machine) = TestMachine::new() else { return };
     let mut bench = Bench::new(&machine, &ENABLE);
     bench.host.ports = (5866, 0);
@@ -354,9 +354,9 @@ fn a_path_that_drops_tagged_packets_is_passed_without_tags() {
     assert_eq!(seen.tag, None);
 }
 
-/// The third SYN goes without the bit; meanwhile nobody answers.
+/// The third SYN goes without the bit; nobody answers the SYNs before.
 #[test]
-fn an_unanswered_offer_is_left_out() {
+fn the_third_syn_without_an_answer_carries_no_offer() {
     let Some(machine) = TestMachine::new() else { return };
     let mut bench = Bench::new(&machine, &ENABLE);
     bench.host.ports = (5899, 0);
