@@ -1,8 +1,8 @@
 //! Malformed and unusual frames, as pure code: the same seed gives the same frames.
 //!
-//! Each kind of frame begins as a frame that a host could send and changes one thing. Outer
-//! checksums are made right again wherever the kind is not about checksums, so that the change is
-//! found behind them.
+//! Each kind takes a frame that a host could send, and changes one thing. Unless the kind changes
+//! checksums, the checksums of the headers outside the change are computed again: a receiver then
+//! parses as far as the change.
 
 mod base;
 mod layers;
@@ -16,15 +16,15 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 pub enum Kind {
     /// A valid frame that ends early: each valid frame is cut at each of its bytes in turn.
     Cut,
-    /// Length fields that lie: of IPv4, of its header, of IPv6, of UDP, of TCP's header.
+    /// Wrong length fields: of the IPv4 packet and header, of IPv6, of UDP, and of TCP's header.
     Length,
-    /// A tag's EtherType with nothing or next to nothing behind it.
+    /// Frames that end at most three bytes behind a tag's EtherType.
     Tpid,
     /// Stacks of one to twelve VLAN tags, CAQM's among them.
     Vlan,
     /// All combinations of TCP flags.
     Flags,
-    /// Options of IPv4 and TCP, and extension headers of IPv6, with lengths that lie.
+    /// Options of IPv4 and TCP, and extension headers of IPv6, with wrong lengths.
     Options,
     /// Fragments that overlap, are tiny, or end beyond the largest packet.
     Fragment,
@@ -49,17 +49,17 @@ pub struct Addresses {
     pub macs: [[u8; 6]; 2],
     pub ipv4: [Ipv4Addr; 2],
     pub ipv6: [Ipv6Addr; 2],
-    /// Ports of the destination that listen: of TCP and of UDP.
+    /// The destination listens at this TCP port and at `udp_port`.
     pub tcp_port: u16,
     pub udp_port: u16,
 }
 
-/// A source of malformed frames without end.
+/// An endless source of malformed frames.
 #[derive(Debug)]
 pub struct Malformed {
     bases: Bases,
     random: Random,
-    /// The next cut: of which valid frame, and at which byte.
+    /// The next cut: the index of the valid frame, and the number of bytes that remain.
     cut: (usize, usize),
     longest: usize,
 }
@@ -125,7 +125,7 @@ impl Malformed {
         frame.truncate(self.longest);
     }
 
-    /// Replaces `frame` by a valid datagram that nobody waits for, of about the length of a
+    /// Replaces `frame` by a valid datagram to a port where no program listens, about as long as a
     /// malformed frame.
     pub fn write_ordinary(&mut self, frame: &mut Vec<u8>) {
         self.write_next(frame);
@@ -156,7 +156,7 @@ impl Random {
         mix(self.state)
     }
 
-    /// A number below `bound`; 0 if there is none.
+    /// A number below `bound`; 0 if `bound` is 0.
     fn below(&mut self, bound: usize) -> usize {
         ((u128::from(self.next()) * bound as u128) >> 64) as usize
     }
@@ -266,7 +266,7 @@ mod tests {
         }
     }
 
-    /// The parsers of this house on many frames: a panic fails the test.
+    /// Gives many frames to Weir's parsers: a panic fails the test.
     #[test]
     fn no_parser_panics_at_any_kind() {
         let (mut source, mut frame) = (source(9), Vec::new());

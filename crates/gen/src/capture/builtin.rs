@@ -20,7 +20,7 @@ pub(crate) fn udp_frame(size: Bytes) -> Capture {
     Conversation::udp(UDP_PORT).sends(End::Client, "", payload).capture()
 }
 
-/// A connection over which the client sends this many bytes.
+/// A connection over which the client sends `bytes` bytes.
 pub(crate) fn tcp_conversation(bytes: usize) -> Capture {
     Conversation::tcp(80).sends(End::Client, "", bytes).capture()
 }

@@ -20,7 +20,7 @@ pub(super) struct Bases {
     pub(super) tcp6: Vec<u8>,
     pub(super) udp6: Vec<u8>,
     pub(super) echo: Vec<u8>,
-    /// All of them, address resolution, and frames with tags.
+    /// The frames above, ARP and neighbour discovery, and frames with VLAN tags.
     pub(super) valid: Vec<Vec<u8>>,
 }
 
@@ -45,7 +45,7 @@ impl Bases {
         Self { addresses: addresses.clone(), tcp, udp, tcp6, udp6, echo, valid }
     }
 
-    /// A valid datagram to a port that nobody has, in a frame of about `len` bytes.
+    /// A valid datagram to a port where no program listens, in a frame of about `len` bytes.
     pub(super) fn ordinary(&self, len: usize, frame: &mut Vec<u8>) {
         frame.clear();
         frame.extend(&self.udp);
@@ -97,7 +97,7 @@ pub(super) fn seal(frame: &mut [u8]) {
     put(frame, transport + offset, checksum);
 }
 
-/// Makes the checksum of an IPv4 header right, whose own length need not fit the frame.
+/// Makes the checksum of an IPv4 header right, even if the header's length field exceeds the frame.
 pub(super) fn seal_ipv4(frame: &mut [u8], at: usize) {
     let Some(first) = frame.get(at).copied() else { return };
     let end = (at + 4 * usize::from(first & 15)).min(frame.len());
@@ -144,7 +144,7 @@ fn addressed(frame: &[u8], addresses: &Addresses) -> Vec<u8> {
     frame
 }
 
-/// An echo request of the same addresses (RFC 792).
+/// An echo request (RFC 792) with the addresses of `udp`.
 fn echo(udp: &[u8]) -> Vec<u8> {
     let mut frame = udp.to_vec();
     let at = MAC_HEADER + 20;
@@ -168,5 +168,5 @@ fn data_segment() -> Vec<u8> {
 const TCP_DATA: usize = 100;
 const SHORTEST: usize = 60;
 const LONGEST: usize = 1514;
-/// RFC 863; no host of a test listens there.
+/// The discard port (RFC 863); no host of a test listens there.
 const DISCARD: u16 = 9;

@@ -8,7 +8,7 @@ use wire::vlan::Tag;
 
 pub(super) fn write(kind: Kind, bases: &Bases, random: &mut Random, frame: &mut Vec<u8>) {
     match kind {
-        // The caller counts the cuts.
+        // `Malformed` makes the cut frames itself, because the place of the cut follows an order.
         Kind::Cut => frame.extend(&bases.tcp),
         Kind::Length => length(bases, random, frame),
         Kind::Tpid => tpid(bases, random, frame),
@@ -71,7 +71,7 @@ fn length(bases: &Bases, random: &mut Random, frame: &mut Vec<u8>) {
         _ => {
             frame.extend(&bases.tcp);
             frame[TCP_AT + 12] = random.byte();
-            // The header's length decides whether the parser finds the checksum.
+            // `seal` writes the checksum only if a header of this length fits into the frame.
             seal(frame);
         }
     }
@@ -83,7 +83,7 @@ fn length(bases: &Bases, random: &mut Random, frame: &mut Vec<u8>) {
 
 fn tpid(bases: &Bases, random: &mut Random, frame: &mut Vec<u8>) {
     frame.extend(&bases.tcp[..MAC_HEADER - 2]);
-    // Complete tags may stand in front of the one without anything behind it.
+    // Up to three complete tags precede the last tag, which is cut.
     for _ in 0..random.one_of(&[0, 0, 0, 1, 2, 3]) {
         frame.extend(random.one_of(&TPIDS).to_be_bytes());
         frame.extend(random.word().to_be_bytes());
@@ -106,7 +106,7 @@ fn vlan(bases: &Bases, random: &mut Random, frame: &mut Vec<u8>) {
         .collect();
     insert_tags(frame, &tags);
     if random.below(4) == 0 {
-        // The innermost EtherType has nothing behind it.
+        // The frame ends at the innermost EtherType.
         frame.truncate(MAC_HEADER + TAG * count);
     }
 }
@@ -199,7 +199,7 @@ fn extension_headers(bases: &Bases, random: &mut Random, frame: &mut Vec<u8>) {
 }
 
 fn fragment(bases: &Bases, random: &mut Random, frame: &mut Vec<u8>) {
-    // Few identifications, so that fragments of different frames meet.
+    // Few identifications, so that a receiver combines fragments of different frames.
     let identification = random.below(512) as u16;
     let offset = match random.below(4) {
         0 => random.below(4) as u16,
@@ -241,7 +241,7 @@ fn checksum(bases: &Bases, random: &mut Random, frame: &mut Vec<u8>) {
     ]);
     frame.extend(base);
     let at = random.one_of(places);
-    // 0 means "none" for UDP, and is forbidden over IPv6.
+    // A UDP checksum of 0 means "none", which IPv6 forbids.
     let any = random.word();
     let lie = random.one_of(&[0, 0xffff, any]);
     put(frame, at, lie);
@@ -288,7 +288,7 @@ fn address(bases: &Bases, random: &mut Random, frame: &mut Vec<u8>) {
             frame[MAC_HEADER + 12..MAC_HEADER + 16].copy_from_slice(&source);
         }
     }
-    // So that few frames are alike.
+    // A random word makes frames differ.
     let end = frame.len() - 2;
     put(frame, end, random.word());
     seal(frame);
@@ -296,7 +296,7 @@ fn address(bases: &Bases, random: &mut Random, frame: &mut Vec<u8>) {
 
 fn ether_type(bases: &Bases, random: &mut Random, frame: &mut Vec<u8>) {
     if random.below(3) == 0 {
-        // A protocol that the bytes do not fit.
+        // An IP protocol that does not match the payload.
         frame.extend(&random.one_of(&[&bases.udp, &bases.echo])[..]);
         frame[MAC_HEADER + 9] = random.byte();
         seal_ipv4(frame, MAC_HEADER);
@@ -357,7 +357,7 @@ fn datagram(bases: &Bases, random: &mut Random, frame: &mut Vec<u8>) {
     seal(frame);
 }
 
-/// 802.1Q, 802.1ad, which is CAQM's too, and the two older numbers of service tags.
+/// 802.1Q, 802.1ad (also CAQM's TPID), and the two older numbers of service tags.
 const TPIDS: [u16; 4] = [0x8100, 0x88a8, 0x9100, 0x9200];
 const TCP_AT: usize = MAC_HEADER + 20;
 const UDP_AT: usize = MAC_HEADER + 20;
