@@ -12,7 +12,7 @@ pub struct Answer {
     pub answer: String,
     /// Whether a case that passes before fails, is skipped or is missing after.
     pub regression: bool,
-    /// Whether each run came to its end, and the cases have the same names in each.
+    /// Whether each run came to its end, and the cases have the same names in each run.
     pub complete: bool,
     pub parser: &'static str,
     pub command: String,
@@ -24,7 +24,7 @@ pub struct Answer {
     pub environment: serde_json::Value,
     pub counts: Counts,
     pub runs: Vec<RunRecord>,
-    /// The cases whose verdict is neither that they pass nor that they are skipped in both states.
+    /// All cases except those that pass in both states and those that are skipped in both states.
     pub cases: Vec<CaseVerdict>,
 }
 
@@ -93,7 +93,7 @@ impl State {
 }
 
 impl CaseVerdict {
-    /// As in `before 4 of 4 passed, after 0 of 4`.
+    /// As in `passed 4 of 4 before, 0 of 4 after`.
     pub fn tally(&self) -> String {
         let passed = |seen: &[Seen]| {
             let good = seen.iter().filter(|one| **one == Seen::As(Outcome::Passed)).count();

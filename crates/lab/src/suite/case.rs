@@ -9,7 +9,7 @@ pub struct Case {
     pub reason: Option<String>,
     /// The case is a part of another case, as a subtest is.
     pub is_part: bool,
-    /// The single checks within the case; of a part, they are counted in the whole.
+    /// The single checks within the case. The whole case also counts the checks of its parts.
     pub checks: Checks,
 }
 
@@ -37,7 +37,7 @@ pub struct Checks {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Parsed {
     pub cases: Vec<Case>,
-    /// Signs that the suite did not run to its end, each a sentence for people.
+    /// Signs that the suite did not run to its end, each as a sentence for people.
     pub flaws: Vec<String>,
 }
 
@@ -69,7 +69,7 @@ impl Outcome {
         }
     }
 
-    /// Neither passed nor skipped.
+    /// Whether the case failed or broke.
     pub fn is_bad(self) -> bool {
         matches!(self, Self::Failed | Self::Broken)
     }

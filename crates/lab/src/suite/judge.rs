@@ -3,7 +3,7 @@
 use super::case::Outcome;
 use serde::{Serialize, Serializer};
 
-/// A case in one run that could have shown it.
+/// The result of a case in one run. Runs that ended before they reached the case are left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seen {
     As(Outcome),
@@ -38,7 +38,7 @@ pub enum Judged {
 }
 
 impl Judged {
-    /// Whether the change took a passing case away.
+    /// Whether a case that passed before the change no longer passes.
     pub fn is_regression(self) -> bool {
         matches!(self, Self::Broken | Self::Lost)
     }
@@ -79,7 +79,7 @@ pub(super) fn comes_and_goes(seen: &[Seen]) -> bool {
 enum Steady {
     Good,
     Bad,
-    /// Skipped, or missing.
+    /// Skipped or missing.
     Gone,
 }
 

@@ -1,8 +1,9 @@
 //! `weir lab suite`: runs a conformance suite before and after a change, and compares case by case.
 //!
-//! The suite runs in both states of the machine, in the order ABBA where it is repeated. Cases that
-//! failed or changed run again in both states. A case is broken by the change only if each run
-//! before passed and each run after failed. A case whose result differs within one state is flaky.
+//! The suite runs in both states of the machine, in the order ABBA if the whole suite is repeated.
+//! Cases that failed or changed run again in both states. A case is broken by the change only if
+//! each run before passed and each run after failed. A case whose result differs within one state
+//! is flaky.
 
 mod answer;
 mod case;
@@ -26,7 +27,7 @@ use units::{Bytes, Span};
 /// The settings of a comparison.
 #[derive(Debug, Clone)]
 pub struct Suite {
-    /// The program and its arguments. A single word with spaces is a line for the shell.
+    /// The program and its arguments. A single word that contains spaces is a line for the shell.
     pub command: Vec<String>,
     pub parser: Parser,
     /// Lines for the shell that bring the machine into the two states.
@@ -34,7 +35,7 @@ pub struct Suite {
     pub after: String,
     /// The line that takes `after` back.
     pub undo: Option<String>,
-    /// The line that runs only some cases again; the whole suite runs again without it.
+    /// The line that runs only some cases again. Without this line the whole suite runs again.
     pub again: Option<String>,
     /// Runs of the whole suite in each state.
     pub repeats: u32,
@@ -45,7 +46,7 @@ pub struct Suite {
     /// Time limit for a command that changes the state.
     pub patience: Span,
     pub most_output: Bytes,
-    /// A directory that is new or empty; below `runs` if there is none.
+    /// The directory of the run, new or empty. `None`: a new directory below `runs`.
     pub out: Option<PathBuf>,
     /// The command line, for the record.
     pub line: String,

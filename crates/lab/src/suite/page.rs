@@ -6,7 +6,7 @@ use super::judge::Judged;
 use std::fmt::Write;
 use units::{foreign, shown};
 
-/// Printed in the command's help.
+/// The examples in the command's help.
 pub const EXAMPLES: &str = "\
 Examples:
   weir lab suite --parser packetdrill \\

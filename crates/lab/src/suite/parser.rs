@@ -1,4 +1,5 @@
-//! The formats that suites print, one file each. A parser is pure: text in, cases out.
+//! Parsers for the formats that suites print, one file for each format. A parser is pure: text in,
+//! cases out.
 
 mod junit;
 mod kirk;
@@ -50,9 +51,9 @@ impl Parser {
         Ok(parsed)
     }
 
-    /// Another format in which `text` has cases.
+    /// Another format whose parser finds cases in `text`.
     pub fn guess(self, text: &str) -> Option<Self> {
-        // packetdrill's parser reads TAP, too, and comes last.
+        // packetdrill's parser also reads TAP, so it comes last.
         Self::ALL
             .into_iter()
             .rev()
@@ -61,7 +62,7 @@ impl Parser {
     }
 }
 
-/// Numbers the cases that share a name, and shortens names that are no names.
+/// Numbers the cases that share a name, and shortens names that are too long.
 fn name_apart(cases: &mut [Case]) {
     let mut counts: HashMap<String, u32> = HashMap::with_capacity(cases.len());
     for case in cases {
@@ -70,7 +71,7 @@ fn name_apart(cases: &mut [Case]) {
         }
         let mut count = counts.get(&case.name).copied().unwrap_or_default() + 1;
         let own = case.name.clone();
-        // Another case may have the name with the number.
+        // Another case may already be named like this name with its number.
         while count > 1 && counts.contains_key(&format!("{own} #{count}")) {
             count += 1;
         }
@@ -82,7 +83,7 @@ fn name_apart(cases: &mut [Case]) {
     }
 }
 
-/// A line without the escape sequences that colour it.
+/// The line without escape sequences, such as colours.
 fn plain(line: &str) -> String {
     let mut out = String::with_capacity(line.len());
     let mut chars = line.chars().peekable();

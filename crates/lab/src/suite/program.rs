@@ -1,5 +1,5 @@
-//! A command of the user: its time and its output are bounded, and none of its processes outlives
-//! it.
+//! Runs a command of the user. The command's time and output are bounded, and none of its processes
+//! outlives the command.
 
 use crate::{Cancel, Failure};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
@@ -46,8 +46,8 @@ pub(super) fn prepare(words: &[String]) -> Command {
     }
 }
 
-/// Runs a command whose output goes to `output`, to its end. `mark` stands in the environment of
-/// all its processes; those that are left when the command ends are killed.
+/// Runs a command to its end, with its output in the file `output`. All processes of the command
+/// have `mark` in their environment. Processes that are left when the command ends are killed.
 pub(super) fn run(
     mut command: Command,
     mark: &str,
@@ -59,7 +59,7 @@ pub(super) fn run(
     let program = command.get_program().display().to_string();
     let mut child = command
         .env(MARK, mark)
-        // Otherwise the two streams of a script in Python arrive out of order.
+        // A script in Python buffers its output otherwise, and the two streams arrive out of order.
         .env("PYTHONUNBUFFERED", "1")
         .stdin(Stdio::null())
         .stdout(file.try_clone().map_err(wrong)?)
@@ -104,7 +104,7 @@ fn attend(child: &mut Child, output: &File, bounds: Bounds<'_>) -> Result<Ended,
     }
 }
 
-/// Asks the group of a command to end, and kills it after a moment.
+/// Asks the process group of a command to end, and kills the group after [`GRACE`].
 fn end_group(child: &mut Child) {
     let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) else { return };
     let _ = kill_process_group(group, Signal::TERM);
@@ -117,9 +117,9 @@ fn end_group(child: &mut Child) {
     let _ = child.wait();
 }
 
-/// Kills each process that has the mark in its environment, also one of another session.
+/// Kills each process that has the mark in its environment, also in other sessions and groups.
 pub(super) fn end_marked(mark: &str) {
-    // A process may start another one while this loop looks at a third one.
+    // A process may start another process while this loop reads /proc.
     for _ in 0..ROUNDS {
         let marked = marked(mark);
         if marked.is_empty() {
@@ -146,7 +146,7 @@ fn marked(mark: &str) -> Vec<Pid> {
         .collect()
 }
 
-/// Runs a line of the user that changes the state. Its error has the last line of its output.
+/// Runs a line of the user that changes the state. The error has the last line of the output.
 pub(super) fn run_line(
     line: &str,
     what: &str,
@@ -209,11 +209,11 @@ pub(super) fn told(status: ExitStatus) -> String {
     }
 }
 
-/// The guard looks for the variable, too.
+/// The variable that holds the mark. The guard looks for the same variable.
 pub(super) const MARK: &str = "WEIR_SUITE_MARK";
 const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
-/// A suite may have settings to restore.
+/// A suite that is asked to end may have settings to restore.
 const GRACE: Duration = Duration::from_secs(5);
 const ROUNDS: usize = 50;
 const MOST_WORDS: Bytes = Bytes::new(16 << 20);

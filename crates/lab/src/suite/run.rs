@@ -1,4 +1,4 @@
-//! The runs of a suite, and what they show together.
+//! Runs a suite several times in both states, and combines the results.
 
 use super::answer::{Answer, CaseVerdict, Counts, RunRecord, Side};
 use super::case::{Case, Parsed};
@@ -28,7 +28,8 @@ pub struct Progress {
     pub again: Option<usize>,
 }
 
-/// Runs the suite in both states and writes the run directory, whose path is returned, too.
+/// Runs the suite in both states and writes the run directory. Returns the answer and the
+/// directory's path.
 pub fn run(
     suite: &Suite,
     cancel: &Cancel,
@@ -124,11 +125,11 @@ struct Runs<'a> {
     here: PathBuf,
     records: Vec<RunRecord>,
     cases: IndexMap<String, Observed>,
-    /// The runs in each state so far.
+    /// The number of runs in each state so far.
     numbers: [u32; 2],
 }
 
-/// A case in all runs.
+/// The results of a case in all runs.
 #[derive(Debug, Default)]
 struct Observed {
     before: Vec<Seen>,
@@ -221,7 +222,8 @@ impl Runs<'_> {
         Ok(())
     }
 
-    /// The command's words, with the places of this run and the names of the cases.
+    /// The words of the suite's command, with the placeholders `{results}`, `{cases}` and
+    /// `{pattern}` filled.
     fn words(&self, asked: Option<&[String]>, results: &Path) -> Vec<String> {
         let results = results.display().to_string();
         match (asked, &self.suite.again) {
@@ -256,7 +258,7 @@ impl Runs<'_> {
         let most = self.suite.most_output;
         let length = match fs::metadata(path) {
             Ok(metadata) => metadata.len(),
-            // A suite that was ended may not have written its results.
+            // A suite that Weir ended may not have written its results.
             Err(_) if !matches!(ended, Ended::Alone(_)) => return Ok((name, String::new())),
             Err(_) => {
                 let last = program::last_line_of(output);
@@ -267,7 +269,7 @@ impl Runs<'_> {
                 return Err(LabError::NotMeasured { reason });
             }
         };
-        // The output passes its bound a little before the suite is ended.
+        // The output may exceed its bound a little before Weir ends the suite.
         if length > most.count().saturating_mul(2) {
             return Ok((name, String::new()));
         }
@@ -367,7 +369,8 @@ impl Runs<'_> {
         }
     }
 
-    /// Records the cases of a run, and those that a complete run does not have.
+    /// Records the cases of a run. In a complete run, known cases that did not appear are recorded
+    /// as missing.
     fn take(&mut self, state: State, parsed: Parsed, asked: Option<&[String]>) {
         let is_complete = parsed.flaws.is_empty();
         let mut seen = HashSet::with_capacity(parsed.cases.len());
@@ -447,7 +450,7 @@ impl Observed {
         }
     }
 
-    /// Adds the earlier complete runs, which did not have the case.
+    /// Records a new case as missing in the earlier complete runs.
     fn miss(&mut self, records: &[RunRecord]) {
         // The record of this run is the last one.
         let earlier = records.len().saturating_sub(1);
@@ -458,7 +461,8 @@ impl Observed {
     }
 }
 
-/// `restless`: the number of cases that come and go, if they are many.
+/// The answer in a sentence. `restless`: the number of cases that are missing in some runs, if many
+/// are.
 fn sentence(cases: &[CaseVerdict], restless: Option<usize>, ended: bool) -> String {
     let count = |verdict: Judged| cases.iter().filter(|case| case.verdict == verdict).count();
     let (broken, lost, flaky) = (count(Judged::Broken), count(Judged::Lost), count(Judged::Flaky));
@@ -497,8 +501,7 @@ fn order(round: u32) -> [State; 2] {
     }
 }
 
-/// The name by which a suite is asked for a case: without its variant, and that of the whole for a
-/// part.
+/// The name for `--again`: a case without its variant, and for a part the name of the whole case.
 fn selector(name: &str) -> &str {
     let whole = name.split(" / ").next().unwrap_or(name);
     match whole.split_once(".pkt (") {

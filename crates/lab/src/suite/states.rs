@@ -1,4 +1,4 @@
-//! The two states of the machine, and the way back from the second one.
+//! Switches the machine between the two states, and back to the first state at the end.
 
 use super::Suite;
 use super::program::{MARK, run_line};
@@ -15,8 +15,8 @@ pub(super) enum State {
     After,
 }
 
-/// Switches between the states. The machine is in the first one again once this value is gone, even
-/// if the process was killed.
+/// Switches between the states. When this value is dropped, the machine returns to the first state.
+/// A guard process does so if this process is killed.
 #[derive(Debug)]
 pub(super) struct States<'a> {
     suite: &'a Suite,
@@ -47,7 +47,7 @@ impl<'a> States<'a> {
             }
             State::After => {
                 self.guard.tell(ARM);
-                // A command that fails may have changed something.
+                // A command that fails may have changed the machine.
                 self.now = Some(State::After);
                 run_line(&self.suite.after, "--after", patience, Some(cancel))?;
             }
@@ -55,7 +55,7 @@ impl<'a> States<'a> {
         Ok(())
     }
 
-    /// Takes the second state back. Also a cancelled run does so.
+    /// Takes the second state back, also in a cancelled run.
     fn go_back(&mut self) -> Result<(), Failure> {
         let patience = self.suite.patience;
         self.now = Some(State::Before);
@@ -91,7 +91,7 @@ fn run_optional(
     line.map_or(Ok(()), |line| run_line(line, what, patience, cancel))
 }
 
-/// A process that takes the change back if this one dies: its standard input ends then.
+/// A process that takes the change back if this process dies: the guard's standard input then ends.
 #[derive(Debug)]
 struct Guard {
     child: Child,
@@ -131,7 +131,8 @@ impl Drop for Guard {
 const ARM: &str = "arm";
 const DISARM: &str = "disarm";
 const DONE: &str = "done";
-/// Reads orders. If they end without `done`, ends the suite's processes and runs the way back.
+/// The guard's script. Reads orders. If the orders end without `done`, ends the suite's processes
+/// and runs the commands that take the change back.
 const GUARD: &str = r#"
 trap '' HUP INT TERM
 armed=

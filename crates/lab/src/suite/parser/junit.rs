@@ -55,7 +55,7 @@ pub(super) fn parse(text: &str) -> Result<Parsed, String> {
     }
 }
 
-/// The case with a further result; a failure outweighs a skip.
+/// Gives the case a further result. A failure stays if a skip follows.
 fn judged(case: Case, outcome: Outcome, message: &str) -> Case {
     if case.outcome.is_bad() && outcome == Outcome::Skipped {
         return case;

@@ -44,7 +44,7 @@ struct Test {
     summed: Checks,
     has_summary: bool,
     reason: Option<String>,
-    /// `initiation_status` other than `ok`.
+    /// The `initiation_status`, if it is not `ok`.
     refused: Option<String>,
     how: String,
     id: Option<i32>,
@@ -52,7 +52,7 @@ struct Test {
 
 impl Test {
     fn output(&mut self, line: &str) {
-        // tst_test.c prints the summary of the checks that its lines tell.
+        // tst_test.c prints a line for each check and then a summary, which counts the same checks.
         if let Some((word, count)) = line.split_once(char::is_whitespace)
             && let Ok(count) = count.trim().parse::<u64>()
             && let Some(place) = place(&mut self.summed, word)
@@ -197,7 +197,8 @@ fn said(status: i32) -> Option<String> {
     }
 }
 
-/// The kind of a check's line, and where it begins: `file.c:12: TPASS: …`, `name 1 TPASS : …`.
+/// The kind of a check's line, and the place of the kind: `file.c:12: TPASS: …`, `name 1 TPASS :
+/// …`.
 fn kind(line: &str) -> Option<(&'static str, usize)> {
     KINDS.iter().find_map(|kind| {
         let at = line.find(kind)?;

@@ -8,7 +8,7 @@ pub(super) fn parse(text: &str) -> Parsed {
     let mut parsed = Parsed::default();
     let mut ran = 0_u64;
     let mut has_totals = false;
-    // The case to whose log the next lines belong.
+    // The case that the next lines of log belong to.
     let mut logged: Option<usize> = None;
     for line in text.lines() {
         let line = plain(line);
@@ -46,7 +46,7 @@ pub(super) fn parse(text: &str) -> Parsed {
     parsed
 }
 
-/// `OK   [PATH (VARIANT)]`, with FAIL or KILL instead.
+/// `OK   [PATH (VARIANT)]`, or FAIL or KILL in the place of OK.
 fn case(line: &str) -> Option<(Outcome, &str)> {
     let (word, rest) = line.split_once(' ')?;
     let outcome = match word {

@@ -17,7 +17,7 @@ struct Reader {
     parsed: Parsed,
     /// Subtests whose parent has not been read, outermost first.
     open: Vec<Level>,
-    /// A diagnostic block in YAML, from `---` to `...`.
+    /// Whether the reader is in a diagnostic block in YAML, from `---` to `...`.
     in_yaml: bool,
     plan: Option<u64>,
     seen: u64,
@@ -51,7 +51,7 @@ impl Reader {
         } else if let Some(point) = point(rest) {
             self.point(depth, &point);
         } else if depth > 0 {
-            // Plans and remarks of subtests: the parent's line has their result.
+            // A plan or a remark of a subtest: the parent's line has the subtest's result.
         } else if let Some(reason) = rest.strip_prefix("Bail out!") {
             let reason = reason.trim();
             self.parsed.flaws.push(match reason {
@@ -115,7 +115,7 @@ impl Reader {
         }
         let is_deepest = self.open.len() >= DEEPEST;
         match self.open.last_mut() {
-            // All levels beyond the deepest are one.
+            // Levels beyond [`DEEPEST`] are joined with the deepest level.
             Some(level) if level.depth == depth || is_deepest => level.cases.append(&mut cases),
             _ => self.open.push(Level { depth, cases }),
         }
@@ -213,7 +213,7 @@ fn judged(good: bool, directive: &str) -> (Outcome, Option<String>) {
         return (Outcome::Skipped, reason(rest));
     }
     if let Some(rest) = strip_word(directive, "todo").or_else(|| strip_word(directive, "xfail")) {
-        // An expected failure decides nothing; an unexpected success is one.
+        // An expected failure counts as skipped, and an unexpected success of a TODO as passed.
         return match good && strip_word(directive, "todo").is_some() {
             true => (Outcome::Passed, reason(rest)),
             false => (Outcome::Skipped, Some(format!("expected to fail {rest}").trim().to_owned())),
@@ -237,7 +237,7 @@ fn strip_word<'a>(text: &'a str, word: &str) -> Option<&'a str> {
     (head.eq_ignore_ascii_case(word) && ends).then(|| rest.trim_start_matches([':', ' ']))
 }
 
-/// Beyond any indentation, so that a level of kselftest is deeper.
+/// Exceeds any counted indentation, so that a level of kselftest is deeper than an indented line.
 const WIDEST: usize = 1_000;
 const DEEPEST: usize = 32;
 
