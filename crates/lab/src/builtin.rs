@@ -73,8 +73,8 @@ mod tests {
         }
     }
 
-    /// The verdicts of `weir doctor`, of the simulator's checks and of states are answers by
-    /// themselves.
+    /// Labs of `weir doctor`, of the simulator's checks and of states need no `answer`: their
+    /// verdicts answer the question.
     #[test]
     fn every_built_in_lab_that_measures_has_an_answer() {
         let is_without = |builtin: &&Builtin| {

@@ -26,10 +26,10 @@ pub enum LabError {
          with --systems\n{}", .problems.join("\n")
     )]
     CannotMeasure { problems: Vec<String> },
-    /// The hosts of a lab, before the first measurement.
+    /// Not every host is fit for the lab. Nothing was measured.
     #[error("nothing was measured, because not every host is fit for the lab\n{}", .problems.join("\n"))]
     HostsUnfit { problems: Vec<String> },
-    /// A host that cannot be reached any more.
+    /// A host could not be reached, or its connection was lost for good.
     #[error("{host}: {reason}{}", kept(.directory.as_deref()))]
     HostLost { host: String, reason: String, directory: Option<PathBuf> },
     /// A directory that the user named, or the working directory, and that cannot be used.

@@ -50,7 +50,8 @@ impl LabFile {
     /// them, or at the workload. Systems and turns that are left out then are named too.
     pub fn lacking(&self) -> Vec<FileError> {
         let machine = Executor::Machine { privilege: Privilege::Root, weir: PathBuf::new() };
-        // Virtual time, where it runs then, lacks nothing. `hosts check` looks at real hosts.
+        // A lab that runs in virtual time lacks nothing, and `weir lab hosts check` looks at real
+        // hosts.
         if self.document.has_real_hosts() || machine.bench(self).is_err() {
             return Vec::new();
         }

@@ -10,7 +10,7 @@ use toml::Spanned;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChangeSpec {
-    /// The host. Every host if it is not named.
+    /// The host to change; every host if `on` is missing.
     pub on: Option<Spanned<String>>,
     #[serde(rename = "do")]
     pub apply: Spanned<String>,
@@ -64,8 +64,8 @@ impl Document {
         }
     }
 
-    /// The command as the cell at `axes` has it, for people: words with blanks are quoted, and
-    /// words that only a running cell knows keep their braces.
+    /// The command of the cell at `axes`, for people: words with blanks are quoted, and
+    /// placeholders that only a running cell can fill keep their braces.
     pub(crate) fn shown_command(line: &str, axes: &Axes) -> String {
         let value =
             |name: &str| Some(axes.get(name).cloned().unwrap_or_else(|| format!("{{{name}}}")));

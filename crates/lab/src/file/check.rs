@@ -119,7 +119,7 @@ impl Document {
         self.refuse(value.span(), message)
     }
 
-    /// The metrics that the file may name: those of the registry and its own.
+    /// The metrics that the file may name: the registry's, and the figures of its own workload.
     pub(crate) fn metric_names(&self) -> Vec<String> {
         let own = self.workload.get_ref().metrics.iter();
         let own = own.map(|(name, figure)| figure.get_ref().metric(name.get_ref()));
@@ -267,7 +267,7 @@ impl Document {
 
     /// Checks that a system has what its kind needs, and nothing of another kind.
     ///
-    /// `by_command`: the workload is a command, which may be the system's own.
+    /// `by_command`: the workload runs a command, and a system may have its own.
     pub(crate) fn check_kind(
         &self,
         system: &SystemSpec,

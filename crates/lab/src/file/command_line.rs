@@ -3,7 +3,7 @@
 use super::placeholders::fill;
 use super::words;
 
-/// The names that a command of the workload `command`, and a change of a system, may use.
+/// The placeholders that a command of the workload `command`, and a change of a system, may use.
 pub(crate) const WORDS: [&str; 5] = ["client", "server", "port", "weir", "duration"];
 
 /// Splits a line into words and fills each word. `{{` and `}}` stand for braces.
@@ -18,7 +18,7 @@ pub(crate) fn command_words(
     words.collect()
 }
 
-/// The word as a shell would have to be given it.
+/// The word, quoted for a shell if necessary.
 pub(crate) fn quoted(word: &str) -> String {
     let plain = |c: char| !c.is_whitespace() && !"'\"\\$`;&|<>()*?#!~".contains(c);
     match word.chars().all(plain) && !word.is_empty() {
@@ -27,7 +27,7 @@ pub(crate) fn quoted(word: &str) -> String {
     }
 }
 
-/// Characters that no command line has, in the place of doubled braces.
+/// Stand for doubled braces: no command line contains these characters.
 const OPEN: &str = "\u{1}";
 const CLOSE: &str = "\u{2}";
 

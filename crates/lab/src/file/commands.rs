@@ -188,7 +188,7 @@ fn in_cells(text: &str, places: &[Axes]) -> Vec<String> {
     lines
 }
 
-/// The same of a line whose placeholders are single words.
+/// The different lines of all cells, for a line whose placeholders are single words.
 fn words_in_cells(text: &str, places: &[Axes]) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for axes in places {

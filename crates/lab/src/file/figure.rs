@@ -13,7 +13,7 @@ impl FigureSpec {
         format!("{family}.{name}")
     }
 
-    /// The figure in this output. `document`: the output as JSON, or the reason why it is none.
+    /// The figure in the output `text`. `document`: the output as JSON, or why it is not JSON.
     pub(crate) fn read(&self, text: &str, document: &Result<Value, String>) -> Result<f64, String> {
         match (&self.json, &self.pattern) {
             (Some(pointer), _) => at(document.as_ref().map_err(Clone::clone)?, pointer.get_ref()),
@@ -24,7 +24,7 @@ impl FigureSpec {
 }
 
 impl Document {
-    /// Checks the names and the places of the file's own figures.
+    /// Checks the names of the file's own figures, and where each is found.
     pub(crate) fn check_figures(&self) -> Result<(), FileError> {
         for (name, figure) in &self.workload.get_ref().metrics {
             let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -69,14 +69,15 @@ fn at(document: &Value, pointer: &str) -> Result<f64, String> {
     number.ok_or_else(|| format!("its JSON has no number at `{pointer}`"))
 }
 
-/// The number in the last line that has the pattern: progress is printed before a result.
+/// The number in the last line that has the pattern: a program prints its progress before its
+/// result.
 fn last_match(pattern: &str, text: &str) -> Result<f64, String> {
     let found = text.lines().rev().find_map(|line| number_in(pattern, line));
     found.ok_or_else(|| format!("no line of its output has `{pattern}`"))
 }
 
-/// The number of the first place in `line` that has the pattern. A blank of the pattern stands for
-/// any number of blanks.
+/// The number at the first match of the pattern in `line`. A blank in the pattern matches any
+/// number of blanks.
 fn number_in(pattern: &str, line: &str) -> Option<f64> {
     let (before, after) = pattern.split_once(NUMBER)?;
     let starts = line.char_indices().map(|(start, _)| start);
@@ -85,7 +86,7 @@ fn number_in(pattern: &str, line: &str) -> Option<f64> {
         let rest = &rest[length_of(before, rest)?..];
         let length = number_at(rest);
         let number: f64 = rest[..length].parse().ok()?;
-        // A number that goes on is another number.
+        // A match inside a longer number is not that number.
         let is_cut = before.is_empty()
             && line[..start].ends_with(|c: char| c.is_alphanumeric() || ".-+".contains(c));
         length_of(after, &rest[length..]).filter(|_| !is_cut && number.is_finite())?;
@@ -93,7 +94,7 @@ fn number_in(pattern: &str, line: &str) -> Option<f64> {
     })
 }
 
-/// The length of `pattern` at the start of `text`.
+/// The length of the match of `pattern` at the start of `text`.
 fn length_of(pattern: &str, text: &str) -> Option<usize> {
     let mut rest = text;
     let mut words = pattern.split(char::is_whitespace);
@@ -108,7 +109,7 @@ fn length_of(pattern: &str, text: &str) -> Option<usize> {
     Some(text.len() - rest.len())
 }
 
-/// Whether blanks of `text` were consumed just before `rest`, or `rest` begins at its start.
+/// Whether a blank of `text` precedes `rest`, or `rest` is all of `text`.
 fn ends_blank(text: &str, rest: &str) -> bool {
     let consumed = &text[..text.len() - rest.len()];
     consumed.is_empty() || consumed.ends_with(char::is_whitespace)

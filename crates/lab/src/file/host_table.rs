@@ -48,7 +48,7 @@ impl Document {
         self.host.get(name).map(Spanned::get_ref).filter(|host| host.is_real())
     }
 
-    /// The real hosts, as people write them: `client: ssh root@10.0.0.5`.
+    /// The name and the place of each real host: `client` and `ssh root@10.0.0.5`.
     pub fn places_of_hosts(&self) -> Vec<(String, String)> {
         let real = self.host.iter().filter(|(_, host)| host.get_ref().is_real());
         real.map(|(name, host)| (name.get_ref().clone(), host.get_ref().place())).collect()

@@ -61,7 +61,7 @@ pub struct Document {
     /// Lateness and stolen CPU time on purpose.
     pub disturbance: Option<Spanned<DisturbanceSpec>>,
     pub workload: Spanned<WorkloadTable>,
-    /// Two states of an end, instead of systems.
+    /// Two states of one or both ends. They take the place of systems.
     pub state: Option<Spanned<StateSpec>>,
     #[serde(default)]
     pub system: Vec<Spanned<SystemSpec>>,
@@ -265,7 +265,8 @@ pub struct SystemSpec {
     /// Kernel settings of every host while this system is measured, before those of the file.
     #[serde(default)]
     pub sysctl: IndexMap<Spanned<String>, Spanned<String>>,
-    /// Commands that change the hosts while this system is measured, and take the change back.
+    /// Commands that change the hosts before this system is measured, and commands that take the
+    /// changes back.
     #[serde(default)]
     pub changes: Vec<ChangeSpec>,
     /// If its programs are not installed, leave the system out and report that.
@@ -273,7 +274,7 @@ pub struct SystemSpec {
     pub optional: bool,
     #[serde(default)]
     pub note: String,
-    /// A state of `[state]`: its connections have the host's own algorithm.
+    /// The system is a state of `[state]`, and its connections use the host's default algorithm.
     #[serde(skip)]
     pub(crate) is_state: bool,
 }
@@ -499,7 +500,7 @@ impl FormSpec {
 }
 
 impl SystemSpec {
-    /// A system with nothing but a name and a kind.
+    /// A system with a name and a kind, without any other setting.
     pub(crate) fn new(name: Spanned<String>, kind: SystemKind) -> Self {
         Self {
             name,

@@ -1,4 +1,4 @@
-//! `[state]`: what is switched between the measurements before and after a change.
+//! `[state]`: the two states of a lab that measures before and after a change.
 
 use super::axes;
 use super::commands::{open_quote, words};
@@ -10,7 +10,7 @@ use results::Axes;
 use serde::Deserialize;
 use toml::Spanned;
 
-/// Two states of one end, or of both. Each is a system of the lab.
+/// Two states of one end, or of both ends. Each state is a system of the lab.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StateSpec {
@@ -22,7 +22,7 @@ pub struct StateSpec {
     pub after: SideSpec,
 }
 
-/// A state. Without any key it is the machine as it is.
+/// A state. A state without keys is the machine as it is.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SideSpec {
@@ -32,7 +32,7 @@ pub struct SideSpec {
     /// Features of the host's interfaces, in ethtool's words: `tso = "off"`.
     #[serde(default)]
     pub offload: IndexMap<Spanned<String>, Spanned<String>>,
-    /// Weir's algorithms that are in the kernel, without a connection that uses them.
+    /// Weir's algorithms to load into the kernel, where no connection uses them.
     #[serde(default)]
     pub load: Vec<Spanned<String>>,
     /// The algorithm of the host's connections.
@@ -40,9 +40,9 @@ pub struct SideSpec {
     /// A command that makes the state, and the command that removes it again.
     pub command: Option<Spanned<String>>,
     pub undo: Option<Spanned<String>>,
-    /// Where both run: `machine`, the default, or `host`.
+    /// Where `command` and `undo` run: `machine`, the default, or `host`.
     pub run_in: Option<Spanned<String>>,
-    /// For the report.
+    /// A text for the report.
     #[serde(default)]
     pub note: String,
 }
@@ -153,7 +153,7 @@ impl Document {
         }
     }
 
-    /// The text of a state's command in the cell at `axes`. `word` has the words that only a
+    /// The text of a state's command in the cell at `axes`. `word` gives the values that only a
     /// running cell knows.
     pub(crate) fn state_command(
         &self,
@@ -231,7 +231,7 @@ impl Document {
     }
 }
 
-/// Words that a command may use, beside the axes.
+/// Placeholders of a state's command, beside the axes.
 const STATE_WORDS: [&str; 3] = ["weir", "client", "server"];
 /// The algorithms that Weir loads.
 const LOADED: [&str; 2] = ["tcpa", "caqm"];

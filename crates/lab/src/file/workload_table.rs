@@ -29,11 +29,11 @@ pub struct WorkloadTable {
 pub struct FigureSpec {
     /// The place of the figure in a JSON document (RFC 6901): `/end/sum_received/bits_per_second`.
     pub json: Option<Spanned<String>>,
-    /// Text around the figure, which `(number)` stands for: `Requests/sec: (number)`.
+    /// The text around the figure, with `(number)` in the figure's place: `Requests/sec: (number)`.
     pub pattern: Option<Spanned<String>>,
     #[serde(default)]
     pub unit: String,
-    /// More of it is better unless the file says otherwise.
+    /// Whether more or less is better; more unless the file says otherwise.
     #[serde(default)]
     pub better: Better,
 }

@@ -39,7 +39,7 @@ impl Inputs {
         {
             add("kernel", kernel);
         }
-        // Between real machines the controller's kernel carries nothing.
+        // Between real machines the hosts' kernels carry the traffic, not the controller's.
         let hosts = facts.get("hosts").and_then(Value::as_object);
         for (name, host) in hosts.into_iter().flatten() {
             if let Some(kernel) = text(host.get("kernel_release")) {

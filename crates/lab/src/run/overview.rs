@@ -135,7 +135,7 @@ mod tests {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/results");
         for builtin in BUILTIN {
             let name = builtin.name;
-            // No run of this lab is on record yet.
+            // No run of `before-after` is on record yet.
             if name == "before-after" {
                 continue;
             }

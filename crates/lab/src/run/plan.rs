@@ -123,9 +123,9 @@ fn blocks(cells: usize, repeats: u32, seed: u64) -> Vec<Step> {
     steps.collect()
 }
 
-/// Pairs of blocks. In a pair of blocks each place is measured four times in a row, in the order
-/// ABBA or BAAB by chance, so that a steady drift of the machine affects both states alike. A last
-/// block alone has AB or BA.
+/// Pairs of blocks. In a pair of blocks each place is measured four times in a row, in the random
+/// order ABBA or BAAB, so that a steady drift of the machine affects both states alike. With an odd
+/// number of blocks, the last block has the order AB or BA.
 fn abba(places: usize, repeats: u32, seed: u64) -> Vec<Step> {
     let pairs = repeats.div_ceil(2);
     let orders = order::blocks(places, pairs as usize, seed);

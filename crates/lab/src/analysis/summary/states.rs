@@ -1,4 +1,5 @@
-//! Two states of a `[state]`: what they are, and the mean of all comparisons.
+//! The two states of a `[state]` in the results: their descriptions, and the mean of all
+//! comparisons.
 
 use super::{figures, ratio};
 use crate::LabFile;
@@ -26,7 +27,8 @@ pub(super) fn states(
     Some(States { before, after, end, mean, rows: comparisons.len() as u64 })
 }
 
-/// The geometric mean of each block that has all comparisons.
+/// For each block in which every comparison was measured: the geometric mean of the ratios of after
+/// to before, turned so that more is better.
 fn means(plan: &Plan, outcomes: &[Outcome], comparisons: &[Comparison]) -> Vec<f64> {
     let mut measured: HashMap<String, &Outcome> = HashMap::new();
     for outcome in outcomes {

@@ -1,7 +1,8 @@
 //! The agent: the process on a host that does what a controller asks over its standard input.
 //!
-//! Nothing listens. Every program of the agent ends with it, and the agent ends with its input. If
-//! the agent is killed, the kernel ends its programs and the guardian takes its changes back.
+//! The agent opens no port. Its programs end with the agent, and the agent ends when its input
+//! ends. If the agent is killed, the kernel ends its programs and the guardian takes its changes
+//! back.
 
 use super::local::{LocalHost, LocalTask};
 use super::message::{self, Answer, Ask, Facts, Hello, MAGIC, PROTOCOL, Wanted};
@@ -74,9 +75,9 @@ struct Agent {
     next: u32,
     /// The controller's stream has ended.
     gone: Arc<AtomicBool>,
-    /// A controller that asks nothing for this time is gone, whatever the connection looks like.
+    /// The agent ends if the controller asks nothing for this long, even on an open connection.
     lease: Duration,
-    /// The output that is being sent.
+    /// The output that the controller reads now, piece by piece.
     outputs: Option<(u32, Stream, Captured)>,
 }
 
@@ -152,7 +153,7 @@ impl Agent {
 
     fn output(&mut self, task: u32, stream: Stream, from: u64) -> Result<Answer, Failure> {
         let is_kept = self.outputs.as_ref().is_some_and(|(a, b, _)| (*a, *b) == (task, stream));
-        // The pieces of one output are those of one moment.
+        // All pieces come from one reading of the output.
         if from == 0 || !is_kept {
             let output = self.task(task)?.output(stream)?;
             self.outputs = Some((task, stream, output));
@@ -196,7 +197,7 @@ impl Agent {
     }
 }
 
-/// Whether the kernel has no such algorithm, not even as a module.
+/// Whether the kernel has no algorithm `name`, neither built in nor as a module.
 fn is_missing(name: &str) -> bool {
     let tcp = SockProtocol::Tcp;
     let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, tcp);
@@ -232,11 +233,11 @@ fn reader(
     Ok(receiver)
 }
 
-/// Other hosts may still receive their copy of weir.
+/// Long, because other hosts may still receive their copy of weir before the first question.
 const FIRST_LEASE: Duration = Duration::from_secs(1200);
 const LONGEST_LEASE: Duration = Duration::from_secs(2 * 3600);
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 const MOST_TASKS: usize = 64;
-/// JSON may write a byte as six.
+/// JSON may write one byte as six, and a message must stay below [`message::LONGEST`].
 const PIECE: usize = 256 << 10;
 const LONGEST_REASON: usize = 4_000;

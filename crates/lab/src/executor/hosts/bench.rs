@@ -1,4 +1,4 @@
-//! Steps between real machines, one step at a time.
+//! Measures steps between real machines, one step at a time.
 
 use super::inventory::Inventory;
 use super::seam::{Change, LabHost};
@@ -98,7 +98,7 @@ impl<'a> RealHosts<'a> {
             let none = || Err(Failure::Workload("this workload needs namespaces".to_owned()));
             cell.measure_between(&turn).unwrap_or_else(none)
         });
-        // A host whose connection is lost takes its changes back by itself.
+        // An agent whose connection is lost takes its host's changes back by itself.
         let undone: Vec<_> = inventory.hosts.values().map(|one| one.host.undo()).collect();
         match measured {
             Err(failure @ (Failure::HostLost { .. } | Failure::Interrupted)) => Err(failure),
@@ -206,9 +206,9 @@ impl Bench for RealHosts<'_> {
     }
 }
 
-/// Connections that are made anew within one turn.
+/// The most reconnections within one turn.
 const RECONNECTIONS: usize = 2;
-/// The longest timeout of a command, and the time to wait for its server.
+/// A turn may take a command's longest timeout and the wait for its server.
 const LONGEST_TURN: Duration = Duration::from_secs(2 * 3600);
 /// Estimated time for settings and the start of programs.
 const AROUND_A_TURN: Span = Span::from_millis(500);

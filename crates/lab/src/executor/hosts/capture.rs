@@ -19,7 +19,7 @@ struct Kept {
 }
 
 impl Capture {
-    /// A capture, and the end of the pipe for the program.
+    /// A capture, and the end of its pipe that the program writes to.
     pub(super) fn new() -> io::Result<(Self, File)> {
         let (reader, writer) = io::pipe()?;
         let capture = Self::default();
@@ -68,7 +68,8 @@ impl Capture {
     }
 }
 
-/// A document in JSON is read whole or not at all. iperf3's of 128 streams over an hour fits.
+/// JSON is read only if the whole document was kept. iperf3's document about 128 streams over an
+/// hour fits.
 pub(super) const KEPT: usize = 4 << 20;
 const PIECE: usize = 64 << 10;
 

@@ -16,7 +16,8 @@ pub(super) struct Channel {
     stdin: Option<ChildStdin>,
     answers: Receiver<io::Result<Answer>>,
     errors: Capture,
-    /// An answer may still come that belongs to an earlier question.
+    /// A question failed. Its answer may still come, and would be taken for that of a later
+    /// question.
     is_broken: bool,
 }
 
@@ -38,7 +39,7 @@ impl Channel {
             _ => Failure::io(&format!("starting {program}"), &error),
         })?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
-        // An agent that answers without being asked waits.
+        // The queue holds one answer, so that an agent cannot flood the controller.
         let (sender, answers) = sync_channel(1);
         let read = move || {
             let Some(mut stdout) = stdout else { return };
@@ -58,7 +59,7 @@ impl Channel {
         Ok(Self { name: name.to_owned(), child, stdin, answers, errors, is_broken: false })
     }
 
-    /// Asks and waits for the answer.
+    /// Sends `ask` and waits for the answer.
     pub(super) fn ask(
         &mut self,
         ask: &Ask,
@@ -66,7 +67,7 @@ impl Channel {
         cancel: &Cancel,
     ) -> Result<Answer, Failure> {
         let answer = self.asked(ask, patience, cancel);
-        // After a question without an answer, the next answer would be that of another question.
+        // The late answer to a failed question would be taken for the answer to the next one.
         self.is_broken |= answer.is_err();
         match answer? {
             Answer::Failed { reason } => {
@@ -85,9 +86,11 @@ impl Channel {
         let Some(stdin) = &mut self.stdin else {
             return Err(self.lost("the connection is closed"));
         };
-        // The pipe holds any question but a long command, which the agent reads at once.
+        // The pipe holds any question except a long command, and the agent reads a long command at
+        // once.
         if stdin.write_all(&bytes).and_then(|()| stdin.flush()).is_err() {
-            // A program that is no agent ends early, and its words tell more than its end.
+            // A program other than the agent ends early. Its output explains the failure better
+            // than its end.
             return Err(match self.answers.recv_timeout(END_WITHIN) {
                 Ok(Err(error)) => self.strange(&error),
                 _ => self.ended(),
@@ -118,7 +121,7 @@ impl Channel {
         while Instant::now() < deadline && !matches!(self.child.try_wait(), Ok(Some(_))) {
             std::thread::sleep(Duration::from_millis(5));
         }
-        // The last words arrive through a pipe.
+        // The last error output still arrives through a pipe.
         std::thread::sleep(Duration::from_millis(20));
         let words = self.errors.so_far().text;
         match super::ssh::advice(&words) {
@@ -142,7 +145,7 @@ impl Channel {
     }
 }
 
-/// Ends the agent by the end of its input, and waits until the agent has taken its changes back.
+/// Closes the agent's input, so that the agent ends, and waits until it has taken its changes back.
 impl Drop for Channel {
     fn drop(&mut self) {
         drop(self.stdin.take());
@@ -201,7 +204,7 @@ mod tests {
         command
     }
 
-    /// A program that answers or ends needs no patience, however busy the machine is.
+    /// Asks a program that answers or ends. The long patience is for a busy machine.
     fn asked(script: &str) -> String {
         asked_within(script, Duration::from_secs(60))
     }
@@ -215,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_sends_anything_else_is_refused_with_its_words_escaped() {
+    fn a_host_without_an_agent_is_refused_with_its_output_escaped() {
         let said = asked("printf 'hello\\033[2J\\n'");
         assert!(said.contains(r"no agent, but `hello\x1b[2J`"), "{said}");
         let said = asked("printf 'motd\\nweir-agent\\n\\177\\377\\377\\377'; sleep 1");

@@ -1,5 +1,5 @@
-//! The real hosts of a lab: connections, what was found there, and what a user is told before
-//! anything is measured.
+//! The real hosts of a lab: their connections, the facts found there, and the table and the
+//! problems that a user sees before the first measurement.
 
 use super::message::{Facts, Wanted};
 use super::remote::RemoteHost;
@@ -22,7 +22,7 @@ pub(super) struct Inventory {
     pub(super) hosts: IndexMap<String, Connected>,
     weir: PathBuf,
     sha256: String,
-    /// For the sockets of shared connections, and the sessions of this machine.
+    /// Holds the sockets of shared connections, and the sessions of this machine.
     folder: TempDir,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Connected {
     pub(super) address: IpAddr,
     pub(super) place: String,
     pub(super) facts: Facts,
-    /// Seconds that its clock is ahead, and the bound of the error.
+    /// Seconds by which the host's clock is ahead of this machine's, and the bound of the error.
     clock: (f64, f64),
     ssh: Option<Ssh>,
 }
@@ -161,7 +161,7 @@ impl Inventory {
         problems
     }
 
-    /// One column for each host.
+    /// The facts as a table with one column for each host.
     pub(super) fn table(&self) -> String {
         let mut rows: Vec<(String, Vec<String>)> = Vec::new();
         let mut row = |what: &str, of: &dyn Fn(&Connected) -> String| {
@@ -212,7 +212,7 @@ impl Inventory {
         names.into_iter().filter(differs).cloned().collect()
     }
 
-    /// The facts of a run's conditions.
+    /// The facts of each host for the conditions of a report.
     pub(super) fn facts(&self) -> Value {
         let each = self.hosts.iter().map(|(name, one)| {
             let (offset, bound) = one.clock;
@@ -239,7 +239,7 @@ impl Inventory {
         document
     }
 
-    /// Ends the agents, and removes weir from the hosts. A line for each host.
+    /// Each host and its ssh; `None` for a host that is this machine.
     pub(super) fn ssh_of(lab: &LabFile, folder: &Path) -> Vec<(String, Option<Ssh>)> {
         let each = lab.hosts.iter().enumerate().map(|(number, host)| {
             let name = host.get_ref();

@@ -21,7 +21,7 @@ pub(crate) struct LocalHost {
 }
 
 impl LocalHost {
-    /// `folder` is for the files of this host, of which nothing is left.
+    /// `folder` holds the files of this host's session, which are removed when the session ends.
     pub(crate) fn new(
         name: &str,
         namespace: Option<Namespace>,
@@ -104,7 +104,7 @@ pub(crate) struct LocalTask {
 }
 
 impl LocalTask {
-    /// The end, if it comes within `patience` and before `is_over`.
+    /// How the program ended, if it ended within `patience` and before `is_over` returned true.
     pub(crate) fn end_within(
         &mut self,
         patience: Duration,
@@ -126,7 +126,8 @@ impl LocalTask {
         }
     }
 
-    /// The program's descendants have ended with it, so the pipes are about to close.
+    /// Waits for the last output. The program's descendants have ended too, so the pipes are about
+    /// to close.
     fn await_output(&self) {
         let deadline = Instant::now() + OUTPUT_WITHIN;
         while !(self.out.has_ended() && self.err.has_ended()) && Instant::now() < deadline {

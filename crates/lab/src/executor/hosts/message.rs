@@ -16,7 +16,7 @@ pub(crate) enum Ask {
     },
     Facts(Wanted),
     Clock,
-    /// The next question comes within this time.
+    /// Announces that the next question comes within `seconds`.
     Lease {
         seconds: u64,
     },
@@ -29,7 +29,7 @@ pub(crate) enum Ask {
     Cpu {
         task: u32,
     },
-    /// A part of a program's output, from this byte of its kept part on.
+    /// A part of a program's output, from byte `from` of the kept output on.
     Output {
         task: u32,
         stream: Stream,
@@ -54,7 +54,7 @@ pub(crate) enum Ask {
 pub(crate) enum Answer {
     Hello(Hello),
     Facts(Box<Facts>),
-    /// Nanoseconds since 1970 of the host's clock.
+    /// The host's clock: nanoseconds since 1970.
     Clock {
         nanos: i64,
     },
@@ -121,7 +121,7 @@ pub(crate) struct Facts {
 }
 
 impl Hello {
-    /// The same with texts of a bounded length.
+    /// Refuses an answer with a text that is too long.
     pub(super) fn checked(self) -> Result<Self, String> {
         let texts = [&self.version, &self.sha256, &self.weir];
         match texts.iter().all(|text| text.len() <= LONGEST_TEXT) {
@@ -132,7 +132,7 @@ impl Hello {
 }
 
 impl Facts {
-    /// The same with bounded lists of bounded and visible texts: a host may send anything.
+    /// Shortens lists and texts, and escapes control characters: a host may send anything.
     pub(super) fn bounded(mut self) -> Self {
         let shown = |text: &str| units::foreign(text).to_string();
         for text in [&mut self.kernel, &mut self.architecture] {
@@ -184,8 +184,8 @@ pub(crate) fn encode<T: Serialize>(value: &T) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Reads bytes from a host as the controller does: frames until the first that is none. For the
-/// fuzz target.
+/// For the fuzz target: reads a host's bytes as the controller does, up to the first invalid frame,
+/// and counts the frames.
 pub fn read_answers(mut bytes: &[u8]) -> usize {
     let mut count = 0;
     while let Ok(Some(answer)) = read::<Answer>(&mut bytes) {
@@ -203,7 +203,7 @@ pub fn read_answers(mut bytes: &[u8]) -> usize {
     count
 }
 
-/// The same for the agent's side.
+/// For the fuzz target: reads a controller's bytes as the agent does, and counts the frames.
 pub fn read_asks(mut bytes: &[u8]) -> usize {
     let mut count = 0;
     while let Ok(Some(ask)) = read::<Ask>(&mut bytes) {
@@ -217,7 +217,7 @@ fn invalid(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Er
     io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
-/// Both ends are the same program, so another number means another program.
+/// Both ends must be the same build of weir, so another number means another build.
 pub(crate) const PROTOCOL: u32 = 1;
 /// The line before the first frame: a login shell may print text before the agent starts.
 pub(crate) const MAGIC: &[u8] = b"weir-agent\n";

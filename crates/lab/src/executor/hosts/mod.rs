@@ -1,8 +1,8 @@
-//! Programs and settings on the hosts of a lab, whether a host is a namespace or a machine far
-//! away.
+//! Programs and settings on the hosts of a lab, whether a host is a namespace or another machine.
 //!
-//! [`LabHost`] is what a workload sees. A [`LocalHost`] is a namespace of this machine, or the
-//! machine that an agent runs on. A remote host passes each call through a channel to an agent.
+//! A workload uses each host through [`LabHost`]. A [`LocalHost`] is a namespace of this machine,
+//! or the machine that an agent runs on. A remote host passes each call through a channel to an
+//! agent.
 
 mod agent;
 mod bench;

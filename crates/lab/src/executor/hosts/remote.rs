@@ -17,7 +17,7 @@ pub(super) struct RemoteHost {
 }
 
 impl RemoteHost {
-    /// Starts the agent by `command`. `sha256`: the checksum of this program.
+    /// Starts the agent with `command`. `sha256`: the checksum of this program.
     pub(super) fn connect(name: &str, command: Command, sha256: &str) -> Result<Self, Failure> {
         let channel = Channel::open(name, command)?;
         let channel = Arc::new(Mutex::new(channel));
@@ -180,7 +180,7 @@ impl Task for RemoteTask {
                 return Ok(all);
             }
             all.text.push_str(&text);
-            // Each byte that is no text became three.
+            // The agent sends each byte that is not UTF-8 as three bytes.
             if all.text.len() > 3 * super::capture::KEPT + 4 {
                 return Err(self.strange());
             }
@@ -199,9 +199,9 @@ fn lock(channel: &Mutex<Channel>) -> MutexGuard<'_, Channel> {
     channel.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A host that is busy, or far away, answers later than it is asked.
+/// A busy or distant host answers late.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// An agent gives a change half a minute.
+/// An agent ends a change after half a minute.
 const CHANGE_PATIENCE: Duration = Duration::from_secs(40);
 const UNDO_PATIENCE: Duration = Duration::from_secs(300);
 const CLOCK_ROUNDS: usize = 8;

@@ -19,7 +19,7 @@ pub(crate) trait LabHost: fmt::Debug {
     /// Whether a program listens at this TCP port.
     fn listens(&self, port: u16) -> Result<bool, Failure>;
 
-    /// Sets a kernel setting and reads it back. [`Self::undo`] restores the value before.
+    /// Sets a kernel setting and reads it back. [`Self::undo`] restores the former value.
     fn set(&self, setting: &Sysctl) -> Result<(), Failure>;
 
     /// Runs the command of a change. [`Self::undo`] runs its counterpart.
@@ -45,7 +45,7 @@ pub(crate) trait Task: fmt::Debug {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Order {
     pub(crate) argv: Vec<String>,
-    /// The CPUs that it may use; all if empty.
+    /// The CPUs that the program may use; all CPUs if empty.
     pub(crate) cpus: Vec<usize>,
 }
 
@@ -91,7 +91,7 @@ pub(crate) enum Stream {
     Err,
 }
 
-/// The output of a program so far. Only the last part of a long one is kept.
+/// The output of a program so far. Only the last part of a long output is kept.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Captured {
     pub(crate) text: String,
@@ -104,7 +104,7 @@ impl Captured {
         self.total > super::capture::KEPT as u64
     }
 
-    /// The last lines with text, at most `most`, in one line.
+    /// The last lines with text, at most `most`, joined into one line.
     pub(crate) fn last_lines(&self, most: usize) -> String {
         let lines = self.text.lines().rev().map(str::trim).filter(|line| !line.is_empty());
         let mut lines: Vec<String> =
@@ -114,7 +114,7 @@ impl Captured {
     }
 }
 
-/// The last words of a program that failed: its error output, or else its output.
+/// The last lines of a failed program: of its standard error, or else of its standard output.
 pub(crate) fn last_words(task: &mut dyn Task) -> String {
     let lines = [Stream::Err, Stream::Out].into_iter().filter_map(|stream| {
         let output = task.output(stream).ok()?;

@@ -1,9 +1,10 @@
-//! The changes that a lab makes to a host, and their way back however the lab ends.
+//! The changes that a lab makes to a host, and how each change is taken back however the lab ends.
 //!
 //! A session has a folder with a lock, a list of changes, and room for the temporary files of
 //! programs. The list is written before each change. A second process, the guardian, waits for the
 //! lock: when the first process ends without an orderly end, the guardian takes the changes back
-//! and removes the folder. If both are killed, the next session on this host does.
+//! and removes the folder. If both are killed, the next session on this host takes the changes
+//! back.
 
 use super::seam::Change;
 use crate::Failure;
@@ -29,7 +30,7 @@ pub(super) struct Session {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 enum Entry {
-    /// The value before.
+    /// A kernel setting and its former value.
     Sysctl {
         name: String,
         value: String,
@@ -38,7 +39,7 @@ enum Entry {
 }
 
 impl Session {
-    /// A new session below `parent`. Ends the sessions there whose processes are gone.
+    /// A new session below `parent`. Ends the sessions below `parent` whose processes are gone.
     pub(super) fn new(parent: &Path, weir: &Path) -> Result<Self, Failure> {
         let wrong = |doing: &str, error: &io::Error| {
             Failure::io(&format!("{doing} in {}", parent.display()), error)
@@ -86,8 +87,8 @@ impl Session {
             .map_err(|reason| Failure::Workload(format!("`{}` {reason}", change.apply.join(" "))))
     }
 
-    /// Takes every change back, the last one first. The error names the first that failed; none is
-    /// tried again.
+    /// Takes every change back, the last change first. The error names the first change that could
+    /// not be taken back; no change is tried twice.
     pub(super) fn undo(&mut self) -> Result<(), Failure> {
         let changes = std::mem::take(&mut self.changes);
         let failed = take_back(&changes);
@@ -114,7 +115,7 @@ impl Session {
             let quiet = [Stdio::null(), Stdio::null(), Stdio::null()];
             let [input, output, errors] = quiet;
             guardian.stdin(input).stdout(output).stderr(errors);
-            // A signal to the group of this process must not reach both.
+            // A signal to this process's group must not reach the guardian.
             std::os::unix::process::CommandExt::process_group(&mut guardian, 0);
             let child = guardian.spawn();
             self.guardian =
@@ -130,8 +131,8 @@ impl Drop for Session {
             tracing::warn!("{failure}");
         }
         let _ = fs::remove_dir_all(&self.folder);
-        // The guardian sees that nothing is left once the lock is free. Nobody waits for it then,
-        // so it is ended here.
+        // No change is left, so the guardian has nothing to do. It is ended here, because later no
+        // process waits for its end.
         if let Some(mut guardian) = self.guardian.take() {
             let _ = guardian.kill();
             let _ = guardian.wait();
@@ -139,8 +140,8 @@ impl Drop for Session {
     }
 }
 
-/// Waits until the process of the session in `folder` has ended, and ends the session unless that
-/// process did.
+/// Waits until the process of the session in `folder` has ended. Ends the session if the process
+/// did not do so.
 pub fn guard(folder: &Path) -> io::Result<()> {
     let lock = File::open(folder.join(LOCK))?;
     while let Err(error) = lock.lock() {
@@ -196,7 +197,7 @@ fn end(folder: &Path) {
     let _ = fs::remove_dir_all(folder);
 }
 
-/// The reasons of those that failed.
+/// Takes changes back, the last one first. Returns the reason of each change that failed.
 fn take_back(changes: &[Entry]) -> Vec<String> {
     let undo = |change: &Entry| match change {
         Entry::Sysctl { name, value } => {
@@ -210,7 +211,7 @@ fn take_back(changes: &[Entry]) -> Vec<String> {
     changes.iter().rev().filter_map(|change| undo(change).err()).collect()
 }
 
-/// Runs a short command to its end. The error continues the command's name.
+/// Runs a short command to its end. The error text follows the command in a sentence.
 fn run(argv: &[String]) -> Result<(), String> {
     let null = || File::options().read(true).write(true).open("/dev/null");
     let doing = |error: io::Error| format!("cannot be started: {error}");

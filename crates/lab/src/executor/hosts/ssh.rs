@@ -22,7 +22,7 @@ pub(super) struct Ssh {
 }
 
 impl Ssh {
-    /// `folder`: for the socket. `None` for a host without ssh.
+    /// `folder` holds the socket. `None` for a host without ssh.
     pub(super) fn of(name: &str, spec: &HostSpec, number: usize, folder: &Path) -> Option<Self> {
         let destination = spec.ssh.as_ref()?.get_ref().clone();
         let config = spec.config.as_ref().map(|config| config.get_ref().clone());
@@ -30,7 +30,7 @@ impl Ssh {
         Some(Self { name: name.to_owned(), destination, config, control })
     }
 
-    /// The agent's program on the host, copied there unless it is there already.
+    /// Copies the agent's program to the host, unless the host has a copy.
     pub(super) fn install(&self, weir: &Path, sha256: &str) -> Result<(), Failure> {
         let found = self.run(&script(sha256, PROBE), None, PROBE_WITHIN)?;
         let mut lines = found.lines().rev().map(str::trim);
@@ -57,7 +57,7 @@ impl Ssh {
         }
     }
 
-    /// Starts the agent, and leads its streams here.
+    /// The command that starts the agent. Its standard streams are the agent's.
     pub(super) fn agent(&self, sha256: &str) -> Command {
         self.command(&script(sha256, RUN))
     }
@@ -164,7 +164,7 @@ impl Ssh {
     }
 }
 
-/// The cause in the last words of ssh, with the way to mend it.
+/// The cause in ssh's last line of errors, with a remedy.
 pub(super) fn advice(words: &str) -> Option<String> {
     let last = words.lines().rev().map(str::trim).find(|line| !line.is_empty())?;
     let last = units::foreign(last).to_string();
@@ -186,8 +186,8 @@ pub(super) fn advice(words: &str) -> Option<String> {
     Some(format!("{advice} ({last})"))
 }
 
-/// A script for `sh -c` in single quotes, on one line: csh has no other quotes that it leaves
-/// alone. `$d` is the folder of this build.
+/// A script for `sh -c` in single quotes, on one line: csh changes a text in any other quotes. `$d`
+/// is the folder of this build.
 fn script(sha256: &str, body: &str) -> String {
     let cache = "${XDG_CACHE_HOME:-$HOME/.cache}/weir/agents";
     let script = format!("umask 077; all=\"{cache}\"; d=\"$all/{sha256}\"; {body}");
@@ -200,7 +200,7 @@ const OPTIONS: [&str; 6] = [
     "BatchMode=yes",
     "ConnectTimeout=10",
     "ControlMaster=auto",
-    // The shared connection ends soon after a controller that was killed.
+    // The shared connection ends soon after the controller was killed.
     "ControlPersist=10",
     "ClearAllForwardings=yes",
     "LogLevel=ERROR",

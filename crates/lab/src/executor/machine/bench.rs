@@ -171,8 +171,8 @@ impl Bench for Machine<'_> {
 }
 
 /// Measures one step. If the step is invalid, it is measured again. Only clocks of the machine
-/// decide that, never a figure, and not whether the step failed. `None` if the step was
-/// interrupted, and the reason if its state is still in force.
+/// decide that, never a figure, and not whether the step failed. Returns `None` if the step was
+/// interrupted, and an error if the state of the step is still in force.
 fn measured(step: &MachineStep<'_>) -> Result<Option<Verdict>, String> {
     let retries = match step.form {
         _ if step.lab.disturbance.is_some() => 0,
@@ -260,8 +260,8 @@ fn starved_by(step: &MachineStep<'_>, before: &Watch, now: &Watch) -> Option<Cpu
     if step.lab.kind().keeps_cells() {
         return None;
     }
-    // The time includes that of making a state, so one state would be judged more often than the
-    // other. The workload judges its own time, which is the same for both.
+    // The observed time includes making the state, so the slower state would be measured again more
+    // often. The workload judges its own time, which is the same for both states.
     if step.lab.state.is_some() {
         return None;
     }

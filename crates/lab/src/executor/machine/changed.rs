@@ -5,7 +5,7 @@ use crate::Failure;
 use crate::executor::hosts::{Change, LabHost, LocalHost};
 use crate::file::{WORDS_OF_COMMANDS, command_words};
 
-/// The hosts that a system has changed. Dropped, it takes the changes back.
+/// The hosts that a system has changed. Dropping this value takes the changes back.
 #[derive(Debug)]
 pub(super) struct Changed(Vec<LocalHost>);
 
@@ -17,7 +17,7 @@ impl Changed {
         }
         for name in &step.lab.hosts {
             let name = name.get_ref().as_str();
-            // A cell may have no use for a host.
+            // A cell need not use every host.
             let Ok(inside) = testbed.namespace(name) else { continue };
             let host = LocalHost::new(name, Some(inside), step.weir, step.programs)?;
             let (from, to) = (step.ends.from.as_str(), step.ends.to.as_str());

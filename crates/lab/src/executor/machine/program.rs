@@ -65,7 +65,8 @@ impl Started {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// The first line of its errors that contains `sign`, and the line behind it.
+    /// The first line of the program's error output that contains `sign`, joined with the next
+    /// line.
     pub(crate) fn complaint(&self, sign: &str) -> Option<String> {
         let bytes = from(&self.err, 0).ok()?;
         let text = String::from_utf8_lossy(&bytes);

@@ -1,8 +1,8 @@
-//! The state of one or both ends during a step, and its undoing.
+//! Brings one or both ends into a state for a step, and undoes the state.
 //!
 //! Settings and features end with the host's namespace, and Weir's algorithms with their
-//! descriptors. For a command a guard process runs the `undo`: as soon as this process closes the
-//! guard's input, which the kernel does in its stead if it is killed.
+//! descriptors. For a command, a guard process runs the `undo` as soon as the guard's input is
+//! closed: by this process, or by the kernel if this process is killed.
 
 use super::{MachineStep, Testbed, is_installed};
 use crate::Failure;
@@ -25,7 +25,7 @@ pub(super) struct Applied {
     _loaded: Vec<InKernel>,
 }
 
-/// An algorithm of Weir's in the kernel. It leaves with this value.
+/// An algorithm of Weir in the kernel, removed when this value is dropped.
 #[derive(Debug)]
 enum InKernel {
     Tcpa { _registration: Registration, _algorithm: Box<Algorithm> },
@@ -163,7 +163,8 @@ fn run_command(
         Ok::<_, Failure>(words(&filled))
     };
     let place = match side.is_in_host() {
-        // `both` ends of one link: the first of them. A file that needs two commands has a shell.
+        // If `both` ends have the state, the command runs in the first end. A file that needs two
+        // commands runs a shell.
         true => hosts.first().map(|host| testbed.namespace(host)).transpose()?,
         false => None,
     };
@@ -193,7 +194,7 @@ fn run_to_end(
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null());
     command.stdout(output().map_err(wrong)?).stderr(output().map_err(wrong)?);
-    // A signal of the terminal is for the lab alone, which ends the program.
+    // A signal of the terminal must reach the lab alone; the lab then ends the program.
     command.process_group(0);
     let mut child = spawned(command, place).map_err(wrong)?;
     let deadline = Instant::now() + COMMAND_WITHIN;
@@ -228,7 +229,7 @@ fn run_to_end(
 #[derive(Debug)]
 struct Guard {
     child: Child,
-    /// `None` once the undo has been asked for.
+    /// `None` once the guard was told to run the undo.
     input: Option<ChildStdin>,
     words: File,
     line: String,
@@ -243,7 +244,7 @@ impl Guard {
         command.args(["-c", SCRIPT, "weir-undo"]).args(undo).stdin(Stdio::piped());
         command.stdout(Stdio::from(words.try_clone().map_err(wrong)?));
         command.stderr(Stdio::from(words.try_clone().map_err(wrong)?));
-        // Neither a signal of the terminal nor one to the lab's group reaches it.
+        // A signal of the terminal, or to the lab's group, must not reach the guard.
         command.process_group(0);
         let mut child = spawned(command, place).map_err(wrong)?;
         let input = child.stdin.take();
@@ -309,7 +310,7 @@ fn waited(child: &mut Child, patience: Duration) -> io::Result<Option<ExitStatus
     }
 }
 
-/// Ends a program and what it has started.
+/// Ends a program and its process group.
 fn end_group(child: &mut Child) {
     if let Some(group) = rustix::process::Pid::from_raw(child.id().cast_signed()) {
         let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);

@@ -46,7 +46,8 @@ impl MachineStep<'_> {
         Ok(result)
     }
 
-    /// The host that has the state of `[state]`: the server's if that end alone has it.
+    /// The host that has the state of `[state]`: the server's host if the server alone has the
+    /// state, otherwise the client's.
     pub(crate) fn changed_host(&self) -> Result<&str, Failure> {
         let wrong = |error: FileError| Failure::Workload(error.to_string());
         Ok(match self.lab.changed_end(self.axes).map_err(wrong)? {

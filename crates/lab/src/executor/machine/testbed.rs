@@ -169,7 +169,7 @@ impl Testbed {
             .ok_or_else(|| HostError::NoSuchNamespace { name: host.to_owned() })
     }
 
-    /// The number of the host's link with this address of its own; its interface is `ethN`.
+    /// The number N of the link on which `host` has the address `own`. The interface is `ethN`.
     pub(crate) fn link_of(&self, host: &str, own: IpAddr) -> Result<usize, HostError> {
         let found = self
             .hosts
