@@ -233,7 +233,7 @@ pub(crate) trait CellWorkload {
         Err(Failure::Workload("this workload does not run on a machine".to_owned()))
     }
 
-    /// Whether it runs between real machines.
+    /// Whether the workload runs between real machines.
     fn runs_between_machines(&self) -> bool {
         false
     }
@@ -248,7 +248,7 @@ pub(crate) trait CellWorkload {
     }
 }
 
-/// All programs without which the system cannot run, beside those of its own commands.
+/// All programs without which the system cannot run, except those of its own commands.
 pub(crate) fn programs(lab: &crate::LabFile, system: &SystemSpec) -> Vec<String> {
     let own = lab.kind().programs(system).iter().map(|name| (*name).to_owned());
     own.chain(lab.kind().programs_of(lab, system)).collect()
@@ -263,7 +263,7 @@ pub(crate) enum SystemKey {
     Traffic,
     Queue,
     Caqm,
-    /// `client` and `server` instead of the workload's.
+    /// `client` and `server`, which replace the workload's commands.
     Commands,
 }
 

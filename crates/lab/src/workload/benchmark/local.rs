@@ -6,7 +6,7 @@ use crate::executor::machine::{MachineStep, Measured, Testbed};
 use perf::local::Over;
 use units::Bytes;
 
-/// Measures between two processes in the host that the change is in, or else in the first.
+/// Measures between two processes of one host: the host that has the change, or else `from`.
 pub(super) fn measure(
     step: &MachineStep<'_>,
     testbed: &Testbed,

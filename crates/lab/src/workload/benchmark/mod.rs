@@ -18,15 +18,15 @@ use results::Axes;
 use test::Test;
 use units::{Bytes, Span};
 
-/// One benchmark by its name.
+/// The workload that runs one benchmark, named by `test`.
 #[derive(Debug)]
 pub(super) struct Benchmark;
 
-/// Round trips between two processes of a host.
+/// The workload that measures round trips between two processes of a host.
 #[derive(Debug)]
 pub(super) struct Latency;
 
-/// Data between two processes of a host.
+/// The workload that measures bandwidth between two processes of a host.
 #[derive(Debug)]
 pub(super) struct Bandwidth;
 
@@ -195,7 +195,7 @@ const SIZE: Key = Key::text("size");
 const OVER: Key = Key::text("over");
 /// Whether each end has a CPU of its own.
 pub(super) const PINNED: Key = Key::text("pinned");
-/// Servers start, connections open.
+/// The time in which servers start and connections open.
 const AROUND: Span = Span::from_millis(150);
 
 const METHOD: &[(&str, &str)] = &[

@@ -7,11 +7,11 @@ use host::Namespace;
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
-/// A measurement by one program, with the machine's clocks around it.
+/// A measurement by one program. The machine's clocks are read before and after the program.
 #[derive(Debug)]
 pub(in crate::workload) struct Measuring<'a> {
     pub(in crate::workload) step: &'a MachineStep<'a>,
-    /// The server, whose end is the cause of the client's.
+    /// The server. If the server ended, its end explains the failure of the client.
     pub(in crate::workload) server: Option<&'a mut Started>,
 }
 
@@ -28,7 +28,7 @@ pub(in crate::workload) fn cpus_of(
 }
 
 impl Measuring<'_> {
-    /// Runs the program. `read` takes the figures from its document.
+    /// Runs the program. `read` records the figures of the program's document.
     pub(in crate::workload) fn run(
         mut self,
         argv: Vec<String>,
@@ -51,7 +51,7 @@ impl Measuring<'_> {
         let mut result = Measurement::default();
         read(&document, &mut result)?;
         after.account(&before, step.cpus, None, &mut result);
-        // A benchmark uses all the CPU that it gets. That is no flaw of the measurement.
+        // A benchmark uses all the CPU that it gets. The measurement stays valid.
         (result.cpu_limited, result.cpu_limit) = (false, None);
         result.congestion_control =
             step.system.congestion.as_ref().map(|name| name.get_ref().clone());
@@ -62,7 +62,7 @@ impl Measuring<'_> {
         let lasting = self.step.omit + self.step.duration;
         let deadline = Instant::now() + lasting.as_duration() + PATIENCE;
         loop {
-            // Status 1 tells of errors that the document counts.
+            // With status 1 the program reports errors, which its document counts.
             match program.wait(LOOK)? {
                 Some(status) if status.success() || status.code() == Some(1) => {
                     let has_figures = program.output().is_ok_and(|text| text.starts_with('{'));
@@ -82,7 +82,7 @@ impl Measuring<'_> {
         }
     }
 
-    /// The end of the server, if it explains the client's failure.
+    /// The failure of the server, if the server ended with an error, or else `failure`.
     fn cause(&mut self, failure: Failure) -> Failure {
         let Some(server) = &mut self.server else { return failure };
         match server.wait(Duration::ZERO) {
@@ -92,7 +92,7 @@ impl Measuring<'_> {
     }
 }
 
-/// A number of a document, by the names on the way to it.
+/// A number of a document. `way`: the keys and indices that lead to the number.
 pub(in crate::workload) fn number(document: &Value, way: &[&str]) -> Option<f64> {
     let found = way.iter().try_fold(document, |value, name| match name.parse::<usize>() {
         Ok(index) => value.get(index),
@@ -101,6 +101,6 @@ pub(in crate::workload) fn number(document: &Value, way: &[&str]) -> Option<f64>
     found?.as_f64()
 }
 
-/// How long a program may take beside its measurement.
+/// The longest time that a program may take in addition to its measurement.
 const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(20);

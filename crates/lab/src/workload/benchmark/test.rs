@@ -14,12 +14,12 @@ pub(super) enum Test {
 }
 
 impl Test {
-    /// The names of a file, in the order of the report that has them.
+    /// The names that a lab file uses, in the order of the CAQM report.
     pub(super) fn names() -> Vec<&'static str> {
         NAMES.iter().map(|(name, _)| *name).collect()
     }
 
-    /// `size` is that of a stream's messages.
+    /// `size`: bytes of a message, or of a read and a write.
     pub(super) fn read(name: &str, size: Option<Bytes>) -> Result<Self, String> {
         let known = NAMES.iter().find(|(known, _)| *known == name);
         let Some((_, test)) = known else {
@@ -67,7 +67,7 @@ const NAMES: [(&str, Test); 15] = [
     ("https_short", Test::Web { is_tls: true, keep_alive: false }),
     ("https_long", Test::Web { is_tls: true, keep_alive: true }),
 ];
-/// Over IPv4.
+/// The largest payload of a UDP datagram over IPv4.
 const LARGEST_DATAGRAM: Bytes = Bytes::new(65_507);
 
 #[cfg(test)]

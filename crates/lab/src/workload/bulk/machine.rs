@@ -14,7 +14,7 @@ use units::Rate;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Route {
     pub(crate) to: SocketAddr,
-    /// As fast as possible if there is none.
+    /// `None`: as fast as possible.
     pub(crate) rate: Option<Rate>,
 }
 
@@ -24,7 +24,7 @@ pub(crate) fn measure(step: &MachineStep<'_>, testbed: &Testbed) -> Result<Measu
     measure_over(step, testbed, Route { to, rate: None })
 }
 
-/// The same over another route between the hosts.
+/// Measures a transfer over a given route between the hosts.
 pub(crate) fn measure_over(
     step: &MachineStep<'_>,
     testbed: &Testbed,

@@ -1,5 +1,5 @@
-//! One TCP transfer at full speed between two real machines. The figures are those that the
-//! generator prints, because the lab reads no sockets there.
+//! One TCP transfer at full speed between two real machines. The figures come from the output of
+//! the traffic's program, because the lab reads no sockets on real machines.
 
 use super::programs::{Order as Transfer, Programs};
 use crate::Failure;
@@ -37,7 +37,7 @@ pub(super) fn measure(turn: &Turn<'_>) -> Result<Measurement, Failure> {
             format!("{} did not end in time: {}", at_near.name(), last_words(client.as_mut()));
         return Err(Failure::Workload(text));
     };
-    // Most servers end with their client, and all of their CPU time is that of the transfer.
+    // Most servers end with their client. Their whole CPU time was used for the transfer.
     let server_cpu = match server.wait(SERVER_WITHIN, turn.cancel)? {
         Some(end) => Some(Duration::from_nanos(end.cpu_ns)),
         None => server.cpu()?,
@@ -67,7 +67,7 @@ pub(super) fn measure(turn: &Turn<'_>) -> Result<Measurement, Failure> {
     };
     result.record("goodput_mbit_s", Some(rate(received)));
     result.record("sender_mbit_s", output.end.sum_sent.as_ref().map(rate));
-    // The CPU time of the whole transfer, with what is omitted of the figures.
+    // CPU times cover the whole transfer, including the omitted start.
     let took = Duration::from_nanos(end.took_ns).as_secs_f64();
     let percent = |cpu: f64| Some(cpu / took * 100.0).filter(|_| took > 0.0);
     let client_cpu = Duration::from_nanos(end.cpu_ns).as_secs_f64();

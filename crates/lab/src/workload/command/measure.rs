@@ -1,4 +1,5 @@
-//! One run of a command: the server starts and is waited for, then the client runs to its end.
+//! Runs a command once: starts the server, waits until the server is ready, and runs the client to
+//! its end.
 
 use super::{CommandSettings, Ready};
 use crate::Failure;
@@ -60,7 +61,7 @@ pub(crate) fn between(turn: &Turn<'_>) -> Result<Measurement, Failure> {
     Running::start(turn)?.finish()
 }
 
-/// A server that is ready, before its client starts.
+/// A turn whose server, if any, is ready, and whose client has not started.
 struct Running<'a> {
     turn: &'a Turn<'a>,
     settings: CommandSettings,
@@ -184,7 +185,7 @@ impl<'a> Running<'a> {
         Ok(())
     }
 
-    /// The server's end explains the client's failure.
+    /// The failure of the server, if the server has ended: its end explains the client's failure.
     fn server_failure(&mut self) -> Option<Failure> {
         let server = self.server.as_mut()?;
         let end = server.wait(CAUSE_WITHIN, self.turn.cancel).ok()??;
@@ -249,5 +250,5 @@ pub(crate) const CONGESTION: &str = "net.ipv4.tcp_congestion_control";
 const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PROBE: Duration = Duration::from_secs(5);
-/// A busy machine may take a moment until the exit of a program is known.
+/// On a busy machine the end of a program is seen late.
 const CAUSE_WITHIN: Duration = Duration::from_millis(300);

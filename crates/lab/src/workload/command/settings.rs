@@ -14,7 +14,7 @@ const TIMEOUT: Key = Key::text("timeout");
 pub(super) const KEYS: [Key; 4] = [CLIENT, SERVER, READY, TIMEOUT];
 /// The keys that are command lines.
 pub(crate) const LINES: [Key; 2] = [CLIENT, SERVER];
-/// It may contain a command.
+/// The key `ready`, whose value may contain a command.
 pub(crate) const READY_KEY: [Key; 1] = [READY];
 
 /// The commands of one system in one cell, with placeholders.
@@ -127,7 +127,7 @@ impl Ready {
     }
 }
 
-/// The names of the programs that a system's commands start, as far as the file names them.
+/// The programs that a system's commands start. A program whose name is a placeholder is left out.
 pub(super) fn programs(document: &Document, system: &SystemSpec) -> Vec<String> {
     let table = document.workload.get_ref();
     let client = system.client.as_ref().map(Spanned::get_ref).map(String::as_str);

@@ -11,9 +11,10 @@ use units::Share;
 pub(crate) struct Case {
     pub(super) expected: Expected,
     pub(super) written_expectation: String,
-    /// The verdicts that are right about a capture, if others are.
+    /// The right verdicts about a capture, if they differ from `expected`.
     captured: Option<(Expected, String)>,
-    /// The verdicts that are right about a sender that slows down for no loss, if others are.
+    /// The right verdicts about a sender whose congestion control ignores loss, if they differ from
+    /// `expected`.
     paced: Option<(Expected, String)>,
     /// Shell scripts, run in each host before the load.
     pub(super) setup: Sides<Option<String>>,
@@ -53,7 +54,7 @@ pub(crate) enum Asked {
     Flow(String),
     /// A test with the other host.
     Test,
-    /// The packets that pass the host's interface from before the load on.
+    /// The packets at the host's interface, captured from before the load starts.
     Capture,
 }
 
@@ -172,7 +173,8 @@ impl Case {
         case
     }
 
-    /// A capture shows less than a machine, and the verdict may have another name.
+    /// For a question about a capture, replaces the expected verdicts: a capture shows less than a
+    /// machine.
     fn about_a_capture(mut self) -> Self {
         if self.question == Asked::Capture
             && let Some((expected, written)) = self.captured.take()
@@ -253,8 +255,8 @@ const NEEDS: Key = Key::text("needs");
 const READY_WITHIN: Key = Key::count("ready-within");
 /// For a fault that shows late.
 const WATCH_AT_LEAST: Key = Key::count("watch-at-least");
-/// `machine`, `test` with the other host, `capture` of packets, or a flow as `weir doctor --flow`
-/// has it.
+/// `machine`, `test` (with the other host), `capture` (of packets), or a flow as in `weir doctor
+/// --flow`.
 const ASK: Key = Key::text("ask");
 
 pub(super) const KEYS: &[Key] = &[
@@ -280,7 +282,8 @@ pub(super) const KEYS: &[Key] = &[
 /// The keys whose text a shell runs.
 pub(crate) const COMMANDS: [Key; 4] = [SETUP_SENDER, SETUP_RECEIVER, SENDER, RECEIVER];
 
-/// Congestion controls that slow down for no loss; tcpa has a temporary name in a lab.
+/// Congestion controls that do not slow down when packets are lost. In a lab, tcpa has a temporary
+/// name that begins with `weir_`.
 const PACED: [&str; 3] = ["bbr", "tcpa", "weir_"];
 const USUAL_SENDER: &str = "$WEIR doctor-load send $RECEIVER:$PORT";
 const USUAL_RECEIVER: &str = "$WEIR doctor-load receive $RECEIVER:$PORT";

@@ -22,7 +22,7 @@ pub(super) fn measure(
         let taken = Watch::read(&Roles::default())?.taken();
         return Ok(Measured::between_ends(step, taken..taken, left_out));
     }
-    // A capture has the handshakes of the load.
+    // A capture starts before the load, so that it contains the load's handshakes.
     let mut capture = None;
     let mut scene = Scene::begin(case, step, testbed, |scene| {
         if case.question == Asked::Capture {
@@ -191,7 +191,7 @@ fn pause(step: &MachineStep<'_>, time: Duration) -> Result<(), Failure> {
 /// The cause of `weir doctor` for the hypervisor.
 const STOLEN: &str = "stolen-cpu";
 const MOST_STOLEN_PERCENT: f64 = 2.0;
-/// The time until a capture has its socket.
+/// The longest time until a capture has opened its socket.
 const CAPTURE_BEGINS: Duration = Duration::from_millis(700);
 /// A machine without CPU time to spare needs long to judge.
 const PATIENCE: Duration = Duration::from_secs(20);

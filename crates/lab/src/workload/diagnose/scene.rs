@@ -21,7 +21,8 @@ pub(super) struct Scene<'a> {
 }
 
 impl<'a> Scene<'a> {
-    /// `before_load` is called when everything but the sender's load runs.
+    /// `before_load` is called just before the sender's load starts; all other programs run by
+    /// then.
     pub(super) fn begin(
         case: &Case,
         step: &'a MachineStep<'a>,

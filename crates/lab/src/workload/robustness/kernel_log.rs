@@ -1,10 +1,11 @@
-//! The kernel's log, from one moment on.
+//! Reads the kernel's log from one moment on.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 
-/// Reads records of `/dev/kmsg` (Documentation/ABI/testing/dev-kmsg) that are newer than itself.
+/// Reads records of `/dev/kmsg` (Documentation/ABI/testing/dev-kmsg) that the kernel writes after
+/// [`Self::open`].
 #[derive(Debug)]
 pub(super) struct KernelLog {
     file: File,
@@ -29,7 +30,7 @@ impl KernelLog {
                 Ok(count) => {
                     complaints.extend(complaint(&String::from_utf8_lossy(&buffer[..count])));
                 }
-                // Records that were overwritten before they were read.
+                // EPIPE: the kernel overwrote records before they were read.
                 Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(_) => break,
@@ -46,7 +47,7 @@ fn complaint(record: &str) -> Option<String> {
     // The lower three bits are the priority, the others the facility. User space also writes here.
     let (priority, facility) = (level & 7, level >> 3);
     let line = message.lines().next().unwrap_or_default();
-    // A count of messages of any level, the first of which were logged (lib/ratelimit.c).
+    // This line counts suppressed messages, of any level (lib/ratelimit.c).
     let is_count = line.ends_with("callbacks suppressed");
     (facility == 0 && priority <= WARNING && !is_count).then(|| units::foreign(line).to_string())
 }

@@ -1,4 +1,5 @@
-//! One step: the traffic, the frames beside it, and the signs of harm.
+//! Measures one step: runs the traffic, sends the frames beside the traffic, and looks for signs of
+//! harm.
 
 use super::kernel_log::KernelLog;
 use super::scene::Scene;
@@ -41,7 +42,7 @@ pub(super) fn measure(
     }
     let elapsed = begun.elapsed().as_secs_f64();
     let after = format!("after {} frames of seed {}", counts.sent(), step.seed);
-    // A program that ended explains all that follows from its end.
+    // Reported first: all other failures follow from the end of a program.
     if let Some(failure) = scene.harm() {
         return Err(Failure::Workload(format!("{failure} ({after})")));
     }

@@ -1,5 +1,5 @@
-//! Malformed and unusual frames into hosts, an emulated link, a switch, a tunnel or a program of
-//! the user, beside traffic that must not notice them.
+//! Sends malformed and unusual frames into hosts, an emulated link, a switch, a tunnel or a program
+//! of the user, beside traffic that the frames must not disturb.
 
 mod kernel_log;
 mod machine;
@@ -72,9 +72,9 @@ impl CellWorkload for Case {
 
 /// The part that receives the frames.
 const TARGET: Key = Key::text("target");
-/// The host that sends them.
+/// The host that sends the frames.
 const FROM_HOST: Key = Key::text("attacker");
-/// The rate of the traffic beside them.
+/// The rate of the traffic beside the frames.
 const RATE: Key = Key::text("rate");
 /// Frames a second.
 const FRAMES: Key = Key::count("frames_s");

@@ -1,4 +1,4 @@
-//! The target of a step, and the places where frames enter it.
+//! Builds the target of a step, and the entries at which frames enter the target.
 
 use super::settings::{Case, Target};
 use super::storm::Entry;
@@ -18,7 +18,7 @@ pub(super) struct Scene {
     pub(super) entries: Vec<Entry>,
     /// The address of the traffic's server.
     pub(super) traffic_to: SocketAddr,
-    /// The system in place of the file's, for traffic through a tunnel.
+    /// Replaces the file's system if the traffic passes a tunnel.
     pub(super) system: Option<SystemSpec>,
     program: Option<Started>,
     control: Option<Control>,
@@ -26,7 +26,7 @@ pub(super) struct Scene {
     _middle: Option<Namespace>,
 }
 
-/// A host's interface to the middle, with its addresses there.
+/// A host's interface to the namespace in the middle. The interface's addresses end in `number`.
 struct Leg {
     inside: Namespace,
     number: u8,
@@ -61,7 +61,7 @@ impl Scene {
         }
     }
 
-    /// The first sign of harm: a program that ended or panicked, or that does not answer.
+    /// The first sign of harm: a program that ended or panicked, or a switch that does not answer.
     pub(super) fn harm(&mut self) -> Option<Failure> {
         let program = self.program.as_mut()?;
         let ended = match program.wait(Duration::ZERO) {
@@ -72,7 +72,7 @@ impl Scene {
         let name = program.name();
         match (ended, panic) {
             (None, None) => {}
-            // A thread that panicked need not end its process.
+            // A thread may panic without ending its process.
             (None, Some(panic)) => return Some(Failure::Workload(format!("{name}: {panic}"))),
             (Some(status), Some(panic)) => {
                 let text = format!("{name} ended early ({status}): {panic}");
@@ -132,8 +132,8 @@ impl Scene {
         })
     }
 
-    /// A program between the client and the server, which forwards between its two interfaces.
-    /// Frames enter at both.
+    /// Puts a program between the client and the server. The program forwards between two
+    /// interfaces, and frames enter at both interfaces.
     fn between(
         step: &MachineStep<'_>,
         testbed: &Testbed,
@@ -202,7 +202,7 @@ impl Leg {
         Ok(Entry {
             port: open(&self.inside, LEG)?,
             addresses: Addresses {
-                // Answers go to an address that no host has, and disturb no host.
+                // Answers go to an address that no host has, so that no host receives them.
                 macs: [NOBODY_MAC, other.mac],
                 ipv4: [ipv4(NOBODY), ipv4(other.number)],
                 ipv6: [ipv6(NOBODY), ipv6(other.number)],
@@ -213,7 +213,7 @@ impl Leg {
     }
 }
 
-/// Connects these hosts to a namespace between them, in whose network they are neighbours.
+/// Connects the hosts to a namespace between them. In its network the hosts are neighbours.
 fn legs(testbed: &Testbed, hosts: &[&str]) -> Result<(Namespace, Vec<Leg>), Failure> {
     let middle = Namespace::create("middle")?;
     let mut legs = Vec::new();
@@ -221,7 +221,7 @@ fn legs(testbed: &Testbed, hosts: &[&str]) -> Result<(Namespace, Vec<Leg>), Fail
         let inside = testbed.namespace(host)?;
         host::connect((&inside, LEG), (&middle, inner), MTU)?;
         host::add_address(&inside, LEG, Address { ip: ipv4(number).into(), prefix: 24 })?;
-        // A machine without IPv6 has the other half of the frames.
+        // On a machine without IPv6, only frames of IPv4 reach a host.
         let _ = host::add_address(&inside, LEG, Address { ip: ipv6(number).into(), prefix: 64 });
         let mac = inside.run(|| Ok(Interface::find(LEG)))??.address;
         legs.push(Leg { inside, number, mac });
@@ -243,7 +243,7 @@ fn open(inside: &Namespace, interface: &str) -> Result<PacketSender, Failure> {
     Ok(opened??)
 }
 
-/// The file's system with its traffic through a tunnel.
+/// The file's system, with its traffic through `weir tunnel`.
 fn tunnel(system: &SystemSpec) -> SystemSpec {
     let text = |text: String| Some(Spanned::new(system.name.span(), text));
     SystemSpec {
@@ -284,7 +284,8 @@ const MTU: u32 = 1500;
 const TUNNEL_PORT: u16 = 7500;
 const BRIDGE: &str = "br0";
 const LOADED_WITHIN: Duration = Duration::from_secs(30);
-/// The traffic passes; frames of the attacker are read and changed at each layer.
+/// The rules forward the traffic unchanged, and change headers of each layer in the attacker's
+/// frames.
 const RULES: &str = "\
 priority=100,in_port=1 actions=output:2
 priority=100,in_port=2 actions=output:1

@@ -14,7 +14,7 @@ pub(super) struct Entry {
     pub(super) addresses: Addresses,
 }
 
-/// The frames so far.
+/// The numbers of frames so far.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     sent: [AtomicU64; Kind::ALL.len()],
@@ -39,7 +39,7 @@ impl Counts {
     }
 }
 
-/// Sends frames until `over`. The entries take turns, batch by batch.
+/// Sends frames until `over` is true. The entries take turns, batch by batch.
 pub(super) fn blow(
     entries: &[Entry],
     load: Load,
@@ -69,7 +69,7 @@ pub(super) fn blow(
             match load {
                 Load::Ordinary => {
                     source.write_ordinary(frame);
-                    // An ordinary frame is of no kind; it is counted as the last one.
+                    // An ordinary frame has no kind, and is counted under the last kind.
                     *kind = Kind::Noise;
                 }
                 _ => *kind = source.write_next(frame),
@@ -106,6 +106,6 @@ fn send(port: &PacketSender, batch: &[(Kind, Vec<u8>)], counts: &Counts) -> Resu
     Ok(())
 }
 
-/// As many as one system call sends.
+/// The frames that one system call sends.
 const BATCH: usize = 32;
 const ATTEMPTS: usize = 1_000;

@@ -1,4 +1,4 @@
-//! Requests to a web server over http or https.
+//! Sends requests to a web server over http or https.
 
 mod server;
 
@@ -23,7 +23,7 @@ pub(super) struct WebSettings {
     keep_alive: bool,
     connections: u32,
     size: Bytes,
-    /// Requests a second of an open loop.
+    /// Requests a second in an open loop. `None`: a closed loop.
     rate: Option<u32>,
     timeout: Span,
     program: Program,

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 pub(super) enum Program {
     Nginx,
     Weir,
-    /// nginx if it is installed, or else weir.
+    /// nginx if nginx is installed, or else weir.
     Any,
 }
 
@@ -106,7 +106,7 @@ fn built_in(
     option("--bind", address.to_string());
     option("--port", PORT.to_string());
     option("--size", format!("{}B", settings.size.count()));
-    // A client may open its next connection before the server has seen the end of the last.
+    // A client may open its next connection before the server has seen the end of the former one.
     option("--connections", (2 * settings.connections + 2).to_string());
     if settings.is_tls {
         option("--certificate", folder.join(CERTIFICATE).display().to_string());
@@ -115,7 +115,7 @@ fn built_in(
     argv
 }
 
-/// Makes a certificate of the server's address.
+/// Makes a certificate for the server's address.
 fn certify(folder: &Path, address: IpAddr) -> Result<(), Failure> {
     let made = rcgen::generate_simple_self_signed(vec![address.to_string()])
         .map_err(|error| Failure::Workload(format!("making a certificate: {error}")))?;
@@ -145,8 +145,8 @@ fn furnish(folder: &Path, settings: &WebSettings, workers: usize) -> io::Result<
 const PORT: u16 = 8080;
 const CERTIFICATE: &str = "server.pem";
 const KEY: &str = "server.key";
-/// `user root`: a user namespace has no other user. A connection carries any number of requests, as
-/// the client asks.
+/// `user root`: a user namespace may have no other user. `keepalive_requests`: the client decides
+/// how many requests a connection carries.
 const CONFIGURATION: &str = "\
 daemon off;
 user root;
