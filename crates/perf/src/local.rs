@@ -1,8 +1,8 @@
 //! Round trips and bandwidth between two processes of this machine, over a UNIX socket, pipes or
 //! TCP: lmbench's lat_unix, lat_pipe, lat_tcp, bw_unix, bw_pipe and bw_tcp.
 //!
-//! The second process is this program again ([`far_end`]). Its standard input and output are the
-//! way to the first. It ends when the first one does.
+//! The second process runs this program again ([`far_end`]). Its standard input and output lead to
+//! the first process. The second process ends when the first process ends.
 
 mod channel;
 mod far;
@@ -21,7 +21,7 @@ use std::str::FromStr;
 use std::time::{Duration, Instant};
 use units::{Bytes, Span};
 
-/// The way between the processes.
+/// The transport between the two processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Over {
     Unix,
@@ -31,13 +31,13 @@ pub enum Over {
 
 #[derive(Debug, Clone)]
 pub struct LocalOptions {
-    /// This program.
+    /// The path of this program.
     pub program: PathBuf,
     pub over: Over,
     /// Bytes of a message, or of a read and a write.
     pub size: Bytes,
     pub time: Span,
-    /// The CPU of this process, and that of the second.
+    /// The CPUs of this process and of the second process.
     pub affinity: [Option<usize>; 2],
 }
 
@@ -101,7 +101,7 @@ pub fn latency(options: &LocalOptions, stop: &Stop) -> Result<LocalLatency, Perf
     Ok(LocalLatency { over: options.over, size: options.size, elapsed, summary })
 }
 
-/// The rate at which this process reads what the second writes.
+/// The rate at which this process reads the data that the second process writes.
 pub fn bandwidth(options: &LocalOptions, stop: &Stop) -> Result<Bandwidth, PerfError> {
     let mut channel = Channel::open(options, Task::Fill, stop)?;
     let mut block = vec![0; usize::try_from(options.size.count()).unwrap_or(usize::MAX)];
@@ -121,5 +121,5 @@ pub fn bandwidth(options: &LocalOptions, stop: &Stop) -> Result<Bandwidth, PerfE
     Ok(Bandwidth { over: options.over, size: options.size, elapsed, bytes: Bytes::new(bytes) })
 }
 
-/// The second process starts, and memory is touched, before the measurement.
+/// During the warm-up the second process starts, and both processes touch their memory.
 const WARM_UP: Duration = Duration::from_millis(20);

@@ -1,5 +1,5 @@
-//! Requests to a web server as fast as it answers, or at a given rate: HTTP/1.1 (RFC 9112) over TCP
-//! or TLS, over connections that stay open or end with each response.
+//! Sends requests to a web server as fast as the server answers, or at a given rate: HTTP/1.1 (RFC
+//! 9112) over TCP or TLS. Connections stay open, or end with each response.
 //!
 //! | module | holds |
 //! | --- | --- |
@@ -12,10 +12,10 @@
 //! | `document`, `text` | the figures for machines and for people |
 //! | [`serve`] | a small server, for machines without another |
 //!
-//! **Closed loop**: each connection sends a request once the one before is answered, and latency
-//! counts from the moment of sending. **Open loop** (`rate`): requests have fixed times. Latency
-//! counts from that time, also if the request had to wait for a connection, so a server that pauses
-//! is not flattered (coordinated omission).
+//! **Closed loop**: each connection sends a request once the former request is answered, and
+//! latency counts from the moment of sending. **Open loop** (`rate`): requests have fixed times.
+//! Latency counts from the fixed time, also if the request had to wait for a connection. The
+//! figures therefore show every pause of the server (no coordinated omission).
 
 mod address;
 mod connection;

@@ -50,8 +50,8 @@ fn measured(options: &WebOptions) -> WebOutcome {
     run(options, &Stop::default()).unwrap()
 }
 
-/// Reads a request, sends `answer`, and keeps the connection until the test is over or, with
-/// `closes`, ends it.
+/// Reads a request and sends `answer`. With `closes`, ends the connection then; otherwise keeps the
+/// connection open until the test is over.
 fn answer(mut peer: TcpStream, stop: &AtomicBool, answer: &[u8], closes: bool) {
     peer.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
     let mut request = [0; 4096];
@@ -68,7 +68,7 @@ fn answer(mut peer: TcpStream, stop: &AtomicBool, answer: &[u8], closes: bool) {
     }
 }
 
-/// The kinds of errors when a server answers every request like that.
+/// The number of responses and the kinds of errors if a server answers every request with `bytes`.
 #[track_caller]
 fn kinds(bytes: &[u8], closes: bool) -> (u64, Vec<Fault>) {
     let behave = |peer: TcpStream, stop: &AtomicBool| answer(peer, stop, bytes, closes);
@@ -92,7 +92,7 @@ fn each_misbehaviour_of_a_server_is_counted_by_its_kind() {
 }
 
 #[test]
-fn a_reset_is_told_from_an_end() {
+fn a_reset_and_an_early_end_are_different_errors() {
     let reset = |mut peer: TcpStream, _: &AtomicBool| {
         let mut request = [0; 4096];
         let _ = peer.read(&mut request);
@@ -215,7 +215,7 @@ fn a_pause_of_the_server_shows_in_an_open_loop() {
         measured(&WebOptions { connections: 1, rate: Some(100.0), ..options })
     });
     let (latency, service) = (outcome.latency.unwrap(), outcome.service.unwrap());
-    // A single request waited for the server; those that were due meanwhile waited for it, too.
+    // Only one request was sent during the pause. The requests that were due meanwhile waited, too.
     assert!(latency.mean > service.mean, "{latency:?} {service:?}");
 }
 

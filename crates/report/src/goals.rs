@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 /// Heads and rows of the table. `None` if no ratio has a goal.
 pub(crate) fn table(results: &Results) -> Option<(Vec<String>, Vec<Vec<String>>)> {
-    // The table of states has the reference's differences beside the measured ones.
+    // The table of states shows the reference's differences beside the measured differences.
     if results.states.is_some() {
         return None;
     }

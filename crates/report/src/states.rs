@@ -1,5 +1,5 @@
-//! The table of a lab with two states, in the columns of the report that it repeats: for each end
-//! that had the change, the figures after and before, and the difference.
+//! The table of a lab with two states. For each end that had the change, the columns are the
+//! figures after and before, and the difference, as in the report that the lab repeats.
 
 use crate::{missing, number, pivot};
 use results::{Axes, Cell, Comparison, Metric, Results, States, metrics};
@@ -7,7 +7,7 @@ use stats::{Direction, Verdict};
 
 pub(crate) const TITLE: &str = "Before and after";
 
-/// Heads, the number of leading columns of text, and rows.
+/// A table: the heads, the number of leading columns with text, and the rows.
 #[derive(Debug)]
 pub(crate) struct StatesTable {
     pub(crate) names: usize,
@@ -18,7 +18,7 @@ pub(crate) struct StatesTable {
 #[derive(Debug)]
 pub(crate) struct Head {
     pub(crate) text: String,
-    /// Columns with a larger number leave a narrow terminal first.
+    /// On a narrow terminal, columns with a larger number are left out first.
     pub(crate) drop: u8,
 }
 
@@ -148,7 +148,7 @@ fn of_end(results: &Results, axes: &Axes, metric: Option<&str>, references: bool
     row
 }
 
-/// Difference, interval and verdict.
+/// The entries of a comparison: difference, interval and verdict.
 fn difference(compared: Option<&Comparison>) -> [Entry; 3] {
     let Some(one) = compared else { return [Entry::default(), Entry::default(), Entry::default()] };
     let verdict = Some(one.verdict);
@@ -181,7 +181,7 @@ fn signed(share: f64) -> String {
     format!("{:+.2}", share * 100.0)
 }
 
-/// The metric that the comparisons of this place have.
+/// The metric of the comparisons at `place`.
 fn metric_of<'a>(results: &'a Results, place: &Axes, end: Option<&str>) -> Option<&'a str> {
     let mut here = results.comparisons.iter().filter(|one| without(&one.axes, end) == *place);
     here.next().map(|one| one.metric.as_str())

@@ -12,17 +12,17 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// The way to the second process. A thread beside it ends that process if the time is over or the
-/// user calls to stop, and every read and write here then ends, too.
+/// The connection to the second process. A guard thread ends the second process when the time is
+/// over or the user stops the measurement. Every read and write here then ends, too.
 #[derive(Debug)]
 pub(super) struct Channel {
-    /// Given up before the second process is waited for.
+    /// Input and output. Closed before this process waits for the end of the second process.
     ways: Option<(File, File)>,
     done: Option<mpsc::Sender<()>>,
     guard: Option<JoinHandle<Guarded>>,
 }
 
-/// How the second process ended.
+/// The reason why the guard ended the second process.
 #[derive(Debug, PartialEq, Eq)]
 enum Guarded {
     Ended,
@@ -50,7 +50,7 @@ impl Channel {
         let child = command
             .spawn()
             .map_err(|error| PerfError::system(format!("starting {program}"), error))?;
-        // The command holds the second process's ends of pipes.
+        // The command holds the second process's ends of the pipes open.
         drop(command);
         if let Some(cpu) = options.affinity[0] {
             pin(cpu)?;
@@ -99,7 +99,7 @@ impl Channel {
         guard.unwrap_or(Guarded::Ended)
     }
 
-    /// The reason why the second process does not answer any more.
+    /// The error if the second process no longer answers.
     fn broken(&mut self, error: io::Error) -> PerfError {
         match self.end() {
             Guarded::Ended => PerfError::system("talking to the second process", error),
@@ -145,7 +145,7 @@ fn guard(
     ended
 }
 
-/// Input and output of this process, then those of the second.
+/// Input and output of this process, and then of the second process.
 fn ends(over: Over) -> io::Result<((File, File), (Stdio, Stdio))> {
     let both = |end: OwnedFd| -> io::Result<(OwnedFd, OwnedFd)> { Ok((end.try_clone()?, end)) };
     let files = |(a, b): (OwnedFd, OwnedFd)| (File::from(a), File::from(b));
@@ -192,5 +192,5 @@ pub(super) fn pin(cpu: usize) -> Result<(), PerfError> {
 }
 
 const LOOK: Duration = Duration::from_millis(20);
-/// A second process that takes longer hangs.
+/// Time beyond the measurement, after which the second process counts as hung.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -35,7 +35,8 @@ impl FromStr for Task {
     }
 }
 
-/// Runs the second process, over its standard input and output, until the first process ends it.
+/// The work of the second process, over its standard input and output, until the first process
+/// closes them.
 pub fn far_end(task: Task, size: Bytes, affinity: Option<usize>) -> Result<(), PerfError> {
     if let Some(cpu) = affinity {
         pin(cpu)?;

@@ -3,7 +3,7 @@ use crate::rounds::LatencySummary;
 use serde_json::{Value, json};
 use units::{Bytes, Span};
 
-/// Round trips.
+/// The figures of round trips between two processes.
 #[derive(Debug, Clone)]
 pub struct LocalLatency {
     pub over: Over,
@@ -21,7 +21,7 @@ pub struct Bandwidth {
 }
 
 impl LocalLatency {
-    /// The mean, which lmbench prints.
+    /// The mean of a round trip, the figure that lmbench prints.
     pub fn mean_us(&self) -> f64 {
         self.elapsed.micros_f64() / self.summary.samples.max(1) as f64
     }
@@ -43,7 +43,7 @@ impl LocalLatency {
 }
 
 impl Bandwidth {
-    /// In lmbench's MB, which are 10^6 bytes.
+    /// The rate in MB/s. lmbench's MB are 10^6 bytes.
     pub fn mbyte_s(&self) -> f64 {
         self.bytes.count() as f64 / 1e6 / self.elapsed.secs_f64().max(f64::MIN_POSITIVE)
     }

@@ -8,10 +8,10 @@ use std::str::FromStr;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
     pub is_tls: bool,
-    /// A name, or an address without brackets.
+    /// The host's name, or its address without brackets.
     pub host: String,
     pub port: u16,
-    /// Begins with `/`.
+    /// The target of the request. Begins with `/`.
     pub path: String,
 }
 

@@ -1,4 +1,4 @@
-//! One connection of the event loop, without a clock of its own.
+//! One connection of the event loop. The connection reads no clock.
 
 use super::response::{Progress, Response};
 use super::{Fault, tls};
@@ -9,7 +9,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
-/// The server, for every connection of a measurement.
+/// The server and the request, the same for every connection of a measurement.
 #[derive(Debug, Clone)]
 pub(super) struct Target {
     pub(super) address: SocketAddr,
@@ -23,7 +23,7 @@ pub(super) struct Connection {
     tls: Option<Box<ClientConnection>>,
     stage: Stage,
     response: Response,
-    /// Bytes of the request that are in the kernel, or in TLS.
+    /// Bytes of the request that were passed to the kernel or to TLS.
     written: usize,
 }
 
@@ -41,9 +41,9 @@ pub(super) enum Stage {
 /// The result of an event.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Nothing that the event loop has to know.
+    /// The event loop has nothing to do.
     Wait,
-    /// More has arrived, and other connections come first.
+    /// More bytes have arrived. The event loop serves other connections first.
     More,
     /// A request can be sent now.
     Opened,
@@ -121,7 +121,7 @@ impl Connection {
         }
     }
 
-    /// The kernel reports the socket: it can be read, written, or has ended (`ended`).
+    /// Handles an event of the socket. `ended`: the kernel reports the end of the connection.
     pub(super) fn step(&mut self, request: &[u8], ended: bool, buffer: &mut [u8]) -> Step {
         if self.stage == Stage::Connecting {
             match self.socket.take_error() {
@@ -130,7 +130,7 @@ impl Connection {
                     return Step::Failed(fault_of(&error, true), Some(error.to_string()));
                 }
             }
-            // Not yet connected: an event of an unconnected socket.
+            // The socket is not yet connected: the kernel also reports unconnected sockets.
             if self.socket.peer_addr().is_err() {
                 return Step::Wait;
             }
@@ -141,7 +141,7 @@ impl Connection {
             self.stage = Stage::Handshaking;
         }
         if let Err(error) = self.flush(request) {
-            // The server may have explained itself before it closed.
+            // The server may have sent a response before it closed the connection.
             return match self.receive(true, buffer) {
                 step @ (Step::Answered { .. } | Step::Failed(..)) => step,
                 _ => failure(&error),
@@ -177,7 +177,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads what has arrived. With `ended` the end of the connection has arrived, too.
+    /// Reads the bytes that have arrived. `ended`: the end of the connection has arrived, too.
     fn receive(&mut self, ended: bool, buffer: &mut [u8]) -> Step {
         match self.tls {
             None => self.receive_plain(ended, buffer),
@@ -198,7 +198,7 @@ impl Connection {
                 Step::Wait => {}
                 step => return step,
             }
-            // A socket that gave less than it was asked for is empty (epoll(7)).
+            // A read that returned fewer bytes than requested has emptied the socket (epoll(7)).
             if count < buffer.len() && !ended {
                 return Step::Wait;
             }
@@ -218,7 +218,7 @@ impl Connection {
             let state = match tls.process_new_packets() {
                 Ok(state) => state,
                 Err(error) => {
-                    // The server's log then names the reason.
+                    // Sends the alert, so that the server can log the reason.
                     let _ = tls.write_tls(&mut self.socket);
                     return Step::Failed(Fault::Tls, Some(tls::words(&error)));
                 }
@@ -243,7 +243,7 @@ impl Connection {
             }
             if let Some(tls) = &mut self.tls {
                 let is_open = self.stage == Stage::Handshaking && !tls.is_handshaking();
-                // Keys and acknowledgements of the handshake.
+                // Sends what is left of the handshake.
                 if tls.wants_write()
                     && let Err(error) = self.flush(&[])
                 {
@@ -296,7 +296,7 @@ impl Connection {
 
     fn broken(&self, error: &io::Error) -> Step {
         match self.stage {
-            // Many servers reset a connection that they have answered.
+            // Many servers reset a connection after their response.
             Stage::Ready | Stage::Closing => Step::Closed,
             _ => failure(error),
         }
@@ -311,7 +311,7 @@ fn failure(error: &io::Error) -> Step {
     Step::Failed(fault_of(error, false), Some(error.to_string()))
 }
 
-/// The kind of an error of the kernel. `opening`: the connection was not open yet.
+/// The kind of a socket error. `opening`: the connection was not open yet.
 fn fault_of(error: &io::Error, opening: bool) -> Fault {
     match error.kind() {
         ErrorKind::ConnectionRefused => Fault::Refused,

@@ -24,25 +24,26 @@ pub(super) struct Engine<'a> {
     schedule: Option<Schedule>,
     /// Requests are sent. Before that, connections are only opened.
     is_begun: bool,
-    /// When time limits are looked at next.
+    /// The time of the next check of time limits.
     look: Instant,
     buffer: Vec<u8>,
     tally: Tally,
     broken: Option<PerfError>,
 }
 
-/// The place of a connection, and of those that follow it.
+/// The place of a connection, and of the connections that replace it.
 #[derive(Debug)]
 struct Slot {
     connection: Option<Connection>,
-    /// Tells the events of this connection from those of the one before.
+    /// Distinguishes the events of this connection from late events of the slot's former
+    /// connection.
     generation: u32,
     /// The time that the latency of the request counts from.
     due: Option<Instant>,
-    /// The opening of the connection, or the sending of the request.
+    /// The time at which the opening of the connection, or the sending of the request, began.
     began: Instant,
     sent: Instant,
-    /// Failures in a row. A server that refuses is asked more slowly.
+    /// Failures in a row. After more failures the slot pauses for longer.
     failures: u32,
     /// When to open the next connection.
     again: Option<Instant>,
@@ -105,7 +106,7 @@ impl<'a> Engine<'a> {
         Ok(())
     }
 
-    /// Sends requests from `begin` on. No figure counts what ends before `counts`.
+    /// Sends requests from `begin` on. Requests that end before `counts` are in no figure.
     pub(super) fn run(
         mut self,
         begin: Instant,
@@ -143,7 +144,7 @@ impl<'a> Engine<'a> {
         Ok(self.tally)
     }
 
-    /// Drops all figures so far. Connections that are open stay known.
+    /// Drops all figures so far. Keeps the opening times and the protocol of open connections.
     fn forget(&mut self) {
         let Tally { connect, protocol, .. } = std::mem::take(&mut self.tally);
         let connect = if self.options.keep_alive { connect } else { Default::default() };
@@ -187,7 +188,8 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// The kernel reports a socket. `ended`: its end has arrived; `has_data`: so have bytes.
+    /// Handles an event of a socket. `ended`: the end of the connection has arrived. `has_data`:
+    /// bytes have arrived.
     fn event(&mut self, slot: usize, ended: bool, has_data: bool, now: Instant) {
         let own = &mut self.slots[slot];
         let Some(connection) = &mut own.connection else { return };
@@ -195,7 +197,7 @@ impl<'a> Engine<'a> {
         let step = connection.step(&self.target.request, ended, &mut self.buffer);
         let is_opened = step == Step::Opened;
         self.done(slot, step, now);
-        // No further event reports bytes that came with the opening.
+        // The kernel reports bytes that arrived with the opening only once.
         if is_opened && (ended || has_data) && self.slots[slot].generation == generation {
             self.event(slot, ended, false, now);
         }
@@ -237,7 +239,7 @@ impl<'a> Engine<'a> {
                 }
                 match (closes, self.options.keep_alive) {
                     (false, true) => self.offer(slot, now),
-                    // The server did not say that it would close.
+                    // The server did not announce that it closes the connection.
                     (false, false) => self.renew(slot, now),
                     (true, _) => {
                         own.began = now;
@@ -400,7 +402,7 @@ impl<'a> Engine<'a> {
 }
 
 impl Slot {
-    /// Names the slot and its connection in events.
+    /// Identifies the slot and its connection in events.
     fn event_data(&self, slot: usize) -> EventData {
         EventData::new_u64((u64::from(self.generation) << 32) | slot as u64)
     }
@@ -411,12 +413,12 @@ impl Slot {
     }
 }
 
-/// Edges: one call registers a connection for its whole life.
+/// Edge-triggered: one call registers a connection for its whole life.
 fn flags() -> EventFlags {
     EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET
 }
 
-/// This process or this machine has no room for more sockets.
+/// Whether this process or this machine has no room for more sockets.
 fn is_limit(error: &io::Error) -> bool {
     matches!(
         Errno::from_io_error(error),
@@ -426,9 +428,9 @@ fn is_limit(error: &io::Error) -> bool {
 
 const BUFFER: usize = 64 << 10;
 const EVENTS: usize = 256;
-/// How often time limits and calls to stop are looked at.
+/// The time between two checks of time limits and of calls to stop.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
-/// How long the server may take to close a connection that it has answered for the last time.
+/// The longest time in which the server may close a connection after its last response.
 const LONGEST_CLOSE: Duration = Duration::from_millis(500);

@@ -1,9 +1,9 @@
 use std::fmt;
 
-/// Why a request has no good response.
+/// The kind of error that left a request without a good response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Fault {
-    /// Nobody listens.
+    /// No program listens at the address.
     Refused,
     /// No connection within the time limit.
     Unconnected,
@@ -39,7 +39,7 @@ impl Fault {
         Self::Tls,
     ];
 
-    /// The key in JSON and the part of a metric's name.
+    /// The key in JSON, which is also a part of a metric's name.
     pub fn word(self) -> &'static str {
         match self {
             Self::Refused => "refused",
@@ -55,7 +55,7 @@ impl Fault {
         }
     }
 
-    /// The meaning, and advice.
+    /// The meaning of the error, and advice.
     pub fn advice(self) -> &'static str {
         match self {
             Self::Refused => "nobody listens there: start the server, or correct the port",

@@ -16,9 +16,9 @@ pub struct WebOptions {
     /// Requests a second, over all connections: an open loop. `None` is a closed loop.
     pub rate: Option<f64>,
     pub time: Span,
-    /// Time at the start that no figure counts.
+    /// The time at the start that is left out of every figure.
     pub omit: Span,
-    /// Limit of a request, its connection included.
+    /// Time limit of a request, including the opening of its connection.
     pub timeout: Duration,
     pub trust: Trust,
     /// The CPU that the threads are pinned to.
@@ -28,9 +28,9 @@ pub struct WebOptions {
 /// The certificates that an https server may have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Trust {
-    /// Those that this machine trusts.
+    /// Certificates that this machine trusts.
     System,
-    /// Those that the certificates in this PEM file have issued.
+    /// The certificates in this PEM file, and certificates that they have issued.
     File(PathBuf),
     /// Any certificate.
     Anything,
@@ -52,7 +52,7 @@ impl WebOptions {
         }
     }
 
-    /// Refuses what cannot be measured.
+    /// Refuses settings that cannot be measured.
     pub fn check(&self) -> Result<(), PerfError> {
         let refuse = |text: String| Err(PerfError::Usage(text));
         if !(1..=MOST_CONNECTIONS).contains(&self.connections) {

@@ -10,19 +10,20 @@ pub struct WebOutcome {
     pub elapsed: Span,
     /// Good responses: complete, with a status below 400.
     pub responses: u64,
-    /// Bytes of their bodies.
+    /// Bytes of the bodies of good responses.
     pub body: u64,
-    /// Corrected for coordinated omission in an open loop. `None` without responses.
+    /// The latency of good responses. In an open loop it counts from the time at which the request
+    /// was due. `None` without responses.
     pub latency: Option<LatencySummary>,
-    /// From the moment of sending.
+    /// The latency from the moment of sending.
     pub service: Option<LatencySummary>,
-    /// Until a new connection can carry a request.
+    /// The time until a new connection can carry a request.
     pub connect: Option<LatencySummary>,
     pub faults: BTreeMap<Fault, u64>,
     pub statuses: BTreeMap<u16, u64>,
     /// More about the first fault of each kind.
     pub words: BTreeMap<Fault, String>,
-    /// Requests under way at the end; no error.
+    /// Requests that were under way at the end. They count as no error.
     pub unfinished: u64,
     /// Requests of an open loop that had no free connection until the end.
     pub unsent: u64,
@@ -71,7 +72,7 @@ impl WebOutcome {
         (self.responses > 0).then(|| self.cpu.micros_f64() / self.responses as f64)
     }
 
-    /// Whether responses came, and nothing else, as fast as they were asked for.
+    /// Whether good responses came, without errors, and as fast as requested.
     pub fn is_fine(&self, options: &WebOptions) -> bool {
         self.responses > 0 && self.errors() == 0 && !self.lags(options)
     }

@@ -18,7 +18,7 @@ pub struct Response {
 enum State {
     #[default]
     Head,
-    /// Bytes of the body that are missing.
+    /// The number of bytes of the body that are still missing.
     Body(u64),
     UntilClosed,
     ChunkSize,
@@ -28,17 +28,17 @@ enum State {
     Complete,
 }
 
-/// The result of some bytes.
+/// The result of taking bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
     /// More bytes have to follow.
     Open,
-    /// The response is complete after this many of the bytes.
+    /// The response is complete. `used`: the number of bytes that belong to the response.
     Complete { used: usize },
 }
 
 impl Response {
-    /// Takes the next bytes of the connection, which are not empty.
+    /// Takes the next bytes of the connection, at least one.
     pub fn take(&mut self, bytes: &[u8]) -> Result<Progress, Fault> {
         let mut rest = bytes;
         while self.state != State::Complete {
@@ -51,7 +51,7 @@ impl Response {
         Ok(Progress::Complete { used: bytes.len() - rest.len() })
     }
 
-    /// The connection ended. `Ok` if that completes the response.
+    /// Takes the end of the connection. `Ok` if the response is complete now.
     pub fn end(&mut self) -> Result<(), Fault> {
         match self.state {
             State::UntilClosed | State::Complete => {
@@ -136,7 +136,7 @@ impl Response {
         }
     }
 
-    /// Takes bytes up to the end of a line, and passes a whole line without its end to `then`.
+    /// Takes bytes up to the end of a line. Passes a complete line, without its end, to `then`.
     fn line(
         &mut self,
         bytes: &[u8],
@@ -168,13 +168,13 @@ impl Response {
             return self.read_head(&bytes[..end]).map(|()| end);
         }
         if begun + bytes.len() > LONGEST_HEAD {
-            // The end may be within the limit.
+            // The end of the head may lie within the limit.
             let room = LONGEST_HEAD - begun;
             self.line.extend_from_slice(&bytes[..room]);
         } else {
             self.line.extend_from_slice(bytes);
         }
-        // Another protocol may never send an empty line.
+        // A server of another protocol may never send an empty line.
         let known = self.line.len().min(VERSION.len());
         if self.line[..known] != VERSION[..known] {
             return Err(Fault::Malformed);
@@ -265,7 +265,7 @@ fn chunk_size(line: &[u8]) -> Result<u64, Fault> {
     number(digits.trim_ascii(), 16).ok_or(Fault::Length)
 }
 
-/// Only digits: the standard library would also take a sign.
+/// Parses a number of digits only: the standard library would also accept a sign.
 fn number(text: &[u8], radix: u64) -> Option<u64> {
     if text.is_empty() {
         return None;
@@ -276,7 +276,7 @@ fn number(text: &[u8], radix: u64) -> Option<u64> {
     })
 }
 
-/// The place behind the empty line that ends a head. `from`: where an end not yet seen may begin.
+/// The place behind the empty line that ends a head. `from`: where the search begins.
 fn end_of_head(head: &[u8], from: usize) -> Option<usize> {
     let mut at = from;
     while let Some(found) = head.get(at..)?.iter().position(|byte| *byte == b'\n') {

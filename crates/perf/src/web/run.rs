@@ -15,7 +15,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 use units::Span;
 
-/// Measures until the time is over or `stop` is called. The outcome then has the figures so far.
+/// Measures until the time is over or `stop` is called. After a call to stop the outcome has the
+/// figures so far.
 pub fn run(options: &WebOptions, stop: &Stop) -> Result<WebOutcome, PerfError> {
     options.check()?;
     let tls = match options.address.is_tls {
@@ -39,7 +40,7 @@ pub fn run(options: &WebOptions, stop: &Stop) -> Result<WebOutcome, PerfError> {
         let pinned = options.affinity.map_or(Ok(()), pin);
         let engine = pinned.and_then(|()| Engine::new(options, &target, stop, share(number)));
         let opened = engine.and_then(|mut engine| engine.open().map(|()| engine));
-        // Every thread comes here, also one that failed.
+        // Every thread must reach the barrier, also a thread that failed.
         barrier.wait();
         let begin = *begin.get_or_init(Instant::now);
         let counts = begin + options.omit.as_duration();
@@ -103,7 +104,7 @@ fn allow_sockets(connections: u32) {
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
         && soft < needed
     {
-        // An error shows again when the sockets are opened, with advice.
+        // If this fails, opening the sockets fails with advice.
         let _ = setrlimit(Resource::RLIMIT_NOFILE, needed.min(hard), hard);
     }
 }

@@ -1,8 +1,8 @@
-//! The times of the requests of one thread in an open loop, without a clock.
+//! The times at which one thread of an open loop sends its requests. The code reads no clock.
 
 use std::time::{Duration, Instant};
 
-/// Requests at equal distances.
+/// The times of requests, at equal distances.
 #[derive(Debug, Clone)]
 pub(super) struct Schedule {
     begin: Instant,
@@ -24,7 +24,7 @@ impl Schedule {
         self.begin + Duration::from_secs_f64(self.next as f64 / self.rate)
     }
 
-    /// The time of the next request, if it has come. The request is then sent.
+    /// Takes the next request if its time has come. Returns the request's time.
     pub(super) fn take(&mut self, now: Instant) -> Option<Instant> {
         let due = self.next();
         (due <= now).then(|| {
@@ -33,7 +33,7 @@ impl Schedule {
         })
     }
 
-    /// The number of requests whose time has come by `now` and that were not taken.
+    /// The number of requests whose time has come by `now` and that were not yet taken.
     pub(super) fn waiting(&self, now: Instant) -> u64 {
         let elapsed = now.saturating_duration_since(self.begin).as_secs_f64();
         let due = (elapsed * self.rate).floor() as u64 + u64::from(now >= self.begin);

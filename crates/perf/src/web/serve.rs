@@ -17,7 +17,8 @@ use std::time::Duration;
 pub struct WebServer {
     body: Vec<u8>,
     tls: Option<Arc<ServerConfig>>,
-    /// Connections that are served at once; further ones wait in the kernel's queue.
+    /// Connections that are served at once, a thread each. Further connections wait in the kernel's
+    /// queue.
     threads: u32,
 }
 
@@ -62,9 +63,9 @@ impl WebServer {
                     while !stop.load(Ordering::Relaxed) {
                         let peer = match listener.accept() {
                             Ok((peer, _)) => peer,
-                            // A time without peers.
+                            // No peer came within the timeout.
                             Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
-                            // A peer that has gone, or no descriptor is free until others end.
+                            // The peer has gone, or no descriptor is free until another connection ends.
                             Err(_) => {
                                 std::thread::sleep(LOOK);
                                 continue;
@@ -157,7 +158,7 @@ impl WebServer {
 const TOO_LONG: &[u8] =
     b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 const LONGEST_REQUEST: usize = 16 << 10;
-/// How long a peer may be silent.
+/// The longest time that a peer may be silent.
 const SILENCE: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(100);
 const STACK: usize = 256 << 10;

@@ -8,23 +8,23 @@ use std::time::Duration;
 pub(super) struct Tally {
     /// Good responses.
     pub(super) responses: u64,
-    /// Bytes of their bodies.
+    /// Bytes of the bodies of good responses.
     pub(super) body: u64,
-    /// From the time that a request was due (open loop) or sent (closed loop) to the end of its
-    /// response.
+    /// The time from the moment a request was due (open loop) or sent (closed loop) to the end of
+    /// its response.
     pub(super) latency: Latencies,
-    /// From the moment of sending, in an open loop too.
+    /// The time from the moment of sending to the end of the response, in both loops.
     pub(super) service: Latencies,
-    /// From before a connection is opened until it can carry a request, TLS included.
+    /// The time from the opening of a connection until it can carry a request, TLS included.
     pub(super) connect: Latencies,
     pub(super) faults: BTreeMap<Fault, u64>,
     /// The statuses of 400 and above.
     pub(super) statuses: BTreeMap<u16, u64>,
-    /// The system's or the library's words for the first fault of each kind.
+    /// The system's or the library's text about the first fault of each kind.
     pub(super) words: BTreeMap<Fault, String>,
     /// Requests that were under way at the end.
     pub(super) unfinished: u64,
-    /// Requests of an open loop whose time came and that were not sent by the end.
+    /// Requests of an open loop that were due and were not sent by the end.
     pub(super) unsent: u64,
     pub(super) protocol: Option<String>,
 }

@@ -39,7 +39,7 @@ pub(super) fn config(options: &WebOptions) -> Result<Arc<ClientConfig>, PerfErro
     Ok(Arc::new(config))
 }
 
-/// The library's words, and what to do where they alone do not help.
+/// The library's text about an error, replaced by advice where the text alone does not help.
 pub(super) fn words(error: &Error) -> String {
     match error {
         Error::AlertReceived(AlertDescription::ProtocolVersion) => {
@@ -52,8 +52,8 @@ pub(super) fn words(error: &Error) -> String {
     }
 }
 
-/// Makes one handshake, because the libraries of both ends prepare themselves in their first. The
-/// measurement tells of its errors.
+/// Makes one handshake before the measurement, because the libraries of both ends prepare
+/// themselves in their first handshake. Errors are ignored here: the measurement reports them.
 pub(super) fn warm_up(
     mut socket: TcpStream,
     config: &Arc<ClientConfig>,
@@ -122,8 +122,8 @@ fn system_roots() -> Result<RootCertStore, PerfError> {
     ))
 }
 
-/// Accepts the certificates of a file, also one that names itself an authority, as those that
-/// `openssl req -x509` makes, and the certificates that they have issued.
+/// Accepts the certificates of a file, and certificates that they have issued. A certificate of the
+/// file may be marked as an authority, as `openssl req -x509` does.
 #[derive(Debug)]
 struct Named {
     named: Vec<CertificateDer<'static>>,
@@ -169,7 +169,7 @@ impl ServerCertVerifier for Named {
     }
 }
 
-/// Accepts any certificate, but checks that the server holds its key.
+/// Accepts any certificate, but checks that the server has the certificate's key.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 
@@ -210,7 +210,8 @@ impl ServerCertVerifier for AnyCertificate {
     }
 }
 
-/// The usual places: Debian and Ubuntu, Fedora, SUSE, Alpine.
+/// The usual places of the certificates that a machine trusts: Debian and Ubuntu, Fedora, SUSE,
+/// Alpine.
 const BUNDLES: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
