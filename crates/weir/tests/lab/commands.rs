@@ -72,7 +72,7 @@ fn a_command_that_fails_or_hangs_is_a_failed_repeat_with_its_last_lines() {
 }
 
 #[test]
-fn a_gigabyte_of_output_is_read_and_not_kept() {
+fn the_end_of_a_gigabyte_of_output_is_kept() {
     let Some(sandbox) = Sandbox::new() else { return };
     let (_, cell) = run(
         &sandbox,
@@ -124,7 +124,7 @@ fn changes_and_settings_of_a_system_are_made_and_taken_back() {
     output.assert_measured(&results);
     assert_eq!(results["cells"][0]["metrics"]["own.sack"]["median"], 0.0);
     assert!(!mark.exists());
-    // Nobody is left to take the change back when the lab is killed, but the guardian.
+    // When the lab is killed, the guardian takes the change back.
     sandbox.write("changes.toml", text.replace(check, "client = \"sleep 1000\""));
     let running = sandbox.start(&["lab", "run", "changes.toml", "--trust", "--out", "killed"]);
     sandbox.await_process("sleep");

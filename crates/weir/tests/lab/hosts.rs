@@ -1,4 +1,5 @@
-//! Labs between two machines by ssh: sshd in two namespaces with keys of its own.
+//! Labs between two machines over ssh. The machines are two namespaces, each with an sshd and keys
+//! made for the test.
 
 use crate::support::{CommandOutput, Sandbox, await_some};
 use host::{Address, Namespace};
@@ -121,7 +122,7 @@ impl Hosts {
         self.cache().join("weir/agents")
     }
 
-    /// Puts something in the place of the agent's program.
+    /// Puts another file in the place of the agent's program.
     fn place(&self, put: impl Fn(&Path, &Path)) -> PathBuf {
         let weir = Path::new(env!("CARGO_BIN_EXE_weir"));
         let sum = Command::new("sha256sum").arg(weir).output().unwrap().stdout;
@@ -215,7 +216,8 @@ fn a_lab_between_two_machines_has_the_plan_that_it_has_in_namespaces() {
     let output = hosts.run(&["--out", "real"]);
     let results = hosts.sandbox.results("real");
     output.assert_measured(&results);
-    // Each system has its own setting while it is measured, and it is taken back afterwards.
+    // Each system has its own setting while the system is measured, and the setting is taken back
+    // afterwards.
     for (system, sack) in [("with", 1.0), ("without", 0.0)] {
         let cells = results["cells"].as_array().unwrap();
         let cell = cells.iter().find(|cell| cell["system"] == system).unwrap();
@@ -298,7 +300,7 @@ fn hosts_that_cannot_be_used_are_named_together_before_anything_is_measured() {
         assert!(!hosts.sandbox.path("run").exists());
         hosts.assert_nothing_is_left();
     };
-    // A password would be asked for.
+    // Without BatchMode, ssh would ask for a password.
     hosts.write_client_configuration("host", "other");
     refused(&hosts, "nobody is asked for a password");
     hosts.write_client_configuration("other", "user");
@@ -455,7 +457,7 @@ fn kill(pid: u32) {
     let _ = Command::new("kill").args(["-KILL", &pid.to_string()]).stderr(Stdio::null()).status();
 }
 
-/// Kills sshd with its sessions, and nothing that runs in them.
+/// Kills sshd and its sessions, but not the programs that run in the sessions.
 fn kill_tree(pid: u32) {
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     if !name.starts_with("sshd") {
@@ -468,14 +470,14 @@ fn kill_tree(pid: u32) {
     kill(pid);
 }
 
-/// The process of sshd that carries the session of an agent.
+/// The parent of a process: for an agent, the sshd process of its session.
 fn parent(pid: u32) -> u32 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let rest = stat.rsplit_once(')').unwrap().1;
     rest.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// A shared connection ends ten seconds after a controller that was killed.
+/// The longest wait. A shared connection ends ten seconds after its controller was killed.
 const PATIENCE: Duration = Duration::from_secs(60);
 const SACK: &str = "net.ipv4.tcp_sack";
 const QUICK: &str = "client = \"cat /proc/sys/net/ipv4/tcp_sack\"\nserver = \"sh -c 'echo up; exec sleep 4242'\"\n\

@@ -1,5 +1,4 @@
-//! Malformed frames beside traffic: each target in a short cell, and a program with a deliberate
-//! bug.
+//! The lab `robustness`: each target in a short cell, and a program with a deliberate bug.
 
 use crate::support::{CommandOutput, Sandbox, example};
 use serde_json::Value;

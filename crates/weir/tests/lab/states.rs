@@ -1,4 +1,4 @@
-//! `[state]`: in force at one end during a turn, and undone however the lab ends.
+//! `[state]`: a state is in force at one end during a turn, and undone however the lab ends.
 
 use crate::support::{Sandbox, await_some};
 
@@ -42,7 +42,7 @@ fn a_state_is_in_force_during_each_turn_after_the_change_and_undone_behind_it() 
     sandbox.write("states.toml", lab(&sandbox, "true", "true", ("2", "100ms")));
     let output = sandbox.weir(&["lab", "run", "states.toml", "--trust", "--out", "run"]);
     assert!(output.stdout.contains("Before and after"), "{output:?}");
-    // A turn that a busy machine spoilt is measured again.
+    // On a busy machine the lab may measure a turn again.
     let seen = seen(&sandbox);
     assert!(seen.len() >= 4 && seen.chunks(2).all(|pair| pair == ["0", "undone"]), "{seen:?}");
     let results = sandbox.results("run");
@@ -90,7 +90,7 @@ fn a_state_that_cannot_be_undone_ends_the_lab() {
 }
 
 #[test]
-fn a_command_that_fails_fails_its_turn_with_its_words_and_is_undone() {
+fn a_failed_command_of_a_state_fails_its_turn_with_its_output_and_is_undone() {
     let Some(sandbox) = Sandbox::new() else { return };
     let command = "echo no such device >&2; exit 4";
     sandbox.write("states.toml", lab(&sandbox, command, "true", ("1", "100ms")));

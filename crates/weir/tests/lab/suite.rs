@@ -1,5 +1,4 @@
-//! `weir lab suite` with suites that are shell scripts: their results, and the ways in which they
-//! misbehave.
+//! `weir lab suite` with suites that are shell scripts: results, and scripts that misbehave.
 
 use crate::support::{CommandOutput, Sandbox, await_some};
 use serde_json::Value;
