@@ -248,7 +248,8 @@ pub(crate) trait CellWorkload {
     }
 }
 
-/// All programs without which the system cannot run, except those of its own commands.
+/// All programs without which the system cannot run, including those that its commands in
+/// `[workload]` start.
 pub(crate) fn programs(lab: &crate::LabFile, system: &SystemSpec) -> Vec<String> {
     let own = lab.kind().programs(system).iter().map(|name| (*name).to_owned());
     own.chain(lab.kind().programs_of(lab, system)).collect()
