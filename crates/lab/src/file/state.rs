@@ -205,10 +205,10 @@ impl Document {
                 self.refuse(command.span(), message)?;
             }
             (None, Some(undo), _) => {
-                self.refuse(undo.span(), "`undo` belongs to a `command`: add it")?;
+                self.refuse(undo.span(), "`undo` belongs to a `command`: add `command`")?;
             }
             (_, _, Some(place)) if !has_command => {
-                self.refuse(place.span(), "`run_in` belongs to a `command`: add it")?;
+                self.refuse(place.span(), "`run_in` belongs to a `command`: add `command`")?;
             }
             _ => {}
         }

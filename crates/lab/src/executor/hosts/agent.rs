@@ -126,7 +126,7 @@ impl Agent {
             Ask::Set { name, value } => {
                 let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
                 if !name.starts_with("net.") || name.contains("..") || !name.chars().all(plain) {
-                    return Err(Failure::Workload(format!("`{name}` is no setting of a network")));
+                    return Err(Failure::Workload(format!("`{name}` is not a network setting")));
                 }
                 self.host.set(&Sysctl { name, value })?;
                 Answer::Done
@@ -147,7 +147,7 @@ impl Agent {
     }
 
     fn task(&mut self, task: u32) -> Result<&mut LocalTask, Failure> {
-        let unknown = || Failure::Workload("no such program was started".to_owned());
+        let unknown = || Failure::Workload("the agent did not start this program".to_owned());
         self.tasks.get_mut(&task).ok_or_else(unknown)
     }
 

@@ -137,7 +137,7 @@ impl Channel {
     }
 
     fn strange(&self, error: &io::Error) -> Failure {
-        self.lost(&format!("it sent something else than an answer: {error}"))
+        self.lost(&format!("it sent no valid answer: {error}"))
     }
 
     fn lost(&self, reason: &str) -> Failure {

@@ -152,7 +152,7 @@ impl Inventory {
                 add(format!("{} not installed there", are(&facts.missing_programs)));
             }
             if facts.port_taken {
-                add(format!("another program listens on port {PORT} there: end it"));
+                add(format!("another program listens on port {PORT} there: end that program"));
             }
             if !facts.root && changes_settings(lab) {
                 add("only root changes kernel settings there: log in as root, or remove the settings".to_owned());

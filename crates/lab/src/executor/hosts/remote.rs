@@ -88,7 +88,7 @@ impl RemoteHost {
     }
 
     fn strange(&self) -> Failure {
-        self.lost("it answered another question than the one asked")
+        self.lost("it sent the answer to another question")
     }
 }
 
@@ -142,7 +142,7 @@ struct RemoteTask {
 
 impl RemoteTask {
     fn strange(&self) -> Failure {
-        let reason = "it answered another question than the one asked".to_owned();
+        let reason = "it sent the answer to another question".to_owned();
         Failure::HostLost { host: self.name.clone(), reason }
     }
 }

@@ -206,7 +206,7 @@ const METHOD: &[(&str, &str)] = &[
     ),
     (
         "pinned",
-        "each end has one CPU, the first and the last of the workload. Otherwise both ends may use all",
+        "each end has one CPU, the first and the last of the workload. Otherwise both ends may use all CPUs",
     ),
 ];
 
@@ -218,7 +218,7 @@ const LOCAL_METHOD: &[(&str, &str)] = &[
     ),
     (
         "bandwidth",
-        "`weir perf bandwidth`: the rate at which a process reads what a second one of the same host writes, 64 KiB \
-         at a time (lmbench's bw_unix, bw_pipe, bw_tcp). MB are 10^6 bytes",
+        "`weir perf bandwidth`: the rate at which a process reads data that a second process of the same host writes, \
+         64 KiB at a time (lmbench's bw_unix, bw_pipe, bw_tcp). MB are 10^6 bytes",
     ),
 ];

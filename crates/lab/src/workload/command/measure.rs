@@ -94,7 +94,7 @@ impl<'a> Running<'a> {
             if let Some(end) = server.wait(pause, turn.cancel)? {
                 let advice = match end.is_success() {
                     true => {
-                        " (a server stays in the foreground; what it left behind has ended with it)"
+                        " (a server stays in the foreground; programs that it left behind were ended)"
                     }
                     false => "",
                 };

@@ -60,7 +60,7 @@ pub(super) fn measure(
     })?;
     let result = &mut measured.result;
     if log.is_none() {
-        let text = "the kernel's log could not be read: nothing is known of its warnings";
+        let text = "the kernel's log could not be read, and its warnings are unknown: run as root";
         result.warnings.push(text.to_owned());
     }
     if load != Load::Quiet {

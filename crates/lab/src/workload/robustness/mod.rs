@@ -84,12 +84,12 @@ pub(crate) const PROGRAM: Key = Key::text("program");
 const METHOD: &[(&str, &str)] = &[
     (
         "frames",
-        "drawn from the seed: valid frames cut at each of their bytes, length fields that lie, a tag's \
+        "drawn from the seed: valid frames cut at each of their bytes, wrong length fields, a tag's \
          EtherType with nothing behind it, stacks of one to twelve VLAN tags, all combinations of TCP flags, \
          options and extension headers with wrong lengths, fragments that overlap or end beyond the largest \
          packet, wrong checksums, addresses that no sender has, rare EtherTypes and protocols, datagrams like \
-         the beginning of QUIC packets, flipped bits and noise. `frames.KIND` counts those sent, \
-         `frames_refused` those that the sender's own kernel does not send, as frames without a MAC header. \
+         the beginning of QUIC packets, flipped bits and noise. `frames.KIND` counts the frames sent, and \
+         `frames_refused` those that the sender's kernel does not send, such as frames without a MAC header. \
          `ordinary` sends valid datagrams of the same lengths at the same rate",
     ),
     (

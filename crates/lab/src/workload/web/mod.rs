@@ -195,8 +195,8 @@ pub(super) const METHOD: &[(&str, &str)] = &[
     (
         "requests",
         "`weir perf web` from the near host: GET over 16 connections unless the lab says otherwise, each with a \
-         request under way at any time. `long` connections stay open; `short` ones carry one request, and https \
-         has a full handshake for each. Only complete responses with a status below 400 count",
+         request under way at any time. `long` connections stay open; `short` connections carry one request, and \
+         https has a full handshake for each. Only complete responses with a status below 400 count",
     ),
     (
         "the web server",
