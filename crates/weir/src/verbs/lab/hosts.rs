@@ -7,7 +7,7 @@ use units::visible;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Hosts {
-    /// Connect to every real host of a lab, and print what was found there as one table
+    /// Connect to every real host of a lab, and print the facts of all hosts as one table
     #[command(after_help = CHECK_EXAMPLES)]
     Check {
         /// The path of a lab file
@@ -63,8 +63,8 @@ Examples:
   weir lab hosts check ./my-path.toml
   weir lab hosts check ./my-path.toml --json | jq .problems
 
-The first look at a host copies weir into a private directory there (~/.cache/weir/agents). A host
-that needs a password, or whose host key is unknown, is named, and nothing is asked.";
+The first check of a host copies weir into a private directory there (~/.cache/weir/agents). ssh
+asks no questions: a host that needs a password, or whose host key is unknown, is reported.";
 const CLEAN_EXAMPLES: &str = "\
 Examples:
   weir lab hosts clean ./my-path.toml";

@@ -23,10 +23,10 @@ pub(crate) struct Latency {
     size: Bytes,
 }
 
-/// Measure how fast a process of this machine reads what a second one writes
+/// Measure how fast a process of this machine reads data that a second process writes
 ///
-/// Over a UNIX socket, a pipe or TCP on the loopback, as in lmbench's bw_unix, bw_pipe and bw_tcp.
-/// MB are 10^6 bytes.
+/// The data passes a UNIX socket, a pipe or TCP on the loopback, as in lmbench's bw_unix, bw_pipe
+/// and bw_tcp. MB are 10^6 bytes.
 #[derive(Debug, Args)]
 #[command(after_help = BANDWIDTH_EXAMPLES)]
 pub(crate) struct Bandwidth {
@@ -41,10 +41,10 @@ pub(crate) struct Bandwidth {
 struct Test {
     /// unix, pipe or tcp [default: all three in turn]
     over: Vec<Over>,
-    /// How long each takes: seconds, or with a unit
+    /// How long each measurement takes: seconds, or with a unit
     #[arg(short, long, value_name = "TIME", default_value = "1", value_parser = values::duration)]
     time: Span,
-    /// CPUs to pin the first process and, after a comma, the second to: 0 or 0,1
+    /// CPUs for the first process and, after a comma, for the second process: 0 or 0,1
     #[arg(short = 'A', long, value_name = "CPU[,CPU]", value_parser = values::affinity)]
     affinity: Option<Affinity>,
     /// Print one JSON document

@@ -18,9 +18,9 @@ use units::{Bytes, Span};
 
 /// Send requests to a web server over http or https, and measure its answers
 ///
-/// Connections send a request as soon as the one before is answered. With --rate requests have
-/// fixed times instead, and latency counts from these, so that a server that pauses is not
-/// flattered (coordinated omission).
+/// Each connection sends a request as soon as its former request is answered. With --rate,
+/// requests have fixed times, and latency counts from the fixed time: the figures then show every
+/// pause of the server (no coordinated omission).
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Web {
@@ -63,7 +63,7 @@ pub(crate) struct Web {
 
 /// Serve one small file over http or https, as a peer of `weir perf web`
 ///
-/// Every path has the same body. It runs until it is stopped.
+/// Every path has the same body. The server runs until it is stopped.
 #[derive(Debug, Args)]
 #[command(after_help = SERVER_EXAMPLES)]
 pub(crate) struct Server {
@@ -154,7 +154,7 @@ fn options(arguments: &Web) -> Result<WebOptions, PerfError> {
     })
 }
 
-/// A line on the terminal, if the measurement takes longer than two seconds.
+/// A progress bar on the terminal, if the measurement takes longer than two seconds.
 fn bar(time: Span) -> ProgressBar {
     let bar = ProgressBar::hidden();
     if std::io::stderr().is_terminal() && time > QUIET {
