@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_comes_as_often_and_most_frames_differ() {
+    fn all_kinds_are_equally_frequent_and_their_frames_differ() {
         let (mut source, mut frame) = (source(1), Vec::new());
         let mut counts: HashMap<Kind, (usize, HashSet<Vec<u8>>)> = HashMap::new();
         for _ in 0..26_000 {
@@ -230,7 +230,7 @@ mod tests {
         for kind in Kind::ALL {
             let (count, seen) = &counts[&kind];
             assert!((1_700..2_300).contains(count), "{kind:?}: {count}");
-            // A tag without anything behind it has few forms.
+            // Frames of the kind `Tpid` are short, so that many of them are equal.
             assert!(seen.len() * 4 > *count, "{kind:?}: {} of {count}", seen.len());
         }
     }
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn ordinary_frames_are_valid_and_as_long() {
+    fn ordinary_frames_are_valid_and_as_long_as_malformed_frames() {
         let (mut malformed, mut ordinary) = (source(3), source(3));
         let (mut a, mut b) = (Vec::new(), Vec::new());
         for _ in 0..2_000 {

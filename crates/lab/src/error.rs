@@ -107,7 +107,7 @@ pub enum Failure {
     /// The state of a step could not be removed.
     #[error("{0}")]
     NotUndone(String),
-    /// The connection to a host ended, or the host sent something that no agent sends.
+    /// The connection to a host ended, or the host sent no valid answer.
     #[error("{host}: {reason}")]
     HostLost { host: String, reason: String },
     #[error("interrupted")]

@@ -134,7 +134,7 @@ fn a_server_that_never_stops_sending_does_not_hold_the_client() {
 }
 
 #[test]
-fn a_port_without_a_server_is_an_error_that_says_so() {
+fn the_error_of_a_port_without_a_server_says_that_no_server_listens() {
     let at = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let error = run(&options(&format!("http://{at}/")), &Stop::default()).unwrap_err();
     assert!(error.to_string().contains("no web server listens"), "{error}");

@@ -30,7 +30,7 @@ pub(crate) trait Bench: Sync {
 
     fn notes(&self) -> Vec<String>;
 
-    /// A table for the user before the first step.
+    /// A table that the user sees before the first step.
     fn preface(&self) -> Option<String> {
         None
     }

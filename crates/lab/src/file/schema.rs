@@ -61,7 +61,7 @@ pub struct Document {
     /// Lateness and stolen CPU time on purpose.
     pub disturbance: Option<Spanned<DisturbanceSpec>>,
     pub workload: Spanned<WorkloadTable>,
-    /// Two states of one or both ends. They take the place of systems.
+    /// Two states of one or both ends. The states take the place of systems.
     pub state: Option<Spanned<StateSpec>>,
     #[serde(default)]
     pub system: Vec<Spanned<SystemSpec>>,

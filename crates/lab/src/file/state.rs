@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_of_a_state_are_told_with_what_to_do() {
+    fn mistakes_in_a_state_are_reported_with_advice() {
         for (state, says) in [
             ("[state]\nend = \"clinet\"", "did you mean `client`?"),
             ("[state]\nend = \"{rol}\"", "unknown placeholder"),

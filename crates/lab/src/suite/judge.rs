@@ -120,7 +120,7 @@ mod tests {
     const M: Seen = Seen::Missing;
 
     #[test]
-    fn a_case_is_broken_only_if_every_run_says_so() {
+    fn a_broken_case_passes_in_every_run_before_and_fails_in_every_run_after() {
         assert_eq!(judge(&[P, P, P], &[F, B, F]), Judged::Broken);
         assert_eq!(judge(&[P, P, P], &[F, P, F]), Judged::Flaky);
         assert_eq!(judge(&[P, F, P], &[F, F, F]), Judged::Flaky);

@@ -114,7 +114,7 @@ mod tests {
     use crate::suite::Outcome;
 
     #[test]
-    fn cases_of_one_name_get_numbers() {
+    fn cases_with_the_same_name_get_numbers() {
         let mut cases = vec![Case::new("a", Outcome::Passed); 3];
         name_apart(&mut cases);
         let names: Vec<_> = cases.iter().map(|case| case.name.as_str()).collect();

@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn the_failure_of_a_line_has_its_last_words() {
+    fn the_error_of_a_failed_line_has_its_last_output() {
         let failure =
             run_line("echo first; echo last >&2; exit 3", "the command", Span::from_secs(9), None);
         let text = failure.unwrap_err().to_string();

@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn lying_lengths_and_foreign_protocols_are_told_apart() {
+    fn wrong_lengths_and_other_protocols_are_different_faults() {
         let length = |head: &str| format!("HTTP/1.1 200 OK\r\n{head}\r\n\r\nhello");
         for (text, fault) in [
             (length("Content-Length: 5\r\nContent-Length: 6"), Fault::Length),

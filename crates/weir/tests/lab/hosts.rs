@@ -210,7 +210,7 @@ impl Drop for Hosts {
 }
 
 #[test]
-fn a_lab_between_two_machines_has_the_plan_that_it_has_in_namespaces() {
+fn a_lab_has_the_same_plan_between_machines_and_in_namespaces() {
     let Some(hosts) = Hosts::new() else { return };
     hosts.sandbox.write("lab.toml", lab(QUICK, 2));
     let output = hosts.run(&["--out", "real"]);

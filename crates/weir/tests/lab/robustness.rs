@@ -67,7 +67,7 @@ fn no_target_suffers_from_malformed_frames() {
 }
 
 #[test]
-fn a_deliberate_bug_is_found_and_told_with_the_seed() {
+fn a_deliberate_bug_is_found_and_reported_with_the_seed() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     let program = format!("{} with-a-bug", example("bridge"));
     let (output, results) = run(&sandbox, r#""program""#, &program);

@@ -37,7 +37,7 @@ fn seen(sandbox: &Sandbox) -> Vec<String> {
 }
 
 #[test]
-fn a_state_is_in_force_during_each_turn_after_the_change_and_undone_behind_it() {
+fn a_state_is_in_force_during_its_turn_and_undone_after_the_turn() {
     let Some(sandbox) = Sandbox::new() else { return };
     sandbox.write("states.toml", lab(&sandbox, "true", "true", ("2", "100ms")));
     let output = sandbox.weir(&["lab", "run", "states.toml", "--trust", "--out", "run"]);

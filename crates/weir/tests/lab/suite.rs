@@ -139,7 +139,7 @@ fn a_suite_that_prints_without_end_is_ended() {
 }
 
 #[test]
-fn a_killed_suite_is_not_taken_for_a_complete_one() {
+fn a_run_whose_suite_was_killed_is_incomplete() {
     let Some(sandbox) = Sandbox::new() else { return };
     let script = "echo ok - a; [ -e changed ] && kill -9 $$; echo ok - b";
     let output = suite(&sandbox, &["--parser", "tap", "--json", "--retries", "0"], script);
@@ -160,7 +160,7 @@ fn names_that_change_with_each_run_are_reported() {
 }
 
 #[test]
-fn an_output_without_cases_says_what_to_do() {
+fn an_output_without_cases_gives_an_error_with_advice() {
     let Some(sandbox) = Sandbox::new() else { return };
     let wrong = suite(&sandbox, &["--parser", "kirk"], "echo 1..1; echo ok 1 - a");
     assert_eq!(wrong.status.code(), Some(2), "{wrong:?}");
@@ -179,7 +179,7 @@ fn an_output_without_cases_says_what_to_do() {
 }
 
 #[test]
-fn wrong_use_is_told_before_anything_runs() {
+fn wrong_options_are_reported_before_anything_runs() {
     let Some(sandbox) = Sandbox::new() else { return };
     let refused = |words: &[&str], says: &str| {
         let all: Vec<&str> =

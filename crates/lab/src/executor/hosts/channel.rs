@@ -16,7 +16,7 @@ pub(super) struct Channel {
     stdin: Option<ChildStdin>,
     answers: Receiver<io::Result<Answer>>,
     errors: Capture,
-    /// A question failed. Its answer may still come, and would be taken for that of a later
+    /// A question failed. Its answer may still come, and would be taken for the answer to a later
     /// question.
     is_broken: bool,
 }

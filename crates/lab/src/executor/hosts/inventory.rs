@@ -38,7 +38,7 @@ pub(super) struct Connected {
 }
 
 impl Inventory {
-    /// Connects to every host at once. The error names all that failed.
+    /// Connects to every host at once. The error names all hosts that failed.
     pub(super) fn connect(lab: &LabFile, weir: &Path) -> Result<Self, LabError> {
         let sha256 = run::own_sha256().ok_or_else(|| {
             LabError::Usage(

@@ -1,5 +1,5 @@
-//! The questions of a controller to the agent on a host, and the answers. Each is one JSON document
-//! behind its length, and each question has exactly one answer.
+//! The questions of a controller to the agent on a host, and the answers. Each message is one JSON
+//! document behind its length, and each question has exactly one answer.
 
 use super::seam::{Change, End, Order, Stream};
 use indexmap::IndexMap;
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_announces_too_much_is_refused_unread() {
+    fn a_frame_longer_than_the_limit_is_refused_unread() {
         let mut bytes: &[u8] = &[0x7f, 0xff, 0xff, 0xff, b'{'];
         assert_eq!(read::<Answer>(&mut bytes).unwrap_err().kind(), io::ErrorKind::InvalidData);
         let unknown = encode(&serde_json::json!({"started": {"task": 1, "more": 2}})).unwrap();

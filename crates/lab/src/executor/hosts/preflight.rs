@@ -8,9 +8,9 @@ use std::path::Path;
 /// The hosts of a lab before a run.
 #[derive(Debug)]
 pub struct Checked {
-    /// One column for each host.
+    /// The facts as a table with one column for each host.
     pub table: String,
-    /// The reasons why the lab cannot run there.
+    /// The reasons why the lab cannot run on the hosts.
     pub problems: Vec<String>,
     pub json: Value,
 }
@@ -24,7 +24,7 @@ pub fn check(lab: &LabFile, weir: &Path) -> Result<Checked, LabError> {
     Ok(Checked { table, problems, json })
 }
 
-/// Removes every agent's program from the hosts. A line for each host.
+/// Removes every agent's program from the hosts. Returns a line for each host.
 pub fn clean(lab: &LabFile) -> Result<Vec<String>, LabError> {
     named(lab)?;
     let folder = tempfile::Builder::new().prefix("weir-").tempdir().map_err(|error| {

@@ -29,12 +29,12 @@ pub(crate) trait LabHost: fmt::Debug {
     fn undo(&self) -> Result<(), Failure>;
 }
 
-/// A running program on a host. It ends, with its descendants, when this value is dropped.
+/// A running program on a host. The program ends, with its descendants, when this value is dropped.
 pub(crate) trait Task: fmt::Debug {
     /// How the program ended, if it ended within `patience`.
     fn wait(&mut self, patience: Duration, cancel: &Cancel) -> Result<Option<End>, Failure>;
 
-    /// The CPU time so far of the program and its descendants. `None` once it has ended.
+    /// The CPU time so far of the program and its descendants. `None` once the program has ended.
     fn cpu(&mut self) -> Result<Option<Duration>, Failure>;
 
     fn output(&mut self, stream: Stream) -> Result<Captured, Failure>;

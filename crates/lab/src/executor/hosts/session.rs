@@ -131,8 +131,8 @@ impl Drop for Session {
             tracing::warn!("{failure}");
         }
         let _ = fs::remove_dir_all(&self.folder);
-        // No change is left, so the guardian has nothing to do. It is ended here, because later no
-        // process waits for its end.
+        // No change is left, so the guardian has nothing to do. The guardian is ended here, because
+        // later no process waits for its end.
         if let Some(mut guardian) = self.guardian.take() {
             let _ = guardian.kill();
             let _ = guardian.wait();
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_session_ends_the_one_whose_process_was_killed() {
+    fn the_next_session_ends_a_session_whose_process_was_killed() {
         if !can_confine() {
             return;
         }

@@ -57,7 +57,7 @@ impl Ssh {
         }
     }
 
-    /// The command that starts the agent. Its standard streams are the agent's.
+    /// The command that starts the agent and has the agent's standard streams.
     pub(super) fn agent(&self, sha256: &str) -> Command {
         self.command(&script(sha256, RUN))
     }
@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_words_of_ssh_are_followed_by_advice() {
+    fn known_errors_of_ssh_give_advice() {
         let of = |words: &str| advice(words).unwrap_or_default();
         assert!(of("root@h: Permission denied (publickey,password).").contains("ssh-copy-id"));
         assert!(of("@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nx\nHost key verification failed.")

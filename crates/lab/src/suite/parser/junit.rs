@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn another_text_is_refused_and_a_cut_report_is_a_flaw() {
+    fn another_format_is_refused_and_a_cut_report_is_a_flaw() {
         assert!(parse("TAP version 13\nok 1\n").is_err());
         assert!(parse("<html><body/></html>").is_err());
         let cut = parse("<testsuite><testcase name=\"a\"/><testcase name=\"b\">");

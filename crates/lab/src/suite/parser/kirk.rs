@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn another_text_is_refused() {
+    fn another_format_is_refused() {
         assert!(parse("ok 1\n").unwrap_err().contains("no JSON report of kirk"));
         let odd = r#"{"results": [{"test_fqn": "a", "status": "odd"}]}"#;
         assert!(parse(odd).unwrap_err().contains("status `odd`"));

@@ -122,14 +122,14 @@ Ran    4 tests:    2 passing,    1 failing,    1 timed out (60.42 sec): tcp/
     }
 
     #[test]
-    fn totals_without_lines_ask_for_the_flag() {
+    fn totals_without_lines_of_cases_ask_for_the_flag_v() {
         let parsed =
             parse("Ran  399 tests:  396 passing,    3 failing,    0 timed out (9.1 sec): .\n");
         assert!(parsed.cases.is_empty() && parsed.flaws[0].contains("-v"), "{parsed:?}");
     }
 
     #[test]
-    fn an_output_without_totals_was_cut() {
+    fn an_output_without_totals_is_a_flaw() {
         let parsed = parse("OK   [/pd/a.pkt (ipv4)]\n");
         assert!(parsed.flaws[0].contains("did not end"), "{parsed:?}");
     }

@@ -255,8 +255,8 @@ const NEEDS: Key = Key::text("needs");
 const READY_WITHIN: Key = Key::count("ready-within");
 /// For a fault that shows late.
 const WATCH_AT_LEAST: Key = Key::count("watch-at-least");
-/// `machine`, `test` (with the other host), `capture` (of packets), or a flow, as `--flow` of `weir
-/// doctor` takes it.
+/// `machine`, `test` (with the other host), `capture` (of packets), or a value of the doctor's
+/// option `--flow`.
 const ASK: Key = Key::text("ask");
 
 pub(super) const KEYS: &[Key] = &[

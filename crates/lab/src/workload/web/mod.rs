@@ -216,7 +216,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn errors_are_figures_by_kind_and_a_warning() {
+    fn errors_are_counted_by_kind_and_give_a_warning() {
         let document = json!({
             "responses": 90, "requests_s": 45.0, "errors": 10,
             "errors_by_kind": {"reset": 7, "length": 3, "cut": 0},
