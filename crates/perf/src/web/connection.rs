@@ -109,7 +109,7 @@ impl Connection {
         self.response.reset();
         self.written = 0;
         if let Some(tls) = &mut self.tls {
-            // The library's buffer takes 64 KiB, and an address is shorter.
+            // The library's buffer takes 64 KiB, and a request is shorter.
             if let Err(error) = tls.writer().write_all(request) {
                 return failure(&error);
             }

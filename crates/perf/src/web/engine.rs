@@ -22,7 +22,7 @@ pub(super) struct Engine<'a> {
     /// Slots that can take a request.
     free: Vec<u32>,
     schedule: Option<Schedule>,
-    /// Requests are sent. Before that, connections are only opened.
+    /// Whether the engine sends requests. Until then the engine only opens connections.
     is_begun: bool,
     /// The time of the next check of time limits.
     look: Instant,

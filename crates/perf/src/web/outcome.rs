@@ -12,8 +12,8 @@ pub struct WebOutcome {
     pub responses: u64,
     /// Bytes of the bodies of good responses.
     pub body: u64,
-    /// The latency of good responses. In an open loop it counts from the time at which the request
-    /// was due. `None` without responses.
+    /// The latency of good responses. In an open loop the latency counts from the time at which the
+    /// request was due. `None` without responses.
     pub latency: Option<LatencySummary>,
     /// The latency from the moment of sending.
     pub service: Option<LatencySummary>,
@@ -23,7 +23,7 @@ pub struct WebOutcome {
     pub statuses: BTreeMap<u16, u64>,
     /// More about the first fault of each kind.
     pub words: BTreeMap<Fault, String>,
-    /// Requests that were under way at the end. They count as no error.
+    /// Requests that were under way at the end, which count as no error.
     pub unfinished: u64,
     /// Requests of an open loop that had no free connection until the end.
     pub unsent: u64,

@@ -88,7 +88,7 @@ impl Response {
         *self = Self { line, ..Self::default() };
     }
 
-    /// Uses at least one of the bytes.
+    /// Handles at least one of the bytes. Returns the number of bytes handled.
     fn step(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
         let most = |left: u64| usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
         match self.state {

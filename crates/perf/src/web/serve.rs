@@ -1,5 +1,6 @@
 //! A small web server: the same body for every path, over TCP or TLS, with a fixed number of
-//! threads. It gives `weir perf web` and the labs a peer on a machine without another server.
+//! threads. The server is the peer of `weir perf web` and of labs on a machine without another web
+//! server.
 
 use crate::PerfError;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
