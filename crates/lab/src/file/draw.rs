@@ -22,7 +22,7 @@ pub struct DrawSpec {
     pub either: Vec<EitherSpec>,
 }
 
-/// Of all choices of one `group` a world gets at most one, each with its `share`.
+/// A world gets at most one choice of each `group`. `share` is the share of worlds with the choice.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EitherSpec {

@@ -66,7 +66,7 @@ impl WebServer {
                             Ok((peer, _)) => peer,
                             // No peer came within the timeout.
                             Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
-                            // The peer has gone, or no descriptor is free until another connection ends.
+                            // The peer has gone, or no descriptor is free until a connection ends.
                             Err(_) => {
                                 std::thread::sleep(LOOK);
                                 continue;

@@ -161,7 +161,11 @@ impl Agent {
         let Some((.., output)) = &self.outputs else { return Ok(Answer::Done) };
         let from = usize::try_from(from).unwrap_or(usize::MAX);
         let rest = output.text.get(from..).unwrap_or_default();
-        let text = rest[..rest.floor_char_boundary(PIECE)].to_owned();
+        let mut end = rest.len().min(PIECE);
+        while !rest.is_char_boundary(end) {
+            end -= 1;
+        }
+        let text = rest[..end].to_owned();
         Ok(Answer::Output { text, total: output.total })
     }
 
