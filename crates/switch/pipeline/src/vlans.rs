@@ -52,7 +52,10 @@ impl PortVlans {
         match self.mode {
             VlanMode::Access => vlan == self.tag,
             VlanMode::Trunk => is_trunk(),
-            VlanMode::NativeTagged | VlanMode::NativeUntagged => vlan == self.tag || is_trunk(),
+            // As in Open vSwitch, frames without a tag are those of the native VLAN alone.
+            VlanMode::NativeTagged | VlanMode::NativeUntagged => {
+                vlan == self.tag || (vlan != 0 && is_trunk())
+            }
         }
     }
 
@@ -110,5 +113,6 @@ mod tests {
             assert_eq!(port(mode, &[]).tag_of_sent(vlan), tag, "{mode:?} {vlan}");
         }
         assert!(!port(Access, &[]).carries(7) && port(NativeTagged, &[7]).carries(10));
+        assert!(port(NativeTagged, &[]).carries(7) && !port(NativeTagged, &[]).carries(0));
     }
 }
