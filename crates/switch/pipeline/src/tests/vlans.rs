@@ -63,6 +63,17 @@ fn a_mirror_port_gets_one_copy_and_no_flooded_packets() {
 }
 
 #[test]
+fn a_mirror_copies_what_leaves_a_trunk_from_an_access_port() {
+    let mut tables = lan();
+    let mut mirror = mirror(MirrorOutput::Port(PortNumber(3)));
+    mirror.sources = MirroredPorts::Some(Vec::new());
+    mirror.destinations = MirroredPorts::Some(vec![PortNumber(4)]);
+    mirror.vlans = vec![10];
+    tables.set_mirrors(vec![mirror]);
+    assert_eq!(outputs(&translate(&tables, &udp(1, 9, 9))), [2, 4, 3]);
+}
+
+#[test]
 fn a_mirror_also_copies_outputs_of_rules_and_may_choose_vlans() {
     let mut tables = bridge(3);
     tables.flow_mod(add(0, 1, Match::any(), vec![output(1)]), 0).expect("added");

@@ -18,7 +18,8 @@ impl Way<'_> {
                 continue;
             }
             let in_port = self.in_port();
-            let Some(vlan) = self.vlan_from(in_port) else { continue };
+            // A packet that leaves has the tag of its output by now, so the VLAN is that port's.
+            let Some(vlan) = self.vlan_from(port) else { continue };
             if !mirror.takes_vlan(vlan) || mirror.output == MirrorOutput::Port(in_port) {
                 continue;
             }
