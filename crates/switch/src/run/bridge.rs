@@ -36,6 +36,8 @@ pub struct BridgeState {
     lost_packet_ins: AtomicU64,
     /// Controllers and addresses that the bridge's thread has not taken over yet.
     remotes: Mutex<Option<Remotes>>,
+    /// Those that the bridge's thread has, or gets next.
+    places: Mutex<Places>,
     controllers: Mutex<Vec<ControllerState>>,
     /// Wakes the thread of the OpenFlow connections.
     pub(super) waker: Waker,
@@ -49,6 +51,14 @@ pub(super) struct Remotes {
     pub(super) listen: Vec<SocketAddr>,
     /// The addresses of `listen` that are new.
     pub(super) added: Vec<(SocketAddr, TcpListener)>,
+    pub(super) controllers: Vec<SocketAddr>,
+}
+
+/// Addresses as the settings write them.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Places {
+    /// Those at which the bridge listens.
+    pub(super) listening: Vec<SocketAddr>,
     pub(super) controllers: Vec<SocketAddr>,
 }
 
@@ -94,6 +104,7 @@ impl BridgeState {
             events: Mutex::default(),
             lost_packet_ins: AtomicU64::new(0),
             remotes: Mutex::default(),
+            places: Mutex::default(),
             controllers: Mutex::default(),
             waker: Waker::new()?,
             clock,
@@ -211,6 +222,11 @@ impl BridgeState {
 
     /// Hands other controllers and addresses to the bridge's thread.
     pub(super) fn change_remotes(&self, mut remotes: Remotes) {
+        let mut places = self.places();
+        places.listening.retain(|address| remotes.listen.contains(address));
+        places.listening.extend(remotes.added.iter().map(|(address, _)| *address));
+        places.controllers = remotes.controllers.clone();
+        self.set_places(places);
         let mut waiting = self.remotes.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(former) = waiting.take() {
             let is_wanted = |(address, _): &(SocketAddr, _)| remotes.listen.contains(address);
@@ -220,6 +236,14 @@ impl BridgeState {
         *waiting = Some(remotes);
         drop(waiting);
         self.waker.wake();
+    }
+
+    pub(super) fn places(&self) -> Places {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn set_places(&self, places: Places) {
+        *self.places.lock().unwrap_or_else(PoisonError::into_inner) = places;
     }
 
     pub(super) fn take_remotes(&self) -> Option<Remotes> {

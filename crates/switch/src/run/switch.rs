@@ -21,7 +21,7 @@ use rustix::fs::Mode;
 use text::PortNames;
 use units::Time;
 
-use super::bridge::{BridgeState, Remotes};
+use super::bridge::{BridgeState, Places, Remotes};
 use super::bridge_thread::{BridgeThread, Doors};
 use super::clock::Clock;
 use super::config::{BridgeConfig, Config, FailMode, PortConfig};
@@ -187,7 +187,7 @@ impl Switch {
             if let Some(former) = former
                 && let Some(applied) = applied.bridge.get_mut(name)
             {
-                self.change_remotes(&bridge, &former, settings, progress)?;
+                self.change_remotes(&bridge, settings, progress)?;
                 if applied.keep_fixed(former) {
                     progress.note(format!(
                         "bridge {name}: changes of datapath-id, hardware-address and \
@@ -246,16 +246,19 @@ impl Switch {
     fn change_remotes(
         &self,
         bridge: &Arc<BridgeState>,
-        former: &BridgeConfig,
         settings: &BridgeConfig,
         progress: &mut Progress<'_>,
     ) -> Result<(), SwitchError> {
         let (listen, controllers) = (&settings.listen, &settings.controller);
-        if *listen == former.listen && *controllers == former.controller {
+        // The settings in force do not tell: an address may have failed, or a change ended early.
+        let Places { listening, controllers: known } = bridge.places();
+        let is_left = listening.iter().any(|address| !listen.contains(address));
+        let is_new = listen.iter().any(|address| !listening.contains(address));
+        if !is_left && !is_new && *controllers == known {
             return Ok(());
         }
         let mut added = Vec::new();
-        for address in listen.iter().filter(|address| !former.listen.contains(address)) {
+        for address in listen.iter().filter(|address| !listening.contains(address)) {
             match listen_at(*address) {
                 Ok(listener) => added.push((*address, listener)),
                 Err(error) => progress.check(Part::Remote(*address), Err(error))?,
@@ -285,6 +288,10 @@ impl Switch {
         let id = id.or(of_address);
         let bridge = BridgeState::new(name, index.unwrap_or(0), id, self.clock.clone());
         let bridge = Arc::new(bridge.map_err(SwitchError::Thread)?);
+        bridge.set_places(Places {
+            listening: doors.tcp.iter().map(|(address, _)| *address).collect(),
+            controllers: doors.controllers.clone(),
+        });
         limit_macs(&bridge, settings);
         set_up_tables(&bridge, settings);
         self.add_local(&bridge, settings, progress)?;
