@@ -18,7 +18,7 @@ use super::group::{Group, Groups};
 use super::learned_cookies::LearnedCookies;
 use super::mac::{FormerMac, MacCounts, MacEntry, MacTable, MacTableFull};
 use super::meter::Meter;
-use super::mirror::Mirror;
+use super::mirror::{Mirror, MirrorOutput};
 use super::ports::{BridgePort, Ports};
 use super::recirculation::Recirculations;
 use super::references::{Named, References};
@@ -224,6 +224,12 @@ impl Tables {
     pub fn set_mirrors(&mut self, mut mirrors: Vec<Mirror>) {
         mirrors.truncate(Mirror::MOST);
         if self.ports.mirrors != mirrors {
+            for mirror in &mirrors {
+                // NORMAL sends no more to an address that was learned there.
+                if let MirrorOutput::Port(port) = mirror.output {
+                    lock(&self.macs).forget(port);
+                }
+            }
             self.ports.mirrors = mirrors;
             self.invalidate();
         }
