@@ -23,7 +23,12 @@ impl Way<'_> {
             if !mirror.takes_vlan(vlan) || mirror.output == MirrorOutput::Port(in_port) {
                 continue;
             }
-            self.mirrored |= 1 << number;
+            // As in Open vSwitch, an output gets one copy, however many mirrors name the output.
+            for (twin, other) in mirrors.iter().enumerate() {
+                if other.output == mirror.output {
+                    self.mirrored |= 1 << twin;
+                }
+            }
             match mirror.output {
                 MirrorOutput::Port(output) => self.emit_in(vlan, &[output], mirror.snap_length),
                 MirrorOutput::Vlan(output) if output != vlan => {
