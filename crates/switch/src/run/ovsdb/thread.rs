@@ -176,7 +176,8 @@ impl OvsdbThread {
         link.write()?;
         self.wait(link);
         self.waker.clear();
-        loop {
+        // A server that never stops to send does not keep the switch from its other work.
+        for _ in 0..MOST_READS {
             match link.stream.read(scratch) {
                 Ok(0) => return Err(Ended::Closed),
                 Ok(read) => {
@@ -367,6 +368,7 @@ impl Link {
 }
 
 const READ: usize = 256 << 10;
+const MOST_READS: usize = 64;
 const PAUSE: Duration = Duration::from_millis(250);
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
