@@ -219,6 +219,9 @@ impl OvsdbThread {
             Event::Lock if link.session.is_locked() => {
                 tracing::info!("ovsdb: this process has the lock ovs_vswitchd");
                 link.is_stale = true;
+                // The process that had the lock meanwhile wrote the columns.
+                link.written = Written::default();
+                link.pending.clear();
             }
             Event::Lock => tracing::warn!(
                 "ovsdb: another process has the lock ovs_vswitchd: the switch waits for the lock; \
