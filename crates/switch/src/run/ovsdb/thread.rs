@@ -23,7 +23,7 @@ use units::foreign;
 use super::machine::ThisMachine;
 use super::settings::Wanted;
 use super::status::Status;
-use crate::run::config::{Config, FailMode};
+use crate::run::config::{BridgeConfig, Config, FailMode};
 use crate::run::connection::is_transient;
 use crate::run::progress::{Part, Progress};
 use crate::run::switch::Switch;
@@ -261,12 +261,15 @@ impl OvsdbThread {
         let mut progress =
             Progress { note: &mut note, failures: Some(&mut failures), numbers: &wanted.numbers };
         let mut lines = Vec::new();
-        if let Err(error) = self.switch.change(&wanted.config, &mut progress) {
+        let changed = self.switch.change(&wanted.config, &mut progress);
+        if let Err(error) = &changed {
             lines.push(format!("ovsdb: the switch cannot follow the database: {error}"));
         }
         for (name, settings) in &wanted.config.bridge {
-            let before = former.bridge.get(name).map(|bridge| bridge.fail_mode);
-            if before.is_some_and(|before| before != settings.fail_mode) {
+            let way = |bridge: &BridgeConfig| (bridge.fail_mode, bridge.controller.is_empty());
+            let before = former.bridge.get(name).map(way);
+            // Settings that did not get in force would empty the tables at each further change.
+            if changed.is_ok() && before.is_some_and(|before| before != way(settings)) {
                 self.begin_again(name, settings.fail_mode);
             }
         }
