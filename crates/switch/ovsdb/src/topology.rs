@@ -192,6 +192,11 @@ fn add_ports(
         let name = interface.text("name").unwrap_or_default();
         if name == bridge.name {
             bridge.local = Some(interface_row);
+            let settings = ["tag", "trunks", "vlan_mode", "qos"];
+            if settings.iter().any(|column| row.members(column).next().is_some()) {
+                let name = foreign(name);
+                ignored.push(format!("port {name}: VLANs and QoS of a bridge's own port"));
+            }
             continue;
         }
         let device = match is_bond {
