@@ -118,7 +118,10 @@ fn ends_blank(text: &str, rest: &str) -> bool {
 /// The length of the number at the start of `text`: `-1.5e3`, `12`, `.5`.
 fn number_at(text: &str) -> usize {
     let bytes = text.as_bytes();
-    let digits = |from: usize| bytes[from..].iter().take_while(|b| b.is_ascii_digit()).count();
+    let digits = |from: usize| {
+        let digits = bytes[from..].iter().take(MOST_DIGITS);
+        digits.take_while(|b| b.is_ascii_digit()).count()
+    };
     let sign = usize::from(matches!(bytes.first(), Some(b'+' | b'-')));
     let whole = digits(sign);
     let mut end = sign + whole;
@@ -140,6 +143,9 @@ fn number_at(text: &str) -> usize {
 
 const NUMBER: &str = "(number)";
 const LONGEST_NAME: usize = 40;
+/// A larger number is infinite. Without a limit, a long line of digits takes the square of its
+/// length.
+const MOST_DIGITS: usize = 400;
 
 #[cfg(test)]
 mod tests {
