@@ -98,11 +98,23 @@ impl<'a> RealHosts<'a> {
             let none = || Err(Failure::Workload("this workload needs namespaces".to_owned()));
             cell.measure_between(&turn).unwrap_or_else(none)
         });
-        // An agent whose connection is lost takes its host's changes back by itself.
+        // Before all else: no further turn may run with these changes. An agent whose connection is
+        // lost takes its host's changes back by itself.
         let undone: Vec<_> = inventory.hosts.values().map(|one| one.host.undo()).collect();
         match measured {
             Err(failure @ (Failure::HostLost { .. } | Failure::Interrupted)) => Err(failure),
-            measured => undone.into_iter().collect::<Result<(), _>>().and(measured),
+            measured => {
+                let undone: Result<(), Failure> = undone.into_iter().collect();
+                // An agent tells its failure in words.
+                let undone = undone.map_err(|failure| match (failure, &measured) {
+                    (Failure::Workload(reason) | Failure::NotUndone(reason), Err(cause)) => {
+                        Failure::NotUndone(format!("{cause}; {reason}"))
+                    }
+                    (Failure::Workload(reason), Ok(_)) => Failure::NotUndone(reason),
+                    (other, _) => other,
+                });
+                undone.and(measured)
+            }
         }
     }
 
@@ -199,6 +211,9 @@ impl Bench for RealHosts<'_> {
                         reason: format!("{reason}; connected again: {failure}"),
                         directory: None,
                     })?;
+                }
+                Err(Failure::NotUndone(reason)) => {
+                    return Err(LabError::NotUndone { reason, directory: None });
                 }
                 Err(failure) => return Ok(Some(Verdict::Failed(failure.to_string()))),
             }

@@ -95,9 +95,9 @@ impl Session {
         let _ = fs::remove_file(self.folder.join(LIST));
         match failed.first() {
             None => Ok(()),
-            Some(reason) => {
-                Err(Failure::Workload(format!("a change was not taken back: {reason}")))
-            }
+            Some(reason) => Err(Failure::NotUndone(format!(
+                "a change was not taken back: {reason}; take it back yourself before anything else"
+            ))),
         }
     }
 
