@@ -46,6 +46,7 @@ pub fn live(
             }
         }
     }
+    let is_full = bytes.len() >= MOST_BYTES;
     let lost = port.counters().kernel_drops;
     let mut recording = parse(&bytes, focus).map_err(|error| match error {
         DoctorError::NoSegments { .. } => DoctorError::NothingCaptured(interface.to_owned()),
@@ -54,6 +55,11 @@ pub fn live(
     if lost > 0 {
         let what = "packets of the capture".to_owned();
         let reason = format!("the kernel dropped {lost} packets before this program read them");
+        recording.unseen.push(crate::recording::Unseen { what, reason });
+    }
+    if is_full {
+        let what = "later packets".to_owned();
+        let reason = "the capture was full before its time was up: capture for less time".to_owned();
         recording.unseen.push(crate::recording::Unseen { what, reason });
     }
     Ok(recording)
