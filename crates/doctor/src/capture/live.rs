@@ -59,7 +59,8 @@ pub fn live(
     }
     if is_full {
         let what = "later packets".to_owned();
-        let reason = "the capture was full before its time was up: capture for less time".to_owned();
+        let reason =
+            "the capture was full before its time was up: capture for less time".to_owned();
         recording.unseen.push(crate::recording::Unseen { what, reason });
     }
     Ok(recording)
