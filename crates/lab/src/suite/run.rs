@@ -57,10 +57,15 @@ pub fn run(
         LabError::Interrupted { .. } => LabError::Interrupted { directory: None },
         other => other,
     };
-    measured.map_err(kept)?;
-    restored.map_err(|failure| LabError::NotMeasured {
-        reason: format!("the machine may be in its state after the change: {failure}"),
+    // The state of the machine comes first, however the run ended.
+    restored.map_err(|failure| {
+        let cause = measured.as_ref().err().map(|error| format!("; before, {error}"));
+        let cause = cause.unwrap_or_default();
+        LabError::NotMeasured {
+            reason: format!("the machine may be in its state after the change: {failure}{cause}"),
+        }
     })?;
+    measured.map_err(kept)?;
     let answer = runs.answer(started);
     let unwritten = |error: std::io::Error| LabError::Unwritten {
         path: folder.clone(),
