@@ -135,16 +135,20 @@ impl Wanted {
 
     fn add_mirrors(&mut self, bridge: &Bridge, config: &mut BridgeConfig) {
         for mirror in &bridge.mirrors {
+            let is_port = |port: &str| port == bridge.name || config.port.contains_key(port);
+            // As in Open vSwitch, a mirror goes on without a port that cannot be made.
+            let known = |names: &[String]| -> Vec<String> {
+                names.iter().filter(|name| is_port(name.as_str())).cloned().collect()
+            };
             let settings = MirrorSettings {
                 all: mirror.is_for_all,
-                source: mirror.sources.clone(),
-                destination: mirror.destinations.clone(),
+                source: known(&mirror.sources),
+                destination: known(&mirror.destinations),
                 vlans: mirror.vlans.clone(),
                 output: mirror.output_port.clone(),
                 output_vlan: mirror.output_vlan,
                 snap_length: mirror.snap_length,
             };
-            let is_port = |port: &str| port == bridge.name || config.port.contains_key(port);
             match settings.check(is_port) {
                 Ok(()) => drop(config.mirror.insert(mirror.name.clone(), settings)),
                 Err(words) => self.ignored.push(format!(
