@@ -40,6 +40,19 @@ fn a_trunk_loses_its_tag_for_an_access_port() {
 }
 
 #[test]
+fn a_trunk_gets_the_priority_behind_an_access_port() {
+    let mut tables = lan();
+    tables.set_port_vlans(PortNumber(3), PortVlans::default());
+    let mut packet = udp(4, 9, 9);
+    packet.write(Field::VlanTci, 0xb000 | 10);
+    let translation = translate(&tables, &packet);
+    assert_eq!(outputs(&translation), [1, 2, 3]);
+    let is_push =
+        |step: &Step| matches!(step, Step::PushVlan { tci, .. } if tci & 0xefff == 0xa00a);
+    assert!(translation.steps.iter().any(is_push), "{:?}", translation.steps);
+}
+
+#[test]
 fn an_access_port_drops_frames_with_a_tag() {
     let mut packet = udp(1, 9, 9);
     packet.write(Field::VlanTci, 0x1000 | 10);

@@ -85,7 +85,11 @@ impl Way<'_> {
                 if former.is_some() && wanted.is_none() && whole.is_none() {
                     whole = Some(self.read_field(Field::VlanTci) as u16);
                 }
-                self.set_tag(wanted);
+                match (wanted, whole) {
+                    // The tag comes back with the priority that it had.
+                    (Some(vlan), Some(tci)) => self.write_tci(tci & !VLAN | vlan, u16::MAX),
+                    _ => self.set_tag(wanted),
+                }
                 current = wanted;
             }
             self.emit(*port, truncate);
