@@ -225,7 +225,7 @@ impl BridgeState {
         let mut places = self.places();
         places.listening.retain(|address| remotes.listen.contains(address));
         places.listening.extend(remotes.added.iter().map(|(address, _)| *address));
-        places.controllers = remotes.controllers.clone();
+        places.controllers.clone_from(&remotes.controllers);
         self.set_places(places);
         let mut waiting = self.remotes.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(former) = waiting.take() {

@@ -176,7 +176,7 @@ impl OvsdbThread {
         link.write()?;
         self.wait(link);
         self.waker.clear();
-        // A server that never stops to send does not keep the switch from its other work.
+        // A server that never stops sending does not keep the switch from its other work.
         for _ in 0..MOST_READS {
             match link.stream.read(scratch) {
                 Ok(0) => return Err(Ended::Closed),
