@@ -173,10 +173,11 @@ fn run_command(
     let guard = Guard::start(&undo, place.as_ref())?;
     match run_to_end(&command, place.as_ref(), step) {
         Ok(()) => Ok(guard),
-        Err(failure) => {
-            guard.undo()?;
-            Err(failure)
-        }
+        Err(failure) => Err(match guard.undo() {
+            Ok(()) => failure,
+            Err(Failure::NotUndone(left)) => Failure::NotUndone(format!("{failure}; {left}")),
+            Err(other) => other,
+        }),
     }
 }
 
