@@ -332,8 +332,10 @@ mod tests {
     use crate::pcap::{file_header, record_header};
     use proptest::prelude::*;
 
-    /// Time, length before the cut, and bytes of each packet.
-    fn packets(bytes: &[u8]) -> Result<Vec<(Option<u64>, u32, Vec<u8>)>, CaptureError> {
+    /// Time, length before the cut, and bytes of a packet.
+    type Read = (Option<u64>, u32, Vec<u8>);
+
+    fn packets(bytes: &[u8]) -> Result<Vec<Read>, CaptureError> {
         let mut reader = CaptureReader::new();
         let (mut at, mut all) = (0, Vec::new());
         loop {
