@@ -233,7 +233,7 @@ mod tests {
             ("caqm_speed=1", "no such setting"),
             ("caqm_tpid=34997", "0x8100"),
             ("caqm_rtt_standard=200us", "eighths"),
-            ("debug_info=loud", "no effect"),
+            ("debug_info=loud", "a whole number"),
         ] {
             let error = set(text).unwrap_err().to_string();
             assert!(error.contains(reason), "{text}: {error}");

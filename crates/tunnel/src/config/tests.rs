@@ -164,7 +164,7 @@ fn an_error_names_its_line() {
                     .repeat(2),
             ),
             10,
-            "listened on twice",
+            "address of two listeners",
         ),
         ("[client]\n[[client.server]]\nendpoint = \"a\"\n".to_owned(), 3, "HOST:PORT"),
         ("[client\n".to_owned(), 1, ""),

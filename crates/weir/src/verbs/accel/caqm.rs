@@ -133,7 +133,7 @@ Examples:
   weir accel enable caqm --to 10.0.0.0/8 --interface eth0 --interface eth1
   weir accel enable caqm --all --interface left:eth0 --interface right:eth0
   # as openEuler's kernel:
-  weir accel enable caqm --all --negotiation bits --loss reference \
+  weir accel enable caqm --all --negotiation bits --loss reference \\
       --alpha-root 0 --theta 0
   weir accel set alpha=4
   weir accel status

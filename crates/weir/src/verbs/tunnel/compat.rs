@@ -228,7 +228,7 @@ impl Role {
 const SERVER_EXAMPLES: &str = "\
 Examples:
   quictun-server --peer laptop=sha256/… --allow tcp:127.0.0.1:5201
-  quictun-server --ca-file ca.pem --verify-remote-endpoint \
+  quictun-server --ca-file ca.pem --verify-remote-endpoint \\
       --allow 'tcp:10.0.0.0/8:22'
   quictun-server --insecure-no-verification-open-targets
 quictun-server is a name for `weir tunnel compat quic-tun server`; make it by
