@@ -145,8 +145,10 @@ impl Ssh {
                 None => std::thread::sleep(Duration::from_millis(5)),
             }
         };
+        // A shared connection that stays may keep the errors open, so only a failure waits for them.
+        let is_read = || out.has_ended() && (status.success() || err.has_ended());
         let settled = Instant::now() + SETTLED_WITHIN;
-        while !out.has_ended() && Instant::now() < settled {
+        while !is_read() && Instant::now() < settled {
             std::thread::sleep(Duration::from_millis(1));
         }
         if status.success() {
