@@ -5,7 +5,7 @@
 //! | module | what it does |
 //! | --- | --- |
 //! | [`network`] | the parameters that all hosts and ports of a network share |
-//! | [`reference`] | the names of these parameters in the reference kernel |
+//! | [`mod@reference`] | the names of these parameters in the reference kernel |
 //! | [`interface`] | the interfaces at which tags are added and removed |
 //! | [`programs`] | the algorithm, the negotiation and the tags, in the kernel |
 //! | [`installation`] | on, off, changed while it runs |

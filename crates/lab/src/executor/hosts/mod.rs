@@ -1,6 +1,6 @@
 //! Programs and settings on the hosts of a lab, whether a host is a namespace or another machine.
 //!
-//! A workload uses each host through [`LabHost`]. A [`LocalHost`] is a namespace of this machine,
+//! A workload uses each host through `LabHost`. A `LocalHost` is a namespace of this machine,
 //! or the machine that an agent runs on. A remote host passes each call through a channel to an
 //! agent.
 

@@ -145,7 +145,8 @@ impl Ssh {
                 None => std::thread::sleep(Duration::from_millis(5)),
             }
         };
-        // A shared connection that stays may keep the errors open, so only a failure waits for them.
+        // A shared connection that stays may keep the error output open. Only a failure waits for
+        // the error output.
         let is_read = || out.has_ended() && (status.success() || err.has_ended());
         let settled = Instant::now() + SETTLED_WITHIN;
         while !is_read() && Instant::now() < settled {
