@@ -56,6 +56,8 @@ fn hosts(words: &mut Words<'_>) {
         ack_hint_unit: number(),
         rtt_standard_us: number(),
         alpha_root: number(),
+        theta: number(),
+        loss_as_reference: number(),
     };
     let mut now = words.number();
     let mut sender =

@@ -15,8 +15,11 @@ fuzz_target!(|bytes: &[u8]| {
         min_rtt,
         age: Span::from_nanos(words.number()),
     });
-    let settings =
-        TcpaSettings { init_cwnd: words.number() as u32, loss_init_cwnd: words.number() as u32 };
+    let settings = TcpaSettings {
+        init_cwnd: words.number() as u32,
+        loss_init_cwnd: words.number() as u32,
+        pauses: words.number() & 1 == 1,
+    };
     let path = Path {
         mss: Bytes::new(mss),
         initial_window: Bytes::new(10 * mss),
