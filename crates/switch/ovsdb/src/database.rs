@@ -34,10 +34,26 @@ impl Database {
         for (table, id, new) in changes {
             let rows = self.tables.entry(table.clone()).or_default();
             match new {
-                // Columns that are monitored at the start alone keep their first value.
+                // Columns that are read once keep their value.
                 Some(new) => rows.entry(id).or_default().columns.extend(new),
                 None => drop(rows.remove(&id)),
             }
+        }
+        Ok(())
+    }
+
+    /// Adds columns to rows that are there already. `rows` is the result of a `select` with the
+    /// column `_uuid` (RFC 7047, section 5.2.2).
+    pub fn complete(&mut self, table: &str, rows: &Json) -> Result<(), WrongValue> {
+        for row in rows.as_array().ok_or(WrongValue)? {
+            let mut columns = columns(row)?;
+            let id = match columns.remove("_uuid") {
+                Some(Value::Set(members)) => members.into_iter().next(),
+                _ => None,
+            };
+            let Some(Atom::Row(id)) = id else { return Err(WrongValue) };
+            let known = self.tables.get_mut(table).and_then(|rows| rows.get_mut(&id));
+            known.into_iter().for_each(|known| known.columns.extend(std::mem::take(&mut columns)));
         }
         Ok(())
     }

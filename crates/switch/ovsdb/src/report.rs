@@ -28,14 +28,14 @@ impl Report {
 }
 
 impl Written {
-    /// Returns the operations that give the database the values of the report, and forgets rows
-    /// that the report lacks. After a transaction that failed, begin again with
-    /// [`Written::default`].
+    /// Returns the operations that give the database the values of the report, each as the text of
+    /// its JSON, and forgets rows that the report lacks. After a transaction that failed, begin
+    /// again with [`Written::default`].
     pub fn operations(
         &mut self,
         report: Report,
         has_column: impl Fn(&str, &str) -> bool,
-    ) -> Vec<Json> {
+    ) -> Vec<String> {
         self.columns.retain(|place, _| report.rows.contains_key(place));
         let mut operations = Vec::new();
         for (place, columns) in report.rows {
@@ -49,7 +49,7 @@ impl Written {
                 known.insert(column, value);
             }
             if !row.is_empty() {
-                operations.push(update(place, row));
+                operations.push(update(place, row).to_string());
             }
         }
         operations
@@ -57,8 +57,7 @@ impl Written {
 }
 
 /// An operation that sets columns of a row.
-#[must_use]
-pub fn update((table, row): Place, columns: Map<String, Json>) -> Json {
+fn update((table, row): Place, columns: Map<String, Json>) -> Json {
     let uuid = json!(["uuid", row.to_string()]);
     json!({ "op": "update", "table": table, "where": [["_uuid", "==", uuid]], "row": columns })
 }
@@ -78,7 +77,10 @@ mod tests {
             report
         };
         let mut written = Written::default();
-        let mut operations = |report| written.operations(report, |_, column| column != "unknown");
+        let mut operations = |report| -> Vec<Json> {
+            let texts = written.operations(report, |_, column| column != "unknown");
+            texts.iter().map(|text| serde_json::from_str(text).unwrap()).collect()
+        };
         let first = operations(report(1));
         assert_eq!(first[0]["row"], json!({ "ofport": 1, "error": ["set", []] }));
         assert_eq!(first[0]["where"][0][2][1], row.to_string());

@@ -23,7 +23,7 @@ const TABLES: &[Table] = &[
         name: "Open_vSwitch",
         needed: &["bridges", "next_cfg", "other_config"],
         optional: &[],
-        once: &["cur_cfg"],
+        once: &[],
     },
     Table {
         name: "Bridge",
@@ -163,16 +163,27 @@ impl Schema {
                 let known = columns.iter().filter(|column| self.has(table.name, column));
                 known.copied().collect::<Vec<_>>()
             };
-            let mut request =
-                vec![json!({ "columns": of(&[table.needed, table.optional].concat()) })];
-            let once = of(table.once);
-            if !once.is_empty() {
-                request.push(json!({ "columns": once, "select": {
-                    "initial": true, "insert": false, "delete": false, "modify": false } }));
-            }
-            requests.insert(table.name.to_owned(), request.into());
+            let columns = of(&[table.needed, table.optional].concat());
+            requests.insert(table.name.to_owned(), json!([{ "columns": columns }]));
         }
         requests.into()
+    }
+
+    /// The operations that read the columns of the session's start, with the table of each. A
+    /// monitor would send back each value that the switch writes there.
+    pub(crate) fn once_requests(&self) -> Vec<(&'static str, Json)> {
+        let request = |table: &'static Table| {
+            let known = table.once.iter().filter(|column| self.has(table.name, column));
+            let columns: Vec<_> = std::iter::once(&"_uuid").chain(known).collect();
+            (columns.len() > 1).then(|| {
+                (
+                    table.name,
+                    json!({ "op": "select", "table": table.name, "where": [],
+                    "columns": columns }),
+                )
+            })
+        };
+        TABLES.iter().filter_map(request).collect()
     }
 }
 
@@ -213,6 +224,8 @@ mod tests {
         let requests = Schema::parse(&json).unwrap().monitor_requests();
         let columns = requests["Port"][0]["columns"].as_array().unwrap();
         assert!(columns.contains(&json!("tag")) && !columns.contains(&json!("cvlans")));
-        assert_eq!(requests["Interface"][1]["select"]["modify"], false);
+        assert_eq!(requests["Interface"].as_array().unwrap().len(), 1);
+        let columns = requests["Interface"][0]["columns"].as_array().unwrap();
+        assert!(!columns.contains(&json!("ofport")));
     }
 }

@@ -18,8 +18,10 @@ pub struct Session {
     waiting: Vec<Waiting>,
     next_id: u64,
     is_locked: bool,
-    /// The first reply to the monitor has come.
+    /// The first rows have come, with the columns that are read once.
     is_settled: bool,
+    /// The tables of the columns that are read once, in the order of their operations.
+    once: Vec<&'static str>,
     /// The last time that the server sent something.
     heard_ms: u64,
 }
@@ -37,6 +39,8 @@ enum Kind {
     Schema,
     Lock,
     Monitor,
+    /// The columns that are read once.
+    Once,
     Transact,
     Echo,
 }
@@ -91,9 +95,10 @@ impl Session {
             next_id: 0,
             is_locked: false,
             is_settled: false,
+            once: Vec::new(),
             heard_ms: now_ms,
         };
-        session.request(Kind::Schema, "get_schema", json!([DATABASE]), now_ms);
+        session.request(Kind::Schema, "get_schema", &json!([DATABASE]), now_ms);
         session
     }
 
@@ -118,7 +123,7 @@ impl Session {
         }
         let is_idle = now_ms.saturating_sub(self.heard_ms) >= IDLE_MS;
         if is_idle && !self.waiting.iter().any(|waiting| waiting.kind == Kind::Echo) {
-            self.request(Kind::Echo, "echo", json!([]), now_ms);
+            self.request(Kind::Echo, "echo", &json!([]), now_ms);
         }
         Ok(())
     }
@@ -160,18 +165,29 @@ impl Session {
         self.waiting.iter().any(|waiting| waiting.kind == Kind::Transact)
     }
 
-    /// Sends operations as one transaction, which fails if this process has lost the lock.
-    pub fn transact(&mut self, operations: Vec<Json>, now_ms: u64) {
-        let mut parameters = vec![json!(DATABASE), json!({ "op": "assert", "lock": LOCK })];
-        parameters.extend(operations);
-        self.request(Kind::Transact, "transact", parameters.into(), now_ms);
+    /// Sends operations, each as the text of its JSON, as one transaction, which fails if this
+    /// process has lost the lock.
+    pub fn transact(&mut self, operations: &[String], now_ms: u64) {
+        let lock = json!({ "op": "assert", "lock": LOCK });
+        let mut parameters = format!("[\"{DATABASE}\",{lock}");
+        for operation in operations {
+            parameters.push(',');
+            parameters.push_str(operation);
+        }
+        parameters.push(']');
+        self.request_text(Kind::Transact, "transact", &parameters, now_ms);
     }
 
-    fn request(&mut self, kind: Kind, method: &str, parameters: Json, now_ms: u64) {
+    fn request(&mut self, kind: Kind, method: &str, parameters: &Json, now_ms: u64) {
+        self.request_text(kind, method, &parameters.to_string(), now_ms);
+    }
+
+    fn request_text(&mut self, kind: Kind, method: &str, parameters: &str, now_ms: u64) {
         let id = self.next_id;
         self.next_id += 1;
         self.waiting.push(Waiting { id, kind, until_ms: now_ms + patience(kind) });
-        self.send(&json!({ "id": id, "method": method, "params": parameters }));
+        let message = format!("{{\"id\":{id},\"method\":\"{method}\",\"params\":{parameters}}}");
+        self.output.extend_from_slice(message.as_bytes());
     }
 
     fn send(&mut self, message: &Json) {
@@ -220,6 +236,7 @@ impl Session {
                 Kind::Schema => "its schema (is Open_vSwitch its database?)",
                 Kind::Lock => "the lock",
                 Kind::Monitor => "the monitor",
+                Kind::Once => "the numbers of ports",
                 Kind::Transact => {
                     events.push(Event::Refused(reason));
                     return Ok(());
@@ -235,9 +252,17 @@ impl Session {
                 if self.schema.is_newer() {
                     events.push(Event::NewerSchema);
                 }
-                self.request(Kind::Lock, "lock", json!([LOCK]), now_ms);
+                self.request(Kind::Lock, "lock", &json!([LOCK]), now_ms);
                 let requests = self.schema.monitor_requests();
-                self.request(Kind::Monitor, "monitor", json!([DATABASE, "weir", requests]), now_ms);
+                let requests = json!([DATABASE, "weir", requests]);
+                self.request(Kind::Monitor, "monitor", &requests, now_ms);
+                // Behind the monitor, so that each row that changes meanwhile is known.
+                let (tables, operations): (Vec<_>, Vec<_>) =
+                    self.schema.once_requests().into_iter().unzip();
+                self.once = tables;
+                let mut parameters = vec![json!(DATABASE)];
+                parameters.extend(operations);
+                self.request(Kind::Once, "transact", &parameters.into(), now_ms);
             }
             Kind::Lock => {
                 let locked = result.get("locked").and_then(Json::as_bool);
@@ -245,8 +270,15 @@ impl Session {
             }
             Kind::Monitor => {
                 self.database.apply(result).map_err(|_| Lost::Malformed)?;
-                self.is_settled = true;
                 note(events, Event::Changed);
+            }
+            Kind::Once => {
+                for (at, table) in self.once.iter().enumerate() {
+                    let rows = result.get(at).and_then(|result| result.get("rows"));
+                    let rows = rows.ok_or(Lost::Malformed)?;
+                    self.database.complete(table, rows).map_err(|_| Lost::Malformed)?;
+                }
+                self.is_settled = true;
             }
             Kind::Transact => {
                 let results = result.as_array().ok_or(Lost::Malformed)?;
@@ -287,7 +319,7 @@ fn reason(error: &Json) -> String {
 /// The longest time for a reply. The first rows of a large database take a while.
 fn patience(kind: Kind) -> u64 {
     match kind {
-        Kind::Monitor | Kind::Transact => 60_000,
+        Kind::Monitor | Kind::Once | Kind::Transact => 60_000,
         Kind::Schema | Kind::Lock | Kind::Echo => 10_000,
     }
 }

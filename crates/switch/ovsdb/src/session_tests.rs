@@ -27,7 +27,8 @@ fn schema() -> Json {
     } })
 }
 
-/// A session that has asked for the lock (request 1) and the monitor (request 2).
+/// A session that has asked for the lock (request 1), the monitor (request 2) and the numbers of
+/// ports (request 3).
 fn begun() -> Session {
     let mut session = Session::begin(0);
     assert_eq!(sent(&mut session)[0]["method"], "get_schema");
@@ -35,14 +36,26 @@ fn begun() -> Session {
     assert_eq!(events, Ok(vec![]));
     let asked = sent(&mut session);
     assert_eq!((&asked[0]["method"], &asked[1]["method"]), (&json!("lock"), &json!("monitor")));
+    assert_eq!(asked[2]["params"][1]["columns"], json!(["_uuid", "ofport"]));
     session
 }
 
 #[test]
 fn a_session_acts_with_the_lock_and_the_rows() {
     let mut session = begun();
-    let events = answer(&mut session, json!({ "id": 2, "result": {}, "error": null }));
+    let row = "4a2a6ed5-c59f-4e8a-b922-f54d07efc5ba";
+    let rows = json!({ "Interface": { row: { "new": { "name": "p1" } } } });
+    let events = answer(&mut session, json!({ "id": 2, "result": rows, "error": null }));
     assert_eq!(events, Ok(vec![Event::Changed]));
+    let gone = "4a2a6ed5-c59f-4e8a-b922-f54d07efc5bb";
+    let numbers = json!([{ "rows": [{ "_uuid": ["uuid", row], "ofport": 7 },
+        { "_uuid": ["uuid", gone], "ofport": 8 }] }]);
+    assert!(!session.is_settled());
+    let events = answer(&mut session, json!({ "id": 3, "result": numbers, "error": null }));
+    assert_eq!((events, session.is_settled()), (Ok(vec![]), true));
+    let numbers: Vec<_> =
+        session.database().rows("Interface").map(|(_, row)| row.integer("ofport")).collect();
+    assert_eq!(numbers, [Some(7)]);
     let events = answer(&mut session, json!({ "id": 1, "result": { "locked": false } }));
     assert_eq!((events, session.may_act()), (Ok(vec![Event::Lock]), false));
     answer(&mut session, json!({ "method": "locked", "params": ["ovs_vswitchd"], "id": null }))
@@ -57,10 +70,11 @@ fn a_session_acts_with_the_lock_and_the_rows() {
 fn a_transaction_asserts_the_lock_and_tells_its_outcome() {
     let mut session = begun();
     let transact = |session: &mut Session, result: Json| {
-        session.transact(vec![json!({ "op": "comment" })], 0);
+        session.transact(&[json!({ "op": "comment" }).to_string()], 0);
         assert!(session.is_busy());
         let asked = sent(session);
         assert_eq!(asked[0]["params"][1], json!({ "op": "assert", "lock": LOCK }));
+        assert_eq!(asked[0]["params"][2], json!({ "op": "comment" }));
         answer(session, json!({ "id": asked[0]["id"], "result": result, "error": null }))
     };
     assert_eq!(transact(&mut session, json!([{}, {}])), Ok(vec![Event::Committed]));
@@ -85,6 +99,7 @@ fn a_silent_server_is_asked_for_an_echo_before_the_session_ends() {
     let mut session = begun();
     answer(&mut session, json!({ "id": 1, "result": { "locked": true } })).unwrap();
     answer(&mut session, json!({ "id": 2, "result": {} })).unwrap();
+    answer(&mut session, json!({ "id": 3, "result": [{ "rows": [] }] })).unwrap();
     session.tick(IDLE_MS).unwrap();
     assert_eq!(sent(&mut session)[0]["method"], "echo");
     session.tick(IDLE_MS + 9_999).unwrap();
@@ -104,6 +119,8 @@ fn a_malformed_message_of_the_server_ends_the_session() {
         json!({ "method": "update", "params": ["weir", { "Port": { row: { "new": 1 } } }] }),
         json!({ "id": 1, "result": { "locked": "yes" } }),
         json!({ "id": 2, "result": [] }),
+        json!({ "id": 3, "result": [] }),
+        json!({ "id": 3, "result": [{ "rows": [{ "ofport": 7 }] }] }),
     ] {
         let outcome = answer(&mut begun(), message.clone());
         assert_eq!(outcome, Err(Lost::Malformed), "{message}");

@@ -132,6 +132,16 @@ impl Topology {
         }
         topology
     }
+
+    /// Whether both describe the same switch; `next_cfg` describes none.
+    #[must_use]
+    pub fn is_same_switch(&self, other: &Self) -> bool {
+        let Self { root, next_cfg: _, pmd_cpu_mask, bridges, ignored } = self;
+        *root == other.root
+            && *pmd_cpu_mask == other.pmd_cpu_mask
+            && *bridges == other.bridges
+            && *ignored == other.ignored
+    }
 }
 
 fn bridge(
@@ -166,7 +176,7 @@ fn bridge(
     }
     bridge.controllers.sort_by_key(|controller| controller.row);
     let mut ports: Vec<_> = database.referred(row, "ports", "Port").collect();
-    ports.sort_by_key(|(_, row)| row.text("name"));
+    ports.sort_by_cached_key(|(_, row)| row.text("name"));
     for (id, row) in ports {
         add_ports(database, &mut bridge, id, row, machine, ignored);
     }

@@ -6,15 +6,22 @@ use flow::step::PortIndex;
 
 use super::ports::SwitchPort;
 
-/// The ports of all bridges by their index. Packet threads keep a copy, and take another one when
-/// the generation says so.
+/// The ports of all bridges by their index. Packet threads keep the published list, and take
+/// another one when the generation says so. Changes become visible to them by
+/// [`PortTable::publish`] alone, so that a change of many ports makes one new list.
 #[derive(Debug, Default)]
 pub(super) struct PortTable {
-    ports: RwLock<PortList>,
+    lists: RwLock<Lists>,
     generation: AtomicU64,
 }
 
 pub(super) type PortList = Arc<Vec<Option<Arc<SwitchPort>>>>;
+
+#[derive(Debug, Default)]
+struct Lists {
+    current: Vec<Option<Arc<SwitchPort>>>,
+    published: PortList,
+}
 
 impl PortTable {
     pub(super) fn generation(&self) -> u64 {
@@ -22,13 +29,14 @@ impl PortTable {
     }
 
     pub(super) fn ports(&self) -> PortList {
-        self.ports.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.lists.read().unwrap_or_else(PoisonError::into_inner).published.clone()
     }
 
     /// The index of a new port: its OpenFlow number if no port has that index, because then texts
     /// about megaflows show the numbers that people know.
     pub(super) fn free_index(&self, number: PortNumber) -> Option<PortIndex> {
-        let ports = self.ports();
+        let lists = self.lists.read().unwrap_or_else(PoisonError::into_inner);
+        let ports = &lists.current;
         let is_free = |index: &u16| ports.get(usize::from(*index)).is_none_or(Option::is_none);
         let wanted = match number {
             PortNumber::LOCAL => FIRST_LOCAL,
@@ -56,15 +64,62 @@ impl PortTable {
         });
     }
 
-    fn change(&self, change: impl FnOnce(&mut Vec<Option<Arc<SwitchPort>>>)) {
-        let mut ports = self.ports.write().unwrap_or_else(PoisonError::into_inner);
-        let mut changed = Vec::clone(&ports);
-        change(&mut changed);
-        *ports = Arc::new(changed);
+    /// Makes the changes so far visible to the packet threads.
+    pub(super) fn publish(&self) {
+        let mut lists = self.lists.write().unwrap_or_else(PoisonError::into_inner);
+        lists.published = Arc::new(lists.current.clone());
         self.generation.fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Vec<Option<Arc<SwitchPort>>>)) {
+        change(&mut self.lists.write().unwrap_or_else(PoisonError::into_inner).current);
     }
 }
 
 /// Open vSwitch's dummy datapath gives the bridge's own port this number.
 const FIRST_LOCAL: u16 = 100;
 const LAST: u16 = 0xfeff;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+    use crate::run::config::PortConfig;
+    use crate::run::switch::Switch;
+    use crate::run::{Config, Process};
+
+    fn config(ports: usize) -> Config {
+        let mut config = Config::default();
+        let bridge = config.bridge.entry("br0".to_owned()).or_default();
+        bridge.own_interface = false;
+        for number in 0..ports {
+            bridge.port.insert(format!("p{number}"), PortConfig::of_kind("null"));
+        }
+        config
+    }
+
+    #[test]
+    fn the_lists_of_a_change_are_as_many_for_a_thousand_ports_as_for_one() {
+        let lists = |ports: usize| {
+            let folder = tempfile::TempDir::new().unwrap();
+            let process = Process {
+                settings: Box::new(|| Ok(Config::default())),
+                set_log_level: Box::new(|_| {}),
+            };
+            let place = host::PrivateDirectory::make_named(folder.path()).unwrap();
+            let switch = Arc::new(Switch::new(place, Arc::new(AtomicBool::new(false)), process));
+            let apply = |ports: usize| {
+                let before = switch.ports.generation();
+                switch.apply(&config(ports), &mut |_| {}).unwrap();
+                let held = switch.ports.ports().iter().flatten().count();
+                assert_eq!(held, ports + 1, "with the bridge's own port");
+                switch.ports.generation() - before
+            };
+            let lists = [ports, ports, 2 * ports, 0].map(apply);
+            switch.close();
+            lists
+        };
+        assert_eq!(lists(1000), lists(1));
+    }
+}

@@ -217,6 +217,7 @@ impl Switch {
     ) -> Result<(), SwitchError> {
         // A port that only gets other settings keeps its number.
         let mut former = HashMap::new();
+        let mut gone = Vec::new();
         for port in bridge.ports() {
             if port.number == PortNumber::LOCAL {
                 continue;
@@ -224,21 +225,38 @@ impl Switch {
             let wanted = settings.port.get(&port.name);
             let is_same = wanted.is_some_and(|wanted| wanted.fixed() == port.settings.fixed());
             if !is_same {
-                self.remove_port(bridge, &port);
                 if port.settings.number.is_none() {
                     former.insert(port.name.clone(), port.number);
                 }
                 progress.note(format!("bridge {}: port {} removed", bridge.name, port.name));
+                gone.push(port);
             }
         }
-        let open: HashSet<_> = bridge.ports().iter().map(|port| port.name.clone()).collect();
+        self.remove_ports(bridge, &gone);
+        let opened = self.open_ports(bridge, settings, &mut former, progress);
+        self.ports.publish();
+        opened?;
+        set_vlans(bridge, settings);
+        Ok(())
+    }
+
+    /// Opens the ports of `settings` that are not open. The caller publishes them.
+    fn open_ports(
+        &self,
+        bridge: &Arc<BridgeState>,
+        settings: &BridgeConfig,
+        former: &mut HashMap<String, PortNumber>,
+        progress: &mut Progress<'_>,
+    ) -> Result<(), SwitchError> {
+        let mut open: HashSet<_> = bridge.ports().iter().map(|port| port.name.clone()).collect();
         for (name, wanted) in numbered_first(settings) {
-            if !open.contains(name) || bridge.port_named(name).is_none() {
-                self.free_number(bridge, wanted, progress);
+            if !open.contains(name) {
+                if let Some(taken) = self.free_number(bridge, wanted, progress) {
+                    open.remove(&taken.name);
+                }
                 self.open_port(bridge, name, wanted, former.remove(name), progress)?;
             }
         }
-        set_vlans(bridge, settings);
         Ok(())
     }
 
@@ -295,9 +313,9 @@ impl Switch {
         limit_macs(&bridge, settings);
         set_up_tables(&bridge, settings);
         self.add_local(&bridge, settings, progress)?;
-        for (name, port) in numbered_first(settings) {
-            self.open_port(&bridge, name, port, None, progress)?;
-        }
+        let opened = self.open_ports(&bridge, settings, &mut HashMap::new(), progress);
+        self.ports.publish();
+        opened?;
         set_vlans(&bridge, settings);
         if settings.fail_mode == FailMode::Standalone {
             let mut normal = FlowMod::new(FlowCommand::Add);
@@ -360,9 +378,7 @@ impl Switch {
             bridge.waker.wake();
             let _ = thread.handle.join();
         }
-        for port in bridge.ports() {
-            self.remove_port(bridge, &port);
-        }
+        self.remove_ports(bridge, &bridge.ports());
         let index = bridge.index;
         self.main().forget_bridge(index);
         for pmd in self.pmds() {
@@ -370,22 +386,22 @@ impl Switch {
         }
     }
 
-    /// Removes a port that has the number another asks for, and asked for none itself. It is opened
-    /// again behind the other, under a free number.
+    /// Removes and returns a port that has the number another asks for, and asked for none itself.
+    /// The port is opened again behind the other, under a free number.
     fn free_number(
         &self,
         bridge: &Arc<BridgeState>,
         wanted: &PortConfig,
         progress: &mut Progress<'_>,
-    ) {
-        let Some(taken) = wanted.number.and_then(|number| bridge.port(PortNumber(number))) else {
-            return;
-        };
-        if taken.number != PortNumber::LOCAL && taken.settings.number.is_none() {
-            self.remove_port(bridge, &taken);
-            let (bridge, port) = (&bridge.name, &taken.name);
-            progress.note(format!("bridge {bridge}: port {port} gets another number"));
+    ) -> Option<Arc<SwitchPort>> {
+        let taken = wanted.number.and_then(|number| bridge.port(PortNumber(number)))?;
+        if taken.number == PortNumber::LOCAL || taken.settings.number.is_some() {
+            return None;
         }
+        self.remove_ports(bridge, std::slice::from_ref(&taken));
+        let (bridge, port) = (&bridge.name, &taken.name);
+        progress.note(format!("bridge {bridge}: port {port} gets another number"));
+        Some(taken)
     }
 
     /// Opens a port, and tells `progress` if that fails.
@@ -435,19 +451,28 @@ impl Switch {
         Ok(())
     }
 
-    fn remove_port(&self, bridge: &Arc<BridgeState>, port: &Arc<SwitchPort>) {
-        bridge.remove_port(port.number);
-        self.ports.remove(port.index);
-        // Wait until no thread polls it, so that its device is closed when this returns.
+    fn remove_ports(&self, bridge: &Arc<BridgeState>, ports: &[Arc<SwitchPort>]) {
+        if ports.is_empty() {
+            return;
+        }
+        for port in ports {
+            bridge.remove_port(port.number);
+            self.ports.remove(port.index);
+        }
+        self.ports.publish();
+        // `ports` keeps each of them, so that no other has its address.
+        let address = |port: &Arc<SwitchPort>| Arc::as_ptr(port).addr();
+        let gone: Arc<HashSet<_>> = Arc::new(ports.iter().map(address).collect());
+        // Wait until no thread polls them, so that their devices are closed when this returns.
         for pmd in self.pmds() {
-            let port = port.clone();
+            let gone = gone.clone();
             pmd.ask(move |thread| {
-                thread.queues.retain(|queue| !Arc::ptr_eq(&queue.port, &port));
+                thread.queues.retain(|queue| !gone.contains(&address(&queue.port)));
                 thread.worker.forget_ports();
             });
         }
         self.main().forget_ports();
-        port.flush();
+        ports.iter().for_each(|port| port.flush());
     }
 
     /// Opens devices that had gone and are back, looks at links if they may have changed, and

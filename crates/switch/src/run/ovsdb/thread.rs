@@ -1,4 +1,4 @@
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -16,7 +16,6 @@ use ovsdb::session::{Event, Lost, Session};
 use ovsdb::topology::Topology;
 use ovsdb::value::Uuid;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use serde_json::Value as Json;
 use thiserror::Error;
 use units::foreign;
 
@@ -41,6 +40,8 @@ pub(in crate::run) struct OvsdbThread {
     began: Instant,
     /// The switch that the database described last.
     topology: Topology,
+    /// The settings after the last change, if all parts of the topology are in force.
+    in_force: Option<Config>,
     failures: HashMap<Part, String>,
     controllers: HashMap<Uuid, String>,
     /// The problems of the last change, which are in the log already.
@@ -66,7 +67,7 @@ struct Link {
     session: Session,
     written: Written,
     /// Operations that wait for their transaction.
-    pending: VecDeque<Json>,
+    pending: Vec<String>,
     /// The rows have changed since the switch followed them.
     is_stale: bool,
     /// The switch has followed the rows at least once.
@@ -93,6 +94,7 @@ impl OvsdbThread {
             stop,
             began: Instant::now(),
             topology: Topology::default(),
+            in_force: None,
             failures: HashMap::new(),
             controllers: HashMap::new(),
             said: HashSet::new(),
@@ -157,7 +159,7 @@ impl OvsdbThread {
             stream,
             session: Session::begin(self.now_ms()),
             written: Written::default(),
-            pending: VecDeque::new(),
+            pending: Vec::new(),
             is_stale: false,
             has_followed: false,
             next_status: now,
@@ -254,8 +256,17 @@ impl OvsdbThread {
             ]);
             return;
         }
+        if link.has_followed && self.is_in_force(&topology) {
+            self.topology = topology;
+            link.next_status = Instant::now();
+            return;
+        }
         let wanted = Wanted::of(&topology, &self.base);
-        let former = self.switch.settings().clone();
+        let way = |bridge: &BridgeConfig| (bridge.fail_mode, bridge.controller.is_empty());
+        let bridges = |settings: &Config| -> HashMap<_, _> {
+            settings.bridge.iter().map(|(name, bridge)| (name.clone(), way(bridge))).collect()
+        };
+        let former = bridges(&self.switch.settings());
         let mut failures = wanted.failures;
         let mut note = |line: String| tracing::info!("{}", foreign(&line));
         let mut progress =
@@ -266,10 +277,9 @@ impl OvsdbThread {
             lines.push(format!("ovsdb: the switch cannot follow the database: {error}"));
         }
         for (name, settings) in &wanted.config.bridge {
-            let way = |bridge: &BridgeConfig| (bridge.fail_mode, bridge.controller.is_empty());
-            let before = former.bridge.get(name).map(way);
+            let before = former.get(name);
             // Settings that did not get in force would empty the tables at each further change.
-            if changed.is_ok() && before.is_some_and(|before| before != way(settings)) {
+            if changed.is_ok() && before.is_some_and(|before| *before != way(settings)) {
                 self.begin_again(name, settings.fail_mode);
             }
         }
@@ -286,9 +296,18 @@ impl OvsdbThread {
         lines
             .extend(unknown.map(|line| format!("{line}: the switch does not follow this setting")));
         self.say(lines);
+        let is_whole = changed.is_ok() && failures.is_empty();
+        self.in_force = is_whole.then(|| self.switch.settings().clone());
         (self.topology, self.failures, self.controllers) = (topology, failures, wanted.controllers);
         link.has_followed = true;
         link.next_status = Instant::now();
+    }
+
+    /// Whether the switch is what the topology describes, as after a command that changes a column
+    /// that the switch does not follow.
+    fn is_in_force(&self, topology: &Topology) -> bool {
+        topology.is_same_switch(&self.topology)
+            && self.in_force.as_ref().is_some_and(|settings| *settings == *self.switch.settings())
     }
 
     /// As in Open vSwitch, a bridge that gets its first controller, or loses its last one, begins
@@ -347,14 +366,14 @@ impl OvsdbThread {
         link.next_status = Instant::now() + STATUS.max(now.elapsed() * 10);
     }
 
-    /// Sends the next operations. ovs-vsctl waits for `cur_cfg`, which comes last.
+    /// Sends all operations as one transaction, so that ovs-vsctl, which waits for `cur_cfg`, finds
+    /// the other columns written.
     fn transact(&self, link: &mut Link) {
         if link.pending.is_empty() || link.session.is_busy() {
             return;
         }
-        let count = link.pending.len().min(MOST_OPERATIONS);
-        let operations = link.pending.drain(..count).collect();
-        link.session.transact(operations, self.now_ms());
+        let operations = std::mem::take(&mut link.pending);
+        link.session.transact(&operations, self.now_ms());
     }
 }
 
@@ -383,6 +402,5 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(8);
 const STATUS: Duration = Duration::from_millis(500);
 /// As Open vSwitch's `stats-update-interval`.
 const STATISTICS: Duration = Duration::from_secs(5);
-const MOST_OPERATIONS: usize = 1000;
 /// Lines of the log about one change.
 const MOST_LINES: usize = 20;
