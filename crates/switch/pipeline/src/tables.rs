@@ -53,6 +53,8 @@ pub struct Tables {
     generation: Arc<AtomicU64>,
     /// Whether packets that no rule takes go to the controllers.
     pub is_miss_sent: bool,
+    /// Whether NORMAL takes the place of all rules, while no controller sets them.
+    is_standalone: bool,
     fragments: Fragments,
     /// The packets that came to each limit, in the order of [`Failure::ALL`].
     pub(super) failures: [Arc<Counters>; Failure::ALL.len()],
@@ -79,6 +81,7 @@ impl Tables {
             changes: AtomicU64::new(0),
             generation: Arc::new(AtomicU64::new(1)),
             is_miss_sent: false,
+            is_standalone: false,
             fragments: Fragments::default(),
             failures: Default::default(),
         }
@@ -106,6 +109,19 @@ impl Tables {
     #[must_use]
     pub fn failed_packets(&self, failure: Failure) -> u64 {
         self.failures[failure as usize].packets.load(Ordering::Relaxed)
+    }
+
+    #[must_use]
+    pub fn is_standalone(&self) -> bool {
+        self.is_standalone
+    }
+
+    /// Lets NORMAL take the place of all rules, or ends that.
+    pub fn set_standalone(&mut self, is_standalone: bool) {
+        if self.is_standalone != is_standalone {
+            self.is_standalone = is_standalone;
+            self.invalidate();
+        }
     }
 
     pub fn set_fragments(&mut self, fragments: Fragments) {

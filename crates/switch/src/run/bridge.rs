@@ -39,6 +39,8 @@ pub struct BridgeState {
     /// Those that the bridge's thread has, or gets next.
     places: Mutex<Places>,
     controllers: Mutex<Vec<ControllerState>>,
+    /// Whether the bridge forwards by itself when its controllers are lost.
+    is_standalone: AtomicBool,
     /// Wakes the thread of the OpenFlow connections.
     pub(super) waker: Waker,
     pub(super) clock: Arc<Clock>,
@@ -106,6 +108,7 @@ impl BridgeState {
             remotes: Mutex::default(),
             places: Mutex::default(),
             controllers: Mutex::default(),
+            is_standalone: AtomicBool::new(false),
             waker: Waker::new()?,
             clock,
         })
@@ -248,6 +251,16 @@ impl BridgeState {
 
     pub(super) fn take_remotes(&self) -> Option<Remotes> {
         self.remotes.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    pub(super) fn is_standalone(&self) -> bool {
+        self.is_standalone.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_standalone(&self, is_standalone: bool) {
+        if self.is_standalone.swap(is_standalone, Ordering::Relaxed) != is_standalone {
+            self.waker.wake();
+        }
     }
 
     pub(super) fn controllers(&self) -> Vec<ControllerState> {

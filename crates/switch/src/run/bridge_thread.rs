@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use flow::request::{FlowCommand, FlowMod};
 use host::BoundFile;
 use openflow::BundleMemory;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -33,6 +34,8 @@ pub(super) struct BridgeThread {
     /// The connection with which the next turn begins.
     first: usize,
     controllers: Vec<Controller>,
+    /// The last time, on the switch's clock, that a controller was connected.
+    controlled_ms: u64,
     scratch: Vec<u8>,
     expires: Instant,
     checks: Instant,
@@ -68,6 +71,7 @@ impl BridgeThread {
     ) -> Self {
         let now = Instant::now();
         Self {
+            controlled_ms: bridge.clock.now_ms(),
             session: BridgeSession::new(bridge.clone(), switch),
             bridge,
             unix: doors.unix,
@@ -105,6 +109,7 @@ impl BridgeThread {
         if ready.iter().any(|ready| ready.contains(PollFlags::IN)) {
             self.served = Some(Instant::now());
         }
+        self.look_at_controllers();
         self.serve(&ready);
         self.dispatch();
         self.expire_bundles();
@@ -137,6 +142,35 @@ impl BridgeThread {
             .collect();
         self.first = 0;
         self.tell_controllers();
+    }
+
+    /// Forwards as a learning switch after a time without a controller, if the settings want that,
+    /// and ends that when a controller is back. As in Open vSwitch, the rules of the lost
+    /// controller are removed first.
+    fn look_at_controllers(&mut self) {
+        let now_ms = self.bridge.clock.now_ms();
+        let is_controller = |c: &Connection| c.controller.is_some() && c.is_established();
+        if self.controllers.is_empty() || self.connections.iter().any(is_controller) {
+            self.controlled_ms = now_ms;
+        }
+        let lost_ms = now_ms.saturating_sub(self.controlled_ms);
+        let is_alone = lost_ms >= ALONE_MS && self.bridge.is_standalone();
+        if is_alone == self.bridge.tables().is_standalone() {
+            return;
+        }
+        let name = &self.bridge.name;
+        let mut tables = self.bridge.tables_mut();
+        if is_alone {
+            tracing::warn!(
+                "bridge {name}: no controller for {} s: forwards as a learning switch",
+                lost_ms / 1000
+            );
+            // The tables do not refuse to delete all rules.
+            let _ = tables.flow_mod(FlowMod::new(FlowCommand::Delete), now_ms);
+        } else {
+            tracing::info!("bridge {name}: no longer forwards as a learning switch");
+        }
+        tables.set_standalone(is_alone);
     }
 
     /// Gives the bridge the states of its controllers' connections.
@@ -529,6 +563,8 @@ fn slowest(backlogs: impl Iterator<Item = (usize, Duration)>) -> Option<usize> {
     (pause >= PATIENCE).then_some(index)
 }
 
+/// As in Open vSwitch: three times the time after which a silent controller is asked for an echo.
+const ALONE_MS: u64 = 15_000;
 const READ: usize = 256 << 10;
 /// Requests of one connection before the next one's turn.
 const REQUESTS: usize = 4096;

@@ -1,8 +1,9 @@
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read, Write};
+use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 
-use flow::request::{Bridge as _, FlowCommand, FlowMod, MeterCommand, MeterMod};
+use flow::request::{Bridge as _, FlowFilter, MeterCommand, MeterMod};
 use flow::step::PortIndex;
 use tempfile::TempDir;
 use text::{PortNames, parse_flow};
@@ -369,6 +370,46 @@ fn the_peer_that_changes_a_port_hears_of_its_link_alone() {
         let told: Vec<_> = statuses.iter().map(|status| (status[51], status[55])).collect();
         assert_eq!(told, expected);
     }
+}
+
+#[test]
+fn a_standalone_bridge_forwards_by_itself_from_15_s_without_a_controller_until_one_is_back() {
+    let mut rig = Rig::with_rules(1);
+    let clock = rig.thread.bridge.clock.clone();
+    clock.stop();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let state = |rig: &Rig| {
+        let tables = rig.thread.bridge.tables();
+        let rules = tables.flows(&FlowFilter::all(), clock.now_ms()).unwrap().len();
+        (tables.is_standalone(), rules)
+    };
+    rig.later(Duration::from_secs(60));
+    rig.thread.controllers = vec![Controller::new(address)];
+    rig.later(Duration::from_secs(60));
+    assert_eq!(state(&rig), (false, 1), "a secure bridge keeps its rules");
+    rig.thread.bridge.set_standalone(true);
+    rig.thread.controlled_ms = clock.now_ms();
+    rig.later(Duration::from_millis(14_999));
+    assert_eq!(state(&rig), (false, 1));
+    rig.later(Duration::from_millis(1));
+    assert_eq!(state(&rig), (true, 0));
+    // The connections before are closed, as nobody has answered on them.
+    while rig.thread.connections.iter().any(|c| c.controller.is_some()) {
+        rig.later(Duration::from_secs(5));
+    }
+    rig.thread.controllers[0].next = Some(Instant::now());
+    listener.set_nonblocking(true).unwrap();
+    let mut peers = Vec::new();
+    while rig.thread.bridge.tables().is_standalone() {
+        if let Ok((mut peer, _)) = listener.accept() {
+            // A connection that was closed takes no hello.
+            let _ = peer.write_all(&HELLO);
+            peers.push(peer);
+        }
+        rig.thread.turn();
+    }
+    assert_eq!(state(&rig), (false, 0));
 }
 
 const SOCKET: &str = "br0.mgmt";

@@ -9,6 +9,7 @@ use flow::port_number::PortNumber;
 use host::MetricsAddress;
 use indexmap::IndexMap;
 use link::{Capacity, LinkError, QueueConfig};
+use pipeline::Mirror;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use text::PortNames;
@@ -149,7 +150,8 @@ pub enum FailMode {
     /// None: packets are dropped until somebody adds rules.
     #[default]
     Secure,
-    /// One rule, `priority=0 actions=NORMAL`.
+    /// One rule, `priority=0 actions=NORMAL`, or with controllers none: while no controller is
+    /// connected for a time, the bridge forwards as `NORMAL` does.
     Standalone,
 }
 
@@ -400,6 +402,12 @@ impl Config {
                     .check(table)
                     .map_err(|problem| ConfigError::Value(format!("bridge {name}: {problem}")))?;
             }
+            if bridge.mirror.len() > Mirror::MOST {
+                return wrong(format!(
+                    "bridge {name} has more than {} mirrors: give some to another bridge",
+                    Mirror::MOST
+                ));
+            }
             for (mirror, settings) in &bridge.mirror {
                 let is_port = |port: &str| port == name || bridge.port.contains_key(port);
                 settings.check(is_port).map_err(|problem| {
@@ -434,6 +442,11 @@ impl Config {
 }
 
 impl BridgeConfig {
+    /// Whether the bridge begins with the rule `priority=0 actions=NORMAL`.
+    pub(super) fn begins_open(&self) -> bool {
+        self.fail_mode == FailMode::Standalone && self.controller.is_empty()
+    }
+
     /// The names of the ports with their numbers, as a switch gives them.
     fn names(&self) -> PortNames {
         let mut names = PortNames::none();

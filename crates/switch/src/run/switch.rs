@@ -197,6 +197,7 @@ impl Switch {
             }
             limit_macs(&bridge, settings);
             set_up_tables(&bridge, settings);
+            bridge.set_standalone(settings.fail_mode == FailMode::Standalone);
             self.apply_ports(&bridge, settings, progress)?;
         }
         self.set_cpus(&cpus)?;
@@ -312,12 +313,13 @@ impl Switch {
         });
         limit_macs(&bridge, settings);
         set_up_tables(&bridge, settings);
+        bridge.set_standalone(settings.fail_mode == FailMode::Standalone);
         self.add_local(&bridge, settings, progress)?;
         let opened = self.open_ports(&bridge, settings, &mut HashMap::new(), progress);
         self.ports.publish();
         opened?;
         set_vlans(&bridge, settings);
-        if settings.fail_mode == FailMode::Standalone {
+        if settings.begins_open() {
             let mut normal = FlowMod::new(FlowCommand::Add);
             normal.priority = 0;
             normal.actions = vec![Action::Output { port: PortNumber::NORMAL, max_len: 0 }];

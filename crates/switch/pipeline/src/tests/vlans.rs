@@ -104,3 +104,31 @@ fn a_mirror_into_a_vlan_sends_to_its_ports() {
     tables.set_mirrors(vec![mirror(MirrorOutput::Vlan(20))]);
     assert_eq!(outputs(&translate(&tables, &udp(1, 9, 9))), [3, 4, 2, 4]);
 }
+
+/// As Open vSwitch's case "mirroring, output_vlan".
+#[test]
+fn a_mirror_into_a_vlan_also_sends_to_the_port_of_the_packet() {
+    let mut tables = bridge(2);
+    tables.flow_mod(add(0, 1, Match::any(), vec![output(2)]), 0).expect("added");
+    tables.set_mirrors(vec![Mirror {
+        sources: MirroredPorts::All,
+        destinations: MirroredPorts::All,
+        ..mirror(MirrorOutput::Vlan(12))
+    }]);
+    let mut packet = udp(1, 9, 9);
+    assert_eq!(outputs(&translate(&tables, &packet)), [1, 2, 2]);
+    packet.write(Field::EthDst, 0x0180_c200_0002);
+    assert_eq!(outputs(&translate(&tables, &packet)), [2]);
+}
+
+#[test]
+fn a_bridge_without_its_controller_forwards_by_addresses_instead_of_rules() {
+    let mut tables = lan();
+    tables.flow_mod(add(0, 9, Match::any(), vec![output(3)]), 0).expect("added");
+    let generation = tables.generation();
+    tables.set_standalone(true);
+    assert_ne!(tables.generation(), generation);
+    assert_eq!(outputs(&translate(&tables, &udp(1, 9, 9))), [2, 4]);
+    tables.set_standalone(false);
+    assert_eq!(outputs(&translate(&tables, &udp(1, 9, 9))), [3]);
+}

@@ -31,7 +31,9 @@ impl Way<'_> {
             }
             match mirror.output {
                 MirrorOutput::Port(output) => self.emit_in(vlan, &[output], mirror.snap_length),
-                MirrorOutput::Vlan(output) if output != vlan => {
+                // Copies of frames that no bridge forwards could reach another switch by its trunk.
+                MirrorOutput::Vlan(output) if output != vlan && !self.is_destination_reserved() => {
+                    // As in Open vSwitch, the port of the packet gets a copy, too.
                     let ports = self.ports_of(output, |_| true);
                     self.emit_in(output, &ports, mirror.snap_length);
                 }
@@ -49,19 +51,18 @@ impl Way<'_> {
         }
     }
 
-    /// The other ports that carry the VLAN, the local one first as in Open vSwitch.
+    /// The ports that carry the VLAN, the local one first as in Open vSwitch.
     pub(super) fn ports_of(
         &mut self,
         vlan: u16,
         is_wanted: impl Fn(&BridgePort) -> bool,
     ) -> Vec<PortNumber> {
-        let in_port = self.in_port();
         let set = self.tables.port_set();
         let mut ports: Vec<_> = set
             .iter()
             .filter(|port| is_wanted(port))
             .map(|port| port.description.number)
-            .filter(|number| *number != in_port && !set.is_mirror_output(*number))
+            .filter(|number| !set.is_mirror_output(*number))
             .filter(|number| set.vlans(*number).is_none_or(|vlans| vlans.carries(vlan)))
             .collect();
         ports.sort_by_key(|number| *number != PortNumber::LOCAL);

@@ -9,6 +9,11 @@ use crate::ports::config;
 use crate::tables::lock;
 
 impl Way<'_> {
+    /// Whether bridges forward no packets to the destination (802.1Q and others).
+    pub(super) fn is_destination_reserved(&mut self) -> bool {
+        is_reserved(address(self.read_field(Field::EthDst)))
+    }
+
     pub(super) fn normal(&mut self) {
         let source = address(self.read_field(Field::EthSrc));
         let destination = address(self.read_field(Field::EthDst));
@@ -70,7 +75,10 @@ impl Way<'_> {
     }
 
     fn flood_in(&mut self, vlan: u16) {
-        let ports = self.ports_of(vlan, |port| !port.has(config::NO_FLOOD));
+        let in_port = self.in_port();
+        let ports = self.ports_of(vlan, |port| {
+            port.description.number != in_port && !port.has(config::NO_FLOOD)
+        });
         self.emit_in(vlan, &ports, None);
     }
 }

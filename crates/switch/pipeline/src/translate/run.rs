@@ -45,6 +45,10 @@ impl Way<'_> {
         if self.drops_fragment(table) {
             return;
         }
+        if self.tables.is_standalone() && self.nesting == 0 && table == 0 {
+            self.note(">> no controller is connected: NORMAL takes the place of the rules");
+            return self.normal();
+        }
         let former = (self.table, self.rule.take(), self.cookie);
         let mut table = table;
         let port = self.lookup_port.take();

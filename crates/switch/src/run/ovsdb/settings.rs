@@ -100,8 +100,7 @@ impl Wanted {
             }
         }
         self.add_controllers(bridge, &mut config);
-        let is_open = !bridge.is_secure && config.controller.is_empty();
-        config.fail_mode = if is_open { FailMode::Standalone } else { FailMode::Secure };
+        config.fail_mode = if bridge.is_secure { FailMode::Secure } else { FailMode::Standalone };
         for table in &bridge.tables {
             let number = table.number.to_string();
             let settings = TableSettings {
@@ -149,7 +148,11 @@ impl Wanted {
                 output_vlan: mirror.output_vlan,
                 snap_length: mirror.snap_length,
             };
-            match settings.check(is_port) {
+            let checked = match config.mirror.len() < pipeline::Mirror::MOST {
+                true => settings.check(is_port),
+                false => Err(format!("there are {} mirrors already", pipeline::Mirror::MOST)),
+            };
+            match checked {
                 Ok(()) => drop(config.mirror.insert(mirror.name.clone(), settings)),
                 Err(words) => self.ignored.push(format!(
                     "bridge {}: mirror {}: {}",

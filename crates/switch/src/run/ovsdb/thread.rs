@@ -22,7 +22,7 @@ use units::foreign;
 use super::machine::ThisMachine;
 use super::settings::Wanted;
 use super::status::Status;
-use crate::run::config::{BridgeConfig, Config, FailMode};
+use crate::run::config::{BridgeConfig, Config};
 use crate::run::connection::is_transient;
 use crate::run::progress::{Part, Progress};
 use crate::run::switch::Switch;
@@ -262,7 +262,7 @@ impl OvsdbThread {
             return;
         }
         let wanted = Wanted::of(&topology, &self.base);
-        let way = |bridge: &BridgeConfig| (bridge.fail_mode, bridge.controller.is_empty());
+        let way = |bridge: &BridgeConfig| (bridge.begins_open(), bridge.controller.is_empty());
         let bridges = |settings: &Config| -> HashMap<_, _> {
             settings.bridge.iter().map(|(name, bridge)| (name.clone(), way(bridge))).collect()
         };
@@ -280,7 +280,7 @@ impl OvsdbThread {
             let before = former.get(name);
             // Settings that did not get in force would empty the tables at each further change.
             if changed.is_ok() && before.is_some_and(|before| *before != way(settings)) {
-                self.begin_again(name, settings.fail_mode);
+                self.begin_again(name, settings.begins_open());
             }
         }
         lines.extend(failures.iter().map(|(part, words)| match part {
@@ -312,14 +312,14 @@ impl OvsdbThread {
 
     /// As in Open vSwitch, a bridge that gets its first controller, or loses its last one, begins
     /// again without the rules that it had.
-    fn begin_again(&self, bridge: &str, mode: FailMode) {
+    fn begin_again(&self, bridge: &str, is_open: bool) {
         let Some(bridge) = self.switch.bridge(bridge) else { return };
         let now_ms = self.switch.clock.now_ms();
         let mut tables = bridge.tables_mut();
         // The tables refuse neither change: one deletes all rules, the other adds a rule without a
         // match.
         let _ = tables.flow_mod(FlowMod::new(FlowCommand::Delete), now_ms);
-        if mode == FailMode::Standalone {
+        if is_open {
             let mut normal = FlowMod::new(FlowCommand::Add);
             normal.priority = 0;
             normal.actions = vec![Action::Output { port: PortNumber::NORMAL, max_len: 0 }];
