@@ -16,7 +16,7 @@ mod run;
 pub mod suite;
 mod workload;
 
-pub use analysis::{ab, check, compare, shortfalls};
+pub use analysis::{ab, check, ci, compare, shortfalls};
 pub use cancel::Cancel;
 pub use error::{Failure, LabError};
 pub use executor::Executor;

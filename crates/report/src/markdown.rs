@@ -405,9 +405,9 @@ fn with_unit(label: &str, unit: &str) -> String {
     if unit.is_empty() { label.to_owned() } else { format!("{label}, {unit}") }
 }
 
-// Shows foreign text literally: neither as markup nor, on sites that allow it, as HTML. Only names
-// between backticks stay code.
-pub(crate) fn escape(text: &str) -> String {
+/// Shows foreign text literally: neither as markup nor, on sites that allow it, as HTML. Only names
+/// between backticks stay code.
+pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let text = foreign(text).up_to(LONGEST_TEXT).to_string();
     for part in prose::parts(&text) {

@@ -191,6 +191,27 @@ fn no_change_is_rarely_reported_and_a_slowdown_of_3_percent_is_found() {
     }
 }
 
+/// The table of docs/guides/ci.md: a gate of 5 % over 60 pairs.
+#[test]
+fn a_gate_of_5_percent_rarely_fails_an_equal_state_and_finds_8_percent() {
+    let threshold = Share::from_percent(5.0).unwrap();
+    let fails = |noise: f64, factor: f64| {
+        let failed = |seed: &u64| {
+            let plan = Plan { pairs: 60, threshold, ..plan(*seed) };
+            run(plan, Noise::Independent(noise), factor).verdict == Verdict::Worse
+        };
+        (0..10 * RUNS).filter(failed).count() as f64 / 10.0
+    };
+    eprintln!("noise of a turn | runs that fail, in %: equal, -2 %, -4 %, -6 %, -8 %");
+    for noise in [0.01, 0.02, 0.05] {
+        let rates = [1.0, 0.98, 0.96, 0.94, 0.92].map(|factor| fails(noise, factor));
+        eprintln!("{:>14}% | {rates:?}", noise * 100.0);
+        assert!(rates[0] <= 1.0, "{noise}: {rates:?}");
+        assert!(rates[1] <= 1.0, "{noise}: {rates:?}");
+        assert!(rates[3] >= 70.0 && rates[4] >= 95.0, "{noise}: {rates:?}");
+    }
+}
+
 #[test]
 fn a_speedup_is_better_and_less_latency_is_better() {
     assert_eq!(run(plan(1), STANDARD, 1.03).verdict, Verdict::Better);

@@ -5,7 +5,7 @@ use crate::exit::Unusable;
 use anyhow::Context;
 use host::{Earlier, open_output_file};
 use std::fs::File;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, Seek, SeekFrom, Write};
 use std::path::Path;
 
 /// Checks the directory of `--report`. One that holds something is refused.
@@ -45,6 +45,16 @@ pub(crate) fn write(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
     open_output_file(path, Earlier::Replaced, READABLE)?.write_all(content.as_ref())
 }
 
+/// Adds to the end of a file that the user named, and makes the file if there is none.
+pub(crate) fn append(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
+    let mut file = open_output_file(path, Earlier::Kept, READABLE)?;
+    // A pipe has no end to go to.
+    if file.metadata()?.is_file() {
+        file.seek(SeekFrom::End(0))?;
+    }
+    file.write_all(content.as_ref())
+}
+
 fn create_and_remove(path: &Path) -> io::Result<()> {
     open_output_file(path, Earlier::Kept, 0o600)?;
     std::fs::remove_file(path)
@@ -67,6 +77,15 @@ mod tests {
         check_file(&path, "--record").unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "earlier");
         check_file(Path::new("/dev/null"), "--record").unwrap();
+    }
+
+    #[test]
+    fn an_addition_keeps_what_the_file_held() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("summary.md");
+        append(&path, "one\n").unwrap();
+        append(&path, "two\n").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "one\ntwo\n");
     }
 
     #[test]

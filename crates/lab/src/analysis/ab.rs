@@ -49,6 +49,18 @@ pub enum Contest {
     },
 }
 
+impl Contest {
+    /// The names of the state without the change, and with the change.
+    pub fn names(&self) -> (&str, &str) {
+        match self {
+            Self::Systems(systems) => (&systems.base, &systems.change),
+            Self::Commands { base, change, .. } | Self::Durations { base, change, .. } => {
+                (base, change)
+            }
+        }
+    }
+}
+
 /// The decision, and every value that it rests on, in the order of measurement.
 #[derive(Debug, Serialize)]
 pub struct Answer {

@@ -3,6 +3,7 @@
 pub mod ab;
 pub(crate) mod agreement;
 pub mod check;
+pub mod ci;
 pub mod compare;
 mod overall;
 pub mod shortfalls;

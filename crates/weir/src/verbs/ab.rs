@@ -1,3 +1,4 @@
+use super::ci::CiFiles;
 use crate::exit::{Ending, Unusable};
 use crate::output;
 use crate::signals::cancel_on_signals;
@@ -5,7 +6,8 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use lab::ab::{self, Answer, Contest, Repeated, Systems};
-use lab::{LabError, builtin};
+use lab::ci::{CiReport, Expected};
+use lab::{Cancel, LabError, builtin};
 use results::Axes;
 use stats::{Direction, Verdict, ab::Plan};
 use units::shown;
@@ -57,6 +59,8 @@ pub(crate) struct Ab {
     /// Exit with status 1 unless the answer is this one
     #[arg(long, value_name = "ANSWER")]
     expect: Option<Expectation>,
+    #[command(flatten)]
+    ci: CiFiles,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -97,6 +101,8 @@ pub(crate) struct Commands {
     /// Exit with status 1 unless the answer is this one
     #[arg(long, value_name = "ANSWER")]
     expect: Option<Expectation>,
+    #[command(flatten)]
+    ci: CiFiles,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -111,9 +117,9 @@ pub(crate) fn run_commands(arguments: &Commands) -> anyhow::Result<Ending> {
         early_stop: !arguments.no_early_stop,
         ..Plan::new(Direction::LowerIsBetter, arguments.seed)
     };
-    let answer = alternate(&Contest::Durations { base, change, patience }, plan)?;
-    show(&answer, arguments.json, shown::seconds)?;
-    Ok(ending(&answer, arguments.expect))
+    let judge = Judge { verb: "weir lab commands", ci: &arguments.ci, expect: arguments.expect };
+    let contest = Contest::Durations { base, change, patience };
+    judge.run(&contest, plan, arguments.json, shown::seconds)
 }
 
 pub(crate) fn run(arguments: &Ab) -> anyhow::Result<Ending> {
@@ -134,34 +140,60 @@ pub(crate) fn run(arguments: &Ab) -> anyhow::Result<Ending> {
     {
         output::note(format_args!("note: {sentence}"));
     }
-    let answer = alternate(&contest, plan)?;
-    show(&answer, arguments.json, report::number::format)?;
-    Ok(ending(&answer, arguments.expect))
+    let judge = Judge { verb: "weir lab ab", ci: &arguments.ci, expect: arguments.expect };
+    judge.run(&contest, plan, arguments.json, report::number::format)
 }
 
-fn alternate(contest: &Contest, plan: Plan) -> anyhow::Result<Answer> {
-    let cancel = cancel_on_signals()?;
+/// How a command reports and judges its answer.
+struct Judge<'a> {
+    verb: &'a str,
+    ci: &'a CiFiles,
+    expect: Option<Expectation>,
+}
+
+impl Judge<'_> {
+    fn run(
+        &self,
+        contest: &Contest,
+        plan: Plan,
+        json: bool,
+        figure: impl Fn(f64) -> String,
+    ) -> anyhow::Result<Ending> {
+        self.ci.check()?;
+        let cancel = cancel_on_signals()?;
+        let answer = match alternate(contest, plan, &cancel) {
+            Ok(answer) => answer,
+            Err(error) => {
+                if let LabError::NotMeasured { reason } = &error {
+                    let (base, change) = contest.names();
+                    self.ci.write(&CiReport::of_failure(self.verb, base, change, reason))?;
+                }
+                return Err(error.into());
+            }
+        };
+        let text = rendered(&answer, &figure);
+        match json {
+            true => output::print(serde_json::to_string_pretty(&answer)? + "\n")?,
+            false => output::print(&text)?,
+        }
+        let is_met = self.expect.is_none_or(|wanted| wanted.is_met(answer.decision.verdict));
+        let name = self.expect.and_then(|expect| expect.to_possible_value());
+        let expected = name.as_ref().map(|name| Expected { name: name.get_name(), is_met });
+        self.ci.write(&CiReport::of_answer(self.verb, &answer, expected, &text, figure))?;
+        Ok(if is_met { Ending::Fine } else { Ending::Failed })
+    }
+}
+
+fn alternate(contest: &Contest, plan: Plan, cancel: &Cancel) -> Result<Answer, LabError> {
     let bar = ProgressBar::new(plan.turns() as u64);
     if let Ok(style) =
         ProgressStyle::with_template("{bar:24} {pos}/{len} turns, at most {eta} left")
     {
         bar.set_style(style);
     }
-    let answer = ab::run(contest, plan, &cancel, &mut |done, _| bar.set_position(done as u64));
+    let answer = ab::run(contest, plan, cancel, &mut |done, _| bar.set_position(done as u64));
     bar.finish_and_clear();
-    Ok(answer?)
-}
-
-fn show(answer: &Answer, json: bool, figure: impl Fn(f64) -> String) -> anyhow::Result<()> {
-    match json {
-        true => output::print(serde_json::to_string_pretty(answer)? + "\n"),
-        false => output::print(rendered(answer, figure)),
-    }
-}
-
-fn ending(answer: &Answer, expected: Option<Expectation>) -> Ending {
-    let met = expected.is_none_or(|wanted| wanted.is_met(answer.decision.verdict));
-    if met { Ending::Fine } else { Ending::Failed }
+    answer
 }
 
 fn contest(arguments: &Ab) -> anyhow::Result<Contest> {

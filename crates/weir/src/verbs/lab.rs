@@ -2,6 +2,7 @@ mod hosts;
 mod open;
 mod validate;
 
+use super::ci::CiFiles;
 use crate::destination;
 use crate::exit::{Ending, Unusable};
 use crate::output;
@@ -172,6 +173,8 @@ pub(crate) struct Check {
     /// Accept a run that is marked invalid
     #[arg(long)]
     allow_invalid: bool,
+    #[command(flatten)]
+    ci: CiFiles,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -562,6 +565,7 @@ fn compare(arguments: &Compare) -> anyhow::Result<Ending> {
 }
 
 fn check(arguments: &Check) -> anyhow::Result<Ending> {
+    arguments.ci.check()?;
     let results: Results = runs::read(&arguments.run)?.results;
     let bounds = arguments
         .bounds
@@ -574,6 +578,8 @@ fn check(arguments: &Check) -> anyhow::Result<Ending> {
     } else {
         output::print(checked.render())?;
     }
+    let run = arguments.run.display().to_string();
+    arguments.ci.write(&lab::ci::CiReport::of_check("weir lab check", &checked, &run))?;
     Ok(if checked.holds() { Ending::Fine } else { Ending::Failed })
 }
 

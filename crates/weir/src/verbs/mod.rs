@@ -3,6 +3,7 @@
 pub(crate) mod ab;
 pub(crate) mod accel;
 pub(crate) mod agent;
+pub(crate) mod ci;
 pub(crate) mod doctor;
 pub(crate) mod r#gen;
 pub(crate) mod lab;

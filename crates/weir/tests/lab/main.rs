@@ -7,6 +7,7 @@ mod support;
 mod terminal;
 
 mod cables;
+mod ci;
 mod commands;
 mod endings;
 mod failures;

@@ -6,20 +6,20 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
 
-/// The file and the script of the guide, with shorter turns.
+/// The file and the script of the guides, with shorter turns.
 #[test]
-fn the_script_of_the_guide_runs_in_ci_and_keeps_the_run() {
+fn the_script_of_the_guides_runs_in_ci_and_keeps_the_run() {
     let Some(sandbox) = Sandbox::quiet() else { return };
-    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guides/lab.md");
-    let guide = std::fs::read_to_string(guide).unwrap();
-    let fragment = |open: &str| {
+    let fragment = |guide: &str, open: &str| {
+        let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guides").join(guide);
+        let guide = std::fs::read_to_string(guide).unwrap();
         let (_, rest) = guide.split_once(open).unwrap_or_else(|| panic!("no {open}"));
         rest.split_once("\n```").unwrap().0.to_owned()
     };
-    let lab = fragment("```toml\nname = \"send-buffer\"");
+    let lab = fragment("lab.md", "```toml\nname = \"send-buffer\"");
     let lab = lab.replace("repeats = 6", "repeats = 1").replace("\"4s\"", "\"2s\"");
     sandbox.write("send-buffer.toml", format!("name = \"send-buffer\"{lab}"));
-    let script = fragment("```sh\nset -eu\n");
+    let script = fragment("ci.md", "```sh\nset -eu\n");
     for (bound, holds) in [(">= 1.1", true), (">= 100", false)] {
         sandbox.write("ci.sh", format!("set -eu\n{}", script.replace(">= 1.1", bound)));
         let mut command = Command::new("sh");
