@@ -25,7 +25,7 @@ pub use file::FileError;
 pub(crate) use file::nearest;
 pub use lab_file::LabFile;
 pub use run::{
-    Build, Finished, Flaw, Location, Measurement, Outcome, Overview, Plan, PlannedCell, Progress,
-    Request, Value, Verdict, go_build, record, run, runs,
+    Build, Ended, Finished, FinishedShard, Flaw, Location, Measurement, Outcome, Overview, Plan,
+    PlannedCell, Progress, Request, Shard, Value, Verdict, go_build, merge, record, run, runs,
 };
 pub use workload::load;

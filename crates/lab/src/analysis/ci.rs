@@ -1,5 +1,5 @@
-//! The results of `weir lab ab`, `commands` and `check` for continuous integration: JUnit XML, and a
-//! summary in Markdown.
+//! The results of `weir lab ab`, `commands` and `check` for continuous integration: JUnit XML, and
+//! a summary in Markdown.
 
 use super::ab::Answer;
 use super::check::{Checked, CheckedBound, CheckedCell};
@@ -23,7 +23,7 @@ pub struct CiReport {
 struct Case {
     name: String,
     outcome: CaseOutcome,
-    /// What a CI system shows of the case on demand.
+    /// The details of the case, which a CI system shows on demand.
     text: String,
 }
 

@@ -2,22 +2,17 @@
 //! its directory, and neither the lab nor what the first part was given.
 
 use super::plan::{self, Plan};
-use super::runner::Request;
-use crate::{Executor, LabFile};
+use crate::LabFile;
 use results::Form;
 
-/// `file_seed` is the seed that the lab file names.
+/// `verb` is `weir lab run` or `weir sim run`, and `file_seed` the seed that the lab file names.
 pub(super) fn of_continued(
-    request: &Request,
+    verb: &str,
+    lab: &LabFile,
     plan: &Plan,
     file_seed: u64,
     began: &toml::Table,
 ) -> String {
-    let lab = &request.lab;
-    let verb = match request.executor {
-        Executor::Machine { .. } | Executor::Hosts { .. } => "weir lab run",
-        Executor::Simulator { .. } => "weir sim run",
-    };
     let mut words = vec![verb.to_owned(), named(lab, began)];
     match plan.form {
         Form::Full | Form::Other => {}
@@ -55,8 +50,6 @@ const LAB: &str = "lab.toml";
 mod tests {
     use super::*;
     use crate::builtin;
-    use crate::run::{Build, Location};
-    use std::path::PathBuf;
 
     fn command(lab: &str, form: Form, systems: &[&str], repeats: u32, seed: Option<u64>) -> String {
         let mut lab = builtin::open(lab).unwrap();
@@ -67,18 +60,7 @@ mod tests {
             _ => systems.iter().map(|name| (*name).to_owned()).collect(),
         };
         let plan = Plan::new(&lab, form, &names, Some(repeats));
-        let request = Request {
-            lab,
-            form,
-            location: Location::At(PathBuf::new()),
-            systems: Vec::new(),
-            repeats: None,
-            seed: None,
-            build: Build::default(),
-            command: "weir lab run --resume runs/x".to_owned(),
-            executor: Executor::Simulator { threads: 1 },
-        };
-        of_continued(&request, &plan, file_seed, &toml::Table::new())
+        of_continued("weir sim run", &lab, &plan, file_seed, &toml::Table::new())
     }
 
     #[test]

@@ -159,6 +159,23 @@ impl RunDirectory {
         Ok(newest.into_values().collect())
     }
 
+    /// The lab file of the run at `path`, and its finished turns. Changes nothing there.
+    pub(crate) fn turns(path: &Path, trust: bool) -> Result<(String, Vec<Outcome>), LabError> {
+        let wrong = |reason: String| LabError::RunDirectory { path: path.to_owned(), reason };
+        let owner = if trust { Owner::Anybody } else { Owner::Myself };
+        let read = |name: &str| {
+            let text = own::read(&path.join(name), owner);
+            text.map_err(|e| wrong(format!("{name} cannot be read: {e}; name a run's directory")))
+        };
+        let (lab, journal) = (read(LAB)?, read(JOURNAL)?);
+        let whole = journal.rfind('\n').map_or("", |at| &journal[..at]);
+        let lines = whole.lines().enumerate().map(|(number, line)| {
+            serde_json::from_str(line)
+                .map_err(|e| wrong(format!("{JOURNAL}, line {}: {e}; run it again", number + 1)))
+        });
+        Ok((lab, newest(lines.collect::<Result<_, _>>()?)))
+    }
+
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -169,7 +186,13 @@ impl RunDirectory {
 
     /// Writes a finished step through to the disk before the next one begins.
     pub(crate) fn keep(&mut self, outcome: &Outcome) -> Result<(), LabError> {
-        let text = line(&Turn { outcome, mark: self.mark.clone() })?;
+        self.keep_all(std::slice::from_ref(outcome))
+    }
+
+    /// Writes steps that another run has measured.
+    pub(crate) fn keep_all(&mut self, outcomes: &[Outcome]) -> Result<(), LabError> {
+        let text = |outcome| line(&Turn { outcome, mark: self.mark.clone() });
+        let text = outcomes.iter().map(text).collect::<Result<String, _>>()?;
         self.journal.write_all(text.as_bytes()).and_then(|()| self.journal.sync_data()).map_err(
             |e| LabError::Unwritten {
                 path: self.path.clone(),

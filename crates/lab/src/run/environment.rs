@@ -124,7 +124,7 @@ pub(crate) fn as_run_toml(
     (started, measured_s): (&str, Option<f64>),
     facts: &IndexMap<String, Value>,
     inputs: &Inputs,
-) -> String {
+) -> toml::Table {
     let mut run = toml::Table::new();
     run.insert("lab".to_owned(), lab.name().into());
     run.insert("form".to_owned(), plan.form.word().into());
@@ -150,7 +150,7 @@ pub(crate) fn as_run_toml(
         sysctls.insert(name.get_ref().clone(), value.get_ref().as_str().into());
     }
     run.insert("host_sysctl".to_owned(), sysctls.into());
-    run.to_string()
+    run
 }
 
 pub(crate) fn machine() -> IndexMap<String, Value> {

@@ -116,6 +116,13 @@ impl Inputs {
         changes
     }
 
+    /// The names of the inputs that differ, or that only one of both has.
+    pub(crate) fn differences(&self, other: &Self) -> Vec<String> {
+        let names: BTreeSet<&String> = self.0.keys().chain(other.0.keys()).collect();
+        let differs = |name: &&String| self.0.get(*name) != other.0.get(*name);
+        names.into_iter().filter(differs).cloned().collect()
+    }
+
     /// Refuses to continue a run that began with other inputs, because its figures would mix both.
     /// Takes over the programs of systems that have been measured already.
     pub(crate) fn continue_from(

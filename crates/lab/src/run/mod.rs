@@ -7,6 +7,7 @@ mod directory;
 pub(crate) mod environment;
 pub mod go_build;
 mod inputs;
+pub mod merge;
 mod outcome;
 mod overview;
 pub(crate) mod plan;
@@ -14,6 +15,7 @@ mod programs;
 pub mod record;
 mod runner;
 pub mod runs;
+mod shard;
 mod steps;
 
 pub use build::Build;
@@ -21,7 +23,8 @@ pub(crate) use outcome::Member;
 pub use outcome::{Flaw, Measurement, Outcome, Value, Verdict};
 pub use overview::Overview;
 pub use plan::{Plan, PlannedCell};
-pub use runner::{Finished, Location, Progress, Request, run};
+pub use runner::{Ended, Finished, FinishedShard, Location, Progress, Request, run};
+pub use shard::Shard;
 
 /// The checksum of this program.
 pub(crate) fn own_sha256() -> Option<String> {

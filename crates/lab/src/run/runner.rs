@@ -3,7 +3,8 @@
 use super::directory::RunDirectory;
 use super::environment::StealWatch;
 use super::inputs::Inputs;
-use super::{Build, command, date, environment, record, runs, steps};
+use super::shard::Shard;
+use super::{Build, command, date, environment, merge, record, runs, steps};
 use crate::LabFile;
 use crate::analysis::summary;
 use crate::executor::{Bench, Job};
@@ -11,6 +12,7 @@ use crate::file::SystemSpec;
 use crate::run::Outcome;
 use crate::run::plan::{self, Plan, PlannedCell, Step};
 use crate::{Cancel, Executor, LabError};
+use indexmap::IndexMap;
 use results::{Form, Results};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -31,6 +33,8 @@ pub struct Request {
     /// The command line that repeats this run.
     pub command: String,
     pub executor: Executor,
+    /// Only this part of the plan. `None`: the whole plan, or the part that a resumed run began.
+    pub shard: Option<Shard>,
 }
 
 /// The directory that a run is written to.
@@ -54,6 +58,22 @@ pub struct Finished {
     pub unfit: usize,
 }
 
+/// A shard that has ended. Its figures are part of a merged run.
+#[derive(Debug)]
+pub struct FinishedShard {
+    pub shard: Shard,
+    pub turns: usize,
+    pub directory: PathBuf,
+    /// Turns that failed or were invalid.
+    pub unfit: usize,
+}
+
+#[derive(Debug)]
+pub enum Ended {
+    Run(Box<Finished>),
+    Shard(FinishedShard),
+}
+
 /// Receives progress reports for the user.
 pub trait Progress {
     fn plan(&mut self, plan: &Plan, finished: usize, estimate: Duration);
@@ -66,7 +86,7 @@ pub fn run(
     mut request: Request,
     cancel: &Cancel,
     progress: &mut dyn Progress,
-) -> Result<Finished, LabError> {
+) -> Result<Ended, LabError> {
     let began = match &request.location {
         Location::Resume { run, trust, .. } => RunDirectory::description(run, *trust)?,
         Location::Inside(_) | Location::At(_) => toml::Table::new(),
@@ -83,9 +103,23 @@ pub fn run(
     notes.iter().for_each(|note| progress.note(note));
     bench.check(&systems)?;
     let names: Vec<String> = systems.iter().map(|system| system.name().to_owned()).collect();
-    let plan = Plan::new(lab, request.form, &names, request.repeats);
+    let mut plan = Plan::new(lab, request.form, &names, request.repeats);
+    let shard = shard(&request, &began)?;
+    let turns = plan.steps.len();
+    if let Some(shard) = shard {
+        plan.keep_shard(lab, shard);
+        progress.note(&format!("shard {shard}: {} of {turns} turns", plan.steps.len()));
+    }
+    let plan = plan;
     let command = match request.location {
-        Location::Resume { .. } => command::of_continued(&request, &plan, file_seed, &began),
+        Location::Resume { .. } => {
+            let verb = match request.executor {
+                Executor::Machine { .. } | Executor::Hosts { .. } => "weir lab run",
+                Executor::Simulator { .. } => "weir sim run",
+            };
+            let whole = command::of_continued(verb, lab, &plan, file_seed, &began);
+            shard.map_or(whole.clone(), |shard| format!("{whole} --shard {shard}"))
+        }
         Location::Inside(_) | Location::At(_) => request.command.clone(),
     };
     let mut facts = environment::with_identity(lab, &request.build, bench.facts());
@@ -102,7 +136,15 @@ pub fn run(
     let form = request.form.word();
     let text = lab.text();
     let describe = |facts: &_, inputs: &_, measured: Option<f64>| {
-        environment::as_run_toml(lab, &plan, &command, (&started, measured), facts, inputs)
+        let started = (started.as_str(), measured);
+        let mut run = environment::as_run_toml(lab, &plan, &command, started, facts, inputs);
+        if let Some(shard) = shard {
+            let warnings: Vec<String> = bench.degradation().into_iter().collect();
+            run.insert(merge::SHARD.to_owned(), shard.to_string().into());
+            run.insert(merge::NOTES.to_owned(), notes.clone().into());
+            run.insert(merge::WARNINGS.to_owned(), warnings.into());
+        }
+        run.to_string()
     };
     let description = describe(&facts, &inputs, None);
     let (mut directory, mut outcomes) = match &request.location {
@@ -118,7 +160,10 @@ pub fn run(
         }
         Location::At(path) => (RunDirectory::create(path, &text, &description)?, Vec::new()),
         Location::Inside(folder) => {
-            let name = || runs::fresh(folder, lab.name(), request.form);
+            let name = || match shard {
+                Some(shard) => runs::fresh_shard(folder, lab.name(), request.form, shard),
+                None => runs::fresh(folder, lab.name(), request.form),
+            };
             (RunDirectory::create_new(name, &text, &description)?, Vec::new())
         }
     };
@@ -161,17 +206,16 @@ pub fn run(
     }
     drop(jobs);
     plan.put_in_order(&mut outcomes);
-    if let Some(hash) = summary::hash(&outcomes) {
-        facts.insert("result_hash".to_owned(), hash.into());
-    }
-    let read = summary::algorithms(&outcomes);
-    if !read.is_empty() {
-        let read: serde_json::Map<_, _> =
-            read.into_iter().map(|(system, name)| (system, name.into())).collect();
-        facts.insert("congestion_control_read_back".to_owned(), read.into());
+    if shard.is_none() {
+        add_readings(&outcomes, &mut facts);
     }
     steal.record(&mut facts);
     directory.describe(&describe(&facts, &inputs, duration_s))?;
+    let unfit = unfit(lab, &outcomes);
+    if let Some(shard) = shard {
+        let directory = directory.path().to_owned();
+        return Ok(Ended::Shard(FinishedShard { shard, turns: outcomes.len(), directory, unfit }));
+    }
     let mut results = summary::results(lab, &plan, &outcomes);
     results.method.extend(bench.validity(&results));
     results.environment = facts;
@@ -184,12 +228,45 @@ pub fn run(
     results.warnings.extend(bench.degradation());
     let (samples, series) = summary::samples(lab, &outcomes);
     report::write_run(directory.path(), &results, &samples, &series, &lab.text())?;
+    let directory = directory.path().to_owned();
+    Ok(Ended::Run(Box::new(Finished { results, directory, unfit })))
+}
+
+/// Adds to the facts of a run what all its turns together say.
+pub(super) fn add_readings(outcomes: &[Outcome], facts: &mut IndexMap<String, serde_json::Value>) {
+    if let Some(hash) = summary::hash(outcomes) {
+        facts.insert("result_hash".to_owned(), hash.into());
+    }
+    let read = summary::algorithms(outcomes);
+    if !read.is_empty() {
+        let read: serde_json::Map<_, _> =
+            read.into_iter().map(|(system, name)| (system, name.into())).collect();
+        facts.insert("congestion_control_read_back".to_owned(), read.into());
+    }
+}
+
+/// The number of turns that failed or were invalid.
+pub(super) fn unfit(lab: &LabFile, outcomes: &[Outcome]) -> usize {
     let is_unfit = |outcome: &&Outcome| {
         // A disturbance makes turns invalid on purpose.
         lab.disturbance.is_none() && !outcome.stands() && !outcome.is_left_out()
     };
-    let unfit = outcomes.iter().filter(is_unfit).count();
-    Ok(Finished { results, directory: directory.path().to_owned(), unfit })
+    outcomes.iter().filter(is_unfit).count()
+}
+
+/// The shard that was asked for, or the one that a resumed run began.
+fn shard(request: &Request, began: &toml::Table) -> Result<Option<Shard>, LabError> {
+    let Location::Resume { run, .. } = &request.location else { return Ok(request.shard) };
+    let ran = began.get(merge::SHARD).and_then(toml::Value::as_str);
+    let ran = ran.and_then(|shard| shard.parse().ok());
+    match (ran, request.shard) {
+        (ran, Some(asked)) if ran != Some(asked) => {
+            let begun = ran.map_or("without --shard".to_owned(), |ran| format!("as shard {ran}"));
+            let difference = format!("it was begun {begun}: leave out --shard");
+            Err(LabError::ResumesAnother { path: run.clone(), difference })
+        }
+        (ran, _) => Ok(ran),
+    }
 }
 
 fn more_repeats(first: i64, now: u32) -> String {

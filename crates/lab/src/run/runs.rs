@@ -1,6 +1,7 @@
 //! Runs on disk: the directory of a new run, the unfinished run, and the results of a finished run.
 
 use super::directory::RunDirectory;
+use super::shard::Shard;
 use crate::file::Document;
 use crate::{LabError, LabFile, builtin};
 use results::{Form, Results, Samples};
@@ -35,6 +36,14 @@ pub fn fresh(folder: &Path, lab: &str, form: Form) -> PathBuf {
         path = first.with_file_name(format!("{}{stamp}-{number}", prefix(lab, form)));
     }
     path
+}
+
+/// A directory for a new shard: `runs/cc-grid-shard-2-of-16-20261121-030000`. It is no run of the
+/// lab that `--resume` finds by itself.
+pub(super) fn fresh_shard(folder: &Path, lab: &str, form: Form, shard: Shard) -> PathBuf {
+    let prefix = prefix(lab, form);
+    let name = format!("{prefix}shard-{}-of-{}", shard.number(), shard.of());
+    fresh(folder, &name, Form::Full)
 }
 
 /// The latest run of this lab and form that has no results yet.

@@ -12,7 +12,8 @@ use crate::terminal;
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use lab::{
-    Build, Executor, Finished, LabError, LabFile, Location, Overview, Request, builtin, runs,
+    Build, Ended, Executor, Finished, FinishedShard, LabError, LabFile, Location, Overview,
+    Request, Shard, builtin, runs,
 };
 use perf::output::TextFormat;
 use report::ReportError;
@@ -67,6 +68,9 @@ pub(crate) enum Verb {
     /// Look at the real hosts of a lab before a run, or remove weir from them
     #[command(subcommand, arg_required_else_help = true)]
     Hosts(hosts::Hosts),
+    /// Join the shards of a run (--shard) to one run with its report
+    #[command(after_help = lab::merge::EXAMPLES)]
+    Merge(Merge),
     /// Put a run on record: a page with its answer and origin, and an archive with all its data
     #[command(after_help = lab::record::EXAMPLES)]
     Record(Record),
@@ -126,6 +130,10 @@ pub(crate) struct Run {
     /// the machine was busy
     #[arg(long, requires = "resume")]
     again: bool,
+    /// Only this part of the run, for `weir lab merge`: 2/16 is the second of 16 parts. The seed
+    /// and the lab file decide which turns belong to a part
+    #[arg(long, value_name = "I/N", conflicts_with = "json")]
+    shard: Option<Shard>,
     /// Run in namespaces of this machine, although the file names real hosts
     #[arg(long)]
     namespaces: bool,
@@ -181,6 +189,22 @@ pub(crate) struct Check {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Merge {
+    /// The directories of all shards, in any order
+    #[arg(required = true, value_name = "DIR")]
+    shards: Vec<PathBuf>,
+    /// Directory for the run [default: runs/LAB-FORM-TIME]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Read the directories of another user
+    #[arg(long)]
+    trust: bool,
+    /// Print results.json instead of the table
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Record {
     /// A run's directory
     run: PathBuf,
@@ -205,6 +229,7 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
         Verb::Compare(arguments) => compare(&arguments),
         Verb::Check(arguments) => check(&arguments),
         Verb::Hosts(verb) => hosts::run(verb),
+        Verb::Merge(arguments) => merge(&arguments),
         Verb::Record(arguments) => record(&arguments),
         Verb::Ab(arguments) => super::ab::run(&arguments),
         Verb::Commands(arguments) => super::ab::run_commands(&arguments),
@@ -244,7 +269,9 @@ impl Run {
         let cancel = cancel_on_signals()?;
         // Each run of a lab whose paths are drawn draws its own. A run that is resumed keeps its
         // paths.
-        let draws = self.seed.is_none() && self.resume.is_none() && lab.is_drawn();
+        // All shards draw the same paths, by the seed of the file or of --seed.
+        let is_first = self.resume.is_none() && self.shard.is_none();
+        let draws = self.seed.is_none() && is_first && lab.is_drawn();
         let seed = if draws { Some(fresh_seed()) } else { self.seed };
         if let Some(seed) = seed.filter(|_| draws) {
             output::note(format_args!("paths are drawn with --seed {seed}"));
@@ -271,10 +298,11 @@ impl Run {
             build: own_build(),
             command: command_line(seed),
             executor,
+            shard: self.shard,
         };
         let outcome = lab::run(request, &cancel, &mut bar);
         bar.finish();
-        let Finished { results, directory, unfit } = outcome.inspect_err(|error| {
+        let ended = outcome.inspect_err(|error| {
             if let LabError::Interrupted { directory: Some(directory) }
             | LabError::HostLost { directory: Some(directory), .. } = error
             {
@@ -282,16 +310,12 @@ impl Run {
                 output::note(format_args!("to continue: {command}"));
             }
         })?;
-        if self.json {
-            output::print(results.to_json()?)?;
-        } else {
-            let colour = TextFormat::of_stdout().colour;
-            let table = report::terminal::render(&results, width(), colour);
-            let report = absolute(&directory.join("report.html"));
-            output::print(format_args!("{table}\nreport: {}\n", report.display()))?;
-            if let Some(hash) = results.environment.get("result_hash").and_then(|h| h.as_str()) {
-                output::print(format_args!("hash: {hash}\n"))?;
-            }
+        let Finished { results, directory, unfit } = match ended {
+            Ended::Run(finished) => *finished,
+            Ended::Shard(shard) => return shard_ended(&shard),
+        };
+        print_run(&results, &directory, self.json)?;
+        if !self.json {
             if let Some(repeats) = repeats_to_decide(&results) {
                 let command = continuation(verb, self, Some(repeats), &directory);
                 output::note(format_args!("to decide, continue with more blocks: {command}"));
@@ -309,13 +333,55 @@ impl Run {
                 ));
             }
         }
-        let reasons = lab::shortfalls::all(&results);
-        if reasons.is_empty() {
-            return Ok(Ending::Fine);
-        }
-        output::note(format_args!("exit status 1: {}", visible(&reasons.join("; "))));
-        Ok(Ending::Failed)
+        Ok(ending(&results))
     }
+}
+
+/// The results of a run, and the path of its report.
+fn print_run(results: &Results, directory: &Path, json: bool) -> anyhow::Result<()> {
+    if json {
+        return output::print(results.to_json()?);
+    }
+    let colour = TextFormat::of_stdout().colour;
+    let table = report::terminal::render(results, width(), colour);
+    let report = absolute(&directory.join("report.html"));
+    output::print(format_args!("{table}\nreport: {}\n", report.display()))?;
+    if let Some(hash) = results.environment.get("result_hash").and_then(|h| h.as_str()) {
+        output::print(format_args!("hash: {hash}\n"))?;
+    }
+    Ok(())
+}
+
+fn ending(results: &Results) -> Ending {
+    let reasons = lab::shortfalls::all(results);
+    if reasons.is_empty() {
+        return Ending::Fine;
+    }
+    output::note(format_args!("exit status 1: {}", visible(&reasons.join("; "))));
+    Ending::Failed
+}
+
+fn shard_ended(ended: &FinishedShard) -> anyhow::Result<Ending> {
+    let FinishedShard { shard, turns, directory, unfit } = ended;
+    let directory = quoted(&directory.to_string_lossy());
+    output::print(format_args!("shard {shard}: {turns} turns in {directory}\n"))?;
+    if *unfit == 0 {
+        return Ok(Ending::Fine);
+    }
+    output::note(format_args!(
+        "exit status 1: {unfit} turns failed or are not valid; weir lab merge shows them"
+    ));
+    Ok(Ending::Failed)
+}
+
+fn merge(arguments: &Merge) -> anyhow::Result<Ending> {
+    let location = match &arguments.out {
+        Some(out) => Location::At(out.clone()),
+        None => Location::Inside(PathBuf::from(RUNS)),
+    };
+    let merged = lab::merge::merge(&arguments.shards, &location, arguments.trust)?;
+    print_run(&merged.results, &merged.directory, arguments.json)?;
+    Ok(ending(&merged.results))
 }
 
 impl Run {
@@ -386,6 +452,10 @@ impl Run {
 fn location(arguments: &Run, lab: &LabFile, form: Form) -> Result<Location, LabError> {
     let (trust, again) = (arguments.trust, arguments.again);
     let resume = |run| Location::Resume { run, trust, again };
+    if arguments.shard.is_some() && arguments.resume == Some(None) {
+        let text = "--resume: name the directory of the shard: --resume DIR";
+        return Err(LabError::Usage(text.to_owned()));
+    }
     Ok(match (&arguments.out, &arguments.resume) {
         (Some(out), _) => Location::At(out.clone()),
         (None, Some(Some(run))) => resume(run.clone()),
@@ -422,6 +492,7 @@ fn continuation(verb: &str, arguments: &Run, repeats: Option<u32>, directory: &P
     if let Some(seed) = arguments.seed {
         words.push(format!("--seed {seed}"));
     }
+    words.extend(arguments.shard.map(|shard| format!("--shard {shard}")));
     words.push(format!("--resume {}", quoted(&directory.to_string_lossy())));
     words.join(" ")
 }

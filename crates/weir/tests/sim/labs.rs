@@ -5,7 +5,7 @@ use crate::support::{Sandbox, await_some};
 use serde_json::Value;
 
 /// 24 turns.
-const GRID: &str = r#"name = "grid"
+pub const GRID: &str = r#"name = "grid"
 hosts = ["left", "right"]
 [axes]
 loss = ["0%", "1%"]

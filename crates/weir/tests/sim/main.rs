@@ -5,4 +5,5 @@
 mod support;
 
 mod labs;
+mod shards;
 mod worlds;

@@ -1,7 +1,8 @@
 //! Transfers in virtual time.
 
 use crate::{
-    Build, Cancel, Executor, LabFile, Location, Outcome, Plan, PlannedCell, Progress, Request, run,
+    Build, Cancel, Ended, Executor, LabFile, Location, Outcome, Plan, PlannedCell, Progress,
+    Request, run,
 };
 use results::Form;
 use std::time::Duration;
@@ -22,8 +23,11 @@ fn the_window_opens_at_the_first_data_of_all_streams() {
         build: Build::default(),
         command: "weir sim run slow.toml".to_owned(),
         executor: Executor::Simulator { threads: 1 },
+        shard: None,
     };
-    let finished = run(request, &Cancel::default(), &mut Unseen).unwrap();
+    let Ended::Run(finished) = run(request, &Cancel::default(), &mut Unseen).unwrap() else {
+        panic!()
+    };
     let goodput = finished.results.cells[0].metrics["goodput_mbit_s"].median;
     let flight = 2.0 * 20.0 * 1448.0 * 8.0 / 1e6;
     assert!((0.9..=1.0).contains(&(goodput / flight)), "{goodput} {flight}");

@@ -1,7 +1,8 @@
 //! A lab file with a new workload is parsed, planned and simulated.
 
 use crate::{
-    Build, Cancel, Executor, LabFile, Location, Outcome, Plan, PlannedCell, Progress, Request, run,
+    Build, Cancel, Ended, Executor, LabFile, Location, Outcome, Plan, PlannedCell, Progress,
+    Request, run,
 };
 use results::Form;
 use std::time::Duration;
@@ -20,9 +21,12 @@ fn a_registered_workload_is_planned_and_simulated() {
         build: Build::default(),
         command: "weir sim run dummy.toml".to_owned(),
         executor: Executor::Simulator { threads: 2 },
+        shard: None,
     };
     let mut seen = Seen::default();
-    let finished = run(request, &Cancel::default(), &mut seen).unwrap();
+    let Ended::Run(finished) = run(request, &Cancel::default(), &mut seen).unwrap() else {
+        panic!()
+    };
     assert_eq!((seen.cells, seen.steps, seen.done), (2, 4, 4));
     let cells: Vec<(&str, f64, &str)> = finished
         .results
