@@ -20,6 +20,7 @@ mod interfaces;
 mod listening_process;
 mod metrics_address;
 mod metrics_http;
+mod metrics_listener;
 mod namespace;
 mod output_file;
 mod path_above;
@@ -44,6 +45,7 @@ pub use interfaces::{
 pub use listening_process::ListeningProcess;
 pub use metrics_address::MetricsAddress;
 pub use metrics_http::{HttpResponse, LONGEST_HTTP_REQUEST, http_response, is_whole_http_request};
+pub use metrics_listener::MetricsListener;
 pub use namespace::Namespace;
 pub use output_file::{Earlier, open_output_file, open_regular_output};
 pub use private_directory::{PrivateDirectory, RemovedWhenEmpty};

@@ -4,13 +4,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use host::{FreedMemory, HostError, PrivateDirectory};
+use host::{FreedMemory, HostError, MetricsListener, PrivateDirectory};
 use port::LinkEvents;
 
 use super::client::CONTROL_SOCKET;
 use super::config::{Config, ConfigError, DEFAULT_RUNDIR, OVS_RUNDIR, OvsdbAddress};
 use super::error::SwitchError;
-use super::metrics_thread::{MetricsListener, MetricsThread};
+use super::metrics_thread;
 use super::ovsdb::OvsdbThread;
 use super::pid_file::PidFile;
 use super::switch::Switch;
@@ -48,7 +48,7 @@ pub fn run(
     let switch = Arc::new(Switch::new(folder, stop.clone(), process));
     let listeners = vec![switch.listen(CONTROL_SOCKET)?, switch.listen(&PidFile::socket())?];
     let control = rundir.join(CONTROL_SOCKET);
-    let metrics = config.metrics_on.as_ref().map(MetricsListener::bind).transpose()?;
+    let metrics = config.metrics_on.as_ref().map(metrics_thread::bind).transpose()?;
     let outcome = switch.apply(&config, &mut note).and_then(|()| {
         let waker = Arc::new(Waker::new().map_err(SwitchError::Thread)?);
         let thread = UnixctlThread {
@@ -59,7 +59,7 @@ pub fn run(
         };
         let builder = std::thread::Builder::new().name("unixctl".to_owned());
         let thread = builder.spawn(|| thread.run()).map_err(SwitchError::Thread)?;
-        let metrics = metrics.map(|listener| serve_metrics(&switch, listener, &stop, &mut note));
+        let metrics = metrics.map(|listener| serve_metrics(&switch, listener, &mut note));
         let metrics = metrics.transpose()?;
         note(format!("control at {}", control.display()));
         let follower = config.ovsdb.as_ref().map(|OvsdbAddress(socket)| {
@@ -139,21 +139,16 @@ fn follow(
 fn serve_metrics(
     switch: &Arc<Switch>,
     listener: MetricsListener,
-    stop: &Arc<AtomicBool>,
     note: &mut impl FnMut(String),
 ) -> Result<(Arc<Waker>, JoinHandle<()>), SwitchError> {
     let waker = Arc::new(Waker::new().map_err(SwitchError::Thread)?);
     if let Some(place) = listener.place() {
         note(format!("metrics at {place}"));
     }
-    let thread = MetricsThread {
-        switch: switch.clone(),
-        listener,
-        waker: waker.clone(),
-        stop: stop.clone(),
-    };
+    let (switch, end) = (switch.clone(), waker.clone());
     let builder = std::thread::Builder::new().name("metrics".to_owned());
-    let thread = builder.spawn(|| thread.run()).map_err(SwitchError::Thread)?;
+    let thread = builder.spawn(move || metrics_thread::run(&switch, &listener, &end));
+    let thread = thread.map_err(SwitchError::Thread)?;
     Ok((waker, thread))
 }
 
