@@ -135,7 +135,7 @@ impl Interface {
     }
 }
 
-fn arguments_of(btf: &Btf<'_>, pointer: TypeId) -> Option<usize> {
+pub(crate) fn arguments_of(btf: &Btf<'_>, pointer: TypeId) -> Option<usize> {
     let function = btf.type_by_id::<Ptr<'_>>(pointer)?.referenced_type();
     Some(FuncProto::try_from(function).ok()?.len())
 }
@@ -144,7 +144,7 @@ fn is(name: Option<&std::ffi::OsStr>, wanted: &str) -> bool {
     name.is_some_and(|name| name == wanted)
 }
 
-const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
+pub(crate) const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
 const DOING: &str = "weir accel";
 
 #[cfg(test)]

@@ -12,6 +12,7 @@
 //! | [`open`], [`namespaces`] | connections that are already open, in all network namespaces |
 //! | [`status`], [`core_view`] | the installation, its connections, and the core's estimates |
 //! | [`memory`] | the estimates that ended connections left |
+//! | [`drops`] | counts the packets that the kernel drops, by its reasons |
 //! | [`caqm`] | another algorithm: both ends agree and send requests to the ports on the path |
 
 pub mod algorithm;
@@ -19,6 +20,7 @@ pub mod caqm;
 pub mod cgroup;
 pub mod core_view;
 mod display;
+pub mod drops;
 mod error;
 pub mod installation;
 mod iterator;

@@ -42,6 +42,14 @@ impl Spec {
         Ok(())
     }
 
+    /// Does not load a program.
+    pub(crate) fn leave_out(&mut self, program: &str) -> Result<(), AccelError> {
+        let what = self.what;
+        let found = self.open.progs_mut().find(|found| found.name() == program);
+        found.ok_or_else(|| lacks(what))?.set_autoload(false);
+        Ok(())
+    }
+
     /// Sets the name under which a struct_ops is registered.
     pub(crate) fn rename(&mut self, ops: &str, from: &str, to: &str) -> Result<(), AccelError> {
         let what = self.what;

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * Counts the packets that the kernel drops in one network namespace, by reason, and by interface,
+ * function and connection. At a high rate the places are counted for a sample of the packets.
+ */
+#include "uapi.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_tracing.h>
+
+#define REASONS 512	  /* more than any kernel has; the last one counts all others */
+#define PLACES 4096	  /* 0.5 MB; further places are counted without their connection */
+#define EACH 256	  /* packets of a reason on one CPU whose places are all counted */
+#define SAMPLE 64	  /* afterwards one packet of so many stands for all, a power of two */
+#define PROTOCOL_IP 0x0800
+#define PROTOCOL_IPV6 0x86dd
+#define TCP 6
+#define UDP 17
+#define OFFSET 0x1fff /* of a fragment */
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct ns_common {
+	unsigned int inum;
+};
+
+struct net {
+	struct ns_common ns;
+};
+
+typedef struct {
+	struct net *net;
+} possible_net_t;
+
+struct net_device {
+	int ifindex;
+	possible_net_t nd_net;
+};
+
+struct sock_common {
+	possible_net_t skc_net;
+};
+
+struct sock {
+	struct sock_common __sk_common;
+};
+
+struct sk_buff {
+	struct net_device *dev;
+	struct sock *sk;
+	int skb_iif;
+	__be16 protocol;
+	u16 network_header;
+	unsigned char *head;
+};
+
+#pragma clang attribute pop
+
+/* As accel/src/drops.rs reads it. Addresses and ports have the order of the network. */
+struct place {
+	u64 location;
+	u32 reason;
+	u32 interface;
+	u16 family; /* 4, 6, or 0 without an address */
+	u8 protocol;
+	u8 unused;
+	u16 from_port;
+	u16 to_port;
+	u32 from[4];
+	u32 to[4];
+};
+
+_Static_assert(sizeof(struct place) == 56, "without padding");
+
+struct settings {
+	u32 namespace; /* its inode */
+	u32 is_first;  /* packets of an unknown namespace count here */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct settings);
+} settings SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, REASONS);
+	__type(key, u32);
+	__type(value, u64);
+} reasons SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, PLACES);
+	__type(key, struct place);
+	__type(value, u64);
+} places SEC(".maps");
+
+struct ipv4_head {
+	u8 version_and_length;
+	u8 service;
+	__be16 length;
+	__be16 id;
+	__be16 fragment;
+	u8 ttl;
+	u8 protocol;
+	u16 checksum;
+	u32 from;
+	u32 to;
+};
+
+struct ipv6_head {
+	u32 flow;
+	__be16 length;
+	u8 next;
+	u8 hops;
+	u32 from[4];
+	u32 to[4];
+};
+
+static __always_inline void add_connection(struct place *place, struct sk_buff *skb)
+{
+	unsigned char *head = skb->head + skb->network_header;
+	u16 ports[2];
+	u32 length;
+
+	if (skb->protocol == __builtin_bswap16(PROTOCOL_IP)) {
+		struct ipv4_head ip;
+
+		if (bpf_probe_read_kernel(&ip, sizeof(ip), head))
+			return;
+		if (ip.version_and_length >> 4 != 4)
+			return;
+		place->family = 4;
+		place->protocol = ip.protocol;
+		place->from[0] = ip.from;
+		place->to[0] = ip.to;
+		if (ip.fragment & __builtin_bswap16(OFFSET))
+			return;
+		length = (ip.version_and_length & 15) * 4;
+	} else if (skb->protocol == __builtin_bswap16(PROTOCOL_IPV6)) {
+		struct ipv6_head ip;
+
+		if (bpf_probe_read_kernel(&ip, sizeof(ip), head))
+			return;
+		if ((ip.flow & __builtin_bswap32(0xf0000000)) != __builtin_bswap32(0x60000000))
+			return;
+		place->family = 6;
+		place->protocol = ip.next;
+		__builtin_memcpy(place->from, ip.from, sizeof(ip.from));
+		__builtin_memcpy(place->to, ip.to, sizeof(ip.to));
+		length = sizeof(ip);
+	} else {
+		return;
+	}
+	if (place->protocol != TCP && place->protocol != UDP)
+		return;
+	if (bpf_probe_read_kernel(ports, sizeof(ports), head + length))
+		return;
+	place->from_port = ports[0];
+	place->to_port = ports[1];
+}
+
+static __always_inline void add_to(struct place *place, u64 packets)
+{
+	u64 *known = bpf_map_lookup_elem(&places, place);
+
+	if (known) {
+		__sync_fetch_and_add(known, packets);
+		return;
+	}
+	if (!bpf_map_update_elem(&places, place, &packets, BPF_NOEXIST) || !place->family)
+		return;
+	/* The map is full, or another CPU has added the place: count it without its connection. */
+	place->family = 0;
+	place->protocol = 0;
+	place->from_port = 0;
+	place->to_port = 0;
+	__builtin_memset(place->from, 0, sizeof(place->from));
+	__builtin_memset(place->to, 0, sizeof(place->to));
+	known = bpf_map_lookup_elem(&places, place);
+	if (known)
+		__sync_fetch_and_add(known, packets);
+	else
+		bpf_map_update_elem(&places, place, &packets, BPF_NOEXIST);
+}
+
+static __always_inline u32 namespace_of(struct sock *sk)
+{
+	return sk->__sk_common.skc_net.net->ns.inum;
+}
+
+static __always_inline int count(struct sk_buff *skb, u64 location, u32 reason, struct sock *sk)
+{
+	struct place place = {};
+	struct settings *here;
+	struct net_device *dev;
+	u32 zero = 0, slot = reason < REASONS ? reason : REASONS - 1;
+	u32 namespace = 0, interface;
+	u64 *counted, packets = 1;
+
+	here = bpf_map_lookup_elem(&settings, &zero);
+	if (!here)
+		return 0;
+	/* A UDP socket keeps other data in `dev`; a read of a wrong address gives 0. */
+	dev = skb->dev;
+	interface = dev ? dev->ifindex : 0;
+	if (interface)
+		namespace = dev->nd_net.net->ns.inum;
+	if (!namespace) {
+		interface = skb->skb_iif;
+		namespace = sk ? namespace_of(sk) : 0;
+	}
+	if (!namespace) {
+		sk = skb->sk;
+		namespace = sk ? namespace_of(sk) : 0;
+	}
+	if (namespace ? namespace != here->namespace : !here->is_first)
+		return 0;
+	counted = bpf_map_lookup_elem(&reasons, &slot);
+	if (!counted)
+		return 0;
+	*counted += 1;
+	if (*counted > EACH) {
+		if (*counted & (SAMPLE - 1))
+			return 0;
+		packets = SAMPLE;
+	}
+	place.location = location;
+	place.reason = reason;
+	place.interface = interface;
+	add_connection(&place, skb);
+	add_to(&place, packets);
+	return 0;
+}
+
+SEC("tp_btf/kfree_skb")
+int BPF_PROG(drops, struct sk_buff *skb, void *location, u32 reason)
+{
+	return count(skb, (u64)location, reason, 0);
+}
+
+/* Linux 6.11 and later name the receiving socket as well. */
+SEC("tp_btf/kfree_skb")
+int BPF_PROG(drops_of_sockets, struct sk_buff *skb, void *location, u32 reason, struct sock *sk)
+{
+	return count(skb, (u64)location, reason, sk);
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

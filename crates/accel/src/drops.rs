@@ -1,0 +1,282 @@
+//! The packets that the kernel drops in the calling thread's network namespace, by the kernel's own
+//! reasons, and by interface, function and connection.
+
+use crate::AccelError;
+use crate::kernel::{VMLINUX, arguments_of};
+use crate::object::{Loaded, Spec, with_libbpf_log};
+use libbpf_rs::btf::types::{Enum, Typedef};
+use libbpf_rs::btf::{Btf, ReferencesType};
+use libbpf_rs::{Link, MapCore, MapFlags};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::{Mutex, PoisonError};
+
+/// Counts until dropped.
+#[derive(Debug)]
+pub struct DropCounter {
+    loaded: Loaded,
+    /// The kernel's names of its reasons.
+    names: BTreeMap<u32, String>,
+    functions: Mutex<BTreeMap<u64, Option<String>>>,
+    _link: Link,
+}
+
+/// The packets of all places since the counter began.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Drops {
+    /// Exact counts.
+    pub reasons: BTreeMap<String, u64>,
+    /// Estimates for a reason that dropped more than some hundred packets.
+    pub places: BTreeMap<Place, u64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    pub reason: String,
+    /// The index of the interface that the packet was at or came from; 0: none.
+    pub interface: u32,
+    /// The kernel's function that dropped the packet, or its address.
+    pub function: Option<String>,
+    /// The protocol's number, and both ends. Protocols without ports have port 0.
+    pub connection: Option<(u8, SocketAddr, SocketAddr)>,
+}
+
+impl DropCounter {
+    pub fn begin() -> Result<Self, AccelError> {
+        let missing = |feature| AccelError::NotSupported {
+            feature,
+            doing: DOING,
+            advice: "use a kernel of Linux 5.17 or later with CONFIG_DEBUG_INFO_BTF",
+        };
+        if !std::path::Path::new(VMLINUX).exists() {
+            return Err(missing("description of its types (BTF)"));
+        }
+        let refused = |source| AccelError::Refused { what: DOING, log: String::new(), source };
+        let btf = Btf::from_path(VMLINUX).map_err(refused)?;
+        let names = btf.type_by_name::<Enum<'_>>("skb_drop_reason");
+        let names = names.ok_or_else(|| missing("reasons of dropped packets"))?;
+        let names = names.iter().filter_map(|member| {
+            let name = member.name?.to_str()?;
+            let name = name.strip_prefix("SKB_DROP_REASON_").unwrap_or(name);
+            Some((u32::try_from(member.value).ok()?, name.to_owned()))
+        });
+        let call = btf.type_by_name::<Typedef<'_>>("btf_trace_kfree_skb");
+        let call = call.and_then(|call| arguments_of(&btf, call.referenced_type().type_id()));
+        // The first argument is the tracepoint's own.
+        let (wanted, other) = match call.unwrap_or(0) {
+            0..4 => return Err(missing("reasons of dropped packets")),
+            4 => (WITHOUT_SOCKETS, WITH_SOCKETS),
+            _ => (WITH_SOCKETS, WITHOUT_SOCKETS),
+        };
+        let names = names.collect();
+        let elf = include_bytes!(concat!(env!("OUT_DIR"), "/drops.bpf.o"));
+        let mut spec = Spec::open(DOING, elf)?;
+        spec.leave_out(other)?;
+        let loaded = spec.load()?;
+        let settings = [own_namespace()?, u32::from(is_first_namespace())];
+        let settings: Vec<u8> = settings.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let map = loaded.map("settings")?;
+        with_libbpf_log(DOING, || map.update(&0_u32.to_ne_bytes(), &settings, MapFlags::ANY))?;
+        let program = loaded.program(wanted)?;
+        let link = with_libbpf_log(DOING, || program.attach())?;
+        Ok(Self { loaded, names, functions: Mutex::default(), _link: link })
+    }
+
+    pub fn read(&self) -> Result<Drops, AccelError> {
+        let mut drops = Drops::default();
+        let reasons = self.loaded.map("reasons")?;
+        for slot in 0..REASONS {
+            let key = slot.to_ne_bytes();
+            let cpus = with_libbpf_log(DOING, || reasons.lookup_percpu(&key, MapFlags::ANY))?;
+            let count = cpus.unwrap_or_default().iter().map(|bytes| word(bytes)).sum();
+            if count > 0 {
+                drops.reasons.insert(self.name(slot), count);
+            }
+        }
+        if drops.reasons.is_empty() {
+            return Ok(drops);
+        }
+        let map = self.loaded.map("places")?;
+        let mut found: Vec<(Vec<u8>, u64)> = Vec::new();
+        for key in map.keys().take(MOST_PLACES) {
+            let value = with_libbpf_log(DOING, || map.lookup(&key, MapFlags::ANY))?;
+            found.extend(value.map(|bytes| (key, word(&bytes))));
+        }
+        found.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        let mut functions = self.functions.lock().unwrap_or_else(PoisonError::into_inner);
+        let new: Vec<u64> = found.iter().map(|(key, _)| word(key)).collect();
+        name_functions(&mut functions, &new);
+        for (key, count) in found {
+            if let Some(place) = self.place(&key, &functions) {
+                *drops.places.entry(place).or_default() += count;
+            }
+        }
+        Ok(drops)
+    }
+
+    fn name(&self, reason: u32) -> String {
+        self.names.get(&reason).cloned().unwrap_or_else(|| format!("{reason}"))
+    }
+
+    /// `struct place` of bpf/drops.bpf.c.
+    fn place(&self, key: &[u8], functions: &BTreeMap<u64, Option<String>>) -> Option<Place> {
+        let half = |at: usize| Some(u32::from_ne_bytes(*key.get(at..)?.first_chunk()?));
+        let port = |at: usize| Some(u16::from_be_bytes(*key.get(at..)?.first_chunk()?));
+        let address = |at: usize, family: u16| {
+            let bytes: &[u8; 16] = key.get(at..)?.first_chunk()?;
+            Some(match family {
+                4 => IpAddr::from(Ipv4Addr::new(bytes[0], bytes[1], bytes[2], bytes[3])),
+                _ => IpAddr::from(Ipv6Addr::from(*bytes)),
+            })
+        };
+        let family = u16::from_ne_bytes(*key.get(16..)?.first_chunk()?);
+        let ends = || {
+            let from = SocketAddr::new(address(24, family)?, port(20)?);
+            let to = SocketAddr::new(address(40, family)?, port(22)?);
+            Some((*key.get(18)?, from, to))
+        };
+        Some(Place {
+            reason: self.name(half(8)?),
+            interface: half(12)?,
+            function: functions.get(&word(key)).cloned().flatten(),
+            connection: (family != 0).then(ends).flatten(),
+        })
+    }
+}
+
+impl Drops {
+    /// The packets since an earlier reading.
+    pub fn since(&self, earlier: &Self) -> Self {
+        let reasons = since(&self.reasons, &earlier.reasons);
+        Self { reasons, places: since(&self.places, &earlier.places) }
+    }
+}
+
+fn since<K: Ord + Clone>(now: &BTreeMap<K, u64>, earlier: &BTreeMap<K, u64>) -> BTreeMap<K, u64> {
+    let counts = now.iter().map(|(key, count)| {
+        (key.clone(), count.saturating_sub(earlier.get(key).copied().unwrap_or(0)))
+    });
+    counts.filter(|(_, count)| *count > 0).collect()
+}
+
+fn word(bytes: &[u8]) -> u64 {
+    bytes.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes))
+}
+
+/// Looks for the functions of addresses that are not known. The kernel's list is long, so it is
+/// read only for those.
+fn name_functions(known: &mut BTreeMap<u64, Option<String>>, addresses: &[u64]) {
+    let mut new: Vec<u64> =
+        addresses.iter().copied().filter(|at| !known.contains_key(at)).collect();
+    new.sort_unstable();
+    new.dedup();
+    let room = MOST_FUNCTIONS.saturating_sub(known.len());
+    new.truncate(room);
+    if new.is_empty() {
+        return;
+    }
+    let found = match File::open("/proc/kallsyms") {
+        Ok(file) => nearest(BufReader::with_capacity(1 << 16, file), &new),
+        Err(_) => BTreeMap::new(),
+    };
+    known.extend(new.iter().map(|at| (*at, found.get(at).map(|(_, name)| name.clone()))));
+}
+
+/// The last symbol at or before each address, with the symbol's address. Addresses that the kernel
+/// hides are zero.
+fn nearest(symbols: impl BufRead, addresses: &[u64]) -> BTreeMap<u64, (u64, String)> {
+    let mut found: BTreeMap<u64, (u64, String)> = BTreeMap::new();
+    for line in symbols.lines().map_while(Result::ok) {
+        let mut words = line.split_ascii_whitespace();
+        let at = words.next().and_then(|word| u64::from_str_radix(word, 16).ok());
+        let (Some(at), Some(kind), Some(name)) = (at, words.next(), words.next()) else { continue };
+        if at == 0 || !matches!(kind, "t" | "T" | "w" | "W") {
+            continue;
+        }
+        let first = addresses.partition_point(|address| *address < at);
+        for address in &addresses[first..] {
+            if address - at > LONGEST_FUNCTION {
+                break;
+            }
+            if found.get(address).is_none_or(|(best, _)| *best < at) {
+                found.insert(*address, (at, name.to_owned()));
+            }
+        }
+    }
+    found
+}
+
+fn own_namespace() -> Result<u32, AccelError> {
+    inode("/proc/thread-self/ns/net").ok_or(AccelError::NotSupported {
+        feature: "/proc with network namespaces",
+        doing: DOING,
+        advice: "mount /proc",
+    })
+}
+
+fn is_first_namespace() -> bool {
+    // include/linux/proc_ns.h has no number for it: the first process has the first namespace.
+    let first = inode("/proc/1/ns/net");
+    first.is_some() && first == inode("/proc/thread-self/ns/net")
+}
+
+/// `net:[4026531840]`
+fn inode(link: &str) -> Option<u32> {
+    let target = std::fs::read_link(link).ok()?;
+    target.to_str()?.strip_prefix("net:[")?.strip_suffix(']')?.parse().ok()
+}
+
+const DOING: &str = "counting dropped packets";
+const WITHOUT_SOCKETS: &str = "drops";
+const WITH_SOCKETS: &str = "drops_of_sockets";
+/// As in bpf/drops.bpf.c.
+const REASONS: u32 = 512;
+const MOST_PLACES: usize = 4096;
+/// Functions that are named in the life of a counter.
+const MOST_FUNCTIONS: usize = 512;
+const LONGEST_FUNCTION: u64 = 1 << 17;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_belongs_to_the_last_function_before() {
+        let symbols = "0000000000000000 T hidden\nffffffff81000000 T first\nffffffff81000100 t second\n\
+                       ffffffff81000180 d data\nffffffffc0000000 t drop_it\t[module]\nbad line\n";
+        let addresses = [0xffff_ffff_8100_0010, 0xffff_ffff_8100_01f0, 0xffff_ffff_c000_0001, 1];
+        let mut sorted = addresses;
+        sorted.sort_unstable();
+        let found = nearest(symbols.as_bytes(), &sorted);
+        let name = |at: u64| found.get(&at).map(|(_, name)| name.as_str());
+        assert_eq!(addresses.map(name), [Some("first"), Some("second"), Some("drop_it"), None]);
+    }
+
+    #[test]
+    fn a_closed_port_is_counted_with_its_reason_function_and_connection() {
+        let counter = match DropCounter::begin() {
+            Ok(counter) => counter,
+            Err(error @ (AccelError::NotSupported { .. } | AccelError::NotPermitted { .. })) => {
+                return testing::skip_because(testing::Need::StructOps, error);
+            }
+            Err(error) => panic!("{error}"),
+        };
+        let before = counter.read().unwrap();
+        let closed = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        for _ in 0..1000 {
+            socket.send_to(b"nobody", closed).unwrap();
+        }
+        let drops = counter.read().unwrap().since(&before);
+        assert!(drops.reasons["NO_SOCKET"] >= 1000, "{drops:?}");
+        let ends = Some((17, socket.local_addr().unwrap(), closed));
+        let found: Vec<_> = drops.places.iter().filter(|(one, _)| one.connection == ends).collect();
+        let [(place, count)] = found[..] else { panic!("{drops:?}") };
+        assert_eq!(place.reason, "NO_SOCKET");
+        assert!(place.function.as_ref().is_none_or(|name| name.contains("udp")), "{place:?}");
+        // One of 64 packets stands for all after the first 256 of each CPU.
+        assert!((500..=1500).contains(count), "{count}");
+    }
+}
