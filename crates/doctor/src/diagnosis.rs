@@ -3,11 +3,11 @@
 mod advice;
 mod verdict;
 
-use crate::recording::{Origin, Period, Recording, Unseen};
+use crate::recording::{Drops, Origin, Period, Recording, Unseen};
 use crate::rules::{Answer, Finding, Outcome, settled};
 use crate::view::{Flow, View};
 use serde::Serialize;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use units::{Rate, Span};
 
 /// The answer, in the form that `--json` prints (`docs/reference/doctor.md`).
@@ -67,6 +67,9 @@ pub struct PeriodReport {
     pub flows: Vec<FlowReport>,
     /// Connections that transferred less than a verdict needs.
     pub quiet: usize,
+    /// The packets that the kernel dropped, by its reasons and places.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drops: Option<Drops>,
     /// Causes of the machine as a whole.
     pub machine: Vec<Found>,
     pub ruled_out: Vec<RuledOut>,
@@ -93,6 +96,14 @@ pub struct FlowReport {
     /// It waits for its handshake.
     #[serde(skip)]
     pub opening: bool,
+    /// The first program at an end on this machine, and the control group of the program.
+    #[serde(skip)]
+    pub program: String,
+    #[serde(skip)]
+    pub group: Option<String>,
+    /// The far end of the socket on this machine.
+    #[serde(skip)]
+    pub peer: Option<IpAddr>,
     pub causes: Vec<Found>,
     pub ruled_out: Vec<RuledOut>,
     pub not_seen: Vec<RuledOut>,
@@ -103,6 +114,24 @@ pub struct Found {
     pub cause: &'static str,
     #[serde(flatten)]
     pub finding: Finding,
+}
+
+impl Found {
+    /// The cause explains enough to be a verdict.
+    pub(crate) fn limits_enough(&self) -> bool {
+        self.finding.explains.is_some_and(|share| share >= LIMITS_FROM)
+    }
+}
+
+impl VerdictKind {
+    /// Its name, as in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Limited => "limited",
+            Self::NothingWrong => "nothing_wrong",
+            Self::NotEnoughEvidence => "not_enough_evidence",
+        }
+    }
 }
 
 /// A cause that does not hold, or could not be judged, and by which number.
@@ -163,6 +192,7 @@ fn report(recording: &Recording, period: &Period) -> Option<PeriodReport> {
             .map(|cpu| cpu.secs_f64() / view.elapsed().secs_f64().max(1e-9)),
         quiet: view.flows.len() - busy.len(),
         flows: flows.map(|(flow, answers)| of_flow(flow, answers, &view)).collect(),
+        drops: period.drops.clone(),
         machine: machine.causes,
         ruled_out: machine.ruled_out,
         not_seen: machine.not_seen,
@@ -189,6 +219,9 @@ fn of_flow(flow: &Flow<'_>, answers: Vec<Answer>, view: &View<'_>) -> FlowReport
         receives_only: flow.sender.is_none() && !flow.is_stalled(),
         tested: flow.tested,
         opening: flow.is_opening(),
+        program: flow.holder().map(|holder| holder.name.clone()).unwrap_or_default(),
+        group: flow.holder().and_then(|holder| holder.group.clone()),
+        peer: Some(flow.end().last().remote.ip()),
         one_sided: !flow.is_inside() && flow.far.is_none_or(|far| !far.weir),
         causes: sorted.causes,
         ruled_out: sorted.ruled_out,
@@ -239,6 +272,8 @@ fn rounded(share: f64) -> f64 {
 }
 
 const MOST_FLOWS: usize = 8;
+/// A cause that explains less is named beside the verdict, not as one.
+pub(crate) const LIMITS_FROM: f64 = 0.2;
 
 #[cfg(test)]
 mod tests {

@@ -13,6 +13,7 @@ pub mod bound;
 pub mod capture;
 mod diagnosis;
 mod error;
+pub mod examples;
 #[cfg(test)]
 mod extremes;
 pub mod observe;
@@ -21,6 +22,7 @@ pub mod recording;
 pub mod rules;
 pub mod saved;
 mod signs;
+pub mod standing;
 pub mod test_path;
 pub mod view;
 mod watch;
@@ -31,4 +33,5 @@ pub use diagnosis::{
 };
 pub use error::DoctorError;
 pub use recording::Recording;
+pub use standing::Standing;
 pub use watch::Changes;

@@ -2,6 +2,7 @@
 
 mod connections;
 mod counters;
+mod drops;
 mod facts;
 mod focus;
 mod observer;
@@ -9,6 +10,7 @@ mod pace;
 mod processes;
 mod sockets;
 
+pub use drops::DropWatch;
 pub use focus::Focus;
 pub use observer::{Observer, Plan};
 

@@ -3,12 +3,14 @@
 
 pub mod chosen;
 mod connection;
+mod drops;
 mod far;
 mod file;
 mod machine;
 mod sample;
 
 pub use connection::{Connection, ConnectionState, Holder, Listener, Tcp, UdpSocket};
+pub use drops::{DropPlace, Drops};
 pub use far::{Attempt, FarEnd, Refusal};
 pub(crate) use file::bounded;
 pub use machine::{
@@ -88,6 +90,9 @@ pub struct Period {
     pub far_ends: Vec<InnerEnd>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub short_lived: Option<ShortLived>,
+    /// The packets that the kernel dropped; `None` if they could not be counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drops: Option<Drops>,
     /// The test that was made, if one was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempt: Option<Attempt>,

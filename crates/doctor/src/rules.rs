@@ -32,6 +32,7 @@ mod initial_window;
 mod input_filter;
 mod interface_errors;
 mod ipv6_broken;
+mod kernel_drops;
 mod link;
 mod link_down;
 mod link_speed;

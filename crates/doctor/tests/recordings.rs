@@ -3,11 +3,10 @@
 
 use doctor::{Diagnosis, Question, Recording, VerdictKind, diagnose};
 use serde_json::{Value, json};
-use std::path::Path;
 
 #[test]
 fn the_board_with_one_core_is_limited_by_its_cpu() {
-    let recording = read("am335x-receives.json");
+    let recording = doctor::examples::open("slow-nic").unwrap();
     let diagnosis = diagnose(&recording, Question::of(&recording));
     let verdict = &diagnosis.verdict;
     assert_eq!((verdict.kind, verdict.cause), (VerdictKind::Limited, Some("cpu")), "{verdict:?}");
@@ -64,9 +63,4 @@ fn judged(samples: &Value) -> Diagnosis {
     .to_string();
     let recording = Recording::parse(&text).unwrap();
     diagnose(&recording, Question::of(&recording))
-}
-
-fn read(name: &str) -> Recording {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recordings");
-    Recording::read(&folder.join(name)).unwrap()
 }

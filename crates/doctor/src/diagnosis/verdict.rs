@@ -30,7 +30,7 @@ pub(super) fn of(recording: &Recording, periods: &[PeriodReport], question: Ques
         && recording.periods.iter().any(|period| period.attempt.is_some());
     let mut limits: Vec<(&FlowReport, &Found)> = flows()
         .filter(|flow| !is_test || flow.tested || flow.opening)
-        .filter_map(|flow| Some((flow, flow.causes.iter().find(|found| limits_enough(found))?)))
+        .filter_map(|flow| Some((flow, flow.causes.iter().find(|found| found.limits_enough())?)))
         .collect();
     // A slow application or a full link on a machine that nobody complained about is no fault.
     let is_fault = |found: &Found| question == Question::Flow || !found.finding.healthy;
@@ -47,13 +47,13 @@ pub(super) fn of(recording: &Recording, periods: &[PeriodReport], question: Ques
     let of_machine = periods
         .iter()
         .flat_map(|period| &period.machine)
-        .filter(|found| limits_enough(found))
+        .filter(|found| found.limits_enough())
         .max_by(|a, b| {
             a.finding.explains.unwrap_or(0.0).total_cmp(&b.finding.explains.unwrap_or(0.0))
         });
     // A full core or link of the fast direction says nothing about the slow one.
-    let unknown =
-        flows().find(|flow| is_slower(flow, MUCH_SLOWER) && !flow.causes.iter().any(limits_enough));
+    let unknown = flows()
+        .find(|flow| is_slower(flow, MUCH_SLOWER) && !flow.causes.iter().any(Found::limits_enough));
     let is_used_up = |found: &Found| found.finding.healthy || found.cause == "cpu";
     if let Some(flow) = unknown
         && of_machine.is_none()
@@ -194,10 +194,6 @@ fn is_blind(recording: &Recording, periods: &[PeriodReport]) -> bool {
         || periods.iter().all(|period| period.ruled_out.is_empty())
 }
 
-fn limits_enough(found: &Found) -> bool {
-    found.finding.explains.is_some_and(|share| share >= LIMITS_FROM)
-}
-
 /// The cause of the verdict first. `of` is the flow that the verdict is about.
 fn causes(
     first: &'static str,
@@ -209,13 +205,13 @@ fn causes(
     let is_other = |flow: &&FlowReport| of.is_none_or(|of| !std::ptr::eq(*flow, of));
     let is_fault = |found: &&Found| question == Question::Flow || !found.finding.healthy;
     let leading =
-        |flow: &'_ FlowReport| Some(flow.causes.iter().find(|one| limits_enough(one))?.clone());
+        |flow: &'_ FlowReport| Some(flow.causes.iter().find(|one| one.limits_enough())?.clone());
     let others: Vec<Found> = flows().filter(is_other).filter_map(leading).collect();
     let others = others.iter().filter(is_fault).map(|found| found.cause);
     let mut machine: Vec<&Found> = periods
         .iter()
         .flat_map(|period| &period.machine)
-        .filter(|found| limits_enough(found))
+        .filter(|found| found.limits_enough())
         .collect();
     let share = |found: &Found| found.finding.explains.unwrap_or(0.0);
     machine.sort_by(|a, b| share(b).total_cmp(&share(a)));
@@ -252,5 +248,3 @@ fn capital(text: &str) -> String {
 /// The rate of a direction of a test, times this, is less than that of the other.
 const SLOWER: u64 = 2;
 const MUCH_SLOWER: u64 = 3;
-/// A cause that explains less is named beside the verdict, not as one.
-const LIMITS_FROM: f64 = 0.2;

@@ -2,12 +2,13 @@ use super::focus::Focus;
 use super::pace::Pace;
 use super::processes::Watched;
 use super::sockets::Sockets;
-use super::{counters, facts};
+use super::{DropWatch, counters, drops, facts};
 use crate::recording::{ConnectionState, Period, Recording, Sample, Unseen};
 use probe::clock;
 use probe::tree::Tree;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use units::{Bytes, Span, Time};
 
 /// How long and how often.
@@ -22,6 +23,8 @@ pub struct Plan {
     /// CPU time that counts as the observation's although it was used before: to start the program,
     /// or to judge the observation before this one. The samples leave room for it.
     pub spent: Span,
+    /// Counts the packets that the kernel drops; `None`: they are not of interest.
+    pub drops: Option<Arc<DropWatch>>,
 }
 
 impl Default for Plan {
@@ -32,6 +35,7 @@ impl Default for Plan {
             focus: Focus::All,
             most: 32,
             spent: Span::ZERO,
+            drops: None,
         }
     }
 }
@@ -51,6 +55,7 @@ pub struct Observer {
     searched_at: Option<Span>,
     searches: usize,
     unseen: BTreeSet<Unseen>,
+    drops_before: accel::drops::Drops,
 }
 
 impl Observer {
@@ -68,11 +73,24 @@ impl Observer {
             searched_at: None,
             searches: 0,
             unseen: BTreeSet::new(),
+            drops_before: accel::drops::Drops::default(),
         };
+        observer.drops_before = observer.read_drops().unwrap_or_default();
         observer.watched.begin(&observer.tree, &observer.plan.focus);
         observer.pace.spend(clock::own_thread_cpu_time() - observer.cpu_before);
         observer.sample();
         observer
+    }
+
+    fn read_drops(&mut self) -> Option<accel::drops::Drops> {
+        match self.plan.drops.as_ref()?.read() {
+            Ok(drops) => Some(drops),
+            Err(reason) => {
+                let what = "the kernel's reasons of dropped packets".to_owned();
+                self.unseen.insert(Unseen { what, reason });
+                None
+            }
+        }
     }
 
     /// The time to wait before the next sample, so that the observation takes little CPU time.
@@ -169,12 +187,14 @@ impl Observer {
         if let Some(sample) = self.samples.last_mut() {
             self.watched.add_places(&self.tree, sample, has_tunnel || !self.tree.is_here());
         }
+        let drops = self.read_drops().map(|now| drops::recorded(now.since(&self.drops_before)));
         recording.periods.push(Period {
             label: label.into(),
             samples: self.samples,
             far_ends,
             short_lived: self.tree.is_here().then(|| self.sockets.short_lived()),
             observer: own_pid(&self.tree),
+            drops,
             own_cpu: Some(clock::own_thread_cpu_time() - self.cpu_before),
             ..Period::default()
         });

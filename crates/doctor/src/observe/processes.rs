@@ -309,7 +309,20 @@ fn holder(tree: &Tree, pid: u32) -> Option<Holder> {
         name: units::foreign(tree.line(&format!("/proc/{pid}/comm"))?).to_string(),
         descriptors: tree.descriptors(pid),
         descriptors_most: most,
+        group: tree.text(&format!("/proc/{pid}/cgroup")).ok().and_then(|text| group(&text)),
     })
+}
+
+/// The group of version 2 of `/proc/PID/cgroup`, or else the one of the CPU controller.
+fn group(text: &str) -> Option<String> {
+    let lines = || text.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
+    let of = |wanted: &str| {
+        let mut lines = lines();
+        let (_, path) = lines
+            .find(|(names, path)| *path != "/" && names.split(',').any(|name| name == wanted))?;
+        Some(units::foreign(path).to_string())
+    };
+    of("").or_else(|| of("cpu")).or_else(|| of("name=systemd"))
 }
 
 /// Every process as one task.

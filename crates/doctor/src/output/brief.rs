@@ -94,6 +94,11 @@ impl Brief {
             let text = format!("{} ({share})", other.finding.sentence);
             self.wrapped(OTHERS + at as u32 * LATER, "Also: ", &text, 2);
         }
+        let is_drops = |found: &&Found| found.cause == "kernel-drops";
+        let mut machine = diagnosis.periods.iter().flat_map(|period| &period.machine);
+        if let Some(drops) = machine.find(is_drops) {
+            self.wrapped(OTHERS, "Drops: ", &drops.finding.sentence, 2);
+        }
         if let Some(found) = found.filter(|_| verdict.kind != VerdictKind::NotEnoughEvidence) {
             self.advice(found);
         }
@@ -332,6 +337,9 @@ mod tests {
             receives_only: false,
             tested: false,
             opening: false,
+            program: word(3),
+            group: None,
+            peer: None,
             causes: causes(count),
             ruled_out: Vec::new(),
             not_seen: Vec::new(),
@@ -343,6 +351,7 @@ mod tests {
             observer_cpu: Some(0.008),
             flows: vec![flow(), flow()],
             quiet: 3,
+            drops: None,
             machine: causes(count),
             ruled_out: Vec::new(),
             not_seen: Vec::new(),

@@ -62,6 +62,9 @@ pub struct Holder {
     /// Open descriptors, and their limit.
     pub descriptors: Option<u64>,
     pub descriptors_most: Option<u64>,
+    /// The path of its control group.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
 }
 
 /// The part of `struct tcp_info` that the rules use. `None`: the kernel does not provide it.

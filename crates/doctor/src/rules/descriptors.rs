@@ -59,6 +59,7 @@ mod tests {
                 name: "server".to_owned(),
                 descriptors: Some(descriptors),
                 descriptors_most: Some(100),
+                ..Holder::default()
             };
             let local = "0.0.0.0:80".parse().unwrap();
             sample.listeners.push(Listener { local, holders: vec![holder], waiting: 5, limit: 4 });

@@ -113,6 +113,7 @@ pub const TABLE: &[Row] = &[
     row(super::congestion_window::RULE, "The congestion window is the limit where no loss or queue explains its size.").moves().saved(),
     row(super::idle_restart::RULE, "A window that starts again slows each burst, and does not cause the pauses.").moves(),
     row(super::bufferbloat::RULE, "A long queue delays packets, and its bottleneck limits the rate.").moves().saved(),
+    row(super::kernel_drops::RULE, "The kernel's own reason of a drop explains the counter that another cause reads."),
     row(super::interface_errors::RULE, "Packets that an interface drops are lost for every connection."),
     row(super::backlog::RULE, "Packets that a core drops are lost for every connection."),
     row(super::udp_buffer::RULE, "A full receive buffer of a UDP socket limits no connection."),

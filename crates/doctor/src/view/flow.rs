@@ -1,5 +1,5 @@
 use super::End;
-use crate::recording::{Connection, ConnectionState, FarEnd, Path, Period, Recording};
+use crate::recording::{Connection, ConnectionState, FarEnd, Holder, Path, Period, Recording};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use units::{Bytes, Rate, Span};
@@ -124,6 +124,12 @@ impl<'a> Flow<'a> {
             })
             .collect();
         names.join(", ")
+    }
+
+    /// The first process at an end on this machine, the sender's if both are.
+    pub fn holder(&self) -> Option<&'a Holder> {
+        let ends = [&self.sender, &self.receiver].into_iter().flatten();
+        ends.flat_map(|end| &end.last().holders).next()
     }
 
     pub fn rtt(&self) -> Option<Span> {

@@ -146,6 +146,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_dashboard_and_the_alerts_use_figures_that_exist() {
+        let text = exposition(&status());
+        for file in [
+            include_str!("../../../../packaging/grafana/weir-tunnel.json"),
+            include_str!("../../../../packaging/grafana/alerts.yml"),
+        ] {
+            let names = file.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+            let used: Vec<_> = names.filter(|name| name.starts_with("weir_tunnel_")).collect();
+            assert!(used.len() > 2);
+            for name in used {
+                assert!(text.contains(&format!("# TYPE {name} ")), "{name}");
+            }
+        }
+    }
+
+    #[test]
     fn every_line_follows_the_format() {
         let mut status = status();
         status.connections[0].peer = "a\"b\\c\nd\x1b[2J".to_owned();

@@ -1,5 +1,6 @@
 pub(crate) mod load;
 mod page;
+mod serve;
 mod subject;
 
 use crate::destination;
@@ -8,11 +9,13 @@ use crate::output;
 use crate::port;
 use crate::signals::cancel_on_signals;
 use clap::Args;
-use doctor::observe::{self, Focus, Plan};
+use doctor::observe::{self, DropWatch, Focus, Plan};
 use doctor::test_path::{self, TestPlan};
 use doctor::{Diagnosis, DoctorError, Question, Recording};
+use lab::Cancel;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use subject::Subject;
 use units::Span;
@@ -28,6 +31,9 @@ pub(crate) struct Doctor {
     /// The port of the host's server
     #[arg(short, long, value_name = "N", default_value_t = perf::options::PORT, value_parser = port::named)]
     port: u16,
+    /// Judge a recording that comes with weir: `slow-nic`, a board with one core
+    #[arg(long, value_name = "NAME", conflicts_with = "subject", value_parser = doctor::examples::NAMES)]
+    example: Option<String>,
     /// Test with the host for longer, up to thirty seconds in all
     #[arg(long)]
     thorough: bool,
@@ -48,6 +54,13 @@ pub(crate) struct Doctor {
     /// Keep observing, and print a line whenever the verdict changes
     #[arg(long)]
     watch: bool,
+    /// Keep observing, serve figures for Prometheus at an address of this host, and print a line of
+    /// JSON when a verdict begins or ends [default: 127.0.0.1:9152]
+    #[arg(long, value_name = "ADDRESS|unix:PATH", num_args = 0..=1, default_missing_value = serve::ADDRESS)]
+    serve: Option<host::MetricsAddress>,
+    /// Series of connections that --serve keeps apart; further ones are counted as `other`
+    #[arg(long, value_name = "N", default_value_t = serve::SERIES, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    series: u16,
     /// Also write all signals to a file, which names processes and peers; an existing one is
     /// replaced
     #[arg(long, value_name = "FILE")]
@@ -71,13 +84,17 @@ pub(crate) fn run(arguments: &Doctor) -> anyhow::Result<Ending> {
     if let Some(path) = &arguments.record {
         destination::check_file(path, "--record")?;
     }
-    if let (Some(cpus), false) = (&arguments.cpus, matches!(subject, Subject::Recording(_))) {
+    if let (Some(cpus), false) = (&arguments.cpus, subject.is_recording()) {
         doctor::recording::chosen::check(cpus, &observe::cpus())?;
     }
     if arguments.watch {
-        return arguments.keep_watching(&subject);
+        return arguments.watch();
+    }
+    if let Some(address) = &arguments.serve {
+        return serve::run(arguments, address);
     }
     let mut recording = match &subject {
+        Subject::Example(name) => doctor::examples::open(name)?,
         Subject::Recording(path) => doctor::saved::open(path, &arguments.focus()?)?,
         Subject::Host(host) => arguments.test(host)?,
         Subject::Machine => match &arguments.capture {
@@ -86,7 +103,7 @@ pub(crate) fn run(arguments: &Doctor) -> anyhow::Result<Ending> {
         },
     };
     arguments.limit(&mut recording)?;
-    if let (Some(path), false) = (&arguments.record, matches!(subject, Subject::Recording(_))) {
+    if let (Some(path), false) = (&arguments.record, subject.is_recording()) {
         recording.write(path)?;
         output::note(format_args!("The recording is in {}.", path.display()));
     }
@@ -100,20 +117,41 @@ pub(crate) fn run(arguments: &Doctor) -> anyhow::Result<Ending> {
 
 impl Doctor {
     fn subject(&self) -> Result<Subject, DoctorError> {
-        let subject = Subject::of(self.subject.as_deref());
+        let subject = match &self.example {
+            Some(name) => Subject::Example(name.clone()),
+            None => Subject::of(self.subject.as_deref()),
+        };
         let refuse = |what: &str| Err(DoctorError::Usage(what.to_owned()));
         let host = matches!(subject, Subject::Host(_));
         match &subject {
-            Subject::Recording(_) if self.time.is_some() || self.watch => {
+            Subject::Recording(_) | Subject::Example(_) | Subject::Host(_)
+                if self.serve.is_some() =>
+            {
+                refuse("--serve is for the connections of this machine: leave out the host or file")
+            }
+            _ if self.serve.is_some() && (self.watch || self.capture.is_some()) => refuse(
+                "--serve observes the sockets of this machine itself: leave out --watch and --capture",
+            ),
+            _ if self.serve.is_none() && self.series != serve::SERIES => {
+                refuse("--series is for --serve: add --serve")
+            }
+            Subject::Example(_) if self.flow.is_some() => {
+                refuse("an example is judged as a whole: leave out --flow")
+            }
+            Subject::Recording(_) | Subject::Example(_) if self.time.is_some() || self.watch => {
                 refuse("a recording is not observed again: leave out --time and --watch")
             }
-            Subject::Recording(_) | Subject::Host(_) if self.capture.is_some() => refuse(
-                "--capture is for packets that pass this machine: leave out the host or file",
-            ),
+            Subject::Recording(_) | Subject::Example(_) | Subject::Host(_)
+                if self.capture.is_some() =>
+            {
+                refuse(
+                    "--capture is for packets that pass this machine: leave out the host or file",
+                )
+            }
             _ if self.capture.is_some() && (self.watch || self.cpus.is_some()) => {
                 refuse("a capture knows no CPUs and is judged once: leave out --watch and --cpus")
             }
-            Subject::Recording(_) if self.record.is_some() => {
+            Subject::Recording(_) | Subject::Example(_) if self.record.is_some() => {
                 refuse("a recording is not recorded again: leave out --record")
             }
             Subject::Host(_) if self.flow.is_some() || self.time.is_some() || self.watch => refuse(
@@ -123,8 +161,12 @@ impl Doctor {
             _ if self.thorough && !host => {
                 refuse("--thorough is for a test with a host: name the host")
             }
-            _ if self.watch && (self.record.is_some() || self.report.is_some()) => {
-                refuse("--record and --report need an observation with an end: leave out --watch")
+            _ if (self.watch || self.serve.is_some())
+                && (self.record.is_some() || self.report.is_some()) =>
+            {
+                refuse(
+                    "--record and --report need an observation with an end: leave out --watch and --serve",
+                )
             }
             _ => Ok(subject),
         }
@@ -153,7 +195,8 @@ impl Doctor {
         let focus = self.focus()?;
         let time = self.time.map_or(observe::TIME, |seconds| Span::from_secs(seconds.into()));
         // The start of this program, and the search for a port, are part of the price.
-        Ok(Plan { time, focus, spent: observe::own_cpu_time(), ..Plan::default() })
+        let drops = Some(Arc::new(DropWatch::begin()));
+        Ok(Plan { time, focus, spent: observe::own_cpu_time(), drops, ..Plan::default() })
     }
 
     fn test(&self, host: &str) -> anyhow::Result<Recording> {
@@ -166,16 +209,37 @@ impl Doctor {
         Ok(test_path::run(&plan, &cancel.flag())?)
     }
 
-    fn keep_watching(&self, subject: &Subject) -> anyhow::Result<Ending> {
-        debug_assert!(matches!(subject, Subject::Machine));
+    fn watch(&self) -> anyhow::Result<Ending> {
         let cancel = cancel_on_signals()?;
+        let (begun, mut changes) = (Instant::now(), doctor::Changes::default());
+        self.keep_observing(&cancel, |diagnosis| {
+            let at = Span::from_millis(begun.elapsed().as_millis() as u64);
+            let news =
+                diagnosis.and_then(|diagnosis| Some((changes.news(at, diagnosis)?, diagnosis)));
+            match news {
+                Some((_, diagnosis)) if self.json => {
+                    output::print(doctor::output::json_line(diagnosis))
+                }
+                Some((line, _)) => output::print(line + "\n"),
+                None => Ok(()),
+            }
+        })
+    }
+
+    /// Observes again and again until `cancel`, and gives each diagnosis to `judge`; `None` if no
+    /// connection matched.
+    fn keep_observing(
+        &self,
+        cancel: &Cancel,
+        mut judge: impl FnMut(Option<&Diagnosis>) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Ending> {
         let (mut plan, begun) = (self.plan()?, Instant::now());
-        let mut changes = doctor::Changes::default();
         while !cancel.is_cancelled() {
             let mut recording = match observe::machine(&plan, &cancel.flag()) {
                 // The connection of interest may come later.
                 Err(DoctorError::NoFlow(_) | DoctorError::NoConnection { .. }) => {
                     plan.spent = Span::ZERO;
+                    judge(None)?;
                     continue;
                 }
                 recording => recording?,
@@ -185,14 +249,7 @@ impl Doctor {
                 break;
             }
             self.limit(&mut recording)?;
-            let diagnosis = doctor::diagnose(&recording, Question::of(&recording));
-            let at = Span::from_millis(begun.elapsed().as_millis() as u64);
-            if let Some(line) = changes.news(at, &diagnosis) {
-                match self.json {
-                    true => output::print(doctor::output::json_line(&diagnosis))?,
-                    false => output::print(line + "\n")?,
-                }
-            }
+            judge(Some(&doctor::diagnose(&recording, Question::of(&recording))))?;
             plan.spent = observe::own_cpu_time() - observed;
             // The beginning and the end of an observation are dear if there are many connections.
             let earliest = observe::own_cpu_time().secs_f64() / WATCHING_SHARE;
@@ -241,7 +298,10 @@ Examples:
   weir doctor --flow port:5432 --record slow.json
   weir doctor slow.json
   weir doctor runs/quic-tun-quick-20260102-030405
+  weir doctor --example slow-nic
   weir doctor --watch
+  weir doctor --serve
+  weir doctor --serve 127.0.0.1:9152 --time 10
   weir doctor trace.pcap --flow port:443
   weir doctor --capture eth0 --time 10";
 

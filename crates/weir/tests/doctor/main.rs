@@ -5,6 +5,7 @@
 mod support;
 
 mod captures;
+mod drops;
 mod errors;
 mod far_end;
 mod faults;
@@ -12,4 +13,5 @@ mod overhead;
 mod peer;
 mod recording;
 mod saved;
+mod serve;
 mod waiting;

@@ -8,9 +8,16 @@ pub(super) enum Subject {
     /// A host to test with.
     Host(String),
     Recording(PathBuf),
+    /// A recording that comes with the program.
+    Example(String),
 }
 
 impl Subject {
+    /// Nothing is observed.
+    pub(super) fn is_recording(&self) -> bool {
+        matches!(self, Self::Recording(_) | Self::Example(_))
+    }
+
     /// A name of something that exists, or that looks like a path, is a recording.
     pub(super) fn of(argument: Option<&str>) -> Self {
         let Some(text) = argument else { return Self::Machine };

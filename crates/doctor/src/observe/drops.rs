@@ -1,0 +1,50 @@
+use crate::recording::{DropPlace, Drops};
+use accel::drops::DropCounter;
+use probe::interface::InterfaceSnapshot;
+
+/// Counts the packets that the kernel drops, for one observation after the other: a program in the
+/// kernel is loaded once.
+#[derive(Debug)]
+pub struct DropWatch {
+    /// Or the reason why nothing can be counted.
+    counter: Result<DropCounter, String>,
+}
+
+impl DropWatch {
+    /// Counts in the calling thread's network namespace.
+    pub fn begin() -> Self {
+        Self { counter: DropCounter::begin().map_err(|error| error.to_string()) }
+    }
+
+    pub(super) fn read(&self) -> Result<accel::drops::Drops, String> {
+        let counter = self.counter.as_ref().map_err(Clone::clone)?;
+        counter.read().map_err(|error| error.to_string())
+    }
+}
+
+pub(super) fn recorded(drops: accel::drops::Drops) -> Drops {
+    let interfaces = match drops.places.is_empty() {
+        true => None,
+        false => InterfaceSnapshot::read().ok(),
+    };
+    let name = |index: u32| Some(interfaces.as_ref()?.name_of(index)?.to_owned());
+    let mut places: Vec<DropPlace> = drops
+        .places
+        .into_iter()
+        .map(|(place, packets)| DropPlace {
+            reason: place.reason,
+            packets,
+            interface: name(place.interface),
+            function: place.function,
+            protocol: place.connection.map(|(protocol, ..)| protocol),
+            from: place.connection.map(|(_, from, _)| from),
+            to: place.connection.map(|(.., to)| to),
+        })
+        .collect();
+    places.sort_by_key(|place| std::cmp::Reverse(place.packets));
+    places.truncate(MOST_PLACES);
+    Drops { reasons: drops.reasons, places }
+}
+
+/// Places that a recording keeps.
+const MOST_PLACES: usize = 64;

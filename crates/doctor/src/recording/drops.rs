@@ -1,0 +1,33 @@
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+/// Packets that the kernel dropped during a period, by its own reasons.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Drops {
+    /// Packets by reason, as the kernel names them without `SKB_DROP_REASON_`.
+    pub reasons: BTreeMap<String, u64>,
+    /// The places with the most packets first. Estimates where a reason dropped many packets.
+    pub places: Vec<DropPlace>,
+}
+
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DropPlace {
+    pub reason: String,
+    pub packets: u64,
+    /// The interface that the packets were at or came from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
+    /// The kernel's function.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub function: Option<String>,
+    /// The number of the IP protocol.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<SocketAddr>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to: Option<SocketAddr>,
+}

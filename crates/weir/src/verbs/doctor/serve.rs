@@ -1,0 +1,113 @@
+//! `--serve`: figures for Prometheus, and a line of JSON when a verdict begins or ends.
+
+mod accel;
+
+use super::Doctor;
+use crate::exit::Ending;
+use crate::output;
+use crate::signals::cancel_on_signals;
+use anyhow::Context;
+use doctor::{Standing, observe};
+use host::{HttpResponse, MetricsAddress, MetricsListener, http_response};
+use std::os::fd::AsFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use units::Span;
+
+/// Beside those of the tunnel (9150) and of the switch (9151).
+pub(super) const ADDRESS: &str = "127.0.0.1:9152";
+pub(super) const SERIES: u16 = 500;
+
+/// The figures, which one thread writes and another one shows.
+struct Shared {
+    standing: Standing,
+    begun: Instant,
+    last: Instant,
+}
+
+pub(super) fn run(arguments: &Doctor, address: &MetricsAddress) -> anyhow::Result<Ending> {
+    let listener = MetricsListener::bind(address).with_context(|| {
+        format!("serving metrics at {address}: name a free address of this host with --serve")
+    })?;
+    let cancel = cancel_on_signals()?;
+    let (end, ending) = std::io::pipe().context("making a pipe")?;
+    let begun = Instant::now();
+    let standing = Standing::new(usize::from(arguments.series));
+    let shared = Mutex::new(Shared { standing, begun, last: begun });
+    if let Some(place) = listener.place() {
+        output::note(format_args!("weir doctor: metrics at {place}"));
+    }
+    // An observation that takes so long has stalled.
+    let patience = PATIENCE + u64::from(arguments.time.unwrap_or(0)) * 2;
+    std::thread::scope(|scope| {
+        let server = std::thread::Builder::new().name("metrics".to_owned());
+        let mut accel = accel::AccelFigures::default();
+        let shared = &shared;
+        let respond = move |request: &[u8]| response(request, shared, &mut accel, patience);
+        let server = server.spawn_scoped(scope, || {
+            // The thread owns the end, so that the pipe closes whichever side fails.
+            let end = end;
+            listener.serve(end.as_fd(), respond);
+        });
+        let server = server.context("starting the thread that serves metrics")?;
+        // Dropped here also by a panic, so that the thread ends before the scope does.
+        let ending = ending;
+        let observed = arguments.keep_observing(&cancel, |diagnosis| {
+            let mut shared = locked(shared);
+            shared.last = Instant::now();
+            let at = span(shared.last - begun);
+            let own = observe::own_cpu_time();
+            let events = match diagnosis {
+                Some(diagnosis) => shared.standing.add(diagnosis, at, own),
+                None => shared.standing.pass(at, own),
+            };
+            drop(shared);
+            print(events)
+        });
+        let stopped = locked(shared).standing.finish();
+        let printed = print(stopped);
+        drop(ending);
+        let _ = server.join();
+        observed.and_then(|ending| printed.map(|()| ending))
+    })
+}
+
+fn locked(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn span(time: std::time::Duration) -> Span {
+    Span::from_millis(time.as_millis() as u64)
+}
+
+fn print(events: Vec<doctor::standing::Event>) -> anyhow::Result<()> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    for mut event in events {
+        event.time = now.as_millis() as f64 / 1e3;
+        output::print(event.line())?;
+    }
+    Ok(())
+}
+
+fn response(
+    request: &[u8],
+    shared: &Mutex<Shared>,
+    accel: &mut accel::AccelFigures,
+    patience: u64,
+) -> HttpResponse {
+    http_response(request, "/metrics, /healthz", |path| match path {
+        "/metrics" => {
+            let accel = accel.exposition();
+            let shared = locked(shared);
+            let (up, since) = (span(shared.begun.elapsed()), span(shared.last.elapsed()));
+            Some(HttpResponse::metrics(shared.standing.exposition(up, since) + accel))
+        }
+        "/healthz" if locked(shared).last.elapsed().as_secs() > patience => {
+            Some(HttpResponse::unavailable("the observer has stalled"))
+        }
+        "/healthz" => Some(HttpResponse::ok()),
+        _ => None,
+    })
+}
+
+const PATIENCE: u64 = 60;

@@ -1,0 +1,74 @@
+//! The figures of `weir accel` on this machine, beside the observer's own.
+
+use accel::{Counter, Status, pins::Presence};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::time::{Duration, Instant};
+
+/// The last figures, which are read again if they are older than [`AGE`].
+#[derive(Debug, Default)]
+pub(super) struct AccelFigures {
+    read: Option<(Instant, String)>,
+}
+
+impl AccelFigures {
+    pub(super) fn exposition(&mut self) -> &str {
+        if self.read.as_ref().is_none_or(|(at, _)| at.elapsed() > AGE) {
+            self.read = Some((Instant::now(), text(Status::read().ok().as_ref())));
+        }
+        self.read.as_ref().map_or("", |(_, text)| text)
+    }
+}
+
+fn text(status: Option<&Status>) -> String {
+    let mut text = String::new();
+    // A kernel without BPF has no acceleration, and a user without rights does not see one.
+    let Some(status) = status else { return text };
+    let on = u8::from(status.presence == Presence::Whole && status.gives);
+    head(&mut text, "on", "gauge", "The value is 1 if new connections get tcpa.");
+    let _ = writeln!(text, "weir_accel_on {on}");
+    let mut connections: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut rates: BTreeMap<&str, u64> = BTreeMap::new();
+    for flow in &status.flows {
+        *connections.entry(&flow.algorithm).or_default() += 1;
+        let rate = flow.rate.map_or(0, |rate| rate.bits_per_second());
+        let sum = rates.entry(&flow.algorithm).or_default();
+        *sum = sum.saturating_add(rate);
+    }
+    let help = "This many open connections have an algorithm of the policy.";
+    head(&mut text, "connections", "gauge", help);
+    for (algorithm, count) in connections {
+        let _ = writeln!(text, "weir_accel_connections{{algorithm=\"{algorithm}\"}} {count}");
+    }
+    let help = "Open connections with the algorithm deliver this rate together.";
+    head(&mut text, "delivery_bits_per_second", "gauge", help);
+    for (algorithm, rate) in rates {
+        let _ = writeln!(
+            text,
+            "weir_accel_delivery_bits_per_second{{algorithm=\"{algorithm}\"}} {rate}"
+        );
+    }
+    let help = "The modules of tcpa have counted this much since tcpa was installed.";
+    head(&mut text, "work_total", "counter", help);
+    for module in status.modules() {
+        for (counter, value) in module.counters {
+            let value = match value {
+                Counter::Count(count) => count,
+                Counter::Size(bytes) => bytes.count(),
+                Counter::Rate(_) => continue,
+            };
+            let (module, counter) = (module.name, counter);
+            let _ = writeln!(
+                text,
+                "weir_accel_work_total{{module=\"{module}\",counter=\"{counter}\"}} {value}"
+            );
+        }
+    }
+    text
+}
+
+fn head(text: &mut String, name: &str, kind: &str, help: &str) {
+    let _ = writeln!(text, "# HELP weir_accel_{name} {help}\n# TYPE weir_accel_{name} {kind}");
+}
+
+const AGE: Duration = Duration::from_secs(10);
