@@ -338,7 +338,8 @@ impl Half {
             }
             self.answers.pop_front();
         }
-        if let Some(first) = self.answers.iter().find(|one| one.stamp == echo) {
+        // The older answers are gone, so that the first answer with this stamp is in front.
+        if let Some(first) = self.answers.front().filter(|one| one.stamp == echo) {
             self.here.note(now.saturating_sub(first.at));
         }
     }
@@ -350,8 +351,8 @@ impl Half {
             (false, Some((_, echo))) => {
                 let least = self.here.least.unwrap_or(0) / 20 * 19;
                 let arrived = now.saturating_sub(least);
-                let is_known = |one: &&Answer| !is_after(one.stamp, echo) && one.at <= arrived;
-                let found = self.answers.iter().rev().find(is_known);
+                let is_known = |one: &Answer| !is_after(one.stamp, echo) && one.at <= arrived;
+                let found = last_while(&self.answers, is_known);
                 found.map_or(near, |one| (one.acked, Some(one.edge)))
             }
             _ => near,
@@ -548,6 +549,16 @@ impl Half {
     }
 }
 
+/// The last answer for which `is_known` holds, if it holds for no answer behind one for which it
+/// does not: stamps and times grow. A capture where they do not costs no more, and gets another
+/// answer.
+fn last_while(
+    answers: &VecDeque<Answer>,
+    is_known: impl FnMut(&Answer) -> bool,
+) -> Option<&Answer> {
+    answers.get(answers.partition_point(is_known).checked_sub(1)?)
+}
+
 /// Timestamps and sequence numbers wrap.
 fn is_after(one: u32, other: u32) -> bool {
     one != other && one.wrapping_sub(other) < 1 << 31
@@ -567,3 +578,28 @@ const TIMEOUT: u64 = 180_000_000;
 const COPIED_WITHIN: u64 = 1_000_000;
 const MOST_COPIES: usize = 64;
 const LEAST_BUSY: u64 = 500_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_search_for_the_answer_that_a_sender_knows_looks_at_few_of_many() {
+        let answer = |at: u64| Answer { stamp: (at / 40) as u32, acked: at, edge: at, at };
+        let most = MOST_ANSWERS as u64;
+        let answers: VecDeque<Answer> = (0..most).map(answer).collect();
+        for (echo, arrived) in [(0, 10), (7, 300), (7, 285), (400, most), (0, 0), (9, 0)] {
+            let is_known = |one: &Answer| !is_after(one.stamp, echo) && one.at <= arrived;
+            let mut looked = 0;
+            let found = last_while(&answers, |one| {
+                looked += 1;
+                is_known(one)
+            });
+            let expected = answers.iter().rev().find(|one| is_known(one));
+            assert_eq!(found.map(|one| one.at), expected.map(|one| one.at), "{echo} {arrived}");
+            assert!(looked <= 16, "{looked}");
+        }
+        assert!(last_while(&answers, |_| false).is_none());
+        assert!(last_while(&VecDeque::new(), |_| true).is_none());
+    }
+}

@@ -73,8 +73,12 @@ impl<R: Read> Packets<R> {
                     }
                 }
                 Step::More => {
-                    buffer.copy_within(start..end, 0);
-                    (end, start) = (end - start, 0);
+                    // Bytes move only within a full buffer: a source that gives few bytes at a time
+                    // costs no more moves.
+                    if end == buffer.len() && start > 0 {
+                        buffer.copy_within(start..end, 0);
+                        (end, start) = (end - start, 0);
+                    }
                     if end == buffer.len() {
                         if buffer.len() >= LONGEST_STEP * 2 {
                             self.is_cut = true;
@@ -89,7 +93,7 @@ impl<R: Read> Packets<R> {
                         }
                     };
                     if read == 0 {
-                        self.is_cut = end > 0;
+                        self.is_cut = end > start;
                         return Ok(());
                     }
                     end += read;
