@@ -2,6 +2,7 @@
 //! more round trips.
 
 use super::{Advice, Finding, Outcome, Rule};
+use crate::recording::Path;
 use crate::view::View;
 use crate::words::counted;
 
@@ -34,9 +35,16 @@ fn judge(view: &View<'_>) -> Outcome {
         .run(format!("ip route get {address}"))
         .not("Connections that last for many round trips have a larger window soon"),
     );
-    match per_second >= SHORT_LIVED && short.connections >= FEWEST {
-        true => finding.explains(1.0),
-        false => finding,
+    // Nobody counts short connections by destination.
+    let is_usual = |path: &Path| path.initial_window.is_none_or(|few| few >= USUAL_INITIAL);
+    let others = view.machine().paths.values().filter(|path| is_usual(path)).count() as u64;
+    match (per_second >= SHORT_LIVED && short.connections >= FEWEST, others) {
+        (true, 0) => finding.explains(1.0),
+        (true, _) => finding.explains(0.5).against(format!(
+            "the short connections may go to {} with a usual initial window",
+            counted(others, "other host", "other hosts")
+        )),
+        (false, _) => finding,
     }
     .holds()
 }
@@ -63,6 +71,25 @@ mod tests {
         let bytes = units::Bytes::new(60_000 * connections);
         recording.periods[0].short_lived = Some(ShortLived { connections, bytes });
         diagnose(&recording, Question::Flow).verdict.cause
+    }
+
+    /// The short connections may be those of the other host.
+    #[test]
+    fn a_small_window_to_one_of_two_hosts_explains_half() {
+        let sketch = Sketch::idle().machine(|machine: &mut Machine| {
+            let path = machine.paths.values_mut().next().unwrap();
+            let usual = path.clone();
+            path.initial_window = Some(1);
+            machine.paths.insert("10.0.0.3".parse().unwrap(), usual);
+        });
+        let mut recording: Recording = sketch.recording().clone();
+        let bytes = units::Bytes::new(60_000 * 60);
+        recording.periods[0].short_lived = Some(ShortLived { connections: 60, bytes });
+        let diagnosis = diagnose(&recording, Question::Machine);
+        let found = diagnosis.periods[0].machine.iter();
+        let found = found.clone().find(|one| one.cause == "initial-window").unwrap();
+        assert_eq!(found.finding.explains, Some(0.5));
+        assert_eq!(found.finding.against.len(), 1);
     }
 
     #[test]
