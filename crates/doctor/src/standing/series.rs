@@ -129,9 +129,8 @@ fn container(path: &str) -> String {
     let mut digits = 0;
     for c in name.chars() {
         digits = if c.is_ascii_hexdigit() { digits + 1 } else { 0 };
-        match digits {
-            0..=NUMBER => text.push(c),
-            _ => {}
+        if digits <= NUMBER {
+            text.push(c);
         }
     }
     short(text.strip_suffix(".scope").unwrap_or(&text))

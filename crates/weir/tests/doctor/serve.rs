@@ -178,3 +178,23 @@ fn prometheus_accepts_the_alert_rules_and_answers_the_dashboards() {
         assert!(ended.status.success(), "{ended:?}");
     }
 }
+
+#[test]
+fn the_packaged_unit_is_confined_and_its_command_line_is_accepted() {
+    let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/weir-doctor.service");
+    let text = std::fs::read_to_string(&unit).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/bin/weir ")).unwrap();
+    assert_eq!(line, format!("doctor --serve {SERVE}"));
+    if !is_installed("systemd-analyze") {
+        return testing::skip_part(testing::Need::Program("systemd-analyze"));
+    }
+    let words = ["security", "--offline=true", unit.to_str().unwrap()];
+    let judged = Command::new("systemd-analyze").args(words).output().unwrap();
+    let text = String::from_utf8_lossy(&judged.stdout);
+    let exposure = text.lines().find_map(|line| line.split("Overall exposure level for ").nth(1));
+    let Some(level) = exposure.and_then(|exposure| exposure.split(' ').nth(1)) else {
+        return testing::skip_because(testing::Need::UnitAnalysis, text);
+    };
+    // CAP_SYS_ADMIN and the user root, without which BPF refuses the program, are most of it.
+    assert!(level.parse::<f64>().unwrap() <= 4.0, "{text}");
+}
