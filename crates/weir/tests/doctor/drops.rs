@@ -1,5 +1,5 @@
-//! Packets that the kernel drops, each kind made on purpose: `weir doctor` tells the kernel's reason,
-//! the interface and the connection.
+//! Packets that the kernel drops, each kind made on purpose: `weir doctor` tells the kernel's
+//! reason, the interface and the connection.
 
 use crate::support::is_installed;
 use host::Namespace;
