@@ -6,6 +6,7 @@
 //! | [`softirqs`], [`interrupts`], [`softnet`] | the files of these names |
 //! | [`snmp`] | counters of IP, TCP and UDP |
 //! | [`interface`], [`qdisc`], [`route`] | rtnetlink |
+//! | [`owner`] | the users of sockets, by sock_diag |
 //! | [`tcp`] | `TCP_INFO` and sock_diag |
 //! | [`cgroup`], [`pressure`] | limits, throttling, stalls |
 //! | [`machine`] | the facts a report must name |
@@ -48,6 +49,7 @@ pub mod interface;
 pub mod interrupts;
 pub mod machine;
 mod netlink;
+pub mod owner;
 pub mod path;
 pub mod pressure;
 pub mod process;

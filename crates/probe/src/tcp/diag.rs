@@ -20,6 +20,7 @@ pub struct Diag {
     sequence: u32,
     /// Attributes to return, as bits.
     extensions: u8,
+    protocol: i32,
 }
 
 impl Diag {
@@ -35,13 +36,22 @@ impl Diag {
     }
 
     /// Without any attribute that costs time: states, addresses and ports alone.
-    pub(super) fn of_addresses() -> Self {
-        Self { socket: None, buffer: Vec::new(), sequence: 0, extensions: 0 }
+    pub(crate) fn of_addresses() -> Self {
+        Self::new(0, libc::IPPROTO_TCP)
+    }
+
+    /// The same of UDP sockets. An unconnected socket has the state that TCP calls closed.
+    pub(crate) fn of_udp_addresses() -> Self {
+        Self::new(0, libc::IPPROTO_UDP)
     }
 
     fn with(attributes: [u16; 4]) -> Self {
         let extensions = attributes.iter().fold(0, |bits, one| bits | 1 << (one - 1));
-        Self { socket: None, buffer: Vec::new(), sequence: 0, extensions }
+        Self::new(extensions, libc::IPPROTO_TCP)
+    }
+
+    fn new(extensions: u8, protocol: i32) -> Self {
+        Self { socket: None, buffer: Vec::new(), sequence: 0, extensions, protocol }
     }
 
     /// Passes each socket that matches to `each`, over IPv4 and IPv6.
@@ -145,7 +155,9 @@ impl Diag {
                 none.insert(socket)
             }
         };
-        socket.send(&request.encode(self.sequence, self.extensions), 0).map_err(failed)?;
+        socket
+            .send(&request.encode(self.sequence, self.extensions, self.protocol), 0)
+            .map_err(failed)?;
         self.buffer.clear();
         self.buffer.reserve(DATAGRAM_MAX);
         loop {
@@ -263,7 +275,7 @@ impl Request {
         }
     }
 
-    fn encode(&self, sequence: u32, extensions: u8) -> [u8; REQUEST] {
+    fn encode(&self, sequence: u32, extensions: u8, protocol: i32) -> [u8; REQUEST] {
         let mut bytes = [0; REQUEST];
         let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
         let flags = libc::NLM_F_REQUEST | if self.is_dump { libc::NLM_F_DUMP } else { 0 };
@@ -271,7 +283,7 @@ impl Request {
         put(4, &SOCK_DIAG_BY_FAMILY.to_ne_bytes());
         put(6, &(flags as u16).to_ne_bytes());
         put(8, &sequence.to_ne_bytes());
-        put(16, &[self.family, libc::IPPROTO_TCP as u8, extensions, 0]);
+        put(16, &[self.family, protocol as u8, extensions, 0]);
         put(20, &self.states.to_ne_bytes());
         put(24, &self.local.1.to_be_bytes());
         put(26, &self.remote.1.to_be_bytes());
