@@ -75,42 +75,43 @@ const FINAL: u64 = 2 << 62;
 
 /// Credit granted to the peer, for one stream or for the connection.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Granted {
+pub struct Granted {
     limit: u64,
     received: u64,
     consumed: u64,
 }
 
 impl Granted {
-    pub(crate) fn new() -> Self {
+    /// The initial credit.
+    pub fn new() -> Self {
         Self { limit: FIRST_CREDIT, received: 0, consumed: 0 }
     }
 
-    pub(crate) fn received(&self) -> u64 {
+    pub fn received(&self) -> u64 {
         self.received
     }
 
-    pub(crate) fn consumed(&self) -> u64 {
+    pub fn consumed(&self) -> u64 {
         self.consumed
     }
 
     /// The received bytes that were not consumed.
-    pub(crate) fn unread(&self) -> u64 {
+    pub fn unread(&self) -> u64 {
         self.received - self.consumed
     }
 
     /// Returns `false` if the peer exceeded its credit.
-    pub(crate) fn receive(&mut self, bytes: u64) -> bool {
+    pub fn receive(&mut self, bytes: u64) -> bool {
         self.received = self.received.saturating_add(bytes);
         self.received <= self.limit
     }
 
-    pub(crate) fn consume(&mut self, bytes: u64) {
+    pub fn consume(&mut self, bytes: u64) {
         self.consumed = (self.consumed + bytes).min(self.received);
     }
 
     /// Returns a new limit if it is enough higher to be worth reporting to the peer.
-    pub(crate) fn raise(&mut self, window: u64) -> Option<u64> {
+    pub fn raise(&mut self, window: u64) -> Option<u64> {
         let limit = (self.consumed + window).min(VarInt::MAX.into_inner());
         let due = limit >= self.limit + window / STEPS;
         due.then(|| {
@@ -120,31 +121,44 @@ impl Granted {
     }
 }
 
+impl Default for Granted {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Default for Allowed {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 /// Credit granted by the peer, for one stream or for the connection.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Allowed {
+pub struct Allowed {
     limit: u64,
     used: u64,
 }
 
 impl Allowed {
-    pub(crate) fn new() -> Self {
+    /// The initial credit.
+    pub fn new() -> Self {
         Self { limit: FIRST_CREDIT, used: 0 }
     }
 
-    pub(crate) fn room(&self) -> u64 {
+    pub fn room(&self) -> u64 {
         self.limit - self.used
     }
 
-    pub(crate) fn used(&self) -> u64 {
+    pub fn used(&self) -> u64 {
         self.used
     }
 
-    pub(crate) fn take(&mut self, bytes: u64) {
+    pub fn take(&mut self, bytes: u64) {
         self.used = (self.used + bytes).min(self.limit);
     }
 
-    pub(crate) fn raise(&mut self, limit: u64) {
+    pub fn raise(&mut self, limit: u64) {
         self.limit = self.limit.max(limit);
     }
 }

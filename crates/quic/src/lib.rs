@@ -40,7 +40,7 @@ mod window;
 
 pub use choice::{Congestion, CongestionError};
 pub use connection::{Connection, DatagramRefused, Event, Statistics};
-pub use credit::FIRST_CREDIT;
+pub use credit::{Allowed, FIRST_CREDIT, Granted};
 pub use endpoint::{Endpoint, Key, RefusedError, Settings};
 pub use lost::Lost;
 pub use meter::{Charge, Meter};
