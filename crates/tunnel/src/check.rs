@@ -10,16 +10,20 @@ use crate::identity::Identity;
 use crate::inbound::OpeningError;
 use crate::memory::Budget;
 use crate::run::{RunError, runtime};
+use crate::server::TcpAt;
 use crate::session::{CLIENTS, Session};
 use crate::status::{self, MetricsListener};
 use crate::target::{HostPort, Target};
-use crate::transport::quic::{QuicClient, QuicConnection};
-use crate::transport::{Connection, Lost, Sending, Statistics, Transport, Tuning};
+use crate::transport::quic::QuicClient;
+use crate::transport::tcp::TlsClient;
+use crate::transport::{
+    Carried, Carrier, Connection, Lost, Sending, Statistics, Transport, Tuning,
+};
 use quic::Meter;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::fmt::{Display, Formatter};
 use std::io;
-use std::net::{TcpListener, UdpSocket};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -71,14 +75,26 @@ impl Finding {
 /// Binds the server's address briefly, so the server must not be running yet.
 pub fn server(config: &ServerConfig) -> Result<Vec<Finding>, RunError> {
     let mut findings = of_machine(&config.identity);
-    let address = config.listen_on;
-    findings.push(match UdpSocket::bind(address) {
+    findings.extend(config.listen_on.map(|address| match UdpSocket::bind(address) {
         Ok(_) => Finding::good(format!("UDP {address} is free")),
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => Finding::bad(format!(
             "UDP {address} is taken: stop its owner (ss -ulpn), or choose another --listen-on"
         )),
         Err(error) => Finding::bad(format!("UDP {address} cannot be listened on: {error}")),
-    });
+    }));
+    let tcp = match config.tcp {
+        TcpAt::Nowhere => None,
+        TcpAt::SameAsUdp => config.listen_on,
+        TcpAt::Address(address) => Some(address),
+    };
+    findings.extend(tcp.map(|address| match TcpListener::bind(address) {
+        Ok(_) => Finding::good(format!("TCP {address} is free")),
+        Err(error) if config.tcp == TcpAt::SameAsUdp => Finding::slow(format!(
+            "TCP {address} cannot be listened on: {error}; clients whose network blocks UDP need a \
+             free --tcp-listen-on"
+        )),
+        Err(error) => Finding::bad(format!("TCP {address} cannot be listened on: {error}")),
+    }));
     findings.extend(of_sockets(&config.settings));
     for peer in &config.peers {
         let rights = config.access.rights(&peer.name);
@@ -106,7 +122,9 @@ pub fn client(config: &ClientConfig, targets: bool) -> Result<Vec<Finding>, RunE
     findings.extend(runtime()?.block_on(async {
         let mut findings = Vec::new();
         for server in parts.servers {
-            findings.extend(greet(server, &parts.tuning, &*parts.resolver, &targets).await);
+            findings.extend(
+                greet(server, parts.carrier, &parts.tuning, &*parts.resolver, &targets).await,
+            );
         }
         findings
     }));
@@ -115,6 +133,7 @@ pub fn client(config: &ClientConfig, targets: bool) -> Result<Vec<Finding>, RunE
 
 async fn greet(
     server: ServerAt,
+    carrier: Carrier,
     tuning: &Tuning,
     resolver: &dyn Resolve,
     targets: &[&Target],
@@ -127,14 +146,34 @@ async fn greet(
         Err(refusal) => return bad(&refusal),
     };
     let tuning = Tuning { handshake: PATIENCE, ..tuning.clone() };
-    let quic = match QuicClient::new(server.tls, tuning, &Arc::new(Meter::unlimited())) {
+    let meter = Arc::new(Meter::unlimited());
+    let tls = TlsClient::new(server.tls.clone(), tuning.clone(), &meter);
+    let tcp_port = server.tcp_port.unwrap_or(server.address.port());
+    let quic = match QuicClient::new(server.tls, tuning, &meter) {
         Ok(quic) => quic,
         Err(error) => return bad(&error),
     };
     let mut findings = bad(&"it has no address");
     for remote in found.addresses() {
-        let began = Instant::now();
-        match quic.connect(*remote, server.trust.server_name(), rand::random()).await {
+        let mut began = Instant::now();
+        let name = server.trust.server_name();
+        let udp = match carrier {
+            Carrier::Tcp => Err(Lost::Silent),
+            _ => quic.connect(*remote, name, rand::random()).await.map(Carried::Udp),
+        };
+        let connected = match udp {
+            Err(Lost::Silent) if carrier != Carrier::Udp => {
+                let at = SocketAddr::new(remote.ip(), tcp_port);
+                began = Instant::now();
+                let tcp = tls.connect(at, name, String::new()).await.map(Carried::Tcp);
+                tcp.map_err(|error| match carrier {
+                    Carrier::Tcp => error,
+                    _ => Lost::Silent,
+                })
+            }
+            udp => udp,
+        };
+        match connected {
             Ok(connection) => {
                 let took = Span::from(began.elapsed());
                 let round_trip = match round_trip(&connection).await {
@@ -151,6 +190,12 @@ async fn greet(
                     round_trip.shown(),
                     connection.statistics().mtu,
                 ))];
+                if carrier == Carrier::Auto && connection.over_tcp().is_some() {
+                    findings.push(Finding::slow(format!(
+                        "server {address} answers over TCP alone: UDP is blocked on the path, and each \
+                         lost packet delays all tunnels of a connection"
+                    )));
+                }
                 findings.extend(reach(&connection, &address, targets).await);
                 connection.close("only a check");
                 // Without notice, the server would keep the connection until its idle timeout.
@@ -174,7 +219,7 @@ async fn greet(
 ///
 /// The server refuses this end's certificate one round trip after this end considers the handshake
 /// complete, so the measurement lasts longer than that.
-async fn round_trip(connection: &QuicConnection) -> Result<Span, Lost> {
+async fn round_trip(connection: &Carried) -> Result<Span, Lost> {
     let pause = (connection.rtt() * 3 + SETTLE) / EXCHANGES;
     let exchanges = async {
         for _ in 0..EXCHANGES {
@@ -197,11 +242,7 @@ async fn round_trip(connection: &QuicConnection) -> Result<Span, Lost> {
 }
 
 /// Opens a tunnel to each target and ends it at once.
-async fn reach(
-    connection: &QuicConnection,
-    server: &HostPort,
-    targets: &[&Target],
-) -> Vec<Finding> {
+async fn reach(connection: &Carried, server: &HostPort, targets: &[&Target]) -> Vec<Finding> {
     let budget = Budget::new(MEMORY);
     let owner = Arc::from(server.to_string());
     let counters = Arc::new(Counters::default());
@@ -229,7 +270,7 @@ async fn reach(
 }
 
 async fn ask(
-    session: &Session<QuicConnection>,
+    session: &Session<Carried>,
     target: &Target,
     flow: u32,
 ) -> Result<Answer, OpeningError> {

@@ -22,9 +22,11 @@ use crate::memory::Budget;
 use crate::proxy::Users;
 use crate::quic_tun::Tunnels;
 use crate::quic_tun::source::TokenSource;
+use crate::session::{KeyUse, PeerKey, Session, key_uses};
 use crate::target::{HostPort, Target, TargetError};
 use crate::transport::quic::{QuicClient, QuicError};
-use crate::transport::{Connection, Shards, Statistics, Tuning};
+use crate::transport::tcp::TlsClient;
+use crate::transport::{Carried, Carrier, Connection, Shards, Statistics, Tuning};
 use failures::Failures;
 use link::{Link, Links};
 use listeners::{Listeners, Reverses};
@@ -35,6 +37,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -54,6 +57,7 @@ pub struct ClientParts {
     pub limits: ClientLimits,
     /// Parallel connections to one server; tunnels are spread over them.
     pub connections: usize,
+    pub carrier: Carrier,
     /// The number of threads; by default one per CPU.
     pub shards: Option<usize>,
     /// The list of open tunnels for `GET /tunnels`; `None` if this end does not serve the list.
@@ -65,6 +69,8 @@ pub struct ServerAt {
     pub address: HostPort,
     pub trust: ServerTrust,
     pub tls: rustls::ClientConfig,
+    /// The port of TLS over TCP, if it differs from the port of UDP.
+    pub tcp_port: Option<u16>,
 }
 
 /// Applications that connect to `listen` reach a target as seen from the server.
@@ -176,6 +182,12 @@ pub struct LinkStatus {
     pub server: Option<HostPort>,
     pub remote: Option<SocketAddr>,
     pub tunnels: usize,
+    /// The key that the server has proved.
+    pub key: Option<PeerKey>,
+    /// Another connection has taken its place for new tunnels.
+    pub is_retiring: bool,
+    /// Why TCP carries the connection; `None` over UDP.
+    pub over_tcp: Option<String>,
     pub statistics: Statistics,
 }
 
@@ -191,6 +203,7 @@ struct Shared {
     places: Arc<Semaphore>,
     journal: Journal,
     reverses: Reverses,
+    carrier: Carrier,
     tunnels: Option<Arc<Tunnels>>,
     counters: Arc<Counters>,
     budget: Budget,
@@ -205,6 +218,10 @@ struct Remote {
     address: HostPort,
     trust: watch::Sender<ServerTrust>,
     quic: QuicClient,
+    tls: TlsClient,
+    tcp_port: Option<u16>,
+    /// TCP carried the last connection, because UDP did not answer.
+    is_udp_blocked: AtomicBool,
     failures: Failures,
 }
 
@@ -222,7 +239,10 @@ impl Client {
         for server in parts.servers {
             servers.push(Arc::new(Remote {
                 trust: watch::Sender::new(server.trust),
+                tls: TlsClient::new(server.tls.clone(), parts.tuning.clone(), budget.meter()),
                 quic: QuicClient::new(server.tls, parts.tuning.clone(), budget.meter())?,
+                tcp_port: server.tcp_port,
+                is_udp_blocked: AtomicBool::new(false),
                 failures: Failures::default(),
                 address: server.address,
             }));
@@ -237,6 +257,7 @@ impl Client {
             journal: Journal::default(),
             limits: parts.limits,
             reverses: Reverses::default(),
+            carrier: parts.carrier,
             tunnels: parts.tunnels,
             counters: Arc::default(),
             links: Links::new(parts.connections.clamp(1, MOST_CONNECTIONS), &shards),
@@ -290,6 +311,11 @@ impl Client {
         self.listeners.bound()
     }
 
+    /// The same as a user writes them, with the kinds of proxies.
+    pub fn listens_on(&self) -> Vec<String> {
+        self.listeners.shown()
+    }
+
     /// Waits until one connection is established.
     pub async fn connected(&self) {
         self.shared.links.connected().await;
@@ -312,22 +338,51 @@ impl Client {
         self.shared.budget.granted()
     }
 
+    /// All connections: those that take new tunnels first.
     pub fn links(&self) -> Vec<LinkStatus> {
-        let status = |link: &Arc<Link>| match link.current() {
-            Some((server, session)) => LinkStatus {
-                server: self.shared.servers.get(server).map(|remote| remote.address.clone()),
-                remote: Some(session.connection.remote()),
-                tunnels: session.tunnels(),
-                statistics: session.connection.statistics(),
-            },
+        let status = |server: usize, session: &Session<Carried>| LinkStatus {
+            server: self.shared.servers.get(server).map(|remote| remote.address.clone()),
+            remote: Some(session.connection.remote()),
+            tunnels: session.tunnels(),
+            key: session.key,
+            is_retiring: session.retired.is_cancelled(),
+            over_tcp: session.connection.over_tcp().map(str::to_owned),
+            statistics: session.connection.statistics(),
+        };
+        let of_link = |link: &Arc<Link>| match link.current() {
+            Some((server, session)) => status(server, &session),
             None => LinkStatus {
                 server: None,
                 remote: None,
                 tunnels: 0,
+                key: None,
+                is_retiring: false,
+                over_tcp: None,
                 statistics: Statistics::default(),
             },
         };
-        self.shared.links.all().iter().map(status).collect()
+        let mut all: Vec<_> = self.shared.links.all().iter().map(of_link).collect();
+        let retiring = self.shared.links.retiring();
+        all.extend(retiring.iter().map(|(server, session)| status(*server, session)));
+        all
+    }
+
+    /// Each server with several pins, with the connections that use each of them.
+    pub fn keys(&self) -> Vec<KeyUse> {
+        let links = self.links();
+        let of_server = |remote: &Arc<Remote>| {
+            let ServerTrust::Pins(pins) = &*remote.trust.borrow() else { return Vec::new() };
+            let used = links.iter().filter(|link| link.server.as_ref() == Some(&remote.address));
+            let used: Vec<_> = used.filter_map(|link| Some(link.key?.pin)).collect();
+            key_uses(&remote.address, pins, &used)
+        };
+        self.shared.servers.iter().flat_map(of_server).collect()
+    }
+
+    /// Replaces all connections, so that new tunnels use the present key of this end. Open tunnels
+    /// stay on their connections, which end with their last tunnel.
+    pub fn renew_connections(&self) {
+        self.shared.links.renew();
     }
 
     /// Accepts no new tunnels, waits until all tunnels have ended or `patience` has passed, and

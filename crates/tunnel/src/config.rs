@@ -28,7 +28,9 @@ use crate::identity::{Identity, ServerTrust, TrustedPeer};
 use crate::quic_tun::TunnelsAt;
 use crate::quic_tun::source::TokenSource;
 use crate::quic_tun::token::Cleartext;
+use crate::server::TcpAt;
 use crate::target::{HostPort, Target};
+use crate::transport::Carrier;
 use std::fmt::{Display, Formatter};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -39,7 +41,9 @@ use units::{Bytes, Span};
 /// A complete server configuration.
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
-    pub listen_on: SocketAddr,
+    /// The address of UDP; `None` serves TCP alone.
+    pub listen_on: Option<SocketAddr>,
+    pub tcp: TcpAt,
     pub identity: Identity,
     /// The peers that are let in.
     pub peers: Vec<TrustedPeer>,
@@ -70,6 +74,7 @@ pub struct ClientConfig {
     pub reverses: Vec<Forward>,
     /// Parallel connections to the server, over which tunnels are spread.
     pub connections: usize,
+    pub carrier: Carrier,
     /// The directories of the client's files and sockets.
     pub confined_paths: ConfinedPaths,
     pub settings: Settings,
@@ -82,6 +87,8 @@ pub struct ClientConfig {
 pub struct FarServer {
     pub endpoint: HostPort,
     pub trust: ServerTrust,
+    /// The port of TLS over TCP, if it differs from the endpoint's.
+    pub tcp_port: Option<u16>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -34,6 +34,9 @@ pub enum Request {
     Arrived(u32),
     /// Connect to the target that the receiver derives from this text (`quic_tun::token`).
     Token(String),
+    /// Make another connection, and use it for new tunnels. A server whose key has changed asks its
+    /// clients for it.
+    Renew,
 }
 
 impl std::fmt::Display for Request {
@@ -43,6 +46,7 @@ impl std::fmt::Display for Request {
             Self::Listen(target) => write!(f, "listen on {target}"),
             Self::Arrived(number) => write!(f, "connection of listener {number}"),
             Self::Token(_) => f.write_str("token"),
+            Self::Renew => f.write_str("new connection"),
         }
     }
 }
@@ -106,6 +110,7 @@ impl Opening {
             Request::Listen(target) => (LISTEN, target.to_string()),
             Request::Arrived(listener) => (ARRIVED, listener.to_string()),
             Request::Token(token) => (TOKEN, token.clone()),
+            Request::Renew => (RENEW, String::new()),
         };
         let mut properties = BytesMut::new();
         for (key, value) in [(FLOW, self.properties.flow), (LISTENER, self.properties.listener)] {
@@ -143,6 +148,7 @@ impl Opening {
                 text.parse().map_err(|_| FrameError::Malformed("the listener is not a number"))?,
             ),
             TOKEN if token::is_fit(text) => Request::Token(text.to_owned()),
+            RENEW if text.is_empty() => Request::Renew,
             TOKEN => return Err(FrameError::Malformed("the token is empty or unprintable")),
             _ => return Err(FrameError::Malformed("unknown kind of request")),
         };
@@ -274,6 +280,7 @@ const FORWARD: u8 = 1;
 const LISTEN: u8 = 2;
 const ARRIVED: u8 = 3;
 const TOKEN: u8 = 4;
+const RENEW: u8 = 5;
 const FLOW: u8 = 1;
 const LISTENER: u8 = 2;
 /// A name of 255 bytes with its kind and port. A UNIX path is shorter.
@@ -294,10 +301,11 @@ mod tests {
                 .prop_map(|(host, port)| format!("udp:[{host}]:{port}")),
             "unix:/[a-z/]{0,106}".prop_map(|path| path),
         ];
-        let request = (target, any::<u32>(), 0..4).prop_map(|(target, number, kind)| match kind {
+        let request = (target, any::<u32>(), 0..5).prop_map(|(target, number, kind)| match kind {
             0 => Request::Forward(target.parse().unwrap()),
             3 => Request::Token(target),
             1 => Request::Listen(target.parse().unwrap()),
+            4 => Request::Renew,
             _ => Request::Arrived(number),
         });
         (request, any::<Option<u32>>(), any::<Option<u32>>()).prop_map(

@@ -9,6 +9,7 @@ mod authorities;
 mod certificate;
 mod error;
 mod exchange;
+pub(crate) mod handed;
 mod keys;
 mod pin;
 mod tls;
@@ -19,8 +20,9 @@ mod handshakes;
 
 pub use authorities::Authorities;
 pub use certificate::Certificate;
+pub(crate) use certificate::date;
 pub use error::IdentityError;
-pub use keys::{Identity, Secret};
+pub use keys::{Identity, NewCertificate, Secret, use_next};
 pub use pin::Pin;
 pub use tls::{
     ALPN, ClientCredentials, Credentials, ServerCredentials, client_config, server_config,

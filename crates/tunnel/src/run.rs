@@ -9,7 +9,7 @@ use crate::config::{
 };
 use crate::confinement::Confined;
 use crate::health::{Health, Supervisor};
-use crate::identity::{ClientCredentials, Identity, IdentityError};
+use crate::identity::{Certificate, ClientCredentials, Identity, IdentityError};
 use crate::quic_tun::{self, Tunnels, TunnelsAt};
 use crate::server::{Guard, Server, ServerError};
 use crate::status::{
@@ -17,15 +17,17 @@ use crate::status::{
     StatusSource,
 };
 use crate::transport::quic::QuicError;
+use rustls::pki_types::UnixTime;
 use std::fmt::Display;
 use std::future::Future;
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
+use tokio::time::Interval;
 
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
@@ -92,7 +94,8 @@ pub fn server(
         let _api = serve_api(api, tunnels);
         let _endpoints =
             endpoints.serve(weak, move |server| Status::of_server(server, &access, &lock(&shown)));
-        warn_of_expiry(&config.identity);
+        let mut expiry = ExpiryWarning::new();
+        expiry.warn(config.identity.certificate());
         if let Some(address) = server.local_addr() {
             say(format!("listening on {address}; this server's pin is {}", config.identity.pin()));
         }
@@ -106,16 +109,24 @@ pub fn server(
             let received = tokio::select! {
                 received = signals.next() => received,
                 () = &mut watching => return Err(RunError::Failed),
+                () = expiry.due() => {
+                    expiry.warn(&lock(&facts).certificate);
+                    continue;
+                }
             };
             match received {
                 SignalEvent::End => break,
                 SignalEvent::Reload => {
                     let outcome = again().map(|new| {
+                        let is_new = lock(&facts).certificate != *new.identity.certificate();
                         credentials.replace(&new.identity, new.peers.clone());
                         // Keep the counters of earlier refusals.
                         let access = new.access.clone().in_place_of(&config.access);
                         server.replace_guard(Guard { access, ..new.guard() });
-                        warn_of_expiry(&new.identity);
+                        if is_new {
+                            server.renew_connections();
+                        }
+                        expiry.warn(new.identity.certificate());
                         (new.identity.clone(), new.waits_for_start(config))
                     });
                     reloaded(outcome, &facts, &say);
@@ -149,7 +160,8 @@ pub fn client(
         let (weak, shown) = (Arc::downgrade(&client), Arc::clone(&facts));
         let _api = serve_api(api, tunnels);
         let _endpoints = endpoints.serve(weak, move |client| Status::of_client(client, &lock(&shown)));
-        warn_of_expiry(&config.identity);
+        let mut expiry = ExpiryWarning::new();
+        expiry.warn(config.identity.certificate());
         for Forward { listen_on, target } in &config.forwards {
             say(format!("listening on {listen_on}, which leads to {target} as the server sees it"));
         }
@@ -181,12 +193,25 @@ pub fn client(
                 }
                 received = signals.next() => received,
                 () = &mut watching => return Err(RunError::Failed),
+                () = expiry.due() => {
+                    expiry.warn(&lock(&facts).certificate);
+                    continue;
+                }
             };
             match received {
                 SignalEvent::End => break,
                 SignalEvent::Reload => {
                     let outcome = match again() {
-                        Ok(new) => take_over(&client, &credentials, config, &new).await,
+                        Ok(new) => {
+                            let taken = take_over(&client, &credentials, config, &new).await;
+                            let is_new =
+                                lock(&facts).certificate != *new.identity.certificate();
+                            if is_new && taken.is_ok() {
+                                client.renew_connections();
+                            }
+                            expiry.warn(new.identity.certificate());
+                            taken
+                        }
                         Err(error) => Err(error.into()),
                     };
                     reloaded(outcome, &facts, &say);
@@ -215,7 +240,6 @@ async fn take_over(
             client.replace_trust(server, &far.trust);
         }
     }
-    warn_of_expiry(&new.identity);
     Ok((new.identity.clone(), waits))
 }
 
@@ -243,11 +267,15 @@ fn reloaded<E: Display>(
     }
 }
 
-/// Tells this user's ends, or the one behind `socket`, to reload their files. Returns the outcome
-/// for each.
-pub fn reload(socket: Option<&Path>) -> Result<Vec<(Status, Option<String>)>, RunError> {
+/// Tells this user's ends, or the one behind `socket`, to reload their files. First hands them the
+/// private key in `key`, which the process of a service may not be able to read. Returns the
+/// outcome for each.
+pub fn reload(
+    socket: Option<&Path>,
+    key: Option<&[u8]>,
+) -> Result<Vec<(Status, Option<String>)>, RunError> {
     let mut after = Vec::new();
-    for Answer { status: one, process } in answers(socket)? {
+    for Answer { status: one, process } in answers(socket, key)? {
         if let Err(error) = process.hang_up() {
             after.push((one, Some(format!("cannot send it the signal: {error}"))));
             continue;
@@ -293,10 +321,10 @@ fn confine(confined_paths: &ConfinedPaths, settings: &Settings) {
 /// The status of this user's ends, or of the one behind `socket`. Removes sockets of dead
 /// processes.
 pub fn statuses(socket: Option<&Path>) -> Result<Vec<Status>, RunError> {
-    Ok(answers(socket)?.into_iter().map(|answer| answer.status).collect())
+    Ok(answers(socket, None)?.into_iter().map(|answer| answer.status).collect())
 }
 
-fn answers(socket: Option<&Path>) -> Result<Vec<Answer>, RunError> {
+fn answers(socket: Option<&Path>, key: Option<&[u8]>) -> Result<Vec<Answer>, RunError> {
     let sockets = match socket {
         Some(path) => vec![status::at(path)?],
         None => Directory::of_user().sockets()?,
@@ -304,7 +332,7 @@ fn answers(socket: Option<&Path>) -> Result<Vec<Answer>, RunError> {
     runtime()?.block_on(async {
         let mut all = Vec::new();
         for file in sockets {
-            match status::ask(&file).await {
+            match status::ask_and_hand(&file, key).await {
                 Ok(Some(answer)) => all.push(answer),
                 Ok(None) if socket.is_none() => {
                     let _ = file.clear();
@@ -461,11 +489,37 @@ fn lock(facts: &Mutex<Facts>) -> MutexGuard<'_, Facts> {
     facts.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn warn_of_expiry(identity: &Identity) {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    if identity.certificate().valid_until().saturating_sub(now) < SOON {
-        let until = identity.certificate().valid_until_date();
-        tracing::warn!("this end's certificate expires on {until}: weir tunnel keys --force");
+/// Warns of the certificate's expiry at the start, at each reload, and then once a day.
+struct ExpiryWarning {
+    /// Reads the wall clock every hour: the clock may be set, and a sleep does not advance while
+    /// the machine is suspended.
+    hours: Interval,
+    hours_since: u32,
+}
+
+impl ExpiryWarning {
+    fn new() -> Self {
+        let hours = tokio::time::interval_at(tokio::time::Instant::now() + HOUR, HOUR);
+        Self { hours, hours_since: 0 }
+    }
+
+    /// Waits until a day has passed since the last call of [`Self::warn`].
+    async fn due(&mut self) {
+        while self.hours_since < 24 {
+            self.hours.tick().await;
+            self.hours_since += 1;
+        }
+    }
+
+    fn warn(&mut self, certificate: &Certificate) {
+        self.hours_since = 0;
+        if certificate.is_due(UnixTime::now()) {
+            let until = certificate.valid_until_date();
+            tracing::warn!(
+                "this end's certificate expires on {until}: renew it (weir tunnel keys --renew), \
+                 and reload"
+            );
+        }
     }
 }
 
@@ -473,7 +527,7 @@ fn warn_of_expiry(identity: &Identity) {
 const PATIENCE: Duration = Duration::from_secs(3);
 const RELOAD_WITHIN: Duration = Duration::from_secs(10);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
-const SOON: Duration = Duration::from_secs(30 * 24 * 3600);
+const HOUR: Duration = Duration::from_secs(3600);
 
 #[cfg(test)]
 mod tests {

@@ -15,16 +15,18 @@ use crate::access::{Access, Lookups, Resolve};
 use crate::congestion::Reading;
 use crate::counters::{Counted, Counters};
 use crate::descriptors::Descriptors;
+use crate::frame::{Opening, Properties, Request};
 use crate::health::Health;
-use crate::identity::{PeerName, TrustedPeer};
+use crate::identity::{PeerName, Pin, Proof, TrustedPeer};
 use crate::journal::{Journal, Kind, Line};
 use crate::memory::Budget;
 use crate::quic_tun::Tunnels;
 use crate::quic_tun::token::Cleartext;
-use crate::session::Session;
-use crate::transport::quic::{QuicConnection, QuicError, QuicServer};
+use crate::session::{KeyUse, PeerKey, Session, key_uses};
+use crate::transport::quic::{QuicError, QuicServer};
+use crate::transport::tcp::TlsServer;
 use crate::transport::{
-    Connection, SERVER_HAS_ENDED, SERVER_SHUTS_DOWN, Shards, Statistics, Tuning,
+    Carried, Connection, SERVER_HAS_ENDED, SERVER_SHUTS_DOWN, Shards, Statistics, Tuning,
 };
 use limits::Usage;
 use places::{Place, Places};
@@ -42,7 +44,10 @@ use units::Bytes;
 /// The parts from which a server is built.
 #[derive(Debug)]
 pub struct ServerParts {
-    pub listen: SocketAddr,
+    /// The address of UDP; `None` serves TCP alone.
+    pub listen: Option<SocketAddr>,
+    /// The address of TLS over TCP.
+    pub tcp: TcpAt,
     pub tls: rustls::ServerConfig,
     pub guard: Guard,
     pub resolver: Arc<dyn Resolve>,
@@ -54,6 +59,15 @@ pub struct ServerParts {
     pub tokens: Option<Cleartext>,
     /// The list of open tunnels for `GET /tunnels`; `None` if this end does not serve the list.
     pub tunnels: Option<Arc<Tunnels>>,
+}
+
+/// The address of TLS over TCP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TcpAt {
+    Nowhere,
+    /// The address of UDP. If another program has the TCP port, the server serves UDP alone.
+    SameAsUdp,
+    Address(SocketAddr),
 }
 
 /// The trusted peers and their rights.
@@ -75,6 +89,10 @@ pub struct Server {
 pub enum ServerError {
     #[error(transparent)]
     Quic(#[from] QuicError),
+    #[error("TCP address {0} cannot be listened on: {1}; choose another --tcp-listen-on")]
+    Tcp(SocketAddr, #[source] io::Error),
+    #[error("a server needs a carrier: give it an address of UDP or TCP")]
+    NoCarrier,
     #[error("threads cannot be started: {0}; end other programs, or raise `ulimit -u`")]
     Threads(#[source] io::Error),
 }
@@ -87,6 +105,9 @@ pub struct PeerStatus {
     /// Distinguishes the connections of this peer.
     pub number: usize,
     pub tunnels: usize,
+    /// The key that the peer has proved.
+    pub key: Option<PeerKey>,
+    pub is_over_tcp: bool,
     /// Bytes that arrived behind a gap, and the limit of such bytes.
     pub held: (Bytes, Bytes),
     pub statistics: Statistics,
@@ -103,7 +124,9 @@ struct PeerSession<S> {
 
 #[derive(Debug)]
 struct Shared {
-    quic: QuicServer,
+    quic: Option<QuicServer>,
+    tls: TlsServer,
+    tcp_address: Option<SocketAddr>,
     /// A change makes every tunnel and connection check its rights again.
     guard: watch::Sender<Arc<Guard>>,
     lookups: Lookups<PeerName>,
@@ -118,7 +141,7 @@ struct Shared {
     places: Arc<Places>,
     ports: Arc<Ports>,
     usage: Mutex<HashMap<PeerName, Weak<Usage>>>,
-    sessions: Mutex<Vec<PeerSession<Weak<Session<QuicConnection>>>>>,
+    sessions: Mutex<Vec<PeerSession<Weak<Session<Carried>>>>>,
     /// Cancelled once no new connections and tunnels are accepted.
     draining: CancellationToken,
 }
@@ -130,12 +153,23 @@ impl Server {
         );
         let budget = Budget::new(parts.tuning.memory);
         let (tuning, meter) = (parts.tuning.clone(), budget.meter());
-        let quic = QuicServer::bind(parts.listen, parts.tls, tuning, meter, &shards)?;
+        let tls = TlsServer::new(parts.tls.clone(), tuning.clone(), meter);
+        let quic = match parts.listen {
+            Some(at) => Some(QuicServer::bind(at, parts.tls, tuning, meter, &shards)?),
+            None => None,
+        };
+        let udp = quic.as_ref().and_then(QuicServer::local_addr);
+        let tcp = listen_tcp(parts.tcp, udp)?;
+        if udp.is_none() && tcp.is_none() {
+            return Err(ServerError::NoCarrier);
+        }
         shards.spawn(0, budget.clone().keep());
         let (limits, descriptors) = (parts.limits, Descriptors::of_process());
         let lookups = descriptors.map_or(usize::MAX, |all| all.for_lookups()).min(limits.lookups);
         let shared = Arc::new(Shared {
             quic,
+            tls,
+            tcp_address: tcp.as_ref().and_then(|listener| listener.local_addr().ok()),
             guard: watch::Sender::new(Arc::new(parts.guard)),
             lookups: Lookups::new(parts.resolver, limits.lookups_each, lookups),
             budget,
@@ -155,11 +189,27 @@ impl Server {
         for shard in 0..shards.count() {
             shards.spawn(shard, accept::run(Arc::clone(&shared), shard));
         }
+        if let Some(listener) = tcp {
+            let handles = (0..shards.count()).map(|shard| shards.handle(shard).clone()).collect();
+            shards.spawn(0, accept::run_tcp(Arc::clone(&shared), listener, handles));
+        }
         Ok(Self { shared, threads: shards })
     }
 
     pub fn local_addr(&self) -> Option<SocketAddr> {
-        self.shared.quic.local_addr()
+        let udp = self.shared.quic.as_ref().and_then(QuicServer::local_addr);
+        udp.or(self.shared.tcp_address)
+    }
+
+    /// The addresses of both carriers: that of UDP as it is, that of TCP with `tcp:`.
+    pub fn listens_on(&self) -> Vec<String> {
+        let udp = self.shared.quic.as_ref().and_then(QuicServer::local_addr);
+        let tcp = self.shared.tcp_address.map(|address| format!("tcp:{address}"));
+        udp.map(|address| address.to_string()).into_iter().chain(tcp).collect()
+    }
+
+    pub fn tcp_address(&self) -> Option<SocketAddr> {
+        self.shared.tcp_address
     }
 
     /// Replaces the trusted peers and their rights. Connected peers that are no longer trusted are
@@ -188,16 +238,50 @@ impl Server {
 
     pub fn peers(&self) -> Vec<PeerStatus> {
         let sessions = self.shared.sessions().into_iter();
-        type Alive = PeerSession<Arc<Session<QuicConnection>>>;
+        type Alive = PeerSession<Arc<Session<Carried>>>;
         let status = |Alive { peer, number, session }| PeerStatus {
             peer,
             number,
             remote: session.connection.remote(),
             tunnels: session.tunnels(),
+            key: session.key,
+            is_over_tcp: session.connection.over_tcp().is_some(),
             held: session.windows.held(),
             statistics: session.connection.statistics(),
         };
         sessions.map(status).collect()
+    }
+
+    /// Each peer with several pins, with the connections that use each of them.
+    pub fn keys(&self) -> Vec<KeyUse> {
+        let mut used: HashMap<PeerName, Vec<Pin>> = HashMap::new();
+        for PeerSession { peer, session, .. } in self.shared.sessions() {
+            used.entry(peer).or_default().extend(session.key.map(|key| key.pin));
+        }
+        let of_peer = |peer: &TrustedPeer| {
+            let Proof::Pins(pins) = &peer.proof else { return Vec::new() };
+            key_uses(&peer.name, pins, used.get(&peer.name).map_or(&[], Vec::as_slice))
+        };
+        self.shared.guard().trusted.iter().flat_map(of_peer).collect()
+    }
+
+    /// Asks all clients for new connections, which prove the present key of this end. Open tunnels
+    /// stay on their connections, which end with their last tunnel. Clients of earlier versions
+    /// refuse, and keep their connections.
+    pub fn renew_connections(&self) {
+        let shared = Arc::clone(&self.shared);
+        self.threads.spawn(0, async move {
+            for some in shared.sessions().chunks(RENEWED_AT_ONCE) {
+                for PeerSession { session, .. } in some {
+                    tokio::spawn(tokio::time::timeout(
+                        RENEWAL,
+                        ask_for_renewal(Arc::clone(session)),
+                    ));
+                }
+                // Handshakes of all clients at once would exceed the limits of handshakes.
+                tokio::time::sleep(RENEWALS_APART).await;
+            }
+        });
     }
 
     /// Accepts no new tunnels, waits until all tunnels have ended or `patience` has passed, and
@@ -205,8 +289,16 @@ impl Server {
     pub async fn drain(self, patience: Duration) {
         self.shared.draining.cancel();
         self.shared.counters.no_tunnels(patience).await;
-        self.shared.quic.close(SERVER_SHUTS_DOWN);
-        let _ = tokio::time::timeout(FAREWELL, self.shared.quic.notified()).await;
+        self.shared.close(SERVER_SHUTS_DOWN);
+        let notified = async {
+            if let Some(quic) = &self.shared.quic {
+                quic.notified().await;
+            }
+            if self.shared.tcp_address.is_some() {
+                tokio::time::sleep(LAST_BYTES).await;
+            }
+        };
+        let _ = tokio::time::timeout(FAREWELL, notified).await;
         // Dropping joins the threads, which a task must not do.
         let _ = tokio::task::spawn_blocking(move || drop(self)).await;
     }
@@ -215,7 +307,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.shared.draining.cancel();
-        self.shared.quic.close(SERVER_HAS_ENDED);
+        self.shared.close(SERVER_HAS_ENDED);
     }
 }
 
@@ -226,6 +318,18 @@ impl PeerStatus {
 }
 
 impl Shared {
+    /// Closes all connections.
+    fn close(&self, why: &str) {
+        for PeerSession { session, .. } in self.sessions() {
+            if session.connection.over_tcp().is_some() {
+                session.connection.close(why);
+            }
+        }
+        if let Some(quic) = &self.quic {
+            quic.close(why);
+        }
+    }
+
     fn guard(&self) -> Arc<Guard> {
         Arc::clone(&self.guard.borrow())
     }
@@ -260,7 +364,7 @@ impl Shared {
         self.places.take(peer, self.identities())
     }
 
-    fn sessions(&self) -> Vec<PeerSession<Arc<Session<QuicConnection>>>> {
+    fn sessions(&self) -> Vec<PeerSession<Arc<Session<Carried>>>> {
         let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         let alive = sessions.iter().filter_map(|PeerSession { peer, number, session }| {
             let (peer, number) = (peer.clone(), *number);
@@ -270,7 +374,7 @@ impl Shared {
     }
 
     /// Lists the session until it ends.
-    fn add_session(&self, peer: &PeerName, session: &Arc<Session<QuicConnection>>) {
+    fn add_session(&self, peer: &PeerName, session: &Arc<Session<Carried>>) {
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         sessions.retain(|one| one.session.strong_count() > 0);
         let is_free =
@@ -292,6 +396,41 @@ impl Shared {
     }
 }
 
+/// The TCP listener of a server whose UDP address is `udp`.
+fn listen_tcp(
+    at: TcpAt,
+    udp: Option<SocketAddr>,
+) -> Result<Option<std::net::TcpListener>, ServerError> {
+    let address = match (at, udp) {
+        (TcpAt::Nowhere, _) | (TcpAt::SameAsUdp, None) => return Ok(None),
+        (TcpAt::SameAsUdp, Some(udp)) => udp,
+        (TcpAt::Address(address), _) => address,
+    };
+    let listen = || {
+        let listener = std::net::TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    };
+    match listen() {
+        Ok(listener) => Ok(Some(listener)),
+        Err(error) if at == TcpAt::SameAsUdp => {
+            tracing::warn!(
+                %address, %error,
+                "no TCP for networks that block UDP: choose a free --tcp-listen-on, or --carrier udp"
+            );
+            Ok(None)
+        }
+        Err(error) => Err(ServerError::Tcp(address, error)),
+    }
+}
+
+async fn ask_for_renewal(session: Arc<Session<Carried>>) {
+    let opening = Opening { request: Request::Renew, properties: Properties::default() };
+    if let Ok((_sending, mut inbound)) = session.open(&opening).await {
+        let _ = inbound.answer().await;
+    }
+}
+
 /// The number of ports that the kernel chooses from for outgoing connections.
 fn local_ports() -> usize {
     let range = host::read_sysctl("net.ipv4.ip_local_port_range").unwrap_or_default();
@@ -301,3 +440,10 @@ fn local_ports() -> usize {
 }
 
 const FAREWELL: Duration = Duration::from_secs(1);
+/// The time of the drivers of TCP connections to send their last frame.
+const LAST_BYTES: Duration = Duration::from_millis(50);
+/// Clients that are asked for a new connection at once, and the pause before the next ones.
+const RENEWED_AT_ONCE: usize = 50;
+const RENEWALS_APART: Duration = Duration::from_millis(250);
+/// The time of a client to answer the request for a new connection.
+const RENEWAL: Duration = Duration::from_secs(10);

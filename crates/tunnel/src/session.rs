@@ -1,6 +1,7 @@
 use crate::counters::Counters;
 use crate::datagrams::Flows;
 use crate::frame::Opening;
+use crate::identity::{Certificate, Pin};
 use crate::inbound::Inbound;
 use crate::memory::Budget;
 use crate::transport::{Connection, Lost, Sending, StreamError};
@@ -8,6 +9,7 @@ use crate::windows::Windows;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 
 /// One connection with its tunnels. Both ends use the same type.
 #[derive(Debug)]
@@ -16,9 +18,38 @@ pub(crate) struct Session<C: Connection> {
     pub(crate) windows: Arc<Windows<C>>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) flows: Flows,
+    /// The key that the peer has proved, if it presented a certificate.
+    pub(crate) key: Option<PeerKey>,
+    /// Cancelled once another connection has taken this one's place for new tunnels.
+    pub(crate) retired: CancellationToken,
     tunnels: AtomicUsize,
     /// This end has closed the connection because the peer was silent.
     silent: AtomicBool,
+}
+
+/// The key of a peer, and when its certificate expires, in seconds since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PeerKey {
+    pub pin: Pin,
+    pub expires: u64,
+}
+
+/// How many connections use one of a peer's keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyUse {
+    pub peer: String,
+    pub pin: Pin,
+    pub connections: usize,
+}
+
+/// The uses of a peer's keys, if it has several. `used` has the key of each of its connections.
+pub(crate) fn key_uses(peer: &dyn std::fmt::Display, pins: &[Pin], used: &[Pin]) -> Vec<KeyUse> {
+    let of_pin = |pin: &Pin| KeyUse {
+        peer: peer.to_string(),
+        pin: *pin,
+        connections: used.iter().filter(|one| *one == pin).count(),
+    };
+    if pins.len() < 2 { Vec::new() } else { pins.iter().map(of_pin).collect() }
 }
 
 /// One tunnel of a session. Dropping it ends the count.
@@ -38,8 +69,15 @@ impl<C: Connection> Session<C> {
         let windows = Windows::new(connection.clone(), budget, owner);
         let counters = Arc::clone(counters);
         let flows = Flows::new(first_flow);
+        let shown = connection.certificates();
+        let key = shown.first().and_then(|first| Certificate::parse(first).ok());
+        let key = key.map(|certificate| PeerKey {
+            pin: certificate.pin,
+            expires: certificate.valid_until().as_secs(),
+        });
         let (tunnels, silent) = (AtomicUsize::new(0), AtomicBool::new(false));
-        Arc::new(Self { connection, windows, counters, flows, tunnels, silent })
+        let retired = CancellationToken::new();
+        Arc::new(Self { connection, windows, counters, flows, key, retired, tunnels, silent })
     }
 
     pub(crate) fn tunnels(&self) -> usize {
@@ -52,6 +90,21 @@ impl<C: Connection> Session<C> {
         self.counters.tunnels.increment();
         self.counters.tunnels_opened.increment();
         Tunnel(Arc::clone(self))
+    }
+
+    /// Takes no new tunnels, and closes the connection once it has had no tunnel for a while.
+    pub(crate) async fn retire(self: Arc<Self>) {
+        self.retired.cancel();
+        let mut unused_polls = 0;
+        // A task that has picked this session may be about to open its tunnel.
+        while unused_polls < UNUSED_POLLS {
+            tokio::select! {
+                _ = self.connection.closed() => return,
+                () = tokio::time::sleep(UNUSED_POLL) => {}
+            }
+            unused_polls = if self.tunnels() == 0 { unused_polls + 1 } else { 0 };
+        }
+        self.connection.close("another connection has taken its place");
     }
 
     /// Delivers datagrams to their flows until the connection ends.
@@ -71,7 +124,10 @@ impl<C: Connection> Session<C> {
         let mut received = self.connection.statistics().packets_received;
         let mut silent_polls = 0;
         // Count polls, not time: after the host has stalled, silence proves nothing.
-        while silent_polls < SILENT_POLLS {
+        // Two polls less, because the last packet may have arrived between two polls. After three
+        // keepalives, at the earliest, QUIC drops the connection without notice.
+        let keepalives = self.connection.silent_keepalives();
+        while silent_polls < keepalives * POLLS_PER_KEEPALIVE - 2 {
             // On a path with a long round trip, a lost probe is repeated later.
             let pause = (keepalive / POLLS_PER_KEEPALIVE).max(self.connection.rtt() / 2);
             tokio::select! {
@@ -84,7 +140,7 @@ impl<C: Connection> Session<C> {
         }
         self.counters.connections_silent.increment();
         self.silent.store(true, Ordering::Relaxed);
-        self.connection.close("no packet arrived from this end for three keepalives");
+        self.connection.close("no packet arrived from this end for several keepalives");
     }
 
     /// The reason why the connection ended, if the transport gives `why`.
@@ -121,9 +177,8 @@ impl<C: Connection> Drop for Tunnel<C> {
 }
 
 const POLLS_PER_KEEPALIVE: u32 = 4;
-/// Less than three keepalives even if the last packet arrived between two polls. After three, at
-/// the earliest, the engine drops the connection without notice.
-const SILENT_POLLS: u32 = 3 * POLLS_PER_KEEPALIVE - 2;
+const UNUSED_POLL: Duration = Duration::from_millis(200);
+const UNUSED_POLLS: u32 = 5;
 /// Datagrams received per call.
 const BATCH: usize = 64;
 /// The first flow number of each end.

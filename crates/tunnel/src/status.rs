@@ -7,7 +7,7 @@ mod prometheus;
 mod text;
 
 pub use directory::{
-    Answer, Directory, StatusError, StatusListener, StatusSource, ask, at, listen,
+    Answer, Directory, StatusError, StatusListener, StatusSource, ask, ask_and_hand, at, listen,
 };
 pub(crate) use http::serve_http;
 pub use http::{MetricsListener, serve_metrics};
@@ -19,7 +19,9 @@ use crate::counters::Counted;
 use crate::health::Health;
 use crate::identity::Certificate;
 use crate::server::{PeerStatus, Server};
+use crate::session::{KeyUse, PeerKey};
 use crate::transport::Statistics;
+use rustls::pki_types::UnixTime;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -37,6 +39,12 @@ pub struct Status {
     pub congestion: String,
     /// Seconds since 1970.
     pub certificate_expires: u64,
+    /// The certificate expires within 30 days.
+    #[serde(default)]
+    pub certificate_is_due: bool,
+    /// The key that this end proves to new connections.
+    #[serde(default)]
+    pub key: String,
     /// Memory in use for data that peers sent or did not acknowledge.
     #[serde(default)]
     pub memory_held: u64,
@@ -56,6 +64,17 @@ pub struct Status {
     /// Requests that this end's rules refused, by reason.
     pub refused: BTreeMap<String, u64>,
     pub connections: Vec<ConnectionStatus>,
+    /// The keys of each peer that has several, with their use.
+    #[serde(default)]
+    pub peer_keys: Vec<PeerKeyStatus>,
+}
+
+/// How many connections use one of a peer's keys.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PeerKeyStatus {
+    pub peer: String,
+    pub key: String,
+    pub connections: u64,
 }
 
 /// The status of one connection, for diagnosis of its speed.
@@ -70,6 +89,21 @@ pub struct ConnectionStatus {
     #[serde(default)]
     pub number: u64,
     pub tunnels: u64,
+    /// The key that the peer has proved.
+    #[serde(default)]
+    pub key: String,
+    /// When the peer's certificate expires, in seconds since 1970; 0 if unknown.
+    #[serde(default)]
+    pub key_expires: u64,
+    /// Another connection has taken its place for new tunnels.
+    #[serde(default)]
+    pub is_retiring: bool,
+    /// `udp` or `tcp`; empty while there is no connection.
+    #[serde(default)]
+    pub carrier: String,
+    /// At a client: why TCP carries the connection.
+    #[serde(default)]
+    pub carrier_reason: String,
     pub rtt_seconds: f64,
     pub min_rtt_seconds: f64,
     pub cwnd: u64,
@@ -115,9 +149,10 @@ impl Status {
         let refused = access.refused().map(|(reason, count)| (reason.to_owned(), count)).collect();
         Self {
             role: "server".to_owned(),
-            listens_on: server.local_addr().iter().map(ToString::to_string).collect(),
+            listens_on: server.listens_on(),
             refused,
             connections: server.peers().iter().map(ConnectionStatus::of_peer).collect(),
+            peer_keys: server.keys().into_iter().map(PeerKeyStatus::from).collect(),
             has_stalled: server.health() != Health::Good,
             ..Self::of(facts, server.counted(), [server.memory_held(), server.memory_granted()])
         }
@@ -126,8 +161,9 @@ impl Status {
     pub fn of_client(client: &Client, facts: &Facts) -> Self {
         Self {
             role: "client".to_owned(),
-            listens_on: client.bound().iter().map(ToString::to_string).collect(),
+            listens_on: client.listens_on(),
             connections: client.links().iter().enumerate().map(ConnectionStatus::of_link).collect(),
+            peer_keys: client.keys().into_iter().map(PeerKeyStatus::from).collect(),
             has_stalled: client.health() != Health::Good,
             ..Self::of(facts, client.counted(), [client.memory_held(), client.memory_granted()])
         }
@@ -147,6 +183,8 @@ impl Status {
             listens_on: Vec::new(),
             congestion: facts.congestion.clone(),
             certificate_expires: facts.certificate.valid_until().as_secs(),
+            certificate_is_due: facts.certificate.is_due(UnixTime::now()),
+            key: facts.certificate.pin.to_string(),
             has_stalled: false,
             memory_held: held.count(),
             memory_granted: granted.count(),
@@ -156,7 +194,14 @@ impl Status {
             reload_refused: facts.reload_refused.clone(),
             refused: BTreeMap::new(),
             connections: Vec::new(),
+            peer_keys: Vec::new(),
         }
+    }
+}
+
+impl From<KeyUse> for PeerKeyStatus {
+    fn from(KeyUse { peer, pin, connections }: KeyUse) -> Self {
+        Self { peer, key: pin.to_string(), connections: connections as u64 }
     }
 }
 
@@ -164,7 +209,15 @@ impl ConnectionStatus {
     fn of_peer(status: &PeerStatus) -> Self {
         let (peer, remote) = (status.peer.to_string(), status.remote.to_string());
         let (number, tunnels) = (status.number as u64, status.tunnels as u64);
-        Self { peer, remote, number, tunnels, ..Self::of(&status.statistics) }
+        let carrier = if status.is_over_tcp { "tcp" } else { "udp" }.to_owned();
+        Self { peer, remote, number, tunnels, carrier, ..Self::of(&status.statistics) }
+            .with_key(status.key)
+    }
+
+    fn with_key(self, key: Option<PeerKey>) -> Self {
+        let (pin, expires) =
+            key.map_or_else(Default::default, |key| (key.pin.to_string(), key.expires));
+        Self { key: pin, key_expires: expires, ..self }
     }
 
     fn of_link((number, status): (usize, &LinkStatus)) -> Self {
@@ -174,8 +227,16 @@ impl ConnectionStatus {
             remote: text(status.remote.as_ref().map(ToString::to_string)),
             number: number as u64,
             tunnels: status.tunnels as u64,
+            is_retiring: status.is_retiring,
+            carrier: match (&status.remote, &status.over_tcp) {
+                (None, _) => String::new(),
+                (Some(_), None) => "udp".to_owned(),
+                (Some(_), Some(_)) => "tcp".to_owned(),
+            },
+            carrier_reason: status.over_tcp.clone().unwrap_or_default(),
             ..Self::of(&status.statistics)
         }
+        .with_key(status.key)
     }
 
     fn of(statistics: &Statistics) -> Self {
@@ -253,6 +314,8 @@ mod tests {
             listens_on: vec!["0.0.0.0:7500".to_owned()],
             congestion: "tcpa".to_owned(),
             certificate_expires: 1_900_000_000,
+            certificate_is_due: false,
+            key: "sha256/own".to_owned(),
             has_stalled: false,
             memory_held: 0,
             memory_granted: 1,
@@ -262,6 +325,7 @@ mod tests {
             reload_refused: String::new(),
             refused: [("not-listed".to_owned(), 2)].into(),
             connections: vec![connection],
+            peer_keys: Vec::new(),
         }
     }
 

@@ -1,13 +1,17 @@
-//! The carrier of the tunnel: connections with streams and datagrams. [`quic`] is the only one.
+//! The carriers of the tunnel: connections with streams and datagrams. [`quic`] is the usual one,
+//! [`tcp`] is for networks that block UDP.
 
+mod carrier;
 mod driver;
 pub mod quic;
 mod shards;
 mod socket;
 mod steering;
+pub mod tcp;
 mod timer;
 mod tuning;
 
+pub use carrier::{Carried, CarriedReceiving, CarriedSending, Carrier, CarrierError};
 pub use shards::Shards;
 pub(crate) use shards::{carried, carried_over};
 pub use tuning::Tuning;
@@ -78,6 +82,16 @@ pub trait Connection: Clone + Debug + Send + Sync + 'static {
     fn reading(&self) -> Reading;
 
     fn rtt(&self) -> Duration;
+
+    /// Silence of this many keepalives proves that the peer is gone.
+    fn silent_keepalives(&self) -> u32 {
+        3
+    }
+
+    /// Why TCP carries the connection; `None` over UDP.
+    fn over_tcp(&self) -> Option<&str> {
+        None
+    }
 
     /// The received bytes that no application has consumed, those behind gaps included.
     fn unread(&self) -> Size;

@@ -12,6 +12,7 @@ use tunnel::check::Finding;
 use tunnel::config::{ClientConfig, ConfinedPaths, FarServer, Settings};
 use tunnel::identity::ServerTrust;
 use tunnel::server::Server;
+use tunnel::transport::Carrier;
 use units::Span;
 
 /// The path delays the packets until the handshake is complete, as cold ends do.
@@ -25,12 +26,14 @@ async fn the_round_trip_is_measured_after_the_handshake() {
         servers: vec![FarServer {
             endpoint: address.to_string().parse().unwrap(),
             trust: ServerTrust::Pins(vec![keys.server.pin()]),
+            tcp_port: None,
         }],
         forwards: Vec::new(),
         proxies: Vec::new(),
         tokens: Vec::new(),
         reverses: Vec::new(),
         connections: 1,
+        carrier: Carrier::Udp,
         confined_paths: ConfinedPaths::default(),
         settings: Settings::default(),
         tunnels_at: None,

@@ -3,10 +3,11 @@
 
 use super::Shared;
 use crate::datagrams::{self, LARGEST, LocalFlows, ReturnPath};
+use crate::journal::{Kind, Line};
 use crate::local::Local;
 use crate::proxy::socks5::{self, Outcome};
 use crate::target::{HostPort, Target};
-use crate::transport::quic::QuicConnection;
+use crate::transport::Carried;
 use bytes::BytesMut;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -19,11 +20,24 @@ pub(super) async fn run(shared: &Arc<Shared>, local: Local, announced: u16) -> i
     let unknown = || io::Error::from(io::ErrorKind::NotConnected);
     let application = local.remote().ok_or_else(unknown)?.ip().to_canonical();
     let here = local.address().ok_or_else(unknown)?.ip().to_canonical();
+    let owner = match application.is_loopback() {
+        true => match Owner::of(&local) {
+            Ok(owner) => owner,
+            Err(reason) => {
+                if let Some(Line { omitted }) = shared.line(application, Kind::Denial) {
+                    tracing::warn!(address = %application, %reason, omitted, "proxy request refused");
+                }
+                let nowhere = SocketAddr::new(here, 0);
+                return local.write_all(&socks5::reply(Outcome::GeneralFailure, nowhere)).await;
+            }
+        },
+        false => Owner::OfHost,
+    };
     let socket = UdpSocket::bind((here, 0)).await?;
     let bound = socket.local_addr()?;
     local.write_all(&socks5::reply(Outcome::Succeeded, bound)).await?;
     let flows = LocalFlows::new(socket, shared.limits.datagrams_idle, FLOWS);
-    let sources = Sources { application, announced, first: OnceLock::new() };
+    let sources = Sources { application, announced, owner, first: OnceLock::new() };
     tokio::select! {
         () = receive(shared, &flows, &sources) => {}
         () = ended(&local) => {}
@@ -33,18 +47,55 @@ pub(super) async fn run(shared: &Arc<Shared>, local: Local, announced: u16) -> i
     Ok(())
 }
 
-/// The addresses from which the application may send: the host of its TCP connection, and one port.
+/// The addresses from which the application may send: the host of its TCP connection, and one port,
+/// on this host a port of the same user.
 struct Sources {
     application: IpAddr,
     announced: u16,
+    owner: Owner,
     first: OnceLock<SocketAddr>,
+}
+
+/// The user of an application.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Owner {
+    /// A user of another host, whose users cannot be told apart.
+    OfHost,
+    User(u32),
+}
+
+impl Owner {
+    /// The user of this application on this host. The reason why there is none is for the log.
+    fn of(local: &Local) -> Result<Self, String> {
+        let unknown = "the user of the application is unknown: its connection has ended";
+        let (Some(application), Some(here)) = (local.remote(), local.address()) else {
+            return Err(unknown.to_owned());
+        };
+        match probe::owner::of_tcp(application, here) {
+            Ok(user) => user.map(Self::User).ok_or_else(|| unknown.to_owned()),
+            Err(error) => Err(format!("the user of the application is unknown: {error}")),
+        }
+    }
+
+    /// Whether only this user has sockets with that port on this host.
+    fn holds(self, port: u16) -> bool {
+        let Self::User(user) = self else { return true };
+        let owners = probe::owner::of_udp(port).unwrap_or_default();
+        !owners.is_empty() && owners.iter().all(|owner| *owner == user)
+    }
 }
 
 impl Sources {
     fn admit(&self, source: SocketAddr) -> bool {
         let is_right = source.ip().to_canonical() == self.application
             && (self.announced == 0 || self.announced == source.port());
-        is_right && *self.first.get_or_init(|| source) == source
+        if !is_right {
+            return false;
+        }
+        if let Some(first) = self.first.get() {
+            return *first == source;
+        }
+        self.owner.holds(source.port()) && *self.first.get_or_init(|| source) == source
     }
 }
 
@@ -69,11 +120,7 @@ impl ReturnPath for Associated {
 }
 
 /// Passes the application's datagrams on. Runs for ever.
-async fn receive(
-    shared: &Shared,
-    flows: &Arc<LocalFlows<Associated, QuicConnection>>,
-    sources: &Sources,
-) {
+async fn receive(shared: &Shared, flows: &Arc<LocalFlows<Associated, Carried>>, sources: &Sources) {
     loop {
         if flows.socket().readable().await.is_err() {
             return std::future::pending().await;
@@ -94,7 +141,7 @@ async fn receive(
 
 fn forward(
     shared: &Shared,
-    flows: &Arc<LocalFlows<Associated, QuicConnection>>,
+    flows: &Arc<LocalFlows<Associated, Carried>>,
     sources: &Sources,
     application: SocketAddr,
     datagram: &[u8],
@@ -142,6 +189,7 @@ mod tests {
         let sources = |announced| Sources {
             application: [127, 0, 0, 1].into(),
             announced,
+            owner: Owner::OfHost,
             first: OnceLock::new(),
         };
         let at = |text: &str| text.parse().unwrap();
@@ -151,5 +199,11 @@ mod tests {
         assert!(any.admit(at("[::ffff:127.0.0.1]:5")) && !any.admit(at("127.0.0.1:6")));
         let one = sources(7);
         assert!(!one.admit(at("127.0.0.1:5")) && one.admit(at("127.0.0.1:7")));
+        // On this host the port must belong to the application's user alone.
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let from = socket.local_addr().unwrap();
+        let user = rustix::process::geteuid().as_raw();
+        let of = |user| Sources { owner: Owner::User(user), ..sources(0) };
+        assert!(of(user).admit(from) && !of(user + 1).admit(from));
     }
 }

@@ -5,16 +5,17 @@ use super::{Remote, Shared, reverse};
 use crate::revocation;
 use crate::session::{CLIENTS, Session};
 use crate::transport::quic::QuicConnection;
-use crate::transport::{Connection, Lost, Shards, Transport};
+use crate::transport::{Carried, Carrier, Connection, Lost, Shards, Transport};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
+use units::Span;
 
-type ActiveSession = Arc<Session<QuicConnection>>;
+type ActiveSession = Arc<Session<Carried>>;
 
 /// A slot for one connection, which is established most of the time.
 #[derive(Debug)]
@@ -24,6 +25,8 @@ pub(super) struct Link {
     slot: u8,
     /// The server's index, and the connection.
     current: watch::Sender<Option<(usize, ActiveSession)>>,
+    /// Asks for a new connection in place of the current one.
+    renewal: Notify,
 }
 
 #[derive(Debug)]
@@ -32,6 +35,8 @@ pub(super) struct Links {
     next: AtomicUsize,
     /// Counts connections established so far.
     made: watch::Sender<u64>,
+    /// Connections that carry their last tunnels, with the index of their server.
+    retiring: Mutex<Vec<(usize, Weak<Session<Carried>>)>>,
 }
 
 impl Links {
@@ -41,10 +46,12 @@ impl Links {
         let link = |index| {
             let shard = shards.handle(index).clone();
             let slot = first.wrapping_add(index as u8);
-            Arc::new(Link { shard, slot, current: watch::Sender::new(None) })
+            let current = watch::Sender::new(None);
+            Arc::new(Link { shard, slot, current, renewal: Notify::new() })
         };
         let all = (0..count).map(link).collect();
-        Self { all, next: AtomicUsize::new(0), made: watch::Sender::new(0) }
+        let (next, made) = (AtomicUsize::new(0), watch::Sender::new(0));
+        Self { all, next, made, retiring: Mutex::default() }
     }
 
     pub(super) fn all(&self) -> &[Arc<Link>] {
@@ -83,6 +90,38 @@ impl Links {
                 session.connection.close(why);
             }
         }
+        for (_, session) in self.retiring() {
+            session.connection.close(why);
+        }
+    }
+
+    /// Replaces all connections by new ones. Tunnels stay on their connections.
+    pub(super) fn renew(&self) {
+        self.all.iter().for_each(|link| link.renewal.notify_one());
+    }
+
+    /// Replaces this connection by a new one.
+    pub(super) fn renew_of(&self, session: &ActiveSession) {
+        let is_current = |link: &&Arc<Link>| {
+            link.current.borrow().as_ref().is_some_and(|(_, one)| Arc::ptr_eq(one, session))
+        };
+        if let Some(link) = self.all.iter().find(is_current) {
+            link.renewal.notify_one();
+        }
+    }
+
+    /// Connections that carry their last tunnels.
+    pub(super) fn retiring(&self) -> Vec<(usize, ActiveSession)> {
+        let all = self.retiring.lock().unwrap_or_else(PoisonError::into_inner);
+        let alive = all.iter().filter_map(|(server, session)| Some((*server, session.upgrade()?)));
+        alive.filter(|(_, session)| !session.connection.is_closed()).collect()
+    }
+
+    fn retire(&self, server: usize, session: ActiveSession) {
+        let mut all = self.retiring.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|(_, session)| session.strong_count() > 0);
+        all.push((server, Arc::downgrade(&session)));
+        tokio::spawn(session.retire());
     }
 }
 
@@ -132,11 +171,23 @@ impl Link {
             tokio::spawn(reverse::accept_streams(Arc::clone(shared), Arc::clone(&session)));
             self.current.send_replace(Some((index, Arc::clone(&session))));
             shared.links.made.send_modify(|made| *made += 1);
+            let since = tokio::time::Instant::now();
             let better = async {
                 loop {
-                    tokio::time::sleep(RETURN).await;
-                    if let Ok(found) = self.first_of(shared, index).await {
-                        return found;
+                    tokio::select! {
+                        () = self.renewal.notified() => {
+                            tokio::time::sleep_until(since + RENEWALS_APART).await;
+                            if let Ok(found) = self.first_of(shared, index + 1).await {
+                                return found;
+                            }
+                            self.renewal.notify_one();
+                            tokio::time::sleep(RENEW_AGAIN).await;
+                        }
+                        () = tokio::time::sleep(RETURN), if index > 0 => {
+                            if let Ok(found) = self.first_of(shared, index).await {
+                                return found;
+                            }
+                        }
                     }
                 }
             };
@@ -152,7 +203,10 @@ impl Link {
                     self.current.send_replace(None);
                     return why;
                 }
-                found = better, if index > 0 => (index, session) = found,
+                found = better => {
+                    shared.links.retire(index, session);
+                    (index, session) = found;
+                }
             }
         }
     }
@@ -205,9 +259,92 @@ async fn connect(shared: &Shared, remote: &Arc<Remote>, slot: u8) -> Result<Acti
     let port = remote.address.port();
     let addresses = addresses.into_iter().take(MOST_ADDRESSES);
     let addresses = addresses.map(|address| SocketAddr::new(address, port)).collect();
-    let connection = first_to_answer(remote, addresses, slot, shared.tuning.handshake).await?;
+    let connection = carried(remote, addresses, slot, shared).await?;
     let owner = Arc::from(remote.address.to_string());
     Ok(Session::new(connection, CLIENTS, &shared.budget, &owner, &shared.counters))
+}
+
+/// Connects by the carrier that this client uses. With both, TCP begins after UDP: only where UDP
+/// fails or stays silent may TCP win.
+async fn carried(
+    remote: &Arc<Remote>,
+    addresses: Vec<SocketAddr>,
+    slot: u8,
+    shared: &Shared,
+) -> Result<Carried, Lost> {
+    let patience = shared.tuning.handshake;
+    let tcp_port = remote.tcp_port.unwrap_or(remote.address.port());
+    let for_tcp: Vec<_> =
+        addresses.iter().map(|address| SocketAddr::new(address.ip(), tcp_port)).collect();
+    let udp = async { first_to_answer(remote, addresses, slot, patience).await.map(Carried::Udp) };
+    match shared.carrier {
+        Carrier::Udp => return udp.await,
+        Carrier::Tcp => {
+            return over_tcp(remote, &for_tcp, "this client uses TCP alone (--carrier tcp)").await;
+        }
+        Carrier::Auto => {}
+    }
+    let head_start = match remote.is_udp_blocked.load(Ordering::Relaxed) {
+        true => HEAD_START_AGAIN,
+        false => HEAD_START,
+    };
+    tokio::pin!(udp);
+    let why = tokio::select! {
+        udp = &mut udp => match udp {
+            Ok(connection) => {
+                remote.is_udp_blocked.store(false, Ordering::Relaxed);
+                return Ok(connection);
+            }
+            Err(lost) => lost,
+        },
+        () = tokio::time::sleep(head_start) => {
+            let why = format!("UDP has not answered within {}", Span::from(head_start).shown());
+            let tcp = over_tcp(remote, &for_tcp, &why);
+            tokio::pin!(tcp);
+            tokio::select! {
+                udp = &mut udp => match udp {
+                    Ok(connection) => {
+                        remote.is_udp_blocked.store(false, Ordering::Relaxed);
+                        return Ok(connection);
+                    }
+                    // TCP has had almost as much time as UDP.
+                    Err(lost) => return tcp.await.or(Err(lost)),
+                },
+                tcp = &mut tcp => match tcp {
+                    Ok(connection) => {
+                        remote.is_udp_blocked.store(true, Ordering::Relaxed);
+                        return Ok(connection);
+                    }
+                    Err(error) => {
+                        tracing::debug!(server = %remote.address, %error, "no connection over TCP");
+                        return udp.await;
+                    }
+                },
+            }
+        }
+    };
+    let failed = format!("UDP has failed: {why}");
+    over_tcp(remote, &for_tcp, &failed).await.map_err(|error| {
+        tracing::debug!(server = %remote.address, %error, "no connection over TCP");
+        why
+    })
+}
+
+/// Tries one address after another.
+async fn over_tcp(
+    remote: &Arc<Remote>,
+    addresses: &[SocketAddr],
+    why: &str,
+) -> Result<Carried, Lost> {
+    let name = remote.trust.borrow().server_name().to_owned();
+    let mut last = Lost::Silent;
+    for address in addresses {
+        match remote.tls.connect(*address, &name, why.to_owned()).await {
+            Ok(connection) => return Ok(Carried::Tcp(connection)),
+            Err(lost) => last = lost,
+        }
+    }
+    Err(last)
 }
 
 /// Tries the next address once the previous one has failed or stayed silent for a moment (RFC 8305,
@@ -259,9 +396,16 @@ async fn first_to_answer(
 
 /// The interval at which a preferred server is retried while a later one is in use.
 const RETURN: Duration = Duration::from_secs(30);
+/// A server that asks for new connections again and again gets no more than one in this time.
+const RENEWALS_APART: Duration = Duration::from_secs(1);
+/// The pause before another attempt to renew a connection.
+const RENEW_AGAIN: Duration = Duration::from_secs(5);
 const MOST_ADDRESSES: usize = 4;
 /// Handshakes with one address while it stays silent.
 const MOST_TURNS: usize = 20;
 /// Most handshakes complete within this time. On a longer path, another one starts, and the first
 /// to complete wins.
 const APART: Duration = Duration::from_millis(500);
+/// The time in which UDP alone is tried, and the time after a connection over TCP.
+const HEAD_START: Duration = Duration::from_secs(2);
+const HEAD_START_AGAIN: Duration = Duration::from_millis(300);

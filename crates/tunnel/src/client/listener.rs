@@ -11,8 +11,7 @@ use crate::journal::{Kind, Line};
 use crate::local::{DetachedLocal, Local, UnixPathListener};
 use crate::relay::{RelayError, Tally, answered, relay};
 use crate::session::Session;
-use crate::transport::quic::QuicConnection;
-use crate::transport::{Connection, Sending, Shards};
+use crate::transport::{Carried, Connection, Sending, Shards};
 use bytes::Bytes;
 use std::io;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -71,7 +70,7 @@ impl Drop for OpenListener {
 enum ListenerSocket {
     Tcp(TcpListener),
     Unix(UnixPathListener),
-    Udp(UdpListener<QuicConnection>),
+    Udp(UdpListener<Carried>),
 }
 
 impl ListenerSocket {
@@ -210,7 +209,7 @@ pub(super) async fn hand_over(
 
 async fn carry(
     shared: &Arc<Shared>,
-    session: &Arc<Session<QuicConnection>>,
+    session: &Arc<Session<Carried>>,
     local: Local,
     request: Request,
     front: Option<Box<Front>>,
@@ -273,12 +272,7 @@ impl Front {
 }
 
 /// Counts and logs a tunnel that ended before its application and its target were finished.
-fn ended_early(
-    shared: &Shared,
-    session: &Session<QuicConnection>,
-    shown: &str,
-    error: &RelayError,
-) {
+fn ended_early(shared: &Shared, session: &Session<Carried>, shown: &str, error: &RelayError) {
     error.count(&shared.counters);
     match error {
         RelayError::Refused(status, why) => {

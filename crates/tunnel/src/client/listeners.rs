@@ -68,6 +68,19 @@ impl Listeners {
         self.lock().iter().map(|one| one.opened.bound.clone()).collect()
     }
 
+    /// The listeners as a user writes them, with actual ports in place of port 0.
+    pub(super) fn shown(&self) -> Vec<String> {
+        let shown = |one: &ActiveListener| {
+            let route = one.opened.route.read().unwrap_or_else(PoisonError::into_inner);
+            match (&*route, &one.opened.bound) {
+                (Route::Socks5(_), ListenAt::Tcp(address)) => format!("socks5:{address}"),
+                (Route::HttpConnect(_), ListenAt::Tcp(address)) => format!("http:{address}"),
+                (_, bound) => bound.to_string(),
+            }
+        };
+        self.lock().iter().map(shown).collect()
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<ActiveListener>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -11,8 +11,7 @@ use crate::local::Local;
 use crate::relay::relay;
 use crate::session::Session;
 use crate::target::Target;
-use crate::transport::quic::QuicConnection;
-use crate::transport::{Connection, Sending};
+use crate::transport::{Carried, CarriedSending, Connection, Sending};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::UdpSocket;
@@ -30,10 +29,16 @@ pub struct Reverse {
 /// Requests the listener from the server, and again after each loss.
 pub(super) async fn keep_registered(shared: Arc<Shared>, number: u32, at: Target) {
     let mut pause = FIRST_PAUSE;
+    let mut former = None;
     while !shared.draining.is_cancelled() {
         if let Some((_, session)) = shared.links.pick_within(LONGEST_PAUSE).await {
-            match listen(&session, number, &at).await {
-                Ok(()) => pause = FIRST_PAUSE,
+            match listen(&session, number, &at, former.take()).await {
+                Ok(Some(moved)) => {
+                    former = Some(moved);
+                    pause = FIRST_PAUSE;
+                    continue;
+                }
+                Ok(None) => pause = FIRST_PAUSE,
                 Err(why) => {
                     tracing::warn!(listen = %at, %why, "the server does not listen")
                 }
@@ -44,43 +49,66 @@ pub(super) async fn keep_registered(shared: Arc<Shared>, number: u32, at: Target
     }
 }
 
-/// Waits until the listener, once opened, ends.
-async fn listen(session: &Session<QuicConnection>, number: u32, at: &Target) -> Result<(), String> {
+/// The stream of a listener on a connection that takes no new tunnels. The listener lives until the
+/// stream is dropped, or until another connection takes the listener over.
+type Former = (CarriedSending, Inbound<Carried>);
+
+/// Waits until the listener, once opened, ends. Returns its stream if the connection is retired.
+async fn listen(
+    session: &Session<Carried>,
+    number: u32,
+    at: &Target,
+    former: Option<Former>,
+) -> Result<Option<Former>, String> {
     let properties = Properties { listener: Some(number), ..Properties::default() };
     let opening = Opening { request: Request::Listen(at.clone()), properties };
     let opened = session.open(&opening).await.map_err(|error| error.to_string());
-    let (_sending, mut inbound) = opened?;
+    let (sending, mut inbound) = opened?;
     let answer = inbound.answer().await.map_err(|error| error.to_string())?;
+    drop(former);
     if answer.status != Status::Open {
         return Err(answer.message);
     }
     tracing::info!(listen = %at, "the server listens");
     session.counters.listeners.increment();
-    while inbound.fill().await.is_ok() && inbound.ready() > 0 {
-        inbound.consume(inbound.ready());
-    }
+    let ended = async {
+        while inbound.fill().await.is_ok() && inbound.ready() > 0 {
+            inbound.consume(inbound.ready());
+        }
+    };
+    let is_retired = tokio::select! {
+        () = ended => false,
+        () = session.retired.cancelled() => true,
+    };
     session.counters.listeners.decrement();
-    Ok(())
+    Ok(is_retired.then_some((sending, inbound)))
 }
 
 /// Handles connections of listeners at the server until the connection ends.
-pub(super) async fn accept_streams(shared: Arc<Shared>, session: Arc<Session<QuicConnection>>) {
+pub(super) async fn accept_streams(shared: Arc<Shared>, session: Arc<Session<Carried>>) {
     while let Ok((sending, inbound)) = session.accept().await {
         tokio::spawn(handle_stream(Arc::clone(&shared), Arc::clone(&session), sending, inbound));
     }
 }
 
-async fn handle_stream<C: Connection>(
+async fn handle_stream(
     shared: Arc<Shared>,
-    session: Arc<Session<C>>,
-    mut sending: C::Sending,
-    mut inbound: Inbound<C>,
+    session: Arc<Session<Carried>>,
+    mut sending: CarriedSending,
+    mut inbound: Inbound<Carried>,
 ) {
     let opening = tokio::time::timeout(shared.limits.answer, inbound.opening()).await;
     let Ok(Ok(opening)) = opening else {
         shared.counters.not_understood.increment();
         return inbound.stop(0);
     };
+    if opening.request == Request::Renew {
+        shared.links.renew_of(&session);
+        if sending.write(Answer::open().encode()).await.is_ok() {
+            sending.finish();
+        }
+        return;
+    }
     let _tunnel = session.tunnel();
     let (answer, granted) = match reach(&shared, &session, &opening).await {
         Ok(granted) => (Answer::open(), Some(granted)),

@@ -11,7 +11,9 @@ use super::{
 };
 use crate::access::{Access, Rights, Rule};
 use crate::identity::{Authorities, Identity, IdentityError, Pin, Proof, ServerTrust, TrustedPeer};
+use crate::server::TcpAt;
 use crate::target::Target;
+use crate::transport::Carrier;
 use std::collections::HashSet;
 use std::hash::Hash;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -22,6 +24,7 @@ use units::{Bytes, Span};
 
 pub(super) fn server(file: &File, table: &ServerTable) -> Result<ServerConfig, ConfigError> {
     let listen_on = table.listen_on.as_ref().map_or_else(everywhere, |value| value.value);
+    let (listen_on, tcp) = carriers(file, table, listen_on)?;
     let common = Common::from(table);
     let settings = settings(file, &common)?;
     if table.peer.is_empty() {
@@ -65,6 +68,7 @@ pub(super) fn server(file: &File, table: &ServerTable) -> Result<ServerConfig, C
     let access = Access::new(rights);
     Ok(ServerConfig {
         listen_on,
+        tcp,
         identity,
         peers,
         access,
@@ -73,6 +77,28 @@ pub(super) fn server(file: &File, table: &ServerTable) -> Result<ServerConfig, C
         tokens: None,
         tunnels_at: None,
     })
+}
+
+/// The addresses of UDP and TCP.
+fn carriers(
+    file: &File,
+    table: &ServerTable,
+    listen_on: SocketAddr,
+) -> Result<(Option<SocketAddr>, TcpAt), ConfigError> {
+    let carrier = table.carrier.as_ref().map_or(Carrier::Auto, |value| value.value);
+    let tcp = table.tcp_listen_on.as_ref().map(|value| value.value);
+    match (carrier, tcp) {
+        (Carrier::Udp, None) => Ok((Some(listen_on), TcpAt::Nowhere)),
+        (Carrier::Udp, Some(_)) => {
+            let message =
+                "`tcp-listen-on` needs the carrier tcp or auto: remove one of the two keys";
+            let origin = table.tcp_listen_on.as_ref().map_or(Origin::Default, |value| value.origin);
+            Err(file.source.error(origin, message))
+        }
+        (Carrier::Tcp, tcp) => Ok((None, TcpAt::Address(tcp.unwrap_or(listen_on)))),
+        (Carrier::Auto, None) => Ok((Some(listen_on), TcpAt::SameAsUdp)),
+        (Carrier::Auto, Some(tcp)) => Ok((Some(listen_on), TcpAt::Address(tcp))),
+    }
 }
 
 /// Listens on IPv6 and IPv4 through one socket, or on IPv4 alone if the kernel has no IPv6.
@@ -136,6 +162,7 @@ pub(super) fn client(file: &File, table: &ClientTable) -> Result<ClientConfig, C
         tokens: Vec::new(),
         reverses,
         connections,
+        carrier: table.carrier.as_ref().map_or(Carrier::Auto, |value| value.value),
         confined_paths,
         settings,
         tunnels_at: None,
@@ -303,7 +330,11 @@ fn far_server(
             return Err(file.source.error(*origin, message));
         }
     };
-    Ok(FarServer { endpoint, trust })
+    if server.tcp_port == Some(0) {
+        let message = "no server has port 0: write its TCP port, or leave `tcp-port` out";
+        return Err(file.source.error(*origin, message));
+    }
+    Ok(FarServer { endpoint, trust, tcp_port: server.tcp_port })
 }
 
 fn of_forward(

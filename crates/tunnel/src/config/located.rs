@@ -3,6 +3,7 @@ use super::source::Origin;
 use crate::access::Rule;
 use crate::identity::{PeerName, Pin};
 use crate::target::{HostPort, Target};
+use crate::transport::Carrier;
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use std::fmt::{Display, Formatter};
@@ -73,7 +74,7 @@ macro_rules! as_text {
         }
     )*};
 }
-as_text!(HostPort, ListenOn, PeerName, Pin, Rule, Target);
+as_text!(Carrier, HostPort, ListenOn, PeerName, Pin, Rule, Target);
 
 struct Text<T>(PhantomData<T>);
 

@@ -28,6 +28,7 @@ impl ServerConfig {
     ) -> Result<ServerParts, IdentityError> {
         Ok(ServerParts {
             listen: self.listen_on,
+            tcp: self.tcp,
             tls: credentials.tls()?,
             guard: self.guard(),
             resolver,
@@ -80,6 +81,7 @@ impl ClientConfig {
                 address: far.endpoint.clone(),
                 trust: far.trust.clone(),
                 tls: credentials.tls()?,
+                tcp_port: far.tcp_port,
             })
         };
         let servers = self.servers.iter().zip(credentials).map(server);
@@ -95,6 +97,7 @@ impl ClientConfig {
                 ..ClientLimits::default()
             },
             connections: self.connections,
+            carrier: self.carrier,
             shards: Some(self.settings.endpoints),
             tunnels: self.tunnels_at.is_some().then(|| Tunnels::new(false)),
         })

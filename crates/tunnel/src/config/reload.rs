@@ -10,6 +10,9 @@ impl ServerConfig {
         if self.listen_on != running.listen_on {
             keys.insert(0, "listen-on");
         }
+        if self.tcp != running.tcp {
+            keys.push("tcp-listen-on");
+        }
         if self.tokens != running.tokens {
             keys.push("token-parser-key");
         }
@@ -25,9 +28,9 @@ impl ClientConfig {
     /// do not.
     pub fn waits_for_start(&self, running: &Self) -> Vec<&'static str> {
         let mut keys = self.settings.waits_for_start(&running.settings);
-        let servers = |config: &Self| -> Vec<(String, String)> {
+        let servers = |config: &Self| -> Vec<(String, String, Option<u16>)> {
             let server = |far: &super::FarServer| {
-                (far.endpoint.to_string(), far.trust.server_name().to_owned())
+                (far.endpoint.to_string(), far.trust.server_name().to_owned(), far.tcp_port)
             };
             config.servers.iter().map(server).collect()
         };
@@ -36,6 +39,9 @@ impl ClientConfig {
         }
         if self.connections != running.connections {
             keys.push("connections");
+        }
+        if self.carrier != running.carrier {
+            keys.push("carrier");
         }
         if self.tunnels_at != running.tunnels_at {
             keys.push("httpd-listen-on");

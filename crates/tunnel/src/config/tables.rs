@@ -8,6 +8,7 @@ use crate::access::Rule;
 use crate::congestion::Congestion;
 use crate::identity::{PeerName, Pin};
 use crate::target::{HostPort, Target};
+use crate::transport::Carrier;
 use serde::Deserialize;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -32,6 +33,8 @@ pub struct File {
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct ServerTable {
     pub listen_on: Option<Located<SocketAddr>>,
+    pub tcp_listen_on: Option<Located<SocketAddr>>,
+    pub carrier: Option<Located<Carrier>>,
     pub cert_file: Option<Located<PathBuf>>,
     pub key_file: Option<Located<PathBuf>>,
     pub ca_file: Option<Located<PathBuf>>,
@@ -78,6 +81,7 @@ pub struct ClientTable {
     #[serde(default)]
     pub reverse: Vec<Located<ReverseTable>>,
     pub connections: Option<Located<usize>>,
+    pub carrier: Option<Located<Carrier>>,
     pub congestion: Option<Located<Congestion>>,
     pub memory: Option<Located<Bytes>>,
     pub keepalive: Option<Located<Span>>,
@@ -95,6 +99,8 @@ pub struct FarServerTable {
     pub pin: Option<Located<OneOrMore<Pin>>>,
     /// The name in its certificate, if it differs from the endpoint's host.
     pub certificate_name: Option<Located<String>>,
+    /// The port of TLS over TCP, if it differs from the endpoint's.
+    pub tcp_port: Option<u16>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -178,10 +184,22 @@ macro_rules! over {
 
 impl ServerTable {
     fn take(&mut self, flags: Self) {
-        over!(self, flags, listen_on, cert_file, key_file, ca_file, crl_file, congestion, memory);
         over!(
             self,
             flags,
+            listen_on,
+            tcp_listen_on,
+            carrier,
+            cert_file,
+            key_file,
+            ca_file,
+            crl_file
+        );
+        over!(
+            self,
+            flags,
+            congestion,
+            memory,
             keepalive,
             dial_timeout,
             endpoints,
@@ -195,7 +213,18 @@ impl ServerTable {
 
 impl ClientTable {
     fn take(&mut self, flags: Self) {
-        over!(self, flags, cert_file, key_file, ca_file, crl_file, connections, congestion, memory);
+        over!(
+            self,
+            flags,
+            carrier,
+            cert_file,
+            key_file,
+            ca_file,
+            crl_file,
+            connections,
+            congestion,
+            memory
+        );
         over!(
             self,
             flags,

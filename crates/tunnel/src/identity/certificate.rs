@@ -53,6 +53,11 @@ impl Certificate {
         Ok(())
     }
 
+    /// Whether it expires within 30 days.
+    pub fn is_due(&self, now: UnixTime) -> bool {
+        self.valid_until.saturating_sub(Duration::from_secs(now.as_secs())) < DUE
+    }
+
     /// Seconds since 1970.
     pub fn valid_until(&self) -> Duration {
         self.valid_until
@@ -64,7 +69,10 @@ impl Certificate {
     }
 }
 
-pub(super) fn date(since_1970: Duration) -> String {
+const DUE: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// Formats the second since 1970 as `2027-11-21T00:00:00Z`.
+pub(crate) fn date(since_1970: Duration) -> String {
     x509_cert::der::DateTime::from_unix_duration(since_1970)
         .map_or_else(|_| "an impossible date".to_owned(), |date| date.to_string())
 }

@@ -12,18 +12,23 @@ pub enum IdentityError {
         "{path} already exists: --force replaces it, and the other ends must then be given the new pin"
     )]
     Exists { path: PathBuf },
+    #[error("there is no next key at {path}: weir tunnel keys makes one with --next")]
+    NoNext { path: PathBuf },
     #[error("{path} holds no {what} in PEM form: {reason}; name another file")]
     Pem { path: PathBuf, what: &'static str, reason: String },
     #[error("{path} holds no revocation list in PEM or DER form: {reason}")]
     RevocationList { path: PathBuf, reason: String },
     #[error("anyone on this machine may read the key in {path}: chmod 600 {path}")]
     OpenKey { path: PathBuf },
-    #[error("the key in {key} is not that of the certificate in {certificate}: name a pair")]
+    #[error(
+        "the key in {key} is not that of the certificate in {certificate}: name a pair, or give a \
+         service its new key with `weir tunnel reload --key-file`"
+    )]
     Mismatch { certificate: PathBuf, key: PathBuf },
     #[error("the certificate is valid only from {} on: is a clock wrong?", date(*.from))]
     NotYetValid { from: Duration },
     #[error(
-        "the certificate expired on {}: its owner needs a new one (weir tunnel keys --force)",
+        "the certificate expired on {}: its owner needs a new one (weir tunnel keys --renew)",
         date(*.until)
     )]
     Expired { until: Duration },
@@ -60,6 +65,7 @@ impl IdentityError {
             self,
             Self::File { .. }
                 | Self::Exists { .. }
+                | Self::NoNext { .. }
                 | Self::Pem { .. }
                 | Self::RevocationList { .. }
                 | Self::OpenKey { .. }

@@ -289,7 +289,7 @@ impl Authority {
         let parameters = certificate_parameters(&[name], days);
         let pair = KeyPair::generate().unwrap();
         let certificate = parameters.signed_by(&pair, &self.issuer).unwrap();
-        let made = keys::NewCertificate::of(certificate.pem(), pair.serialize_pem());
+        let made = NewCertificate::of(certificate.pem(), pair.serialize_pem());
         let beside = |ending: &str| self.file.with_file_name(format!("{name}.{ending}"));
         made.write(&beside("crt"), &beside("key"), true).unwrap();
         Identity::of_any_age(certificate.der().clone(), pair.serialize_der())

@@ -1,4 +1,4 @@
-use super::{Certificate, IdentityError, Pin};
+use super::{Certificate, IdentityError, Pin, handed};
 use aws_lc_rs::hmac;
 use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair};
 use rcgen::{KeyUsagePurpose, PKCS_ECDSA_P256_SHA256};
@@ -50,33 +50,63 @@ impl std::fmt::Debug for Secret {
 
 impl Identity {
     /// Loads PEM files; the certificate file may hold a chain. The key must match the certificate
-    /// and be unreadable for others, and the certificate must be valid today.
+    /// and be unreadable for others, and the certificate must be valid today. If the key does not
+    /// match, a key that was handed to this process and matches takes its place.
     pub fn load(certificate: &Path, key: &Path) -> Result<Self, IdentityError> {
-        let text = read(certificate)?;
-        let chain = chain(certificate, &text)?;
-        let secret =
-            PrivateKeyDer::from_pem_slice(&read(key)?).map_err(|error| IdentityError::Pem {
-                path: key.to_owned(),
-                what: "private key",
-                reason: error.to_string(),
-            })?;
+        let chain = chain(certificate, &read(certificate)?)?;
+        let secret = private(key, &read(key)?)?;
         let mode =
             fs::metadata(key).map_err(|source| IdentityError::file("read", key, source))?.mode();
         if mode & 0o007 != 0 {
             return Err(IdentityError::OpenKey { path: key.to_owned() });
         }
-        Self::of(chain, secret).map_err(|error| match error {
-            IdentityError::Tls(rustls::Error::InconsistentKeys(_)) => {
-                IdentityError::Mismatch { certificate: certificate.to_owned(), key: key.to_owned() }
+        let is_mismatch = |error: &IdentityError| {
+            matches!(error, IdentityError::Tls(rustls::Error::InconsistentKeys(_)))
+        };
+        match Self::of(chain.clone(), secret) {
+            Err(error) if is_mismatch(&error) => {
+                let handed = handed::key().map(|handed| Self::of(chain, handed));
+                handed.and_then(Result::ok).ok_or_else(|| IdentityError::Mismatch {
+                    certificate: certificate.to_owned(),
+                    key: key.to_owned(),
+                })
             }
-            other => other,
-        })
+            loaded => loaded,
+        }
+    }
+
+    /// The certificate in this file, which may have expired.
+    pub fn load_of_any_age(certificate: &Path) -> Result<Certificate, IdentityError> {
+        let chain = chain(certificate, &read(certificate)?)?;
+        Certificate::parse(chain.first().ok_or(IdentityError::Nothing)?)
     }
 
     /// Generates an ECDSA P-256 key and a self-signed certificate, valid for `days` from today.
     /// Returns the identity with both in PEM form.
     pub fn generate(name: &str, days: u32) -> Result<(Self, NewCertificate), IdentityError> {
-        let pair = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+        Self::certify(&KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?, name, days)
+    }
+
+    /// Generates a self-signed certificate for the key in this file, whose pin stays the same.
+    pub fn renew(
+        key: &Path,
+        name: &str,
+        days: u32,
+    ) -> Result<(Self, NewCertificate), IdentityError> {
+        let text = String::from_utf8_lossy(&read(key)?).into_owned();
+        let pair = KeyPair::from_pem(&text).map_err(|error| IdentityError::Pem {
+            path: key.to_owned(),
+            what: "private key",
+            reason: error.to_string(),
+        })?;
+        Self::certify(&pair, name, days)
+    }
+
+    fn certify(
+        pair: &KeyPair,
+        name: &str,
+        days: u32,
+    ) -> Result<(Self, NewCertificate), IdentityError> {
         let mut parameters = CertificateParams::new(vec![name.to_owned()])?;
         parameters.distinguished_name = DistinguishedName::new();
         parameters.distinguished_name.push(DnType::CommonName, name);
@@ -88,7 +118,7 @@ impl Identity {
         // Backdate by a day, because the other end's clock may be behind.
         parameters.not_before = (std::time::UNIX_EPOCH + now.saturating_sub(day)).into();
         parameters.not_after = (std::time::UNIX_EPOCH + now + day * days).into();
-        let certificate = parameters.self_signed(&pair)?;
+        let certificate = parameters.self_signed(pair)?;
         let made = NewCertificate { certificate: certificate.pem(), key: pair.serialize_pem() };
         let secret = PrivateKeyDer::Pkcs8(pair.serialize_der().into());
         Ok((Self::of(vec![certificate.der().clone()], secret)?, made))
@@ -165,6 +195,43 @@ impl std::fmt::Debug for NewCertificate {
     }
 }
 
+/// Puts the pair `next` in the place of `present`, which stays as `previous`. Each pair is a
+/// certificate and a key. A second call completes a call that was interrupted.
+pub fn use_next(
+    next: [&Path; 2],
+    present: [&Path; 2],
+    previous: [&Path; 2],
+) -> Result<(), IdentityError> {
+    if next.iter().all(|path| !path.exists()) {
+        return Err(IdentityError::NoNext { path: next[0].to_owned() });
+    }
+    if next.iter().all(|path| path.exists()) {
+        Identity::load(next[0], next[1])?;
+    }
+    for index in 0..2 {
+        if !next[index].exists() {
+            continue;
+        }
+        let place = |from: &Path, to: &Path| {
+            fs::rename(from, to).map_err(|source| IdentityError::file("write", to, source))
+        };
+        if present[index].exists() {
+            place(present[index], previous[index])?;
+        }
+        place(next[index], present[index])?;
+    }
+    Ok(())
+}
+
+/// The private key in the text of this file.
+pub(super) fn private(path: &Path, text: &[u8]) -> Result<PrivateKeyDer<'static>, IdentityError> {
+    PrivateKeyDer::from_pem_slice(text).map_err(|error| IdentityError::Pem {
+        path: path.to_owned(),
+        what: "private key",
+        reason: error.to_string(),
+    })
+}
+
 pub(super) fn chain(
     path: &Path,
     text: &[u8],
@@ -231,6 +298,37 @@ mod tests {
     }
 
     #[test]
+    fn a_renewed_certificate_keeps_its_pin_and_the_next_pair_takes_the_place_of_the_present() {
+        let home = tempfile::tempdir().unwrap();
+        let files = |name: &str| {
+            [format!("{name}.crt"), format!("{name}.key")].map(|file| home.path().join(file))
+        };
+        let (present, next, previous) = (files("a"), files("a.next"), files("a.previous"));
+        let paths = |pair: &'_ [std::path::PathBuf; 2]| [pair[0].clone(), pair[1].clone()];
+        let load = |pair: &[std::path::PathBuf; 2]| Identity::load(&pair[0], &pair[1]).unwrap();
+        let (old, made) = Identity::generate("laptop", 1).unwrap();
+        made.write(&present[0], &present[1], false).unwrap();
+        let (renewed, made) = Identity::renew(&present[1], "laptop", 700).unwrap();
+        made.write(&present[0], &present[1], true).unwrap();
+        assert_eq!((renewed.pin(), load(&present).pin()), (old.pin(), old.pin()));
+        assert!(load(&present).certificate().valid_until() > old.certificate().valid_until());
+
+        let switch = || {
+            let [next, present, previous] = [paths(&next), paths(&present), paths(&previous)];
+            use_next([&next[0], &next[1]], [&present[0], &present[1]], [&previous[0], &previous[1]])
+        };
+        assert!(switch().unwrap_err().to_string().contains("--next"));
+        let (new, made) = Identity::generate("laptop", 1).unwrap();
+        made.write(&next[0], &next[1], false).unwrap();
+        // A call that was killed between its two files.
+        fs::rename(&present[0], &previous[0]).unwrap();
+        fs::rename(&next[0], &present[0]).unwrap();
+        switch().unwrap();
+        assert_eq!((load(&present).pin(), load(&previous).pin()), (new.pin(), old.pin()));
+        assert!(!next[0].exists() && !next[1].exists());
+    }
+
+    #[test]
     fn unusable_keys_are_refused_with_advice() {
         let home = tempfile::tempdir().unwrap();
         let path = |name: &str| home.path().join(name);
@@ -248,6 +346,11 @@ mod tests {
         assert!(reported("a.key", "a.key").contains("no certificate"));
         assert!(reported("a.crt", "a.crt").contains("no private key"));
         assert!(reported("a.crt", "c.key").contains("cannot read"));
+        // A process that got the new key by its socket does not need the file.
+        handed::keep(&fs::read(path("a.key")).unwrap()).unwrap();
+        let loaded = Identity::load(&path("a.crt"), &path("b.key")).unwrap();
+        assert_eq!(loaded.pin(), Identity::load(&path("a.crt"), &path("a.key")).unwrap().pin());
+        assert!(reported("b.crt", "a.key").contains("is not that of the certificate"));
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o644);
         fs::set_permissions(path("a.key"), open).unwrap();
         assert!(reported("a.crt", "a.key").contains("chmod 600"));

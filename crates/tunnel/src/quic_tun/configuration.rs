@@ -14,7 +14,9 @@ use crate::config::{
 use crate::identity::{
     Authorities, Identity, IdentityError, PeerName, Pin, Proof, ServerTrust, TrustedPeer,
 };
+use crate::server::TcpAt;
 use crate::target::{HostPort, Target};
+use crate::transport::Carrier;
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -64,7 +66,8 @@ pub fn server_config(settings: &Settings) -> Result<ServerConfig, ConfigError> {
     let rights = Rights { dial, everything, ..Rights::default() };
     let access = Access::new(peers.iter().map(|peer| (peer.name.clone(), rights.clone())));
     Ok(ServerConfig {
-        listen_on,
+        listen_on: Some(listen_on),
+        tcp: TcpAt::Nowhere,
         identity,
         peers,
         access,
@@ -102,12 +105,13 @@ pub fn client_config(settings: &Settings) -> Result<ClientConfig, ConfigError> {
     let trust = trust(settings, insecure, &endpoint, &mut confined_paths)?;
     Ok(ClientConfig {
         identity: identity(settings, insecure, &mut confined_paths)?,
-        servers: vec![FarServer { endpoint, trust }],
+        servers: vec![FarServer { endpoint, trust, tcp_port: None }],
         forwards: Vec::new(),
         proxies: Vec::new(),
         tokens: vec![TokenForward { listen_on, source: Arc::new(source) }],
         reverses: Vec::new(),
         connections: CONNECTIONS,
+        carrier: Carrier::Udp,
         tunnels_at: tunnels_at(settings, insecure, &mut confined_paths)?,
         confined_paths,
         settings: TunnelSettings::default(),
@@ -428,7 +432,7 @@ mod tests {
         let half = server(&[("allow", "tcp:10.0.0.1:22")]).unwrap_err();
         assert!(half.contains("--peer NAME") && !half.contains("--allow"), "{half}");
         let open = server(&[(INSECURE, "true")]).unwrap();
-        assert_eq!(open.listen_on, "0.0.0.0:7500".parse().unwrap());
+        assert_eq!(open.listen_on, "0.0.0.0:7500".parse().ok());
         assert!(matches!(open.peers[0].proof, Proof::Anyone));
         assert!(open.access.rights(&open.peers[0].name).unwrap().everything);
         assert_eq!(open.tokens, Some(Cleartext::Plain));

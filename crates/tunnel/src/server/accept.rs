@@ -6,18 +6,22 @@ use super::{Shared, stream};
 use crate::identity::{PeerName, peer_name};
 use crate::journal::Kind;
 use crate::session::{SERVERS, Session};
-use crate::transport::Connection;
-use crate::transport::quic::{IncomingConnection, QuicConnection};
+use crate::transport::quic::IncomingConnection;
+use crate::transport::{Carried, Connection, Lost};
 use rustls::pki_types::UnixTime;
+use std::future::Future;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
 
 pub(super) async fn run(shared: Arc<Shared>, shard: usize) {
     let limits = &shared.limits;
     let handshakes = Handshakes::new(limits.handshakes, limits.handshakes_unvalidated);
     loop {
         let incoming = tokio::select! {
-            incoming = shared.quic.incoming(shard) => incoming,
+            incoming = incoming(&shared, shard) => incoming,
             () = shared.draining.cancelled() => None,
         };
         let Some(incoming) = incoming else { return };
@@ -38,29 +42,93 @@ pub(super) async fn run(shared: Arc<Shared>, shard: usize) {
     }
 }
 
+async fn incoming(shared: &Shared, shard: usize) -> Option<IncomingConnection> {
+    shared.quic.as_ref()?.incoming(shard).await
+}
+
+/// Likewise for TCP. The threads take the connections in turn.
+pub(super) async fn run_tcp(
+    shared: Arc<Shared>,
+    listener: std::net::TcpListener,
+    threads: Vec<Handle>,
+) {
+    let Ok(listener) = TcpListener::from_std(listener) else { return };
+    // A client that has completed TCP's handshake receives packets at its address.
+    let handshakes = Handshakes::new(shared.limits.handshakes, shared.limits.handshakes);
+    for thread in threads.iter().cycle() {
+        let stream = loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                () = shared.draining.cancelled() => return,
+            };
+            match accepted {
+                Ok((stream, _)) => break stream,
+                Err(error) => {
+                    let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
+                    if let Some(line) = shared.line((here, 0).into(), Kind::Accept) {
+                        tracing::warn!(%error, omitted = line.omitted, "accept has failed");
+                    }
+                    tokio::time::sleep(RETRY_PAUSE).await;
+                }
+            }
+        };
+        let Ok(remote) = stream.peer_addr() else { continue };
+        let Verdict::Begin(handshake) = handshakes.admit(Instant::now(), remote.ip(), true) else {
+            shared.counters.handshakes_put_off.increment();
+            continue;
+        };
+        let Ok(stream) = stream.into_std() else { continue };
+        let shared = Arc::clone(&shared);
+        thread.spawn(async move {
+            let Ok(stream) = TcpStream::from_std(stream) else { return };
+            let connected = async { shared.tls.accept(stream).await.map(Carried::Tcp) };
+            let Some(connected) = shaken(&shared, remote, connected, handshake).await else {
+                return;
+            };
+            let shared = Arc::clone(&shared);
+            identify(shared, connected).await;
+        });
+    }
+}
+
 async fn handle_handshake(shared: Arc<Shared>, incoming: IncomingConnection, handshake: Handshake) {
     let remote = incoming.remote();
+    let connected = async { incoming.accept().await.map(Carried::Udp) };
+    if let Some(connection) = shaken(&shared, remote, connected, handshake).await {
+        identify(shared, connection).await;
+    }
+}
+
+/// Waits for the handshake, which a later one may evict.
+async fn shaken(
+    shared: &Shared,
+    remote: SocketAddr,
+    connected: impl Future<Output = Result<Carried, Lost>>,
+    handshake: Handshake,
+) -> Option<Carried> {
     let connected = tokio::select! {
-        connected = incoming.accept() => connected,
+        connected = connected => connected,
         () = handshake.evicted() => {
             shared.counters.handshakes_evicted.increment();
             tracing::debug!(%remote, "handshake dropped: too many in progress");
-            return;
+            return None;
         }
     };
     drop(handshake);
-    let connection = match connected {
-        Ok(connection) => connection,
-        Err(error) => {
+    connected
+        .inspect_err(|error| {
             shared.counters.connections_failed.increment();
             if let Some(line) = shared.line(remote, Kind::Handshake) {
                 let (address, port) = (remote.ip().to_canonical(), remote.port());
                 let omitted = line.omitted;
                 tracing::info!(%address, port, reason = %error, omitted, "handshake failed");
             }
-            return;
-        }
-    };
+        })
+        .ok()
+}
+
+async fn identify(shared: Arc<Shared>, connection: Carried) {
+    let remote = connection.remote();
     let peer = peer_name(&connection.certificates(), &shared.guard().trusted, UnixTime::now());
     let peer = match peer {
         Ok(peer) => peer,
@@ -79,7 +147,7 @@ async fn handle_handshake(shared: Arc<Shared>, incoming: IncomingConnection, han
     serve(shared, connection, peer).await;
 }
 
-async fn serve(shared: Arc<Shared>, connection: QuicConnection, peer: PeerName) {
+async fn serve(shared: Arc<Shared>, connection: Carried, peer: PeerName) {
     let usage = shared.usage(&peer);
     let limit = shared.limits.connections_each;
     let Some(_permit) = QuotaPermit::acquire(&usage, |usage| &usage.connections, limit) else {
@@ -91,6 +159,21 @@ async fn serve(shared: Arc<Shared>, connection: QuicConnection, peer: PeerName) 
         }
         connection.close("this identity has reached its limit of connections");
         return;
+    };
+    // Over TCP a connection occupies a descriptor, as a tunnel does.
+    let place = connection.over_tcp().map(|_| shared.place(&peer)).transpose();
+    let _place = match place {
+        Ok(place) => place,
+        Err(reason) => {
+            shared.counters.tunnels_over_limit.increment();
+            if let Some(line) = shared.line(connection.remote(), Kind::Denial) {
+                let remote = connection.remote();
+                let (address, port) = (remote.ip().to_canonical(), remote.port());
+                tracing::warn!(%peer, %address, port, reason, omitted = line.omitted, "connection refused");
+            }
+            connection.close("this identity has reached its limit of tunnels");
+            return;
+        }
     };
     let owner = Arc::from(peer.as_str());
     let session =
@@ -112,3 +195,5 @@ async fn serve(shared: Arc<Shared>, connection: QuicConnection, peer: PeerName) 
         tracing::info!(%peer, %address, port, seconds, reason = %why, "peer disconnected");
     }
 }
+
+const RETRY_PAUSE: Duration = Duration::from_millis(100);

@@ -69,7 +69,8 @@ impl<C: Connection> BoundListener<C> {
                 // The previous holder may be about to release the address.
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse && tries > 0 => {
                     tries -= 1;
-                    tokio::time::sleep(RETRY_PAUSE).await;
+                    let is_first = tries + FIRST_TRIES > TRIES;
+                    tokio::time::sleep(if is_first { FIRST_PAUSE } else { RETRY_PAUSE }).await;
                     if cancel.is_cancelled() {
                         let message = format!("a later connection of {peer} listens on {target}");
                         return Err(Answer { status: Status::Busy, message });
@@ -255,5 +256,8 @@ impl<C: Connection> ListenerConnection<C> {
     }
 }
 
-const TRIES: u32 = 10;
+const TRIES: u32 = 20;
+/// A connection that another one has replaced releases its listener within some of these pauses.
+const FIRST_TRIES: u32 = 10;
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const RETRY_PAUSE: Duration = Duration::from_millis(100);

@@ -164,7 +164,7 @@ impl<C: Connection> PeerStream<C> {
                     BoundListener::new(&self.shared, &self.peer, &target, &admitted).await?;
                 Ok((Granted::Listener(bound, number, permit), place))
             }
-            Request::Arrived(_) | Request::Token(_) => Err(Answer {
+            Request::Arrived(_) | Request::Token(_) | Request::Renew => Err(Answer {
                 status: Status::NotUnderstood,
                 message: "a client does not listen for its server".to_owned(),
             }),

@@ -2,6 +2,7 @@
 //! owner can enter it.
 
 use super::{PATIENCE, Status};
+use crate::identity;
 use host::{
     BoundFile, HostError, ListeningProcess, PrivateDirectory, RemovedWhenEmpty, SocketFile,
 };
@@ -10,6 +11,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use units::foreign;
@@ -133,14 +135,17 @@ fn bound(file: SocketFile) -> Result<StatusListener, StatusError> {
 }
 
 impl StatusListener {
-    /// Runs for ever. Sends the whole document to each client.
+    /// Runs for ever. Takes the key that a client hands over, and sends the whole document to each
+    /// client.
     pub async fn serve(self, tell: StatusSource) {
         loop {
             match self.listener.accept().await {
                 Ok((mut stream, _)) => {
-                    let Some(status) = tell() else { return };
-                    let document = serde_json::to_vec(&status).unwrap_or_default();
+                    let tell = Arc::clone(&tell);
                     tokio::spawn(tokio::time::timeout(PATIENCE, async move {
+                        take_key(&mut stream).await;
+                        let Some(status) = tell() else { return };
+                        let document = serde_json::to_vec(&status).unwrap_or_default();
                         let _ = stream.write_all(&document).await;
                         let _ = stream.shutdown().await;
                     }));
@@ -152,10 +157,43 @@ impl StatusListener {
     }
 }
 
+/// Takes a private key if the client sends one, from this user or root.
+async fn take_key(stream: &mut UnixStream) {
+    let mut text = Vec::new();
+    // Clients of earlier versions send nothing, and wait for the answer.
+    let first = tokio::time::timeout(REQUEST_WITHIN, stream.read_buf(&mut text)).await;
+    if !matches!(first, Ok(Ok(1..))) {
+        return;
+    }
+    let rest = stream.take(LONGEST_KEY).read_to_end(&mut text).await;
+    let user = stream.peer_cred().map(|peer| peer.uid());
+    let is_trusted =
+        user.is_ok_and(|user| user == 0 || user == rustix::process::geteuid().as_raw());
+    if rest.is_err() || !is_trusted {
+        return;
+    }
+    if let Err(error) = identity::handed::keep(&text) {
+        tracing::warn!(%error, "a key that was handed over is not used");
+    }
+}
+
+/// Queries the end behind that socket like [`ask`]. Before that, hands this private key over, if
+/// there is one; the end uses the key from its next reload on.
+pub async fn ask_and_hand(
+    file: &SocketFile,
+    key: Option<&[u8]>,
+) -> Result<Option<Answer>, StatusError> {
+    exchange(file, key.unwrap_or_default()).await
+}
+
 /// Queries the end behind that socket; `None` if no process listens any more. A process that
 /// belongs to neither this user nor root is not queried. Root also queries a service whose own user
 /// owns the socket's directory.
 pub async fn ask(file: &SocketFile) -> Result<Option<Answer>, StatusError> {
+    exchange(file, &[]).await
+}
+
+async fn exchange(file: &SocketFile, request: &[u8]) -> Result<Option<Answer>, StatusError> {
     let path = file.path();
     let failed = |error| StatusError::socket("read", path, error);
     let stream = match file.connect(PATIENCE) {
@@ -165,7 +203,10 @@ pub async fn ask(file: &SocketFile) -> Result<Option<Answer>, StatusError> {
     let process = ListeningProcess::behind(&stream, owner_for_root(path))
         .map_err(|source| StatusError::Process { path: path.to_owned(), source })?;
     stream.set_nonblocking(true).map_err(failed)?;
-    let stream = UnixStream::from_std(stream).map_err(failed)?;
+    let mut stream = UnixStream::from_std(stream).map_err(failed)?;
+    stream.write_all(request).await.map_err(failed)?;
+    // An end of an earlier version may have answered already.
+    let _ = stream.shutdown().await;
     let mut document = Vec::new();
     tokio::time::timeout(PATIENCE, stream.take(LONGEST + 1).read_to_end(&mut document))
         .await
@@ -205,6 +246,8 @@ impl StatusError {
 /// How often a program makes its directory again.
 const ATTEMPTS: usize = 100;
 const LONGEST: u64 = 16 << 20;
+const LONGEST_KEY: u64 = 64 << 10;
+const REQUEST_WITHIN: Duration = Duration::from_millis(50);
 
 #[cfg(test)]
 mod tests {

@@ -1,5 +1,7 @@
-use super::{ConnectionStatus, Status};
+use super::{ConnectionStatus, PeerKeyStatus, Status};
+use crate::identity::date;
 use std::fmt::{Display, Formatter};
+use std::time::Duration;
 use units::{Bytes, Rate, Span, foreign, shown};
 
 /// Formats the status for people. Another process wrote the texts, and a peer has chosen some of
@@ -48,6 +50,22 @@ impl Display for Status {
                 foreign(&self.reload_refused).up_to(LONGEST)
             )?;
         }
+        if self.certificate_is_due {
+            let until = date(Duration::from_secs(self.certificate_expires));
+            writeln!(
+                f,
+                "  the certificate expires on {until}: renew it (weir tunnel keys {role} --renew), and \
+                 reload"
+            )?;
+        }
+        for PeerKeyStatus { peer, key, connections } in &self.peer_keys {
+            let (peer, key) = (foreign(peer), foreign(key));
+            match connections {
+                0 => writeln!(f, "  key of {peer}: {key} on no connection")?,
+                1 => writeln!(f, "  key of {peer}: {key} on 1 connection")?,
+                many => writeln!(f, "  key of {peer}: {key} on {many} connections")?,
+            }
+        }
         let refused: Vec<String> = self
             .refused
             .iter()
@@ -71,7 +89,18 @@ impl Display for ConnectionStatus {
         }
         let (peer, remote) = (foreign(&self.peer), foreign(&self.remote));
         let plural = if self.tunnels == 1 { "" } else { "s" };
-        writeln!(f, "  - {peer} at {remote}, {} tunnel{plural}", self.tunnels)?;
+        let retiring = if self.is_retiring { ", its last ones" } else { "" };
+        writeln!(f, "  - {peer} at {remote}, {} tunnel{plural}{retiring}", self.tunnels)?;
+        if self.carrier == "tcp" {
+            let why = foreign(&self.carrier_reason);
+            let why =
+                if self.carrier_reason.is_empty() { String::new() } else { format!(": {why}") };
+            writeln!(f, "      over TCP{why}")?;
+        }
+        if !self.key.is_empty() {
+            let until = date(Duration::from_secs(self.key_expires));
+            writeln!(f, "      key {}, certificate valid until {until}", foreign(&self.key))?;
+        }
         // Congestion control has measured no round trip before data was acknowledged.
         let least = match self.min_rtt_seconds {
             seconds if seconds > 0.0 => format!("least {}", shown::seconds(seconds)),

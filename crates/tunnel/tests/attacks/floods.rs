@@ -30,7 +30,7 @@ fn clients_beside_a_flood() -> Option<()> {
     runtime.block_on(async {
         let keys = Arc::new(Keys::new());
         let mut parts = keys.server_parts(keys.guard(&["tcp:127.0.0.0/8:*"], &[]));
-        parts.listen = "[::1]:0".parse().unwrap();
+        parts.listen = "[::1]:0".parse().ok();
         parts.limits.handshakes = 64;
         let server = Server::start(parts).unwrap();
         let at = server.local_addr().unwrap();

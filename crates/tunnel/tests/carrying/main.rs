@@ -10,5 +10,6 @@ mod failures;
 mod integrity;
 mod listeners;
 mod moved;
+mod over_tcp;
 mod transfers;
 mod unix_sockets;

@@ -13,8 +13,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tunnel::access::{Access, Rights, SystemResolver};
 use tunnel::client::{Client, ClientLimits, ClientParts, ListenAt, Listener, ServerAt};
 use tunnel::identity::{Identity, Proof, ServerTrust, TrustedPeer};
-use tunnel::server::{Guard, Limits, Server, ServerParts};
-use tunnel::transport::Tuning;
+use tunnel::server::{Guard, Limits, Server, ServerParts, TcpAt};
+use tunnel::transport::{Carrier, Tuning};
 
 pub struct Keys {
     pub server: Identity,
@@ -35,7 +35,8 @@ impl Keys {
 
     pub fn server_parts(&self, guard: Guard) -> ServerParts {
         ServerParts {
-            listen: "127.0.0.1:0".parse().unwrap(),
+            listen: Some("127.0.0.1:0".parse().unwrap()),
+            tcp: TcpAt::Nowhere,
             tls: tunnel::identity::server_config(&self.server, &guard.trusted).unwrap(),
             guard,
             resolver: Arc::new(SystemResolver),
@@ -53,6 +54,7 @@ impl Keys {
             address: address.to_string().parse().unwrap(),
             tls: tunnel::identity::client_config(&self.client, &trust).unwrap(),
             trust: trust.clone(),
+            tcp_port: None,
         };
         ClientParts {
             servers: servers.iter().map(server).collect(),
@@ -62,6 +64,7 @@ impl Keys {
             tuning: tuning(),
             limits: ClientLimits { patience: Duration::from_secs(5), ..ClientLimits::default() },
             connections: 2,
+            carrier: Carrier::Udp,
             shards: Some(2),
             tunnels: None,
         }

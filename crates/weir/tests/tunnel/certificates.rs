@@ -20,7 +20,7 @@ fn an_end_does_not_start_with_an_expired_certificate_and_a_reload_does_not_take_
     let output = sandbox.weir(&words);
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     assert!(output.stderr.contains("--cert-file: the certificate expired on "), "{output:?}");
-    assert!(output.stderr.contains("weir tunnel keys --force"), "{output:?}");
+    assert!(output.stderr.contains("weir tunnel keys --renew"), "{output:?}");
 
     std::fs::copy(sandbox.path("old.crt"), sandbox.path("keys/server.crt")).unwrap();
     std::fs::copy(sandbox.path("old.key"), sandbox.path("keys/server.key")).unwrap();

@@ -344,6 +344,10 @@ fn blocked_udp_is_reported_and_applications_do_not_hang() {
     let own = ends.own("client");
     words.extend(own.iter().map(String::as_str));
     let output = sandbox.weir(&words);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(output.stdout.contains("answers over TCP alone: UDP is blocked"), "{output:?}");
+    words.extend(["--carrier", "udp"]);
+    let output = sandbox.weir(&words);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(output.stdout.contains("UDP is blocked on the path"), "{output:?}");
 }

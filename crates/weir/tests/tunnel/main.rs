@@ -4,6 +4,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod carrier;
 mod certificates;
 mod command;
 mod confined;

@@ -207,6 +207,14 @@ fn datagrams_go_to_listed_targets_until_the_connection_ends() {
     let head = |port: u16| [&[0, 0, 0, 1, 127, 0, 0, 1][..], &port.to_be_bytes()].concat();
     let sent = [&head(target)[..], b"question"].concat();
     let mut got = [0; 2_000];
+    // Another user's program must not take the association over before its application sends.
+    let stranger = sandbox.inside(|| UdpSocket::bind("127.0.0.1:0").unwrap());
+    std::os::unix::fs::fchown(&stranger, Some(65_534), None).unwrap();
+    stranger.send_to(&sent, ("127.0.0.1", port)).unwrap();
+    await_some("the count", || {
+        let counters = &counters(&sandbox, "client.sock")["counters"];
+        (counters["datagrams_dropped"] == 1).then_some(())
+    });
     socket.send(&sent).unwrap();
     let count = socket.recv(&mut got).unwrap();
     assert_eq!(got[..count], sent);
@@ -221,7 +229,7 @@ fn datagrams_go_to_listed_targets_until_the_connection_ends() {
         let (client, server) =
             (counters(&sandbox, "client.sock"), counters(&sandbox, "server.sock"));
         let refused = server["refused"]["not-listed"] == 1;
-        (client["counters"]["datagrams_dropped"] == 3 && refused).then_some(())
+        (client["counters"]["datagrams_dropped"] == 4 && refused).then_some(())
     });
     socket.send(&sent).unwrap();
     let count = socket.recv(&mut got).unwrap();

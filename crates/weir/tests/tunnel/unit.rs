@@ -14,6 +14,11 @@ fn the_unit_loads_the_key_as_a_credential_and_confines_the_service() {
     let home = sandbox.home().display().to_string();
     for line in [
         format!("LoadCredential=key:{home}/keys/own.key"),
+        format!(
+            "ExecReload=+{} tunnel reload --status-socket /run/weir-tunnel-server/status.sock \
+             --key-file {home}/keys/own.key",
+            env!("CARGO_BIN_EXE_weir")
+        ),
         "    --cert-file /etc/weir/tunnel/server.crt --key-file %d/key --status-socket \
          /run/weir-tunnel-server/status.sock"
             .to_owned(),

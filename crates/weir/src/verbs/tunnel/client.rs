@@ -17,6 +17,9 @@ pub(crate) struct Client {
     /// before cannot be reached
     #[arg(long, value_name = "HOST:PORT")]
     server: Vec<HostPort>,
+    /// The server's TCP port, where UDP is blocked [default: the port of --server]
+    #[arg(long, value_name = "PORT", requires = "server")]
+    tcp_port: Option<u16>,
     /// Its pin, as `weir tunnel keys server` prints it there; may be repeated, and any of them is
     /// accepted
     #[arg(long, value_name = "PIN", requires = "server")]
@@ -53,10 +56,11 @@ impl Client {
     pub(super) fn config(self) -> Result<ClientConfig, ConfigError> {
         let file = self.settings.file(!self.server.is_empty())?;
         let pins = self.pin;
+        let tcp_port = self.tcp_port;
         let server = |endpoint| {
             let pin = (!pins.is_empty()).then(|| OneOrMore(pins.clone()));
-            let table =
-                FarServerTable { endpoint, pin: from_flag("--pin", pin), certificate_name: None };
+            let pin = from_flag("--pin", pin);
+            let table = FarServerTable { endpoint, pin, certificate_name: None, tcp_port };
             Located::by_flag("--server", table)
         };
         let users_file = from_flag("--users-file", self.users_file);

@@ -3,9 +3,9 @@ use crate::output::{note, print};
 use clap::{Args, ValueEnum};
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tunnel::config::DEFAULT_DIRECTORY;
-use tunnel::identity::{Identity, IdentityError, PeerName};
+use tunnel::identity::{Identity, IdentityError, NewCertificate, PeerName, Pin, use_next};
 
 #[derive(Debug, Args)]
 pub(crate) struct Keys {
@@ -23,6 +23,16 @@ pub(crate) struct Keys {
     /// Replace an existing key; the other side needs the new pin
     #[arg(long)]
     force: bool,
+    /// Make the next key beside the present one, which stays in use; print both pins for the other
+    /// side
+    #[arg(long)]
+    next: bool,
+    /// Put the next key in the place of the present one; a reload of this end uses it
+    #[arg(long, conflicts_with_all = ["next", "force", "name"])]
+    use_next: bool,
+    /// Make a new certificate for the present key; its pin stays the same
+    #[arg(long, conflicts_with_all = ["next", "use_next", "force"])]
+    renew: bool,
     /// Print lines for the other side's file instead of a flag
     #[arg(long)]
     toml: bool,
@@ -37,68 +47,152 @@ enum Role {
     Client,
 }
 
+/// A certificate and its key.
+struct Pair {
+    certificate: PathBuf,
+    key: PathBuf,
+}
+
 pub(crate) fn run(arguments: &Keys) -> anyhow::Result<Ending> {
-    let role = match arguments.role {
-        Role::Server => "server",
-        Role::Client => "client",
-    };
-    let file = |ending: &str| arguments.directory.join(format!("{role}.{ending}"));
-    let (certificate, key) = (file("crt"), file("key"));
-    let identity = if !arguments.force && certificate.exists() && key.exists() {
+    let present = arguments.pair("");
+    let (pins, identity, shown) = if arguments.next {
+        let before = Identity::load(&present.certificate, &present.key)?;
+        let next = arguments.pair(".next");
+        let identity = arguments.key(&next, Some(&before))?;
+        (vec![before.pin(), identity.pin()], identity, next)
+    } else if arguments.use_next {
+        let (next, previous) = (arguments.pair(".next"), arguments.pair(".previous"));
+        use_next(next.paths(), present.paths(), previous.paths())?;
+        let identity = Identity::load(&present.certificate, &present.key)?;
         note(format_args!(
-            "{} exists already and was not changed; --force replaces the key",
-            certificate.display()
+            "{} is the present key now, and the former one is {}; reload this end",
+            present.key.display(),
+            previous.key.display()
         ));
-        Identity::load(&certificate, &key)?
+        (vec![identity.pin()], identity, present)
+    } else if arguments.renew {
+        let name = arguments.name_of(named(&Identity::load_of_any_age(&present.certificate)?));
+        let (identity, made) = Identity::renew(&present.key, name.as_str(), arguments.days)?;
+        arguments.write(&made, &present, true)?;
+        let until = identity.certificate().valid_until_date();
+        note(format_args!(
+            "{} is valid until {until}; reload this end",
+            present.certificate.display()
+        ));
+        (vec![identity.pin()], identity, present)
     } else {
-        let name = arguments.name.clone().unwrap_or_else(|| machine_name(role));
-        let (identity, made) = Identity::generate(name.as_str(), arguments.days)?;
+        let identity = arguments.key(&present, None)?;
+        (vec![identity.pin()], identity, present)
+    };
+    arguments.tell(&pins, &identity, &shown)?;
+    Ok(Ending::Fine)
+}
+
+impl Keys {
+    fn role(&self) -> &'static str {
+        match self.role {
+            Role::Server => "server",
+            Role::Client => "client",
+        }
+    }
+
+    fn pair(&self, which: &str) -> Pair {
+        let file = |ending: &str| self.directory.join(format!("{}{which}.{ending}", self.role()));
+        Pair { certificate: file("crt"), key: file("key") }
+    }
+
+    /// The key in these files, which is made if there is none. A next key has the name of the key
+    /// `before`.
+    fn key(&self, pair: &Pair, before: Option<&Identity>) -> anyhow::Result<Identity> {
+        if !self.force && pair.certificate.exists() && pair.key.exists() {
+            note(format_args!(
+                "{} exists already and was not changed; --force replaces the key",
+                pair.certificate.display()
+            ));
+            return Ok(Identity::load(&pair.certificate, &pair.key)?);
+        }
+        let name = self.name_of(before.and_then(|before| named(before.certificate())));
+        let (identity, made) = Identity::generate(name.as_str(), self.days)?;
+        self.write(&made, pair, self.force)?;
+        note(format_args!(
+            "{} and {} are valid until {}",
+            pair.certificate.display(),
+            pair.key.display(),
+            identity.certificate().valid_until_date()
+        ));
+        Ok(identity)
+    }
+
+    fn write(&self, made: &NewCertificate, pair: &Pair, force: bool) -> anyhow::Result<()> {
         // The service's user reads the certificate, and the file beside this directory; only the
         // key is secret, by its own mode.
-        DirBuilder::new().recursive(true).mode(0o755).create(&arguments.directory).map_err(
-            |cause| Unusable::path("create", &arguments.directory, &cause, "--directory"),
-        )?;
-        made.write(&certificate, &key, arguments.force).map_err(|error| match error {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o755)
+            .create(&self.directory)
+            .map_err(|cause| Unusable::path("create", &self.directory, &cause, "--directory"))?;
+        made.write(&pair.certificate, &pair.key, force).map_err(|error| match error {
             IdentityError::File { doing, path, source } => {
                 anyhow::Error::new(Unusable::path(doing, &path, &source, "--directory"))
             }
             other => other.into(),
-        })?;
-        note(format_args!(
-            "{} and {} are valid until {}",
-            certificate.display(),
-            key.display(),
-            identity.certificate().valid_until_date()
-        ));
-        identity
-    };
-    let pin = identity.pin();
-    let named = identity.certificate().names.first().and_then(|name| name.parse().ok());
-    let name = arguments.name.clone().or(named).unwrap_or_else(|| machine_name(role));
-    if arguments.json {
-        let document = serde_json::json!({
-            "role": role,
-            "name": name.to_string(),
-            "pin": pin.to_string(),
-            "certificate": certificate,
-            "key": key,
-            "valid_until": identity.certificate().valid_until_date().to_string(),
-        });
-        print(format_args!("{document:#}\n"))?;
-        return Ok(Ending::Fine);
+        })
     }
-    let other = match arguments.role {
-        Role::Server => "client",
-        Role::Client => "server",
-    };
-    note(format_args!("for the {other}:"));
-    print(match (arguments.role, arguments.toml) {
-        (Role::Server, false) => format!("--pin {pin}\n"),
-        (Role::Server, true) => format!("pin = \"{pin}\"\n"),
-        (Role::Client, false) => format!("--peer {name}={pin}\n"),
-        (Role::Client, true) => format!("[[server.peer]]\nname = \"{name}\"\npin = \"{pin}\"\n"),
-    })?;
-    Ok(Ending::Fine)
+
+    fn name_of(&self, named: Option<PeerName>) -> PeerName {
+        self.name.clone().or(named).unwrap_or_else(|| machine_name(self.role()))
+    }
+
+    /// Prints the lines for the other side, which accepts each of these pins.
+    fn tell(&self, pins: &[Pin], identity: &Identity, pair: &Pair) -> anyhow::Result<()> {
+        let role = self.role();
+        let name = self.name_of(named(identity.certificate()));
+        if self.json {
+            let document = serde_json::json!({
+                "role": role,
+                "name": name.to_string(),
+                "pin": identity.pin().to_string(),
+                "pins": pins.iter().map(Pin::to_string).collect::<Vec<_>>(),
+                "certificate": pair.certificate,
+                "key": pair.key,
+                "valid_until": identity.certificate().valid_until_date().to_string(),
+            });
+            print(format_args!("{document:#}\n"))?;
+            return Ok(());
+        }
+        let other = match self.role {
+            Role::Server => "client",
+            Role::Client => "server",
+        };
+        note(format_args!("for the {other}:"));
+        let each = |one: &dyn Fn(&Pin) -> String, between: &str| {
+            pins.iter().map(one).collect::<Vec<_>>().join(between)
+        };
+        let quoted = match pins {
+            [pin] => format!("\"{pin}\""),
+            _ => format!("[{}]", each(&|pin| format!("\"{pin}\""), ", ")),
+        };
+        print(match (self.role, self.toml) {
+            (Role::Server, false) => each(&|pin| format!("--pin {pin}"), " ") + "\n",
+            (Role::Client, false) => format!("--peer {name}={}\n", each(&Pin::to_string, ",")),
+            (Role::Server, true) => format!("pin = {quoted}\n"),
+            (Role::Client, true) => {
+                format!("[[server.peer]]\nname = \"{name}\"\npin = {quoted}\n")
+            }
+        })?;
+        Ok(())
+    }
+}
+
+impl Pair {
+    fn paths(&self) -> [&Path; 2] {
+        [&self.certificate, &self.key]
+    }
+}
+
+/// The name in a certificate, if it is valid as the name of a peer.
+fn named(certificate: &tunnel::identity::Certificate) -> Option<PeerName> {
+    certificate.names.first().and_then(|name| name.parse().ok())
 }
 
 /// The host name, if it is valid as the name of a peer.
@@ -117,4 +211,12 @@ Examples:
   client# weir tunnel keys client --name laptop
 Each prints the flag for the other side's command line:
   --pin sha256/…              for the client
-  --peer laptop=sha256/…      for the server";
+  --peer laptop=sha256/…      for the server
+A key is changed without a lost tunnel:
+  client# weir tunnel keys client --next
+(list both pins at the server, and reload the server)
+  client# weir tunnel keys client --use-next
+(reload the client; remove the old pin once `weir tunnel status` shows no connection with the old key)
+A certificate that expires soon needs no new pin:
+  client# weir tunnel keys client --renew
+(reload the client)";

@@ -14,9 +14,13 @@ pub(crate) struct Server {
     /// The UDP address to serve [default: port 7500, over IPv6 and IPv4]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen_on: Option<SocketAddr>,
-    /// A client that may connect, as `weir tunnel keys client` prints it there; may be repeated
-    #[arg(long, value_name = "NAME=PIN")]
-    peer: Vec<NamedPin>,
+    /// The TCP address for clients whose network blocks UDP [default: the one of --listen-on]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    tcp_listen_on: Option<SocketAddr>,
+    /// A client that may connect, as `weir tunnel keys client` prints it there; several pins of one
+    /// client stand with commas; may be repeated
+    #[arg(long, value_name = "NAME=PIN[,PIN…]")]
+    peer: Vec<NamedPins>,
     /// Targets that the peers of --peer may reach: tcp:HOST:PORTS, udp:HOST:PORTS or unix:/PATH;
     /// HOST is a name, *.name, an address or a prefix, PORTS 22 or 80,443 or 8000-8999 or *; may be
     /// repeated
@@ -46,8 +50,8 @@ impl Server {
     pub(super) fn config(self) -> Result<ServerConfig, ConfigError> {
         let file = self.settings.file(!self.peer.is_empty())?;
         let (allow, reverse, resolve_names) = (self.allow, self.allow_reverse, self.resolve_names);
-        let peer = |NamedPin { name, pin }| {
-            let pin = from_flag("--peer", Some(OneOrMore(vec![pin])));
+        let peer = |NamedPins { name, pins }| {
+            let pin = from_flag("--peer", Some(OneOrMore(pins)));
             let (allow, reverse) = (allow.clone(), reverse.clone());
             let certificate_name = None;
             let table = PeerTable { name, pin, certificate_name, allow, resolve_names, reverse };
@@ -55,6 +59,7 @@ impl Server {
         };
         let table = ServerTable {
             listen_on: from_flag("--listen-on", self.listen_on),
+            tcp_listen_on: from_flag("--tcp-listen-on", self.tcp_listen_on),
             peer: self.peer.into_iter().map(peer).collect(),
             ..ServerTable::default()
         };
@@ -63,19 +68,20 @@ impl Server {
 }
 
 #[derive(Debug, Clone)]
-struct NamedPin {
+struct NamedPins {
     name: PeerName,
-    pin: Pin,
+    pins: Vec<Pin>,
 }
 
-impl FromStr for NamedPin {
+impl FromStr for NamedPins {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> anyhow::Result<Self> {
-        let (name, pin) = text
+        let (name, pins) = text
             .split_once('=')
             .ok_or_else(|| anyhow::anyhow!("write NAME=PIN, as in laptop=sha256/…"))?;
-        Ok(Self { name: name.parse()?, pin: pin.parse()? })
+        let pins = pins.split(',').map(str::parse).collect::<Result<_, _>>()?;
+        Ok(Self { name: name.parse()?, pins })
     }
 }
 

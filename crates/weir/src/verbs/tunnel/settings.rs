@@ -4,6 +4,7 @@ use clap::Args;
 use std::path::PathBuf;
 use tunnel::config::{ConfigError, File, Located, MetricsAddress, OneOrMore};
 use tunnel::congestion::Congestion;
+use tunnel::transport::Carrier;
 use units::{Bytes, Span};
 
 /// Flags of both ends, with the names that they have in the file.
@@ -30,6 +31,10 @@ pub(super) struct Settings {
     /// uses [default: tcpa]
     #[arg(long, value_name = "NAME", help_heading = "Operation")]
     congestion: Option<Congestion>,
+    /// auto, udp (QUIC) or tcp (TLS). With auto a server offers both, and a client uses TCP only
+    /// where UDP does not answer [default: auto]
+    #[arg(long, value_name = "NAME", help_heading = "Operation")]
+    carrier: Option<Carrier>,
     /// Memory limit for the buffers of all tunnels together [default: 256MiB]
     #[arg(long, value_name = "SIZE", help_heading = "Operation")]
     memory: Option<Bytes>,
@@ -81,6 +86,7 @@ macro_rules! fill {
         table.ca_file = from_flag("--ca-file", settings.ca_file);
         let lists = (!settings.crl_file.is_empty()).then_some(OneOrMore(settings.crl_file));
         table.crl_file = from_flag("--crl-file", lists);
+        table.carrier = from_flag("--carrier", settings.carrier);
         table.congestion = from_flag("--congestion", settings.congestion);
         table.memory = from_flag("--memory", settings.memory);
         table.keepalive = from_flag("--keepalive", settings.keepalive);

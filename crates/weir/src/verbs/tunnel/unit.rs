@@ -41,8 +41,8 @@ pub(crate) fn run(arguments: &Unit) -> anyhow::Result<Ending> {
 }
 
 /// The unit may open sockets and read its file, and little else. Its own user cannot read the
-/// private key, so systemd passes the key. The status socket has a fixed path: a path with a
-/// process number would change with each start.
+/// private key, so systemd passes the key at the start, and root at a reload. The status socket has
+/// a fixed path: a path with a process number would change with each start.
 fn unit(
     role: &str,
     config: &Path,
@@ -68,7 +68,7 @@ fn unit(
          Type=notify\n\
          ExecStart={weir} tunnel {role} --config {config} \\\n    \
          --cert-file {certificate} --key-file %d/key --status-socket {socket}\n\
-         ExecReload={weir} tunnel reload --status-socket {socket}\n\
+         ExecReload=+{weir} tunnel reload --status-socket {socket} --key-file {key}\n\
          LoadCredential=key:{key}\n\
          Restart=on-failure\n\
          RestartSec=100ms\n\

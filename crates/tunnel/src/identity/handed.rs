@@ -1,0 +1,22 @@
+//! A private key that another process handed to this one. A service has no access to its new key:
+//! systemd gave the service a copy of the key when the service started.
+
+use super::IdentityError;
+use super::keys::private;
+use rustls::pki_types::PrivateKeyDer;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+/// Keeps the private key of this PEM text for later calls of [`super::Identity::load`]. The key
+/// replaces one that was kept before.
+pub(crate) fn keep(text: &[u8]) -> Result<(), IdentityError> {
+    let key = private(Path::new("the key that was handed over"), text)?;
+    *HANDED.lock().unwrap_or_else(PoisonError::into_inner) = Some(key);
+    Ok(())
+}
+
+pub(super) fn key() -> Option<PrivateKeyDer<'static>> {
+    HANDED.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(PrivateKeyDer::clone_key)
+}
+
+static HANDED: Mutex<Option<PrivateKeyDer<'static>>> = Mutex::new(None);

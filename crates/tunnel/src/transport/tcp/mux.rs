@@ -1,0 +1,884 @@
+//! The streams of one connection over TLS. Pure: bytes in, bytes out.
+//!
+//! Streams share one TCP connection, so a lost packet delays all of them. Credit works as over QUIC
+//! ([`quic::Granted`], [`quic::Allowed`]): a stream whose application does not read stops neither
+//! the connection nor the other streams.
+
+use super::frame::{Frame, PAYLOAD_LIMIT};
+use bytes::{Bytes, BytesMut};
+use quic::{Allowed, FIRST_CREDIT, Granted, Lost, Readable, StreamError};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+/// A connection's streams, and the frames that wait to be sent.
+#[derive(Debug)]
+pub(super) struct Mux {
+    is_server: bool,
+    streams: HashMap<u32, Stream>,
+    /// Streams of the peer that nobody has accepted yet.
+    arrived: VecDeque<u32>,
+    /// The next stream of each end.
+    next_own: u32,
+    next_peer: u32,
+    /// How many streams each end may open in all.
+    own_limit: u32,
+    peer_limit: u32,
+    /// Streams of the peer that have ended.
+    peer_ended: u32,
+    most_streams: u32,
+    granted: Granted,
+    allowed: Allowed,
+    window: u64,
+    stream_window: u64,
+    send_window: u64,
+    /// Frames without data, in their order. Each event of a stream adds at most one.
+    control: VecDeque<Frame>,
+    /// The newest credit of each stream.
+    credits: BTreeMap<u32, u64>,
+    credit: Option<u64>,
+    pong: Option<u64>,
+    ping: Option<u64>,
+    /// Streams with data that the peer's credit for the stream permits, in turn.
+    ready: VecDeque<u32>,
+    /// Bytes of streams that wait to be sent.
+    outgoing: u64,
+    datagrams_in: Queue,
+    datagrams_out: Queue,
+    frames_received: u64,
+    lost: Option<Lost>,
+    /// The connection is closed once this frame is sent.
+    close: Option<Frame>,
+    events: Vec<Event>,
+}
+
+/// A change that tasks may wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Event {
+    Connection,
+    Readable(u32),
+    Writable(u32),
+    Delivered(u32),
+    /// All streams may be writable.
+    Writers,
+    /// All streams have changed.
+    All,
+}
+
+#[derive(Debug)]
+struct Stream {
+    granted: Granted,
+    allowed: Allowed,
+    outgoing: VecDeque<Bytes>,
+    queued: u64,
+    is_ready: bool,
+    /// This end's half.
+    sending: Half,
+    is_delivered: bool,
+    sender_gone: bool,
+    stopped: Option<u32>,
+    /// The chunks that arrived, of which the first begins at `offset`.
+    incoming: VecDeque<BytesMut>,
+    offset: u64,
+    end: Option<Result<(), u32>>,
+    /// The application has stopped reading.
+    discarded: bool,
+    receiver_gone: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Half {
+    Open,
+    /// The end follows the data that waits.
+    Finishing,
+    Ended,
+}
+
+/// A queue of datagrams that drops the oldest.
+#[derive(Debug, Default)]
+struct Queue {
+    all: VecDeque<Bytes>,
+    bytes: usize,
+}
+
+impl Queue {
+    fn push(&mut self, datagram: Bytes) {
+        self.bytes += datagram.len();
+        self.all.push_back(datagram);
+        while self.all.len() > DATAGRAMS || self.bytes > DATAGRAM_BYTES {
+            self.pop();
+        }
+    }
+
+    fn pop(&mut self) -> Option<Bytes> {
+        let first = self.all.pop_front()?;
+        self.bytes -= first.len();
+        Some(first)
+    }
+}
+
+impl Stream {
+    fn new() -> Self {
+        Self {
+            granted: Granted::new(),
+            allowed: Allowed::new(),
+            outgoing: VecDeque::new(),
+            queued: 0,
+            is_ready: false,
+            sending: Half::Open,
+            is_delivered: false,
+            sender_gone: false,
+            stopped: None,
+            incoming: VecDeque::new(),
+            offset: 0,
+            end: None,
+            discarded: false,
+            receiver_gone: false,
+        }
+    }
+
+    /// How many more bytes this stream takes from the application.
+    fn room(&self) -> u64 {
+        self.allowed
+            .room()
+            .saturating_sub(self.queued)
+            .min(STREAM_QUEUE.saturating_sub(self.queued))
+    }
+
+    fn is_over(&self) -> bool {
+        let is_sent = self.sending == Half::Ended && (self.is_delivered || self.stopped.is_some());
+        self.sender_gone && self.receiver_gone && is_sent && self.end.is_some()
+    }
+}
+
+impl Mux {
+    pub(super) fn new(is_server: bool, most_streams: u32) -> Self {
+        let peer_limit = FIRST_STREAMS.min(most_streams);
+        Self {
+            is_server,
+            streams: HashMap::new(),
+            arrived: VecDeque::new(),
+            next_own: u32::from(is_server),
+            next_peer: u32::from(!is_server),
+            own_limit: 0,
+            peer_limit,
+            peer_ended: 0,
+            most_streams,
+            granted: Granted::new(),
+            allowed: Allowed::new(),
+            window: FIRST_CREDIT,
+            stream_window: FIRST_CREDIT,
+            send_window: FIRST_CREDIT,
+            // The first frame shows the peer that this end is there.
+            control: [Frame::Streams(peer_limit)].into(),
+            credits: BTreeMap::new(),
+            credit: None,
+            pong: None,
+            ping: None,
+            ready: VecDeque::new(),
+            outgoing: 0,
+            datagrams_in: Queue::default(),
+            datagrams_out: Queue::default(),
+            frames_received: 0,
+            lost: None,
+            close: None,
+            events: Vec::new(),
+        }
+    }
+
+    pub(super) fn lost(&self) -> Option<&Lost> {
+        self.lost.as_ref()
+    }
+
+    pub(super) fn frames_received(&self) -> u64 {
+        self.frames_received
+    }
+
+    /// The received bytes that no application has consumed.
+    pub(super) fn unread(&self) -> u64 {
+        self.granted.unread()
+    }
+
+    /// The memory that the peer makes this end hold.
+    pub(super) fn held(&self) -> u64 {
+        self.unread()
+            + self.outgoing
+            + (self.datagrams_in.bytes + self.datagrams_out.bytes) as u64
+            + self.streams.len() as u64 * STREAM_MEMORY
+    }
+
+    pub(super) fn take_events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.events)
+    }
+
+    pub(super) fn ping(&mut self, mark: u64) {
+        self.ping = Some(mark);
+    }
+
+    /// The connection ends for this reason. The peer is told `farewell`.
+    pub(super) fn end(&mut self, lost: Lost, farewell: Option<&str>) {
+        if self.lost.is_some() {
+            return;
+        }
+        self.close = farewell.map(|why| Frame::Close(why.to_owned()));
+        self.lost = Some(lost);
+        self.events.push(Event::All);
+        for stream in self.streams.values_mut() {
+            stream.outgoing.clear();
+            stream.queued = 0;
+        }
+        (self.outgoing, self.ready) = (0, VecDeque::new());
+    }
+
+    /// Opens a stream; `None` if the peer does not permit another one yet.
+    pub(super) fn open(&mut self) -> Result<Option<u32>, Lost> {
+        self.alive()?;
+        if self.next_own / 2 >= self.own_limit {
+            return Ok(None);
+        }
+        let id = self.next_own;
+        self.next_own += 2;
+        self.streams.insert(id, Stream::new());
+        Ok(Some(id))
+    }
+
+    pub(super) fn accept(&mut self) -> Result<Option<u32>, Lost> {
+        let arrived = self.arrived.pop_front();
+        if arrived.is_none() {
+            self.alive()?;
+        }
+        Ok(arrived)
+    }
+
+    /// Takes bytes from the front of `bytes`, as many as there is room for.
+    pub(super) fn write(&mut self, id: u32, bytes: &mut Bytes) -> Result<(), StreamError> {
+        self.alive()?;
+        let Some(stream) = self.streams.get_mut(&id) else { return Err(StreamError::GivenUp(0)) };
+        if let Some(code) = stream.stopped {
+            return Err(StreamError::GivenUp(code));
+        }
+        let room = stream.room().min(self.send_window.saturating_sub(self.outgoing));
+        let taken = bytes.split_to(bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX)));
+        if !taken.is_empty() {
+            stream.queued += taken.len() as u64;
+            self.outgoing += taken.len() as u64;
+            stream.outgoing.push_back(taken);
+            self.make_ready(id);
+        }
+        Ok(())
+    }
+
+    pub(super) fn finish(&mut self, id: u32) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        if stream.sending == Half::Open {
+            stream.sending = Half::Finishing;
+            self.make_ready(id);
+        }
+    }
+
+    pub(super) fn reset(&mut self, id: u32, code: u32) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        if stream.sending == Half::Ended || self.lost.is_some() {
+            return;
+        }
+        stream.sending = Half::Ended;
+        stream.is_delivered = true;
+        self.outgoing -= stream.queued;
+        stream.queued = 0;
+        stream.outgoing.clear();
+        self.control.push_back(Frame::Reset(id, code));
+        self.forget(id);
+    }
+
+    pub(super) fn delivered(&mut self, id: u32) -> Result<bool, StreamError> {
+        if let Some(stream) = self.streams.get(&id) {
+            if let Some(code) = stream.stopped {
+                return Err(StreamError::GivenUp(code));
+            }
+            if stream.is_delivered {
+                return Ok(true);
+            }
+        }
+        self.alive()?;
+        Ok(!self.streams.contains_key(&id))
+    }
+
+    pub(super) fn drop_sending(&mut self, id: u32) {
+        self.finish(id);
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.sender_gone = true;
+        }
+        self.forget(id);
+    }
+
+    pub(super) fn read(
+        &mut self,
+        id: u32,
+        most: usize,
+        out: &mut Vec<(u64, Bytes)>,
+    ) -> Result<Readable, StreamError> {
+        let Some(stream) = self.streams.get_mut(&id) else { return Ok(Readable::Ended) };
+        let mut taken = 0;
+        while taken < most
+            && let Some(chunk) = stream.incoming.pop_front()
+        {
+            let chunk = chunk.freeze();
+            let length = chunk.len();
+            out.push((stream.offset, chunk));
+            taken += length;
+            stream.offset += length as u64;
+        }
+        if taken > 0 {
+            return Ok(Readable::Some);
+        }
+        match stream.end {
+            Some(Ok(())) => Ok(Readable::Ended),
+            Some(Err(code)) => Err(StreamError::GivenUp(code)),
+            None => self.alive().map(|()| Readable::Later).map_err(StreamError::Lost),
+        }
+    }
+
+    /// The application consumed these bytes. Returns whether the peer should learn of new credit.
+    pub(super) fn consume(&mut self, id: u32, bytes: u64) -> bool {
+        let mut is_due = false;
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.granted.consume(bytes);
+            if stream.end.is_none()
+                && let Some(limit) = stream.granted.raise(self.stream_window)
+            {
+                self.credits.insert(id, limit);
+                is_due = true;
+            }
+        }
+        self.granted.consume(bytes);
+        self.raise() || is_due
+    }
+
+    pub(super) fn unread_of(&self, id: u32) -> u64 {
+        self.streams.get(&id).map_or(0, |stream| stream.granted.unread())
+    }
+
+    /// The application reads no more of the stream.
+    pub(super) fn stop(&mut self, id: u32, code: u32) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        if stream.discarded {
+            return;
+        }
+        stream.discarded = true;
+        stream.incoming.clear();
+        let unread = stream.granted.unread();
+        stream.granted.consume(unread);
+        self.granted.consume(unread);
+        self.raise();
+        let stream = self.streams.get(&id);
+        if self.lost.is_none() && stream.is_some_and(|stream| stream.end.is_none()) {
+            self.control.push_back(Frame::Stop(id, code));
+        }
+    }
+
+    pub(super) fn drop_receiving(&mut self, id: u32) {
+        self.stop(id, 0);
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.receiver_gone = true;
+        }
+        self.forget(id);
+    }
+
+    /// Queues a datagram; the oldest is dropped if too many wait.
+    pub(super) fn send_datagram(&mut self, datagram: Bytes) {
+        if self.lost.is_none() {
+            self.datagrams_out.push(datagram);
+        }
+    }
+
+    pub(super) fn receive_datagram(&mut self) -> Option<Bytes> {
+        self.datagrams_in.pop()
+    }
+
+    pub(super) fn set_receive_window(&mut self, window: u64) {
+        self.window = window;
+        self.raise();
+    }
+
+    pub(super) fn set_stream_window(&mut self, window: u64) {
+        self.stream_window = window;
+    }
+
+    pub(super) fn set_send_window(&mut self, window: u64) {
+        self.send_window = window;
+        self.wake_writers();
+    }
+
+    /// Takes all whole frames out of `bytes`. An error ends the connection.
+    pub(super) fn receive(&mut self, bytes: &mut BytesMut) -> Result<(), &'static str> {
+        loop {
+            let frame = Frame::decode(bytes).map_err(|_| "it sent a malformed frame")?;
+            let Some(frame) = frame else { return Ok(()) };
+            self.frames_received += 1;
+            if self.lost.is_none() {
+                self.handle(frame)?;
+            }
+        }
+    }
+
+    fn handle(&mut self, frame: Frame) -> Result<(), &'static str> {
+        match frame {
+            Frame::Data(id, bytes) => {
+                let length = bytes.len() as u64;
+                if !self.granted.receive(length) {
+                    return Err("it exceeded its credit");
+                }
+                let Some(stream) = self.known(id)? else {
+                    // The stream has ended here; the peer has not learnt of it yet.
+                    self.granted.consume(length);
+                    self.raise();
+                    return Ok(());
+                };
+                if stream.end.is_some() {
+                    return Err("it sent data after the end of a stream");
+                }
+                if !stream.granted.receive(length) {
+                    return Err("it exceeded the credit of a stream");
+                }
+                if stream.discarded {
+                    stream.granted.consume(length);
+                    self.granted.consume(length);
+                    self.raise();
+                    return Ok(());
+                }
+                match stream.incoming.back_mut() {
+                    // Many small frames must not take more memory than their data.
+                    Some(last) if last.len() + bytes.len() <= SMALL => {
+                        last.extend_from_slice(&bytes)
+                    }
+                    _ => {
+                        let mut chunk = BytesMut::with_capacity(bytes.len());
+                        chunk.extend_from_slice(&bytes);
+                        stream.incoming.push_back(chunk);
+                    }
+                }
+                self.events.push(Event::Readable(id));
+            }
+            Frame::Finish(id) => {
+                let known = self.known(id)?;
+                if let Some(stream) = known {
+                    if stream.end.replace(Ok(())).is_some() {
+                        return Err("it ended a stream twice");
+                    }
+                    self.events.push(Event::Readable(id));
+                }
+                self.control.push_back(Frame::Received(id));
+                self.ended(id);
+            }
+            Frame::Reset(id, code) => {
+                if let Some(stream) = self.known(id)? {
+                    if stream.end.replace(Err(code)).is_some() {
+                        return Err("it ended a stream twice");
+                    }
+                    stream.incoming.clear();
+                    let unread = stream.granted.unread();
+                    stream.granted.consume(unread);
+                    self.granted.consume(unread);
+                    self.raise();
+                    self.events.push(Event::Readable(id));
+                }
+                self.ended(id);
+            }
+            Frame::Received(id) => {
+                if let Some(stream) = self.known(id)? {
+                    if stream.sending != Half::Ended {
+                        return Err("it received the end of a stream that goes on");
+                    }
+                    stream.is_delivered = true;
+                    self.events.push(Event::Delivered(id));
+                }
+                self.forget(id);
+            }
+            Frame::Stop(id, code) => {
+                if let Some(stream) = self.known(id)?
+                    && stream.stopped.is_none()
+                {
+                    stream.stopped = Some(code);
+                    let queued = std::mem::take(&mut stream.queued);
+                    stream.outgoing.clear();
+                    let is_open =
+                        std::mem::replace(&mut stream.sending, Half::Ended) != Half::Ended;
+                    self.outgoing -= queued;
+                    if is_open {
+                        self.control.push_back(Frame::Reset(id, code));
+                    }
+                    self.events.extend([Event::Writable(id), Event::Delivered(id)]);
+                }
+                self.forget(id);
+            }
+            Frame::StreamCredit(id, limit) => {
+                if let Some(stream) = self.known(id)? {
+                    stream.allowed.raise(limit);
+                    self.events.push(Event::Writable(id));
+                }
+            }
+            Frame::Credit(limit) => {
+                self.allowed.raise(limit);
+                self.wake_writers();
+            }
+            Frame::Streams(count) => {
+                self.own_limit = self.own_limit.max(count.min(u32::MAX / 2));
+                self.events.push(Event::Connection);
+            }
+            Frame::Datagram(bytes) => {
+                self.datagrams_in.push(bytes);
+                self.events.push(Event::Connection);
+            }
+            Frame::Ping(mark) => self.pong = Some(mark),
+            Frame::Pong(_) => {}
+            Frame::Close(why) => self.end(Lost::ByPeer(why), None),
+        }
+        if self.control.len() > self.most_control() {
+            return Err("it ended streams faster than it reads");
+        }
+        Ok(())
+    }
+
+    /// The stream, which begins if it is the peer's next one; `None` if it has ended.
+    fn known(&mut self, id: u32) -> Result<Option<&mut Stream>, &'static str> {
+        let is_peers = (id % 2 == 1) != self.is_server;
+        if is_peers && id >= self.next_peer {
+            if id / 2 >= self.peer_limit {
+                return Err("it opened too many streams");
+            }
+            // The first frames of streams may arrive in another order than that of their numbers.
+            while self.next_peer <= id {
+                self.streams.insert(self.next_peer, Stream::new());
+                self.arrived.push_back(self.next_peer);
+                self.next_peer += 2;
+            }
+            self.events.push(Event::Connection);
+        } else if !is_peers && id >= self.next_own {
+            return Err("it named a stream that this end has not opened");
+        }
+        Ok(self.streams.get_mut(&id))
+    }
+
+    /// Appends frames to `out`, up to about `most` bytes. Returns whether more could follow.
+    pub(super) fn fill(&mut self, out: &mut BytesMut, most: usize) -> bool {
+        if self.lost.is_some() {
+            if let Some(close) = self.close.take() {
+                close.encode(out);
+            }
+            return false;
+        }
+        for frame in [self.pong.take().map(Frame::Pong), self.ping.take().map(Frame::Ping)] {
+            frame.iter().for_each(|frame| frame.encode(out));
+        }
+        if let Some(limit) = self.credit.take() {
+            Frame::Credit(limit).encode(out);
+        }
+        while let Some((id, limit)) = self.credits.pop_first() {
+            Frame::StreamCredit(id, limit).encode(out);
+            if out.len() >= most {
+                return true;
+            }
+        }
+        while let Some(frame) = self.control.pop_front() {
+            frame.encode(out);
+            if out.len() >= most {
+                return true;
+            }
+        }
+        // A connection without room for data still sends datagrams.
+        for _ in 0..DATAGRAMS_AT_ONCE {
+            let Some(datagram) = self.datagrams_out.pop() else { break };
+            Frame::Datagram(datagram).encode(out);
+        }
+        while out.len() < most {
+            let Some(id) = self.ready.pop_front() else { break };
+            if !self.send_some(id, out) {
+                // The connection has no credit left.
+                self.ready.push_front(id);
+                return false;
+            }
+        }
+        !self.ready.is_empty() || !self.datagrams_out.all.is_empty()
+    }
+
+    /// Sends at most one frame of data of a stream, and its end. Returns `false` if the connection
+    /// has no credit.
+    fn send_some(&mut self, id: u32, out: &mut BytesMut) -> bool {
+        let room = self.allowed.room();
+        let Some(stream) = self.streams.get_mut(&id) else { return true };
+        if let Some(mut first) = stream.outgoing.pop_front() {
+            let most = PAYLOAD_LIMIT.min(usize::try_from(room).unwrap_or(usize::MAX));
+            if most == 0 {
+                stream.outgoing.push_front(first);
+                return false;
+            }
+            let piece = first.split_to(first.len().min(most));
+            if !first.is_empty() {
+                stream.outgoing.push_front(first);
+            }
+            let length = piece.len() as u64;
+            stream.allowed.take(length);
+            self.allowed.take(length);
+            stream.queued -= length;
+            self.outgoing -= length;
+            Frame::Data(id, piece).encode(out);
+            self.events.push(Event::Writable(id));
+            if self.outgoing + length >= self.send_window {
+                self.wake_writers();
+            }
+        }
+        let Some(stream) = self.streams.get_mut(&id) else { return true };
+        stream.is_ready = false;
+        if stream.outgoing.is_empty() {
+            if stream.sending == Half::Finishing {
+                stream.sending = Half::Ended;
+                Frame::Finish(id).encode(out);
+            }
+        } else {
+            self.make_ready(id);
+        }
+        true
+    }
+
+    fn make_ready(&mut self, id: u32) {
+        if let Some(stream) = self.streams.get_mut(&id)
+            && !stream.is_ready
+        {
+            stream.is_ready = true;
+            self.ready.push_back(id);
+        }
+    }
+
+    /// Streams may wait for the send window of the connection.
+    fn wake_writers(&mut self) {
+        self.events.push(Event::Writers);
+    }
+
+    /// The peer's half of this stream has ended.
+    fn ended(&mut self, id: u32) {
+        self.credits.remove(&id);
+        self.forget(id);
+    }
+
+    /// Forgets a stream that has ended in both directions and that nobody uses.
+    fn forget(&mut self, id: u32) {
+        if !self.streams.get(&id).is_some_and(Stream::is_over) {
+            return;
+        }
+        self.streams.remove(&id);
+        self.credits.remove(&id);
+        if (id % 2 == 1) == self.is_server {
+            return;
+        }
+        self.peer_ended += 1;
+        // The more streams a peer has had open, the more it may open.
+        let opened = self.next_peer / 2;
+        let open = opened.saturating_sub(self.peer_ended);
+        let window = (open * 2).clamp(FIRST_STREAMS, MOST_STREAMS_AT_ONCE).min(self.most_streams);
+        let limit = self.peer_ended.saturating_add(window);
+        if limit >= self.peer_limit + window / 8 {
+            self.peer_limit = limit;
+            self.control.push_back(Frame::Streams(limit));
+        }
+    }
+
+    fn raise(&mut self) -> bool {
+        let limit = self.granted.raise(self.window);
+        self.credit = limit.or(self.credit);
+        limit.is_some()
+    }
+
+    fn alive(&self) -> Result<(), Lost> {
+        self.lost.clone().map_or(Ok(()), Err)
+    }
+
+    /// A peer that does not read makes frames without data wait. A peer that keeps to the rules
+    /// causes at most a few for each stream.
+    fn most_control(&self) -> usize {
+        CONTROL + 4 * self.most_streams as usize
+    }
+}
+
+/// The streams that a peer may open at first, and at most at a time.
+const FIRST_STREAMS: u32 = 128;
+const MOST_STREAMS_AT_ONCE: u32 = 16_384;
+/// Bytes of one stream that wait for the socket.
+const STREAM_QUEUE: u64 = 256 * 1024;
+/// The size of a stream's state, about.
+const STREAM_MEMORY: u64 = 512;
+/// Smaller chunks are joined.
+const SMALL: usize = 4096;
+const DATAGRAMS: usize = 256;
+const DATAGRAM_BYTES: usize = 256 * 1024;
+const DATAGRAMS_AT_ONCE: usize = 8;
+const CONTROL: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Passes everything between the two ends until nothing moves.
+    fn exchange(a: &mut Mux, b: &mut Mux) -> Result<(), &'static str> {
+        loop {
+            let mut moved = false;
+            let mut pass = |from: &mut Mux, to: &mut Mux| {
+                let mut bytes = BytesMut::new();
+                from.fill(&mut bytes, 64 * 1024);
+                moved |= !bytes.is_empty();
+                to.receive(&mut bytes)
+            };
+            pass(a, b)?;
+            pass(b, a)?;
+            if !moved {
+                return Ok(());
+            }
+        }
+    }
+
+    fn pair() -> (Mux, Mux) {
+        let (mut client, mut server) = (Mux::new(false, 1024), Mux::new(true, 1024));
+        exchange(&mut client, &mut server).unwrap();
+        (client, server)
+    }
+
+    fn all(mux: &mut Mux, id: u32) -> Vec<u8> {
+        let mut out = Vec::new();
+        while let Ok(Readable::Some) = mux.read(id, usize::MAX, &mut out) {}
+        let bytes: Vec<u8> = out.iter().flat_map(|(_, bytes)| bytes.to_vec()).collect();
+        mux.consume(id, bytes.len() as u64);
+        bytes
+    }
+
+    #[test]
+    fn both_directions_of_a_stream_end_separately_and_the_stream_is_forgotten() {
+        let (mut client, mut server) = pair();
+        let id = client.open().unwrap().unwrap();
+        client.write(id, &mut Bytes::from_static(b"question")).unwrap();
+        client.finish(id);
+        exchange(&mut client, &mut server).unwrap();
+        assert_eq!(server.accept().unwrap(), Some(id));
+        assert_eq!(all(&mut server, id), b"question");
+        assert_eq!(server.read(id, 1, &mut Vec::new()).unwrap(), Readable::Ended);
+        assert_eq!(client.delivered(id), Ok(true));
+        assert_eq!(client.read(id, 1, &mut Vec::new()).unwrap(), Readable::Later);
+        server.write(id, &mut Bytes::from_static(b"answer")).unwrap();
+        server.finish(id);
+        exchange(&mut client, &mut server).unwrap();
+        assert_eq!(all(&mut client, id), b"answer");
+        for mux in [&mut client, &mut server] {
+            mux.drop_sending(id);
+            mux.drop_receiving(id);
+        }
+        exchange(&mut client, &mut server).unwrap();
+        assert_eq!((client.streams.len(), server.streams.len()), (0, 0));
+        assert_eq!((client.held(), server.held()), (0, 0));
+    }
+
+    #[test]
+    fn a_stream_that_nobody_reads_delays_no_other_and_reading_gives_new_credit() {
+        let (mut client, mut server) = pair();
+        server.set_receive_window(4 * FIRST_CREDIT);
+        client.set_send_window(8 * FIRST_CREDIT);
+        exchange(&mut client, &mut server).unwrap();
+        let (slow, fast) = (client.open().unwrap().unwrap(), client.open().unwrap().unwrap());
+        let mut sent = 0;
+        for _ in 0..20 {
+            let mut bytes = Bytes::from(vec![7; 100_000]);
+            client.write(slow, &mut bytes).unwrap();
+            sent += 100_000 - bytes.len();
+            exchange(&mut client, &mut server).unwrap();
+        }
+        assert_eq!(sent as u64, FIRST_CREDIT);
+        assert_eq!(server.unread(), FIRST_CREDIT);
+        client.write(fast, &mut Bytes::from_static(b"soon")).unwrap();
+        exchange(&mut client, &mut server).unwrap();
+        assert_eq!(all(&mut server, fast), b"soon");
+        assert_eq!(all(&mut server, slow).len(), sent);
+        exchange(&mut client, &mut server).unwrap();
+        let mut bytes = Bytes::from_static(b"more");
+        client.write(slow, &mut bytes).unwrap();
+        assert!(bytes.is_empty() && server.unread() == 0);
+    }
+
+    #[test]
+    fn resets_and_stops_reach_the_other_end_and_discard_what_waits() {
+        let (mut client, mut server) = pair();
+        let id = client.open().unwrap().unwrap();
+        client.write(id, &mut Bytes::from_static(b"lost")).unwrap();
+        client.reset(id, 2);
+        exchange(&mut client, &mut server).unwrap();
+        let refused = Err(StreamError::GivenUp(2));
+        assert_eq!(server.read(id, 1, &mut Vec::new()), refused);
+        server.stop(id, 0);
+        client.stop(id, 1);
+        exchange(&mut client, &mut server).unwrap();
+        let written = server.write(id, &mut Bytes::from_static(b"x"));
+        assert_eq!(written, Err(StreamError::GivenUp(1)));
+        for mux in [&mut client, &mut server] {
+            mux.drop_sending(id);
+            mux.drop_receiving(id);
+        }
+        exchange(&mut client, &mut server).unwrap();
+        assert_eq!((client.streams.len(), server.streams.len()), (0, 0));
+        assert_eq!((client.unread(), server.unread()), (0, 0));
+    }
+
+    #[test]
+    fn the_limit_of_streams_grows_with_use_and_not_by_open_ones() {
+        let (mut client, mut server) = pair();
+        let open: Vec<u32> = std::iter::from_fn(|| client.open().unwrap()).collect();
+        assert_eq!(open.len(), FIRST_STREAMS as usize);
+        for id in &open {
+            client.finish(*id);
+        }
+        exchange(&mut client, &mut server).unwrap();
+        assert_eq!(client.open().unwrap(), None);
+        for id in open {
+            assert_eq!(server.accept().unwrap(), Some(id));
+            for mux in [&mut client, &mut server] {
+                mux.drop_sending(id);
+                mux.drop_receiving(id);
+            }
+        }
+        exchange(&mut client, &mut server).unwrap();
+        assert!(client.open().unwrap().is_some());
+    }
+
+    #[test]
+    fn a_peer_that_breaks_the_rules_is_found() {
+        let broken = |frames: &[Frame]| {
+            let (_, mut server) = pair();
+            let mut bytes = BytesMut::new();
+            frames.iter().for_each(|frame| frame.encode(&mut bytes));
+            server.receive(&mut bytes).unwrap_err()
+        };
+        let data = |id, length| Frame::Data(id, vec![0; length].into());
+        let flood: Vec<_> = (0..40).map(|_| data(0, PAYLOAD_LIMIT)).collect();
+        assert_eq!(broken(&flood), "it exceeded its credit");
+        assert_eq!(broken(&[data(2 * FIRST_STREAMS, 1)]), "it opened too many streams");
+        let unopened = "it named a stream that this end has not opened";
+        assert_eq!(broken(&[data(1, 1)]), unopened);
+        let after = "it sent data after the end of a stream";
+        assert_eq!(broken(&[Frame::Finish(0), data(0, 1)]), after);
+        assert_eq!(broken(&[Frame::Finish(0), Frame::Finish(0)]), "it ended a stream twice");
+        let open = "it received the end of a stream that goes on";
+        assert_eq!(broken(&[data(0, 1), Frame::Received(0)]), open);
+        let ends: Vec<_> = (0..10_000).map(|_| Frame::Finish(0)).collect();
+        assert_eq!(broken(&ends[..2]), "it ended a stream twice");
+    }
+
+    #[test]
+    fn a_lost_connection_ends_every_wait_and_keeps_what_has_arrived() {
+        let (mut client, mut server) = pair();
+        let id = client.open().unwrap().unwrap();
+        client.write(id, &mut Bytes::from_static(b"last words")).unwrap();
+        exchange(&mut client, &mut server).unwrap();
+        client.end(Lost::Here, Some("the client is shutting down"));
+        exchange(&mut client, &mut server).unwrap();
+        let why = Lost::ByPeer("the client is shutting down".to_owned());
+        assert_eq!(server.lost(), Some(&why));
+        assert_eq!(server.accept(), Ok(Some(id)));
+        assert_eq!(server.accept(), Err(why.clone()));
+        assert_eq!(all(&mut server, id), b"last words");
+        assert_eq!(server.read(id, 1, &mut Vec::new()), Err(StreamError::Lost(why)));
+        assert_eq!(client.open(), Err(Lost::Here));
+    }
+}

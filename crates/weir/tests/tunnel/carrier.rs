@@ -1,0 +1,53 @@
+//! The carriers of a tunnel in a network that blocks UDP.
+
+use crate::ends::{Ends, echo, through};
+use crate::support::{Sandbox, await_some, is_installed};
+use std::process::Command;
+
+#[test]
+fn a_client_behind_a_filter_of_udp_uses_tcp_says_why_and_returns_to_udp() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    if !is_installed("nft") {
+        return testing::skip(testing::Need::Program("nft"));
+    }
+    let ends = Ends::new(&sandbox);
+    let target = sandbox.inside(echo);
+    let nft = |rules: &str| {
+        let run = || Command::new("nft").arg(rules).status();
+        sandbox.inside(run).is_ok_and(|status| status.success())
+    };
+    let blocked =
+        nft("add table inet t; add chain inet t c { type filter hook input priority 0; }; \
+                       add rule inet t c udp dport 7500 drop");
+    if !blocked {
+        return testing::skip(testing::Need::Nftables);
+    }
+    let mut server = ends.server(&[&format!("tcp:127.0.0.1:{target}")]);
+    let client = ends.client(&[&format!("tcp:127.0.0.1:8080=tcp:127.0.0.1:{target}")]);
+    let status = |role: &str| {
+        let socket = format!("{role}.sock");
+        let output = sandbox.weir(&["tunnel", "status", "--status-socket", &socket]);
+        assert!(output.status.success(), "{output:?}");
+        output.stdout
+    };
+    let shown = status("client");
+    assert!(shown.contains("over TCP: UDP has not answered within "), "{shown}");
+    let shown = status("server");
+    assert!(shown.contains("over TCP") && shown.contains("tcp:127.0.0.1:7500"), "{shown}");
+    let sent = vec![7; 3 << 20];
+    let echoed = sandbox.inside(|| through(8080, &sent)).unwrap();
+    assert!(echoed == sent);
+    // The open connections stay on TCP. The next ones use UDP again.
+    assert!(nft("flush chain inet t c"));
+    assert!(status("client").contains("over TCP"));
+    server.signal("KILL");
+    await_some("the end of the server", || server.has_ended().then_some(()));
+    let _server = ends.server(&[&format!("tcp:127.0.0.1:{target}")]);
+    await_some("connections over UDP", || {
+        let shown = status("client");
+        (!shown.contains("over TCP") && !shown.contains("no connection")).then_some(())
+    });
+    let echoed = sandbox.inside(|| through(8080, b"over UDP")).unwrap();
+    assert_eq!(echoed, b"over UDP");
+    drop(client);
+}
