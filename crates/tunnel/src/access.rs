@@ -66,6 +66,8 @@ pub enum Destination {
     Tcp(Vec<SocketAddr>),
     Udp(Vec<SocketAddr>),
     Unix(PathBuf),
+    /// A service that a client offers by this name.
+    Service(String),
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -151,6 +153,12 @@ impl Access {
                     .then(|| Admitted(Destination::Unix(path.clone())))
                     .ok_or_else(not_listed);
             }
+            Target::Service(name) => {
+                let listed = rights.dial.iter().any(|rule| rule.covers_service(name));
+                return listed
+                    .then(|| Admitted(Destination::Service(name.clone())))
+                    .ok_or_else(not_listed);
+            }
         };
         if host.port() == 0 {
             return Err(not_listed());
@@ -230,6 +238,12 @@ impl Access {
                     .then(|| Admitted(Destination::Unix(path.clone())))
                     .ok_or_else(refused);
             }
+            Target::Service(name) => {
+                let listed = rights.listen.iter().any(|rule| rule.covers_service(name));
+                return listed
+                    .then(|| Admitted(Destination::Service(name.clone())))
+                    .ok_or_else(refused);
+            }
         };
         let address: IpAddr =
             host.host().parse().map_err(|_| Refusal::ListenByName { target: target.clone() })?;
@@ -271,6 +285,7 @@ impl Admitted {
             Target::Tcp(host) => Destination::Tcp(at(host.port())),
             Target::Udp(host) => Destination::Udp(at(host.port())),
             Target::Unix(path) => Destination::Unix(path.clone()),
+            Target::Service(name) => Destination::Service(name.clone()),
         }))
     }
 
@@ -281,7 +296,7 @@ impl Admitted {
     pub fn addresses(&self) -> &[SocketAddr] {
         match &self.0 {
             Destination::Tcp(addresses) | Destination::Udp(addresses) => addresses,
-            Destination::Unix(_) => &[],
+            Destination::Unix(_) | Destination::Service(_) => &[],
         }
     }
 
@@ -436,6 +451,30 @@ mod tests {
     impl Resolve for FailingResolver {
         fn resolve<'a>(&'a self, _: &'a str) -> BoxFuture<'a, io::Result<Vec<IpAddr>>> {
             Box::pin(async { Err(io::ErrorKind::NotFound.into()) })
+        }
+    }
+
+    #[test]
+    fn a_service_needs_a_rule_of_its_name_to_be_offered_and_to_be_reached() {
+        let peer: PeerName = "laptop".parse().unwrap();
+        let rules = |all: &[&str]| all.iter().map(|rule| rule.parse().unwrap()).collect();
+        let rights = Rights {
+            dial: rules(&["service:wiki", "tcp:0.0.0.0/0:*"]),
+            listen: rules(&["service:office-*"]),
+            ..Rights::default()
+        };
+        let access = Access::new([(peer.clone(), rights)]);
+        let dials =
+            |target: &str| access.admit_resolved(&peer, &target.parse().unwrap(), &[]).is_ok();
+        assert!(dials("service:wiki") && !dials("service:wiki2") && !dials("service:office-a"));
+        let offers = |target: &str| access.admit_listen(&peer, &target.parse().unwrap()).is_ok();
+        assert!(offers("service:office-a") && offers("service:office-"));
+        assert!(!offers("service:wiki") && !offers("service:offic"));
+        for wrong in ["service:", "service:a b", "service:a*b", "service:a/b"] {
+            assert!(wrong.parse::<Rule>().is_err() && wrong.parse::<Target>().is_err(), "{wrong}");
+        }
+        for text in ["service:a", "service:office-*", "service:*"] {
+            assert_eq!(text.parse::<Rule>().unwrap().to_string(), text);
         }
     }
 

@@ -317,6 +317,8 @@ fn of_listener(listen: &Target) -> Finding {
     let bound = match listen {
         Target::Tcp(at) => TcpListener::bind((at.host(), at.port())).map(drop),
         Target::Udp(at) => UdpSocket::bind((at.host(), at.port())).map(drop),
+        // `config::check` refuses services as listeners.
+        Target::Service(_) => Ok(()),
         Target::Unix(path) => match path.parent().is_none_or(Path::is_dir) {
             true => Ok(()),
             false => Err(io::ErrorKind::NotFound.into()),

@@ -367,6 +367,21 @@ impl Client {
         all
     }
 
+    /// Each server, the number of its connections that take new tunnels, and why the last attempt to
+    /// connect has failed, if it has.
+    pub fn servers(&self) -> Vec<(HostPort, usize, Option<String>)> {
+        let links = self.links();
+        let used = |address: &HostPort| {
+            let is_used =
+                |link: &&LinkStatus| link.server.as_ref() == Some(address) && !link.is_retiring;
+            links.iter().filter(is_used).count()
+        };
+        let of_remote = |remote: &Arc<Remote>| {
+            (remote.address.clone(), used(&remote.address), remote.failures.reason())
+        };
+        self.shared.servers.iter().map(of_remote).collect()
+    }
+
     /// Each server with several pins, with the connections that use each of them.
     pub fn keys(&self) -> Vec<KeyUse> {
         let links = self.links();

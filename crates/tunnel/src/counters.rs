@@ -86,6 +86,8 @@ counters! {
     logins_refused
     /// This many connections to targets have failed.
     dials_failed
+    /// This many requests were refused because no client had offered the service or it was busy.
+    services_missed
     /// This many bytes came out of the tunnel to local sockets.
     bytes_in
     /// This many bytes went from local sockets into the tunnel.

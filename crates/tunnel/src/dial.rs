@@ -35,6 +35,8 @@ pub(crate) async fn dial(
             let dialled = tokio::time::timeout(left, Local::dial_unix(path)).await;
             return Ok(dialled.map_err(|_| DialError::TimedOut(patience))??);
         }
+        // Only a server has services, and it finds them itself.
+        Destination::Service(_) => return Err(io::Error::from(io::ErrorKind::NotFound).into()),
         Destination::Tcp(addresses) | Destination::Udp(addresses) => addresses,
     };
     let each = left / u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);

@@ -31,7 +31,7 @@ use crate::transport::{
 use limits::Usage;
 use places::{Place, Places};
 use ports::Ports;
-use reverse::Listeners;
+use reverse::{Listeners, Services};
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
@@ -135,6 +135,7 @@ struct Shared {
     counters: Arc<Counters>,
     budget: Budget,
     listeners: Listeners,
+    services: Services,
     tokens: Option<Cleartext>,
     tunnels: Option<Arc<Tunnels>>,
     journal: Journal,
@@ -179,6 +180,7 @@ impl Server {
             limits,
             counters: Arc::default(),
             listeners: Listeners::default(),
+            services: Services::default(),
             tokens: parts.tokens,
             tunnels: parts.tunnels,
             journal: Journal::default(),
@@ -250,6 +252,11 @@ impl Server {
             statistics: session.connection.statistics(),
         };
         sessions.map(status).collect()
+    }
+
+    /// Each service with the client that offers it.
+    pub fn services(&self) -> Vec<(String, PeerName)> {
+        self.shared.services.offered()
     }
 
     /// Each peer with several pins, with the connections that use each of them.

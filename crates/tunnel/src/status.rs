@@ -67,6 +67,22 @@ pub struct Status {
     /// The keys of each peer that has several, with their use.
     #[serde(default)]
     pub peer_keys: Vec<PeerKeyStatus>,
+    /// At a server: the services and the clients that offer them.
+    #[serde(default)]
+    pub services: BTreeMap<String, String>,
+    /// At a client: its servers, in their order.
+    #[serde(default)]
+    pub servers: Vec<ServerStatus>,
+}
+
+/// A server of a client.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerStatus {
+    pub endpoint: String,
+    /// Connections that take new tunnels.
+    pub connections: u64,
+    /// Why the last attempt to connect has failed; empty if it has not.
+    pub failure: String,
 }
 
 /// How many connections use one of a peer's keys.
@@ -153,6 +169,11 @@ impl Status {
             refused,
             connections: server.peers().iter().map(ConnectionStatus::of_peer).collect(),
             peer_keys: server.keys().into_iter().map(PeerKeyStatus::from).collect(),
+            services: server
+                .services()
+                .into_iter()
+                .map(|(name, peer)| (name, peer.to_string()))
+                .collect(),
             has_stalled: server.health() != Health::Good,
             ..Self::of(facts, server.counted(), [server.memory_held(), server.memory_granted()])
         }
@@ -164,6 +185,15 @@ impl Status {
             listens_on: client.listens_on(),
             connections: client.links().iter().enumerate().map(ConnectionStatus::of_link).collect(),
             peer_keys: client.keys().into_iter().map(PeerKeyStatus::from).collect(),
+            servers: client
+                .servers()
+                .into_iter()
+                .map(|(endpoint, connections, failure)| ServerStatus {
+                    endpoint: endpoint.to_string(),
+                    connections: connections as u64,
+                    failure: failure.unwrap_or_default(),
+                })
+                .collect(),
             has_stalled: client.health() != Health::Good,
             ..Self::of(facts, client.counted(), [client.memory_held(), client.memory_granted()])
         }
@@ -195,6 +225,8 @@ impl Status {
             refused: BTreeMap::new(),
             connections: Vec::new(),
             peer_keys: Vec::new(),
+            services: BTreeMap::new(),
+            servers: Vec::new(),
         }
     }
 }
@@ -326,6 +358,8 @@ mod tests {
             refused: [("not-listed".to_owned(), 2)].into(),
             connections: vec![connection],
             peer_keys: Vec::new(),
+            services: BTreeMap::new(),
+            servers: Vec::new(),
         }
     }
 

@@ -11,6 +11,8 @@ pub enum Target {
     Tcp(HostPort),
     Udp(HostPort),
     Unix(PathBuf),
+    /// A service that a client offers at the server by this name.
+    Service(String),
 }
 
 /// A name or an address, without brackets, and a port.
@@ -22,8 +24,10 @@ pub struct HostPort {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
-    #[error("'{}' has no kind: write tcp:HOST:PORT, udp:HOST:PORT or unix:/PATH", foreign(.0))]
+    #[error("'{}' has no kind: write tcp:HOST:PORT, udp:HOST:PORT, unix:/PATH or service:NAME", foreign(.0))]
     Kind(String),
+    #[error("'{}' cannot name a service: 1 to 64 letters, digits, dots, dashes and underscores", foreign(.0))]
+    Service(String),
     #[error("'{}' is not a host and port: write HOST:PORT, and an IPv6 address in brackets", foreign(.0))]
     HostPort(String),
     #[error("'{}' is not the path of a UNIX socket: write an absolute one of at most 107 bytes", foreign(.0))]
@@ -81,9 +85,16 @@ impl FromStr for Target {
                 }
                 Ok(Self::Unix(path.to_owned()))
             }
+            Some(("service", name)) if is_service_name(name) => Ok(Self::Service(name.to_owned())),
+            Some(("service", name)) => Err(TargetError::Service(name.to_owned())),
             _ => Err(TargetError::Kind(text.to_owned())),
         }
     }
+}
+
+pub(crate) fn is_service_name(name: &str) -> bool {
+    let good = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    (1..=64).contains(&name.len()) && name.bytes().all(good)
 }
 
 impl FromStr for HostPort {
@@ -107,6 +118,7 @@ impl fmt::Display for Target {
             Self::Tcp(address) => write!(f, "tcp:{address}"),
             Self::Udp(address) => write!(f, "udp:{address}"),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Service(name) => write!(f, "service:{name}"),
         }
     }
 }

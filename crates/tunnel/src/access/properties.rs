@@ -21,7 +21,7 @@ proptest! {
         let Ok(admitted) = verdict else { return Ok(()) };
         let literal = match &target {
             Target::Tcp(host) | Target::Udp(host) => host.host().parse::<IpAddr>().ok(),
-            Target::Unix(_) => None,
+            Target::Unix(_) | Target::Service(_) => None,
         };
         for address in admitted.addresses() {
             match literal {

@@ -1,5 +1,5 @@
 use super::special::{Special, lists};
-use crate::target::{HostPort, Target};
+use crate::target::{HostPort, Target, is_service_name};
 use ipnet::IpNet;
 use std::fmt::{Display, Formatter};
 use std::net::IpAddr;
@@ -8,7 +8,8 @@ use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
 
 /// Targets that an identity may reach: `tcp:db.internal:5432`, `tcp:10.0.0.0/8:22,8000-8999`,
-/// `udp:[2001:db8::/32]:53`, `tcp:*.example.org:443`, `unix:/run/app.sock`, `unix:/run/app/*`.
+/// `udp:[2001:db8::/32]:53`, `tcp:*.example.org:443`, `unix:/run/app.sock`, `unix:/run/app/*`,
+/// `service:web`, `service:office-*`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rule {
     Tcp(Hosts, Ports),
@@ -16,6 +17,10 @@ pub enum Rule {
     Path(PathBuf),
     /// Any path directly in this directory.
     Directory(PathBuf),
+    /// A service by its name.
+    Service(String),
+    /// Services whose names begin with this text.
+    Services(String),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,8 +58,13 @@ pub(super) enum MayCover {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
-    #[error("`{0}` has no kind: write tcp:HOST:PORTS, udp:HOST:PORTS or unix:/PATH")]
+    #[error("`{0}` has no kind: write tcp:HOST:PORTS, udp:HOST:PORTS, unix:/PATH or service:NAME")]
     Kind(String),
+    #[error(
+        "`{0}` names no services: write 1 to 64 letters, digits, dots, dashes and underscores; * at the \
+         end means all that begin so"
+    )]
+    Service(String),
     #[error("`{0}` names no ports: write 22, 80,443, 8000-8999 or * behind the host and a colon")]
     Ports(String),
     #[error("`{0}` is no host: write a name, *.name, an address or a prefix; IPv6 in brackets")]
@@ -85,6 +95,7 @@ impl Rule {
                 }
             }
             (rule, Target::Unix(path)) => sure(rule.covers_path(path)),
+            (rule, Target::Service(name)) => sure(rule.covers_service(name)),
             _ => MayCover::No,
         }
     }
@@ -114,7 +125,15 @@ impl Rule {
             Self::Directory(listed) => {
                 is_plain(path) && path.parent().is_some_and(|parent| parent == listed)
             }
-            Self::Tcp(..) | Self::Udp(..) => false,
+            Self::Tcp(..) | Self::Udp(..) | Self::Service(_) | Self::Services(_) => false,
+        }
+    }
+
+    pub(super) fn covers_service(&self, name: &str) -> bool {
+        match self {
+            Self::Service(listed) => name == listed,
+            Self::Services(beginning) => name.starts_with(beginning),
+            _ => false,
         }
     }
 }
@@ -212,6 +231,13 @@ impl FromStr for Rule {
                 let path = path.to_owned();
                 Ok(if all { Self::Directory(path) } else { Self::Path(path) })
             }
+            Some(("service", name)) => match name.strip_suffix('*') {
+                None if is_service_name(name) => Ok(Self::Service(name.to_owned())),
+                Some(beginning) if beginning.is_empty() || is_service_name(beginning) => {
+                    Ok(Self::Services(beginning.to_owned()))
+                }
+                _ => Err(RuleError::Service(name.to_owned())),
+            },
             _ => Err(RuleError::Kind(text.to_owned())),
         }
     }
@@ -294,6 +320,8 @@ impl Display for Rule {
             Self::Udp(hosts, ports) => write!(f, "udp:{hosts}:{ports}"),
             Self::Path(path) => write!(f, "unix:{}", path.display()),
             Self::Directory(path) => write!(f, "unix:{}/*", path.display()),
+            Self::Service(name) => write!(f, "service:{name}"),
+            Self::Services(beginning) => write!(f, "service:{beginning}*"),
         }
     }
 }

@@ -32,6 +32,12 @@ impl Failures {
         Some(omitted)
     }
 
+    /// The reason of the last attempt, if it has failed.
+    pub(super) fn reason(&self) -> Option<String> {
+        let told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        told.as_ref().map(|told| told.reason.clone())
+    }
+
     /// A connection was made, so that the next failure is news.
     pub(super) fn forget(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;

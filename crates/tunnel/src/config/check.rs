@@ -39,7 +39,7 @@ pub(super) fn server(file: &File, table: &ServerTable) -> Result<ServerConfig, C
         match rule {
             Rule::Path(socket) => confined_paths.binds(socket),
             Rule::Directory(directory) => confined_paths.binds_in(directory),
-            Rule::Tcp(..) | Rule::Udp(..) => {}
+            Rule::Tcp(..) | Rule::Udp(..) | Rule::Service(_) | Rule::Services(_) => {}
         }
     }
     usable(&confined_paths)?;
@@ -149,6 +149,12 @@ pub(super) fn client(file: &File, table: &ClientTable) -> Result<ClientConfig, C
         }
     }
     let reverse = |Located { value: ReverseTable { listen_on, target }, origin }: &Located<_>| {
+        if let Target::Service(_) = target {
+            let message = format!(
+                "{target} is a service of the server: lead to an address or a path of this side"
+            );
+            return Err(file.source.error(*origin, message));
+        }
         forward(file, *origin, listen_on, target, &mut far)
     };
     let reverses = table.reverse.iter().map(reverse).collect::<Result<_, _>>()?;
@@ -354,6 +360,12 @@ fn of_forward(
         let message = "`users-file` belongs to a socks5: or http: listener: remove the key";
         return Err(file.source.error(users.origin, message));
     }
+    if let Target::Service(name) = listen_on {
+        let message = format!(
+            "a client listens on addresses and paths: offer the service by --reverse service:{name}=TARGET"
+        );
+        return Err(file.source.error(origin, message));
+    }
     forward(file, origin, listen_on, target, taken)
 }
 
@@ -421,7 +433,7 @@ fn forward(
 fn port(target: &Target) -> Option<u16> {
     match target {
         Target::Tcp(host) | Target::Udp(host) => Some(host.port()),
-        Target::Unix(_) => None,
+        Target::Unix(_) | Target::Service(_) => None,
     }
 }
 

@@ -128,6 +128,7 @@ fn listen_at(target: &Target) -> ListenAt {
         Target::Tcp(host) => ListenAt::Tcp(address(host)),
         Target::Udp(host) => ListenAt::Udp(address(host)),
         Target::Unix(path) => ListenAt::Unix(path.clone()),
+        Target::Service(_) => unreachable!("`check` refuses services as listeners"),
     }
 }
 

@@ -151,6 +151,16 @@ fn an_error_names_its_line() {
             "no revocation list",
         ),
         (server("ca-file = \"client.key\"\n[[server.peer]]\nname = \"a\"\n"), 4, "certificate"),
+        (
+            client("[[client.forward]]\nlisten-on = \"service:a\"\ntarget = \"tcp:a:1\"\n"),
+            7,
+            "--reverse service:a=TARGET",
+        ),
+        (
+            client("[[client.reverse]]\nlisten-on = \"service:a\"\ntarget = \"service:b\"\n"),
+            7,
+            "an address or a path of this side",
+        ),
         (client("[[client.forward]]\ntarget = \"tcp:a:1\"\n"), 7, "`listen-on` is missing"),
         (
             client("[[client.forward]]\nlisten-on = \"tcp:a:1\"\ntarget = \"tcp:a:1\"\n"),

@@ -17,8 +17,9 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::net::{TcpListener, UdpSocket};
+use tokio::net::{TcpListener, UdpSocket, UnixStream};
 use tokio::runtime::Handle;
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use units::foreign;
 
@@ -42,6 +43,67 @@ enum Socket<C: Connection> {
     Tcp(TcpListener),
     Unix(UnixPathListener),
     Udp(UdpListener<C>),
+    /// Connections of other clients to a service.
+    Service(mpsc::Receiver<std::os::unix::net::UnixStream>),
+}
+
+/// The services that clients offer.
+#[derive(Debug, Default)]
+pub(super) struct Services(Mutex<HashMap<String, Offer>>);
+
+#[derive(Debug)]
+struct Offer {
+    peer: PeerName,
+    connections: mpsc::Sender<std::os::unix::net::UnixStream>,
+}
+
+impl Services {
+    /// Connects to a service.
+    pub(super) fn connect(&self, name: &str) -> Result<Local, Answer> {
+        let failed = |error: io::Error| Answer {
+            status: Status::Unreachable,
+            message: format!("service:{name} cannot be reached: {error}"),
+        };
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(offer) = all.get(name).filter(|offer| !offer.connections.is_closed()) else {
+            let message = format!("no client offers service:{name} now");
+            return Err(Answer { status: Status::Unreachable, message });
+        };
+        let (here, there) = std::os::unix::net::UnixStream::pair().map_err(failed)?;
+        let nonblocking = here.set_nonblocking(true).and_then(|()| there.set_nonblocking(true));
+        let here = nonblocking.and_then(|()| UnixStream::from_std(here)).map_err(failed)?;
+        offer.connections.try_send(there).map_err(|_| Answer {
+            status: Status::Busy,
+            message: format!("too many connections wait for service:{name}: try again"),
+        })?;
+        Ok(Local::of_unix(here))
+    }
+
+    /// Each service with the client that offers it.
+    pub(super) fn offered(&self) -> Vec<(String, PeerName)> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let alive = all.iter().filter(|(_, offer)| !offer.connections.is_closed());
+        let mut offered: Vec<_> =
+            alive.map(|(name, offer)| (name.clone(), offer.peer.clone())).collect();
+        offered.sort();
+        offered
+    }
+
+    /// Takes a name that no other identity offers now.
+    fn offer(
+        &self,
+        name: &str,
+        peer: &PeerName,
+    ) -> io::Result<mpsc::Receiver<std::os::unix::net::UnixStream>> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|_, offer| !offer.connections.is_closed());
+        if all.get(name).is_some_and(|offer| offer.peer != *peer) {
+            return Err(io::ErrorKind::AddrInUse.into());
+        }
+        let (connections, waiting) = mpsc::channel(WAITING);
+        all.insert(name.to_owned(), Offer { peer: peer.clone(), connections });
+        Ok(waiting)
+    }
 }
 
 impl<C: Connection> BoundListener<C> {
@@ -57,7 +119,7 @@ impl<C: Connection> BoundListener<C> {
             // Check again at each attempt: another identity may have released the entry meanwhile.
             let is_holder = shared.listeners.take(peer, target, &cancel);
             let bound = match is_holder || has_open_port(target) {
-                true => bind(shared, admitted).await,
+                true => bind(shared, peer, admitted).await,
                 false => Err(io::ErrorKind::AddrInUse.into()),
             };
             match bound {
@@ -91,7 +153,7 @@ impl<C: Connection> BoundListener<C> {
 
     /// Serves the listener until the client ends it, or takes it over on another connection.
     pub(super) async fn serve(
-        &self,
+        &mut self,
         session: &Arc<Session<C>>,
         number: u32,
         inbound: &mut Inbound<C>,
@@ -101,15 +163,16 @@ impl<C: Connection> BoundListener<C> {
                 inbound.consume(inbound.ready());
             }
         };
+        let (cancel, shared) = (Arc::clone(&self.cancel), Arc::clone(&self.shared));
         tokio::select! {
             () = ended => {}
-            () = self.cancel.cancelled() => {}
-            () = self.shared.draining.cancelled() => {}
+            () = cancel.cancelled() => {}
+            () = shared.draining.cancelled() => {}
             () = self.receive(session, number) => {}
         }
     }
 
-    async fn receive(&self, session: &Arc<Session<C>>, number: u32) {
+    async fn receive(&mut self, session: &Arc<Session<C>>, number: u32) {
         if let Socket::Udp(listener) = &self.socket {
             let shard = Handle::current();
             let pick = || Some((shard.clone(), Arc::clone(session)));
@@ -155,8 +218,12 @@ impl<C: Connection> BoundListener<C> {
         }
     }
 
-    async fn next(&self) -> io::Result<Local> {
-        match &self.socket {
+    async fn next(&mut self) -> io::Result<Local> {
+        match &mut self.socket {
+            Socket::Service(waiting) => match waiting.recv().await {
+                Some(stream) => Ok(Local::of_unix(UnixStream::from_std(stream)?)),
+                None => std::future::pending().await,
+            },
             Socket::Tcp(listener) => Local::of_tcp(listener.accept().await?.0),
             Socket::Unix(listener) => Ok(Local::of_unix(listener.accept().await?)),
             Socket::Udp(_) => std::future::pending().await,
@@ -200,7 +267,11 @@ impl<C: Connection> Drop for BoundListener<C> {
     }
 }
 
-async fn bind<C: Connection>(shared: &Shared, admitted: &Admitted) -> io::Result<Socket<C>> {
+async fn bind<C: Connection>(
+    shared: &Shared,
+    peer: &PeerName,
+    admitted: &Admitted,
+) -> io::Result<Socket<C>> {
     let limits = &shared.limits;
     match admitted.destination() {
         Destination::Tcp(addresses) => Ok(Socket::Tcp(TcpListener::bind(&addresses[..]).await?)),
@@ -209,6 +280,7 @@ async fn bind<C: Connection>(shared: &Shared, admitted: &Admitted) -> io::Result
             Ok(Socket::Udp(UdpListener::new(socket, limits.datagrams_idle, limits.tunnels_each)))
         }
         Destination::Unix(path) => Ok(Socket::Unix(UnixPathListener::open(path).await?)),
+        Destination::Service(name) => Ok(Socket::Service(shared.services.offer(name, peer)?)),
     }
 }
 
@@ -260,4 +332,6 @@ const TRIES: u32 = 20;
 /// A connection that another one has replaced releases its listener within some of these pauses.
 const FIRST_TRIES: u32 = 10;
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
+/// Connections that wait for the client of a service.
+const WAITING: usize = 64;
 const RETRY_PAUSE: Duration = Duration::from_millis(100);

@@ -195,6 +195,12 @@ impl<C: Connection> PeerStream<C> {
                 .ok_or_else(|| not_understood("flow number already in use"))?;
             return Ok(Granted::Datagrams(flow, socket, port, target));
         }
+        if let Destination::Service(name) = admitted.destination() {
+            let local = self.shared.services.connect(name).inspect_err(|_| {
+                self.shared.counters.services_missed.increment();
+            })?;
+            return Ok(Granted::Stream(local, target));
+        }
         let take_port = |address: SocketAddr| {
             let port = self.shared.ports.connect(address, &self.peer, self.shared.identities());
             let boxed = |port: Port| Some(Box::new(port) as Box<dyn LocalPort>);
@@ -270,8 +276,9 @@ impl<C: Connection> PeerStream<C> {
                 }
                 sending.finish();
             }
-            Granted::Listener(bound, number, _permit) => {
-                let may = |access: &Access| access.admit_listen(&self.peer, bound.target()).is_ok();
+            Granted::Listener(mut bound, number, _permit) => {
+                let target = bound.target().clone();
+                let may = |access: &Access| access.admit_listen(&self.peer, &target).is_ok();
                 tokio::select! {
                     () = bound.serve(&self.session, number, &mut inbound) => {}
                     () = self.revoked(may) => {}

@@ -1,4 +1,4 @@
-use super::{ConnectionStatus, PeerKeyStatus, Status};
+use super::{ConnectionStatus, PeerKeyStatus, ServerStatus, Status};
 use crate::identity::date;
 use std::fmt::{Display, Formatter};
 use std::time::Duration;
@@ -65,6 +65,20 @@ impl Display for Status {
                 1 => writeln!(f, "  key of {peer}: {key} on 1 connection")?,
                 many => writeln!(f, "  key of {peer}: {key} on {many} connections")?,
             }
+        }
+        if self.servers.len() > 1 {
+            for ServerStatus { endpoint, connections, failure } in &self.servers {
+                let endpoint = foreign(endpoint);
+                match (*connections, failure.as_str()) {
+                    (0, "") => writeln!(f, "  server {endpoint}: in reserve")?,
+                    (0, why) => writeln!(f, "  server {endpoint}: failed: {}", foreign(why))?,
+                    (1, _) => writeln!(f, "  server {endpoint}: 1 connection")?,
+                    (many, _) => writeln!(f, "  server {endpoint}: {many} connections")?,
+                }
+            }
+        }
+        for (name, peer) in &self.services {
+            writeln!(f, "  service:{} offered by {}", foreign(name), foreign(peer))?;
         }
         let refused: Vec<String> = self
             .refused

@@ -11,9 +11,10 @@ use super::{
     Connection, DatagramRefused, Lost, Receiving, Sending, Statistics, StreamError, Tuning,
 };
 use bytes::{Buf, Bytes, BytesMut};
+use cc::Algorithm;
 use frame::PAYLOAD_LIMIT;
 use mux::{Event, Mux};
-use quic::{Charge, Meter, Readable, Reading};
+use quic::{Charge, Congestion, Meter, Readable, Reading};
 use rustls::pki_types::{CertificateDer, ServerName};
 use socket2::SockRef;
 use std::collections::HashMap;
@@ -148,9 +149,15 @@ async fn begin(
     let prepared = stream
         .set_nodelay(true)
         .and_then(|()| socket.set_tcp_user_timeout(Some(tuning.keepalive * SILENT_KEEPALIVES)))
-        // What waits in the kernel cannot be overtaken by another stream.
+        // No other stream can overtake the bytes that wait in the kernel.
         .and_then(|()| socket.set_tcp_notsent_lowat(UNSENT));
     prepared.map_err(lost)?;
+    for name in controls(tuning.congestion) {
+        // Without CAP_NET_ADMIN, net.ipv4.tcp_allowed_congestion_control decides.
+        if rustix::net::sockopt::set_tcp_congestion(&stream, name).is_ok() {
+            break;
+        }
+    }
     let remote = stream.peer_addr().map_err(lost)?;
     tls.set_buffer_limit(None);
     shake(&stream, &mut tls).await?;
@@ -711,6 +718,16 @@ impl Write for Io<'_> {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+/// The kernel's congestion controls to try, in this order. The kernel's default is the last resort.
+fn controls(congestion: Congestion) -> &'static [&'static str] {
+    match congestion {
+        Congestion::Algorithm(Algorithm::Tcpa) => &["tcpa", "bbr"],
+        Congestion::Algorithm(Algorithm::Cubic) => &["cubic"],
+        Congestion::Algorithm(Algorithm::Bbr) | Congestion::Fixed(_) => &["bbr"],
+        Congestion::Algorithm(_) => &[],
     }
 }
 

@@ -136,6 +136,10 @@ async fn the_second_server_serves_if_the_first_is_gone() {
     stream.write_all(b"x").await.unwrap();
     stream.read_exact(&mut [0; 1]).await.unwrap();
     assert!(first.counted().tunnels_opened == 1 && second.counted().tunnels_opened == 0);
+    let used = |client: &Client| -> Vec<_> {
+        client.servers().into_iter().map(|(_, used, why)| (used > 0, why.is_some())).collect()
+    };
+    assert_eq!(used(&client), [(true, false), (false, false)]);
     drop(first);
     loop {
         // Until the client has found the second server, it resets connections.
@@ -145,6 +149,7 @@ async fn the_second_server_serves_if_the_first_is_gone() {
         }
     }
     assert!(second.counted().tunnels_opened >= 1);
+    assert_eq!(used(&client), [(false, true), (true, false)]);
     drop((client, second));
     echo.abort();
 }

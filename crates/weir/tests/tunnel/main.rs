@@ -15,5 +15,6 @@ mod kinds;
 mod proxies;
 mod quic_tun;
 mod reload;
+mod services;
 mod sockets;
 mod unit;

@@ -714,6 +714,48 @@ const CONTROL: usize = 1024;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    fn frames() -> impl Strategy<Value = Vec<Frame>> {
+        let frame = (0..11u8, 0..6u32, 0..70_000u64).prop_map(|(kind, id, number)| match kind {
+            0..=2 => Frame::Data(id, vec![0; number as usize % 9000 + 1].into()),
+            3 => Frame::Finish(id),
+            4 => Frame::Received(id),
+            5 => Frame::Reset(id, 1),
+            6 => Frame::Stop(id, 1),
+            7 => Frame::StreamCredit(id, number * 100),
+            8 => Frame::Credit(number * 100),
+            9 => Frame::Streams(number as u32),
+            _ => Frame::Datagram(vec![0; number as usize % 3000 + 1].into()),
+        });
+        proptest::collection::vec(frame, 0..60)
+    }
+
+    proptest! {
+        /// A peer that sends anything costs no more than its credit, and panics nothing.
+        #[test]
+        fn any_frames_are_taken_or_refused_within_the_credit(frames in frames(), drop_at in 0..60usize) {
+            let (_, mut server) = pair();
+            for (index, frame) in frames.iter().enumerate() {
+                let mut bytes = BytesMut::new();
+                frame.encode(&mut bytes);
+                if server.receive(&mut bytes).is_err() {
+                    break;
+                }
+                if index == drop_at {
+                    while let Ok(Some(id)) = server.accept() {
+                        let _ = server.write(id, &mut Bytes::from_static(&[1; 5000]));
+                        server.drop_sending(id);
+                        server.drop_receiving(id);
+                    }
+                }
+                server.fill(&mut BytesMut::new(), 16_384);
+                server.take_events();
+                prop_assert!(server.unread() <= FIRST_CREDIT + 9000);
+                prop_assert!(server.held() <= 2 * FIRST_CREDIT + 2 * DATAGRAM_BYTES as u64);
+            }
+        }
+    }
 
     /// Passes everything between the two ends until nothing moves.
     fn exchange(a: &mut Mux, b: &mut Mux) -> Result<(), &'static str> {

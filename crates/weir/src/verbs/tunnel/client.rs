@@ -32,7 +32,8 @@ pub(crate) struct Client {
     /// Names and passwords for the proxies of --forward, one NAME:PASSWORD a line
     #[arg(long, value_name = "FILE", requires = "forward")]
     users_file: Option<PathBuf>,
-    /// Listen at the server, reach the target from here; may be repeated
+    /// Listen at the server, reach the target from here; may be repeated. With service:NAME the
+    /// server opens no port: other clients reach the service by --forward LISTEN=service:NAME
     #[arg(long, value_name = "LISTEN=TARGET")]
     reverse: Vec<Forward>,
     /// Number of parallel connections; tunnels are spread over them [default: 2]
@@ -93,6 +94,8 @@ Examples:
       --forward unix:/run/db.sock=tcp:db.internal:5432
   weir tunnel client --server tokyo.example:7500 --pin sha256/… \\
       --forward socks5:127.0.0.1:1080 --forward http:127.0.0.1:3128
+  weir tunnel client --server tokyo.example:7500 --pin sha256/… \\
+      --reverse service:wiki=tcp:127.0.0.1:3000
   weir tunnel client --config /etc/weir/tunnel.toml
 
 A file:

@@ -21,15 +21,16 @@ pub(crate) struct Server {
     /// client stand with commas; may be repeated
     #[arg(long, value_name = "NAME=PIN[,PIN…]")]
     peer: Vec<NamedPins>,
-    /// Targets that the peers of --peer may reach: tcp:HOST:PORTS, udp:HOST:PORTS or unix:/PATH;
-    /// HOST is a name, *.name, an address or a prefix, PORTS 22 or 80,443 or 8000-8999 or *; may be
-    /// repeated
+    /// Targets that the peers of --peer may reach: tcp:HOST:PORTS, udp:HOST:PORTS, unix:/PATH, or
+    /// service:NAME of another client; HOST is a name, *.name, an address or a prefix, PORTS 22 or
+    /// 80,443 or 8000-8999 or *; may be repeated
     #[arg(long, value_name = "RULE", requires = "peer")]
     allow: Vec<Rule>,
     /// Also look up names that only a prefix of --allow could cover
     #[arg(long, requires = "peer")]
     resolve_names: bool,
-    /// Addresses where they may make this end listen, written like --allow; may be repeated
+    /// Addresses where they may make this end listen, and services that they may offer, written
+    /// like --allow; may be repeated
     #[arg(long, value_name = "RULE", requires = "peer")]
     allow_reverse: Vec<Rule>,
     #[command(flatten)]
