@@ -367,8 +367,8 @@ impl Client {
         all
     }
 
-    /// Each server, the number of its connections that take new tunnels, and why the last attempt to
-    /// connect has failed, if it has.
+    /// Each server, the number of its connections that take new tunnels, and why the last attempt
+    /// to connect has failed, if it has.
     pub fn servers(&self) -> Vec<(HostPort, usize, Option<String>)> {
         let links = self.links();
         let used = |address: &HostPort| {

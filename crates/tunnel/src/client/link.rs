@@ -312,8 +312,11 @@ async fn carried(
                 },
                 tcp = &mut tcp => match tcp {
                     Ok(connection) => {
-                        remote.is_udp_blocked.store(true, Ordering::Relaxed);
-                        return Ok(connection);
+                        // The server may have started after the last attempt over UDP.
+                        let udp = tokio::time::timeout(GRACE, &mut udp).await;
+                        let is_blocked = !matches!(udp, Ok(Ok(_)));
+                        remote.is_udp_blocked.store(is_blocked, Ordering::Relaxed);
+                        return if let Ok(Ok(udp)) = udp { Ok(udp) } else { Ok(connection) };
                     }
                     Err(error) => {
                         tracing::debug!(server = %remote.address, %error, "no connection over TCP");
@@ -409,3 +412,5 @@ const APART: Duration = Duration::from_millis(500);
 /// The time in which UDP alone is tried, and the time after a connection over TCP.
 const HEAD_START: Duration = Duration::from_secs(2);
 const HEAD_START_AGAIN: Duration = Duration::from_millis(300);
+/// The time for one more attempt over UDP once TCP has connected.
+const GRACE: Duration = Duration::from_millis(800);

@@ -1,5 +1,5 @@
-//! TLS over TCP as the carrier, for networks that block UDP. The same identities prove themselves as
-//! over QUIC.
+//! TLS over TCP as the carrier, for networks that block UDP. The same identities prove themselves
+//! as over QUIC.
 
 mod frame;
 mod mux;
