@@ -49,7 +49,8 @@ impl LabFile {
     /// The programs, algorithms, CPUs and rights that this machine lacks, at the systems that need
     /// them, or at the workload. Systems and turns that are left out then are named too.
     pub fn lacking(&self) -> Vec<FileError> {
-        let machine = Executor::Machine { privilege: Privilege::Root, weir: PathBuf::new() };
+        let machine =
+            Executor::Machine { privilege: Privilege::Root, weir: PathBuf::new(), profile: false };
         // A lab that runs in virtual time lacks nothing, and `weir lab hosts check` looks at real
         // hosts.
         if self.document.has_real_hosts() || machine.bench(self).is_err() {

@@ -13,6 +13,7 @@
 //! | [`ethtool`], [`device`], [`cpufreq`] | properties of network devices, their queues and interrupts, and of cores |
 //! | [`path`] | the route to an address, neighbours that do not answer |
 //! | [`conntrack`], [`udp`] | the files of these names |
+//! | [`profile`] | stacks of all CPUs by perf events |
 //! | [`tree`] | the root of `/proc` and `/sys`: this machine's, or a recorded one |
 //! | [`sampler`] | any of them at an interval, in the background |
 //!
@@ -53,6 +54,7 @@ pub mod owner;
 pub mod path;
 pub mod pressure;
 pub mod process;
+pub mod profile;
 pub mod qdisc;
 pub mod route;
 pub mod sampler;

@@ -14,6 +14,7 @@ fn main() -> Result<(), report::ReportError> {
         &example_data::samples(),
         &example_data::series(),
         example_data::LAB_FILE,
+        None,
     )?;
     print!("{}", report::terminal::render(&results, 120, false));
     println!("{}", files.html.display());

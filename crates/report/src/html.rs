@@ -20,11 +20,23 @@ pub(crate) use page::render as render_page;
 use fold::fold;
 use maud::{Markup, html};
 
+use crate::profile::Profile;
 use crate::{answer, axis, doubtful, method, missing, number, pivot, prose};
 use results::{Cell, Form, Results, Samples, Series};
 
 /// The whole page.
 pub fn render(results: &Results, samples: &Samples, series: &[Series], lab_file: &str) -> String {
+    render_run(results, samples, series, lab_file, None)
+}
+
+/// The whole page of a run with or without a profile.
+pub(crate) fn render_run(
+    results: &Results,
+    samples: &Samples,
+    series: &[Series],
+    lab_file: &str,
+    profile: Option<&Profile>,
+) -> String {
     // Only flows in virtual time have the same times in every system.
     let overlays = match results.overall.is_empty() {
         true => Vec::new(),
@@ -54,6 +66,7 @@ pub fn render(results: &Results, samples: &Samples, series: &[Series], lab_file:
             (tables::headline(results))
             (figures::charts(results, samples))
             (parts::charts(results))
+            @if let Some(profile) = profile { (profile.section()) }
             (tables::other_metrics(results))
             (overlay::section(&overlays, of_cells, &axis::usual(results)))
             (cells::details(results, &drawn[..of_cells]))

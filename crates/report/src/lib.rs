@@ -28,6 +28,7 @@ mod overall;
 pub mod page;
 mod parquet_file;
 mod pivot;
+pub mod profile;
 mod prose;
 mod queue_and_fairness;
 pub mod record;

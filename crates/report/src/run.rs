@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
+use crate::profile::Profile;
 use crate::{ReportError, encode_samples, html, markdown};
 use results::{Results, Samples, Series};
 
@@ -27,14 +28,15 @@ impl RunFiles {
     }
 }
 
-/// Writes all four files, each atomically. results.json comes first, so that a failure to draw
-/// never costs a measurement.
+/// Writes all four files, each atomically, and those of the profile, if the run has one.
+/// results.json comes first, so that a failure to draw never costs a measurement.
 pub fn write_run(
     directory: &Path,
     results: &Results,
     samples: &Samples,
     series: &[Series],
     lab_file: &str,
+    profile: Option<&Profile>,
 ) -> Result<RunFiles, ReportError> {
     let files = RunFiles::in_directory(directory);
     std::fs::create_dir_all(directory)
@@ -42,7 +44,8 @@ pub fn write_run(
     replace(&files.results, results.to_json()?.as_bytes())?;
     replace(&files.samples, &encode_samples(samples, series)?)?;
     replace(&files.markdown, markdown::render(results, lab_file).as_bytes())?;
-    replace(&files.html, html::render(results, samples, series, lab_file).as_bytes())?;
+    replace(&files.html, html::render_run(results, samples, series, lab_file, profile).as_bytes())?;
+    profile.map_or(Ok(()), |profile| profile.write(directory))?;
     Ok(files)
 }
 
@@ -89,7 +92,7 @@ mod tests {
         let run = directory.path().join("runs/1");
         let results = Results::new("x", Form::Smoke);
         for _ in 0..2 {
-            let files = write_run(&run, &results, &Samples::new("x"), &[], "").unwrap();
+            let files = write_run(&run, &results, &Samples::new("x"), &[], "", None).unwrap();
             assert_eq!(read_results(&files.results).unwrap(), results);
             assert!(read_samples(&files.samples).unwrap().rows.is_empty());
         }
@@ -106,7 +109,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let inside = file.path().join("run");
         let results = Results::new("x", Form::Smoke);
-        let error = write_run(&inside, &results, &Samples::new("x"), &[], "").unwrap_err();
+        let error = write_run(&inside, &results, &Samples::new("x"), &[], "", None).unwrap_err();
         assert!(error.to_string().contains(&inside.display().to_string()), "{error}");
     }
 }

@@ -509,6 +509,9 @@ const FNV_PRIME: u64 = 0x0100_0000_01b3;
 mod whole_run;
 
 #[cfg(test)]
+mod equal_states;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -6,6 +6,7 @@ use crate::run::Verdict;
 use crate::run::plan::{Plan, PlannedCell, Step};
 use crate::{Cancel, LabError};
 use indexmap::IndexMap;
+use report::profile::SystemProfile;
 use results::Results;
 use std::path::Path;
 use std::time::Duration;
@@ -59,6 +60,11 @@ pub(crate) trait Bench: Sync {
 
     /// Ends what was kept for further steps.
     fn finish(&self) {}
+
+    /// The stacks of each system, if the user asked for a profile.
+    fn profile(&self) -> Option<Vec<SystemProfile>> {
+        None
+    }
 
     /// `None` if the step was interrupted.
     fn measure(&self, job: &Job<'_>) -> Result<Option<Verdict>, LabError>;

@@ -23,6 +23,8 @@ pub enum Executor {
         privilege: Privilege,
         /// Path of `weir` itself, which generates the traffic.
         weir: PathBuf,
+        /// Whether to sample the stacks of the whole machine.
+        profile: bool,
     },
     /// The real machines that the lab file names, one step at a time.
     Hosts {
@@ -59,9 +61,9 @@ impl Executor {
             return Err(LabError::File(lab.source.error(system.span(), message)));
         }
         match self {
-            Self::Machine { privilege, weir } => match workload.refused_by_machine() {
+            Self::Machine { privilege, weir, profile } => match workload.refused_by_machine() {
                 Some(reason) => refuse(format!("{reason}: weir sim run {name}")),
-                None => Ok(Box::new(Machine::new(lab, *privilege, weir)?)),
+                None => Ok(Box::new(Machine::new(lab, *privilege, weir, *profile)?)),
             },
             Self::Hosts { weir } => match workload.refused_by_machine() {
                 Some(reason) => refuse(format!("{reason}: weir sim run {name}")),

@@ -108,7 +108,8 @@ pub fn merge(
     };
     directory.mark(inputs.mark());
     directory.keep_all(&outcomes)?;
-    report::write_run(directory.path(), &results, &samples, &series, &lab.text())?;
+    let text = lab.text();
+    report::write_run(directory.path(), &results, &samples, &series, &text, None)?;
     let unfit = runner::unfit(&lab, &outcomes);
     Ok(Finished { results, directory: directory.path().to_owned(), unfit })
 }

@@ -2,7 +2,8 @@ use super::plan::name_of;
 use indexmap::IndexMap;
 use results::{Axes, CpuLimit, Missing, NOT_RUN, Series, metrics};
 use serde::{Deserialize, Serialize};
-use units::Share;
+use std::ops::Range;
+use units::{Share, Time};
 
 /// The result of one step, as the run's journal stores it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -43,6 +44,9 @@ impl Outcome {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Measurement {
     pub metrics: IndexMap<String, Value>,
+    /// The measured time of this step.
+    #[serde(skip)]
+    pub window: Option<Range<Time>>,
     /// Metrics that this step should have measured and did not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<Missing>,

@@ -23,7 +23,8 @@ pub struct Overview {
 impl Overview {
     /// `threads`: how many cells the simulator measures at once.
     pub fn of(lab: &LabFile, threads: usize) -> Self {
-        let machine = Executor::Machine { privilege: Privilege::Root, weir: PathBuf::new() };
+        let machine =
+            Executor::Machine { privilege: Privilege::Root, weir: PathBuf::new(), profile: false };
         let simulator = Executor::Simulator { threads };
         let planned = |form, repeats, left_out: &[&str], simulator: &Executor| {
             let bench = machine.bench(lab).or_else(|_| simulator.bench(lab)).ok()?;

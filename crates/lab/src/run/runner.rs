@@ -11,8 +11,9 @@ use crate::executor::{Bench, Job};
 use crate::file::SystemSpec;
 use crate::run::Outcome;
 use crate::run::plan::{self, Plan, PlannedCell, Step};
-use crate::{Cancel, Executor, LabError};
+use crate::{Cancel, Executor, LabError, executor};
 use indexmap::IndexMap;
+use report::profile::Profile;
 use results::{Form, Results};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -56,6 +57,8 @@ pub struct Finished {
     pub directory: PathBuf,
     /// Turns that failed or were invalid, and may be better if they are measured again.
     pub unfit: usize,
+    /// Where the CPU time went, if the user asked for it.
+    pub profile: Option<Profile>,
 }
 
 /// A shard that has ended. Its figures are part of a merged run.
@@ -227,9 +230,13 @@ pub fn run(
     results.notes.extend(fewer.map(|first| more_repeats(first, plan.repeats)));
     results.warnings.extend(bench.degradation());
     let (samples, series) = summary::samples(lab, &outcomes);
-    report::write_run(directory.path(), &results, &samples, &series, &lab.text())?;
+    let profile = bench
+        .profile()
+        .map(|systems| Profile { systems, cost: executor::machine::cost_of_profile(&outcomes) });
+    let text = lab.text();
+    report::write_run(directory.path(), &results, &samples, &series, &text, profile.as_ref())?;
     let directory = directory.path().to_owned();
-    Ok(Ended::Run(Box::new(Finished { results, directory, unfit })))
+    Ok(Ended::Run(Box::new(Finished { results, directory, unfit, profile })))
 }
 
 /// Adds to the facts of a run what all its turns together say.

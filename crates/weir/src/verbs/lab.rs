@@ -17,6 +17,7 @@ use lab::{
 };
 use perf::output::TextFormat;
 use report::ReportError;
+use report::profile::Profile;
 use results::{Form, Results};
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -28,7 +29,7 @@ use units::visible;
 pub(crate) enum Verb {
     /// Measure every cell of a lab and write a report
     #[command(after_help = RUN_EXAMPLES)]
-    Run(Run),
+    Run(RunHere),
     /// List the built-in labs, with the time that they take and what they need
     #[command(after_help = LIST_EXAMPLES)]
     List {
@@ -147,6 +148,16 @@ pub(crate) struct Run {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct RunHere {
+    #[command(flatten)]
+    run: Run,
+    /// Sample the stacks of the whole machine in every second block: a table of functions, flame
+    /// graphs in the report, and stacks in the run's directory. Needs perf events
+    #[arg(long)]
+    profile: bool,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Compare {
     /// The run to compare with: its directory or its results.json
     before: PathBuf,
@@ -238,11 +249,15 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
     }
 }
 
-fn run_lab(arguments: &Run) -> anyhow::Result<Ending> {
+fn run_lab(here: &RunHere) -> anyhow::Result<Ending> {
+    let RunHere { run: arguments, profile } = here;
     arguments.measure(MEASURES, |lab, form| {
         arguments.agree_to_commands(lab, form)?;
         let weir = || std::env::current_exe().context("finding this program itself");
         if lab.has_real_hosts() && !arguments.namespaces {
+            if *profile {
+                return Err(LabError::Usage(PROFILE_OF_HOSTS.to_owned()).into());
+            }
             return Ok(Executor::Hosts { weir: weir()? });
         }
         // Must precede the first thread: becoming root of a user namespace needs a single-threaded
@@ -251,7 +266,7 @@ fn run_lab(arguments: &Run) -> anyhow::Result<Ending> {
         if let Some(sentence) = privilege.degradation() {
             output::note(format_args!("note: {sentence}"));
         }
-        Ok(Executor::Machine { privilege, weir: weir()? })
+        Ok(Executor::Machine { privilege, weir: weir()?, profile: *profile })
     })
 }
 
@@ -310,11 +325,11 @@ impl Run {
                 output::note(format_args!("to continue: {command}"));
             }
         })?;
-        let Finished { results, directory, unfit } = match ended {
+        let Finished { results, directory, unfit, profile } = match ended {
             Ended::Run(finished) => *finished,
             Ended::Shard(shard) => return shard_ended(&shard),
         };
-        print_run(&results, &directory, self.json)?;
+        print_run(&results, &directory, profile.as_ref(), self.json)?;
         if !self.json {
             if let Some(repeats) = repeats_to_decide(&results) {
                 let command = continuation(verb, self, Some(repeats), &directory);
@@ -338,14 +353,23 @@ impl Run {
 }
 
 /// The results of a run, and the path of its report.
-fn print_run(results: &Results, directory: &Path, json: bool) -> anyhow::Result<()> {
+fn print_run(
+    results: &Results,
+    directory: &Path,
+    profile: Option<&Profile>,
+    json: bool,
+) -> anyhow::Result<()> {
     if json {
         return output::print(results.to_json()?);
     }
     let colour = TextFormat::of_stdout().colour;
     let table = report::terminal::render(results, width(), colour);
     let report = absolute(&directory.join("report.html"));
-    output::print(format_args!("{table}\nreport: {}\n", report.display()))?;
+    output::print(&table)?;
+    if let Some(profile) = profile {
+        output::print(format_args!("\n{}", profile.text()))?;
+    }
+    output::print(format_args!("\nreport: {}\n", report.display()))?;
     if let Some(hash) = results.environment.get("result_hash").and_then(|h| h.as_str()) {
         output::print(format_args!("hash: {hash}\n"))?;
     }
@@ -380,7 +404,7 @@ fn merge(arguments: &Merge) -> anyhow::Result<Ending> {
         None => Location::Inside(PathBuf::from(RUNS)),
     };
     let merged = lab::merge::merge(&arguments.shards, &location, arguments.trust)?;
-    print_run(&merged.results, &merged.directory, arguments.json)?;
+    print_run(&merged.results, &merged.directory, None, arguments.json)?;
     Ok(ending(&merged.results))
 }
 
@@ -750,6 +774,8 @@ pub(crate) fn width() -> usize {
 }
 
 const MEASURES: &str = "weir lab run";
+const PROFILE_OF_HOSTS: &str = "--profile samples this machine only, and the lab names real hosts: leave out --profile, or \
+                                add --namespaces";
 const RUNS: &str = "runs";
 const SEED: &str = "--seed";
 const FRESH: &str = "fresh";
@@ -778,6 +804,7 @@ Examples:
   weir lab run quic-tun --systems tcp-bbr,tcp-cubic --repeats 10
   weir lab run quic-tun --seed fresh
   weir lab run ./my-lab.toml
+  weir lab run before-after --quick --profile
   weir lab run quic-tun --resume
   weir lab run quic-tun --resume runs/quic-tun-20261121-030000 --again
 

@@ -173,11 +173,13 @@ impl<'a> Row<'a> {
     }
 }
 
-/// The repeats of a run by system and block.
+/// The repeats of a run by system, block and place.
 #[derive(Debug)]
 struct Repeats<'a> {
     count: u32,
-    by_block: HashMap<(&'a str, u32), Vec<&'a Outcome>>,
+    /// A number for each place on the axes.
+    places: HashMap<String, usize>,
+    by_place: HashMap<(&'a str, u32, usize), &'a Outcome>,
     /// The systems of which a repeat was measured, and the metrics that they have.
     measured: HashSet<&'a str>,
     metrics: HashSet<(&'a str, &'a str)>,
@@ -185,17 +187,20 @@ struct Repeats<'a> {
 
 impl<'a> Repeats<'a> {
     fn of(count: u32, outcomes: &'a [Outcome]) -> Self {
-        let mut by_block: HashMap<(&str, u32), Vec<&Outcome>> = HashMap::new();
+        let mut places: HashMap<String, usize> = HashMap::new();
+        let mut by_place: HashMap<(&str, u32, usize), &Outcome> = HashMap::new();
         let (mut measured, mut metrics) = (HashSet::new(), HashSet::new());
         for outcome in outcomes {
             let system = outcome.system.as_str();
-            by_block.entry((system, outcome.block)).or_default().push(outcome);
+            let next = places.len();
+            let place = *places.entry(place_name(&outcome.axes)).or_insert(next);
+            by_place.entry((system, outcome.block, place)).or_insert(outcome);
             if let Some(found) = figures(outcome) {
                 measured.insert(system);
                 metrics.extend(found.metrics.keys().map(|metric| (system, metric.as_str())));
             }
         }
-        Self { count, by_block, measured, metrics }
+        Self { count, places, by_place, measured, metrics }
     }
 
     /// The names of all metrics, sorted.
@@ -224,9 +229,10 @@ impl<'a> Repeats<'a> {
         if !applies(pair.a) || !applies(pair.b) {
             return None;
         }
+        let place = *self.places.get(&place_name(pair.axes))?;
         let (mut valid, mut invalid) = (Vec::new(), Vec::new());
         for block in 0..self.count {
-            let pair = self.pair_of(pair, block);
+            let pair = self.pair_of(pair, block, place);
             valid.push(pair.filter(|(_, valid)| *valid).map(|(values, _)| values));
             invalid.push(pair.filter(|(_, valid)| !valid).map(|(values, _)| values));
         }
@@ -238,8 +244,9 @@ impl<'a> Repeats<'a> {
     }
 
     /// The values of both systems in a block, and whether they are valid.
-    fn pair_of(&self, pair: &Pair<'_>, block: u32) -> Option<(table::Pair, bool)> {
-        let (a, b) = self.at(pair.a, block, pair).zip(self.at(pair.b, block, pair))?;
+    fn pair_of(&self, pair: &Pair<'_>, block: u32, place: usize) -> Option<(table::Pair, bool)> {
+        let at = |system| self.at(system, block, place, pair.metric);
+        let (a, b) = at(pair.a).zip(at(pair.b))?;
         let neither = a.has_figures && b.has_figures && a.value.is_none() && b.value.is_none();
         let is_pair = !a.is_missing && !b.is_missing && !neither;
         is_pair.then_some(((a.value, b.value), a.valid && b.valid))
@@ -253,23 +260,31 @@ impl<'a> Repeats<'a> {
     }
 
     /// `None` if the repeat was not run, or if this machine cannot measure it.
-    fn at(&self, system: &str, block: u32, pair: &Pair<'_>) -> Option<Repeat> {
-        let outcomes = self.by_block.get(&(system, block))?;
-        let outcome = outcomes.iter().find(|outcome| outcome.axes == *pair.axes)?;
+    fn at(&self, system: &str, block: u32, place: usize, metric: &str) -> Option<Repeat> {
+        let outcome = self.by_place.get(&(system, block, place))?;
         if outcome.is_left_out() {
             return None;
         }
         let measured: Option<&Measurement> = figures(outcome);
         Some(Repeat {
-            value: measured.and_then(|m| m.metrics.get(pair.metric)).map(|value| value.value),
+            value: measured.and_then(|m| m.metrics.get(metric)).map(|value| value.value),
             valid: measured.is_none_or(|measured| measured.invalid.is_empty()),
             has_figures: measured.is_some(),
             is_missing: measured.is_some_and(|measured| {
                 let mut named = measured.missing.iter().flat_map(|missing| &missing.metrics);
-                named.any(|metric| metric == pair.metric)
+                named.any(|named| named == metric)
             }),
         })
     }
+}
+
+/// The same text for the same axes in the same order.
+fn place_name(axes: &Axes) -> String {
+    let mut name = String::new();
+    for (axis, value) in axes {
+        name.extend([axis, "\n", value, "\n"]);
+    }
+    name
 }
 
 #[derive(Debug, Clone, Copy)]

@@ -70,8 +70,13 @@ pub(super) fn answer(results: &Results) -> Option<String> {
             mean.ci95.map(|[low, high]| format!(" [{}, {}]", percent(low), percent(high)));
         format!("; geometric mean {}{}", percent(mean.median), interval.unwrap_or_default())
     });
+    let found = match (of(Verdict::Worse), of(Verdict::Undecided)) {
+        (0, 0) => "The change costs nothing",
+        (0, _) => "No cost is shown",
+        _ => "The change costs something",
+    };
     Some(format!(
-        "Of {} comparisons {} are the same{}, {} better, {} worse and {} undecided{}.",
+        "{found}: of {} comparisons {} are the same{}, {} better, {} worse and {} undecided{}.",
         results.comparisons.len(),
         of(Verdict::Same),
         within.unwrap_or_default(),

@@ -1,7 +1,8 @@
 //! Steps on this machine: network namespaces and its own clock, one step at a time.
 
 use super::{
-    CpuPlan, Kept, MachineStep, Roles, Watch, is_installed, missing_programs, preflight, validity,
+    CpuPlan, Kept, MachineStep, Profiling, Roles, Watch, is_installed, missing_programs, preflight,
+    validity,
 };
 use crate::analysis::agreement;
 use crate::executor::simulator::Simulator;
@@ -14,6 +15,7 @@ use crate::workload::programs;
 use crate::{Failure, LabError, LabFile};
 use host::Privilege;
 use indexmap::IndexMap;
+use report::profile::SystemProfile;
 use results::{CpuLimit, Form, Results};
 use std::path::Path;
 use std::time::Duration;
@@ -28,6 +30,7 @@ pub(crate) struct Machine<'a> {
     /// Simulates the same step for comparison with the measurement.
     simulator: Option<Simulator<'a>>,
     kept: Kept,
+    profiling: Option<Profiling>,
 }
 
 impl<'a> Machine<'a> {
@@ -35,13 +38,15 @@ impl<'a> Machine<'a> {
         lab: &'a LabFile,
         privilege: Privilege,
         weir: &'a Path,
+        profile: bool,
     ) -> Result<Self, LabError> {
         let simulator = match lab.kind().is_simulated_too() {
             true => Some(Simulator::new(lab, 1)?),
             false => None,
         };
         let (cpus, kept) = (CpuPlan::for_lab(lab), Kept::default());
-        Ok(Self { lab, privilege, weir, cpus, simulator, kept })
+        let profiling = if profile { Some(Profiling::new()?) } else { None };
+        Ok(Self { lab, privilege, weir, cpus, simulator, kept, profiling })
     }
 }
 
@@ -111,6 +116,10 @@ impl Bench for Machine<'_> {
         self.kept.clear();
     }
 
+    fn profile(&self) -> Option<Vec<SystemProfile>> {
+        self.profiling.as_ref().map(Profiling::systems)
+    }
+
     fn estimate(&self, plan: &Plan, left: &[&Step]) -> Duration {
         let emulated = self.lab.is_emulated();
         let around = if emulated { AROUND_A_TURN } else { AROUND_A_TURN_OF_CABLES };
@@ -126,11 +135,12 @@ impl Bench for Machine<'_> {
 
     fn measure(&self, job: &Job<'_>) -> Result<Option<Verdict>, LabError> {
         let Job { lab, plan, step, cell, system, programs, cancel } = *job;
-        let verdict = match measured(&MachineStep {
+        let ends = &lab.kind().ends(lab, &cell.axes)?;
+        let turn = MachineStep {
             lab,
             system,
             axes: &cell.axes,
-            ends: &lab.kind().ends(lab, &cell.axes)?,
+            ends,
             form: plan.form,
             duration: plan.duration,
             omit: plan.omit,
@@ -140,9 +150,12 @@ impl Bench for Machine<'_> {
             programs,
             kept: &self.kept,
             cancel,
-        }) {
-            Ok(verdict) => verdict,
-            Err(reason) => return Err(LabError::NotUndone { reason, directory: None }),
+        };
+        let measure =
+            || measured(&turn).map_err(|reason| LabError::NotUndone { reason, directory: None });
+        let verdict = match &self.profiling {
+            Some(profiling) => profiling.around(system.name(), step.block, measure)?,
+            None => measure()?,
         };
         let (simulator, mut measured) = match (&self.simulator, verdict) {
             (Some(simulator), Some(Verdict::Measured(measured))) => (simulator, measured),

@@ -74,6 +74,7 @@ impl Watch {
         goodput: Option<f64>,
         into: &mut Measurement,
     ) {
+        into.window = Some(earlier.taken()..self.taken());
         let used = self.cpu.since(&earlier.cpu);
         let elapsed = used.elapsed.secs_f64();
         if elapsed <= 0.0 {

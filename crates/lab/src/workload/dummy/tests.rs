@@ -62,7 +62,7 @@ fn its_keys_are_checked_like_those_of_any_workload() {
 fn a_machine_refuses_it_with_its_reason() {
     let lab = LabFile::parse("dummy.toml", LAB).unwrap();
     let weir = std::path::PathBuf::from("weir");
-    let machine = Executor::Machine { privilege: host::Privilege::Root, weir };
+    let machine = Executor::Machine { privilege: host::Privilege::Root, weir, profile: false };
     let error = machine.bench(&lab).err().unwrap().to_string();
     let expected = "this workload exists only in tests: weir sim run dummy.toml";
     assert!(error.ends_with(expected), "{error}");

@@ -1,0 +1,181 @@
+//! Stacks of every CPU at fixed intervals of busy time: the kernel's perf events.
+//!
+//! A timer of each CPU interrupts whatever runs there, except the idle task. The kernel writes the
+//! stack into a ring, and a thread of this process reads the rings. Kernel functions have their
+//! names from `/proc/kallsyms`, user code the name of its file.
+
+mod names;
+mod ring;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use units::{Span, Time};
+
+use crate::ProbeError;
+use crate::error::read_text;
+pub use names::KernelNames;
+use names::Maps;
+use ring::{Raw, Ring};
+
+/// Samples until [`Self::stop`].
+#[derive(Debug)]
+pub struct Profiler {
+    stop: Arc<AtomicBool>,
+    reader: Option<JoinHandle<Taken>>,
+}
+
+/// One stack.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sample {
+    /// `CLOCK_MONOTONIC`.
+    pub taken: Time,
+    pub cpu: usize,
+    /// The thread, then the functions from the outermost to the innermost.
+    pub frames: Vec<Arc<str>>,
+}
+
+/// All stacks of a time.
+#[derive(Debug, Default)]
+pub struct Profile {
+    pub samples: Vec<Sample>,
+    /// Stacks that the rings had no room for.
+    pub lost: u64,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    raw: Vec<Raw>,
+    lost: u64,
+    threads: HashMap<u32, String>,
+    maps: HashMap<u32, Maps>,
+}
+
+impl Profiler {
+    /// Begins to sample all CPUs of the machine.
+    pub fn start() -> Result<Self, ProbeError> {
+        let rings: Result<Vec<Ring>, ProbeError> =
+            ring::online_cpus()?.into_iter().map(|cpu| Ring::open(cpu, INTERVAL)).collect();
+        let rings = rings?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let asked = Arc::clone(&stop);
+        let read = move || {
+            let mut taken = Taken::default();
+            while !asked.load(Ordering::Acquire) {
+                std::thread::park_timeout(LOOK);
+                taken.read(&rings);
+            }
+            taken
+        };
+        let reader = std::thread::Builder::new().name("weir-profile".to_owned()).spawn(read);
+        let reader = reader.map_err(|source| ProbeError::Kernel { what: "a thread", source })?;
+        Ok(Self { stop, reader: Some(reader) })
+    }
+
+    /// Ends sampling and names the functions.
+    pub fn stop(mut self, kernel: &KernelNames) -> Profile {
+        let taken = self.end().unwrap_or_default();
+        let mut kept: HashMap<&str, Arc<str>> = HashMap::new();
+        let mut named = Vec::with_capacity(taken.raw.len());
+        let unknown = Maps::default();
+        for raw in &taken.raw {
+            let thread = taken.threads.get(&raw.tid).map_or("[unknown]", String::as_str);
+            let maps = taken.maps.get(&raw.pid).unwrap_or(&unknown);
+            let user = raw.user.iter().rev().map(|address| maps.name(*address));
+            let inside = raw.kernel.iter().rev().map(|address| kernel.name(*address));
+            let mut frames: Vec<Arc<str>> = Vec::with_capacity(1 + raw.kernel.len());
+            for name in std::iter::once(thread).chain(user).chain(inside) {
+                let name = kept.entry(name).or_insert_with(|| Arc::from(name));
+                // Calls within one file are one frame.
+                if frames.last() != Some(name) {
+                    frames.push(Arc::clone(name));
+                }
+            }
+            named.push(Sample { taken: raw.taken, cpu: raw.cpu, frames });
+        }
+        Profile { samples: named, lost: taken.lost }
+    }
+
+    fn end(&mut self) -> Option<Taken> {
+        let reader = self.reader.take()?;
+        self.stop.store(true, Ordering::Release);
+        reader.thread().unpark();
+        reader.join().ok()
+    }
+}
+
+impl Drop for Profiler {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Taken {
+    fn read(&mut self, rings: &[Ring]) {
+        let begun = self.raw.len();
+        for ring in rings {
+            let room = MOST_SAMPLES.saturating_sub(self.raw.len());
+            self.lost += ring.read(&mut self.raw, room);
+        }
+        // A program may end soon, and its names with it.
+        let mut looked: HashSet<u32> = HashSet::new();
+        for raw in self.raw.get(begun..).unwrap_or_default() {
+            let Some(address) = raw.user.first() else {
+                self.threads.entry(raw.tid).or_insert_with(|| name_of(raw.tid));
+                continue;
+            };
+            let known = self.maps.get(&raw.pid).is_some_and(|maps| maps.contains(*address));
+            // A process that has begun another program has another name and other files.
+            if !known && looked.insert(raw.pid) {
+                self.threads.insert(raw.tid, name_of(raw.tid));
+                self.maps.entry(raw.pid).or_default().extend(Maps::of(raw.pid));
+            }
+            self.threads.entry(raw.tid).or_insert_with(|| name_of(raw.tid));
+        }
+    }
+}
+
+/// The name of a thread of this machine.
+fn name_of(tid: u32) -> String {
+    let comm = read_text(format!("/proc/{tid}/comm")).unwrap_or_default();
+    match comm.trim_end() {
+        "" => format!("thread {tid}"),
+        name => name.to_owned(),
+    }
+}
+
+/// CPU time between two stacks. The period has no small common multiple with the timers of the
+/// kernel.
+pub const INTERVAL: Span = Span::from_nanos(1_003_009);
+const LOOK: Duration = Duration::from_millis(25);
+/// Bounds the memory of a profile.
+const MOST_SAMPLES: usize = 400_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_thread_appears_with_its_name_and_its_time() {
+        let profiler = match Profiler::start() {
+            Ok(profiler) => profiler,
+            Err(error) => {
+                assert!(error.to_string().contains("perf"), "{error}");
+                eprintln!("SKIPPED: {error}");
+                return;
+            }
+        };
+        let busy = std::thread::Builder::new().name("spins-here".to_owned());
+        let spin = || {
+            let begun = crate::clock::own_thread_cpu_time();
+            while (crate::clock::own_thread_cpu_time() - begun) < Span::from_millis(120) {}
+        };
+        busy.spawn(spin).unwrap().join().unwrap();
+        let profile = profiler.stop(&KernelNames::read().unwrap());
+        let own = profile.samples.iter().filter(|sample| &*sample.frames[0] == "spins-here");
+        assert!(own.count() > 20, "{:?}", profile.samples);
+    }
+}

@@ -1,0 +1,117 @@
+//! Names of the code at an address.
+
+use crate::ProbeError;
+use crate::error::read_text;
+
+/// The functions of the kernel and of its modules.
+#[derive(Debug, Default)]
+pub struct KernelNames {
+    /// In the order of addresses.
+    functions: Vec<(u64, Box<str>)>,
+}
+
+/// The executable files of a process.
+#[derive(Debug, Default)]
+pub(super) struct Maps(Vec<(u64, u64, String)>);
+
+impl KernelNames {
+    pub fn read() -> Result<Self, ProbeError> {
+        Ok(Self::parse(&read_text("/proc/kallsyms")?))
+    }
+
+    /// Lines of an address, a type, a name and perhaps a module. The kernel shows zeros to users
+    /// who may not see addresses.
+    fn parse(text: &str) -> Self {
+        let function = |line: &str| {
+            let mut words = line.split_ascii_whitespace();
+            let address = u64::from_str_radix(words.next()?, 16).ok().filter(|a| *a != 0)?;
+            let is_code = matches!(words.next()?, "t" | "T" | "w" | "W");
+            let name = words.next()?;
+            // The compiler's variants of a function: tcp_ack.constprop.0.
+            let stem = name.split_once('.').map_or(name, |(stem, _)| stem);
+            (is_code && !name.starts_with("__pfx_") && !stem.is_empty())
+                .then(|| (address, Box::from(stem)))
+        };
+        let mut functions: Vec<(u64, Box<str>)> = text.lines().filter_map(function).collect();
+        functions.sort_by_key(|(address, _)| *address);
+        Self { functions }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.functions.is_empty()
+    }
+
+    pub(super) fn name(&self, address: u64) -> &str {
+        let after = self.functions.partition_point(|(start, _)| *start <= address);
+        let found = after.checked_sub(1).and_then(|before| self.functions.get(before));
+        found.map_or("[kernel]", |(_, name)| name)
+    }
+}
+
+impl Maps {
+    /// No files if the process has ended.
+    pub(super) fn of(pid: u32) -> Self {
+        read_text(format!("/proc/{pid}/maps")).map(|text| Self::parse(&text)).unwrap_or_default()
+    }
+
+    fn parse(text: &str) -> Self {
+        let file = |line: &str| {
+            let mut words = line.split_ascii_whitespace();
+            let (from, to) = words.next()?.split_once('-')?;
+            let [from, to] = [from, to].map(|text| u64::from_str_radix(text, 16).ok());
+            let is_code = words.next()?.contains('x');
+            let path = words.nth(3).unwrap_or("anonymous");
+            let name = path.rsplit('/').next().unwrap_or(path);
+            let name = format!("[{}]", name.trim_matches(['[', ']']));
+            is_code.then_some((from?, to?, name))
+        };
+        Self(text.lines().filter_map(file).collect())
+    }
+
+    pub(super) fn contains(&self, address: u64) -> bool {
+        self.0.iter().any(|(from, to, _)| (*from..*to).contains(&address))
+    }
+
+    /// Adds files that were found later. A file at an address replaces an earlier one.
+    pub(super) fn extend(&mut self, later: Self) {
+        if !later.0.is_empty() {
+            self.0.retain(|old| !later.0.contains(old));
+            self.0.splice(..0, later.0);
+            self.0.truncate(MOST_FILES);
+        }
+    }
+
+    pub(super) fn name(&self, address: u64) -> &str {
+        let file = self.0.iter().find(|(from, to, _)| (*from..*to).contains(&address));
+        file.map_or("[user]", |(_, _, name)| name)
+    }
+}
+
+/// Bounds the files of a process that maps new ones all the time.
+const MOST_FILES: usize = 4_096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_has_the_function_before_it_and_data_has_none() {
+        let names = KernelNames::parse(
+            "ffff10 T tcp_ack.constprop.0\nffff00 t udp_sendmsg\nffff18 D jiffies\n\
+             0 T hidden\nffff20 t __pfx_x\nffff30 t run\t[veth]\nno line\n",
+        );
+        let found = [0xffff_05, 0xffff_10, 0xffff_2f, 0xffff_30, 1].map(|at| names.name(at));
+        assert_eq!(found, ["udp_sendmsg", "tcp_ack", "tcp_ack", "run", "[kernel]"]);
+        assert!(KernelNames::parse("0000000000000000 T tcp_ack\n").is_empty());
+    }
+
+    #[test]
+    fn user_code_has_the_name_of_its_file() {
+        let maps = Maps::parse(
+            "5500-5600 r-xp 00000000 08:01 17 /usr/bin/weir\n5600-5700 r--p 0 08:01 17 /usr/bin/x\n\
+             7f00-7f10 r-xp 00000000 00:00 0\n7f20-7f30 r-xp 00000000 00:00 0 [vdso]\nbad\n",
+        );
+        let found = [0x5580, 0x5680, 0x7f01, 0x7f21].map(|at| maps.name(at));
+        assert_eq!(found, ["[weir]", "[user]", "[anonymous]", "[vdso]"]);
+    }
+}
