@@ -19,7 +19,7 @@ use flame::Flame;
 #[derive(Debug, Clone, Default)]
 pub struct Profile {
     pub systems: Vec<SystemProfile>,
-    /// The cost of sampling, or the reason why the run does not show the cost.
+    /// The cost of sampling, or the reason why the run does not know the cost.
     pub cost: String,
 }
 

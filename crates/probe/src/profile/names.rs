@@ -100,7 +100,8 @@ mod tests {
             "ffff10 T tcp_ack.constprop.0\nffff00 t udp_sendmsg\nffff18 D jiffies\n\
              0 T hidden\nffff20 t __pfx_x\nffff30 t run\t[veth]\nno line\n",
         );
-        let found = [0x00ff_ff05, 0x00ff_ff10, 0x00ff_ff2f, 0x00ff_ff30, 1].map(|at| names.name(at));
+        let found =
+            [0x00ff_ff05, 0x00ff_ff10, 0x00ff_ff2f, 0x00ff_ff30, 1].map(|at| names.name(at));
         assert_eq!(found, ["udp_sendmsg", "tcp_ack", "tcp_ack", "run", "[kernel]"]);
         assert!(KernelNames::parse("0000000000000000 T tcp_ack\n").is_empty());
     }

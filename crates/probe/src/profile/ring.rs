@@ -210,7 +210,7 @@ pub(super) fn online_cpus() -> Result<Vec<usize>, ProbeError> {
 const ONLINE: &str = "/sys/devices/system/cpu/online";
 /// A power of two.
 const DATA_PAGES: usize = 64;
-// Offsets in the kernel's `perf_event_mmap_page`.
+// Fields in `perf_event_mmap_page`.
 const DATA_HEAD: usize = 1024;
 const DATA_TAIL: usize = 1032;
 const PERF_TYPE_SOFTWARE: u32 = 1;
