@@ -111,7 +111,7 @@ pub fn merge(
     let text = lab.text();
     report::write_run(directory.path(), &results, &samples, &series, &text, None)?;
     let unfit = runner::unfit(&lab, &outcomes);
-    Ok(Finished { results, directory: directory.path().to_owned(), unfit })
+    Ok(Finished { results, directory: directory.path().to_owned(), unfit, profile: None })
 }
 
 impl Part {

@@ -153,7 +153,7 @@ pub(crate) struct RunHere {
     run: Run,
     /// Sample the stacks of the whole machine in every second block: a table of functions, flame
     /// graphs in the report, and stacks in the run's directory. Needs perf events
-    #[arg(long)]
+    #[arg(long, conflicts_with = "shard")]
     profile: bool,
 }
 
