@@ -1,3 +1,5 @@
+mod packet_threads;
+
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{SocketAddr, TcpListener};
@@ -29,7 +31,7 @@ use super::coverage::Coverage;
 use super::device::Change;
 use super::error::SwitchError;
 use super::flow_file;
-use super::pmd::{Pmd, Queue};
+use super::pmd::Pmd;
 use super::port_table::PortTable;
 use super::ports::SwitchPort;
 use super::progress::{Part, Progress};
@@ -169,7 +171,7 @@ impl Switch {
         config.check()?;
         let _changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
         self.busy_poll.store(config.busy_poll, Ordering::Relaxed);
-        let cpus = cpus(config)?;
+        let cpus = packet_threads::cpus(config)?;
         for bridge in self.bridges() {
             if !config.bridge.contains_key(&bridge.name) {
                 self.remove_bridge(&bridge);
@@ -501,102 +503,6 @@ impl Switch {
         }
     }
 
-    /// Starts and ends packet threads, so that there is one on each of these CPUs.
-    fn set_cpus(self: &Arc<Self>, cpus: &[usize]) -> Result<(), SwitchError> {
-        let former = self.pmds();
-        let mut pmds = Vec::new();
-        let is_busy = self.busy_poll.load(Ordering::Relaxed);
-        for cpu in cpus {
-            if let Some(pmd) = former.iter().find(|pmd| pmd.core == *cpu) {
-                pmd.tell(move |thread| thread.set_busy_polling(is_busy));
-                pmds.push(pmd.clone());
-                continue;
-            }
-            let (clock, ports) = (self.clock.clone(), self.ports.clone());
-            let conntrack = self.conntrack.clone();
-            let on_failure =
-                Arc::new(|bridge: &BridgeState, port: &SwitchPort, error: &port::PortError| {
-                    tracing::warn!("port {}: {error}; the other ports go on", port.name);
-                    bridge.port_changed(port);
-                });
-            let limit = self.megaflow_limit();
-            let worker = move || {
-                let mut worker = Worker::new(clock, ports, conntrack);
-                worker.limit_megaflows(limit);
-                worker
-            };
-            pmds.push(Pmd::start(*cpu, worker, is_busy, on_failure)?);
-        }
-        self.conntrack.set_threads(cpus.len());
-        *self.pmds.write().unwrap_or_else(PoisonError::into_inner) = pmds;
-        for pmd in former.iter().filter(|pmd| !cpus.contains(&pmd.core)) {
-            pmd.stop();
-        }
-        Ok(())
-    }
-
-    /// Gives each receive queue to a packet thread: to the one that its affinity names, or else to
-    /// the one with the least load so far. Threads of named queues take no others, as in Open
-    /// vSwitch.
-    pub(super) fn assign_queues(&self) {
-        let pmds = self.pmds();
-        let loads = self.loads(&pmds);
-        let mut shares: Vec<Vec<Queue>> = pmds.iter().map(|_| Vec::new()).collect();
-        let mut free = Vec::new();
-        for bridge in self.bridges() {
-            for port in bridge.ports() {
-                let affinity = self.affinity(&bridge.name, &port.name);
-                for queue in 0..port.queues() {
-                    let cpu = affinity.as_ref().and_then(|affinity| affinity.cpu(queue));
-                    let place = pmds.iter().position(|pmd| Some(pmd.core) == cpu);
-                    match place {
-                        Some(place) => shares[place].push(Queue::new(
-                            bridge.clone(),
-                            port.clone(),
-                            queue,
-                            true,
-                        )),
-                        None => free.push((bridge.clone(), port.clone(), queue)),
-                    }
-                }
-            }
-        }
-        let is_isolated: Vec<bool> = shares.iter().map(|share| !share.is_empty()).collect();
-        let all_isolated = is_isolated.iter().all(|isolated| *isolated);
-        let mut load = vec![0; pmds.len()];
-        let cost = |port: &SwitchPort, queue: usize| {
-            1 + loads.get(&(port.index.0, queue)).copied().unwrap_or(0)
-        };
-        free.sort_by_key(|(_, port, queue)| std::cmp::Reverse(cost(port, *queue)));
-        for (bridge, port, queue) in free {
-            let candidates = (0..pmds.len()).filter(|place| all_isolated || !is_isolated[*place]);
-            let Some(place) = candidates.min_by_key(|place| load[*place]) else { continue };
-            load[place] += cost(&port, queue);
-            shares[place].push(Queue::new(bridge, port, queue, false));
-        }
-        for (pmd, share) in pmds.iter().zip(shares) {
-            pmd.tell(move |thread| thread.assign(share));
-        }
-    }
-
-    /// The cycles that each queue took in the last minute, by the index of its port.
-    fn loads(&self, pmds: &[Arc<Pmd>]) -> HashMap<(u16, usize), u64> {
-        let mut loads = HashMap::new();
-        for pmd in pmds {
-            let queues = pmd.ask(|thread| {
-                let load = |queue: &Queue| ((queue.port.index.0, queue.queue), queue.recent());
-                thread.queues.iter().map(load).collect::<Vec<_>>()
-            });
-            loads.extend(queues.into_iter().flatten());
-        }
-        loads
-    }
-
-    fn affinity(&self, bridge: &str, port: &str) -> Option<super::config::RxqAffinity> {
-        let settings = self.settings();
-        settings.bridge.get(bridge)?.port.get(port)?.rxq_affinity.clone()
-    }
-
     /// The counts of all threads together.
     pub(super) fn total_statistics(&self) -> WorkerStatistics {
         let mut total = self.main().statistics();
@@ -850,20 +756,5 @@ fn set_up_tables(bridge: &BridgeState, settings: &BridgeConfig) {
         let mut tables = bridge.tables_mut();
         tables.limit_table(number, limit, bridge.clock.now_ms());
         tables.fix_table_name(number, name);
-    }
-}
-
-/// The CPUs of the packet threads: the first one that this process may use, if none is named.
-fn cpus(config: &Config) -> Result<Vec<usize>, SwitchError> {
-    let available = host::online_cpus();
-    let Some(cpus) = &config.pmd_cpus else {
-        return Ok(available.first().copied().into_iter().collect());
-    };
-    match cpus.iter().find(|cpu| !available.contains(cpu)) {
-        Some(cpu) => {
-            let available: Vec<_> = available.iter().map(usize::to_string).collect();
-            Err(SwitchError::NoCpu { cpu: *cpu, available: available.join(", ") })
-        }
-        None => Ok(cpus.clone()),
     }
 }
