@@ -57,6 +57,16 @@ fn means(plan: &Plan, outcomes: &[Outcome], comparisons: &[Comparison]) -> Vec<f
     (0..plan.repeats).filter_map(of_block).collect()
 }
 
+/// The answer of a table in a few words. A table of which most rows are undecided has none.
+fn found(worse: usize, undecided: usize, all: usize) -> &'static str {
+    match (worse, undecided) {
+        (1.., _) => "The change costs something",
+        _ if 2 * undecided >= all => "Not decided",
+        (_, 0) => "The change costs nothing",
+        _ => "No cost is shown",
+    }
+}
+
 /// The verdicts, counted.
 pub(super) fn answer(results: &Results) -> Option<String> {
     let states = results.states.as_ref()?;
@@ -70,11 +80,7 @@ pub(super) fn answer(results: &Results) -> Option<String> {
             mean.ci95.map(|[low, high]| format!(" [{}, {}]", percent(low), percent(high)));
         format!("; geometric mean {}{}", percent(mean.median), interval.unwrap_or_default())
     });
-    let found = match (of(Verdict::Worse), of(Verdict::Undecided)) {
-        (0, 0) => "The change costs nothing",
-        (0, _) => "No cost is shown",
-        _ => "The change costs something",
-    };
+    let found = found(of(Verdict::Worse), of(Verdict::Undecided), results.comparisons.len());
     Some(format!(
         "{found}: of {} comparisons {} are the same{}, {} better, {} worse and {} undecided{}.",
         results.comparisons.len(),
@@ -85,4 +91,18 @@ pub(super) fn answer(results: &Results) -> Option<String> {
         of(Verdict::Undecided),
         mean.unwrap_or_default(),
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::found;
+
+    #[test]
+    fn a_table_of_undecided_rows_has_no_answer() {
+        assert_eq!(found(0, 0, 61), "The change costs nothing");
+        assert_eq!(found(0, 30, 61), "No cost is shown");
+        assert_eq!(found(0, 31, 61), "Not decided");
+        assert_eq!(found(1, 60, 61), "The change costs something");
+        assert_eq!(found(0, 0, 0), "Not decided");
+    }
 }
