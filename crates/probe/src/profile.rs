@@ -1,13 +1,15 @@
 //! Stacks of every CPU at fixed intervals of busy time: the kernel's perf events.
 //!
-//! A timer of each CPU interrupts whatever runs there, except the idle task. The kernel writes the
-//! stack into a ring, and a thread of this process reads the rings. Kernel functions have their
-//! names from `/proc/kallsyms`, user code the name of its file.
+//! A timer of each CPU interrupts whatever runs there. The kernel writes the stack into a ring, and
+//! a thread of this process reads the rings. A stack of the idle task counts only while a soft
+//! interrupt runs on top of the idle task: an otherwise idle CPU receives in this way. Kernel
+//! functions have their names from `/proc/kallsyms`, user code the name of its file.
 
 mod names;
 mod ring;
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -56,7 +58,8 @@ struct Taken {
 
 impl Profiler {
     /// Begins to sample all CPUs of the machine.
-    pub fn start() -> Result<Self, ProbeError> {
+    pub fn start(kernel: &KernelNames) -> Result<Self, ProbeError> {
+        let softirqs = kernel.softirqs();
         let rings: Result<Vec<Ring>, ProbeError> =
             ring::online_cpus()?.into_iter().map(|cpu| Ring::open(cpu, INTERVAL)).collect();
         let rings = rings?;
@@ -66,7 +69,7 @@ impl Profiler {
             let mut taken = Taken::default();
             while !asked.load(Ordering::Acquire) {
                 std::thread::park_timeout(LOOK);
-                taken.read(&rings);
+                taken.read(&rings, &softirqs);
             }
             taken
         };
@@ -114,11 +117,13 @@ impl Drop for Profiler {
 }
 
 impl Taken {
-    fn read(&mut self, rings: &[Ring]) {
+    fn read(&mut self, rings: &[Ring], softirqs: &[Range<u64>]) {
+        let is_softirq = |address: &u64| softirqs.iter().any(|code| code.contains(address));
+        let keep = |raw: &Raw| raw.tid != IDLE || raw.kernel.iter().any(is_softirq);
         let begun = self.raw.len();
         for ring in rings {
             let room = MOST_SAMPLES.saturating_sub(self.raw.len());
-            self.lost += ring.read(&mut self.raw, room);
+            self.lost += ring.read(&mut self.raw, room, &keep);
         }
         // A program may end soon, and its names with it.
         let mut looked: HashSet<u32> = HashSet::new();
@@ -140,6 +145,9 @@ impl Taken {
 
 /// The name of a thread of this machine.
 fn name_of(tid: u32) -> String {
+    if tid == IDLE {
+        return "[idle]".to_owned();
+    }
     let comm = read_text(format!("/proc/{tid}/comm")).unwrap_or_default();
     match comm.trim_end() {
         "" => format!("thread {tid}"),
@@ -147,20 +155,24 @@ fn name_of(tid: u32) -> String {
     }
 }
 
-/// CPU time between two stacks. The period has no small common multiple with the timers of the
+/// The time between two stacks of a CPU. The period has no small common multiple with the timers of the
 /// kernel.
 pub const INTERVAL: Span = Span::from_nanos(1_003_009);
+/// The idle task of each CPU.
+const IDLE: u32 = 0;
 const LOOK: Duration = Duration::from_millis(25);
 /// Bounds the memory of a profile.
 const MOST_SAMPLES: usize = 400_000;
 
 #[cfg(test)]
 mod tests {
+    use super::names::SOFTIRQS;
     use super::*;
 
     #[test]
     fn a_busy_thread_appears_with_its_name_and_its_time() {
-        let profiler = match Profiler::start() {
+        let names = KernelNames::read().unwrap();
+        let profiler = match Profiler::start(&names) {
             Ok(profiler) => profiler,
             Err(error) => {
                 assert!(error.to_string().contains("perf"), "{error}");
@@ -174,8 +186,11 @@ mod tests {
             while (crate::clock::own_thread_cpu_time() - begun) < Span::from_millis(120) {}
         };
         busy.spawn(spin).unwrap().join().unwrap();
-        let profile = profiler.stop(&KernelNames::read().unwrap());
+        let profile = profiler.stop(&names);
         let own = profile.samples.iter().filter(|sample| &*sample.frames[0] == "spins-here");
         assert!(own.count() > 20, "{:?}", profile.samples);
+        let idle = profile.samples.iter().filter(|sample| &*sample.frames[0] == "[idle]");
+        let softirq = |sample: &Sample| sample.frames.iter().any(|at| SOFTIRQS.contains(&&**at));
+        assert!(idle.clone().all(softirq), "{:?}", idle.collect::<Vec<_>>());
     }
 }

@@ -1,5 +1,7 @@
 //! Names of the code at an address.
 
+use std::ops::Range;
+
 use crate::ProbeError;
 use crate::error::read_text;
 
@@ -39,6 +41,13 @@ impl KernelNames {
 
     pub fn is_empty(&self) -> bool {
         self.functions.is_empty()
+    }
+
+    /// The code of the functions that handle soft interrupts.
+    pub(super) fn softirqs(&self) -> Vec<Range<u64>> {
+        let pairs = self.functions.iter().zip(self.functions.iter().skip(1));
+        let found = pairs.filter(|((_, name), _)| SOFTIRQS.contains(&&**name));
+        found.map(|((start, _), (end, _))| *start..*end).collect()
     }
 
     pub(super) fn name(&self, address: u64) -> &str {
@@ -87,6 +96,9 @@ impl Maps {
     }
 }
 
+/// By their names in older and newer kernels.
+pub(super) const SOFTIRQS: [&str; 3] =
+    ["handle_softirqs", "__do_softirq", "__softirqentry_text_start"];
 /// Bounds the files of a process that maps new ones all the time.
 const MOST_FILES: usize = 4_096;
 

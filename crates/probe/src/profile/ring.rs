@@ -56,7 +56,7 @@ struct Attributes {
 }
 
 impl Ring {
-    /// Samples all threads on `cpu`, one stack for each `interval` of busy time.
+    /// Samples `cpu`, one stack for each `interval`.
     pub(super) fn open(cpu: usize, interval: Span) -> Result<Self, ProbeError> {
         let attributes = Attributes {
             kind: PERF_TYPE_SOFTWARE,
@@ -64,7 +64,7 @@ impl Ring {
             config: PERF_COUNT_SW_CPU_CLOCK,
             sample_period: interval.nanos(),
             sample_type: SAMPLE_TID | SAMPLE_TIME | SAMPLE_CALLCHAIN | SAMPLE_CPU,
-            flags: EXCLUDE_IDLE | USE_CLOCK_ID,
+            flags: USE_CLOCK_ID,
             clock: libc::CLOCK_MONOTONIC,
             ..Attributes::default()
         };
@@ -105,8 +105,14 @@ impl Ring {
         Ok(Self { _event: event, memory, length, page })
     }
 
-    /// Moves all records of the ring to `into`, at most `room`. Returns the number of lost stacks.
-    pub(super) fn read(&self, into: &mut Vec<Raw>, room: usize) -> u64 {
+    /// Moves the stacks to keep from the ring to `into`, at most `room`. Returns the number of lost
+    /// stacks.
+    pub(super) fn read(
+        &self,
+        into: &mut Vec<Raw>,
+        room: usize,
+        keep: impl Fn(&Raw) -> bool,
+    ) -> u64 {
         let (head, tail) = (self.position(DATA_HEAD), self.position(DATA_TAIL));
         let (end, mut at) = (head.load(Ordering::Acquire), tail.load(Ordering::Relaxed));
         let most = into.len() + room;
@@ -119,8 +125,11 @@ impl Ring {
             }
             let body: Vec<u64> = (1..size / 8).map(|word| self.word(at + word * 8)).collect();
             match kind {
-                RECORD_SAMPLE if into.len() < most => into.extend(sample(&body)),
-                RECORD_SAMPLE => lost += 1,
+                RECORD_SAMPLE => match sample(&body).filter(&keep) {
+                    Some(raw) if into.len() < most => into.push(raw),
+                    Some(_) => lost += 1,
+                    None => {}
+                },
                 RECORD_LOST => lost += body.get(1).copied().unwrap_or(0),
                 _ => {}
             }
@@ -220,7 +229,6 @@ const SAMPLE_TID: u64 = 1 << 1;
 const SAMPLE_TIME: u64 = 1 << 2;
 const SAMPLE_CALLCHAIN: u64 = 1 << 5;
 const SAMPLE_CPU: u64 = 1 << 7;
-const EXCLUDE_IDLE: u64 = 1 << 7;
 const USE_CLOCK_ID: u64 = 1 << 25;
 const RECORD_LOST: u32 = 2;
 const RECORD_SAMPLE: u32 = 9;

@@ -23,8 +23,8 @@ pub(crate) struct Profiling {
 impl Profiling {
     /// Fails if this machine or this user has no perf events.
     pub(super) fn new() -> Result<Self, LabError> {
-        drop(start()?);
         let names = KernelNames::read().map_err(refused)?;
+        drop(start(&names)?);
         if names.is_empty() {
             let text = "--profile: the kernel hides the addresses of its functions: run as root, or set \
                         kernel.kptr_restrict to 0";
@@ -43,7 +43,7 @@ impl Profiling {
         if !is_sampled(block) {
             return measure();
         }
-        let profiler = start()?;
+        let profiler = start(&self.names)?;
         let verdict = measure()?;
         let Some(Verdict::Measured(measured)) = &verdict else { return Ok(verdict) };
         let profile = profiler.stop(&self.names);
@@ -68,8 +68,8 @@ impl Profiling {
     }
 }
 
-fn start() -> Result<Profiler, LabError> {
-    Profiler::start().map_err(refused)
+fn start(names: &KernelNames) -> Result<Profiler, LabError> {
+    Profiler::start(names).map_err(refused)
 }
 
 fn refused(error: probe::ProbeError) -> LabError {
