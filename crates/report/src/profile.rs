@@ -140,7 +140,7 @@ impl SystemProfile {
     }
 
     fn file_stem(&self) -> String {
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.+".contains(c);
         self.system.chars().map(|c| if is_plain(c) { c } else { '_' }).collect()
     }
 }
@@ -190,8 +190,12 @@ impl Profile {
     /// Writes `profile/SYSTEM.folded` and `profile/SYSTEM.svg` into a run's directory.
     pub fn write(&self, directory: &Path) -> Result<(), ReportError> {
         let folder: PathBuf = directory.join(FOLDER);
-        std::fs::create_dir_all(&folder)
-            .map_err(|source| ReportError::Write { file: folder.clone(), source })?;
+        // A symbolic link in place of the folder is removed, not followed.
+        let removed = match std::fs::remove_dir_all(&folder) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+            _ => std::fs::create_dir(&folder),
+        };
+        removed.map_err(|source| ReportError::Write { file: folder.clone(), source })?;
         for one in &self.systems {
             let stem = one.file_stem();
             replace(&folder.join(format!("{stem}.folded")), one.folded().as_bytes())?;

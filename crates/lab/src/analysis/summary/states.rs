@@ -6,7 +6,7 @@ use crate::LabFile;
 use crate::file::{AFTER, BEFORE};
 use crate::run::Outcome;
 use crate::run::plan::Plan;
-use results::{Comparison, Results, States, metrics};
+use results::{Cell, Comparison, Results, States, metrics};
 use stats::{Direction, Verdict};
 use std::collections::HashMap;
 
@@ -62,10 +62,14 @@ fn found(worse: usize, undecided: usize, all: usize) -> &'static str {
     match (worse, undecided) {
         (1.., _) => "The change costs something",
         _ if 2 * undecided >= all => "Not decided",
-        (_, 0) => "The change costs nothing",
-        _ => "No cost is shown",
+        (_, 0) => NO_COST,
+        _ => NOTHING_SHOWN,
     }
 }
+
+const NO_COST: &str = "The change costs nothing";
+/// Rows are undecided, failed or invalid.
+const NOTHING_SHOWN: &str = "No cost is shown";
 
 /// The verdicts, counted.
 pub(super) fn answer(results: &Results) -> Option<String> {
@@ -80,7 +84,14 @@ pub(super) fn answer(results: &Results) -> Option<String> {
             mean.ci95.map(|[low, high]| format!(" [{}, {}]", percent(low), percent(high)));
         format!("; geometric mean {}{}", percent(mean.median), interval.unwrap_or_default())
     });
-    let found = found(of(Verdict::Worse), of(Verdict::Undecided), results.comparisons.len());
+    if results.comparisons.is_empty() {
+        return Some("Nothing was compared: no row has figures of both states.".to_owned());
+    }
+    let is_whole = |cell: &Cell| !cell.has_failed() && cell.not_run.is_none() && cell.valid;
+    let found = match found(of(Verdict::Worse), of(Verdict::Undecided), results.comparisons.len()) {
+        NO_COST if !results.cells.iter().all(is_whole) => NOTHING_SHOWN,
+        found => found,
+    };
     Some(format!(
         "{found}: of {} comparisons {} are the same{}, {} better, {} worse and {} undecided{}.",
         results.comparisons.len(),
