@@ -11,7 +11,7 @@ use crate::analysis::summary;
 use crate::executor::machine::validity;
 use crate::run::Outcome;
 use crate::{LabError, LabFile};
-use indexmap::IndexMap;
+use indexmap::{IndexMap, IndexSet};
 use results::Form;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -72,10 +72,13 @@ pub fn merge(
     // Each cell has its own; this one is of a single shard's machine.
     facts.shift_remove("steal_percent");
 
+    // The notes of all shards, each once.
     let texts = |key: &str| -> Vec<String> {
-        let listed = first.began.get(key).and_then(toml::Value::as_array);
-        let listed = listed.into_iter().flatten().filter_map(toml::Value::as_str);
-        listed.map(str::to_owned).collect()
+        let of = |part: &Part| part.began.get(key).and_then(toml::Value::as_array).cloned();
+        let listed = parts.iter().filter_map(of).flatten();
+        let listed = listed.filter_map(|text| text.as_str().map(str::to_owned));
+        let each: IndexSet<String> = listed.collect();
+        each.into_iter().collect()
     };
     let mut results = summary::results(&lab, &plan, &outcomes);
     if facts.contains_key("privilege") && lab.is_emulated() {
@@ -87,6 +90,8 @@ pub fn merge(
     results.started = started.map(str::to_owned);
     results.command.clone_from(&command);
     results.notes.extend(texts(NOTES));
+    let fewer = environment::fewer_at_first(&first.began, plan.repeats);
+    results.notes.extend(fewer.map(|first| runner::more_repeats(first, plan.repeats)));
     if !is_simulated {
         results.notes.extend(machines(&parts));
     }
@@ -123,6 +128,14 @@ impl Part {
             LabError::RunDirectory { path: path.to_owned(), reason: reason.to_owned() }
         })?;
         let (text, outcomes) = RunDirectory::turns(path, trust)?;
+        let own = Inputs::of_run(&began).unwrap_or_default().mark();
+        if RunDirectory::marks(path)?.iter().any(|mark| *mark != own) {
+            let reason = "has turns of another build or of other files: run the shard again";
+            return Err(LabError::RunDirectory {
+                path: path.to_owned(),
+                reason: reason.to_owned(),
+            });
+        }
         Ok(Self { path: path.to_owned(), shard, began, text, outcomes })
     }
 
@@ -147,7 +160,7 @@ impl Part {
             }
         }
         let fact = |part: &Self, name: &str| part.began.get("environment")?.get(name).cloned();
-        for name in ["seed", "world"] {
+        for name in ["seed", "world", "privilege"] {
             if fact(self, name) != fact(first, name) {
                 return Err(wrong(&format!("their `{name}` differs")));
             }

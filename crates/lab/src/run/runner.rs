@@ -108,6 +108,11 @@ pub fn run(
     let names: Vec<String> = systems.iter().map(|system| system.name().to_owned()).collect();
     let mut plan = Plan::new(lab, request.form, &names, request.repeats);
     let shard = shard(&request, &began)?;
+    if shard.is_some() && bench.profile().is_some() {
+        return Err(LabError::Usage(
+            "--profile: the report of a shard has no profile: leave out --profile".to_owned(),
+        ));
+    }
     let turns = plan.steps.len();
     if let Some(shard) = shard {
         plan.keep_shard(lab, shard);
@@ -138,18 +143,19 @@ pub fn run(
     let started = parts.started.clone();
     let form = request.form.word();
     let text = lab.text();
-    let describe = |facts: &_, inputs: &_, measured: Option<f64>| {
+    let describe = |facts: &_, inputs: &_, measured: Option<f64>, again: Option<&String>| {
         let started = (started.as_str(), measured);
         let mut run = environment::as_run_toml(lab, &plan, &command, started, facts, inputs);
         if let Some(shard) = shard {
             let warnings: Vec<String> = bench.degradation().into_iter().collect();
             run.insert(merge::SHARD.to_owned(), shard.to_string().into());
-            run.insert(merge::NOTES.to_owned(), notes.clone().into());
+            let notes: Vec<String> = notes.iter().chain(again).cloned().collect();
+            run.insert(merge::NOTES.to_owned(), notes.into());
             run.insert(merge::WARNINGS.to_owned(), warnings.into());
         }
         run.to_string()
     };
-    let description = describe(&facts, &inputs, None);
+    let description = describe(&facts, &inputs, None, None);
     let (mut directory, mut outcomes) = match &request.location {
         Location::Resume { run, trust, .. } => {
             let resumed = RunDirectory::resume(run, &text, form, *trust)?;
@@ -180,6 +186,8 @@ pub fn run(
     }
     let left: Vec<&Step> = plan.left(&outcomes);
     progress.plan(&plan, outcomes.len(), bench.estimate(&plan, &left));
+    // Earlier parts of a resumed run may have measured without a profile.
+    let earlier = outcomes.len();
     let programs = directory.programs().to_owned();
     let jobs: Vec<Job<'_>> = left
         .into_iter()
@@ -199,7 +207,7 @@ pub fn run(
     let duration_s = parts.earlier_s.map(|earlier| earlier + begun.elapsed().as_secs_f64());
     let described = match measured {
         Ok(true) => Ok(()),
-        _ => directory.describe(&describe(&facts, &inputs, duration_s)),
+        _ => directory.describe(&describe(&facts, &inputs, duration_s, again.as_ref())),
     };
     let measured = measured.map_err(|error| error.within(directory.path()));
     if !measured? {
@@ -208,12 +216,16 @@ pub fn run(
         return Err(LabError::Interrupted { directory });
     }
     drop(jobs);
+    let profile = bench.profile().map(|systems| {
+        let own = outcomes.get(earlier..).unwrap_or_default();
+        Profile { systems, cost: executor::machine::cost_of_profile(own) }
+    });
     plan.put_in_order(&mut outcomes);
     if shard.is_none() {
         add_readings(&outcomes, &mut facts);
     }
     steal.record(&mut facts);
-    directory.describe(&describe(&facts, &inputs, duration_s))?;
+    directory.describe(&describe(&facts, &inputs, duration_s, again.as_ref()))?;
     let unfit = unfit(lab, &outcomes);
     if let Some(shard) = shard {
         let directory = directory.path().to_owned();
@@ -230,9 +242,7 @@ pub fn run(
     results.notes.extend(fewer.map(|first| more_repeats(first, plan.repeats)));
     results.warnings.extend(bench.degradation());
     let (samples, series) = summary::samples(lab, &outcomes);
-    let profile = bench
-        .profile()
-        .map(|systems| Profile { systems, cost: executor::machine::cost_of_profile(&outcomes) });
+    results.notes.extend(profile.iter().map(|_| SAMPLED.to_owned()));
     let text = lab.text();
     report::write_run(directory.path(), &results, &samples, &series, &text, profile.as_ref())?;
     let directory = directory.path().to_owned();
@@ -276,7 +286,7 @@ fn shard(request: &Request, began: &toml::Table) -> Result<Option<Shard>, LabErr
     }
 }
 
-fn more_repeats(first: i64, now: u32) -> String {
+pub(super) fn more_repeats(first: i64, now: u32) -> String {
     format!(
         "the run was continued from {first} to {now} repeats; if its figures led to that, a verdict is \
          wrong more often than its level says"
@@ -331,6 +341,7 @@ fn set_aside(location: &Location, outcomes: &mut Vec<Outcome>) -> Option<String>
     }
 }
 
+const SAMPLED: &str = "every second block was measured with --profile";
 const NONE_AGAIN: &str = "no turn failed or was invalid, so none is measured again; for a new measurement, run the \
                           lab without --resume";
 
