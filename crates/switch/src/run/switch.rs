@@ -186,6 +186,8 @@ impl Switch {
                 continue;
             };
             let former = self.settings().bridge.get(name).cloned();
+            let begins_open = settings.begins_open()
+                && former.as_ref().is_some_and(|former| !former.begins_open());
             if let Some(former) = former
                 && let Some(applied) = applied.bridge.get_mut(name)
             {
@@ -201,6 +203,10 @@ impl Switch {
             set_up_tables(&bridge, settings);
             bridge.set_standalone(settings.fail_mode == FailMode::Standalone);
             self.apply_ports(&bridge, settings, progress)?;
+            if begins_open {
+                // A bridge that lost its controllers has no rules.
+                add_first_rules(&bridge, settings, self.clock.now_ms())?;
+            }
         }
         self.set_cpus(&cpus)?;
         *self.settings() = applied;
@@ -321,16 +327,7 @@ impl Switch {
         self.ports.publish();
         opened?;
         set_vlans(&bridge, settings);
-        if settings.begins_open() {
-            let mut normal = FlowMod::new(FlowCommand::Add);
-            normal.priority = 0;
-            normal.actions = vec![Action::Output { port: PortNumber::NORMAL, max_len: 0 }];
-            // A rule without conditions is never refused.
-            let _ = bridge.tables_mut().flow_mod(normal, self.clock.now_ms());
-        }
-        if let Some(path) = &settings.flows {
-            flow_file::load(path, &bridge)?;
-        }
+        add_first_rules(&bridge, settings, self.clock.now_ms())?;
         let stop = Arc::new(AtomicBool::new(false));
         let socket = self.folder.path().join(Self::socket_of(name));
         progress.note(format!("bridge {name}: OpenFlow at unix:{}", socket.display()));
@@ -706,6 +703,25 @@ fn listen_at(address: SocketAddr) -> Result<TcpListener, SwitchError> {
     let listener = TcpListener::bind(address).map_err(refused)?;
     listener.set_nonblocking(true).map_err(refused)?;
     Ok(listener)
+}
+
+/// The rules that a bridge begins with.
+fn add_first_rules(
+    bridge: &BridgeState,
+    settings: &BridgeConfig,
+    now_ms: u64,
+) -> Result<(), SwitchError> {
+    if settings.begins_open() {
+        let mut normal = FlowMod::new(FlowCommand::Add);
+        normal.priority = 0;
+        normal.actions = vec![Action::Output { port: PortNumber::NORMAL, max_len: 0 }];
+        // The tables never refuse a rule without a match.
+        let _ = bridge.tables_mut().flow_mod(normal, now_ms);
+    }
+    if let Some(path) = &settings.flows {
+        flow_file::load(path, bridge)?;
+    }
+    Ok(())
 }
 
 fn limit_macs(bridge: &BridgeState, settings: &BridgeConfig) {

@@ -125,6 +125,12 @@ fn a_reload_changes_what_differs() {
     switch.weir(&["reload"]);
     assert!(switch.ofctl(&["show", "br0"]).contains("3(p3)"));
     assert!(switch.packets("br0", "in_port=1") > 100);
+    let standalone = file(first).replace("flows", "fail-mode = \"standalone\"\nflows");
+    switch.sandbox.write("switch.toml", standalone);
+    switch.weir(&["reload"]);
+    let rules = switch.ofctl(&["dump-flows", "br0"]);
+    let has = |rule: &str| rules.contains(rule);
+    assert!(has("priority=0 actions=NORMAL") && has("actions=output:p2"), "{rules}");
     switch.end();
 }
 
