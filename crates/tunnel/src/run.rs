@@ -515,10 +515,11 @@ impl ExpiryWarning {
         self.hours_since = 0;
         if certificate.is_due(UnixTime::now()) {
             let until = certificate.valid_until_date();
-            tracing::warn!(
-                "this end's certificate expires on {until}: renew it (weir tunnel keys --renew), \
-                 and reload"
-            );
+            let way = match certificate.is_self_signed() {
+                true => "renew the certificate (weir tunnel keys --renew)",
+                false => "ask its authority for a new certificate",
+            };
+            tracing::warn!("this end's certificate expires on {until}: {way}, and reload");
         }
     }
 }

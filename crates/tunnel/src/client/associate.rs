@@ -9,9 +9,11 @@ use crate::proxy::socks5::{self, Outcome};
 use crate::target::{HostPort, Target};
 use crate::transport::Carried;
 use bytes::BytesMut;
+use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 use tokio::net::UdpSocket;
 
 /// Serves the association until the application ends its TCP connection (RFC 1928, section 7).
@@ -20,24 +22,29 @@ pub(super) async fn run(shared: &Arc<Shared>, local: Local, announced: u16) -> i
     let unknown = || io::Error::from(io::ErrorKind::NotConnected);
     let application = local.remote().ok_or_else(unknown)?.ip().to_canonical();
     let here = local.address().ok_or_else(unknown)?.ip().to_canonical();
-    let owner = match application.is_loopback() {
-        true => match Owner::of(&local) {
-            Ok(owner) => owner,
-            Err(reason) => {
-                if let Some(Line { omitted }) = shared.line(application, Kind::Denial) {
-                    tracing::warn!(address = %application, %reason, omitted, "proxy request refused");
-                }
-                let nowhere = SocketAddr::new(here, 0);
-                return local.write_all(&socks5::reply(Outcome::GeneralFailure, nowhere)).await;
+    let owner = match Owner::of(&local) {
+        Ok(owner) => owner,
+        // The application's socket is on another host.
+        Err(_) if !application.is_loopback() => Owner::OfHost,
+        Err(reason) => {
+            if let Some(Line { omitted }) = shared.line(application, Kind::Denial) {
+                tracing::warn!(address = %application, %reason, omitted, "proxy request refused");
             }
-        },
-        false => Owner::OfHost,
+            let nowhere = SocketAddr::new(here, 0);
+            return local.write_all(&socks5::reply(Outcome::GeneralFailure, nowhere)).await;
+        }
     };
     let socket = UdpSocket::bind((here, 0)).await?;
     let bound = socket.local_addr()?;
     local.write_all(&socks5::reply(Outcome::Succeeded, bound)).await?;
     let flows = LocalFlows::new(socket, shared.limits.datagrams_idle, FLOWS);
-    let sources = Sources { application, announced, owner, first: OnceLock::new() };
+    let sources = Sources {
+        application,
+        announced,
+        owner,
+        first: OnceLock::new(),
+        refused: Mutex::default(),
+    };
     tokio::select! {
         () = receive(shared, &flows, &sources) => {}
         () = ended(&local) => {}
@@ -54,6 +61,8 @@ struct Sources {
     announced: u16,
     owner: Owner,
     first: OnceLock<SocketAddr>,
+    /// Ports that another user held, until the next look.
+    refused: Mutex<HashMap<u16, Instant>>,
 }
 
 /// The user of an application.
@@ -95,7 +104,18 @@ impl Sources {
         if let Some(first) = self.first.get() {
             return *first == source;
         }
-        self.owner.holds(source.port()) && *self.first.get_or_init(|| source) == source
+        // A look at the sockets of this host costs much more than a datagram.
+        let now = Instant::now();
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        if refused.get(&source.port()).is_some_and(|until| now < *until) {
+            return false;
+        }
+        if !self.owner.holds(source.port()) {
+            refused.insert(source.port(), now + LOOK_AGAIN);
+            return false;
+        }
+        refused.clear();
+        *self.first.get_or_init(|| source) == source
     }
 }
 
@@ -177,6 +197,8 @@ async fn ended(local: &Local) {
 const FLOWS: usize = 256;
 /// The most datagrams that this task passes on before other tasks run.
 const AT_ONCE: usize = 64;
+/// A port of another user is looked at again after this time.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// The length of the longest header of a datagram.
 const HEAD: usize = 4 + 1 + 255 + 2;
 
@@ -191,6 +213,7 @@ mod tests {
             announced,
             owner: Owner::OfHost,
             first: OnceLock::new(),
+            refused: Mutex::default(),
         };
         let at = |text: &str| text.parse().unwrap();
         let any = sources(0);

@@ -142,8 +142,9 @@ async fn handle_stream(
         }
         None => {
             inbound.stop(0);
+            drop(inbound);
             sending.finish();
-            let _ = sending.delivered().await;
+            let _ = tokio::time::timeout(shared.limits.answer, sending.delivered()).await;
         }
     }
 }

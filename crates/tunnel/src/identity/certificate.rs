@@ -12,6 +12,8 @@ pub struct Certificate {
     pub pin: Pin,
     /// Its DNS names, in lower case.
     pub names: Vec<String>,
+    /// The names of the owner and of the signer are the same, as after `weir tunnel keys`.
+    is_self_signed: bool,
     valid_from: Duration,
     valid_until: Duration,
 }
@@ -35,6 +37,7 @@ impl Certificate {
         Ok(Self {
             pin: Pin::of_public_key(&key),
             names: names.collect(),
+            is_self_signed: inner.subject() == inner.issuer(),
             valid_from: not_before.to_unix_duration(),
             valid_until: not_after.to_unix_duration(),
         })
@@ -51,6 +54,10 @@ impl Certificate {
             return Err(IdentityError::Expired { until: self.valid_until });
         }
         Ok(())
+    }
+
+    pub fn is_self_signed(&self) -> bool {
+        self.is_self_signed
     }
 
     /// Whether it expires within 30 days.

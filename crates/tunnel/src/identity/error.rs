@@ -12,6 +12,11 @@ pub enum IdentityError {
         "{path} already exists: --force replaces it, and the other ends must then be given the new pin"
     )]
     Exists { path: PathBuf },
+    #[error(
+        "an authority signed the certificate in {path}, and a new one of this end's own would be refused: \
+         ask the authority for a new certificate"
+    )]
+    OfAuthority { path: PathBuf },
     #[error("there is no next key at {path}: weir tunnel keys makes one with --next")]
     NoNext { path: PathBuf },
     #[error("{path} holds no {what} in PEM form: {reason}; name another file")]
@@ -65,6 +70,7 @@ impl IdentityError {
             self,
             Self::File { .. }
                 | Self::Exists { .. }
+                | Self::OfAuthority { .. }
                 | Self::NoNext { .. }
                 | Self::Pem { .. }
                 | Self::RevocationList { .. }

@@ -189,6 +189,13 @@ impl NewCertificate {
     }
 }
 
+impl NewCertificate {
+    /// Replaces the certificate alone. The key's file stays as it is, with its owner and its mode.
+    pub fn replace(&self, certificate: &Path) -> Result<(), IdentityError> {
+        write(certificate, &self.certificate, 0o644, true)
+    }
+}
+
 impl std::fmt::Debug for NewCertificate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Made").field("certificate", &self.certificate).finish_non_exhaustive()
@@ -205,9 +212,9 @@ pub fn use_next(
     if next.iter().all(|path| !path.exists()) {
         return Err(IdentityError::NoNext { path: next[0].to_owned() });
     }
-    if next.iter().all(|path| path.exists()) {
-        Identity::load(next[0], next[1])?;
-    }
+    // The pair that results must match, also after a call that was interrupted.
+    let result = [0, 1].map(|at| if next[at].exists() { next[at] } else { present[at] });
+    Identity::load(result[0], result[1])?;
     for index in 0..2 {
         if !next[index].exists() {
             continue;

@@ -308,7 +308,10 @@ impl<C: Connection> ListenerConnection<C> {
     async fn carry(self, local: Local, number: u32) {
         let (shared, session) = (&*self.shared, &self.session);
         let _tunnel = session.tunnel();
-        let Ok((sending, inbound)) = session.open(&arrived(number, None)).await else {
+        // A client may permit no further stream.
+        let opening = arrived(number, None);
+        let opened = tokio::time::timeout(shared.limits.dial, session.open(&opening)).await;
+        let Ok(Ok((sending, inbound))) = opened else {
             shared.counters.tunnels_broken.increment();
             return local.abort();
         };

@@ -22,6 +22,7 @@ use crate::transport::{Connection, Lost, Sending};
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::UdpSocket;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
@@ -84,7 +85,7 @@ impl<C: Connection> PeerStream<C> {
                     tracing::warn!(%peer, %address, reason = %error, omitted, "request not understood");
                 }
                 let answer = Answer { status: Status::NotUnderstood, message: error.to_string() };
-                return refuse(&mut sending, &mut inbound, &answer).await;
+                return refuse(&mut sending, inbound, &answer).await;
             }
             Ok(Err(_)) => return,
             Err(_) => return inbound.stop(0),
@@ -94,7 +95,7 @@ impl<C: Connection> PeerStream<C> {
             Err(answer) => {
                 self.shared.counters.tunnels_refused.increment();
                 self.log_refusal("token", &answer);
-                return refuse(&mut sending, &mut inbound, &answer).await;
+                return refuse(&mut sending, inbound, &answer).await;
             }
         };
         let target = opening.request.to_string();
@@ -106,7 +107,7 @@ impl<C: Connection> PeerStream<C> {
             Err(answer) => {
                 self.log_refusal(&target, &answer);
                 self.shared.counters.tunnels_refused.increment();
-                refuse(&mut sending, &mut inbound, &answer).await;
+                refuse(&mut sending, inbound, &answer).await;
             }
         }
     }
@@ -324,17 +325,21 @@ fn denied(refusal: &Refusal) -> Answer {
     Answer { status, message: refusal.to_string() }
 }
 
-async fn refuse<C: Connection>(
-    sending: &mut C::Sending,
-    inbound: &mut Inbound<C>,
-    answer: &Answer,
-) {
+async fn refuse<C: Connection>(sending: &mut C::Sending, mut inbound: Inbound<C>, answer: &Answer) {
     inbound.stop(0);
-    if sending.write(answer.encode()).await.is_ok() {
-        sending.finish();
-        let _ = sending.delivered().await;
-    }
+    // The bytes that this end has read of the stream count no longer.
+    drop(inbound);
+    let told = async {
+        if sending.write(answer.encode()).await.is_ok() {
+            sending.finish();
+            let _ = sending.delivered().await;
+        }
+    };
+    let _ = tokio::time::timeout(TOLD_WITHIN, told).await;
 }
+
+/// The peer takes the answer to a refused opening within this time.
+const TOLD_WITHIN: Duration = Duration::from_secs(10);
 
 /// Streams of one connection whose opening is awaited. Packet loss delays a few of them.
 const OPENINGS: usize = 256;

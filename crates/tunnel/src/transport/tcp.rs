@@ -27,7 +27,7 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, MissedTickBehavior, timeout};
 use units::Bytes as Size;
 
@@ -73,6 +73,8 @@ struct Shared {
     state: Mutex<State>,
     /// Wakes the driver.
     wake: Notify,
+    /// The streams that this end may open now.
+    opens: Arc<Semaphore>,
     remote: SocketAddr,
     certificates: Vec<CertificateDer<'static>>,
     /// Why TCP carries this connection.
@@ -87,6 +89,7 @@ struct State {
     /// Tasks that wait for the whole connection.
     connection: Vec<Waker>,
     streams: HashMap<Event, Waker>,
+    opens: Arc<Semaphore>,
 }
 
 impl TlsClient {
@@ -166,14 +169,17 @@ async fn begin(
     }
     let certificates = tls.peer_certificates().map(<[_]>::to_vec).unwrap_or_default();
     let is_server = matches!(tls, rustls::Connection::Server(_));
+    let opens = Arc::new(Semaphore::new(0));
     let shared = Arc::new(Shared {
         state: Mutex::new(State {
             mux: Mux::new(is_server, tuning.streams),
             charge: Charge::new(meter, 0),
             connection: Vec::new(),
             streams: HashMap::new(),
+            opens: Arc::clone(&opens),
         }),
         wake: Notify::new(),
+        opens,
         remote,
         certificates: certificates.into_iter().map(CertificateDer::into_owned).collect(),
         why,
@@ -444,7 +450,9 @@ impl State {
         for event in self.mux.take_events() {
             match event {
                 Event::Connection => woken.append(&mut self.connection),
+                Event::Streams(more) => self.opens.add_permits(more as usize),
                 Event::All => {
+                    self.opens.close();
                     woken.append(&mut self.connection);
                     woken.extend(self.streams.drain().map(|(_, waker)| waker));
                 }
@@ -487,8 +495,15 @@ impl Connection for TlsConnection {
     type Receiving = TlsReceiving;
 
     async fn open(&self) -> Result<(TlsSending, TlsReceiving), Lost> {
-        let opened = self.shared().wait(Event::Connection, |mux| mux.open().transpose());
-        Ok(self.halves(opened.await?))
+        loop {
+            // Streams that wait for their turn cost nothing until it comes.
+            if let Ok(permit) = self.shared().opens.acquire().await {
+                permit.forget();
+            }
+            if let Some(stream) = self.shared().change(Mux::open)? {
+                return Ok(self.halves(stream));
+            }
+        }
     }
 
     async fn accept(&self) -> Result<(TlsSending, TlsReceiving), Lost> {

@@ -54,6 +54,8 @@ pub(super) struct Mux {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Event {
     Connection,
+    /// The peer permits this many more streams.
+    Streams(u32),
     Readable(u32),
     Writable(u32),
     Delivered(u32),
@@ -203,6 +205,7 @@ impl Mux {
             + self.outgoing
             + (self.datagrams_in.bytes + self.datagrams_out.bytes) as u64
             + self.streams.len() as u64 * STREAM_MEMORY
+            + (self.control.len() * size_of::<Frame>()) as u64
     }
 
     pub(super) fn take_events(&mut self) -> Vec<Event> {
@@ -230,6 +233,10 @@ impl Mux {
 
     /// Opens a stream; `None` if the peer does not permit another one yet.
     pub(super) fn open(&mut self) -> Result<Option<u32>, Lost> {
+        if self.next_own / 2 >= STREAM_NUMBERS {
+            let why = "the numbers of its streams are used up";
+            self.end(Lost::Failed(why.to_owned()), Some(why));
+        }
         self.alive()?;
         if self.next_own / 2 >= self.own_limit {
             return Ok(None);
@@ -281,9 +288,9 @@ impl Mux {
         }
         stream.sending = Half::Ended;
         stream.is_delivered = true;
-        self.outgoing -= stream.queued;
-        stream.queued = 0;
         stream.outgoing.clear();
+        let queued = std::mem::take(&mut stream.queued);
+        self.release(queued);
         self.control.push_back(Frame::Reset(id, code));
         self.forget(id);
     }
@@ -339,8 +346,11 @@ impl Mux {
     /// The application consumed these bytes. Returns whether the peer should learn of new credit.
     pub(super) fn consume(&mut self, id: u32, bytes: u64) -> bool {
         let mut is_due = false;
+        let mut newly = 0;
         if let Some(stream) = self.streams.get_mut(&id) {
+            let before = stream.granted.consumed();
             stream.granted.consume(bytes);
+            newly = stream.granted.consumed() - before;
             if stream.end.is_none()
                 && let Some(limit) = stream.granted.raise(self.stream_window)
             {
@@ -348,7 +358,7 @@ impl Mux {
                 is_due = true;
             }
         }
-        self.granted.consume(bytes);
+        self.granted.consume(newly);
         self.raise() || is_due
     }
 
@@ -404,7 +414,7 @@ impl Mux {
 
     pub(super) fn set_send_window(&mut self, window: u64) {
         self.send_window = window;
-        self.wake_writers();
+        self.events.push(Event::Writers);
     }
 
     /// Takes all whole frames out of `bytes`. An error ends the connection.
@@ -426,11 +436,9 @@ impl Mux {
                 if !self.granted.receive(length) {
                     return Err("it exceeded its credit");
                 }
+                // This end forgets a stream after the peer has ended it.
                 let Some(stream) = self.known(id)? else {
-                    // The stream has ended here; the peer has not learnt of it yet.
-                    self.granted.consume(length);
-                    self.raise();
-                    return Ok(());
+                    return Err("it sent data after the end of a stream");
                 };
                 if stream.end.is_some() {
                     return Err("it sent data after the end of a stream");
@@ -458,28 +466,26 @@ impl Mux {
                 self.events.push(Event::Readable(id));
             }
             Frame::Finish(id) => {
-                let known = self.known(id)?;
-                if let Some(stream) = known {
-                    if stream.end.replace(Ok(())).is_some() {
-                        return Err("it ended a stream twice");
-                    }
-                    self.events.push(Event::Readable(id));
+                let Some(stream) = self.known(id)? else { return Err("it ended a stream twice") };
+                if stream.end.replace(Ok(())).is_some() {
+                    return Err("it ended a stream twice");
                 }
+                self.events.push(Event::Readable(id));
                 self.control.push_back(Frame::Received(id));
                 self.ended(id);
             }
             Frame::Reset(id, code) => {
-                if let Some(stream) = self.known(id)? {
-                    if stream.end.replace(Err(code)).is_some() {
-                        return Err("it ended a stream twice");
-                    }
-                    stream.incoming.clear();
-                    let unread = stream.granted.unread();
-                    stream.granted.consume(unread);
-                    self.granted.consume(unread);
-                    self.raise();
-                    self.events.push(Event::Readable(id));
+                let Some(stream) = self.known(id)? else { return Err("it ended a stream twice") };
+                if stream.end.replace(Err(code)).is_some() {
+                    return Err("it ended a stream twice");
                 }
+                // The bytes that the application has taken count until it consumes them.
+                let chunks = stream.incoming.drain(..);
+                let waiting = chunks.map(|chunk| chunk.len() as u64).sum();
+                stream.granted.consume(waiting);
+                self.granted.consume(waiting);
+                self.raise();
+                self.events.push(Event::Readable(id));
                 self.ended(id);
             }
             Frame::Received(id) => {
@@ -501,7 +507,7 @@ impl Mux {
                     stream.outgoing.clear();
                     let is_open =
                         std::mem::replace(&mut stream.sending, Half::Ended) != Half::Ended;
-                    self.outgoing -= queued;
+                    self.release(queued);
                     if is_open {
                         self.control.push_back(Frame::Reset(id, code));
                     }
@@ -517,14 +523,15 @@ impl Mux {
             }
             Frame::Credit(limit) => {
                 self.allowed.raise(limit);
-                self.wake_writers();
             }
             Frame::Streams(count) => {
-                self.own_limit = self.own_limit.max(count.min(u32::MAX / 2));
-                self.events.push(Event::Connection);
+                let limit = self.own_limit.max(count.min(STREAM_NUMBERS));
+                self.events.push(Event::Streams(limit - self.own_limit));
+                self.own_limit = limit;
             }
             Frame::Datagram(bytes) => {
-                self.datagrams_in.push(bytes);
+                // A copy of its own size: the datagram shares the buffer of what arrived with it.
+                self.datagrams_in.push(Bytes::copy_from_slice(&bytes));
                 self.events.push(Event::Connection);
             }
             Frame::Ping(mark) => self.pong = Some(mark),
@@ -618,12 +625,9 @@ impl Mux {
             stream.allowed.take(length);
             self.allowed.take(length);
             stream.queued -= length;
-            self.outgoing -= length;
+            self.release(length);
             Frame::Data(id, piece).encode(out);
             self.events.push(Event::Writable(id));
-            if self.outgoing + length >= self.send_window {
-                self.wake_writers();
-            }
         }
         let Some(stream) = self.streams.get_mut(&id) else { return true };
         stream.is_ready = false;
@@ -647,9 +651,13 @@ impl Mux {
         }
     }
 
-    /// Streams may wait for the send window of the connection.
-    fn wake_writers(&mut self) {
-        self.events.push(Event::Writers);
+    /// These bytes no longer wait for the socket. Streams may wait for the send window.
+    fn release(&mut self, bytes: u64) {
+        let was_full = self.outgoing >= self.send_window;
+        self.outgoing -= bytes;
+        if was_full && !self.events.contains(&Event::Writers) {
+            self.events.push(Event::Writers);
+        }
     }
 
     /// The peer's half of this stream has ended.
@@ -673,7 +681,7 @@ impl Mux {
         let opened = self.next_peer / 2;
         let open = opened.saturating_sub(self.peer_ended);
         let window = (open * 2).clamp(FIRST_STREAMS, MOST_STREAMS_AT_ONCE).min(self.most_streams);
-        let limit = self.peer_ended.saturating_add(window);
+        let limit = self.peer_ended.saturating_add(window).min(STREAM_NUMBERS);
         if limit >= self.peer_limit + window / 8 {
             self.peer_limit = limit;
             self.control.push_back(Frame::Streams(limit));
@@ -700,10 +708,12 @@ impl Mux {
 /// The streams that a peer may open at first, and at most at a time.
 const FIRST_STREAMS: u32 = 128;
 const MOST_STREAMS_AT_ONCE: u32 = 16_384;
+/// The streams of one end in the life of a connection.
+const STREAM_NUMBERS: u32 = u32::MAX / 2;
 /// Bytes of one stream that wait for the socket.
 const STREAM_QUEUE: u64 = 256 * 1024;
-/// The size of a stream's state, about.
-const STREAM_MEMORY: u64 = 512;
+/// The size of a stream's state with its tasks, about; as over QUIC.
+const STREAM_MEMORY: u64 = 6 * 1024;
 /// Smaller chunks are joined.
 const SMALL: usize = 4096;
 const DATAGRAMS: usize = 256;
@@ -861,6 +871,24 @@ mod tests {
         exchange(&mut client, &mut server).unwrap();
         assert_eq!((client.streams.len(), server.streams.len()), (0, 0));
         assert_eq!((client.unread(), server.unread()), (0, 0));
+    }
+
+    #[test]
+    fn a_reset_counts_no_byte_twice() {
+        let (mut client, mut server) = pair();
+        let [id, other] = [0; 2].map(|_| client.open().unwrap().unwrap());
+        client.write(id, &mut Bytes::from(vec![7; 5000])).unwrap();
+        client.write(other, &mut Bytes::from(vec![7; 5000])).unwrap();
+        exchange(&mut client, &mut server).unwrap();
+        let mut taken = Vec::new();
+        assert_eq!(server.read(id, 1, &mut taken).unwrap(), Readable::Some);
+        let length: usize = taken.iter().map(|(_, bytes)| bytes.len()).sum();
+        client.reset(id, 2);
+        exchange(&mut client, &mut server).unwrap();
+        assert_eq!(server.unread(), 5000 + length as u64);
+        server.consume(id, length as u64);
+        server.consume(id, length as u64);
+        assert_eq!(server.unread(), 5000);
     }
 
     #[test]

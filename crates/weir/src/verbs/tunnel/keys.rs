@@ -71,9 +71,13 @@ pub(crate) fn run(arguments: &Keys) -> anyhow::Result<Ending> {
         ));
         (vec![identity.pin()], identity, present)
     } else if arguments.renew {
-        let name = arguments.name_of(named(&Identity::load_of_any_age(&present.certificate)?));
+        let before = Identity::load_of_any_age(&present.certificate)?;
+        if !before.is_self_signed() {
+            return Err(IdentityError::OfAuthority { path: present.certificate }.into());
+        }
+        let name = arguments.name_of(named(&before));
         let (identity, made) = Identity::renew(&present.key, name.as_str(), arguments.days)?;
-        arguments.write(&made, &present, true)?;
+        made.replace(&present.certificate).map_err(unusable)?;
         let until = identity.certificate().valid_until_date();
         note(format_args!(
             "{} is valid until {until}; reload this end",
@@ -86,6 +90,15 @@ pub(crate) fn run(arguments: &Keys) -> anyhow::Result<Ending> {
     };
     arguments.tell(&pins, &identity, &shown)?;
     Ok(Ending::Fine)
+}
+
+fn unusable(error: IdentityError) -> anyhow::Error {
+    match error {
+        IdentityError::File { doing, path, source } => {
+            anyhow::Error::new(Unusable::path(doing, &path, &source, "--directory"))
+        }
+        other => other.into(),
+    }
 }
 
 impl Keys {
@@ -131,12 +144,7 @@ impl Keys {
             .mode(0o755)
             .create(&self.directory)
             .map_err(|cause| Unusable::path("create", &self.directory, &cause, "--directory"))?;
-        made.write(&pair.certificate, &pair.key, force).map_err(|error| match error {
-            IdentityError::File { doing, path, source } => {
-                anyhow::Error::new(Unusable::path(doing, &path, &source, "--directory"))
-            }
-            other => other.into(),
-        })
+        made.write(&pair.certificate, &pair.key, force).map_err(unusable)
     }
 
     fn name_of(&self, named: Option<PeerName>) -> PeerName {
