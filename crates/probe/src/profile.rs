@@ -123,7 +123,7 @@ impl Taken {
         let begun = self.raw.len();
         for ring in rings {
             let room = MOST_SAMPLES.saturating_sub(self.raw.len());
-            self.lost += ring.read(&mut self.raw, room, &keep);
+            self.lost += ring.read(&mut self.raw, room, keep);
         }
         // A program may end soon, and its names with it.
         let mut looked: HashSet<u32> = HashSet::new();
