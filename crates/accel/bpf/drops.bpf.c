@@ -10,6 +10,7 @@
 
 #define REASONS 512	  /* more than any kernel has; the last one counts all others */
 #define PLACES 4096	  /* 0.5 MB; further places are counted without their connection */
+#define BARE 1024	  /* places without a connection, which no remote sender multiplies */
 #define EACH 256	  /* packets of a reason on one CPU whose places are all counted */
 #define SAMPLE 64	  /* afterwards one packet of so many stands for all, a power of two */
 #define PROTOCOL_IP 0x0800
@@ -98,6 +99,14 @@ struct {
 	__type(value, u64);
 } places SEC(".maps");
 
+/* A full map of places does not touch this map. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, BARE);
+	__type(key, struct place);
+	__type(value, u64);
+} bare SEC(".maps");
+
 struct ipv4_head {
 	u8 version_and_length;
 	u8 service;
@@ -163,28 +172,36 @@ static __always_inline void add_connection(struct place *place, struct sk_buff *
 	place->to_port = ports[1];
 }
 
-static __always_inline void add_to(struct place *place, u64 packets)
+/* Returns 0 if the map is full. */
+static __always_inline int add_in(void *map, struct place *place, u64 packets)
 {
-	u64 *known = bpf_map_lookup_elem(&places, place);
+	u64 *known = bpf_map_lookup_elem(map, place);
 
 	if (known) {
 		__sync_fetch_and_add(known, packets);
-		return;
+		return 1;
 	}
-	if (!bpf_map_update_elem(&places, place, &packets, BPF_NOEXIST) || !place->family)
+	if (!bpf_map_update_elem(map, place, &packets, BPF_NOEXIST))
+		return 1;
+	/* Another CPU may have added the place. */
+	known = bpf_map_lookup_elem(map, place);
+	if (!known)
+		return 0;
+	__sync_fetch_and_add(known, packets);
+	return 1;
+}
+
+static __always_inline void add_to(struct place *place, u64 packets)
+{
+	if (place->family && add_in(&places, place, packets))
 		return;
-	/* The map is full, or another CPU has added the place: count it without its connection. */
 	place->family = 0;
 	place->protocol = 0;
 	place->from_port = 0;
 	place->to_port = 0;
 	__builtin_memset(place->from, 0, sizeof(place->from));
 	__builtin_memset(place->to, 0, sizeof(place->to));
-	known = bpf_map_lookup_elem(&places, place);
-	if (known)
-		__sync_fetch_and_add(known, packets);
-	else
-		bpf_map_update_elem(&places, place, &packets, BPF_NOEXIST);
+	add_in(&bare, place, packets);
 }
 
 static __always_inline u32 namespace_of(struct sock *sk)

@@ -98,11 +98,13 @@ impl DropCounter {
         if drops.reasons.is_empty() {
             return Ok(drops);
         }
-        let map = self.loaded.map("places")?;
         let mut found: Vec<(Vec<u8>, u64)> = Vec::new();
-        for key in map.keys().take(MOST_PLACES) {
-            let value = with_libbpf_log(DOING, || map.lookup(&key, MapFlags::ANY))?;
-            found.extend(value.map(|bytes| (key, word(&bytes))));
+        for (name, most) in [("places", MOST_PLACES), ("bare", MOST_BARE)] {
+            let map = self.loaded.map(name)?;
+            for key in map.keys().take(most) {
+                let value = with_libbpf_log(DOING, || map.lookup(&key, MapFlags::ANY))?;
+                found.extend(value.map(|bytes| (key, word(&bytes))));
+            }
         }
         found.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
         let mut functions = self.functions.lock().unwrap_or_else(PoisonError::into_inner);
@@ -234,6 +236,8 @@ const WITH_SOCKETS: &str = "drops_of_sockets";
 /// As in bpf/drops.bpf.c.
 const REASONS: u32 = 512;
 const MOST_PLACES: usize = 4096;
+/// Places without a connection.
+const MOST_BARE: usize = 1024;
 /// Functions that are named in the life of a counter.
 const MOST_FUNCTIONS: usize = 512;
 const LONGEST_FUNCTION: u64 = 1 << 17;
@@ -255,7 +259,8 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_port_is_counted_with_its_reason_function_and_connection() {
+    fn a_closed_port_is_counted_with_reason_function_and_connection_or_without_if_places_are_full()
+    {
         let counter = match DropCounter::begin() {
             Ok(counter) => counter,
             Err(error @ (AccelError::NotSupported { .. } | AccelError::NotPermitted { .. })) => {
@@ -265,10 +270,14 @@ mod tests {
         };
         let before = counter.read().unwrap();
         let closed = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-        for _ in 0..1000 {
-            socket.send_to(b"nobody", closed).unwrap();
-        }
+        let sent_to_closed = || {
+            let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+            for _ in 0..1000 {
+                socket.send_to(b"nobody", closed).unwrap();
+            }
+            socket
+        };
+        let socket = sent_to_closed();
         let drops = counter.read().unwrap().since(&before);
         assert!(drops.reasons["NO_SOCKET"] >= 1000, "{drops:?}");
         let ends = Some((17, socket.local_addr().unwrap(), closed));
@@ -278,5 +287,20 @@ mod tests {
         assert!(place.function.as_ref().is_none_or(|name| name.contains("udp")), "{place:?}");
         // One of 64 packets stands for all after the first 256 of each CPU.
         assert!((500..=1500).contains(count), "{count}");
+        let map = counter.loaded.map("places").unwrap();
+        let is_full = (0..=MOST_PLACES as u64).any(|place| {
+            // `from` has the last place before `to`, which is at 40.
+            let mut key = [0_u8; 56];
+            key[32..40].copy_from_slice(&place.to_ne_bytes());
+            key[16] = 6;
+            map.update(&key, &1_u64.to_ne_bytes(), MapFlags::ANY).is_err()
+        });
+        assert!(is_full);
+        let before = counter.read().unwrap();
+        let _other = sent_to_closed();
+        let drops = counter.read().unwrap().since(&before);
+        let without = |one: &Place| one.reason == "NO_SOCKET" && one.connection.is_none();
+        let found = drops.places.iter().filter(|(one, _)| without(one)).map(|(_, count)| count);
+        assert!(found.sum::<u64>() >= 500, "{drops:?}");
     }
 }
