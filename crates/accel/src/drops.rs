@@ -211,23 +211,36 @@ fn nearest(symbols: impl BufRead, addresses: &[u64]) -> BTreeMap<u64, (u64, Stri
 }
 
 fn own_namespace() -> Result<u32, AccelError> {
-    inode("/proc/thread-self/ns/net").ok_or(AccelError::NotSupported {
+    inode("/proc/thread-self/ns/net", "net").ok_or(AccelError::NotSupported {
         feature: "/proc with network namespaces",
         doing: DOING,
         advice: "mount /proc",
     })
 }
 
+/// The first process of the first PID namespace has the first network namespace. The first process
+/// of a container may share the container's network namespace.
 fn is_first_namespace() -> bool {
-    // include/linux/proc_ns.h has no number for it: the first process has the first namespace.
-    let first = inode("/proc/1/ns/net");
-    first.is_some() && first == inode("/proc/thread-self/ns/net")
+    let own = inode("/proc/thread-self/ns/net", "net");
+    is_first(inode("/proc/self/ns/pid", "pid"), inode("/proc/1/ns/net", "net"), own)
+}
+
+fn is_first(
+    processes: Option<u32>,
+    network_of_first: Option<u32>,
+    own_network: Option<u32>,
+) -> bool {
+    let is_shared = network_of_first.is_some() && network_of_first == own_network;
+    processes == Some(FIRST_PID_NAMESPACE) && is_shared
+}
+
+fn inode(link: &str, kind: &str) -> Option<u32> {
+    number(std::fs::read_link(link).ok()?.to_str()?, kind)
 }
 
 /// `net:[4026531840]`
-fn inode(link: &str) -> Option<u32> {
-    let target = std::fs::read_link(link).ok()?;
-    target.to_str()?.strip_prefix("net:[")?.strip_suffix(']')?.parse().ok()
+fn number(target: &str, kind: &str) -> Option<u32> {
+    target.strip_prefix(kind)?.strip_prefix(":[")?.strip_suffix(']')?.parse().ok()
 }
 
 const DOING: &str = "counting dropped packets";
@@ -241,6 +254,8 @@ const MOST_BARE: usize = 1024;
 /// Functions that are named in the life of a counter.
 const MOST_FUNCTIONS: usize = 512;
 const LONGEST_FUNCTION: u64 = 1 << 17;
+/// PROC_PID_INIT_INO of include/linux/proc_ns.h.
+const FIRST_PID_NAMESPACE: u32 = 0xefff_fffc;
 
 #[cfg(test)]
 mod tests {
@@ -256,6 +271,17 @@ mod tests {
         let found = nearest(symbols.as_bytes(), &sorted);
         let name = |at: u64| found.get(&at).map(|(_, name)| name.as_str());
         assert_eq!(addresses.map(name), [Some("first"), Some("second"), Some("drop_it"), None]);
+    }
+
+    #[test]
+    fn the_first_process_of_a_container_does_not_have_the_first_namespace() {
+        let first = number("pid:[4026531836]", "pid");
+        let network = number("net:[4026531840]", "net");
+        assert!(is_first(first, network, network));
+        assert!(!is_first(number("pid:[4026532201]", "pid"), network, network));
+        assert!(!is_first(first, network, number("net:[4026532300]", "net")));
+        assert!(!is_first(first, None, None));
+        assert_eq!(number("net:[4026531840]", "pid"), None);
     }
 
     #[test]
