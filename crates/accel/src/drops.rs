@@ -119,7 +119,7 @@ impl DropCounter {
     }
 
     fn name(&self, reason: u32) -> String {
-        self.names.get(&reason).cloned().unwrap_or_else(|| format!("{reason}"))
+        name_of(&self.names, reason)
     }
 
     /// `struct place` of bpf/drops.bpf.c.
@@ -165,6 +165,15 @@ fn since<K: Ord + Clone>(now: &BTreeMap<K, u64>, earlier: &BTreeMap<K, u64>) -> 
 
 fn word(bytes: &[u8]) -> u64 {
     bytes.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes))
+}
+
+/// A subsystem's own reasons have the subsystem's number in their upper 16 bits, and no name in the
+/// kernel's list. They share the last slot.
+fn name_of(names: &BTreeMap<u32, String>, reason: u32) -> String {
+    if reason >= REASONS - 1 {
+        return OTHER_SUBSYSTEM.to_owned();
+    }
+    names.get(&reason).cloned().unwrap_or_else(|| format!("{reason}"))
 }
 
 /// Looks for the functions of addresses that are not known. The kernel's list is long, so it is
@@ -243,6 +252,9 @@ fn number(target: &str, kind: &str) -> Option<u32> {
     target.strip_prefix(kind)?.strip_prefix(":[")?.strip_suffix(']')?.parse().ok()
 }
 
+/// The name of all reasons that are not in the kernel's own list: those of Wi-Fi, of Open vSwitch
+/// and of others, which Linux 6.4 and later have.
+pub const OTHER_SUBSYSTEM: &str = "OTHER_SUBSYSTEM";
 const DOING: &str = "counting dropped packets";
 const WITHOUT_SOCKETS: &str = "drops";
 const WITH_SOCKETS: &str = "drops_of_sockets";
@@ -271,6 +283,14 @@ mod tests {
         let found = nearest(symbols.as_bytes(), &sorted);
         let name = |at: u64| found.get(&at).map(|(_, name)| name.as_str());
         assert_eq!(addresses.map(name), [Some("first"), Some("second"), Some("drop_it"), None]);
+    }
+
+    #[test]
+    fn reasons_of_subsystems_and_their_slot_have_one_name() {
+        let names = BTreeMap::from([(3, "NO_SOCKET".to_owned()), (0xffff_0000, "MASK".to_owned())]);
+        let subsystem = [REASONS - 1, (1 << 16) | 3, (2 << 16) | 1, 0xffff_0000];
+        assert_eq!(subsystem.map(|reason| name_of(&names, reason)), [OTHER_SUBSYSTEM; 4]);
+        assert_eq!([3, 77].map(|reason| name_of(&names, reason)), ["NO_SOCKET", "77"]);
     }
 
     #[test]

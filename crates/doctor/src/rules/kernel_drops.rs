@@ -384,6 +384,12 @@ const KNOWN: &[Known] = &[
         "Load the protocol, or stop the peer that sends",
         &["tcpdump -nei IFACE"],
     ),
+    known(
+        accel::drops::OTHER_SUBSYSTEM,
+        "by Wi-Fi, Open vSwitch or another subsystem",
+        "Look at the subsystem's own counters",
+        &["iw dev IFACE station dump", "ovs-dpctl show --statistics", "ethtool -S IFACE"],
+    ),
 ];
 
 /// Fewer packets of a reason are no fault.
@@ -434,6 +440,17 @@ mod tests {
         let diagnosis = diagnose(&recording, Question::Machine);
         let is_told = |one: &crate::Found| one.cause == "kernel-drops";
         assert!(!diagnosis.periods[0].machine.iter().any(is_told), "{diagnosis:?}");
+    }
+
+    #[test]
+    fn drops_of_a_subsystem_have_words_and_the_advice_to_read_the_subsystems_counters() {
+        let recording = sketch(&[("OTHER_SUBSYSTEM", 30)]);
+        let diagnosis = diagnose(&recording, Question::Machine);
+        let found = &diagnosis.periods[0].machine;
+        let found = &found.iter().find(|one| one.cause == "kernel-drops").unwrap().finding;
+        let told = "30 by Wi-Fi, Open vSwitch or another subsystem";
+        assert!(found.sentence.ends_with(told), "{}", found.sentence);
+        assert_eq!(found.advice[0].action, "Look at the subsystem's own counters");
     }
 
     #[test]
