@@ -84,17 +84,23 @@ impl DropCounter {
         Ok(Self { loaded, names, functions: Mutex::default(), _link: link })
     }
 
-    pub fn read(&self) -> Result<Drops, AccelError> {
-        let mut drops = Drops::default();
+    /// The exact counts by reason, without places. The kernel's list bounds the reasons.
+    pub fn reasons(&self) -> Result<BTreeMap<String, u64>, AccelError> {
+        let mut found = BTreeMap::new();
         let reasons = self.loaded.map("reasons")?;
         for slot in 0..REASONS {
             let key = slot.to_ne_bytes();
             let cpus = with_libbpf_log(DOING, || reasons.lookup_percpu(&key, MapFlags::ANY))?;
-            let count = cpus.unwrap_or_default().iter().map(|bytes| word(bytes)).sum();
+            let count: u64 = cpus.unwrap_or_default().iter().map(|bytes| word(bytes)).sum();
             if count > 0 {
-                drops.reasons.insert(self.name(slot), count);
+                found.insert(self.name(slot), count);
             }
         }
+        Ok(found)
+    }
+
+    pub fn read(&self) -> Result<Drops, AccelError> {
+        let mut drops = Drops { reasons: self.reasons()?, places: BTreeMap::new() };
         if drops.reasons.is_empty() {
             return Ok(drops);
         }

@@ -22,6 +22,8 @@ pub struct Standing {
     now: Option<Verdict>,
     /// Verdicts that have begun and not ended.
     active: BTreeMap<Subject, Active>,
+    /// Packets by the kernel's reason.
+    drops: BTreeMap<String, u64>,
     observations: u64,
     busy: usize,
     watched: Span,
@@ -49,6 +51,7 @@ impl Standing {
             verdicts: BTreeMap::new(),
             now: None,
             active: BTreeMap::new(),
+            drops: BTreeMap::new(),
             observations: 0,
             busy: 0,
             watched: Span::ZERO,
@@ -68,6 +71,12 @@ impl Standing {
         self.observations += 1;
         (self.busy, self.now) = (0, None);
         self.changes(Shown::new(), at, own_cpu)
+    }
+
+    /// The packets that the kernel has dropped since the start, by its own reasons: also those
+    /// between two observations.
+    pub fn set_drops(&mut self, reasons: BTreeMap<String, u64>) {
+        self.drops = reasons;
     }
 
     fn changes(&mut self, shown: Shown, at: Span, own_cpu: Span) -> Vec<Event> {
@@ -173,7 +182,7 @@ mod tests {
         diagnose(&recording, Question::Machine)
     }
 
-    fn seconds(text: &str, series: &str) -> Option<f64> {
+    fn value(text: &str, series: &str) -> Option<f64> {
         let line = text.lines().find(|line| line.starts_with(series))?;
         line.rsplit_once(' ')?.1.parse().ok()
     }
@@ -192,11 +201,11 @@ mod tests {
         assert_eq!(happened, [(3, Happening::Begin, None), ends]);
         let text = standing.exposition(Span::from_secs(22), Span::from_secs(1));
         let series = "weir_doctor_connection_seconds_total{cause=\"receiver-window\",healthy=\"no\",program=\"writer\",destination=\"10.0.7.0/24\",container=\"nginx.service\"}";
-        assert_eq!(seconds(&text, series), Some(9.0), "{text}");
+        assert_eq!(value(&text, series), Some(9.0), "{text}");
         let verdict =
             "weir_doctor_verdict_seconds_total{kind=\"limited\",cause=\"receiver-window\"}";
-        assert_eq!(seconds(&text, verdict), Some(9.0), "{text}");
-        assert_eq!(seconds(&text, "weir_doctor_observations_total"), Some(7.0), "{text}");
+        assert_eq!(value(&text, verdict), Some(9.0), "{text}");
+        assert_eq!(value(&text, "weir_doctor_observations_total"), Some(7.0), "{text}");
     }
 
     #[test]
@@ -213,8 +222,8 @@ mod tests {
         let lines = text.lines().filter(|line| line.starts_with("weir_doctor_connection_seconds"));
         assert_eq!(lines.count(), 4, "{text}");
         let other = "weir_doctor_connection_seconds_total{cause=\"receiver-window\",healthy=\"no\",program=\"other\",destination=\"other\",container=\"other\"}";
-        assert_eq!(seconds(&text, other), Some(47.0 * 3.0), "{text}");
-        assert_eq!(seconds(&text, "weir_doctor_series_refused_total"), Some(47.0), "{text}");
+        assert_eq!(value(&text, other), Some(47.0 * 3.0), "{text}");
+        assert_eq!(value(&text, "weir_doctor_series_refused_total"), Some(47.0), "{text}");
         assert!(standing.active.len() <= 4, "{:?}", standing.active);
         let ended = standing.finish();
         assert!(!ended.is_empty() && ended.iter().all(|one| one.event == Happening::Stop));
@@ -224,7 +233,10 @@ mod tests {
     fn every_line_of_the_exposition_follows_the_format() {
         let mut standing = Standing::new(3);
         standing.add(&diagnosis(90, 1), Span::from_secs(3), Span::ZERO);
+        standing.set_drops(BTreeMap::from([("NO_SOCKET".to_owned(), 7)]));
         let text = standing.exposition(Span::from_secs(3), Span::ZERO);
+        let drops = value(&text, "weir_doctor_kernel_drops_total{reason=\"NO_SOCKET\"}");
+        assert_eq!(drops, Some(7.0), "{text}");
         for line in text.lines().filter(|line| !line.starts_with("# ")) {
             let (name, value) = line.rsplit_once(' ').unwrap();
             assert!(name.starts_with("weir_doctor_"), "{line}");

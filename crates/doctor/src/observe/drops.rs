@@ -1,6 +1,7 @@
 use crate::recording::{DropPlace, Drops};
 use accel::drops::DropCounter;
 use probe::interface::InterfaceSnapshot;
+use std::collections::BTreeMap;
 
 /// Counts the packets that the kernel drops, for one observation after the other: a program in the
 /// kernel is loaded once.
@@ -14,6 +15,11 @@ impl DropWatch {
     /// Counts in the calling thread's network namespace.
     pub fn begin() -> Self {
         Self { counter: DropCounter::begin().map_err(|error| error.to_string()) }
+    }
+
+    /// The packets by reason since the begin; `None` if nothing can be counted.
+    pub fn reasons(&self) -> Option<BTreeMap<String, u64>> {
+        self.counter.as_ref().ok()?.reasons().ok()
     }
 
     pub(super) fn read(&self) -> Result<accel::drops::Drops, String> {

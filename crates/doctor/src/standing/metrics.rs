@@ -40,11 +40,19 @@ pub(super) fn exposition(standing: &Standing, up: Span, since: Span) -> String {
             "weir_doctor_verdict_seconds_total{{kind=\"{kind}\",cause=\"{cause}\"}} {seconds}"
         );
     }
-    let help = "The cause held for the machine as a whole for so many seconds.";
+    let help =
+        "The cause explained a fifth or more for the machine as a whole for so many seconds.";
     head(&mut text, "machine_seconds_total", "counter", help);
     for (cause, time) in &standing.machine {
         let seconds = time.secs_f64();
         let _ = writeln!(text, "weir_doctor_machine_seconds_total{{cause=\"{cause}\"}} {seconds}");
+    }
+    let help =
+        "The kernel has dropped this many packets for its reason since the observer's start.";
+    head(&mut text, "kernel_drops_total", "counter", help);
+    for (reason, packets) in &standing.drops {
+        let reason = label(reason);
+        let _ = writeln!(text, "weir_doctor_kernel_drops_total{{reason={reason}}} {packets}");
     }
     let help = "The cause limited busy connections for so many connection seconds.";
     head(&mut text, "connection_seconds_total", "counter", help);

@@ -212,7 +212,7 @@ impl Doctor {
     fn watch(&self) -> anyhow::Result<Ending> {
         let cancel = cancel_on_signals()?;
         let (begun, mut changes) = (Instant::now(), doctor::Changes::default());
-        self.keep_observing(&cancel, |diagnosis| {
+        self.keep_observing(&cancel, |diagnosis, _| {
             let at = Span::from_millis(begun.elapsed().as_millis() as u64);
             let news =
                 diagnosis.and_then(|diagnosis| Some((changes.news(at, diagnosis)?, diagnosis)));
@@ -227,11 +227,11 @@ impl Doctor {
     }
 
     /// Observes again and again until `cancel`, and gives each diagnosis to `judge`; `None` if no
-    /// connection matched.
+    /// connection matched. `judge` also sees the plan.
     fn keep_observing(
         &self,
         cancel: &Cancel,
-        mut judge: impl FnMut(Option<&Diagnosis>) -> anyhow::Result<()>,
+        mut judge: impl FnMut(Option<&Diagnosis>, &Plan) -> anyhow::Result<()>,
     ) -> anyhow::Result<Ending> {
         let (mut plan, begun) = (self.plan()?, Instant::now());
         while !cancel.is_cancelled() {
@@ -239,7 +239,7 @@ impl Doctor {
                 // The connection of interest may come later.
                 Err(DoctorError::NoFlow(_) | DoctorError::NoConnection { .. }) => {
                     plan.spent = Span::ZERO;
-                    judge(None)?;
+                    judge(None, &plan)?;
                     continue;
                 }
                 recording => recording?,
@@ -249,7 +249,7 @@ impl Doctor {
                 break;
             }
             self.limit(&mut recording)?;
-            judge(Some(&doctor::diagnose(&recording, Question::of(&recording))))?;
+            judge(Some(&doctor::diagnose(&recording, Question::of(&recording))), &plan)?;
             plan.spent = observe::own_cpu_time() - observed;
             // The beginning and the end of an observation are dear if there are many connections.
             let earliest = observe::own_cpu_time().secs_f64() / WATCHING_SHARE;

@@ -52,8 +52,12 @@ pub(super) fn run(arguments: &Doctor, address: &MetricsAddress) -> anyhow::Resul
         let server = server.context("starting the thread that serves metrics")?;
         // Dropped here also by a panic, so that the thread ends before the scope does.
         let ending = ending;
-        let observed = arguments.keep_observing(&cancel, |diagnosis| {
+        let observed = arguments.keep_observing(&cancel, |diagnosis, plan| {
+            let drops = plan.drops.as_ref().and_then(|drops| drops.reasons());
             let mut shared = locked(shared);
+            if let Some(drops) = drops {
+                shared.standing.set_drops(drops);
+            }
             shared.last = Instant::now();
             let at = span(shared.last - begun);
             let own = observe::own_cpu_time();
