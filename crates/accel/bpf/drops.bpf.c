@@ -57,7 +57,7 @@ struct sk_buff {
 
 #pragma clang attribute pop
 
-/* As accel/src/drops.rs reads it. Addresses and ports have the order of the network. */
+/* accel/src/drops.rs reads this layout. Addresses and ports are in network byte order. */
 struct place {
 	u64 location;
 	u32 reason;

@@ -23,7 +23,7 @@ pub struct DropCounter {
     _link: Link,
 }
 
-/// The packets of all places since the counter began.
+/// The dropped packets of every reason and place since the counter began.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Drops {
     /// Exact counts.
@@ -182,8 +182,8 @@ fn name_of(names: &BTreeMap<u32, String>, reason: u32) -> String {
     names.get(&reason).cloned().unwrap_or_else(|| format!("{reason}"))
 }
 
-/// Looks for the functions of addresses that are not known. The kernel's list is long, so it is
-/// read only for those.
+/// Looks for the functions of addresses that are not known. The kernel's list is long, so this
+/// function reads the list only for unknown addresses.
 fn name_functions(known: &mut BTreeMap<u64, Option<String>>, addresses: &[u64]) {
     let mut new: Vec<u64> =
         addresses.iter().copied().filter(|at| !known.contains_key(at)).collect();
@@ -264,7 +264,7 @@ pub const OTHER_SUBSYSTEM: &str = "OTHER_SUBSYSTEM";
 const DOING: &str = "counting dropped packets";
 const WITHOUT_SOCKETS: &str = "drops";
 const WITH_SOCKETS: &str = "drops_of_sockets";
-/// As in bpf/drops.bpf.c.
+/// The same value as in bpf/drops.bpf.c.
 const REASONS: u32 = 512;
 const MOST_PLACES: usize = 4096;
 /// Places without a connection.

@@ -124,7 +124,7 @@ impl Found {
 }
 
 impl VerdictKind {
-    /// Its name, as in JSON.
+    /// The name of the kind, as in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Limited => "limited",

@@ -103,7 +103,7 @@ impl Standing {
         events
     }
 
-    /// Ends all verdicts, because nobody observes any more.
+    /// Ends all verdicts, because the observer stops.
     pub fn finish(&mut self) -> Vec<Event> {
         let active = std::mem::take(&mut self.active).into_iter();
         active

@@ -122,7 +122,7 @@ impl MetricsListener {
         }
         let pause = if is_full { SHORTEST } else { PAUSE };
         let pause = Timespec { tv_sec: 0, tv_nsec: pause.as_nanos() as i64 };
-        // An interrupted wait is a short one.
+        // A signal may end the wait early: the caller then looks again.
         let _ = poll(&mut fds, Some(&pause));
     }
 }
@@ -209,7 +209,7 @@ const MOST_CLIENTS: usize = 64;
 const PAUSE: Duration = Duration::from_millis(500);
 /// The time of one exchange.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The time of one exchange that others wait for.
+/// The time of one exchange while other clients wait for a place.
 const SHORTEST: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

@@ -184,7 +184,7 @@ pub struct LinkStatus {
     pub tunnels: usize,
     /// The key that the server has proved.
     pub key: Option<PeerKey>,
-    /// Another connection has taken its place for new tunnels.
+    /// This connection takes no new tunnels: another connection has replaced it.
     pub is_retiring: bool,
     /// Why TCP carries the connection; `None` over UDP.
     pub over_tcp: Option<String>,
@@ -311,7 +311,7 @@ impl Client {
         self.listeners.bound()
     }
 
-    /// The same as a user writes them, with the kinds of proxies.
+    /// The listeners as a user writes them, with the kinds of proxies.
     pub fn listens_on(&self) -> Vec<String> {
         self.listeners.shown()
     }
@@ -368,7 +368,7 @@ impl Client {
     }
 
     /// Each server, the number of its connections that take new tunnels, and why the last attempt
-    /// to connect has failed, if it has.
+    /// to connect has failed, if that attempt has failed.
     pub fn servers(&self) -> Vec<(HostPort, usize, Option<String>)> {
         let links = self.links();
         let used = |address: &HostPort| {

@@ -86,7 +86,7 @@ counters! {
     logins_refused
     /// This many connections to targets have failed.
     dials_failed
-    /// This many requests were refused because no client had offered the service or it was busy.
+    /// This many requests were refused because the service was not offered or was busy.
     services_missed
     /// This many bytes came out of the tunnel to local sockets.
     bytes_in

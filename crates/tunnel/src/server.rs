@@ -203,7 +203,7 @@ impl Server {
         udp.or(self.shared.tcp_address)
     }
 
-    /// The addresses of both carriers: that of UDP as it is, that of TCP with `tcp:`.
+    /// The addresses of both carriers: UDP without a prefix, TCP with the prefix `tcp:`.
     pub fn listens_on(&self) -> Vec<String> {
         let udp = self.shared.quic.as_ref().and_then(QuicServer::local_addr);
         let tcp = self.shared.tcp_address.map(|address| format!("tcp:{address}"));

@@ -20,7 +20,7 @@ pub(crate) struct Session<C: Connection> {
     pub(crate) flows: Flows,
     /// The key that the peer has proved, if it presented a certificate.
     pub(crate) key: Option<PeerKey>,
-    /// Cancelled once another connection has taken this one's place for new tunnels.
+    /// Cancelled once another connection has replaced this connection for new tunnels.
     pub(crate) retired: CancellationToken,
     tunnels: AtomicUsize,
     /// This end has closed the connection because the peer was silent.

@@ -81,7 +81,7 @@ pub struct ServerStatus {
     pub endpoint: String,
     /// Connections that take new tunnels.
     pub connections: u64,
-    /// Why the last attempt to connect has failed; empty if it has not.
+    /// Why the last attempt to connect has failed; empty if the attempt has not failed.
     pub failure: String,
 }
 
@@ -111,7 +111,7 @@ pub struct ConnectionStatus {
     /// When the peer's certificate expires, in seconds since 1970; 0 if unknown.
     #[serde(default)]
     pub key_expires: u64,
-    /// Another connection has taken its place for new tunnels.
+    /// This connection takes no new tunnels: another connection has replaced it.
     #[serde(default)]
     pub is_retiring: bool,
     /// `udp` or `tcp`; empty while there is no connection.

@@ -48,7 +48,7 @@ pub(crate) fn write(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
 /// Adds to the end of a file that the user named, and makes the file if there is none.
 pub(crate) fn append(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
     let mut file = open_output_file(path, Earlier::Kept, READABLE)?;
-    // A pipe has no end to go to.
+    // A pipe cannot seek.
     if file.metadata()?.is_file() {
         file.seek(SeekFrom::End(0))?;
     }

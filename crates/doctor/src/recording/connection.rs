@@ -62,7 +62,7 @@ pub struct Holder {
     /// Open descriptors, and their limit.
     pub descriptors: Option<u64>,
     pub descriptors_most: Option<u64>,
-    /// The path of its control group.
+    /// The path of the program's control group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
 }

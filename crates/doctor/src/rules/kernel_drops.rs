@@ -392,7 +392,7 @@ const KNOWN: &[Known] = &[
     ),
 ];
 
-/// Fewer packets of a reason are no fault.
+/// A reason with fewer packets is no fault.
 const FEW: u64 = 10;
 const SHOWN: usize = 4;
 

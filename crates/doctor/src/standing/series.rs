@@ -66,7 +66,7 @@ pub(super) struct Series {
     most: usize,
     apart: BTreeMap<Subject, Span>,
     others: BTreeMap<Subject, Span>,
-    /// Additions to the others.
+    /// Additions to the series `other`.
     pub(super) refused: u64,
 }
 

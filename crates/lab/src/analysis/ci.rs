@@ -30,7 +30,7 @@ struct Case {
 #[derive(Debug, Clone, PartialEq)]
 enum CaseOutcome {
     Passed,
-    /// The measurement says something else than the user expects.
+    /// The measured answer differs from the answer that the user expects.
     Failed(String),
     /// This machine could not run the case.
     Skipped(String),

@@ -69,7 +69,7 @@ pub fn merge(
     let inputs = Inputs::of_run(&first.began).unwrap_or_default();
     plan.put_in_order(&mut outcomes);
     runner::add_readings(&outcomes, &mut facts);
-    // Each cell has its own; this one is of a single shard's machine.
+    // Each cell has its own value; the value here is that of a single shard's machine.
     facts.shift_remove("steal_percent");
 
     // The notes of all shards, each once.

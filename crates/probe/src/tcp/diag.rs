@@ -40,7 +40,7 @@ impl Diag {
         Self::new(0, libc::IPPROTO_TCP)
     }
 
-    /// The same of UDP sockets. An unconnected socket has the state that TCP calls closed.
+    /// Lists UDP sockets. The kernel gives an unconnected UDP socket the state `TCP_CLOSE`.
     pub(crate) fn of_udp_addresses() -> Self {
         Self::new(0, libc::IPPROTO_UDP)
     }

@@ -99,7 +99,7 @@ async fn handle_handshake(shared: Arc<Shared>, incoming: IncomingConnection, han
     }
 }
 
-/// Waits for the handshake, which a later one may evict.
+/// Waits for the handshake, which a later handshake may evict.
 async fn shaken(
     shared: &Shared,
     remote: SocketAddr,

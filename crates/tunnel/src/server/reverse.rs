@@ -332,7 +332,7 @@ impl<C: Connection> ListenerConnection<C> {
 }
 
 const TRIES: u32 = 20;
-/// A connection that another one has replaced releases its listener within some of these pauses.
+/// A replaced connection releases its listener within some of these pauses.
 const FIRST_TRIES: u32 = 10;
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 /// Connections that wait for the client of a service.

@@ -64,7 +64,7 @@ pub struct TlsReceiving {
     stream: u32,
 }
 
-/// Dropping it closes the connection.
+/// The connection closes when this value is dropped.
 #[derive(Debug)]
 struct Handle(Arc<Shared>);
 
@@ -306,7 +306,7 @@ impl Driver {
             carried(self.out.len());
             self.tls.writer().write_all(&self.out).map_err(lost)?;
         }
-        // More waits. First the other direction and other tasks have their turn.
+        // More bytes wait. First the other direction and other tasks have their turn.
         self.shared.wake.notify_one();
         Ok(())
     }
@@ -386,7 +386,7 @@ impl Shared {
         self.lock().mux.lost().is_some()
     }
 
-    /// Changes the streams, and wakes the tasks that wait for what changed.
+    /// Changes the streams, and wakes the tasks that wait for the change.
     fn settle<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
         let (result, woken) = {
             let mut state = self.lock();
@@ -399,7 +399,7 @@ impl Shared {
         result
     }
 
-    /// Likewise, and wakes the driver.
+    /// Changes the streams, and wakes the waiting tasks and the driver.
     fn change<R>(&self, change: impl FnOnce(&mut Mux) -> R) -> R {
         let result = self.settle(|state| change(&mut state.mux));
         self.wake.notify_one();
@@ -760,7 +760,7 @@ fn failed(error: impl fmt::Display) -> Lost {
     Lost::Failed(error.to_string())
 }
 
-/// rustls shows the reason of a verifier of ours in the form for debugging.
+/// rustls prints an error of this crate's verifier in its `Debug` form.
 fn refused(error: &rustls::Error) -> Lost {
     Lost::Failed(match error {
         rustls::Error::AlertReceived(alert) => format!("the peer refused the handshake: {alert:?}"),
@@ -772,11 +772,11 @@ fn refused(error: &rustls::Error) -> Lost {
 }
 
 /// A lost packet of TCP delays every later one, and the kernel repeats it after growing pauses.
-/// Silence therefore lasts longer than over QUIC before it proves anything.
+/// A dead peer is therefore recognized only after a longer silence than over QUIC.
 const SILENT_KEEPALIVES: u32 = 9;
 /// Bytes that one call encrypts.
 const SEND: usize = 64 * 1024;
-/// Such calls in a row.
+/// Encrypting calls in a row.
 const TURNS: usize = 8;
 /// Bytes that are received in a row.
 const AT_ONCE: usize = 256 * 1024;

@@ -39,7 +39,7 @@ impl CiFiles {
             written.map_err(|cause| Unusable::path("write", file, &cause, SUMMARY))?;
         } else if let Some(file) = std::env::var_os("GITHUB_STEP_SUMMARY").filter(|f| !f.is_empty())
         {
-            // Nobody asked for this file, so the measurement does not fail with it.
+            // The user did not name this file: a failed write does not fail the measurement.
             if let Err(cause) = destination::append(Path::new(&file), section) {
                 output::note(format_args!(
                     "note: the summary was not added to $GITHUB_STEP_SUMMARY ({}): {cause}",

@@ -195,6 +195,6 @@ fn the_packaged_unit_is_confined_and_its_command_line_is_accepted() {
     let Some(level) = exposure.and_then(|exposure| exposure.split(' ').nth(1)) else {
         return testing::skip_because(testing::Need::UnitAnalysis, text);
     };
-    // CAP_SYS_ADMIN and the user root, without which BPF refuses the program, are most of it.
+    // BPF needs CAP_SYS_ADMIN and the user root, which are most of the exposure.
     assert!(level.parse::<f64>().unwrap() <= 4.0, "{text}");
 }

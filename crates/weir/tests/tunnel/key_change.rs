@@ -162,7 +162,7 @@ fn keys_of_both_ends_change_while_a_hundred_tunnels_stay_open() {
     let mut newer: Vec<_> = [8080, 8081].into_iter().map(connect).collect();
     newer.iter_mut().for_each(echoed);
 
-    // Without its pin, the old key is revoked: its tunnels are reset, and the others stay.
+    // The server revokes a key whose pin is removed: only the tunnels of that key are reset.
     peers(&[&new_client]);
     reload("server");
     for stream in &mut tunnels {

@@ -207,7 +207,7 @@ fn datagrams_go_to_listed_targets_until_the_connection_ends() {
     let head = |port: u16| [&[0, 0, 0, 1, 127, 0, 0, 1][..], &port.to_be_bytes()].concat();
     let sent = [&head(target)[..], b"question"].concat();
     let mut got = [0; 2_000];
-    // Another user's program must not take the association over before its application sends.
+    // Another user's program must not take the association over before the application sends.
     let stranger = sandbox.inside(|| UdpSocket::bind("127.0.0.1:0").unwrap());
     std::os::unix::fs::fchown(&stranger, Some(65_534), None).unwrap();
     stranger.send_to(&sent, ("127.0.0.1", port)).unwrap();

@@ -51,7 +51,7 @@ fn a_client_reaches_the_services_that_others_offer_and_that_its_rules_list() {
     assert_eq!(status()["services"], serde_json::json!({ "office-wiki": "office" }));
     let sent = vec![3; 2 << 20];
     assert!(sandbox.inside(|| through(8080, &sent)).unwrap() == sent);
-    // A service that nobody offers, and one that no rule lists.
+    // A service that no client offers, and a service that no rule lists.
     for port in [8081, 8082] {
         let refused = sandbox.inside(|| through(port, b"x"));
         assert!(!refused.is_ok_and(|got| !got.is_empty()));

@@ -105,7 +105,7 @@ fn a_mirror_into_a_vlan_sends_to_its_ports() {
     assert_eq!(outputs(&translate(&tables, &udp(1, 9, 9))), [3, 4, 2, 4]);
 }
 
-/// As Open vSwitch's case "mirroring, output_vlan".
+/// The same case as Open vSwitch's test "mirroring, output_vlan".
 #[test]
 fn a_mirror_into_a_vlan_also_sends_to_the_port_of_the_packet() {
     let mut tables = bridge(2);

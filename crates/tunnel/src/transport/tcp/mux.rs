@@ -45,7 +45,7 @@ pub(super) struct Mux {
     datagrams_out: Queue,
     frames_received: u64,
     lost: Option<Lost>,
-    /// The connection is closed once this frame is sent.
+    /// The connection closes once this `CLOSE` frame is sent.
     close: Option<Frame>,
     events: Vec<Event>,
 }
@@ -742,7 +742,7 @@ mod tests {
     }
 
     proptest! {
-        /// A peer that sends anything costs no more than its credit, and panics nothing.
+        /// A peer that sends arbitrary frames occupies at most its credit and causes no panic.
         #[test]
         fn any_frames_are_taken_or_refused_within_the_credit(frames in frames(), drop_at in 0..60usize) {
             let (_, mut server) = pair();
@@ -767,7 +767,7 @@ mod tests {
         }
     }
 
-    /// Passes everything between the two ends until nothing moves.
+    /// Passes all frames between the two ends until neither end has a frame to send.
     fn exchange(a: &mut Mux, b: &mut Mux) -> Result<(), &'static str> {
         loop {
             let mut moved = false;
