@@ -59,7 +59,7 @@ impl Standing {
         }
     }
 
-    /// Adds an observation that ended at `at` and stands for the time since the one before.
+    /// Adds an observation that ended at `at` and stands for the time since the last observation.
     /// `own_cpu` is the CPU time of the observer so far. Returns the events.
     pub fn add(&mut self, diagnosis: &Diagnosis, at: Span, own_cpu: Span) -> Vec<Event> {
         let shown = self.count(diagnosis, at.saturating_sub(self.watched));

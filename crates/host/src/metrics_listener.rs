@@ -183,8 +183,9 @@ impl Stream {
     }
 }
 
-/// Whether one more client may come. Among as many as there may be, the slowest goes if it had some
-/// time: one that has not sent its request, or else one that has not read the response.
+/// Whether there is a place for another client. If all places are taken, the slowest client that
+/// had some time loses its place: first a client without a request, then a client that does not
+/// read.
 fn has_place(clients: &mut Vec<Client>) -> bool {
     if clients.len() < MOST_CLIENTS {
         return true;

@@ -91,7 +91,7 @@ pub enum ServerError {
     Quic(#[from] QuicError),
     #[error("TCP address {0} cannot be listened on: {1}; choose another --tcp-listen-on")]
     Tcp(SocketAddr, #[source] io::Error),
-    #[error("a server needs a carrier: give it an address of UDP or TCP")]
+    #[error("the server has no carrier: give an address of UDP or TCP")]
     NoCarrier,
     #[error("threads cannot be started: {0}; end other programs, or raise `ulimit -u`")]
     Threads(#[source] io::Error),

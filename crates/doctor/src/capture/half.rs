@@ -549,8 +549,8 @@ impl Half {
     }
 }
 
-/// The last answer for which `is_known` holds, if it holds for no answer behind one for which it
-/// does not: stamps and times grow. A capture where they do not costs no more, and gets another
+/// The last answer for which `is_known` holds. The search is binary, because stamps and times grow
+/// from answer to answer. In a capture where stamps or times decrease the search may return another
 /// answer.
 fn last_while(
     answers: &VecDeque<Answer>,

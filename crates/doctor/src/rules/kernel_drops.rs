@@ -111,7 +111,7 @@ const KNOWN: &[Known] = &[
     known(
         "NETFILTER_DROP",
         "by a rule of the packet filter",
-        "Look for the rule; its counter grows",
+        "Look for the rule whose counter grows",
         &["nft list ruleset | grep -B2 -A2 drop", "iptables-save -c | grep DROP"],
     ),
     known(
@@ -129,7 +129,7 @@ const KNOWN: &[Known] = &[
     known(
         "QDISC_CONGESTED",
         "by a queueing discipline that manages congestion",
-        "Nothing, if the delay is to be short; otherwise give the queue more rate",
+        "Change nothing if the delay is to be short; otherwise give the queue more rate",
         &["tc -s qdisc show"],
     ),
     known(
@@ -141,7 +141,7 @@ const KNOWN: &[Known] = &[
     known(
         "SECURITY_HOOK",
         "by a security module",
-        "Look at its log",
+        "Look at the log of the security module",
         &["dmesg | tail", "ausearch -m avc"],
     ),
     known(
@@ -243,7 +243,7 @@ const KNOWN: &[Known] = &[
     ),
     known(
         "IP_INHDR",
-        "with a malformed IP header or an ended time to live",
+        "with a malformed IP header or an expired time to live",
         "Look for a loop of routes, or for the sender by its link-layer address",
         &["ip route get ADDRESS", "tcpdump -nei IFACE"],
     ),
@@ -256,7 +256,7 @@ const KNOWN: &[Known] = &[
     ),
     known(
         "IP_INADDRERRORS",
-        "to an address that is not here and not forwarded",
+        "to an address that this machine neither has nor forwards to",
         "Add the address, or switch forwarding on",
         &["ip -br address", "sysctl net.ipv4.ip_forward"],
     ),
@@ -269,25 +269,25 @@ const KNOWN: &[Known] = &[
     known(
         "NEIGH_FAILED",
         "because the next hop does not answer",
-        "Look whether the next hop is on and in this network",
+        "Check that the next hop is on and in this network",
         &["ip neigh show", "arping ADDRESS"],
     ),
     known(
         "NEIGH_QUEUEFULL",
         "while the next hop does not answer",
-        "Look whether the next hop is on and in this network",
+        "Check that the next hop is on and in this network",
         &["ip neigh show"],
     ),
     known(
         "NEIGH_CREATEFAIL",
         "because the table of neighbours is full",
-        "Raise its limits",
+        "Raise the limits of the table",
         &["sysctl net.ipv4.neigh.default.gc_thresh3"],
     ),
     known(
         "NEIGH_DEAD",
         "to a neighbour that was removed",
-        "Look at what removes neighbours",
+        "Find the program that removes neighbours",
         &["ip monitor neigh"],
     ),
     known(

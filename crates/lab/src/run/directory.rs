@@ -170,8 +170,9 @@ impl RunDirectory {
         let (lab, journal) = (read(LAB)?, read(JOURNAL)?);
         let whole = journal.rfind('\n').map_or("", |at| &journal[..at]);
         let lines = whole.lines().enumerate().map(|(number, line)| {
-            serde_json::from_str(line)
-                .map_err(|e| wrong(format!("{JOURNAL}, line {}: {e}; run it again", number + 1)))
+            serde_json::from_str(line).map_err(|e| {
+                wrong(format!("{JOURNAL}, line {}: {e}; run the shard again", number + 1))
+            })
         });
         Ok((lab, newest(lines.collect::<Result<_, _>>()?)))
     }

@@ -152,7 +152,10 @@ impl Part {
             return Err(wrong("their lab files differ"));
         }
         if self.shard.of() != first.shard.of() {
-            return Err(wrong(&format!("{} is not of as many as {}", self.shard, first.shard)));
+            return Err(wrong(&format!(
+                "{} and {} differ in the number of shards",
+                self.shard, first.shard
+            )));
         }
         for key in ["lab", "form", "systems", "repeats"] {
             if self.began.get(key) != first.began.get(key) {
@@ -167,7 +170,7 @@ impl Part {
         }
         let (mine, theirs) = (Inputs::of_run(&self.began), Inputs::of_run(&first.began));
         let Some((mine, theirs)) = mine.zip(theirs) else {
-            return Err(wrong(&format!("one has no `{}`", record::INPUTS)));
+            return Err(wrong(&format!("one of them has no `{}`", record::INPUTS)));
         };
         match theirs.differences(&mine).as_slice() {
             [] => Ok(()),
@@ -180,7 +183,9 @@ fn all_are_there(parts: &[Part]) -> Result<(), LabError> {
     if let Some(two) = parts.windows(2).find(|two| two[0].shard == two[1].shard) {
         let (one, other) = (two[0].path.display(), two[1].path.display());
         let shard = two[0].shard;
-        return Err(LabError::Usage(format!("{one} and {other} are both shard {shard}: name one")));
+        return Err(LabError::Usage(format!(
+            "{one} and {other} are both shard {shard}: name one of them"
+        )));
     }
     let there: BTreeSet<u32> = parts.iter().map(|part| part.shard.number()).collect();
     let of = parts.first().map_or(0, |part| part.shard.of());

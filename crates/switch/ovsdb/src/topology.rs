@@ -133,7 +133,7 @@ impl Topology {
         topology
     }
 
-    /// Whether both describe the same switch; `next_cfg` describes none.
+    /// Whether both topologies describe the same switch. `next_cfg` is no part of the description.
     #[must_use]
     pub fn is_same_switch(&self, other: &Self) -> bool {
         let Self { root, next_cfg: _, pmd_cpu_mask, bridges, ignored } = self;

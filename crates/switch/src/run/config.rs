@@ -150,8 +150,9 @@ pub enum FailMode {
     /// None: packets are dropped until somebody adds rules.
     #[default]
     Secure,
-    /// One rule, `priority=0 actions=NORMAL`, or with controllers none: while no controller is
-    /// connected for a time, the bridge forwards as `NORMAL` does.
+    /// The bridge begins with the rule `priority=0 actions=NORMAL`, or without rules if its
+    /// settings name controllers. After a time without a connected controller, the bridge
+    /// forwards as `NORMAL` does.
     Standalone,
 }
 

@@ -68,13 +68,13 @@ struct Sources {
 /// The user of an application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Owner {
-    /// A user of another host, whose users cannot be told apart.
+    /// A user of another host: this host cannot tell that host's users apart.
     OfHost,
     User(u32),
 }
 
 impl Owner {
-    /// The user of this application on this host. The reason why there is none is for the log.
+    /// The user of this application on this host. The error is the reason for the log.
     fn of(local: &Local) -> Result<Self, String> {
         let unknown = "the user of the application is unknown: its connection has ended";
         let (Some(application), Some(here)) = (local.remote(), local.address()) else {

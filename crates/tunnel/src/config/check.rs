@@ -151,7 +151,7 @@ pub(super) fn client(file: &File, table: &ClientTable) -> Result<ClientConfig, C
     let reverse = |Located { value: ReverseTable { listen_on, target }, origin }: &Located<_>| {
         if let Target::Service(_) = target {
             let message = format!(
-                "{target} is a service of the server: lead to an address or a path of this side"
+                "{target} is a service at the server: name an address or a path of this side"
             );
             return Err(file.source.error(*origin, message));
         }

@@ -31,7 +31,7 @@ impl Way<'_> {
             }
             match mirror.output {
                 MirrorOutput::Port(output) => self.emit_in(vlan, &[output], mirror.snap_length),
-                // Copies of frames that no bridge forwards could reach another switch by its trunk.
+                // No copies of reserved frames: a trunk could carry the copies to another switch.
                 MirrorOutput::Vlan(output) if output != vlan && !self.is_destination_reserved() => {
                     // As in Open vSwitch, the port of the packet gets a copy, too.
                     let ports = self.ports_of(output, |_| true);
