@@ -155,8 +155,8 @@ fn name_of(tid: u32) -> String {
     }
 }
 
-/// The time between two stacks of a CPU. The period has no small common multiple with the timers of the
-/// kernel.
+/// The time between two stacks of a CPU. The period has no small common multiple with the timers
+/// of the kernel.
 pub const INTERVAL: Span = Span::from_nanos(1_003_009);
 /// The idle task of each CPU.
 const IDLE: u32 = 0;

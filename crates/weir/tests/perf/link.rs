@@ -112,9 +112,9 @@ impl Counted {
     }
 }
 
-/// A run whose receiver had the CPU often enough. The datagrams for which its socket had no room are
-/// counted as lost, except those after the last datagram that the receiver saw: if these are many,
-/// the counts cannot be compared.
+/// A run whose receiver had enough CPU time. The receiver counts the datagrams for which its socket
+/// had no room as lost, but not those after the last datagram that it saw. If there are more of
+/// them, the counts cannot be compared.
 fn measured(link: &[&str], direction: &str) -> Option<Counted> {
     Sandbox::new()?;
     for program in ["nsenter", "unshare"] {
