@@ -66,8 +66,8 @@ impl MetricsListener {
         }
     }
 
-    /// Answers requests by `respond` until `end` can be read or its other end is closed. A client
-    /// that is slow loses its place to another one, and waits for no other.
+    /// Answers requests by `respond` until `end` can be read or its other end is closed. A slow
+    /// client loses its place to another client and delays no other client.
     pub fn serve(&self, end: BorrowedFd<'_>, mut respond: impl FnMut(&[u8]) -> HttpResponse) {
         let mut clients: Vec<Client> = Vec::new();
         while !is_ready(end) {
@@ -218,8 +218,8 @@ mod tests {
     use super::*;
     use crate::http_response;
 
-    /// More clients than places send nothing, and one does not read a response that is larger than
-    /// the socket's buffers.
+    /// More clients than places send nothing, and one client does not read a response that is
+    /// larger than the socket's buffers.
     #[test]
     fn silent_clients_and_slow_readers_keep_no_other_client_waiting() {
         let folder = tempfile::tempdir().unwrap();

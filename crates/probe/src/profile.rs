@@ -125,7 +125,7 @@ impl Taken {
             let room = MOST_SAMPLES.saturating_sub(self.raw.len());
             self.lost += ring.read(&mut self.raw, room, keep);
         }
-        // A program may end soon, and its names with it.
+        // A program may end before its names are read.
         let mut looked: HashSet<u32> = HashSet::new();
         for raw in self.raw.get(begun..).unwrap_or_default() {
             let Some(address) = raw.user.first() else {

@@ -38,8 +38,8 @@ pub fn fresh(folder: &Path, lab: &str, form: Form) -> PathBuf {
     path
 }
 
-/// A directory for a new shard: `runs/cc-grid-shard-2-of-16-20261121-030000`. It is no run of the
-/// lab that `--resume` finds by itself.
+/// A directory for a new shard: `runs/cc-grid-shard-2-of-16-20261121-030000`. `--resume`
+/// without a directory does not find a shard.
 pub(super) fn fresh_shard(folder: &Path, lab: &str, form: Form, shard: Shard) -> PathBuf {
     let prefix = prefix(lab, form);
     let name = format!("{prefix}shard-{}-of-{}", shard.number(), shard.of());

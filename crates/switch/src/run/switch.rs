@@ -387,8 +387,8 @@ impl Switch {
         }
     }
 
-    /// Removes and returns a port that has the number another asks for, and asked for none itself.
-    /// The port is opened again behind the other, under a free number.
+    /// Removes and returns a port without a requested number if another port requests its number.
+    /// The caller opens the removed port again after the other port, under a free number.
     fn free_number(
         &self,
         bridge: &Arc<BridgeState>,

@@ -264,8 +264,8 @@ async fn connect(shared: &Shared, remote: &Arc<Remote>, slot: u8) -> Result<Acti
     Ok(Session::new(connection, CLIENTS, &shared.budget, &owner, &shared.counters))
 }
 
-/// Connects by the carrier that this client uses. With both, TCP begins after UDP: only where UDP
-/// fails or stays silent may TCP win.
+/// Connects by the carrier that this client uses. With both carriers, TCP begins after UDP: TCP
+/// carries the connection only where UDP fails or stays silent.
 async fn carried(
     remote: &Arc<Remote>,
     addresses: Vec<SocketAddr>,
