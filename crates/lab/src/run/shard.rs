@@ -57,8 +57,8 @@ impl Plan {
 
     /// The number of the shard of each step, if there are `of` shards. All systems of a place and
     /// block stay together, because comparisons are paired within a block. The blocks of a place
-    /// whose steps share a start, and the two blocks of a mirror order, too. The places
-    /// and blocks are dealt in the order of a hash of the lab file, the seed and their names.
+    /// whose steps share a start stay together, and so do the two blocks of a mirror order. The
+    /// places and blocks are dealt by a hash of the lab file, the seed and their names.
     pub(crate) fn shards(&self, lab: &LabFile, of: u32) -> Vec<u32> {
         let file = programs::sha256(&*lab.text());
         let key = |cell: usize, block: u32| {
