@@ -130,7 +130,7 @@ fn a_reload_changes_what_differs() {
     switch.weir(&["reload"]);
     let rules = switch.ofctl(&["dump-flows", "br0"]);
     let has = |rule: &str| rules.contains(rule);
-    assert!(has("priority=0 actions=NORMAL") && has("actions=output:p2"), "{rules}");
+    assert!(has("priority=0 actions=NORMAL") && has("actions=output:2"), "{rules}");
     switch.end();
 }
 

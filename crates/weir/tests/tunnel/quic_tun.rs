@@ -91,7 +91,11 @@ fn the_api_lists_open_tunnels_with_their_protocol_at_both_ends() {
     let mut got = [0; 22];
     reached.read_exact(&mut got).unwrap();
     for (port, end) in [(8086, "server"), (18086, "client")] {
-        let all = api(&sandbox, port);
+        // An end counts bytes after the application has received them.
+        let all = await_some("the count of the bytes", || {
+            let all = api(&sandbox, port);
+            (all[0]["clientTotalBytes"] == 22).then_some(all)
+        });
         let one = &all[0];
         assert_eq!(all.as_array().unwrap().len(), 1, "{all}");
         assert_eq!(one["endpoint"], end);
