@@ -130,7 +130,8 @@ pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a s
     near.map(|candidate| format!(" (did you mean `{candidate}`?)")).unwrap_or_default()
 }
 
-/// The nearest candidate, if one is near.
+/// The nearest candidate, if one is near. Among candidates at one distance a candidate that begins
+/// with the word is the nearest, then the first.
 pub(super) fn nearest_of<'a>(
     word: &str,
     candidates: impl IntoIterator<Item = &'a str>,
@@ -142,7 +143,7 @@ pub(super) fn nearest_of<'a>(
             let begins = word.len() > 2 && candidate.starts_with(word);
             begins || *distance <= 1 + candidate.len().max(word.len()) / 3
         })
-        .min()
+        .min_by_key(|(distance, candidate)| (*distance, !candidate.starts_with(word)))
         .map(|(_, candidate)| candidate)
 }
 

@@ -12,6 +12,15 @@ use generator::malformed::Kind;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+/// Tells the sender of the frames that the traffic has ended, also if the measurement panicked.
+struct EndOfTraffic<'a>(&'a AtomicBool);
+
+impl Drop for EndOfTraffic<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
 pub(super) fn measure(
     case: &Case,
     step: &MachineStep<'_>,
@@ -32,8 +41,9 @@ pub(super) fn measure(
         let entries = &scene.entries;
         let (over, counts) = (&over, &counts);
         let sending = scope.spawn(move || storm::blow(entries, load, pace, over, counts));
+        let end = EndOfTraffic(over);
         let measured = bulk::measure_over(&inner, testbed, route);
-        over.store(true, Ordering::Release);
+        drop(end);
         let sent = sending.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         measured.and_then(|measured| sent.map(|()| measured))
     });
