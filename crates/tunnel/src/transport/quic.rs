@@ -282,17 +282,8 @@ impl Connection for QuicConnection {
 
     async fn receive_datagrams(&self, out: &mut [Bytes]) -> Result<usize, Lost> {
         let receive = |connection: &mut quic::Connection| {
-            let mut count = 0;
-            for place in &mut *out {
-                let Some(datagram) = connection.receive_datagram() else { break };
-                *place = datagram;
-                count += 1;
-            }
-            match (count, connection.lost()) {
-                (0, Some(lost)) => Some(Err(lost.clone())),
-                (0, None) => None,
-                _ => Some(Ok(count)),
-            }
+            let count = super::take_datagrams(out, || connection.receive_datagram());
+            super::taken(count, connection.lost())
         };
         self.handle.wait(Until::Changed, receive).await?
     }

@@ -526,17 +526,8 @@ impl Connection for TlsConnection {
 
     async fn receive_datagrams(&self, out: &mut [Bytes]) -> Result<usize, Lost> {
         let receive = |mux: &mut Mux| {
-            let mut count = 0;
-            for place in &mut *out {
-                let Some(datagram) = mux.receive_datagram() else { break };
-                *place = datagram;
-                count += 1;
-            }
-            match (count, mux.lost()) {
-                (0, Some(lost)) => Some(Err(lost.clone())),
-                (0, None) => None,
-                _ => Some(Ok(count)),
-            }
+            let count = super::take_datagrams(out, || mux.receive_datagram());
+            super::taken(count, mux.lost())
         };
         self.shared().wait(Event::Connection, receive).await
     }
