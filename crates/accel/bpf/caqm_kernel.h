@@ -4,21 +4,9 @@
 #define WEIR_ACCEL_CAQM_KERNEL_H
 
 #include "kernel.h"
+#include "net.h"
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
-
-struct net {
-	u64 net_cookie;
-};
-
-typedef struct {
-	struct net *net;
-} possible_net_t;
-
-struct net_device {
-	int ifindex;
-	possible_net_t nd_net;
-};
 
 struct dst_entry {
 	struct net_device *dev;

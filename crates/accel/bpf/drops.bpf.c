@@ -3,7 +3,7 @@
  * Counts the packets that the kernel drops in one network namespace, by reason, and by interface,
  * function and connection. At a high rate the places are counted for a sample of the packets.
  */
-#include "uapi.h"
+#include "net.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
@@ -20,23 +20,6 @@
 #define OFFSET 0x1fff /* of a fragment */
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
-
-struct ns_common {
-	unsigned int inum;
-};
-
-struct net {
-	struct ns_common ns;
-};
-
-typedef struct {
-	struct net *net;
-} possible_net_t;
-
-struct net_device {
-	int ifindex;
-	possible_net_t nd_net;
-};
 
 struct sock_common {
 	possible_net_t skc_net;
