@@ -1,5 +1,7 @@
 mod hosts;
+mod list;
 mod open;
+mod shards;
 mod validate;
 
 use super::ci::CiFiles;
@@ -12,8 +14,7 @@ use crate::terminal;
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use lab::{
-    Build, Ended, Executor, Finished, FinishedShard, LabError, LabFile, Location, Overview,
-    Request, Shard, builtin, runs,
+    Build, Ended, Executor, Finished, LabError, LabFile, Location, Request, Shard, builtin, runs,
 };
 use perf::output::TextFormat;
 use report::ReportError;
@@ -22,7 +23,6 @@ use results::{Form, Results};
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 use units::visible;
 
 #[derive(Debug, Subcommand)]
@@ -31,7 +31,7 @@ pub(crate) enum Verb {
     #[command(after_help = RUN_EXAMPLES)]
     Run(RunHere),
     /// List the built-in labs, with the time that they take and what they need
-    #[command(after_help = LIST_EXAMPLES)]
+    #[command(after_help = list::EXAMPLES)]
     List {
         /// Print one JSON document
         #[arg(long)]
@@ -71,7 +71,7 @@ pub(crate) enum Verb {
     Hosts(hosts::Hosts),
     /// Join the shards of a run (--shard) to one run with its report
     #[command(after_help = lab::merge::EXAMPLES)]
-    Merge(Merge),
+    Merge(shards::Merge),
     /// Put a run on record: a page with its answer and origin, and an archive with all its data
     #[command(after_help = lab::record::EXAMPLES)]
     Record(Record),
@@ -200,22 +200,6 @@ pub(crate) struct Check {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Merge {
-    /// The directories of all shards, in any order
-    #[arg(required = true, value_name = "DIR")]
-    shards: Vec<PathBuf>,
-    /// Directory for the run [default: runs/LAB-FORM-TIME]
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-    /// Read the directories of another user
-    #[arg(long)]
-    trust: bool,
-    /// Print results.json instead of the table
-    #[arg(long)]
-    json: bool,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct Record {
     /// A run's directory
     run: PathBuf,
@@ -233,14 +217,14 @@ pub(crate) struct Record {
 pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
     match verb {
         Verb::Run(arguments) => run_lab(&arguments),
-        Verb::List { json } => list(json),
+        Verb::List { json } => list::run(json),
         Verb::Validate { labs, json } => validate::run(&labs, json),
         Verb::Show { lab, open: true, .. } => open::run(&lab),
         Verb::Show { lab, json, .. } => show(&lab, json),
         Verb::Compare(arguments) => compare(&arguments),
         Verb::Check(arguments) => check(&arguments),
         Verb::Hosts(verb) => hosts::run(verb),
-        Verb::Merge(arguments) => merge(&arguments),
+        Verb::Merge(arguments) => shards::merge(&arguments),
         Verb::Record(arguments) => record(&arguments),
         Verb::Ab(arguments) => super::ab::run(&arguments),
         Verb::Commands(arguments) => super::ab::run_commands(&arguments),
@@ -327,7 +311,7 @@ impl Run {
         })?;
         let Finished { results, directory, unfit, profile } = match ended {
             Ended::Run(finished) => *finished,
-            Ended::Shard(shard) => return shard_ended(&shard),
+            Ended::Shard(shard) => return shards::ended(&shard),
         };
         print_run(&results, &directory, profile.as_ref(), self.json)?;
         if !self.json {
@@ -337,10 +321,7 @@ impl Run {
             }
             // In virtual time, a turn ends as before.
             if unfit > 0 && verb == MEASURES {
-                let turns = match unfit {
-                    1 => "1 turn failed or is not valid".to_owned(),
-                    count => format!("{count} turns failed or are not valid"),
-                };
+                let turns = unfit_turns(unfit);
                 let command = continuation(verb, self, self.repeats, &directory);
                 output::note(format_args!(
                     "{turns}; the reasons: weir lab validate {}; to measure again: {command} --again",
@@ -376,6 +357,13 @@ fn print_run(
     Ok(())
 }
 
+fn unfit_turns(count: usize) -> String {
+    match count {
+        1 => "1 turn failed or is not valid".to_owned(),
+        count => format!("{count} turns failed or are not valid"),
+    }
+}
+
 fn ending(results: &Results) -> Ending {
     let reasons = lab::shortfalls::all(results);
     if reasons.is_empty() {
@@ -383,29 +371,6 @@ fn ending(results: &Results) -> Ending {
     }
     output::note(format_args!("exit status 1: {}", visible(&reasons.join("; "))));
     Ending::Failed
-}
-
-fn shard_ended(ended: &FinishedShard) -> anyhow::Result<Ending> {
-    let FinishedShard { shard, turns, directory, unfit } = ended;
-    let directory = quoted(&directory.to_string_lossy());
-    output::print(format_args!("shard {shard}: {turns} turns in {directory}\n"))?;
-    if *unfit == 0 {
-        return Ok(Ending::Fine);
-    }
-    output::note(format_args!(
-        "exit status 1: {unfit} turns failed or are not valid; weir lab merge shows them"
-    ));
-    Ok(Ending::Failed)
-}
-
-fn merge(arguments: &Merge) -> anyhow::Result<Ending> {
-    let location = match &arguments.out {
-        Some(out) => Location::At(out.clone()),
-        None => Location::Inside(PathBuf::from(RUNS)),
-    };
-    let merged = lab::merge::merge(&arguments.shards, &location, arguments.trust)?;
-    print_run(&merged.results, &merged.directory, None, arguments.json)?;
-    Ok(ending(&merged.results))
 }
 
 impl Run {
@@ -528,75 +493,6 @@ fn quoted(word: &str) -> String {
         true => word.to_owned(),
         false => format!("'{}'", word.replace('\'', r"'\''")),
     }
-}
-
-fn list(json: bool) -> anyhow::Result<Ending> {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut labs = Vec::new();
-    for builtin in builtin::BUILTIN {
-        let lab = builtin::open(builtin.name)?;
-        labs.push((builtin.name, Overview::of(&lab, threads), lab));
-    }
-    if json {
-        let entries = labs.iter().map(|(name, about, lab)| {
-            serde_json::json!({
-                "name": name,
-                "question": lab.question,
-                "runs_on_machine": about.on_machine,
-                "runs_in_simulator": about.in_simulator,
-                "needs_root": about.on_machine && !about.in_simulator,
-                "quick_seconds": about.quick.as_secs(),
-                "full_seconds": about.full.as_secs(),
-            })
-        });
-        let entries: Vec<_> = entries.collect();
-        output::print(serde_json::to_string_pretty(&entries)? + "\n")?;
-        return Ok(Ending::Fine);
-    }
-    let width = width();
-    let mut text = format!("{:<16} {:>9} {:>9}  {:<12}\n", "lab", "quick", "full", "runs by");
-    for (name, about, lab) in &labs {
-        let world = match (about.on_machine, about.in_simulator) {
-            (true, true) => "lab, sim",
-            (false, true) => "sim",
-            _ => "lab",
-        };
-        let [quick, full] = [about.quick, about.full].map(rough_time);
-        text += &format!("{name:<16} {quick:>9} {full:>9}  {world}\n");
-        for line in wrapped(&lab.question, width.saturating_sub(4)) {
-            text += &format!("    {line}\n");
-        }
-    }
-    text += "\nlab: `weir lab run`, as root or in a user namespace. sim: `weir sim run`, by any user.\n\
-             The times follow the runs of docs/results, on two CPUs, for the systems whose programs are \
-             installed here.\n";
-    output::print(text)?;
-    Ok(Ending::Fine)
-}
-
-/// To the minute from a minute on: an estimate is no more exact.
-fn rough_time(time: Duration) -> String {
-    let seconds = time.as_secs();
-    match seconds {
-        0..60 => format!("{} s", seconds.max(1)),
-        60..3600 => format!("{} min", seconds.div_ceil(60)),
-        _ => format!("{:.1} h", seconds as f64 / 3600.0),
-    }
-}
-
-fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for word in text.split_whitespace() {
-        let last = lines.len() - 1;
-        let used = lines[last].chars().count();
-        if used > 0 && used + 1 + word.chars().count() > width {
-            lines.push(word.to_owned());
-        } else {
-            let gap = if used > 0 { " " } else { "" };
-            lines[last] += &format!("{gap}{word}");
-        }
-    }
-    lines
 }
 
 fn show(lab: &str, json: bool) -> anyhow::Result<Ending> {
@@ -784,10 +680,6 @@ const WITHOUT_TERMINAL: usize = 100;
 /// More commands, or longer ones, nobody reads before an answer.
 const MOST_COMMANDS: usize = 200;
 const LONGEST_COMMAND: usize = 4_000;
-const LIST_EXAMPLES: &str = "\
-Examples:
-  weir lab list
-  weir lab list --json | jq -r '.[] | select(.quick_seconds < 60) | .name'";
 const SHOW_EXAMPLES: &str = "\
 Examples:
   weir lab show quic-tun > my-lab.toml
