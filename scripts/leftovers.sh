@@ -11,6 +11,7 @@ machine_state() {
   local interface
   for interface in /sys/class/net/*; do echo "interface ${interface##*/}"; done
   find /tmp /run -maxdepth 1 -name 'weir*' -printf 'file %p\n'
+  [ ! -d /run/weir ] || find /run/weir -mindepth 1 -printf 'file %p\n'
   find /sys/fs/cgroup -type d -name 'weir*' -printf 'control group %p\n' 2>/dev/null || true
   [ ! -d /dev/shm ] || find /dev/shm -mindepth 1 -printf 'shared memory file %p\n'
   awk 'NR > 1 {print "System V segment " $2}' /proc/sysvipc/shm 2>/dev/null || true

@@ -4,6 +4,7 @@ use crate::ends::{Ends, NEVER_LONGER, echo, get, through};
 use crate::support::{Running, Sandbox, await_some, is_installed};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::ops::Deref;
 use std::process::Command;
 
 /// Links with the names of quic-tun's programs, beside the keys.
@@ -15,7 +16,29 @@ fn links(sandbox: &Sandbox) {
     assert!(sandbox.inside(up).unwrap().success());
 }
 
-fn started(sandbox: &Sandbox, program: &str, flags: &[&str], message: &str) -> Running {
+/// An end of a tunnel. These programs name no place for their status socket, so they put the socket
+/// in the user's directory under /run, and remove it when they end in an orderly way.
+struct End(Option<Running>);
+
+impl Deref for End {
+    type Target = Running;
+
+    fn deref(&self) -> &Running {
+        self.0.as_ref().unwrap()
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        // After a failure the process is killed.
+        if let Some(running) = self.0.take().filter(|_| !std::thread::panicking()) {
+            running.signal("INT");
+            running.end();
+        }
+    }
+}
+
+fn started(sandbox: &Sandbox, program: &str, flags: &[&str], message: &str) -> End {
     let mut command = Command::new(sandbox.path(program));
     // Without the settings in the home directory of the user who runs the test.
     command.args(flags).env("HOME", sandbox.home());
@@ -25,7 +48,7 @@ fn started(sandbox: &Sandbox, program: &str, flags: &[&str], message: &str) -> R
         assert!(!running.has_ended(), "{output:?}");
         output.1.contains(message).then_some(())
     });
-    running
+    End(Some(running))
 }
 
 fn api(sandbox: &Sandbox, port: u16) -> serde_json::Value {
