@@ -162,6 +162,21 @@ pub struct Statistics {
     pub reading: Reading,
 }
 
+/// Moves the datagrams that have arrived to `out`. Returns their number.
+fn take_datagrams(out: &mut [Bytes], next: impl FnMut() -> Option<Bytes>) -> usize {
+    let arrived = std::iter::from_fn(next);
+    out.iter_mut().zip(arrived).map(|(place, datagram)| *place = datagram).count()
+}
+
+/// The outcome of a look for datagrams; `None` if the connection goes on without any.
+fn taken(count: usize, lost: Option<&Lost>) -> Option<Result<usize, Lost>> {
+    match (count, lost) {
+        (0, Some(lost)) => Some(Err(lost.clone())),
+        (0, None) => None,
+        _ => Some(Ok(count)),
+    }
+}
+
 /// The reasons with which a server closes its connections when it stops. They say nothing about the
 /// client, which may return at once.
 pub const SERVER_SHUTS_DOWN: &str = "the server is shutting down";

@@ -134,7 +134,7 @@ impl TlsServer {
     /// Completes once the client has proved its identity.
     pub async fn accept(&self, stream: TcpStream) -> Result<TlsConnection, Lost> {
         let tls = rustls::ServerConnection::new(Arc::clone(&self.config)).map_err(failed)?;
-        let why = "the client has chosen it".to_owned();
+        let why = "the client has chosen TCP".to_owned();
         let begun = begin(stream, tls.into(), &self.tuning, &self.meter, why);
         timeout(self.tuning.handshake, begun).await.map_err(|_| Lost::Silent)?
     }
@@ -352,7 +352,7 @@ impl Driver {
         let Ok(info) = probe::tcp::of_socket(&self.stream) else { return };
         let mss = info.snd_mss.unwrap_or_default().count();
         let rate =
-            |rate: Option<units::Rate>| rate.filter(|rate| rate.bits_per_second() < u64::MAX / 16);
+            |rate: Option<units::Rate>| rate.filter(|rate| rate.bits_per_second() < UNLIMITED);
         let reading = Reading {
             rtt: info.rtt.unwrap_or_default(),
             min_rtt: info.min_rtt.unwrap_or_default(),
@@ -762,6 +762,8 @@ fn refused(error: &rustls::Error) -> Lost {
     })
 }
 
+/// The kernel reports a pacing rate above this one for a socket that does not pace.
+const UNLIMITED: u64 = u64::MAX / 16;
 /// A lost packet of TCP delays every later one, and the kernel repeats it after growing pauses.
 /// A dead peer is therefore recognized only after a longer silence than over QUIC.
 const SILENT_KEEPALIVES: u32 = 9;
