@@ -1,4 +1,5 @@
-//! TCP, UNIX and UDP carried over QUIC across lossy and long paths.
+//! TCP, UNIX and UDP carried over QUIC across lossy and long paths, or over TLS where UDP is
+//! blocked.
 //!
 //! | module | holds |
 //! | --- | --- |
@@ -8,7 +9,7 @@
 //! | [`proxy`] | SOCKS5 and HTTP's CONNECT, by which applications name their targets |
 //! | [`quic_tun`] | flags, files, tokens and status of quic-tun |
 //! | [`frame`] | the frames at the beginning of a stream |
-//! | [`transport`] | connections, streams, datagrams: endpoints of `quic` on sockets |
+//! | [`transport`] | connections, streams, datagrams: endpoints of `quic`, and TLS over TCP |
 //! | `windows` | how much each connection may hold |
 //! | `revocation` | closing connections whose peer is no longer trusted |
 //! | [`server`], [`client`] | the two ends |
@@ -32,6 +33,7 @@ mod inbound;
 mod journal;
 mod local;
 mod memory;
+mod peer_key;
 pub mod proxy;
 pub mod quic_tun;
 mod relay;

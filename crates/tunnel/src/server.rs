@@ -7,6 +7,7 @@ mod limits;
 mod places;
 mod ports;
 mod reverse;
+mod services;
 mod stream;
 
 pub use limits::Limits;
@@ -20,9 +21,10 @@ use crate::health::Health;
 use crate::identity::{PeerName, Pin, Proof, TrustedPeer};
 use crate::journal::{Journal, Kind, Line};
 use crate::memory::Budget;
+use crate::peer_key::{KeyUse, PeerKey, key_uses};
 use crate::quic_tun::Tunnels;
 use crate::quic_tun::token::Cleartext;
-use crate::session::{KeyUse, PeerKey, Session, key_uses};
+use crate::session::Session;
 use crate::transport::quic::{QuicError, QuicServer};
 use crate::transport::tcp::TlsServer;
 use crate::transport::{
@@ -31,7 +33,8 @@ use crate::transport::{
 use limits::Usage;
 use places::{Place, Places};
 use ports::Ports;
-use reverse::{Listeners, Services};
+use reverse::Listeners;
+use services::Services;
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;

@@ -1,9 +1,9 @@
 use crate::counters::Counters;
 use crate::datagrams::Flows;
 use crate::frame::Opening;
-use crate::identity::{Certificate, Pin};
 use crate::inbound::Inbound;
 use crate::memory::Budget;
+use crate::peer_key::PeerKey;
 use crate::transport::{Connection, Lost, Sending, StreamError};
 use crate::windows::Windows;
 use std::sync::Arc;
@@ -27,31 +27,6 @@ pub(crate) struct Session<C: Connection> {
     silent: AtomicBool,
 }
 
-/// The key of a peer, and when its certificate expires, in seconds since 1970.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PeerKey {
-    pub pin: Pin,
-    pub expires: u64,
-}
-
-/// How many connections use one of a peer's keys.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KeyUse {
-    pub peer: String,
-    pub pin: Pin,
-    pub connections: usize,
-}
-
-/// The uses of a peer's keys, if it has several. `used` has the key of each of its connections.
-pub(crate) fn key_uses(peer: &dyn std::fmt::Display, pins: &[Pin], used: &[Pin]) -> Vec<KeyUse> {
-    let of_pin = |pin: &Pin| KeyUse {
-        peer: peer.to_string(),
-        pin: *pin,
-        connections: used.iter().filter(|one| *one == pin).count(),
-    };
-    if pins.len() < 2 { Vec::new() } else { pins.iter().map(of_pin).collect() }
-}
-
 /// One tunnel of a session. Dropping it ends the count.
 #[derive(Debug)]
 pub(crate) struct Tunnel<C: Connection>(Arc<Session<C>>);
@@ -69,12 +44,7 @@ impl<C: Connection> Session<C> {
         let windows = Windows::new(connection.clone(), budget, owner);
         let counters = Arc::clone(counters);
         let flows = Flows::new(first_flow);
-        let shown = connection.certificates();
-        let key = shown.first().and_then(|first| Certificate::parse(first).ok());
-        let key = key.map(|certificate| PeerKey {
-            pin: certificate.pin,
-            expires: certificate.valid_until().as_secs(),
-        });
+        let key = PeerKey::of(&connection.certificates());
         let (tunnels, silent) = (AtomicUsize::new(0), AtomicBool::new(false));
         let retired = CancellationToken::new();
         Arc::new(Self { connection, windows, counters, flows, key, retired, tunnels, silent })
@@ -117,16 +87,16 @@ impl<C: Connection> Session<C> {
         }
     }
 
-    /// Closes the connection after three keepalives of silence, and tells the peer. If only one
-    /// direction is blocked, the peer still receives packets from this end, and would take them for
-    /// a sign of life until this end falls silent too.
+    /// Closes the connection after the transport's `silent_keepalives`, and tells the peer. If only
+    /// one direction is blocked, the peer still receives packets from this end, and would take
+    /// them for a sign of life until this end falls silent too.
     pub(crate) async fn end_if_silent(self: Arc<Self>, keepalive: Duration) {
         let mut received = self.connection.statistics().packets_received;
         let mut silent_polls = 0;
-        // Count polls, not time: after the host has stalled, silence proves nothing.
-        // Two polls less, because the last packet may have arrived between two polls. After three
-        // keepalives, at the earliest, QUIC drops the connection without notice.
         let keepalives = self.connection.silent_keepalives();
+        // Count polls, not time: after the host has stalled, silence proves nothing. Two polls
+        // less, because the last packet may have arrived between two polls. After three
+        // keepalives, at the earliest, QUIC drops the connection without notice.
         while silent_polls < keepalives * POLLS_PER_KEEPALIVE - 2 {
             // On a path with a long round trip, a lost probe is repeated later.
             let pause = (keepalive / POLLS_PER_KEEPALIVE).max(self.connection.rtt() / 2);

@@ -1,5 +1,5 @@
-//! The carriers of the tunnel: connections with streams and datagrams. [`quic`] is the usual one,
-//! [`tcp`] is for networks that block UDP.
+//! The carriers of the tunnel: connections with streams and datagrams. [`quic`] is the usual
+//! carrier, and [`tcp`] is for networks that block UDP.
 
 mod carrier;
 mod driver;

@@ -47,65 +47,6 @@ enum Socket<C: Connection> {
     Service(mpsc::Receiver<std::os::unix::net::UnixStream>),
 }
 
-/// The services that clients offer.
-#[derive(Debug, Default)]
-pub(super) struct Services(Mutex<HashMap<String, Offer>>);
-
-#[derive(Debug)]
-struct Offer {
-    peer: PeerName,
-    connections: mpsc::Sender<std::os::unix::net::UnixStream>,
-}
-
-impl Services {
-    /// Connects to a service.
-    pub(super) fn connect(&self, name: &str) -> Result<Local, Answer> {
-        let failed = |error: io::Error| Answer {
-            status: Status::Unreachable,
-            message: format!("service:{name} cannot be reached: {error}"),
-        };
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(offer) = all.get(name).filter(|offer| !offer.connections.is_closed()) else {
-            let message = format!("no client offers service:{name} now");
-            return Err(Answer { status: Status::Unreachable, message });
-        };
-        let (here, there) = std::os::unix::net::UnixStream::pair().map_err(failed)?;
-        let nonblocking = here.set_nonblocking(true).and_then(|()| there.set_nonblocking(true));
-        let here = nonblocking.and_then(|()| UnixStream::from_std(here)).map_err(failed)?;
-        offer.connections.try_send(there).map_err(|_| Answer {
-            status: Status::Busy,
-            message: format!("too many connections wait for service:{name}: try again"),
-        })?;
-        Ok(Local::of_unix(here))
-    }
-
-    /// Each service with the client that offers it.
-    pub(super) fn offered(&self) -> Vec<(String, PeerName)> {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let alive = all.iter().filter(|(_, offer)| !offer.connections.is_closed());
-        let mut offered: Vec<_> =
-            alive.map(|(name, offer)| (name.clone(), offer.peer.clone())).collect();
-        offered.sort();
-        offered
-    }
-
-    /// Takes a name that no other identity offers now.
-    fn offer(
-        &self,
-        name: &str,
-        peer: &PeerName,
-    ) -> io::Result<mpsc::Receiver<std::os::unix::net::UnixStream>> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|_, offer| !offer.connections.is_closed());
-        if all.get(name).is_some_and(|offer| offer.peer != *peer) {
-            return Err(io::ErrorKind::AddrInUse.into());
-        }
-        let (connections, waiting) = mpsc::channel(WAITING);
-        all.insert(name.to_owned(), Offer { peer: peer.clone(), connections });
-        Ok(waiting)
-    }
-}
-
 impl<C: Connection> BoundListener<C> {
     pub(super) async fn new(
         shared: &Arc<Shared>,
@@ -332,9 +273,7 @@ impl<C: Connection> ListenerConnection<C> {
 }
 
 const TRIES: u32 = 20;
-/// A replaced connection releases its listener within some of these pauses.
+/// The first attempts follow one another soon, as a replaced connection releases its listener soon.
 const FIRST_TRIES: u32 = 10;
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
-/// Connections that wait for the client of a service.
-const WAITING: usize = 64;
 const RETRY_PAUSE: Duration = Duration::from_millis(100);

@@ -1,0 +1,75 @@
+//! Services that clients offer to other clients by name. A connection to a service is a pair of
+//! sockets: one end is the target of the client that asks, the other end is a connection at the
+//! listener of the client that offers.
+
+use crate::frame::{Answer, Status};
+use crate::identity::PeerName;
+use crate::local::Local;
+use std::collections::HashMap;
+use std::io;
+use std::os::unix::net::UnixStream as StdStream;
+use std::sync::{Mutex, PoisonError};
+use tokio::net::UnixStream;
+use tokio::sync::mpsc;
+
+/// The services that clients offer.
+#[derive(Debug, Default)]
+pub(super) struct Services(Mutex<HashMap<String, Offer>>);
+
+#[derive(Debug)]
+struct Offer {
+    peer: PeerName,
+    connections: mpsc::Sender<StdStream>,
+}
+
+impl Services {
+    /// Connects to a service.
+    pub(super) fn connect(&self, name: &str) -> Result<Local, Answer> {
+        let failed = |error: io::Error| Answer {
+            status: Status::Unreachable,
+            message: format!("service:{name} cannot be reached: {error}"),
+        };
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(offer) = all.get(name).filter(|offer| !offer.connections.is_closed()) else {
+            let message = format!("no client offers service:{name} now");
+            return Err(Answer { status: Status::Unreachable, message });
+        };
+        let (here, there) = StdStream::pair().map_err(failed)?;
+        let nonblocking = here.set_nonblocking(true).and_then(|()| there.set_nonblocking(true));
+        let here = nonblocking.and_then(|()| UnixStream::from_std(here)).map_err(failed)?;
+        offer.connections.try_send(there).map_err(|_| Answer {
+            status: Status::Busy,
+            message: format!("too many connections wait for service:{name}: try again"),
+        })?;
+        Ok(Local::of_unix(here))
+    }
+
+    /// Each service with the client that offers it.
+    pub(super) fn offered(&self) -> Vec<(String, PeerName)> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let alive = all.iter().filter(|(_, offer)| !offer.connections.is_closed());
+        let mut offered: Vec<_> =
+            alive.map(|(name, offer)| (name.clone(), offer.peer.clone())).collect();
+        offered.sort();
+        offered
+    }
+
+    /// Takes a name that no other identity offers now.
+    pub(super) fn offer(
+        &self,
+        name: &str,
+        peer: &PeerName,
+    ) -> io::Result<mpsc::Receiver<StdStream>> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|_, offer| !offer.connections.is_closed());
+        if all.get(name).is_some_and(|offer| offer.peer != *peer) {
+            return Err(io::ErrorKind::AddrInUse.into());
+        }
+        let (connections, waiting) = mpsc::channel(WAITING);
+        all.insert(name.to_owned(), Offer { peer: peer.clone(), connections });
+        Ok(waiting)
+    }
+}
+
+/// Connections that wait for the client of a service.
+const WAITING: usize = 64;
