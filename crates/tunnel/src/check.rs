@@ -82,18 +82,16 @@ pub fn server(config: &ServerConfig) -> Result<Vec<Finding>, RunError> {
         )),
         Err(error) => Finding::bad(format!("UDP {address} cannot be listened on: {error}")),
     }));
-    let tcp = match config.tcp {
-        TcpAt::Nowhere => None,
-        TcpAt::SameAsUdp => config.listen_on,
-        TcpAt::Address(address) => Some(address),
-    };
+    let tcp = config.tcp.address(config.listen_on);
     findings.extend(tcp.map(|address| match TcpListener::bind(address) {
         Ok(_) => Finding::good(format!("TCP {address} is free")),
         Err(error) if config.tcp == TcpAt::SameAsUdp => Finding::slow(format!(
             "TCP {address} cannot be listened on: {error}; clients whose network blocks UDP need a \
              free --tcp-listen-on"
         )),
-        Err(error) => Finding::bad(format!("TCP {address} cannot be listened on: {error}")),
+        Err(error) => Finding::bad(format!(
+            "TCP {address} cannot be listened on: {error}; choose another --tcp-listen-on"
+        )),
     }));
     findings.extend(of_sockets(&config.settings));
     for peer in &config.peers {

@@ -34,8 +34,8 @@ pub enum Request {
     Arrived(u32),
     /// Connect to the target that the receiver derives from this text (`quic_tun::token`).
     Token(String),
-    /// Make another connection, and use it for new tunnels. A server whose key has changed asks its
-    /// clients for it.
+    /// Make another connection, and use it for new tunnels. A server sends this request to its
+    /// clients once its key has changed.
     Renew,
 }
 

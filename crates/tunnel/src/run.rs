@@ -332,7 +332,7 @@ fn answers(socket: Option<&Path>, key: Option<&[u8]>) -> Result<Vec<Answer>, Run
     runtime()?.block_on(async {
         let mut all = Vec::new();
         for file in sockets {
-            match status::ask_and_hand(&file, key).await {
+            match status::ask(&file, key).await {
                 Ok(Some(answer)) => all.push(answer),
                 Ok(None) if socket.is_none() => {
                     let _ = file.clear();

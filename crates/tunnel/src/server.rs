@@ -73,6 +73,17 @@ pub enum TcpAt {
     Address(SocketAddr),
 }
 
+impl TcpAt {
+    /// The address to listen on, if UDP is served at `udp`.
+    pub(crate) fn address(self, udp: Option<SocketAddr>) -> Option<SocketAddr> {
+        match self {
+            Self::Nowhere => None,
+            Self::SameAsUdp => udp,
+            Self::Address(address) => Some(address),
+        }
+    }
+}
+
 /// The trusted peers and their rights.
 #[derive(Debug, Clone)]
 pub struct Guard {
@@ -411,11 +422,7 @@ fn listen_tcp(
     at: TcpAt,
     udp: Option<SocketAddr>,
 ) -> Result<Option<std::net::TcpListener>, ServerError> {
-    let address = match (at, udp) {
-        (TcpAt::Nowhere, _) | (TcpAt::SameAsUdp, None) => return Ok(None),
-        (TcpAt::SameAsUdp, Some(udp)) => udp,
-        (TcpAt::Address(address), _) => address,
-    };
+    let Some(address) = at.address(udp) else { return Ok(None) };
     let listen = || {
         let listener = std::net::TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;

@@ -7,7 +7,7 @@ mod prometheus;
 mod text;
 
 pub use directory::{
-    Answer, Directory, StatusError, StatusListener, StatusSource, ask, ask_and_hand, at, listen,
+    Answer, Directory, StatusError, StatusListener, StatusSource, ask, at, listen,
 };
 pub(crate) use http::serve_http;
 pub use http::{MetricsListener, serve_metrics};
@@ -375,7 +375,7 @@ mod tests {
         assert_eq!(mode & 0o777, 0o600);
         assert!(matches!(listen(&path), Err(StatusError::Taken(_))));
         let serving = tokio::spawn(listener.serve(std::sync::Arc::new(|| Some(status()))));
-        let facts = ask(&file).await.unwrap().unwrap().status;
+        let facts = ask(&file, None).await.unwrap().unwrap().status;
         assert_eq!(facts, Status { pid: std::process::id(), ..status() });
         let text = facts.to_string();
         assert!(
@@ -390,7 +390,7 @@ mod tests {
         assert!(!path.exists());
         // The state that kill -9 leaves behind.
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
-        assert!(ask(&file).await.unwrap().is_none());
+        assert!(ask(&file, None).await.unwrap().is_none());
         listen(&path).unwrap();
     }
 }

@@ -61,8 +61,8 @@ pub enum RuleError {
     #[error("`{0}` has no kind: write tcp:HOST:PORTS, udp:HOST:PORTS, unix:/PATH or service:NAME")]
     Kind(String),
     #[error(
-        "`{0}` names no services: write 1 to 64 letters, digits, dots, dashes and underscores; * at the \
-         end means all that begin so"
+        "`{0}` names no services: write 1 to 64 letters, digits, dots, dashes and underscores; a * at \
+         the end stands for all names that begin with the text before it"
     )]
     Service(String),
     #[error("`{0}` names no ports: write 22, 80,443, 8000-8999 or * behind the host and a colon")]

@@ -25,7 +25,7 @@ pub(super) async fn run(shared: &Arc<Shared>, local: Local, announced: u16) -> i
     let owner = match Owner::of(&local) {
         Ok(owner) => owner,
         // The application's socket is on another host.
-        Err(_) if !application.is_loopback() => Owner::OfHost,
+        Err(_) if !application.is_loopback() => Owner::OnOtherHost,
         Err(reason) => {
             if let Some(Line { omitted }) = shared.line(application, Kind::Denial) {
                 tracing::warn!(address = %application, %reason, omitted, "proxy request refused");
@@ -68,8 +68,8 @@ struct Sources {
 /// The user of an application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Owner {
-    /// A user of another host: this host cannot tell that host's users apart.
-    OfHost,
+    /// A user of another host, whose users this host cannot tell apart.
+    OnOtherHost,
     User(u32),
 }
 
@@ -211,7 +211,7 @@ mod tests {
         let sources = |announced| Sources {
             application: [127, 0, 0, 1].into(),
             announced,
-            owner: Owner::OfHost,
+            owner: Owner::OnOtherHost,
             first: OnceLock::new(),
             refused: Mutex::default(),
         };

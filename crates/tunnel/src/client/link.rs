@@ -100,7 +100,7 @@ impl Links {
         self.all.iter().for_each(|link| link.renewal.notify_one());
     }
 
-    /// Replaces this connection by a new one.
+    /// Replaces the connection of this session by a new connection.
     pub(super) fn renew_of(&self, session: &ActiveSession) {
         let is_current = |link: &&Arc<Link>| {
             link.current.borrow().as_ref().is_some_and(|(_, one)| Arc::ptr_eq(one, session))
@@ -409,7 +409,7 @@ const MOST_TURNS: usize = 20;
 /// Most handshakes complete within this time. On a longer path, another one starts, and the first
 /// to complete wins.
 const APART: Duration = Duration::from_millis(500);
-/// The time in which UDP alone is tried, and the time after a connection over TCP.
+/// The time in which UDP alone is tried: at first, and after a connection over TCP.
 const HEAD_START: Duration = Duration::from_secs(2);
 const HEAD_START_AGAIN: Duration = Duration::from_millis(300);
 /// The time for one more attempt over UDP once TCP has connected.

@@ -24,8 +24,8 @@ impl ServerConfig {
 }
 
 impl ClientConfig {
-    /// Like the server's. Changed pins of servers take effect at once; their number and addresses
-    /// do not.
+    /// Keys that differ from `running` and take effect only after a restart. Changed pins of
+    /// servers take effect at once; their number and addresses do not.
     pub fn waits_for_start(&self, running: &Self) -> Vec<&'static str> {
         let mut keys = self.settings.waits_for_start(&running.settings);
         let servers = |config: &Self| -> Vec<(String, String, Option<u16>)> {

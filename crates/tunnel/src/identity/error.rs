@@ -13,8 +13,8 @@ pub enum IdentityError {
     )]
     Exists { path: PathBuf },
     #[error(
-        "an authority signed the certificate in {path}, and a new one of this end's own would be refused: \
-         ask the authority for a new certificate"
+        "an authority signed the certificate in {path}, and the other end would refuse a self-signed \
+         certificate: ask the authority for a new certificate"
     )]
     OfAuthority { path: PathBuf },
     #[error("there is no next key at {path}: weir tunnel keys makes one with --next")]

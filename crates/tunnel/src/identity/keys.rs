@@ -187,9 +187,7 @@ impl NewCertificate {
         // certificate itself.
         write(certificate, &self.certificate, 0o644, force)
     }
-}
 
-impl NewCertificate {
     /// Replaces the certificate alone. The key's file stays as it is, with its owner and its mode.
     pub fn replace(&self, certificate: &Path) -> Result<(), IdentityError> {
         write(certificate, &self.certificate, 0o644, true)
@@ -198,7 +196,9 @@ impl NewCertificate {
 
 impl std::fmt::Debug for NewCertificate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Made").field("certificate", &self.certificate).finish_non_exhaustive()
+        f.debug_struct("NewCertificate")
+            .field("certificate", &self.certificate)
+            .finish_non_exhaustive()
     }
 }
 

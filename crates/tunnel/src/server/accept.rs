@@ -46,7 +46,7 @@ async fn incoming(shared: &Shared, shard: usize) -> Option<IncomingConnection> {
     shared.quic.as_ref()?.incoming(shard).await
 }
 
-/// Likewise for TCP. The threads take the connections in turn.
+/// Accepts connections over TCP. The threads take the connections in turn.
 pub(super) async fn run_tcp(
     shared: Arc<Shared>,
     listener: std::net::TcpListener,
@@ -85,7 +85,6 @@ pub(super) async fn run_tcp(
             let Some(connected) = shaken(&shared, remote, connected, handshake).await else {
                 return;
             };
-            let shared = Arc::clone(&shared);
             identify(shared, connected).await;
         });
     }

@@ -167,7 +167,7 @@ impl<C: Connection> PeerStream<C> {
             }
             Request::Arrived(_) | Request::Token(_) | Request::Renew => Err(Answer {
                 status: Status::NotUnderstood,
-                message: "a client does not listen for its server".to_owned(),
+                message: "only a server sends this kind of request".to_owned(),
             }),
         }
     }

@@ -161,7 +161,7 @@ impl StatusListener {
 async fn take_key(stream: &mut UnixStream) {
     let mut text = Vec::new();
     // Clients of earlier versions send nothing, and wait for the answer.
-    let first = tokio::time::timeout(REQUEST_WITHIN, stream.read_buf(&mut text)).await;
+    let first = tokio::time::timeout(KEY_WITHIN, stream.read_buf(&mut text)).await;
     if !matches!(first, Ok(Ok(1..))) {
         return;
     }
@@ -177,23 +177,12 @@ async fn take_key(stream: &mut UnixStream) {
     }
 }
 
-/// Queries the end behind that socket like [`ask`]. Before that, hands this private key over, if
-/// there is one; the end uses the key from its next reload on.
-pub async fn ask_and_hand(
-    file: &SocketFile,
-    key: Option<&[u8]>,
-) -> Result<Option<Answer>, StatusError> {
-    exchange(file, key.unwrap_or_default()).await
-}
-
 /// Queries the end behind that socket; `None` if no process listens any more. A process that
 /// belongs to neither this user nor root is not queried. Root also queries a service whose own user
 /// owns the socket's directory.
-pub async fn ask(file: &SocketFile) -> Result<Option<Answer>, StatusError> {
-    exchange(file, &[]).await
-}
-
-async fn exchange(file: &SocketFile, request: &[u8]) -> Result<Option<Answer>, StatusError> {
+///
+/// A private key `key` is handed to the end first; the end uses the key from its next reload on.
+pub async fn ask(file: &SocketFile, key: Option<&[u8]>) -> Result<Option<Answer>, StatusError> {
     let path = file.path();
     let failed = |error| StatusError::socket("read", path, error);
     let stream = match file.connect(PATIENCE) {
@@ -204,11 +193,14 @@ async fn exchange(file: &SocketFile, request: &[u8]) -> Result<Option<Answer>, S
         .map_err(|source| StatusError::Process { path: path.to_owned(), source })?;
     stream.set_nonblocking(true).map_err(failed)?;
     let mut stream = UnixStream::from_std(stream).map_err(failed)?;
-    stream.write_all(request).await.map_err(failed)?;
-    // An end of an earlier version may have answered already.
-    let _ = stream.shutdown().await;
     let mut document = Vec::new();
-    tokio::time::timeout(PATIENCE, stream.take(LONGEST + 1).read_to_end(&mut document))
+    let exchange = async {
+        stream.write_all(key.unwrap_or_default()).await?;
+        // An end of an earlier version may have answered already.
+        let _ = stream.shutdown().await;
+        stream.take(LONGEST + 1).read_to_end(&mut document).await
+    };
+    tokio::time::timeout(PATIENCE, exchange)
         .await
         .map_err(|_| failed(ErrorKind::TimedOut.into()))?
         .map_err(failed)?;
@@ -242,12 +234,13 @@ impl StatusError {
     }
 }
 
-/// The status of some ten thousand connections.
 /// How often a program makes its directory again.
 const ATTEMPTS: usize = 100;
+/// The status of some ten thousand connections.
 const LONGEST: u64 = 16 << 20;
 const LONGEST_KEY: u64 = 64 << 10;
-const REQUEST_WITHIN: Duration = Duration::from_millis(50);
+/// A client that hands a key over begins to send the key within this time.
+const KEY_WITHIN: Duration = Duration::from_millis(50);
 
 #[cfg(test)]
 mod tests {
@@ -265,7 +258,7 @@ mod tests {
         assert!(matches!(listen(&path), Err(StatusError::Taken(_))));
         drop(first);
         assert!(!path.exists());
-        let nobody = ask(&at(&path).unwrap()).await;
+        let nobody = ask(&at(&path).unwrap(), None).await;
         assert!(matches!(nobody, Err(StatusError::Socket { .. })));
         drop(listen(&path).unwrap());
     }
@@ -310,11 +303,11 @@ mod tests {
         // The document claims to come from process 1.
         assert_eq!(status().pid, 1);
         let serving = serve("liar.sock", serde_json::to_vec(&status()).unwrap());
-        let answer = ask(&file("liar.sock")).await.unwrap().unwrap();
+        let answer = ask(&file("liar.sock"), None).await.unwrap().unwrap();
         assert_eq!(answer.status.pid, std::process::id());
         serving.join().unwrap();
         let serving = serve("endless.sock", vec![b' '; 17 << 20]);
-        let refused = ask(&file("endless.sock")).await.unwrap_err().to_string();
+        let refused = ask(&file("endless.sock"), None).await.unwrap_err().to_string();
         assert!(refused.contains("the answer exceeds"), "{refused}");
         serving.join().unwrap();
     }

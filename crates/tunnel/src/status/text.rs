@@ -103,7 +103,7 @@ impl Display for ConnectionStatus {
         }
         let (peer, remote) = (foreign(&self.peer), foreign(&self.remote));
         let plural = if self.tunnels == 1 { "" } else { "s" };
-        let retiring = if self.is_retiring { ", its last ones" } else { "" };
+        let retiring = if self.is_retiring { ", no new ones" } else { "" };
         writeln!(f, "  - {peer} at {remote}, {} tunnel{plural}{retiring}", self.tunnels)?;
         if self.carrier == "tcp" {
             let why = foreign(&self.carrier_reason);
