@@ -220,11 +220,14 @@ Examples:
 Each prints the flag for the other side's command line:
   --pin sha256/…              for the client
   --peer laptop=sha256/…      for the server
+
 A key is changed without a lost tunnel:
   client# weir tunnel keys client --next
 (list both pins at the server, and reload the server)
   client# weir tunnel keys client --use-next
-(reload the client; remove the old pin once `weir tunnel status` shows no connection with the old key)
+(reload the client; remove the old pin once `weir tunnel status` shows no connection with the
+old key)
+
 A certificate that expires soon needs no new pin:
   client# weir tunnel keys client --renew
 (reload the client)";

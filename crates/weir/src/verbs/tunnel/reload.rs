@@ -62,8 +62,10 @@ Examples:
   weir tunnel reload --status-socket /run/weir-tunnel-server/status.sock \\
       --key-file /etc/weir/tunnel/server.key
 A service gets a copy of its key when it starts. The units hand the present key over with the last
-command: `systemctl reload` is enough. SIGHUP does the same. From then on, keys, peers, the targets that each may reach, pins of servers
-and listeners are those of the file (and of the flags that the end was started with). Tunnels
-continue if they are still allowed. A file with a mistake changes nothing, and the exit status is
-1. The log names changed settings that take effect after a restart: addresses of servers,
-congestion control, memory, keepalive, sockets of status and metrics.";
+command: `systemctl reload` is enough.
+
+After a reload, also by SIGHUP, keys, peers, the targets that each may reach, pins of servers and
+listeners are those of the file (and of the flags that the end was started with). Tunnels continue
+if they are still allowed. A file with a mistake changes nothing, and the exit status is 1. The log
+names changed settings that take effect after a restart: addresses of servers, carriers, congestion
+control, memory, keepalive, sockets of status and metrics.";

@@ -14,11 +14,11 @@ pub(crate) struct Server {
     /// The UDP address to serve [default: port 7500, over IPv6 and IPv4]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen_on: Option<SocketAddr>,
-    /// The TCP address for clients whose network blocks UDP [default: the one of --listen-on]
+    /// The TCP address for clients whose network blocks UDP [default: the address of --listen-on]
     #[arg(long, value_name = "ADDRESS:PORT")]
     tcp_listen_on: Option<SocketAddr>,
-    /// A client that may connect, as `weir tunnel keys client` prints it there; several pins of one
-    /// client stand with commas; may be repeated
+    /// A client that may connect, as `weir tunnel keys client` prints it there; commas separate
+    /// several pins of one client; may be repeated
     #[arg(long, value_name = "NAME=PIN[,PIN…]")]
     peer: Vec<NamedPins>,
     /// Targets that the peers of --peer may reach: tcp:HOST:PORTS, udp:HOST:PORTS, unix:/PATH, or

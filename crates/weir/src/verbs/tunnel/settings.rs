@@ -38,8 +38,8 @@ pub(super) struct Settings {
     /// Memory limit for the buffers of all tunnels together [default: 256MiB]
     #[arg(long, value_name = "SIZE", help_heading = "Operation")]
     memory: Option<Bytes>,
-    /// Silence after which the other end is probed; after three times this it counts as dead
-    /// [default: 1s]
+    /// Silence after which the other end is probed; after three times this, over TCP nine times,
+    /// the other end counts as dead [default: 1s]
     #[arg(long, value_name = "TIME", help_heading = "Operation")]
     keepalive: Option<Span>,
     /// Time limit for a target to accept, including the lookup of its name [default: 10s]
