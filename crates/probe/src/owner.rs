@@ -29,11 +29,12 @@ mod tests {
     #[test]
     fn sockets_belong_to_the_user_who_made_them() {
         let user = rustix::process::geteuid().as_raw();
-        let (udp, dual) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("[::]:0"));
+        let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
         let port = |socket: &UdpSocket| socket.local_addr().unwrap().port();
         assert_eq!(of_udp(port(&udp)).unwrap(), [user]);
-        if let Ok(dual) = dual {
-            assert_eq!(of_udp(port(&dual)).unwrap(), [user]);
+        match UdpSocket::bind("[::]:0") {
+            Ok(dual) => assert_eq!(of_udp(port(&dual)).unwrap(), [user]),
+            Err(_) => testing::skip_part(testing::Need::Ipv6),
         }
         let free = port(&udp);
         drop(udp);

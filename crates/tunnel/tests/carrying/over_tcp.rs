@@ -163,9 +163,9 @@ async fn strangers_and_silent_clients_get_no_connection_over_tcp() {
     server.drain(Duration::ZERO).await;
 }
 
-/// Nothing answers at the UDP port of the address; TCP does.
+/// The UDP port of the first client's server belongs to a socket that never answers.
 #[tokio::test]
-async fn a_client_uses_tcp_where_udp_is_silent_and_returns_to_udp_with_the_next_connection() {
+async fn a_client_uses_tcp_where_udp_is_silent_and_udp_where_the_server_answers() {
     let keys = Keys::new();
     let server = Server::start(on_both(&keys, &["tcp:127.0.0.1:*"], &[])).unwrap();
     let hole = UdpSocket::bind("127.0.0.1:0").await.unwrap();
