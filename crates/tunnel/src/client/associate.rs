@@ -24,8 +24,7 @@ pub(super) async fn run(shared: &Arc<Shared>, local: Local, announced: u16) -> i
     let here = local.address().ok_or_else(unknown)?.ip().to_canonical();
     let owner = match Owner::of(&local) {
         Ok(owner) => owner,
-        // The application's socket is on another host.
-        Err(_) if !application.is_loopback() => Owner::OnOtherHost,
+        Err(_) if !is_of_this_host(application) => Owner::OnOtherHost,
         Err(reason) => {
             if let Some(Line { omitted }) = shared.line(application, Kind::Denial) {
                 tracing::warn!(address = %application, %reason, omitted, "proxy request refused");
@@ -52,6 +51,11 @@ pub(super) async fn run(shared: &Arc<Shared>, local: Local, announced: u16) -> i
     }
     flows.end();
     Ok(())
+}
+
+/// Only an address of this host can be bound.
+fn is_of_this_host(address: IpAddr) -> bool {
+    std::net::UdpSocket::bind((address, 0)).is_ok()
 }
 
 /// The addresses from which the application may send: the host of its TCP connection, and one port,
