@@ -55,7 +55,8 @@ pub struct Observer {
     searched_at: Option<Span>,
     searches: usize,
     unseen: BTreeSet<Unseen>,
-    drops_before: accel::drops::Drops,
+    /// The counts at the start; `None` if the kernel's drops are not counted.
+    drops_before: Option<accel::drops::Drops>,
 }
 
 impl Observer {
@@ -73,9 +74,9 @@ impl Observer {
             searched_at: None,
             searches: 0,
             unseen: BTreeSet::new(),
-            drops_before: accel::drops::Drops::default(),
+            drops_before: None,
         };
-        observer.drops_before = observer.read_drops().unwrap_or_default();
+        observer.drops_before = observer.read_drops();
         observer.watched.begin(&observer.tree, &observer.plan.focus);
         observer.pace.spend(clock::own_thread_cpu_time() - observer.cpu_before);
         observer.sample();
@@ -187,7 +188,8 @@ impl Observer {
         if let Some(sample) = self.samples.last_mut() {
             self.watched.add_places(&self.tree, sample, has_tunnel || !self.tree.is_here());
         }
-        let drops = self.read_drops().map(|now| drops::recorded(now.since(&self.drops_before)));
+        let drops = self.read_drops().zip(self.drops_before.as_ref());
+        let drops = drops.map(|(now, before)| drops::recorded(now.since(before)));
         recording.periods.push(Period {
             label: label.into(),
             samples: self.samples,
