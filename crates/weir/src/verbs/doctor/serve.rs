@@ -37,7 +37,7 @@ pub(super) fn run(arguments: &Doctor, address: &MetricsAddress) -> anyhow::Resul
     if let Some(place) = listener.place() {
         output::note(format_args!("weir doctor: metrics at {place}"));
     }
-    // An observation that takes so long has stalled.
+    // An observer without a new observation for this many seconds has stalled.
     let patience = PATIENCE + u64::from(arguments.time.unwrap_or(0)) * 2;
     std::thread::scope(|scope| {
         let server = std::thread::Builder::new().name("metrics".to_owned());
