@@ -79,7 +79,7 @@ fn socket_at(namespace: &Namespace, at: &str) -> UdpSocket {
     socket
 }
 
-/// The places that dropped packets while all kinds were made over and over.
+/// Runs `weir doctor` in `near` while packets of all kinds are dropped again and again.
 fn doctor(near: &Namespace, far: &Namespace) -> Output {
     let never_read = socket_at(near, "127.0.0.1:7003");
     socket2::SockRef::from(&never_read).set_recv_buffer_size(2048).unwrap();
@@ -110,13 +110,15 @@ fn doctor(near: &Namespace, far: &Namespace) -> Output {
         ];
         for (socket, count, size, to) in sends {
             for _ in 0..count {
-                // A full queue refuses some of them, which is one of the kinds.
+                // Errors are expected: a full queue refuses packets, which is one of the kinds.
                 let _ = socket.send_to(&vec![7; size], to.parse::<SocketAddr>().unwrap());
             }
         }
         std::thread::sleep(Duration::from_millis(15));
     }
     drop(never_read);
+    // Only a command that exceeds the deadline still runs.
+    child.kill().unwrap();
     child.wait_with_output().unwrap()
 }
 
