@@ -13,7 +13,7 @@ use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Mutex, PoisonError};
 
-/// Counts until dropped.
+/// A BPF program that counts dropped packets. The end of this value unloads the program.
 #[derive(Debug)]
 pub struct DropCounter {
     loaded: Loaded,
@@ -28,7 +28,7 @@ pub struct DropCounter {
 pub struct Drops {
     /// Exact counts.
     pub reasons: BTreeMap<String, u64>,
-    /// Estimates for a reason that dropped more than some hundred packets.
+    /// Estimates for a reason with more than some hundred packets.
     pub places: BTreeMap<Place, u64>,
 }
 
@@ -37,7 +37,7 @@ pub struct Place {
     pub reason: String,
     /// The index of the interface that the packet was at or came from; 0: none.
     pub interface: u32,
-    /// The kernel's function that dropped the packet, or its address.
+    /// The kernel's function that dropped the packet; `None`: its name is not known.
     pub function: Option<String>,
     /// The protocol's number, and both ends. Protocols without ports have port 0.
     pub connection: Option<(u8, SocketAddr, SocketAddr)>,
@@ -112,7 +112,6 @@ impl DropCounter {
                 found.extend(value.map(|bytes| (key, word(&bytes))));
             }
         }
-        found.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
         let mut functions = self.functions.lock().unwrap_or_else(PoisonError::into_inner);
         let new: Vec<u64> = found.iter().map(|(key, _)| word(key)).collect();
         name_functions(&mut functions, &new);
@@ -337,7 +336,7 @@ mod tests {
         let [(place, count)] = found[..] else { panic!("{drops:?}") };
         assert_eq!(place.reason, "NO_SOCKET");
         assert!(place.function.as_ref().is_none_or(|name| name.contains("udp")), "{place:?}");
-        // One of 64 packets stands for all after the first 256 of each CPU.
+        // Beyond 256 packets on a CPU, every 64th packet counts for 64 in the places.
         assert!((500..=1500).contains(count), "{count}");
         let map = counter.loaded.map("places").unwrap();
         let is_full = (0..=MOST_PLACES as u64).any(|place| {
