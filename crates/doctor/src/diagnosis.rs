@@ -103,7 +103,7 @@ pub struct FlowReport {
     pub group: Option<String>,
     /// The far end of the socket on this machine.
     #[serde(skip)]
-    pub peer: Option<IpAddr>,
+    pub peer: IpAddr,
     pub causes: Vec<Found>,
     pub ruled_out: Vec<RuledOut>,
     pub not_seen: Vec<RuledOut>,
@@ -221,7 +221,7 @@ fn of_flow(flow: &Flow<'_>, answers: Vec<Answer>, view: &View<'_>) -> FlowReport
         opening: flow.is_opening(),
         program: flow.holder().map(|holder| holder.name.clone()).unwrap_or_default(),
         group: flow.holder().and_then(|holder| holder.group.clone()),
-        peer: Some(flow.end().last().remote.ip()),
+        peer: flow.end().last().remote.ip(),
         one_sided: !flow.is_inside() && flow.far.is_none_or(|far| !far.weir),
         causes: sorted.causes,
         ruled_out: sorted.ruled_out,
@@ -272,7 +272,7 @@ fn rounded(share: f64) -> f64 {
 }
 
 const MOST_FLOWS: usize = 8;
-/// A cause that explains less is named beside the verdict, not as one.
+/// A cause that explains less is named beside the verdict and is not the verdict.
 pub(crate) const LIMITS_FROM: f64 = 0.2;
 
 #[cfg(test)]

@@ -130,7 +130,7 @@ impl Standing {
         let machine = diagnosis.periods.iter().flat_map(|period| &period.machine);
         let mut seen = Vec::new();
         for found in machine.filter(|found| found.limits_enough()) {
-            // One observation counts a cause once, however many places show the cause.
+            // Several periods may show the same cause. The time counts once for each cause.
             if seen.contains(&found.cause) {
                 continue;
             }
@@ -155,8 +155,8 @@ impl Standing {
     }
 }
 
-/// Verdicts change from one observation to the next at the bounds of their rules. A verdict has
-/// ended when so many observations in a row do not show the verdict.
+/// A verdict has ended when this many observations in a row do not show the verdict. A verdict near
+/// the bound of its rule comes and goes from one observation to the next.
 const MISSED: u32 = 3;
 /// The cause of a connection or of a machine that nothing limits.
 const NONE: &str = "none";

@@ -3,11 +3,11 @@ use accel::drops::DropCounter;
 use probe::interface::InterfaceSnapshot;
 use std::collections::BTreeMap;
 
-/// Counts the packets that the kernel drops, for one observation after the other: a program in the
-/// kernel is loaded once.
+/// Counts the packets that the kernel drops. All observations of a command share the watch, so that
+/// the BPF program is loaded once.
 #[derive(Debug)]
 pub struct DropWatch {
-    /// Or the reason why nothing can be counted.
+    /// An error is the reason why nothing can be counted.
     counter: Result<DropCounter, String>,
 }
 

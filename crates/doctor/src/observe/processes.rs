@@ -313,7 +313,8 @@ fn holder(tree: &Tree, pid: u32) -> Option<Holder> {
     })
 }
 
-/// The group of version 2 of `/proc/PID/cgroup`, or else the one of the CPU controller.
+/// The path of the first of these groups in `/proc/PID/cgroup` that is not the root: the group of
+/// version 2, of the CPU controller, of systemd.
 fn group(text: &str) -> Option<String> {
     let lines = || text.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
     let of = |wanted: &str| {

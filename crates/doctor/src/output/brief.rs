@@ -339,7 +339,7 @@ mod tests {
             opening: false,
             program: word(3),
             group: None,
-            peer: None,
+            peer: std::net::Ipv4Addr::LOCALHOST.into(),
             causes: causes(count),
             ruled_out: Vec::new(),
             not_seen: Vec::new(),

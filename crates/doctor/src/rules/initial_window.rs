@@ -35,7 +35,7 @@ fn judge(view: &View<'_>) -> Outcome {
         .run(format!("ip route get {address}"))
         .not("Connections that last for many round trips have a larger window soon"),
     );
-    // Nobody counts short connections by destination.
+    // A recording does not count short connections by destination.
     let is_usual = |path: &Path| path.initial_window.is_none_or(|few| few >= USUAL_INITIAL);
     let others = view.machine().paths.values().filter(|path| is_usual(path)).count() as u64;
     match (per_second >= SHORT_LIVED && short.connections >= FEWEST, others) {

@@ -57,7 +57,7 @@ fn judge(view: &View<'_>) -> Outcome {
     finding.holds()
 }
 
-/// Where most packets of a reason were dropped, and most of the packets' connection.
+/// The place with the most packets of a reason: function, interface and connection.
 fn place(drops: &Drops, reason: &str) -> Option<String> {
     let places = || drops.places.iter().filter(|place| place.reason == reason);
     let first = places().max_by_key(|place| place.packets)?;

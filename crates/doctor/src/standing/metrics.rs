@@ -74,7 +74,7 @@ fn head(text: &mut String, name: &str, kind: &str, help: &str) {
     let _ = writeln!(text, "# HELP weir_doctor_{name} {help}\n# TYPE weir_doctor_{name} {kind}");
 }
 
-/// The texts have no control characters any more.
+/// Only `\` and `"` need an escape: `units::foreign` has replaced the control characters of names.
 fn label(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }

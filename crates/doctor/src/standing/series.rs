@@ -34,7 +34,7 @@ impl Subject {
             scope: Scope::Connection,
             healthy: first.is_none_or(|found| found.finding.healthy),
             program: known(short(&flow.program)),
-            destination: flow.peer.map_or_else(|| NONE.to_owned(), network),
+            destination: network(flow.peer),
             container: known(flow.group.as_deref().map(container).unwrap_or_default()),
         }
     }
