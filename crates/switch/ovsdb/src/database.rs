@@ -52,8 +52,9 @@ impl Database {
                 _ => None,
             };
             let Some(Atom::Row(id)) = id else { return Err(WrongValue) };
-            let known = self.tables.get_mut(table).and_then(|rows| rows.get_mut(&id));
-            known.into_iter().for_each(|known| known.columns.extend(std::mem::take(&mut columns)));
+            if let Some(known) = self.tables.get_mut(table).and_then(|rows| rows.get_mut(&id)) {
+                known.columns.extend(columns);
+            }
         }
         Ok(())
     }

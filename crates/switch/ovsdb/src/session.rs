@@ -256,7 +256,7 @@ impl Session {
                 let requests = self.schema.monitor_requests();
                 let requests = json!([DATABASE, "weir", requests]);
                 self.request(Kind::Monitor, "monitor", &requests, now_ms);
-                // Behind the monitor, so that each row that changes meanwhile is known.
+                // The monitor's reply comes first, so that the rows of these columns are known.
                 let (tables, operations): (Vec<_>, Vec<_>) =
                     self.schema.once_requests().into_iter().unzip();
                 self.once = tables;

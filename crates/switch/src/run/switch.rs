@@ -461,7 +461,7 @@ impl Switch {
             self.ports.remove(port.index);
         }
         self.ports.publish();
-        // `ports` keeps each of them, so that no other has its address.
+        // `ports` holds the removed ports, so that no new port gets the address of a removed port.
         let address = |port: &Arc<SwitchPort>| Arc::as_ptr(port).addr();
         let gone: Arc<HashSet<_>> = Arc::new(ports.iter().map(address).collect());
         // Wait until no thread polls them, so that their devices are closed when this returns.
