@@ -17,7 +17,8 @@ use units::Span;
 #[derive(Debug)]
 pub struct Standing {
     flows: Series,
-    machine: BTreeMap<&'static str, Span>,
+    /// By cause, healthy causes apart.
+    machine: BTreeMap<(&'static str, bool), Span>,
     verdicts: BTreeMap<(&'static str, &'static str), Span>,
     now: Option<Verdict>,
     /// Verdicts that have begun and not ended.
@@ -135,8 +136,9 @@ impl Standing {
                 continue;
             }
             seen.push(found.cause);
-            series::add(&mut self.machine, found.cause, time);
-            if !found.finding.healthy {
+            let healthy = found.finding.healthy;
+            series::add(&mut self.machine, (found.cause, healthy), time);
+            if !healthy {
                 let subject = Subject::of_machine(found.cause);
                 shown.entry(subject).or_insert_with(|| found.finding.sentence.clone());
             }

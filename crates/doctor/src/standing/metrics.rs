@@ -43,9 +43,12 @@ pub(super) fn exposition(standing: &Standing, up: Span, since: Span) -> String {
     let help =
         "The cause explained a fifth or more for the machine as a whole for so many seconds.";
     head(&mut text, "machine_seconds_total", "counter", help);
-    for (cause, time) in &standing.machine {
-        let seconds = time.secs_f64();
-        let _ = writeln!(text, "weir_doctor_machine_seconds_total{{cause=\"{cause}\"}} {seconds}");
+    for ((cause, healthy), time) in &standing.machine {
+        let (healthy, seconds) = (yes(*healthy), time.secs_f64());
+        let _ = writeln!(
+            text,
+            "weir_doctor_machine_seconds_total{{cause=\"{cause}\",healthy=\"{healthy}\"}} {seconds}"
+        );
     }
     let help =
         "The kernel has dropped this many packets for its reason since the observer's start.";
@@ -57,7 +60,7 @@ pub(super) fn exposition(standing: &Standing, up: Span, since: Span) -> String {
     let help = "The cause limited busy connections for so many connection seconds.";
     head(&mut text, "connection_seconds_total", "counter", help);
     for (subject, time) in standing.flows.all() {
-        let healthy = if subject.healthy { "yes" } else { "no" };
+        let healthy = yes(subject.healthy);
         let (program, destination) = (label(&subject.program), label(&subject.destination));
         let (cause, container) = (subject.cause, label(&subject.container));
         let seconds = time.secs_f64();
@@ -68,6 +71,10 @@ pub(super) fn exposition(standing: &Standing, up: Span, since: Span) -> String {
         );
     }
     text
+}
+
+const fn yes(is_true: bool) -> &'static str {
+    if is_true { "yes" } else { "no" }
 }
 
 fn head(text: &mut String, name: &str, kind: &str, help: &str) {

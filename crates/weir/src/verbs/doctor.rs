@@ -212,7 +212,7 @@ impl Doctor {
     fn watch(&self) -> anyhow::Result<Ending> {
         let cancel = cancel_on_signals()?;
         let (begun, mut changes) = (Instant::now(), doctor::Changes::default());
-        self.keep_observing(&cancel, |diagnosis, _| {
+        let judge = |diagnosis: Option<&Diagnosis>, _: &Plan| {
             let at = Span::from_millis(begun.elapsed().as_millis() as u64);
             let news =
                 diagnosis.and_then(|diagnosis| Some((changes.news(at, diagnosis)?, diagnosis)));
@@ -223,37 +223,42 @@ impl Doctor {
                 Some((line, _)) => output::print(line + "\n"),
                 None => Ok(()),
             }
-        })
+        };
+        self.keep_observing(&cancel, judge, || ())
     }
 
     /// Observes again and again until `cancel`, and gives each diagnosis to `judge`; `None` if no
-    /// connection matched. `judge` also sees the plan.
+    /// connection matched. `judge` also sees the plan. Calls `rests` again and again between two
+    /// observations.
     fn keep_observing(
         &self,
         cancel: &Cancel,
         mut judge: impl FnMut(Option<&Diagnosis>, &Plan) -> anyhow::Result<()>,
+        rests: impl Fn(),
     ) -> anyhow::Result<Ending> {
         let (mut plan, begun) = (self.plan()?, Instant::now());
         while !cancel.is_cancelled() {
-            let mut recording = match observe::machine(&plan, &cancel.flag()) {
+            match observe::machine(&plan, &cancel.flag()) {
                 // The connection of interest may come later.
                 Err(DoctorError::NoFlow(_) | DoctorError::NoConnection { .. }) => {
                     plan.spent = Span::ZERO;
                     judge(None, &plan)?;
-                    continue;
                 }
-                recording => recording?,
-            };
-            let observed = observe::own_cpu_time();
-            if cancel.is_cancelled() {
-                break;
+                recording => {
+                    let mut recording = recording?;
+                    let observed = observe::own_cpu_time();
+                    if cancel.is_cancelled() {
+                        break;
+                    }
+                    self.limit(&mut recording)?;
+                    judge(Some(&doctor::diagnose(&recording, Question::of(&recording))), &plan)?;
+                    plan.spent = observe::own_cpu_time() - observed;
+                }
             }
-            self.limit(&mut recording)?;
-            judge(Some(&doctor::diagnose(&recording, Question::of(&recording))), &plan)?;
-            plan.spent = observe::own_cpu_time() - observed;
             // The beginning and the end of an observation are dear if there are many connections.
             let earliest = observe::own_cpu_time().secs_f64() / WATCHING_SHARE;
             while begun.elapsed().as_secs_f64() < earliest && !cancel.is_cancelled() {
+                rests();
                 std::thread::sleep(REST);
             }
         }

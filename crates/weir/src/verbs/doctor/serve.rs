@@ -7,7 +7,8 @@ use crate::exit::Ending;
 use crate::output;
 use crate::signals::cancel_on_signals;
 use anyhow::Context;
-use doctor::{Standing, observe};
+use doctor::observe::Plan;
+use doctor::{Diagnosis, Standing, observe};
 use host::{HttpResponse, MetricsAddress, MetricsListener, http_response};
 use std::os::fd::AsFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -23,6 +24,8 @@ struct Shared {
     standing: Standing,
     begun: Instant,
     last: Instant,
+    /// The observer's last sign of life: an observation, or a moment of the rest after one.
+    alive: Instant,
 }
 
 pub(super) fn run(arguments: &Doctor, address: &MetricsAddress) -> anyhow::Result<Ending> {
@@ -33,11 +36,11 @@ pub(super) fn run(arguments: &Doctor, address: &MetricsAddress) -> anyhow::Resul
     let (end, ending) = std::io::pipe().context("making a pipe")?;
     let begun = Instant::now();
     let standing = Standing::new(usize::from(arguments.series));
-    let shared = Mutex::new(Shared { standing, begun, last: begun });
+    let shared = Mutex::new(Shared { standing, begun, last: begun, alive: begun });
     if let Some(place) = listener.place() {
         output::note(format_args!("weir doctor: metrics at {place}"));
     }
-    // An observer without a new observation for this many seconds has stalled.
+    // An observer without a sign of life for this many seconds has stalled.
     let patience = PATIENCE + u64::from(arguments.time.unwrap_or(0)) * 2;
     std::thread::scope(|scope| {
         let server = std::thread::Builder::new().name("metrics".to_owned());
@@ -52,13 +55,14 @@ pub(super) fn run(arguments: &Doctor, address: &MetricsAddress) -> anyhow::Resul
         let server = server.context("starting the thread that serves metrics")?;
         // Dropped here also by a panic, so that the thread ends before the scope does.
         let ending = ending;
-        let observed = arguments.keep_observing(&cancel, |diagnosis, plan| {
+        let judge = |diagnosis: Option<&Diagnosis>, plan: &Plan| {
             let drops = plan.drops.as_ref().and_then(|drops| drops.reasons());
             let mut shared = locked(shared);
             if let Some(drops) = drops {
                 shared.standing.set_drops(drops);
             }
             shared.last = Instant::now();
+            shared.alive = shared.last;
             let at = span(shared.last - begun);
             let own = observe::own_cpu_time();
             let events = match diagnosis {
@@ -67,7 +71,9 @@ pub(super) fn run(arguments: &Doctor, address: &MetricsAddress) -> anyhow::Resul
             };
             drop(shared);
             print(events)
-        });
+        };
+        let rests = || locked(shared).alive = Instant::now();
+        let observed = arguments.keep_observing(&cancel, judge, rests);
         let stopped = locked(shared).standing.finish();
         let printed = print(stopped);
         drop(ending);
@@ -106,7 +112,7 @@ fn response(
             let (up, since) = (span(shared.begun.elapsed()), span(shared.last.elapsed()));
             Some(HttpResponse::metrics(shared.standing.exposition(up, since) + accel))
         }
-        "/healthz" if locked(shared).last.elapsed().as_secs() > patience => {
+        "/healthz" if locked(shared).alive.elapsed().as_secs() > patience => {
             Some(HttpResponse::unavailable("the observer has stalled"))
         }
         "/healthz" => Some(HttpResponse::ok()),
