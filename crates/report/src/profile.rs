@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use maud::{Markup, html};
+use probe::profile::SOFTIRQS;
 use units::{Span, foreign};
 
 use crate::ReportError;
@@ -29,13 +30,13 @@ pub struct SystemProfile {
     pub system: String,
     /// A thread and its functions from the outermost to the innermost, and the number of samples.
     pub stacks: HashMap<Vec<Arc<str>>, u64>,
-    /// By CPU.
+    /// The samples of each CPU.
     pub cores: BTreeMap<usize, CoreSamples>,
-    /// The sum of the windows.
+    /// The length of all measured windows together.
     pub observed: Span,
     /// CPU time between two samples.
     pub interval: Span,
-    /// Stacks for which there was no room.
+    /// Stacks that the kernel or Weir had no room to keep.
     pub lost: u64,
 }
 
@@ -72,7 +73,7 @@ impl SystemProfile {
         self.stacks.values().sum()
     }
 
-    /// One line for each stack, as the usual programs for flame graphs read them.
+    /// The stacks as text for flamegraph.pl: a line for each stack, with the number of its samples.
     pub fn folded(&self) -> String {
         let mut lines: Vec<String> = self
             .stacks
@@ -250,8 +251,6 @@ fn is_softirq(frames: &[Arc<str>]) -> bool {
     frames.iter().any(|name| SOFTIRQS.contains(&name.as_ref()))
 }
 
-/// The functions that handle soft interrupts, by their names in older and newer kernels.
-const SOFTIRQS: [&str; 3] = ["handle_softirqs", "__do_softirq", "__softirqentry_text_start"];
 /// The folder of the profile's files in a run's directory.
 pub const FOLDER: &str = "profile";
 /// Columns of the text.

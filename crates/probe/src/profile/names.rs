@@ -8,7 +8,7 @@ use crate::error::read_text;
 /// The functions of the kernel and of its modules.
 #[derive(Debug, Default)]
 pub struct KernelNames {
-    /// In the order of addresses.
+    /// Addresses and names, in the order of the addresses.
     functions: Vec<(u64, Box<str>)>,
 }
 
@@ -58,7 +58,7 @@ impl KernelNames {
 }
 
 impl Maps {
-    /// No files if the process has ended.
+    /// Empty if the process has ended.
     pub(super) fn of(pid: u32) -> Self {
         read_text(format!("/proc/{pid}/maps")).map(|text| Self::parse(&text)).unwrap_or_default()
     }
@@ -96,9 +96,8 @@ impl Maps {
     }
 }
 
-/// By their names in older and newer kernels.
-pub(super) const SOFTIRQS: [&str; 3] =
-    ["handle_softirqs", "__do_softirq", "__softirqentry_text_start"];
+/// The functions that handle soft interrupts, by their names in older and newer kernels.
+pub const SOFTIRQS: [&str; 3] = ["handle_softirqs", "__do_softirq", "__softirqentry_text_start"];
 /// Bounds the files of a process that maps new ones all the time.
 const MOST_FILES: usize = 4_096;
 

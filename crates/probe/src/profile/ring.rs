@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use units::{Span, Time};
 
 use crate::ProbeError;
-use crate::error::read_text;
 
 /// The stack of one sample as addresses, the innermost first.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -201,23 +200,7 @@ fn refusal(source: io::Error) -> ProbeError {
     }
 }
 
-/// `0-3,6`.
-pub(super) fn online_cpus() -> Result<Vec<usize>, ProbeError> {
-    let text = read_text(ONLINE)?;
-    let part = |part: &str| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        Some(first.parse().ok()?..=last.parse::<usize>().ok()?)
-    };
-    let parts: Option<Vec<_>> = text.trim().split(',').map(part).collect();
-    let cpus: Vec<usize> = parts.unwrap_or_default().into_iter().flatten().collect();
-    match cpus.is_empty() {
-        true => Err(ProbeError::malformed(ONLINE, text)),
-        false => Ok(cpus),
-    }
-}
-
-const ONLINE: &str = "/sys/devices/system/cpu/online";
-/// A power of two.
+/// The pages of a ring for records, a power of two.
 const DATA_PAGES: usize = 64;
 // Fields in `perf_event_mmap_page`.
 const DATA_HEAD: usize = 1024;
