@@ -159,8 +159,13 @@ fn place_by_place(cells: usize, systems: usize, repeats: u32, seed: u64) -> Vec<
 
 /// A text that identifies a step.
 pub(crate) fn name_of(system: &str, axes: &Axes, block: u32) -> String {
+    format!("{system};{block};{}", place_name(axes))
+}
+
+/// A text that identifies a place on the axes: `loss=1%;rtt=20ms`.
+pub(crate) fn place_name(axes: &Axes) -> String {
     let axes: Vec<String> = axes.iter().map(|(axis, value)| format!("{axis}={value}")).collect();
-    format!("{system};{block};{}", axes.join(";"))
+    axes.join(";")
 }
 
 /// The seed of a step's random streams. It is equal for every system at the same place and repeat,

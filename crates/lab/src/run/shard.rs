@@ -1,7 +1,7 @@
 //! A part of a run that a machine measures by itself. The parts of all machines together are the
 //! plan of the whole run.
 
-use super::plan::Plan;
+use super::plan::{Plan, place_name};
 use super::programs;
 use crate::LabFile;
 use std::collections::BTreeMap;
@@ -62,17 +62,13 @@ impl Plan {
     pub(crate) fn shards(&self, lab: &LabFile, of: u32) -> Vec<u32> {
         let file = programs::sha256(&*lab.text());
         let key = |cell: usize, block: u32| {
-            let axes: Vec<String> = self.cells[cell]
-                .axes
-                .iter()
-                .map(|(axis, value)| format!("{axis}={value}"))
-                .collect();
+            let place = place_name(&self.cells[cell].axes);
             let block = match (lab.kind().keeps_cells(), lab.state.is_some()) {
                 (true, _) => 0,
                 (false, true) => block / 2,
                 (false, false) => block,
             };
-            programs::sha256(format!("{file}\n{}\n{}\n{block}", lab.seed, axes.join(";")))
+            programs::sha256(format!("{file}\n{}\n{place}\n{block}", lab.seed))
         };
         let keys: Vec<String> = self.steps.iter().map(|step| key(step.cell, step.block)).collect();
         let sorted: BTreeMap<&str, ()> = keys.iter().map(|key| (key.as_str(), ())).collect();

@@ -3,7 +3,7 @@
 use super::{figures, goals, range, ratio};
 use crate::LabFile;
 use crate::file::{CompareSpec, SystemSpec};
-use crate::run::plan::Plan;
+use crate::run::plan::{Plan, place_name};
 use crate::run::{Measurement, Outcome};
 use indexmap::IndexMap;
 use results::{Axes, Comparison, Ratio, metrics};
@@ -276,15 +276,6 @@ impl<'a> Repeats<'a> {
             }),
         })
     }
-}
-
-/// The same text for the same axes in the same order.
-fn place_name(axes: &Axes) -> String {
-    let mut name = String::new();
-    for (axis, value) in axes {
-        name.extend([axis, "\n", value, "\n"]);
-    }
-    name
 }
 
 #[derive(Debug, Clone, Copy)]
