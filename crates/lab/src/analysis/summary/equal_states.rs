@@ -71,8 +71,8 @@ fn lab() -> LabFile {
     builtin::open("before-after").unwrap()
 }
 
-/// Whether the interval of the row says that the states differ.
-fn differs(row: &Comparison) -> bool {
+/// Whether the interval of the row's ratio excludes 1, whatever the verdict.
+fn excludes_1(row: &Comparison) -> bool {
     row.ratio.ci95.is_some_and(|[low, high]| low > 1.0 || high < 1.0)
 }
 
@@ -81,7 +81,7 @@ fn decides(row: &Comparison) -> bool {
 }
 
 #[test]
-fn a_table_of_equal_states_has_the_rows_of_the_report_and_no_difference() {
+fn a_table_of_equal_states_has_the_rows_of_the_report_and_none_better_or_worse() {
     equal_states(1);
 }
 
@@ -105,13 +105,13 @@ fn equal_states(runs: u64) {
 }
 
 #[test]
-fn a_slowdown_of_3_percent_in_one_row_is_found_there_and_nowhere_else() {
+fn the_interval_of_a_row_slower_by_3_percent_excludes_1_and_no_other_row_is_decided() {
     slowdown(1, 0.03);
 }
 
 #[test]
 #[ignore = "takes minutes"]
-fn in_1000_tables_slowdowns_of_3_and_4_percent_are_found_in_their_row_alone() {
+fn in_1000_tables_the_interval_of_a_row_slower_by_3_or_4_percent_excludes_1() {
     slowdown(1_000, 0.03);
     slowdown(1_000, 0.04);
 }
@@ -122,21 +122,21 @@ fn slowdown(runs: u64, share: f64) {
     let systems = ["after".to_owned()];
     let cells = Plan::new(&lab, Form::Full, &systems, None).cells;
     let places: Vec<Axes> = cells.into_iter().map(|cell| cell.axes).collect();
-    let (mut found, mut worse, mut elsewhere) = (0, 0, 0);
+    let (mut excluding, mut worse, mut elsewhere) = (0, 0, 0);
     for seed in 0..runs {
         let at = places[(seed as usize * 17) % places.len()].clone();
         let table = Bench::new(seed, Some((at.clone(), share))).table(&lab);
         let (own, others): (Vec<_>, Vec<_>) = table.iter().partition(|row| row.axes == at);
-        found += u64::from(differs(own[0]));
+        excluding += u64::from(excludes_1(own[0]));
         worse += u64::from(own[0].verdict == results::Verdict::Worse);
         elsewhere += u64::from(others.into_iter().any(decides));
         assert_ne!(own[0].verdict, results::Verdict::Better, "{:?}", own[0]);
     }
     println!(
-        "{share}: the interval excludes 1 in {found} of {runs} tables, {worse} say worse, {elsewhere} have \
+        "{share}: the interval excludes 1 in {excluding} of {runs} tables, {worse} say worse, {elsewhere} have \
          another row better or worse"
     );
-    assert!(found as f64 >= 0.95 * runs as f64, "{found} of {runs}");
+    assert!(excluding as f64 >= 0.95 * runs as f64, "{excluding} of {runs}");
     assert!(elsewhere as f64 <= 0.05 * runs as f64, "{elsewhere} of {runs}");
 }
 
