@@ -28,7 +28,7 @@ The shards may run on different machines. The command refuses shards of differen
 seeds or forms, and names the shards that are missing. In virtual time the figures of the merged run
 are those of a run without --shard, to the last bit.";
 
-/// One shard on disk.
+/// The directory of a shard, as read from disk.
 struct Part {
     path: PathBuf,
     shard: Shard,

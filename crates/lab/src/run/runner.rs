@@ -57,7 +57,7 @@ pub struct Finished {
     pub directory: PathBuf,
     /// Turns that failed or were invalid, and may be better if they are measured again.
     pub unfit: usize,
-    /// Where the CPU time went, if the user asked for it.
+    /// The stacks of the CPUs, if the user asked for a profile.
     pub profile: Option<Profile>,
 }
 
@@ -126,7 +126,10 @@ pub fn run(
                 Executor::Simulator { .. } => "weir sim run",
             };
             let whole = command::of_continued(verb, lab, &plan, file_seed, &began);
-            shard.map_or(whole.clone(), |shard| format!("{whole} --shard {shard}"))
+            match shard {
+                Some(shard) => format!("{whole} --shard {shard}"),
+                None => whole,
+            }
         }
         Location::Inside(_) | Location::At(_) => request.command.clone(),
     };
@@ -271,7 +274,7 @@ pub(super) fn unfit(lab: &LabFile, outcomes: &[Outcome]) -> usize {
     outcomes.iter().filter(is_unfit).count()
 }
 
-/// The shard that was asked for, or the one that a resumed run began.
+/// The shard of a new run, or the shard that a resumed run began.
 fn shard(request: &Request, began: &toml::Table) -> Result<Option<Shard>, LabError> {
     let Location::Resume { run, .. } = &request.location else { return Ok(request.shard) };
     let ran = began.get(merge::SHARD).and_then(toml::Value::as_str);

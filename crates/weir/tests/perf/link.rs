@@ -112,9 +112,9 @@ impl Counted {
     }
 }
 
-/// A run whose receiver had enough CPU time. The receiver counts the datagrams for which its socket
-/// had no room as lost, but not those after the last datagram that it saw. If there are more of
-/// them, the counts cannot be compared.
+/// A run whose receiver had enough CPU time. A datagram for which the receiver's socket had no room
+/// counts as lost, unless all later datagrams were dropped, too. If more datagrams found no room
+/// than are lost, the counts cannot be compared.
 fn measured(link: &[&str], direction: &str) -> Option<Counted> {
     Sandbox::new()?;
     for program in ["nsenter", "unshare"] {

@@ -38,7 +38,7 @@ fn any_number_of_shards_merges_to_the_run_without_shards() {
             assert!(!sandbox.path(part).join("results.json").exists());
         }
         let merged = format!("merged-{of}");
-        // Their order does not matter.
+        // The order of the shards does not matter.
         let mut words = vec!["lab", "merge", "--out", &merged];
         words.extend(parts.iter().rev().map(String::as_str));
         let output = sandbox.weir(&words);

@@ -57,7 +57,8 @@ fn means(plan: &Plan, outcomes: &[Outcome], comparisons: &[Comparison]) -> Vec<f
     (0..plan.repeats).filter_map(of_block).collect()
 }
 
-/// The answer of a table in a few words. A table of which most rows are undecided has none.
+/// The answer of a table in a few words. No row that is worse, and half of the rows undecided or
+/// more, make a table undecided.
 fn found(worse: usize, undecided: usize, all: usize) -> &'static str {
     match (worse, undecided) {
         (1.., _) => "The change costs something",
