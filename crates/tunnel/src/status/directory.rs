@@ -239,7 +239,8 @@ const ATTEMPTS: usize = 100;
 /// The status of some ten thousand connections.
 const LONGEST: u64 = 16 << 20;
 const LONGEST_KEY: u64 = 64 << 10;
-/// A client sends its key, or ends its half of the stream, within this time, also on a busy machine.
+/// A client sends its key, or ends its half of the stream, within this time. A busy machine may
+/// delay a client.
 const KEY_WITHIN: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
