@@ -167,14 +167,22 @@ impl Session {
     /// Waits for the data that the peer sent before it ended a test of an amount. The peer's
     /// message uses another connection, and may have overtaken the data. Returns when all data is
     /// here, or when no more arrives.
+    ///
+    /// The senders stop first: a sender whose amount is spent sends on, in case that the peer is
+    /// short of data, and a peer that ends the test is not.
     pub(crate) fn await_remaining_data(&mut self, patience: Duration) {
         let Some(amount) = self.amount() else { return };
+        self.running.stop_sending();
         let began = Instant::now();
+        let (mut received, mut at) = (0, began);
         while !self.stop.is_called() && began.elapsed() < patience {
             let snapshots = self.running.snapshot();
             let has_receiver = snapshots.iter().any(|stream| !stream.sends);
-            let idle = self.running.last_progress().max(began).elapsed();
-            if !has_receiver || bytes(&snapshots, false) >= amount || idle >= QUIET {
+            let arrived = bytes(&snapshots, false);
+            if arrived != received {
+                (received, at) = (arrived, Instant::now());
+            }
+            if !has_receiver || arrived >= amount || at.elapsed() >= QUIET {
                 return;
             }
             std::thread::sleep(SHORTEST_POLL);

@@ -11,7 +11,7 @@ use perf::event::StreamTotal;
 use perf::options::{Amount, Direction, Limits, Protocol, ServerOptions};
 use perf::server::Server;
 use serde_json::json;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::{Ipv6Addr, TcpListener, TcpStream};
 use std::time::Duration;
 use units::{Bytes, Rate, Span};
@@ -89,6 +89,32 @@ fn both_ends_of_every_stream_have_the_requested_algorithm() {
         assert_eq!((here, there), (Some("reno"), Some("reno")), "{direction:?}");
         server.close();
     }
+}
+
+/// A server that has sent its amount sends more blocks while the client may be short of data. The
+/// end of the test stops these blocks, although the client has sent less than the amount.
+#[test]
+fn a_client_that_ends_a_bidirectional_amount_is_sent_no_more() {
+    const BLOCK: usize = 1000;
+    const AMOUNT: usize = 20 * BLOCK;
+    let server = TestServer::open(long_timeouts());
+    let mut raw = RawClient::connect(&server);
+    raw.send_cookie();
+    let test = json!({"tcp": true, "num": AMOUNT, "len": BLOCK, "bidirectional": true});
+    raw.send(test.to_string().as_bytes());
+    raw.expect(State::CreateStreams);
+    raw.open_stream(&server);
+    raw.open_stream(&server);
+    raw.expect(State::TestStart);
+    raw.expect(State::TestRunning);
+    raw.streams[0].write_all(&[0; AMOUNT / 2]).unwrap();
+    let mut receiving = raw.streams[1].try_clone().unwrap();
+    receiving.read_exact(&mut [0; AMOUNT + 10 * BLOCK]).unwrap();
+    let rest = std::thread::spawn(move || hostile::read_to_end(&mut receiving).len());
+    raw.finish();
+    let rest = rest.join().unwrap();
+    assert!(rest <= 20 * BLOCK, "the server sent {rest} bytes after the end of the test");
+    server.close();
 }
 
 #[test]

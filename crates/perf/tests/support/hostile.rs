@@ -157,7 +157,7 @@ impl Audience for Failures {
 pub(crate) struct RawClient {
     pub(crate) control: TcpStream,
     pub(crate) cookie: Cookie,
-    streams: Vec<TcpStream>,
+    pub(crate) streams: Vec<TcpStream>,
 }
 
 impl RawClient {
