@@ -147,11 +147,13 @@ fn marked(mark: &str) -> Vec<Pid> {
 }
 
 /// Runs a line of the user that changes the state. The error has the last line of the output.
+/// `started` is told the line's process group.
 pub(super) fn run_line(
     line: &str,
     what: &str,
     patience: Span,
     cancel: Option<&Cancel>,
+    started: impl FnOnce(u32),
 ) -> Result<(), Failure> {
     let wrong = |error: io::Error| Failure::io("making a temporary file", &error);
     let mut output = tempfile::tempfile().map_err(wrong)?;
@@ -163,6 +165,7 @@ pub(super) fn run_line(
         .process_group(0)
         .spawn()
         .map_err(|error| Failure::io("starting sh", &error))?;
+    started(child.id());
     let bounds = Bounds { limit: patience, most_output: MOST_WORDS, cancel };
     let ended = attend(&mut child, &output, bounds);
     if !matches!(ended, Ok(Ended::Alone(_))) {
@@ -264,11 +267,16 @@ mod tests {
 
     #[test]
     fn the_error_of_a_failed_line_has_its_last_output() {
-        let failure =
-            run_line("echo first; echo last >&2; exit 3", "the command", Span::from_secs(9), None);
+        let failure = run_line(
+            "echo first; echo last >&2; exit 3",
+            "the command",
+            Span::from_secs(9),
+            None,
+            |_| {},
+        );
         let text = failure.unwrap_err().to_string();
         assert!(text.ends_with("ended with status 3: last"), "{text}");
-        let slow = run_line("sleep 1000", "the command", Span::from_millis(50), None);
+        let slow = run_line("sleep 1000", "the command", Span::from_millis(50), None, |_| {});
         assert!(slow.unwrap_err().to_string().contains("took longer than 50ms"));
     }
 }

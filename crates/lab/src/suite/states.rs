@@ -49,7 +49,11 @@ impl<'a> States<'a> {
                 self.guard.tell(ARM);
                 // A command that fails may have changed the machine.
                 self.now = Some(State::After);
-                run_line(&self.suite.after, "--after", patience, Some(cancel))?;
+                let guard = &mut self.guard;
+                let started = |group: u32| guard.tell(&format!("{RUNS} {group}"));
+                let ended = run_line(&self.suite.after, "--after", patience, Some(cancel), started);
+                self.guard.tell(RUNS);
+                ended?;
             }
         }
         Ok(())
@@ -88,7 +92,7 @@ fn run_optional(
     patience: Span,
     cancel: Option<&Cancel>,
 ) -> Result<(), Failure> {
-    line.map_or(Ok(()), |line| run_line(line, what, patience, cancel))
+    line.map_or(Ok(()), |line| run_line(line, what, patience, cancel, |_| {}))
 }
 
 /// A process that takes the change back if this process dies: the guard's standard input then ends.
@@ -128,16 +132,20 @@ impl Drop for Guard {
     }
 }
 
+/// Followed by the process group of `--after` while the line runs, and by nothing afterwards.
+const RUNS: &str = "runs";
 const ARM: &str = "arm";
 const DISARM: &str = "disarm";
 const DONE: &str = "done";
 /// The guard's script. Reads orders. If the orders end without `done`, ends the suite's processes
-/// and runs the commands that take the change back.
+/// and a line that still runs, and then runs the commands that take the change back.
 const GUARD: &str = r#"
 trap '' HUP INT TERM
 armed=
-while read -r order; do
+runs=
+while read -r order group; do
   case $order in
+    runs) runs=$group ;;
     arm) armed=1 ;;
     disarm) armed= ;;
     done) exit 0 ;;
@@ -153,6 +161,42 @@ for round in 1 2 3; do
     fi
   done
 done
+if [ -n "$runs" ] && kill -s TERM -- "-$runs" 2>/dev/null; then
+  for round in 1 2 3 4 5 6 7 8 9 10; do
+    kill -s 0 -- "-$runs" 2>/dev/null || break
+    sleep 0.5
+  done
+  kill -s KILL -- "-$runs" 2>/dev/null
+fi
 trap - HUP INT TERM
 [ -z "$armed" ] || for line in "$@"; do sh -c "$line"; done
 "#;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_line_that_runs_ends_before_the_change_is_taken_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let (trace, started) = (folder.path().join("trace"), folder.path().join("started"));
+        let undo = format!("echo undone >>{}", trace.display());
+        let mut guard = Guard::start("no-suite", &[&undo]).unwrap();
+        let line =
+            format!("echo >{}; sleep 100; echo changed >>{}", started.display(), trace.display());
+        let mut changing = Command::new("sh").args(["-c", &line]).process_group(0).spawn().unwrap();
+        guard.tell(ARM);
+        guard.tell(&format!("{RUNS} {}", changing.id()));
+        let began = (0..2_000).any(|_| {
+            std::thread::sleep(Duration::from_millis(5));
+            started.exists()
+        });
+        assert!(began, "the line did not begin");
+        // As if this process died.
+        drop(guard.orders.take());
+        assert!(!changing.wait().unwrap().success());
+        guard.child.wait().unwrap();
+        assert_eq!(std::fs::read_to_string(trace).unwrap(), "undone\n");
+    }
+}
