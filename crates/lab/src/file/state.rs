@@ -16,6 +16,8 @@ use toml::Spanned;
 pub struct StateSpec {
     /// The end that has the state: `client`, `server` or `both`, the default.
     pub end: Option<Spanned<String>>,
+    /// The number of places that are measured one after another before the state changes.
+    pub places: Option<Spanned<u32>>,
     #[serde(default)]
     pub before: SideSpec,
     #[serde(default)]
@@ -69,6 +71,11 @@ impl StateSpec {
         [(BEFORE, &self.before), (AFTER, &self.after)]
     }
 
+    /// The number of places between two changes of the state.
+    pub(crate) fn places(&self) -> usize {
+        self.places.as_ref().map_or(1, |places| *places.get_ref() as usize).max(1)
+    }
+
     fn texts(&self) -> impl Iterator<Item = &Spanned<String>> {
         let sides = [&self.before, &self.after].into_iter();
         self.end.iter().chain(sides.flat_map(|side| side.texts()))
@@ -83,6 +90,12 @@ impl SideSpec {
     fn texts(&self) -> impl Iterator<Item = &Spanned<String>> {
         let settings = self.sysctl.values().chain(self.offload.values());
         settings.chain([&self.congestion, &self.command, &self.undo].into_iter().flatten())
+    }
+
+    /// The algorithms of Weir that the state needs in the kernel.
+    pub(crate) fn algorithms(&self) -> Vec<&str> {
+        let used = self.congestion.iter().filter(|name| LOADED.contains(&name.get_ref().as_str()));
+        self.load.iter().chain(used).map(|name| name.get_ref().as_str()).collect()
     }
 
     pub(crate) fn is_in_host(&self) -> bool {
@@ -168,6 +181,12 @@ impl Document {
 
     pub(crate) fn check_state(&self) -> Result<(), FileError> {
         let Some(state) = &self.state else { return Ok(()) };
+        if let Some(places) = &state.get_ref().places
+            && !(1..=MOST_PLACES).contains(places.get_ref())
+        {
+            let message = format!("`places` is from 1 to {MOST_PLACES}");
+            self.refuse(places.span(), message)?;
+        }
         for axes in axes::all_places(self) {
             self.go_on(self.changed_end(&axes).map(drop))?;
         }
@@ -235,6 +254,8 @@ impl Document {
 const STATE_WORDS: [&str; 3] = ["weir", "client", "server"];
 /// The algorithms that Weir loads.
 const LOADED: [&str; 2] = ["tcpa", "caqm"];
+/// Pairs of turns that lie further apart say less about the change.
+const MOST_PLACES: u32 = 100;
 
 #[cfg(test)]
 mod tests {
@@ -265,6 +286,7 @@ mod tests {
         for (state, says) in [
             ("[state]\nend = \"clinet\"", "did you mean `client`?"),
             ("[state]\nend = \"{rol}\"", "unknown placeholder"),
+            ("[state]\nplaces = 0", "`places` is from 1 to 100"),
             (
                 "[state]\nend = \"{role}\"\nafter = { sysctl = { \"vm.x\" = \"1\" } }",
                 "begin with `net.`",

@@ -49,12 +49,13 @@ impl Plan {
                 cells.push(PlannedCell { system: system.clone(), axes: axes.clone() });
             }
         }
-        let steps = match lab.kind().keeps_cells() {
-            false if lab.state.is_some() && systems.len() == 2 => {
-                abba(cells.len() / 2, repeats, lab.seed)
+        let state = lab.state.as_ref().filter(|_| systems.len() == 2);
+        let steps = match (lab.kind().keeps_cells(), state) {
+            (false, Some(state)) => {
+                abba(cells.len() / 2, repeats, state.get_ref().places(), lab.seed)
             }
-            false => blocks(cells.len(), repeats, lab.seed),
-            true => place_by_place(cells.len(), systems.len(), repeats, lab.seed),
+            (false, None) => blocks(cells.len(), repeats, lab.seed),
+            (true, _) => place_by_place(cells.len(), systems.len(), repeats, lab.seed),
         };
         Self {
             form,
@@ -123,23 +124,32 @@ fn blocks(cells: usize, repeats: u32, seed: u64) -> Vec<Step> {
     steps.collect()
 }
 
-/// Pairs of blocks. In a pair of blocks each place is measured four times in a row, in the random
-/// order ABBA or BAAB, so that a steady drift of the machine affects both states alike. With an odd
-/// number of blocks, the last block has the order AB or BA.
-fn abba(places: usize, repeats: u32, seed: u64) -> Vec<Step> {
+/// Pairs of blocks. In a pair of blocks each group of places is measured four times in a row, in
+/// the random order ABBA or BAAB of the states. The second half has the places in reverse order.
+/// Therefore a steady drift of the machine affects both states of each place alike, and the turns
+/// of a pair are as far apart as a group is long. With an odd number of blocks, the last block has
+/// the order AB or BA.
+fn abba(places: usize, repeats: u32, in_group: usize, seed: u64) -> Vec<Step> {
     let pairs = repeats.div_ceil(2);
     let orders = order::blocks(places, pairs as usize, seed);
+    // Groups of equal size, as far as possible.
+    let groups = places.div_ceil(in_group).max(1);
+    let in_group = places.div_ceil(groups).max(1);
     let mut first_states =
-        order::blocks(2, orders.len() * places, seed.wrapping_add(1)).into_iter();
+        order::blocks(2, orders.len() * groups, seed.wrapping_add(1)).into_iter();
     let mut steps = Vec::new();
     for (pair, places) in (0..).zip(orders) {
-        for place in places {
+        for group in places.chunks(in_group) {
             let first = first_states.next().and_then(|order| order.first().copied()).unwrap_or(0);
-            let (one, other) = (2 * place + first, 2 * place + 1 - first);
             let (early, late) = (2 * pair, 2 * pair + 1);
-            let four = [(one, early), (other, early), (other, late), (one, late)];
-            let steps_here = four.into_iter().filter(|(_, block)| *block < repeats);
-            steps.extend(steps_here.map(|(cell, block)| Step { cell, block }));
+            let quarters = [(first, early), (1 - first, early), (1 - first, late), (first, late)];
+            for (state, block) in quarters.into_iter().filter(|(_, block)| *block < repeats) {
+                let step = |place: &usize| Step { cell: 2 * place + state, block };
+                match block == early {
+                    true => steps.extend(group.iter().map(step)),
+                    false => steps.extend(group.iter().rev().map(step)),
+                }
+            }
         }
     }
     steps
@@ -199,8 +209,8 @@ mod tests {
 
     #[test]
     fn states_alternate_in_mirror_order_and_every_block_holds_every_cell() {
-        for repeats in [1, 2, 5, 6] {
-            let steps = abba(7, repeats, 3);
+        for (repeats, in_group) in [(1, 1), (2, 3), (5, 1), (5, 4), (6, 100)] {
+            let steps = abba(7, repeats, in_group, 3);
             assert_eq!(steps.len(), 14 * repeats as usize);
             for block in 0..repeats {
                 let mut cells: Vec<usize> =
@@ -209,7 +219,7 @@ mod tests {
                 assert_eq!(cells, (0..14).collect::<Vec<_>>());
             }
         }
-        let steps = abba(7, 6, 3);
+        let steps = abba(7, 6, 1, 3);
         let mut firsts = BTreeSet::new();
         for four in steps.chunks(4) {
             let cells: Vec<usize> = four.iter().map(|step| step.cell).collect();
@@ -219,5 +229,24 @@ mod tests {
             firsts.insert(cells[0] % 2);
         }
         assert_eq!(firsts.len(), 2, "both orders occur");
+    }
+
+    #[test]
+    fn places_of_a_group_share_each_change_of_the_state() {
+        let steps = abba(61, 6, 10, 3);
+        let states: Vec<usize> = steps.iter().map(|step| step.cell % 2).collect();
+        let changes = states.windows(2).filter(|two| two[0] != two[1]).count();
+        assert!(changes <= 7 * 3 * 3, "{changes} changes");
+        // A steady drift affects both states of each place alike.
+        for place in 0..61 {
+            for pair in 0..3 {
+                let sum = |state: usize| -> usize {
+                    let own =
+                        |step: &Step| step.cell == 2 * place + state && step.block / 2 == pair;
+                    (0..steps.len()).filter(|at| own(&steps[*at])).sum()
+                };
+                assert_eq!(sum(0), sum(1), "place {place}, pair {pair}");
+            }
+        }
     }
 }

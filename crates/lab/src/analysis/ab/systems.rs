@@ -1,7 +1,7 @@
 //! Two systems of a lab, alternated over one network that stays up throughout.
 
 use super::not_measured;
-use crate::executor::machine::{CpuPlan, Kept, MachineStep, Stream, Testbed};
+use crate::executor::machine::{CpuPlan, Kept, Loaded, MachineStep, Stream, Testbed};
 use crate::file::{Ends, SystemKind, SystemSpec};
 use crate::run::Flaw;
 use crate::workload::measure_bulk;
@@ -142,6 +142,7 @@ impl<'a> Prepared<'a> {
             weir: &self.contest.weir,
             programs: &std::env::temp_dir(),
             kept: &Kept::default(),
+            loaded: &Loaded::default(),
             cancel,
         };
         let measured = measure_bulk(&step, &self.testbed)?.result;

@@ -1,8 +1,8 @@
 //! Steps on this machine: network namespaces and its own clock, one step at a time.
 
 use super::{
-    CpuPlan, Kept, MachineStep, Profiling, Roles, Watch, is_installed, missing_programs, preflight,
-    validity,
+    CpuPlan, Kept, Loaded, MachineStep, Profiling, Roles, Watch, is_installed, missing_programs,
+    preflight, validity,
 };
 use crate::analysis::agreement;
 use crate::executor::simulator::Simulator;
@@ -30,6 +30,7 @@ pub(crate) struct Machine<'a> {
     /// Simulates the same step for comparison with the measurement.
     simulator: Option<Simulator<'a>>,
     kept: Kept,
+    loaded: Loaded,
     profiling: Option<Profiling>,
 }
 
@@ -46,7 +47,8 @@ impl<'a> Machine<'a> {
         };
         let (cpus, kept) = (CpuPlan::for_lab(lab), Kept::default());
         let profiling = if profile { Some(Profiling::new()?) } else { None };
-        Ok(Self { lab, privilege, weir, cpus, simulator, kept, profiling })
+        let loaded = Loaded::default();
+        Ok(Self { lab, privilege, weir, cpus, simulator, kept, loaded, profiling })
     }
 }
 
@@ -114,6 +116,7 @@ impl Bench for Machine<'_> {
 
     fn finish(&self) {
         self.kept.clear();
+        self.loaded.clear();
     }
 
     fn profile(&self) -> Option<Vec<SystemProfile>> {
@@ -130,7 +133,8 @@ impl Bench for Machine<'_> {
         };
         let omit = if self.lab.kind().keeps_cells() { Span::ZERO } else { plan.omit };
         let of_one = |step: &&Step| omit + lasting(step).unwrap_or(plan.duration) + around;
-        left.iter().map(of_one).fold(Span::ZERO, |sum, one| sum + one).as_duration()
+        let measuring = left.iter().map(of_one).fold(Span::ZERO, |sum, one| sum + one);
+        (measuring + LOADING * self.loads(plan, left)).as_duration()
     }
 
     fn measure(&self, job: &Job<'_>) -> Result<Option<Verdict>, LabError> {
@@ -149,6 +153,7 @@ impl Bench for Machine<'_> {
             weir: self.weir,
             programs,
             kept: &self.kept,
+            loaded: &self.loaded,
             cancel,
         };
         let measure =
@@ -180,6 +185,26 @@ impl Bench for Machine<'_> {
             agreement::beside(&worlds, &mut measured);
         }
         Ok(Some(Verdict::Measured(measured)))
+    }
+}
+
+impl Machine<'_> {
+    /// How often these steps put algorithms of Weir into the kernel for a state.
+    fn loads(&self, plan: &Plan, left: &[&Step]) -> u64 {
+        let Some(state) = &self.lab.state else { return 0 };
+        let loads = |step: &Step| {
+            let cell = plan.cells.get(step.cell)?;
+            let names = state.get_ref().side(&cell.system).algorithms();
+            (!names.is_empty()).then_some(names)
+        };
+        let mut before = None;
+        let mut count = 0;
+        for step in left {
+            let names = loads(step);
+            count += u64::from(names.is_some() && names != before);
+            before = names;
+        }
+        count
     }
 }
 
@@ -288,6 +313,8 @@ const BLOCKS_APART: u32 = 10_000;
 /// Estimated time to build a network and start programs.
 const AROUND_A_TURN: Span = Span::from_millis(700);
 const AROUND_A_TURN_OF_CABLES: Span = Span::from_millis(100);
+/// The verifier's time for tcpa and CAQM.
+const LOADING: Span = Span::from_millis(1_500);
 
 #[cfg(test)]
 mod tests {

@@ -1,16 +1,13 @@
 //! Brings one or both ends into a state for a step, and undoes the state.
 //!
-//! Settings and features end with the host's namespace, and Weir's algorithms with their
-//! descriptors. For a command, a guard process runs the `undo` as soon as the guard's input is
-//! closed: by this process, or by the kernel if this process is killed.
+//! Settings and features end with the host's namespace. Algorithms of Weir stay in the kernel until
+//! a step has another state. For a command, a guard process runs the `undo` as soon as the guard's
+//! input is closed: by this process, or by the kernel if this process is killed.
 
+use super::loaded::unused_name;
 use super::{MachineStep, Testbed, is_installed};
 use crate::Failure;
 use crate::file::{ChangedEnd, FileError, SideSpec, words};
-use accel::algorithm::{Algorithm, Registration};
-use accel::caqm::Network;
-use accel::caqm::programs::Unpinned;
-use accel::{AccelError, Tunables};
 use host::{Namespace, Sysctl};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -22,14 +19,6 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(super) struct Applied {
     guard: Option<Guard>,
-    _loaded: Vec<InKernel>,
-}
-
-/// An algorithm of Weir in the kernel, removed when this value is dropped.
-#[derive(Debug)]
-enum InKernel {
-    Tcpa { _registration: Registration, _algorithm: Box<Algorithm> },
-    Caqm { _programs: Box<Unpinned> },
 }
 
 impl Applied {
@@ -47,18 +36,17 @@ impl Applied {
             ChangedEnd::Both if step.ends.from == step.ends.to => vec![step.ends.from.as_str()],
             ChangedEnd::Both => vec![step.ends.from.as_str(), step.ends.to.as_str()],
         };
-        let mut loaded = Vec::new();
-        for name in &side.load {
-            loaded.push(InKernel::load(name.get_ref())?);
-        }
+        let load = side.load.iter().map(|name| name.get_ref());
+        let mut wanted: Vec<_> = load.map(|name| (name.clone(), unused_name(name))).collect();
         let algorithm = match &side.congestion {
             Some(name) if name.get_ref() == accel::algorithm::NAME => {
                 let own = format!("weir_{}", std::process::id());
-                loaded.push(InKernel::tcpa(&own)?);
+                wanted.push((name.get_ref().clone(), own.clone()));
                 Some(own)
             }
             other => other.as_ref().map(|name| name.get_ref().clone()),
         };
+        step.loaded.keep_only(&wanted)?;
         let mut settings = Vec::new();
         for (name, value) in &side.sysctl {
             let value = step.lab.filled(step.axes, value).map_err(wrong)?;
@@ -81,40 +69,13 @@ impl Applied {
             }
             _ => None,
         };
-        Ok(Some(Self { guard, _loaded: loaded }))
+        Ok(Some(Self { guard }))
     }
 
-    /// Removes the state.
+    /// Removes the state, except for algorithms of Weir that the next step may need again.
     pub(super) fn undo(mut self) -> Result<(), Failure> {
         self.guard.take().map_or(Ok(()), Guard::undo)
     }
-}
-
-impl InKernel {
-    fn load(name: &str) -> Result<Self, Failure> {
-        let own = format!("weir_{}_{name}", std::process::id());
-        match name {
-            accel::caqm::NAME => {
-                let refused = |error: AccelError| Failure::Workload(format!("caqm: {error}"));
-                let programs = Unpinned::start(&short(&own), &Network::default(), &[]);
-                Ok(Self::Caqm { _programs: Box::new(programs.map_err(refused)?) })
-            }
-            _ => Self::tcpa(&short(&own)),
-        }
-    }
-
-    fn tcpa(name: &str) -> Result<Self, Failure> {
-        let refused = |error: AccelError| Failure::Workload(format!("tcpa: {error}"));
-        let mut algorithm =
-            Algorithm::load_unpinned(name, &Tunables::default()).map_err(refused)?;
-        let registration = algorithm.register().map_err(refused)?;
-        Ok(Self::Tcpa { _registration: registration, _algorithm: Box::new(algorithm) })
-    }
-}
-
-/// TCP_CA_NAME_MAX of include/net/tcp.h is 16, with the terminating zero.
-fn short(name: &str) -> String {
-    name.chars().take(15).collect()
 }
 
 /// Finds ethtool on this machine. An ordinary user's PATH has no sbin on Debian.

@@ -4,7 +4,7 @@ use super::algorithm::OurAlgorithm;
 use super::changed::Changed;
 use super::links;
 use super::state::Applied;
-use super::{CpuPlan, Kept, Pair, Testbed};
+use super::{CpuPlan, Kept, Loaded, Pair, Testbed};
 use crate::file::{ChangedEnd, Ends, FileError, SystemSpec};
 use crate::run::Measurement;
 use crate::{Cancel, Failure, LabFile};
@@ -30,6 +30,7 @@ pub(crate) struct MachineStep<'a> {
     /// Folder for the programs' temporary files.
     pub programs: &'a std::path::Path,
     pub kept: &'a Kept,
+    pub loaded: &'a Loaded,
     pub cancel: &'a Cancel,
 }
 
