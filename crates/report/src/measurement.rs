@@ -18,6 +18,7 @@ use perf::event::{Audience, Ended, Event, Interval, Latency, Started};
 use perf::output::Document;
 use probe::machine::Machine;
 
+use crate::profile::Profile;
 use crate::{ReportError, html, run};
 
 /// A completed test, and the machine it ran on.
@@ -31,6 +32,8 @@ pub struct Measurement {
     pub command: String,
     /// `None` if it could not be read.
     pub machine: Option<Machine>,
+    /// The stacks of the machine, if the user asked for a profile.
+    pub profile: Option<Profile>,
 }
 
 /// Receives a test's events and keeps the data for the report. Its size stays bounded however long
@@ -54,11 +57,13 @@ pub struct MeasurementFiles {
 }
 
 impl Recorder {
-    /// Writes the three files, results.json first. `None` if no test completed.
+    /// Writes the three files, results.json first, and those of the profile. `None` if no test
+    /// completed.
     pub fn write(
         self,
         directory: &Path,
         command: String,
+        profile: Option<Profile>,
     ) -> Result<Option<MeasurementFiles>, ReportError> {
         let (Some(started), Some(ended)) = (self.started, self.ended) else {
             return Ok(None);
@@ -70,6 +75,7 @@ impl Recorder {
             ended,
             command,
             machine: Machine::read().ok(),
+            profile,
         };
         measurement.write(directory, &self.document.to_text()).map(Some)
     }
@@ -106,6 +112,7 @@ impl Measurement {
         run::replace(&files.results, results.as_bytes())?;
         run::replace(&files.markdown, self.markdown().as_bytes())?;
         run::replace(&files.html, self.html().as_bytes())?;
+        self.profile.as_ref().map_or(Ok(()), |profile| profile.write(directory))?;
         Ok(files)
     }
 

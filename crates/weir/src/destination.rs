@@ -8,22 +8,22 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Seek, SeekFrom, Write};
 use std::path::Path;
 
-/// Checks the directory of `--report`. One that holds something is refused.
-pub(crate) fn check_directory(directory: &Path) -> anyhow::Result<()> {
+/// Checks the directory that `flag` names. One that holds something is refused.
+pub(crate) fn check_directory(directory: &Path, flag: &str) -> anyhow::Result<()> {
     let absent = directory.ancestors().filter(|path| !path.as_os_str().is_empty());
     let absent: Vec<&Path> = absent.take_while(|path| !path.exists()).collect();
     std::fs::create_dir_all(directory)
-        .map_err(|cause| Unusable::path("create", directory, &cause, "--report"))?;
+        .map_err(|cause| Unusable::path("create", directory, &cause, flag))?;
     let held =
         || std::fs::read_dir(directory).ok()?.flatten().map(|entry| entry.file_name()).next();
     if let Some(name) = held() {
-        return Err(Unusable::held(directory, &name, "--report").into());
+        return Err(Unusable::held(directory, &name, flag).into());
     }
     let trial = directory.join(".weir");
     // O_EXCL follows no link (open(2)).
     File::create_new(&trial)
         .and_then(|_| std::fs::remove_file(&trial))
-        .map_err(|cause| Unusable::path("write to", directory, &cause, "--report"))?;
+        .map_err(|cause| Unusable::path("write to", directory, &cause, flag))?;
     // A measurement that never begins leaves nothing behind.
     absent.iter().try_for_each(std::fs::remove_dir).context("removing an empty directory")
 }

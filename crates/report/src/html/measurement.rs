@@ -23,6 +23,7 @@ pub(crate) fn render(measurement: &Measurement) -> String {
             (section("latency", "Latency", &latency(measurement)))
             (section("limits", "What limited the sender", &limits(measurement)))
             (section("cpu", "CPU", &cpu(measurement)))
+            @if let Some(profile) = &measurement.profile { (profile.section()) }
             (method(measurement))
             (named("environment", "This machine", environment(measurement)))
             (repeat(measurement))

@@ -124,6 +124,7 @@ fn measurement(protocol: Protocol, direction: Direction, streams: u32) -> Measur
         ended: ended(protocol, &streams),
         command: "weir perf client far.example".to_owned(),
         machine: None,
+        profile: None,
     }
 }
 

@@ -79,7 +79,7 @@ pub(crate) struct Doctor {
 pub(crate) fn run(arguments: &Doctor) -> anyhow::Result<Ending> {
     let subject = arguments.subject()?;
     if let Some(directory) = &arguments.report {
-        destination::check_directory(directory)?;
+        destination::check_directory(directory, "--report")?;
     }
     if let Some(path) = &arguments.record {
         destination::check_file(path, "--record")?;

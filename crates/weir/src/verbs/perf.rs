@@ -5,6 +5,7 @@ mod client;
 mod download;
 mod local;
 mod plain;
+mod profiling;
 mod report;
 mod rounds;
 mod server;

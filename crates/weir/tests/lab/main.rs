@@ -17,6 +17,7 @@ mod hosts;
 mod kernel;
 mod lateness;
 mod privileges;
+mod profile;
 mod provenance;
 mod record;
 mod results;

@@ -37,6 +37,30 @@ fn a_test_leaves_a_page_markdown_and_numbers() {
     assert!(read("report.html").contains("Over time"));
 }
 
+#[test]
+fn a_profile_has_functions_a_flame_graph_and_stacks_of_the_measured_time() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let server = sandbox.start(&["perf", "server", "--one-off"]);
+    await_some("a server", || server.output_so_far().0.contains("listening").then_some(()));
+    let directory = sandbox.home().join("where");
+    let place = directory.to_str().unwrap();
+    let words = ["perf", "client", "127.0.0.1", "-t", "300ms", "--idle-probe", "0", "--profile"];
+    let output = sandbox.weir(&[&words[..], &[place]].concat());
+    if output.stderr.contains("--profile: ") {
+        eprintln!("SKIPPED: {}", output.stderr);
+        return;
+    }
+    assert!(output.status.success(), "{}", output.stderr);
+    assert!(output.stderr.contains("this-machine: "), "{}", output.stderr);
+    assert!(output.stderr.contains("function "), "{}", output.stderr);
+    let read = |name: &str| std::fs::read_to_string(directory.join(name)).unwrap();
+    // Both ends run on this machine, and the kernel carries their data.
+    assert!(read("profile/this-machine.folded").contains("tcp_sendmsg"));
+    assert!(read("profile/this-machine.svg").contains("tcp_sendmsg"));
+    let page = read("report.html");
+    assert!(page.contains("Where the CPU time goes") && page.contains("<svg"));
+}
+
 /// The report draws the data of the far sender's kernel if the far end is Weir, and otherwise
 /// states that it is missing.
 #[test]

@@ -1,4 +1,5 @@
 use super::accounts::ClientAccount;
+use super::profiling::Profiling;
 use super::report::report_audience;
 use super::stamped::{self, Stamped};
 use super::values::{self, Affinity, Bind, Bitrate};
@@ -177,6 +178,10 @@ struct Output {
     /// Write a report of the test to this directory: report.html, report.md and results.json
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
+    /// Write the report with a CPU profile of this machine: functions, a flame graph and stacks.
+    /// Needs perf events
+    #[arg(long, value_name = "DIR", conflicts_with = "report")]
+    profile: Option<PathBuf>,
     /// Append the output to this file instead of printing it
     #[arg(long, value_name = "FILE")]
     logfile: Option<PathBuf>,
@@ -316,13 +321,16 @@ impl Client {
         stop: &Stop,
         audience: &mut dyn Audience,
     ) -> anyhow::Result<Ended> {
-        let Some(directory) = &self.output.report else {
-            return Ok(perf::client::run(options, stop, audience)?);
+        let (directory, flag) = match (&self.output.report, &self.output.profile) {
+            (None, None) => return Ok(perf::client::run(options, stop, audience)?),
+            (Some(directory), _) => (directory, "--report"),
+            (None, Some(directory)) => (directory, "--profile"),
         };
-        crate::destination::check_directory(directory)?;
+        crate::destination::check_directory(directory, flag)?;
+        let profiling = self.output.profile.as_ref().map(|_| Profiling::start()).transpose()?;
         let mut report = report_audience(directory);
         let outcome = perf::client::run(options, stop, &mut report.beside(audience));
-        let written = report.write();
+        let written = report.write(profiling);
         match (outcome, written) {
             (Ok(ended), written) => written.map(|()| ended),
             (Err(failure), written) => {
@@ -495,6 +503,7 @@ Examples:
   weir perf client 10.0.0.2 -u -b 600mbit      # UDP: loss, order and jitter
   weir perf client 10.0.0.2 --bidir -C bbr -J  # both directions, as JSON
   weir perf client host -n 1GiB -Z -A 0,1      # no copy, both ends pinned
+  weir perf client host --profile where        # the functions that use the CPUs
   weir perf client host -t 120 --probe-cost    # measure the cost of the probes
   weir perf client host --username user --rsa-public-key public.pem
 

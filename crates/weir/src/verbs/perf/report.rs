@@ -1,10 +1,14 @@
-//! `--report DIR`: records a test's events and writes a page from them.
+//! `--report DIR` and `--profile DIR`: records a test's events and writes a page from them.
 
+use super::profiling::Profiling;
 use crate::output;
 use perf::event::{Audience, Ended, Event, Started};
 use perf::options::{Direction, Protocol};
 use report::measurement::Recorder;
+use report::profile::Profile;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use units::Time;
 
 /// Receives a test's events beside another audience, and writes the report when the test has ended,
 /// successfully or not:
@@ -12,13 +16,15 @@ use std::path::{Path, PathBuf};
 /// ```text
 /// let mut report = report_audience(directory);
 /// let outcome = run_for(&options, &stop, &mut report.beside(&mut text));
-/// report.write()?;
+/// report.write(None)?;
 /// ```
 pub(crate) fn report_audience(directory: &Path) -> ReportAudience {
     ReportAudience {
         directory: directory.to_owned(),
         recorder: Recorder::default(),
         started: None,
+        began: None,
+        measured: None,
         ended: None,
     }
 }
@@ -28,6 +34,10 @@ pub(crate) struct ReportAudience {
     directory: PathBuf,
     recorder: Recorder,
     started: Option<Started>,
+    /// The start of the traffic.
+    began: Option<Time>,
+    /// The time that the figures cover.
+    measured: Option<Range<Time>>,
     /// Kept until the end: the reason for a failure comes after the figures.
     ended: Option<Ended>,
 }
@@ -44,11 +54,15 @@ impl ReportAudience {
     }
 
     /// Writes the files and prints where they are. A test that never began leaves none.
-    pub(crate) fn write(mut self) -> anyhow::Result<()> {
+    pub(super) fn write(mut self, profiling: Option<Profiling>) -> anyhow::Result<()> {
         self.hear_end(None);
+        let profile = profiling.zip(self.measured.take());
+        let profile = profile.map(|(profiling, measured)| profiling.stop(measured));
+        let text = profile.as_ref().map(Profile::text);
         let words: Vec<String> = std::env::args().skip(1).collect();
         let command = format!("weir {}", words.join(" "));
-        if let Some(files) = self.recorder.write(&self.directory, command)? {
+        if let Some(files) = self.recorder.write(&self.directory, command, profile)? {
+            text.iter().for_each(|text| output::note(text.trim_end()));
             output::note(format!("report: {}", files.html.display()));
         }
         Ok(())
@@ -67,10 +81,16 @@ impl Audience for ReportAudience {
     fn event(&mut self, event: &Event<'_>) {
         match event {
             Event::Ended(ended) => {
+                let omit = self.started.as_ref().map(|started| started.options.omit);
+                let start = self.began.zip(omit).map(|(began, omit)| began + omit);
+                self.measured = start.map(|start| start..start + ended.duration);
                 self.ended = Some((*ended).clone());
                 return;
             }
-            Event::Started(started) => self.started = Some((*started).clone()),
+            Event::Started(started) => {
+                self.started = Some((*started).clone());
+                self.began = Some(probe::clock::now());
+            }
             Event::Failed(error) => {
                 let reason =
                     format!("the test broke off, and the figures cover the time before: {error}");

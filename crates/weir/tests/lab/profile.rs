@@ -1,0 +1,45 @@
+//! `weir lab run --profile` as a user runs it.
+
+use crate::support::Sandbox;
+
+const LAB: &str = r#"
+name = "profiled"
+hosts = ["client"]
+[workload]
+kind = "bandwidth"
+over = "unix"
+from = "client"
+via = "loopback"
+[[system]]
+name = "plain"
+kind = "tcp"
+congestion = "cubic"
+[form.full]
+repeats = 1
+duration = "300ms"
+"#;
+
+#[test]
+fn a_profiled_run_has_functions_softirqs_and_a_flame_graph_of_each_system() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    sandbox.write("profiled.toml", LAB);
+    let words = ["lab", "run", "profiled.toml", "--trust", "--profile", "--out", "run"];
+    let output = sandbox.weir(&words);
+    if output.stderr.contains("--profile: ") {
+        eprintln!("SKIPPED: {}", output.stderr);
+        return;
+    }
+    assert!(output.stdout.contains("CPU profile\nplain: "), "{output:?}");
+    assert!(output.stdout.contains("% in softirqs"), "{output:?}");
+    assert!(output.stdout.contains("The cost of sampling is not known"), "{output:?}");
+    // Each line has a stack and its count. The kernel's function copies the data.
+    let folded = sandbox.read("run/profile/plain.folded");
+    assert!(folded.contains("unix_stream_sendmsg"), "{folded}");
+    let counts = folded.lines().map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>());
+    assert!(counts.map(Result::unwrap).sum::<u64>() > 0);
+    assert!(sandbox.read("run/profile/plain.svg").contains("unix_stream_sendmsg"));
+    let page = sandbox.read("run/report.html");
+    assert!(page.contains("Where the CPU time goes") && page.contains("unix_stream_sendmsg"));
+    assert!(sandbox.read("run/report.md").contains("--profile"));
+    assert_eq!(sandbox.leftovers_once(), [""; 0]);
+}
