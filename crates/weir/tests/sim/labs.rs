@@ -121,6 +121,19 @@ fn published_figures_stand_in_the_terminal_and_in_the_report() {
         assert!(page.contains(text), "{text}: {page}");
     }
     assert!(sandbox.read("run/report.html").contains("ref 4,500"));
+    // CAQM at one end alone, or at a port without CAQM, leaves the wire plain.
+    let results = sandbox.results("run");
+    let cells = results["cells"].as_array().unwrap();
+    for (system, is_plain) in [
+        ("caqm", false),
+        ("caqm-client-only", true),
+        ("caqm-server-only", true),
+        ("caqm-plain-port", true),
+    ] {
+        let cell = cells.iter().find(|cell| cell["system"] == system).unwrap();
+        let tagged = cell["metrics"]["caqm_tagged_segments"]["median"].as_f64().unwrap();
+        assert_eq!(tagged == 0.0, is_plain, "{system}: {tagged}");
+    }
 }
 
 #[test]

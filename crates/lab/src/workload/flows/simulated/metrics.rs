@@ -26,6 +26,10 @@ pub(super) fn of(scene: &Scene, ended: &Ended) -> Measurement {
     };
     let (sent, again) = (sum(|count| count.sent), sum(|count| count.retransmitted));
     result.record("retransmit_percent", (sent > 0.0).then(|| again / sent * 100.0));
+    if scene.asks_for_caqm {
+        let tagged: u64 = own.iter().map(|flow| flow.tagged).sum();
+        result.record("caqm_tagged_segments", Some(tagged as f64));
+    }
     tunnel(ended, &mut result);
     queue(scene, ended, &mut result);
     if scene.topology.shape == Shape::Incast {

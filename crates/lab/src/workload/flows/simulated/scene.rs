@@ -20,6 +20,8 @@ pub(super) struct Scene {
     pub(super) topology: TopologySettings,
     pub(super) flows: FlowsSettings,
     pub(super) hosts: Arc<TcpConfig>,
+    /// Whether the tested flows ask for CAQM.
+    pub(super) asks_for_caqm: bool,
     /// The largest IP packet that the link carries.
     pub(super) mtu: Bytes,
     pub(super) omit: Span,
@@ -57,6 +59,11 @@ impl Scene {
             topology: cell.topology.clone(),
             flows,
             hosts: Arc::new(TcpConfig { caqm: system.caqm, ..hosts.clone() }),
+            asks_for_caqm: job
+                .system
+                .congestion
+                .as_ref()
+                .is_some_and(|name| name.get_ref() == accel::caqm::NAME),
             mtu: Bytes::new(u64::from(link.mtu)),
             omit: job.plan.omit,
             duration: job.plan.duration,
