@@ -219,8 +219,11 @@ fn measured(step: &MachineStep<'_>) -> Result<Option<Verdict>, String> {
         _ => 1,
     };
     let mut retried = Vec::new();
+    // Reading all processes takes as long as a tenth of a short turn.
+    let is_watched = step.cpus.emulator.is_some() || judges_other_programs(step);
+    let watch = || is_watched.then(|| Watch::read(&Roles::default()).ok()).flatten();
     for attempts in 0.. {
-        let before = Watch::read(&Roles::default()).ok();
+        let before = watch();
         let mut outcome = step.measure();
         if let Err(Failure::NotUndone(reason)) = outcome {
             return Err(reason);
@@ -228,7 +231,7 @@ fn measured(step: &MachineStep<'_>) -> Result<Option<Verdict>, String> {
         if outcome.is_err() && step.cancel.is_cancelled() {
             return Ok(None);
         }
-        let now = Watch::read(&Roles::default()).ok();
+        let now = watch();
         let users = before.zip(now).map(|(before, now)| {
             let beside = now.beside_the_emulator(&before, step.cpus);
             (beside, starved_by(step, &before, &now))
@@ -294,16 +297,16 @@ fn with_flaws(verdict: Verdict, retried: Vec<Flaw>) -> Verdict {
 
 /// The program beside the lab that left a step too little of the lab's CPUs.
 fn starved_by(step: &MachineStep<'_>, before: &Watch, now: &Watch) -> Option<CpuLimit> {
+    judges_other_programs(step).then(|| now.starved_by(before, step.cpus)).flatten()
+}
+
+/// Whether a program beside the lab can make a step invalid by its CPU time around the measurement.
+fn judges_other_programs(step: &MachineStep<'_>) -> bool {
     // The programs that such a lab keeps between steps use the CPUs on purpose.
-    if step.lab.kind().keeps_cells() {
-        return None;
-    }
-    // The observed time includes making the state, so the slower state would be measured again more
-    // often. The workload judges its own time, which is the same for both states.
-    if step.lab.state.is_some() {
-        return None;
-    }
-    now.starved_by(before, step.cpus)
+    !step.lab.kind().keeps_cells()
+        // The observed time includes making the state, so the slower state would be measured again
+        // more often. The workload judges its own time, which is the same for both states.
+        && step.lab.state.is_none()
 }
 
 const RETRIES: usize = 2;
