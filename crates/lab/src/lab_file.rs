@@ -346,6 +346,28 @@ repeats = 6
     }
 
     #[test]
+    fn a_workload_that_does_not_run_between_machines_is_refused_with_its_reason() {
+        let real = "hosts = [\"client\", \"server\"]\n[host]\nclient = { ssh = \"a\" }\n\
+                    server = { ssh = \"b\" }";
+        let lab = LAB.replace("hosts = [\"client\", \"server\"]", real);
+        assert!(LabFile::parse("lab.toml", &lab).is_ok());
+        let lab = lab.replace("omit = \"1s\"", "");
+        for (workload, reason) in [
+            ("\"messages\"", "use `benchmark`"),
+            ("\"crowd\"\nidle = 10", "use `command`"),
+            ("\"flows\"", "use `bulk` with `streams`"),
+            ("\"web\"\nscheme = \"https\"", "write `scheme = \"http\"`"),
+            ("\"web\"\nserver = \"nginx\"", "write `server = \"weir\"`"),
+            ("\"web\"\npinned = \"yes\"", "leave out `pinned`"),
+            ("\"download\"\nsize = \"65MiB\"", "choose a smaller `size`"),
+        ] {
+            let found = lines(&lab.replace("\"bulk\"", workload)).join("\n");
+            let told = found.contains("does not run between real machines");
+            assert!(told && found.contains(reason), "{workload}: {found}");
+        }
+    }
+
+    #[test]
     fn a_kernel_setting_that_does_not_exist_is_told_before_the_run() {
         let lacking = |name: &str| {
             let own = format!("congestion = \"cubic\"\nsysctl = {{ \"{name}\" = \"1\" }}");

@@ -25,7 +25,8 @@ pub use file::FileError;
 pub(crate) use file::nearest;
 pub use lab_file::LabFile;
 pub use run::{
-    Build, Ended, Finished, FinishedShard, Flaw, Location, Measurement, Outcome, Overview, Plan,
-    PlannedCell, Progress, Request, Shard, Value, Verdict, go_build, merge, record, run, runs,
+    Build, ClockReading, Ended, Finished, FinishedShard, Flaw, Location, Measurement, Outcome,
+    Overview, Plan, PlannedCell, Progress, Request, Shard, TurnClock, Value, Verdict, go_build,
+    merge, record, run, runs,
 };
 pub use workload::load;

@@ -8,7 +8,7 @@ pub(crate) mod simulator;
 
 pub(crate) use job::{Bench, Job};
 
-use crate::{LabError, LabFile};
+use crate::{Cancel, LabError, LabFile};
 use host::Privilege;
 use hosts::RealHosts;
 use machine::Machine;
@@ -30,6 +30,8 @@ pub enum Executor {
     Hosts {
         /// Path of `weir` itself, which is copied to the machines.
         weir: PathBuf,
+        /// Ends the wait for a host that is being connected.
+        cancel: Cancel,
     },
     /// The simulator, with this many steps in parallel.
     Simulator { threads: usize },
@@ -65,9 +67,9 @@ impl Executor {
                 Some(reason) => refuse(format!("{reason}: weir sim run {name}")),
                 None => Ok(Box::new(Machine::new(lab, *privilege, weir, *profile)?)),
             },
-            Self::Hosts { weir } => match workload.refused_by_machine() {
+            Self::Hosts { weir, cancel } => match workload.refused_by_machine() {
                 Some(reason) => refuse(format!("{reason}: weir sim run {name}")),
-                None => Ok(Box::new(RealHosts::new(lab, weir)?)),
+                None => Ok(Box::new(RealHosts::new(lab, weir, cancel)?)),
             },
             Self::Simulator { threads } => match workload.refused_by_simulator() {
                 Some(reason) => refuse(format!("{reason}: weir lab run {name}")),

@@ -13,6 +13,17 @@ impl FigureSpec {
         format!("{family}.{name}")
     }
 
+    /// The name of the metric with the error of a delay.
+    pub(crate) fn error_metric(&self, name: &str) -> String {
+        format!("{}.{name}_error", OWN[1])
+    }
+
+    /// One second in the unit of the figure. `None`: the unit is not one of time.
+    pub(crate) fn second(&self) -> Option<f64> {
+        let known = [("s", 1.0), ("ms", 1e3), ("us", 1e6), ("µs", 1e6), ("ns", 1e9)];
+        known.into_iter().find(|(unit, _)| *unit == self.unit).map(|(_, second)| second)
+    }
+
     /// The figure in the output `text`. `document`: the output as JSON, or why it is not JSON.
     pub(crate) fn read(&self, text: &str, document: &Result<Value, String>) -> Result<f64, String> {
         match (&self.json, &self.pattern) {
@@ -51,6 +62,10 @@ impl Document {
             };
             if let Some(message) = wrong {
                 self.refuse(figure.span(), message)?;
+            }
+            if let (Some(way), None) = (&spec.one_way, spec.second()) {
+                let message = "a delay has a `unit` of time: s, ms, us or ns";
+                self.refuse(way.span(), message)?;
             }
         }
         Ok(())

@@ -61,4 +61,4 @@ pub use system::SystemSettings;
 pub use tcp::TcpSpec;
 pub use topology::{Rtts, Shape, TopologySettings, TopologySpec};
 pub(crate) use workload_table::Key;
-pub use workload_table::{Better, FigureSpec, WorkloadTable};
+pub use workload_table::{Better, FigureSpec, OneWay, WorkloadTable};

@@ -36,6 +36,16 @@ pub struct FigureSpec {
     /// Whether more or less is better; more unless the file says otherwise.
     #[serde(default)]
     pub better: Better,
+    /// The figure is a delay from the clock of one host to the clock of the other host.
+    pub one_way: Option<Spanned<OneWay>>,
+}
+
+/// The direction of a delay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OneWay {
+    ToServer,
+    ToClient,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]

@@ -1,6 +1,7 @@
 //! A run: its plan, its steps in order, and the directory that keeps them.
 
 mod build;
+pub(crate) mod clock;
 mod command;
 pub(crate) mod date;
 mod directory;
@@ -19,6 +20,7 @@ mod shard;
 mod steps;
 
 pub use build::Build;
+pub use clock::{ClockReading, TurnClock};
 pub(crate) use outcome::Member;
 pub use outcome::{Flaw, Measurement, Outcome, Value, Verdict};
 pub use overview::Overview;

@@ -1,3 +1,4 @@
+use super::clock::TurnClock;
 use super::plan::name_of;
 use indexmap::IndexMap;
 use results::{Axes, CpuLimit, Missing, NOT_RUN, Series, metrics};
@@ -78,6 +79,9 @@ pub struct Measurement {
     /// Words about the step that are no figures, such as a verdict.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub labels: IndexMap<String, String>,
+    /// The clocks of real hosts at the start and at the end of the step.
+    #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
+    pub clocks: IndexMap<String, TurnClock>,
     /// The figures of each place where several places of an axis were measured at once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub members: Vec<Member>,

@@ -4,7 +4,7 @@ use super::directory::RunDirectory;
 use super::environment::StealWatch;
 use super::inputs::Inputs;
 use super::shard::Shard;
-use super::{Build, command, date, environment, merge, record, runs, steps};
+use super::{Build, clock, command, date, environment, merge, record, runs, steps};
 use crate::LabFile;
 use crate::analysis::summary;
 use crate::executor::{Bench, Job};
@@ -99,6 +99,9 @@ pub fn run(
         request.lab.set_seed(seed)?;
     }
     request.continue_as(&began);
+    if let Executor::Hosts { cancel: own, .. } = &mut request.executor {
+        *own = cancel.clone();
+    }
     let lab = &request.lab;
     let bench = request.executor.bench(lab)?;
     let (systems, notes) = runnable(&request, &*bench)?;
@@ -262,6 +265,9 @@ pub(super) fn add_readings(outcomes: &[Outcome], facts: &mut IndexMap<String, se
         let read: serde_json::Map<_, _> =
             read.into_iter().map(|(system, name)| (system, name.into())).collect();
         facts.insert("congestion_control_read_back".to_owned(), read.into());
+    }
+    if let Some(clocks) = clock::summary(outcomes) {
+        facts.insert("clocks_of_turns".to_owned(), clocks);
     }
 }
 

@@ -131,7 +131,20 @@ fn check_cells(document: &Document, workload: &dyn Workload) -> Result<(), FileE
     for axes in places {
         document.go_on(document.disturbance_at(&axes).map(drop))?;
         let links = document.links_at(&axes).map(drop);
-        document.go_on(links.and_then(|()| workload.at(document, &axes).map(drop)))?;
+        document.go_on(links.and_then(|()| {
+            let cell = workload.at(document, &axes)?;
+            match cell.between_machines() {
+                Err(reason) if document.has_real_hosts() => {
+                    let message = format!(
+                        "`{}` does not run between real machines: {reason}, or remove the `[host.NAME]` tables to run \
+                         the lab in namespaces of this machine",
+                        workload.kind()
+                    );
+                    document.refuse(document.workload.get_ref().kind.span(), message)
+                }
+                _ => Ok(()),
+            }
+        }))?;
     }
     for form in document.form.values() {
         let places: Vec<Axes> = axes::places(document, form);

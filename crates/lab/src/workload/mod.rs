@@ -4,6 +4,7 @@
 //! runs on a machine and in the simulator. [`WORKLOADS`] has one line for each.
 
 mod benchmark;
+mod between;
 mod bulk;
 mod check;
 pub(crate) mod command;
@@ -233,20 +234,29 @@ pub(crate) trait CellWorkload {
         Err(Failure::Workload("this workload does not run on a machine".to_owned()))
     }
 
-    /// Whether the workload runs between real machines.
-    fn runs_between_machines(&self) -> bool {
-        false
+    /// The reason why the cell does not run between real machines.
+    fn between_machines(&self) -> Result<(), &'static str> {
+        Err("its programs and its links are those of this machine")
     }
 
-    /// Measures between two real hosts. `None`: the workload does not support them.
-    fn measure_between(&self, _turn: &Turn<'_>) -> Option<Result<Measurement, Failure>> {
-        None
+    /// The longest time of a turn between real machines. An agent that hears nothing for this long
+    /// takes its changes back.
+    fn longest_between(&self, turn: &Turn<'_>) -> Result<Duration, Failure> {
+        Ok((turn.omit + turn.duration).as_duration() + AROUND_A_TURN)
+    }
+
+    /// Measures between two real machines, if [`Self::between_machines`] is `Ok`.
+    fn measure_between(&self, _turn: &Turn<'_>) -> Result<Measurement, Failure> {
+        Err(Failure::Workload("this workload does not run between real machines".to_owned()))
     }
 
     fn simulate(&self, _step: &SimulatorStep<'_>) -> Result<Measurement, Failure> {
         Err(Failure::Workload("this workload does not run in virtual time".to_owned()))
     }
 }
+
+/// The longest time for settings, servers and downloads that are completed late.
+const AROUND_A_TURN: Duration = Duration::from_secs(600);
 
 /// All programs without which the system cannot run, including those that its commands in
 /// `[workload]` start.

@@ -14,7 +14,8 @@ use crate::terminal;
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use lab::{
-    Build, Ended, Executor, Finished, LabError, LabFile, Location, Request, Shard, builtin, runs,
+    Build, Cancel, Ended, Executor, Finished, LabError, LabFile, Location, Request, Shard, builtin,
+    runs,
 };
 use perf::output::TextFormat;
 use report::ReportError;
@@ -242,7 +243,7 @@ fn run_lab(here: &RunHere) -> anyhow::Result<Ending> {
             if *profile {
                 return Err(LabError::Usage(PROFILE_OF_HOSTS.to_owned()).into());
             }
-            return Ok(Executor::Hosts { weir: weir()? });
+            return Ok(Executor::Hosts { weir: weir()?, cancel: Cancel::default() });
         }
         // Must precede the first thread: becoming root of a user namespace needs a single-threaded
         // process.

@@ -287,6 +287,35 @@ fn a_bulk_transfer_runs_between_two_machines() {
 }
 
 #[test]
+fn benchmarks_and_downloads_run_between_two_machines() {
+    let Some(hosts) = Hosts::new() else { return };
+    let short = |text: String| text.replace("duration = \"1s\"", "duration = \"100ms\"");
+    let benchmark = short(lab("test = \"{test}\"", 1)).replace("\"command\"", "\"benchmark\"");
+    let tests =
+        ["TCP_STREAM", "UDP_STREAM", "TCP_RR", "TCP_CRR", "UDP_RR", "lat_pipe", "http_long"];
+    let benchmark = format!("{benchmark}[axes]\ntest = {tests:?}\n");
+    let download = short(lab("size = \"64KiB\"", 1)).replace("\"command\"", "\"download\"");
+    for (text, cells) in [(benchmark, tests.len() * 2), (download, 2)] {
+        hosts.sandbox.write("lab.toml", text);
+        let _ = fs::remove_dir_all(hosts.sandbox.path("run"));
+        let output = hosts.run(&["--out", "run"]);
+        let results = hosts.sandbox.results("run");
+        output.assert_measured(&results);
+        assert_eq!(results["cells"].as_array().unwrap().len(), cells);
+        for cell in results["cells"].as_array().unwrap() {
+            let names = ["goodput_mbit_s", "requests_s", "latency_us.p50", "kbyte_s"];
+            let figures = names.map(|name| cell["metrics"][name]["median"].as_f64());
+            assert!(figures.iter().flatten().any(|figure| *figure > 0.0), "{cell}");
+        }
+        // Both machines have the clock of this machine.
+        let clock = &results["environment"]["clocks_of_turns"]["server"];
+        let of = |name: &str| clock[name].as_f64().unwrap();
+        assert!(of("ahead_ms_most").abs() <= of("error_ms_most") + 1.0, "{clock}");
+        hosts.assert_nothing_is_left();
+    }
+}
+
+#[test]
 fn hosts_that_cannot_be_used_are_named_together_before_anything_is_measured() {
     let Some(mut hosts) = Hosts::new() else { return };
     hosts.sandbox.write("lab.toml", lab(QUICK, 1));

@@ -1,15 +1,15 @@
 //! Measures steps between real machines, one step at a time.
 
-use super::inventory::Inventory;
+use super::inventory::{Inventory, sets_algorithm};
 use super::seam::{Change, LabHost};
 use super::turn::Turn;
 use crate::executor::{Bench, Job};
-use crate::file::{FileError, SystemSpec};
+use crate::file::{FileError, OneWay, SystemSpec};
 use crate::run::environment;
 use crate::run::plan::{Plan, Step};
-use crate::run::{Flaw, Measurement, Verdict};
+use crate::run::{Flaw, Measurement, TurnClock, Verdict};
 use crate::workload::command::CONGESTION;
-use crate::{Failure, LabError, LabFile};
+use crate::{Cancel, Failure, LabError, LabFile};
 use host::Sysctl;
 use indexmap::IndexMap;
 use std::path::Path;
@@ -24,18 +24,12 @@ pub(crate) struct RealHosts<'a> {
 }
 
 impl<'a> RealHosts<'a> {
-    pub(crate) fn new(lab: &'a LabFile, weir: &Path) -> Result<Self, LabError> {
+    pub(crate) fn new(lab: &'a LabFile, weir: &Path, cancel: &Cancel) -> Result<Self, LabError> {
         lab.check_real_links()?;
-        let refuse =
-            |message: String| LabError::File(lab.source.error(lab.workload.span(), message));
-        let axes = crate::file::axes::all_places(lab);
-        let cell = axes.first().map(|axes| lab.kind().at(lab, axes)).transpose()?;
-        if !cell.is_some_and(|cell| cell.runs_between_machines()) {
-            let kind = lab.kind().kind();
-            return Err(refuse(format!(
-                "`{kind}` does not run between real machines; `bulk` and `command` do: add --namespaces to run this lab \
-                 in namespaces of this machine"
-            )));
+        if let Some(state) = &lab.state {
+            let message =
+                "`[state]` changes this machine only: write two systems with `sysctl` or `changes`";
+            return Err(LabError::File(lab.source.error(state.span(), message)));
         }
         let external = lab.systems().find(|system| system.kind != crate::file::SystemKind::Tcp);
         if let Some(system) = external {
@@ -51,7 +45,7 @@ impl<'a> RealHosts<'a> {
             );
             return Err(LabError::File(lab.source.error(name.span(), message)));
         }
-        let inventory = Inventory::connect(lab, weir)?;
+        let inventory = Inventory::connect(lab, weir, cancel)?;
         let problems = inventory.problems(lab);
         if !problems.is_empty() {
             let table = inventory.table();
@@ -89,20 +83,27 @@ impl<'a> RealHosts<'a> {
             far_cpus: &[],
             cancel,
         };
+        let workload = lab.kind().at(lab, &cell.axes).map_err(wrong)?;
+        let longest = workload.longest_between(&turn)?;
         for one in inventory.hosts.values() {
-            one.host.lease(LONGEST_TURN)?;
+            one.host.lease(longest)?;
         }
         let settings = lab.settings_at(&cell.axes, Some(system)).map_err(wrong)?;
         let measured = self.prepare(inventory, &turn, &settings).and_then(|()| {
-            let cell = lab.kind().at(lab, &cell.axes).map_err(wrong)?;
-            let none = || Err(Failure::Workload("this workload needs namespaces".to_owned()));
-            cell.measure_between(&turn).unwrap_or_else(none)
+            let start = inventory.clocks()?;
+            let mut measured = workload.measure_between(&turn)?;
+            let end = inventory.clocks()?;
+            let both = start.into_iter().zip(end);
+            let clocks = both.map(|((name, start), (_, end))| (name, TurnClock { start, end }));
+            measured.clocks = clocks.collect();
+            correct_delays(lab, [&ends.from, &ends.to], &mut measured);
+            Ok(measured)
         });
         // Before all else: no further turn may run with these changes. An agent whose connection is
         // lost takes its host's changes back by itself.
         let undone: Vec<_> = inventory.hosts.values().map(|one| one.host.undo()).collect();
         match measured {
-            Err(failure @ (Failure::HostLost { .. } | Failure::Interrupted)) => Err(failure),
+            Err(failure @ Failure::HostLost { .. }) => Err(failure),
             measured => {
                 let undone: Result<(), Failure> = undone.into_iter().collect();
                 // An agent tells its failure in words.
@@ -111,6 +112,8 @@ impl<'a> RealHosts<'a> {
                         Failure::NotUndone(format!("{cause}; {reason}"))
                     }
                     (Failure::Workload(reason), Ok(_)) => Failure::NotUndone(reason),
+                    // An agent takes its changes back once its connection has ended.
+                    (Failure::HostLost { .. }, Err(Failure::Interrupted)) => Failure::Interrupted,
                     (other, _) => other,
                 });
                 undone.and(measured)
@@ -133,7 +136,7 @@ impl<'a> RealHosts<'a> {
                 set(&one.host, setting, value)?;
             }
             if let Some(congestion) = &turn.system.congestion
-                && self.lab.kind().kind() == "command"
+                && sets_algorithm(self.lab)
             {
                 set(&one.host, CONGESTION, congestion.get_ref())?;
             }
@@ -188,10 +191,11 @@ impl Bench for RealHosts<'_> {
         let mut lost: Vec<Flaw> = Vec::new();
         loop {
             let measured = self.measured(&inventory, job);
-            if job.cancel.is_cancelled() && measured.is_err() {
-                return Ok(None);
-            }
             match measured {
+                Err(Failure::NotUndone(reason)) => {
+                    return Err(LabError::NotUndone { reason, directory: None });
+                }
+                Err(_) if job.cancel.is_cancelled() => return Ok(None),
                 Ok(mut measurement) => {
                     measurement.retried.splice(..0, lost);
                     return Ok(Some(Verdict::Measured(Box::new(measurement))));
@@ -205,15 +209,14 @@ impl Bench for RealHosts<'_> {
                         what: "the connection to a host was lost".to_owned(),
                         detail,
                     });
-                    let again = inventory.reconnect(self.lab, &host);
-                    again.map_err(|failure| LabError::HostLost {
-                        host,
-                        reason: format!("{reason}; connected again: {failure}"),
-                        directory: None,
-                    })?;
-                }
-                Err(Failure::NotUndone(reason)) => {
-                    return Err(LabError::NotUndone { reason, directory: None });
+                    match inventory.reconnect(self.lab, &host) {
+                        Ok(()) => {}
+                        Err(Failure::Interrupted) => return Ok(None),
+                        Err(failure) => {
+                            let reason = format!("{reason}; connected again: {failure}");
+                            return Err(LabError::HostLost { host, reason, directory: None });
+                        }
+                    }
                 }
                 Err(failure) => return Ok(Some(Verdict::Failed(failure.to_string()))),
             }
@@ -221,9 +224,24 @@ impl Bench for RealHosts<'_> {
     }
 }
 
+/// Corrects the delays between two hosts that the client printed by the offset of their clocks.
+fn correct_delays(lab: &LabFile, [from, to]: [&String; 2], measured: &mut Measurement) {
+    let Some((near, far)) = measured.clocks.get(from).zip(measured.clocks.get(to)) else { return };
+    let (near, far) = (*near, *far);
+    for (name, figure) in &lab.workload.get_ref().metrics {
+        let figure = figure.get_ref();
+        let Some(way) = &figure.one_way else { continue };
+        let arrival_ahead = match way.get_ref() {
+            OneWay::ToServer => far.ahead_of(&near),
+            OneWay::ToClient => near.ahead_of(&far),
+        };
+        let metrics = [figure.metric(name.get_ref()), figure.error_metric(name.get_ref())];
+        let [metric, error] = [0, 1].map(|place: usize| metrics[place].as_str());
+        measured.correct_delay([metric, error], arrival_ahead, figure.second().unwrap_or(1.0));
+    }
+}
+
 /// The most reconnections within one turn.
 const RECONNECTIONS: usize = 2;
-/// A turn may take a command's longest timeout and the wait for its server.
-const LONGEST_TURN: Duration = Duration::from_secs(2 * 3600);
 /// Estimated time for settings and the start of programs.
 const AROUND_A_TURN: Span = Span::from_millis(500);

@@ -4,8 +4,8 @@ use super::capture::Capture;
 use super::message::{self, Answer, Ask, MAGIC};
 use crate::{Cancel, Failure};
 use std::io::{self, Read, Write};
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
 use std::time::{Duration, Instant};
 
 /// A running program, usually ssh, whose standard streams lead to an agent.
@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 pub(super) struct Channel {
     name: String,
     child: Child,
-    stdin: Option<ChildStdin>,
+    /// Leads to the thread that writes to the program, so that a program that reads nothing cannot
+    /// block the controller.
+    asks: Option<Sender<Vec<u8>>>,
     answers: Receiver<io::Result<Answer>>,
     errors: Capture,
     /// A question failed. Its answer may still come, and would be taken for the answer to a later
@@ -56,7 +58,19 @@ impl Channel {
         };
         let thread = std::thread::Builder::new().name(format!("from {name}")).spawn(read);
         thread.map_err(|error| Failure::io("starting a thread", &error))?;
-        Ok(Self { name: name.to_owned(), child, stdin, answers, errors, is_broken: false })
+        let (asks, questions) = channel::<Vec<u8>>();
+        let write = move || {
+            let Some(mut stdin) = stdin else { return };
+            for bytes in questions {
+                if stdin.write_all(&bytes).and_then(|()| stdin.flush()).is_err() {
+                    return;
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name(format!("to {name}")).spawn(write);
+        thread.map_err(|error| Failure::io("starting a thread", &error))?;
+        let name = name.to_owned();
+        Ok(Self { name, child, asks: Some(asks), answers, errors, is_broken: false })
     }
 
     /// Sends `ask` and waits for the answer.
@@ -83,12 +97,10 @@ impl Channel {
             return Err(self.lost("the connection is lost"));
         }
         let bytes = message::encode(ask).map_err(|error| Failure::io("asking a host", &error))?;
-        let Some(stdin) = &mut self.stdin else {
+        let Some(asks) = &self.asks else {
             return Err(self.lost("the connection is closed"));
         };
-        // The pipe holds any question except a long command, and the agent reads a long command at
-        // once.
-        if stdin.write_all(&bytes).and_then(|()| stdin.flush()).is_err() {
+        if asks.send(bytes).is_err() {
             // A program other than the agent ends early. Its output explains the failure better
             // than its end.
             return Err(match self.answers.recv_timeout(END_WITHIN) {
@@ -151,7 +163,7 @@ impl Channel {
 /// Closes the agent's input, so that the agent ends, and waits until it has taken its changes back.
 impl Drop for Channel {
     fn drop(&mut self) {
-        drop(self.stdin.take());
+        drop(self.asks.take());
         let patience = if self.is_broken { LAST_WORK_IF_BROKEN } else { LAST_WORK };
         let deadline = Instant::now() + patience;
         while Instant::now() < deadline {
@@ -230,6 +242,13 @@ mod tests {
         assert!(said.contains("limit"), "{said}");
         let said = asked_within("printf 'weir-agent\\n'; exec sleep 5", Duration::from_millis(300));
         assert!(said.contains("did not answer"), "{said}");
+        // Nobody reads the question, which is longer than a pipe.
+        let long = Ask::Set { name: "x".repeat(1 << 20), value: String::new() };
+        let mut channel = Channel::open("far", shell("exec sleep 5")).unwrap();
+        let answer = channel.ask(&long, Duration::from_millis(300), &Cancel::default());
+        let said = answer.unwrap_err().to_string();
+        assert!(said.contains("did not answer"), "{said}");
+        let _ = channel.child.kill();
         let said = asked("echo broken >&2; exit 7");
         assert!(said.contains("the connection ended: broken"), "{said}");
         let said = asked("cat /dev/zero");

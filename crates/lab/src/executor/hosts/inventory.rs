@@ -7,7 +7,9 @@ use super::seam::LabHost;
 use super::ssh::Ssh;
 use crate::executor::machine::PORT;
 use crate::file::{HostSpec, SystemKind};
-use crate::{Failure, LabError, LabFile, run};
+use crate::run::ClockReading;
+use crate::run::clock::millis;
+use crate::{Cancel, Failure, LabError, LabFile, run};
 use indexmap::IndexMap;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -22,6 +24,7 @@ pub(super) struct Inventory {
     pub(super) hosts: IndexMap<String, Connected>,
     weir: PathBuf,
     sha256: String,
+    cancel: Cancel,
     /// Holds the sockets of shared connections, and the sessions of this machine.
     folder: TempDir,
 }
@@ -32,14 +35,13 @@ pub(super) struct Connected {
     pub(super) address: IpAddr,
     pub(super) place: String,
     pub(super) facts: Facts,
-    /// Seconds by which the host's clock is ahead of this machine's, and the bound of the error.
-    clock: (f64, f64),
+    clock: ClockReading,
     ssh: Option<Ssh>,
 }
 
 impl Inventory {
     /// Connects to every host at once. The error names all hosts that failed.
-    pub(super) fn connect(lab: &LabFile, weir: &Path) -> Result<Self, LabError> {
+    pub(super) fn connect(lab: &LabFile, weir: &Path, cancel: &Cancel) -> Result<Self, LabError> {
         let sha256 = run::own_sha256().ok_or_else(|| {
             LabError::Usage(
                 "the checksum of this program cannot be read: is /proc mounted?".to_owned(),
@@ -52,7 +54,8 @@ impl Inventory {
                 reason: format!("a folder cannot be made there: {error}"),
             }
         })?;
-        let mut own = Self { hosts: IndexMap::new(), weir: weir.to_owned(), sha256, folder };
+        let (weir, cancel) = (weir.to_owned(), cancel.clone());
+        let mut own = Self { hosts: IndexMap::new(), weir, sha256, cancel, folder };
         let names: Vec<&str> = lab.hosts.iter().map(|host| host.get_ref().as_str()).collect();
         let found: Vec<Result<Connected, Failure>> = std::thread::scope(|scope| {
             let threads: Vec<_> =
@@ -65,6 +68,7 @@ impl Inventory {
         let mut problems = Vec::new();
         for (name, connected) in names.into_iter().zip(found) {
             match connected {
+                Err(Failure::Interrupted) => return Err(LabError::Interrupted { directory: None }),
                 Ok(connected) => {
                     own.hosts.insert(name.to_owned(), connected);
                 }
@@ -92,7 +96,7 @@ impl Inventory {
     fn connected(&self, lab: &LabFile, name: &str) -> Result<Connected, Failure> {
         let spec = lab.real_host(name).cloned().unwrap_or_default();
         let number = lab.hosts.iter().position(|host| host.get_ref() == name).unwrap_or_default();
-        let ssh = Ssh::of(name, &spec, number, self.folder.path());
+        let ssh = Ssh::of(name, &spec, number, self.folder.path(), &self.cancel);
         let connected = self.connected_by(lab, name, &spec, ssh.as_ref());
         if connected.is_err() {
             ssh.iter().for_each(Ssh::close);
@@ -118,9 +122,9 @@ impl Inventory {
                 agent
             }
         };
-        let host = RemoteHost::connect(name, command, &self.sha256)?;
+        let host = RemoteHost::connect(name, command, &self.sha256, &self.cancel)?;
         let facts = host.facts(wanted(lab))?;
-        let clock = host.clock()?;
+        let clock = host.clock(CLOCK_ROUNDS)?;
         let address = match &spec.address {
             Some(address) => address.get_ref().parse().ok(),
             None => ssh.and_then(Ssh::host_name).and_then(|name| address_of(&name)),
@@ -130,6 +134,14 @@ impl Inventory {
             reason: "its address on the measured path is not known: add `address`".to_owned(),
         })?;
         Ok(Connected { host, address, place: spec.place(), facts, clock, ssh: ssh.cloned() })
+    }
+
+    /// The clock of each host now.
+    pub(super) fn clocks(&self) -> Result<IndexMap<String, ClockReading>, Failure> {
+        let clock = |(name, one): (&String, &Connected)| {
+            Ok((name.clone(), one.host.clock(CLOCK_ROUNDS_OF_TURN)?))
+        };
+        self.hosts.iter().map(clock).collect()
     }
 
     /// The reasons why the lab cannot run, each with its host.
@@ -215,7 +227,6 @@ impl Inventory {
     /// The facts of each host for the conditions of a report.
     pub(super) fn facts(&self) -> Value {
         let each = self.hosts.iter().map(|(name, one)| {
-            let (offset, bound) = one.clock;
             let facts = json!({
                 "place": one.place,
                 "address": one.address.to_string(),
@@ -223,8 +234,8 @@ impl Inventory {
                 "architecture": one.facts.architecture,
                 "cpus": one.facts.cpus,
                 "root": one.facts.root,
-                "clock_ahead_ms": millis(offset),
-                "clock_error_ms": millis(bound),
+                "clock_ahead_ms": millis(one.clock.ahead_s),
+                "clock_error_ms": millis(one.clock.error_s),
                 "sysctls": one.facts.sysctls,
             });
             (name.clone(), facts)
@@ -240,10 +251,15 @@ impl Inventory {
     }
 
     /// Each host and its ssh; `None` for a host that is this machine.
-    pub(super) fn ssh_of(lab: &LabFile, folder: &Path) -> Vec<(String, Option<Ssh>)> {
+    pub(super) fn ssh_of(
+        lab: &LabFile,
+        folder: &Path,
+        cancel: &Cancel,
+    ) -> Vec<(String, Option<Ssh>)> {
         let each = lab.hosts.iter().enumerate().map(|(number, host)| {
             let name = host.get_ref();
-            let ssh = lab.real_host(name).and_then(|spec| Ssh::of(name, spec, number, folder));
+            let ssh =
+                lab.real_host(name).and_then(|spec| Ssh::of(name, spec, number, folder, cancel));
             (name.clone(), ssh)
         });
         each.collect()
@@ -292,8 +308,14 @@ fn wanted(lab: &LabFile) -> Wanted {
 
 /// Whether a turn changes kernel settings of a host.
 fn changes_settings(lab: &LabFile) -> bool {
-    let sets_algorithm = lab.kind().kind() == "command";
+    let sets_algorithm = sets_algorithm(lab);
     lab.has_settings() || lab.systems().any(|system| sets_algorithm && system.congestion.is_some())
+}
+
+/// Whether the algorithm of a system is set as the default of its hosts. The programs of `bulk`
+/// choose the algorithm of their own connections.
+pub(super) fn sets_algorithm(lab: &LabFile) -> bool {
+    lab.kind().kind() != "bulk"
 }
 
 fn address_of(name: &str) -> Option<IpAddr> {
@@ -311,10 +333,10 @@ fn are(names: &[String]) -> String {
     }
 }
 
-fn millis(seconds: f64) -> f64 {
-    (seconds * 1e6).round() / 1e3
+fn clock_text(clock: ClockReading) -> String {
+    format!("{:+.3} ms ± {:.3} ms", millis(clock.ahead_s), millis(clock.error_s))
 }
 
-fn clock_text((offset, bound): (f64, f64)) -> String {
-    format!("{:+.3} ms ± {:.3} ms", millis(offset), millis(bound))
-}
+const CLOCK_ROUNDS: usize = 8;
+/// Fewer, because two readings a turn of each host follow.
+const CLOCK_ROUNDS_OF_TURN: usize = 4;

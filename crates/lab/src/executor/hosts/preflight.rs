@@ -1,7 +1,7 @@
 //! `weir lab hosts`: looks at the real hosts of a lab, and removes weir from them.
 
 use super::inventory::Inventory;
-use crate::{LabError, LabFile};
+use crate::{Cancel, Failure, LabError, LabFile};
 use serde_json::Value;
 use std::path::Path;
 
@@ -16,23 +16,23 @@ pub struct Checked {
 }
 
 /// Connects to every host, and measures nothing.
-pub fn check(lab: &LabFile, weir: &Path) -> Result<Checked, LabError> {
+pub fn check(lab: &LabFile, weir: &Path, cancel: &Cancel) -> Result<Checked, LabError> {
     named(lab)?;
-    let inventory = Inventory::connect(lab, weir)?;
+    let inventory = Inventory::connect(lab, weir, cancel)?;
     let problems = inventory.problems(lab);
     let (table, json) = (inventory.table(), inventory.json(&problems));
     Ok(Checked { table, problems, json })
 }
 
 /// Removes every agent's program from the hosts. Returns a line for each host.
-pub fn clean(lab: &LabFile) -> Result<Vec<String>, LabError> {
+pub fn clean(lab: &LabFile, cancel: &Cancel) -> Result<Vec<String>, LabError> {
     named(lab)?;
     let folder = tempfile::Builder::new().prefix("weir-").tempdir().map_err(|error| {
         let path = std::env::temp_dir();
         LabError::RunDirectory { path, reason: format!("a folder cannot be made there: {error}") }
     })?;
     let (mut lines, mut problems) = (Vec::new(), Vec::new());
-    for (name, ssh) in Inventory::ssh_of(lab, folder.path()) {
+    for (name, ssh) in Inventory::ssh_of(lab, folder.path(), cancel) {
         let Some(ssh) = ssh else {
             lines.push(format!("{name}: this machine, nothing was copied"));
             continue;
@@ -41,6 +41,7 @@ pub fn clean(lab: &LabFile) -> Result<Vec<String>, LabError> {
         ssh.close();
         match cleaned.as_deref().map(|text| text.trim_end().lines().last().unwrap_or_default()) {
             Ok("removed") => lines.push(format!("{name}: removed")),
+            Err(Failure::Interrupted) => return Err(LabError::Interrupted { directory: None }),
             Ok("nothing") => lines.push(format!("{name}: nothing to remove")),
             Ok("busy") => {
                 problems.push(format!("{name}: a lab uses this host now: wait for its end"));

@@ -3,25 +3,34 @@
 use super::channel::Channel;
 use super::message::{Answer, Ask, Facts, Hello, PROTOCOL, Wanted};
 use super::seam::{Captured, Change, End, LabHost, Order, Stream, Task};
+use crate::run::ClockReading;
 use crate::{Cancel, Failure};
 use host::Sysctl;
 use std::process::Command;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
 
 #[derive(Debug)]
 pub(super) struct RemoteHost {
     name: String,
     weir: String,
     channel: Arc<Mutex<Channel>>,
+    /// Ends the wait for any answer, except the answer to an undo.
+    cancel: Cancel,
 }
 
 impl RemoteHost {
     /// Starts the agent with `command`. `sha256`: the checksum of this program.
-    pub(super) fn connect(name: &str, command: Command, sha256: &str) -> Result<Self, Failure> {
+    pub(super) fn connect(
+        name: &str,
+        command: Command,
+        sha256: &str,
+        cancel: &Cancel,
+    ) -> Result<Self, Failure> {
         let channel = Channel::open(name, command)?;
         let channel = Arc::new(Mutex::new(channel));
-        let mut host = Self { name: name.to_owned(), weir: String::new(), channel };
+        let (name, cancel) = (name.to_owned(), cancel.clone());
+        let mut host = Self { name, weir: String::new(), channel, cancel };
         let hello = match host.ask(&Ask::Hello { protocol: PROTOCOL }, PATIENCE)? {
             Answer::Hello(hello) => hello.checked().map_err(|reason| host.lost(&reason))?,
             _ => return Err(host.strange()),
@@ -44,24 +53,25 @@ impl RemoteHost {
         }
     }
 
-    /// How far the host's clock is ahead of this machine's, in seconds, and the bound of the error:
-    /// half of the shortest round trip.
-    pub(super) fn clock(&self) -> Result<(f64, f64), Failure> {
-        let now = || {
-            let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-            since.unwrap_or_default().as_secs_f64()
-        };
-        let mut best: Option<(f64, f64)> = None;
-        for _ in 0..CLOCK_ROUNDS {
+    /// How far the host's clock is ahead of this machine's clock. The bound of the error is half of
+    /// the shortest of `rounds` round trips.
+    pub(super) fn clock(&self, rounds: usize) -> Result<ClockReading, Failure> {
+        // A step of this machine's clock must not look like a step of the host's clock.
+        static BASE: OnceLock<(SystemTime, Instant)> = OnceLock::new();
+        let (wall, steady) = BASE.get_or_init(|| (SystemTime::now(), Instant::now()));
+        let start = wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let now = || (start + steady.elapsed()).as_secs_f64();
+        let mut best: Option<ClockReading> = None;
+        for _ in 0..rounds {
             let before = now();
             let Answer::Clock { nanos } = self.ask(&Ask::Clock, PATIENCE)? else {
                 return Err(self.strange());
             };
             let after = now();
-            let bound = ((after - before) / 2.0).max(0.0);
-            let offset = nanos as f64 * 1e-9 - (before + after) / 2.0;
-            if best.is_none_or(|(_, least)| bound < least) {
-                best = Some((offset, bound));
+            let error_s = ((after - before) / 2.0).max(0.0);
+            let ahead_s = nanos as f64 * 1e-9 - f64::midpoint(before, after);
+            if best.is_none_or(|best| error_s < best.error_s) {
+                best = Some(ClockReading { ahead_s, error_s });
             }
         }
         best.ok_or_else(|| self.strange())
@@ -73,7 +83,7 @@ impl RemoteHost {
     }
 
     fn ask(&self, ask: &Ask, patience: Duration) -> Result<Answer, Failure> {
-        lock(&self.channel).ask(ask, patience, &Cancel::default())
+        lock(&self.channel).ask(ask, patience, &self.cancel)
     }
 
     fn done(&self, ask: &Ask, patience: Duration) -> Result<(), Failure> {
@@ -128,7 +138,11 @@ impl LabHost for RemoteHost {
     }
 
     fn undo(&self) -> Result<(), Failure> {
-        self.done(&Ask::Undo, UNDO_PATIENCE)
+        let answer = lock(&self.channel).ask(&Ask::Undo, UNDO_PATIENCE, &Cancel::default())?;
+        match answer {
+            Answer::Done => Ok(()),
+            _ => Err(self.strange()),
+        }
     }
 }
 
@@ -204,4 +218,3 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// An agent ends a change after half a minute.
 const CHANGE_PATIENCE: Duration = Duration::from_secs(40);
 const UNDO_PATIENCE: Duration = Duration::from_secs(300);
-const CLOCK_ROUNDS: usize = 8;

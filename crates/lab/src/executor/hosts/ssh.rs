@@ -4,8 +4,8 @@
 //! (`ControlMaster`).
 
 use super::capture::Capture;
-use crate::Failure;
 use crate::file::HostSpec;
+use crate::{Cancel, Failure};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -19,15 +19,23 @@ pub(super) struct Ssh {
     config: Option<String>,
     /// The socket of the connection that all sessions share.
     control: PathBuf,
+    cancel: Cancel,
 }
 
 impl Ssh {
     /// `folder` holds the socket. `None` for a host without ssh.
-    pub(super) fn of(name: &str, spec: &HostSpec, number: usize, folder: &Path) -> Option<Self> {
+    pub(super) fn of(
+        name: &str,
+        spec: &HostSpec,
+        number: usize,
+        folder: &Path,
+        cancel: &Cancel,
+    ) -> Option<Self> {
         let destination = spec.ssh.as_ref()?.get_ref().clone();
         let config = spec.config.as_ref().map(|config| config.get_ref().clone());
         let control = folder.join(number.to_string());
-        Some(Self { name: name.to_owned(), destination, config, control })
+        let (name, cancel) = (name.to_owned(), cancel.clone());
+        Some(Self { name, destination, config, control, cancel })
     }
 
     /// Copies the agent's program to the host, unless the host has a copy.
@@ -136,6 +144,11 @@ impl Ssh {
         let status = loop {
             match child.try_wait().map_err(wrong)? {
                 Some(status) => break status,
+                None if self.cancel.is_cancelled() => {
+                    let _ = child.kill();
+                    let _ = child.wait();
+                    return Err(Failure::Interrupted);
+                }
                 None if Instant::now() > deadline => {
                     let _ = child.kill();
                     let _ = child.wait();

@@ -9,9 +9,10 @@ mod test;
 use super::web::{self, WebSettings};
 use super::{CellWorkload, Workload};
 use crate::Failure;
+use crate::executor::hosts::Turn;
 use crate::executor::machine::{MachineStep, Measured, Testbed};
 use crate::file::{Document, FileError, Key, Loopback, SystemKind, SystemSpec};
-use crate::run::Plan;
+use crate::run::{Measurement, Plan};
 use perf::local::Over;
 pub(super) use program::{Measuring, cpus_of, number};
 use results::Axes;
@@ -161,6 +162,24 @@ impl CellWorkload for Cell {
             test => netperf::measure(step, testbed, test, self.pinned),
         }
     }
+
+    fn between_machines(&self) -> Result<(), &'static str> {
+        match self.pinned {
+            true => Err(NOT_PINNED),
+            false => Ok(()),
+        }
+    }
+
+    fn measure_between(&self, turn: &Turn<'_>) -> Result<Measurement, Failure> {
+        match self.test {
+            Test::Latency { over, size } => local::on_host(turn, ("latency", over, size)),
+            Test::Bandwidth { over, size } => local::on_host(turn, ("bandwidth", over, size)),
+            Test::Web { is_tls, keep_alive } => {
+                WebSettings::usual(is_tls, keep_alive, false).measure_between(turn)
+            }
+            test => netperf::between(turn, test),
+        }
+    }
 }
 
 fn over(document: &Document, axes: &Axes) -> Result<Over, FileError> {
@@ -195,6 +214,8 @@ const SIZE: Key = Key::text("size");
 const OVER: Key = Key::text("over");
 /// Whether each end has a CPU of its own.
 pub(super) const PINNED: Key = Key::text("pinned");
+pub(super) const NOT_PINNED: &str =
+    "`pinned` chooses CPUs of this machine only: leave out `pinned`";
 /// The time in which servers start and connections open.
 const AROUND: Span = Span::from_millis(150);
 

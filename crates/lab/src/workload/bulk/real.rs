@@ -3,12 +3,13 @@
 
 use super::programs::{Order as Transfer, Programs};
 use crate::Failure;
-use crate::executor::hosts::{LabHost, Order, Stream, Task, Turn, last_words};
+use crate::executor::hosts::{LabHost, Order, Stream, Turn, last_words};
 use crate::executor::machine::PORT;
 use crate::run::Measurement;
+use crate::workload::between::await_listener;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub(super) fn measure(turn: &Turn<'_>) -> Result<Measurement, Failure> {
     let traffic = turn.system.traffic();
@@ -28,7 +29,7 @@ pub(super) fn measure(turn: &Turn<'_>) -> Result<Measurement, Failure> {
     let at_near = Programs { traffic, weir: Path::new(&near_weir) };
     let order = |argv: Vec<String>, cpus: &[usize]| Order { argv, cpus: cpus.to_vec() };
     let mut server = turn.far.start(&order(at_far.server(to), turn.far_cpus))?;
-    await_listener(turn, server.as_mut())?;
+    await_listener(turn, turn.far, server.as_mut(), PORT)?;
     let mut client = turn.near.start(&order(at_near.client(&transfer), turn.near_cpus))?;
     let length = at_near.lasting(turn.omit) + at_near.lasting(turn.duration);
     let patience = length.as_duration() + AFTERMATH;
@@ -77,22 +78,6 @@ pub(super) fn measure(turn: &Turn<'_>) -> Result<Measurement, Failure> {
     Ok(result)
 }
 
-fn await_listener(turn: &Turn<'_>, server: &mut dyn Task) -> Result<(), Failure> {
-    let deadline = Instant::now() + READY_WITHIN;
-    while !turn.far.listens(PORT)? {
-        if let Some(end) = server.wait(Duration::from_millis(10), turn.cancel)? {
-            let text = format!("the server ended with {end}: {}", last_words(server));
-            return Err(Failure::Workload(text));
-        }
-        if Instant::now() > deadline {
-            let text = format!("the server did not listen on port {PORT} in time");
-            return Err(Failure::Workload(text));
-        }
-    }
-    Ok(())
-}
-
 const SERVER_WITHIN: Duration = Duration::from_secs(1);
-const READY_WITHIN: Duration = Duration::from_secs(10);
 /// A lossy path may need several timeouts of TCP until both ends have each other's figures.
 const AFTERMATH: Duration = Duration::from_secs(30);

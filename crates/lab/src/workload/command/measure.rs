@@ -175,6 +175,11 @@ impl<'a> Running<'a> {
             match figure.read(&text, &document) {
                 Ok(value) => {
                     result.metrics.insert(metric, Value { value, unit: figure.unit.clone() });
+                    if figure.one_way.is_some() {
+                        // Both ends of a namespace have one clock.
+                        let error = Value { value: 0.0, unit: figure.unit.clone() };
+                        result.metrics.insert(figure.error_metric(name.get_ref()), error);
+                    }
                 }
                 Err(reason) => {
                     let reason = format!("`{}` was not read: {reason}", name.get_ref());

@@ -12,8 +12,9 @@ use crate::Failure;
 use crate::executor::hosts::Turn;
 use crate::executor::machine::{MachineStep, Measured, Testbed};
 use crate::file::{Document, FileError, Key, Loopback, SystemKind, SystemSpec};
-use crate::run::Plan;
+use crate::run::{Measurement, Plan};
 use results::Axes;
+use std::time::Duration;
 use units::Span;
 
 #[derive(Debug)]
@@ -84,11 +85,18 @@ impl CellWorkload for OneCommand {
         measure::in_testbed(step, testbed)
     }
 
-    fn runs_between_machines(&self) -> bool {
-        true
+    fn between_machines(&self) -> Result<(), &'static str> {
+        Ok(())
     }
 
-    fn measure_between(&self, turn: &Turn<'_>) -> Option<Result<crate::run::Measurement, Failure>> {
-        Some(between(turn))
+    fn longest_between(&self, turn: &Turn<'_>) -> Result<Duration, Failure> {
+        let settings = CommandSettings::of(turn.lab, turn.system, turn.axes);
+        let settings = settings.map_err(|error| Failure::Workload(error.to_string()))?;
+        // The timeout is that of the server's start, and that of the client.
+        Ok(settings.timeout * 2 + super::AROUND_A_TURN)
+    }
+
+    fn measure_between(&self, turn: &Turn<'_>) -> Result<Measurement, Failure> {
+        between(turn)
     }
 }

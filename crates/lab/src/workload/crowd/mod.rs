@@ -70,6 +70,10 @@ impl Workload for Crowd {
 }
 
 impl CellWorkload for CrowdSettings {
+    fn between_machines(&self) -> Result<(), &'static str> {
+        Err("the lab itself opens the idle connections; use `command` with a load generator")
+    }
+
     fn measure(&self, step: &MachineStep<'_>, testbed: &Testbed) -> Result<Measured, Failure> {
         machine::measure(*self, step, testbed)
     }

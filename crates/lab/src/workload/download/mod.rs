@@ -5,6 +5,7 @@ mod client;
 mod ideal;
 mod machine;
 mod nginx;
+mod real;
 mod settings;
 mod simulated;
 
@@ -12,6 +13,7 @@ pub(super) use nginx::{NOT_INSTALLED as NGINX_MISSING, find as find_nginx};
 
 use super::{CellWorkload, HostSetup, SystemKey, Workload};
 use crate::Failure;
+use crate::executor::hosts::Turn;
 use crate::executor::machine::{MachineStep, Measured, Testbed};
 use crate::executor::simulator::SimulatorStep;
 use crate::file::{
@@ -110,6 +112,17 @@ impl CellWorkload for DownloadSettings {
 
     fn measure(&self, step: &MachineStep<'_>, testbed: &Testbed) -> Result<Measured, Failure> {
         machine::measure(self, step, testbed)
+    }
+
+    fn between_machines(&self) -> Result<(), &'static str> {
+        match self.ways.len() {
+            1 => real::fits(self.size),
+            _ => Err("a download there has one client; name one link in `via`, or write `to`"),
+        }
+    }
+
+    fn measure_between(&self, turn: &Turn<'_>) -> Result<Measurement, Failure> {
+        real::measure(self.size, turn)
     }
 
     fn simulate(&self, step: &SimulatorStep<'_>) -> Result<Measurement, Failure> {

@@ -40,7 +40,9 @@ impl DownloadSettings {
         for way in &ways {
             let joins = links.iter().find(|link| link.joins(&ends.from, &way.to));
             let config = joins.and_then(|link| link.way_from(&ends.from));
-            if config.and_then(|config| config.rate.mean_rate()).is_none() {
+            // The rate of a path between real machines is unknown, and so is the ideal.
+            let is_known = config.and_then(|config| config.rate.mean_rate()).is_some();
+            if !is_known && !document.has_real_hosts() {
                 let message = format!(
                     "the way to `{}` needs an emulated link with a `rate`: the ideal is unknown \
                      without one",

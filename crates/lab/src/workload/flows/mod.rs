@@ -108,6 +108,10 @@ impl Workload for Flows {
 }
 
 impl CellWorkload for FlowsCell {
+    fn between_machines(&self) -> Result<(), &'static str> {
+        Err("the flows share an emulated link; use `bulk` with `streams`")
+    }
+
     fn measure(&self, step: &MachineStep<'_>, testbed: &Testbed) -> Result<Measured, Failure> {
         machine::measure(self, step, testbed)
     }

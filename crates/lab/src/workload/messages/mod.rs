@@ -55,6 +55,10 @@ impl Workload for Messages {
 }
 
 impl CellWorkload for MessageSettings {
+    fn between_machines(&self) -> Result<(), &'static str> {
+        Err("the lab itself exchanges the messages; use `benchmark` with TCP_CRR and TCP_RR")
+    }
+
     fn measure(&self, step: &MachineStep<'_>, testbed: &Testbed) -> Result<Measured, Failure> {
         machine::measure(*self, step, testbed)
     }

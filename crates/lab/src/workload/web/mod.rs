@@ -2,9 +2,11 @@
 
 mod server;
 
-use super::benchmark::{Measuring, PINNED, cpus_of, number, pinned};
+use super::benchmark::{Measuring, NOT_PINNED, PINNED, cpus_of, number, pinned};
+use super::between::{Client, Exchange};
 use super::{CellWorkload, Workload};
 use crate::Failure;
+use crate::executor::hosts::Turn;
 use crate::executor::machine::{MachineStep, Measured, Testbed};
 use crate::file::{Document, FileError, Key, Loopback, SystemKind};
 use crate::run::Measurement;
@@ -123,22 +125,9 @@ impl CellWorkload for WebSettings {
         let address = testbed.address(to, from)?;
         let mut server = Server::start(self, step, &far, address, &server_cpus)?;
         let weir = step.weir.display().to_string();
-        let seconds = |span: Span| format!("{}s", span.secs_f64());
-        let mut argv = vec![weir, "perf".to_owned(), "web".to_owned(), server.url.clone()];
-        let mut option = |name: &str, value: String| argv.extend([name.to_owned(), value]);
-        option("--connections", self.connections.to_string());
-        option("--time", seconds(step.duration));
-        option("--omit", seconds(step.omit));
-        option("--timeout", seconds(self.timeout));
-        if let Some(rate) = self.rate {
-            option("--rate", rate.to_string());
-        }
+        let mut argv = self.client(&weir, &server.url, step.duration, step.omit);
         if let Some(certificate) = server.certificate() {
-            option("--ca", certificate.display().to_string());
-        }
-        argv.push("--json".to_owned());
-        if !self.keep_alive {
-            argv.push("--short".to_owned());
+            argv.extend(["--ca".to_owned(), certificate.display().to_string()]);
         }
         let used = server.program_name;
         let measuring = Measuring { step, server: Some(&mut server.program) };
@@ -147,6 +136,55 @@ impl CellWorkload for WebSettings {
             result.labels.insert("server".to_owned(), used.to_owned());
             Ok(())
         })
+    }
+
+    fn between_machines(&self) -> Result<(), &'static str> {
+        match self {
+            Self { pinned: true, .. } => Err(NOT_PINNED),
+            Self { is_tls: true, .. } => Err(
+                "https needs a certificate on the server, which the lab makes on this machine only; write \
+                 `scheme = \"http\"`",
+            ),
+            Self { program: Program::Nginx, .. } => {
+                Err("the lab configures nginx on this machine only; write `server = \"weir\"`")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn measure_between(&self, turn: &Turn<'_>) -> Result<Measurement, Failure> {
+        let address = turn.addresses[1];
+        let mut exchange = Exchange::new(turn);
+        exchange.serve(turn.far, server::built_in(turn.far.weir(), self, address), server::PORT)?;
+        let url = server::url("http", address);
+        let client = Client {
+            name: "weir perf web",
+            host: turn.near,
+            argv: self.client(turn.near.weir(), &url, turn.duration, turn.omit),
+            lasting: turn.omit + turn.duration,
+        };
+        exchange.run(client, account)
+    }
+}
+
+impl WebSettings {
+    /// The command line of the client.
+    fn client(&self, weir: &str, url: &str, duration: Span, omit: Span) -> Vec<String> {
+        let seconds = |span: Span| format!("{}s", span.secs_f64());
+        let mut argv: Vec<String> = [weir, "perf", "web", url].map(str::to_owned).into();
+        let mut option = |name: &str, value: String| argv.extend([name.to_owned(), value]);
+        option("--connections", self.connections.to_string());
+        option("--time", seconds(duration));
+        option("--omit", seconds(omit));
+        option("--timeout", seconds(self.timeout));
+        if let Some(rate) = self.rate {
+            option("--rate", rate.to_string());
+        }
+        argv.push("--json".to_owned());
+        if !self.keep_alive {
+            argv.push("--short".to_owned());
+        }
+        argv
     }
 }
 

@@ -7,7 +7,7 @@ use crate::workload::download::{NGINX_MISSING, find_nginx};
 use host::Namespace;
 use std::fs;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use tempfile::TempDir;
@@ -78,12 +78,20 @@ impl Server {
                 let nginx = nginx.display().to_string();
                 [nginx.as_str()].into_iter().chain(words).map(str::to_owned).collect()
             }
-            None => built_in(at, settings, step, address),
+            None => {
+                let mut argv = built_in(&step.weir.display().to_string(), settings, address);
+                if settings.is_tls {
+                    let file = |name: &str| at.join(name).display().to_string();
+                    argv.extend(["--certificate".to_owned(), file(CERTIFICATE)]);
+                    argv.extend(["--key".to_owned(), file(KEY)]);
+                }
+                argv
+            }
         };
         let mut program = Started::new(inside, argv, cpus, step)?;
         await_listener(inside, PORT, &mut program, step)?;
         let scheme = if settings.is_tls { "https" } else { "http" };
-        let url = format!("{scheme}://{address}:{PORT}/file");
+        let url = url(scheme, address);
         let program_name = if nginx.is_some() { "nginx" } else { "weir perf web-server" };
         Ok(Self { program, program_name, url, is_tls: settings.is_tls, folder })
     }
@@ -94,24 +102,20 @@ impl Server {
     }
 }
 
-fn built_in(
-    folder: &Path,
-    settings: &WebSettings,
-    step: &MachineStep<'_>,
-    address: IpAddr,
-) -> Vec<String> {
-    let mut argv =
-        vec![step.weir.display().to_string(), "perf".to_owned(), "web-server".to_owned()];
+/// The address of the file, for the client.
+pub(super) fn url(scheme: &str, address: IpAddr) -> String {
+    format!("{scheme}://{}/file", SocketAddr::new(address, PORT))
+}
+
+/// The command line of Weir's own server.
+pub(super) fn built_in(weir: &str, settings: &WebSettings, address: IpAddr) -> Vec<String> {
+    let mut argv: Vec<String> = [weir, "perf", "web-server"].map(str::to_owned).into();
     let mut option = |name: &str, value: String| argv.extend([name.to_owned(), value]);
     option("--bind", address.to_string());
     option("--port", PORT.to_string());
     option("--size", format!("{}B", settings.size.count()));
     // A client may open its next connection before the server has seen the end of the former one.
     option("--connections", (2 * settings.connections + 2).to_string());
-    if settings.is_tls {
-        option("--certificate", folder.join(CERTIFICATE).display().to_string());
-        option("--key", folder.join(KEY).display().to_string());
-    }
     argv
 }
 
@@ -142,7 +146,7 @@ fn furnish(folder: &Path, settings: &WebSettings, workers: usize) -> io::Result<
     fs::write(folder.join("www/file"), vec![b'w'; size])
 }
 
-const PORT: u16 = 8080;
+pub(super) const PORT: u16 = 8080;
 const CERTIFICATE: &str = "server.pem";
 const KEY: &str = "server.key";
 /// `user root`: a user namespace may have no other user. `keepalive_requests`: the client decides

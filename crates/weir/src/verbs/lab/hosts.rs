@@ -1,5 +1,6 @@
 use crate::exit::Ending;
 use crate::output;
+use crate::signals::cancel_on_signals;
 use anyhow::Context;
 use clap::Subcommand;
 use lab::builtin;
@@ -31,7 +32,8 @@ pub(crate) fn run(verb: Hosts) -> anyhow::Result<Ending> {
     match verb {
         Hosts::Check { file, json } => check(&file, json),
         Hosts::Clean { file, json } => {
-            let lines = lab::hosts::clean(&builtin::open(&file)?)?;
+            let lab = builtin::open(&file)?;
+            let lines = lab::hosts::clean(&lab, &cancel_on_signals()?)?;
             if json {
                 let document = serde_json::json!({ "hosts": lines });
                 output::print(format_args!("{document:#}\n"))?;
@@ -48,7 +50,7 @@ pub(crate) fn run(verb: Hosts) -> anyhow::Result<Ending> {
 fn check(file: &str, json: bool) -> anyhow::Result<Ending> {
     let lab = builtin::open(file)?;
     let weir = std::env::current_exe().context("finding this program itself")?;
-    let checked = lab::hosts::check(&lab, &weir)?;
+    let checked = lab::hosts::check(&lab, &weir, &cancel_on_signals()?)?;
     if json {
         output::print(format_args!("{:#}\n", checked.json))?;
     } else {

@@ -6,7 +6,7 @@ use clap::Args;
 use perf::PerfError;
 use perf::download::{Download, Downloaded};
 use serde_json::json;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use units::{Span, shown};
 
 /// Fetch a file over http and measure its rate
@@ -19,8 +19,12 @@ pub(crate) struct Arguments {
     /// For example http://192.0.2.1/file
     url: String,
     /// Number of fetches
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST)))]
     times: u32,
+    /// Fetch again until this time is up, instead of a number of times: seconds, or with a unit.
+    /// The fetch that is under way then is completed
+    #[arg(short, long, value_name = "TIME", conflicts_with = "times", value_parser = values::seconds)]
+    time: Option<Span>,
     /// How long a fetch may take: seconds, or with a unit, for example 10min
     #[arg(long, value_name = "TIME", default_value = "60", value_parser = values::seconds)]
     timeout: Span,
@@ -39,7 +43,13 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Ending> {
     download.patience = arguments.timeout.as_duration().max(SHORTEST);
     download.silence = arguments.rcv_timeout.unwrap_or(download.silence);
     let (mut came, mut failed) = (Vec::new(), Vec::new());
-    for number in 1..=arguments.times {
+    let begun = Instant::now();
+    let most = arguments.time.map_or(arguments.times, |_| MOST);
+    for number in 1..=most {
+        let is_over = |time: Span| begun.elapsed() >= time.as_duration();
+        if number > 1 && arguments.time.is_some_and(is_over) {
+            break;
+        }
         match download.run(|| cancel.is_cancelled()).map(|(one, _)| one) {
             Err(PerfError::Interrupted) => break,
             Ok(one) if one.status == 200 => {
@@ -92,7 +102,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<Ending> {
             shown::percent(available)
         ))?;
     }
-    let is_complete = came.len() == arguments.times as usize;
+    let is_complete = match arguments.time {
+        Some(_) => failed.is_empty() && !came.is_empty(),
+        None => came.len() == arguments.times as usize,
+    };
     Ok(if is_complete { Ending::Fine } else { Ending::Failed })
 }
 
@@ -112,6 +125,7 @@ fn mean(all: &[Downloaded], of: fn(&Downloaded) -> f64) -> Option<f64> {
     (!all.is_empty()).then(|| all.iter().map(of).sum::<f64>() / all.len() as f64)
 }
 
+const MOST: u32 = 100_000;
 /// A timeout of zero would end the connection before it begins.
 const SHORTEST: Duration = Duration::from_millis(1);
 
@@ -119,4 +133,5 @@ const EXAMPLES: &str = "\
 Examples:
   weir perf download http://192.0.2.1/640K.png
   weir perf download http://192.0.2.1:8080/8M.apk --times 20 --json
+  weir perf download http://192.0.2.1/8M.apk --time 30s --json
   weir perf download http://192.0.2.1/1G.iso --timeout 30min --rcv-timeout 5s";
