@@ -173,6 +173,7 @@ mod tests {
             pattern: pattern.map(written),
             unit: String::new(),
             better: Better::More,
+            one_way: None,
         }
     }
 
