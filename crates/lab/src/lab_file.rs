@@ -46,6 +46,15 @@ impl LabFile {
         self.document.populate()
     }
 
+    /// Makes the hosts of the lab those of an Ansible inventory: the host or the group of the same
+    /// name.
+    pub fn use_inventory(&mut self, path: &Path) -> Result<(), FileError> {
+        let file = path.display().to_string();
+        let text = Document::text_of(path)?;
+        self.document.add_inventory(&file, &text)?;
+        workload::check(&self.document, self.kind)
+    }
+
     /// The programs, algorithms, CPUs and rights that this machine lacks, at the systems that need
     /// them, or at the workload. Systems and turns that are left out then are named too.
     pub fn lacking(&self) -> Vec<FileError> {

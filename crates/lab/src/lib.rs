@@ -26,7 +26,7 @@ pub(crate) use file::nearest;
 pub use lab_file::LabFile;
 pub use run::{
     Build, ClockReading, Ended, Finished, FinishedShard, Flaw, Location, Measurement, Outcome,
-    Overview, Plan, PlannedCell, Progress, Request, Shard, TurnClock, Value, Verdict, go_build,
-    merge, record, run, runs,
+    Overview, Plan, PlannedCell, Progress, Request, Shard, TurnClock, Value, Verdict, batch,
+    go_build, merge, record, run, runs,
 };
 pub use workload::load;

@@ -1,5 +1,6 @@
 use crate::output;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use lab::hosts::SweepProgress;
 use lab::{Outcome, Plan, PlannedCell, Progress, Verdict};
 use results::{Axes, NOT_RUN};
 use std::collections::{HashMap, HashSet};
@@ -63,7 +64,7 @@ impl Progress for Bar {
             count => format!("{count} times"),
         };
         let estimate = shown::seconds(estimate.as_secs_f64().ceil());
-        self.note(&format!("{cells}, each {times}: about {estimate}"));
+        Progress::note(self, &format!("{cells}, each {times}: about {estimate}"));
     }
 
     fn step(&mut self, number: usize, cell: &PlannedCell, estimate: Duration) {
@@ -78,15 +79,15 @@ impl Progress for Bar {
         let begun = self.begun.remove(&number);
         let took = begun.map(|(begun, estimate)| (now.saturating_duration_since(begun), estimate));
         if let Some(note) = took.and_then(|(took, estimate)| delay(outcome, took, estimate)) {
-            self.note(&note);
+            Progress::note(self, &note);
         }
         if let Verdict::Failed(reason) = &outcome.verdict {
             // A program's reason may contain text from outside.
             let shown = foreign(reason).up_to(LONGEST_REASON);
             if !reason.starts_with(NOT_RUN) {
-                self.note(&format!("{} failed: {shown}", outcome.system));
+                Progress::note(self, &format!("{} failed: {shown}", outcome.system));
             } else if self.told.insert(format!("{} {reason}", outcome.system)) {
-                self.note(&format!("{} {shown}", outcome.system));
+                Progress::note(self, &format!("{} {shown}", outcome.system));
             }
         }
     }
@@ -97,6 +98,30 @@ impl Progress for Bar {
         } else {
             self.bar.println(text);
         }
+    }
+}
+
+impl SweepProgress for Bar {
+    fn begin(&mut self, turns: usize, finished: usize, estimate: Duration) {
+        self.bar.set_length(turns as u64);
+        self.bar.set_position(finished as u64);
+        let left = turns.saturating_sub(finished);
+        self.change(|remaining| *remaining = Remaining::new(Instant::now(), left, estimate));
+        self.bar.enable_steady_tick(Duration::from_millis(500));
+    }
+
+    fn finished(&mut self, turns: usize, hosts: &str) {
+        let before = usize::try_from(self.bar.position()).unwrap_or(turns);
+        let now = Instant::now();
+        for _ in before..turns {
+            self.change(|remaining| remaining.finish_one(now));
+        }
+        self.bar.set_position(turns as u64);
+        self.bar.set_message(foreign(hosts).up_to(LONGEST_REASON).to_string());
+    }
+
+    fn note(&mut self, text: &str) {
+        Progress::note(self, &foreign(text).up_to(LONGEST_REASON).to_string());
     }
 }
 

@@ -1,5 +1,6 @@
 //! `[host.NAME]`: a host of the lab that is a real machine.
 
+use super::ansible::Inventory;
 use super::locate::FileError;
 use super::schema::Document;
 use serde::Deserialize;
@@ -15,11 +16,20 @@ pub struct HostSpec {
     pub here: Option<Spanned<bool>>,
     /// The file that ssh reads instead of the user's configuration (its option `-F`).
     pub config: Option<Spanned<String>>,
+    /// The key that ssh uses (its option `-i`), as an inventory names it.
+    #[serde(skip)]
+    pub(crate) key: Option<String>,
     /// The host's address on the measured path. By default the address of the ssh connection.
     pub address: Option<Spanned<String>>,
 }
 
 impl HostSpec {
+    /// A host that ssh reaches by this destination.
+    pub(crate) fn by_ssh(destination: &str) -> Self {
+        let ssh = Spanned::new(0..0, destination.to_owned());
+        Self { ssh: Some(ssh), ..Self::default() }
+    }
+
     pub(crate) fn is_here(&self) -> bool {
         self.here.as_ref().is_some_and(|here| *here.get_ref())
     }
@@ -102,6 +112,33 @@ impl Document {
             );
             self.refuse(other.span(), message)?;
         }
+        Ok(())
+    }
+
+    /// Makes the hosts of the lab those of an Ansible inventory. A host with a table of its own
+    /// keeps its table.
+    pub(crate) fn add_inventory(&mut self, file: &str, text: &str) -> Result<(), FileError> {
+        let wrong = |place: std::ops::Range<usize>, reason: String| {
+            self.source.error(place, format!("the inventory {file}: {reason}"))
+        };
+        let inventory = Inventory::parse(text).map_err(|reason| wrong(0..0, reason))?;
+        let mut found = Vec::new();
+        for host in &self.hosts {
+            let name = host.get_ref();
+            if self.real_host(name).is_some() {
+                continue;
+            }
+            let place = host.span();
+            let reached = inventory.find(name).map_err(|reason| wrong(place.clone(), reason))?;
+            let own = self.host.get(name.as_str()).map(Spanned::get_ref).cloned();
+            let mut own = own.unwrap_or_default();
+            own.ssh = Some(Spanned::new(place.clone(), reached.ssh));
+            own.key = reached.key;
+            let address = reached.address.map(|address| Spanned::new(place.clone(), address));
+            own.address = own.address.or(address);
+            found.push((host.clone(), Spanned::new(place, own)));
+        }
+        self.host.extend(found);
         Ok(())
     }
 

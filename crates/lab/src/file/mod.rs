@@ -4,6 +4,7 @@
 //! workload: names, axes, forms, links, systems. [`LabFile`](crate::LabFile) adds the workload.
 //! Every error names the file, the line and, where a similar word exists, the right spelling.
 
+pub(crate) mod ansible;
 mod answer;
 pub(crate) mod axes;
 mod change;

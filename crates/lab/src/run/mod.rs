@@ -1,5 +1,6 @@
 //! A run: its plan, its steps in order, and the directory that keeps them.
 
+pub mod batch;
 mod build;
 pub(crate) mod clock;
 mod command;

@@ -1,11 +1,12 @@
+mod export;
 mod hosts;
 mod list;
 mod open;
 mod shards;
+mod spread;
 mod validate;
 
 use super::ci::CiFiles;
-use crate::destination;
 use crate::exit::{Ending, Unusable};
 use crate::output;
 use crate::progress::Bar;
@@ -85,18 +86,9 @@ pub(crate) enum Verb {
     /// Run a conformance suite before and after a change, and compare it case by case
     #[command(after_help = lab::suite::EXAMPLES)]
     Suite(Box<super::suite::Suite>),
-    /// Write a run's figures as CSV and its charts as SVG
-    #[command(after_help = EXPORT_EXAMPLES)]
-    Export {
-        /// A run's directory
-        run: PathBuf,
-        /// Directory for the files
-        #[arg(long, value_name = "DIR", default_value = "export")]
-        out: PathBuf,
-        /// Print the paths of the files as one JSON document
-        #[arg(long)]
-        json: bool,
-    },
+    /// Write a run's figures as CSV and its charts as SVG, or a lab as a job for a cluster
+    #[command(after_help = export::EXAMPLES)]
+    Export(export::Export),
 }
 
 #[derive(Debug, Args)]
@@ -136,6 +128,11 @@ pub(crate) struct Run {
     /// and the lab file decide which turns belong to a part
     #[arg(long, value_name = "I/N", conflicts_with = "json")]
     shard: Option<Shard>,
+    /// The Ansible inventory (INI or YAML) with the machines: each host of the lab is the host, or
+    /// the only host of the group, of the same name; servers-2 is the second host of the group
+    /// servers. For `weir sim run`, the names of --hosts are hosts or groups
+    #[arg(long, value_name = "FILE", conflicts_with = "namespaces")]
+    inventory: Option<PathBuf>,
     /// Run in namespaces of this machine, although the file names real hosts
     #[arg(long)]
     namespaces: bool,
@@ -230,7 +227,7 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
         Verb::Ab(arguments) => super::ab::run(&arguments),
         Verb::Commands(arguments) => super::ab::run_commands(&arguments),
         Verb::Suite(arguments) => super::suite::run(&arguments),
-        Verb::Export { run, out, json } => export(&run, &out, json),
+        Verb::Export(arguments) => export::run(&arguments),
     }
 }
 
@@ -376,6 +373,14 @@ fn ending(results: &Results) -> Ending {
 
 impl Run {
     fn lab(&self) -> Result<(LabFile, Form), LabError> {
+        let (mut lab, form) = self.lab_as_written()?;
+        if let Some(inventory) = &self.inventory {
+            lab.use_inventory(inventory)?;
+        }
+        Ok((lab, form))
+    }
+
+    fn lab_as_written(&self) -> Result<(LabFile, Form), LabError> {
         let form = match (self.quick, self.smoke) {
             (true, _) => Some(Form::Quick),
             (_, true) => Some(Form::Smoke),
@@ -483,6 +488,8 @@ fn continuation(verb: &str, arguments: &Run, repeats: Option<u32>, directory: &P
         words.push(format!("--seed {seed}"));
     }
     words.extend(arguments.shard.map(|shard| format!("--shard {shard}")));
+    let inventory = arguments.inventory.iter();
+    words.extend(inventory.map(|file| format!("--inventory {}", quoted(&file.to_string_lossy()))));
     words.push(format!("--resume {}", quoted(&directory.to_string_lossy())));
     words.join(" ")
 }
@@ -514,27 +521,6 @@ fn show(lab: &str, json: bool) -> anyhow::Result<Ending> {
         output::print(format_args!("{document:#}\n"))?;
     } else {
         output::print(opened.text())?;
-    }
-    Ok(Ending::Fine)
-}
-
-fn export(run: &Path, out: &Path, json: bool) -> anyhow::Result<Ending> {
-    let runs::Run { results, samples, .. } = runs::read(run)?;
-    let files = report::export(&results, &samples);
-    std::fs::create_dir_all(out).map_err(|cause| Unusable::path("create", out, &cause, "--out"))?;
-    let mut written = Vec::new();
-    for (name, text) in files {
-        let path = out.join(name);
-        destination::write(&path, &text)
-            .map_err(|cause| Unusable::path("write", &path, &cause, "--out"))?;
-        if !json {
-            output::print(format_args!("{}\n", path.display()))?;
-        }
-        written.push(path);
-    }
-    if json {
-        let document = serde_json::json!({ "files": written });
-        output::print(format_args!("{document:#}\n"))?;
     }
     Ok(Ending::Fine)
 }
@@ -686,17 +672,13 @@ Examples:
   weir lab show quic-tun > my-lab.toml
   weir lab show runs/quic-tun-20261121-030000
   weir lab show runs/quic-tun-20261121-030000 --open";
-const EXPORT_EXAMPLES: &str = "\
-Examples:
-  weir lab export runs/quic-tun-quick-20261121-030000 --out charts
-The directory gets results.csv (a line per cell and metric), comparisons.csv, samples.csv (a line
-per figure and repeat) and an SVG file per chart of the report.";
 const RUN_EXAMPLES: &str = "\
 Examples:
   weir lab run quic-tun --quick
   weir lab run quic-tun --systems tcp-bbr,tcp-cubic --repeats 10
   weir lab run quic-tun --seed fresh
   weir lab run ./my-lab.toml
+  weir lab run ./my-path.toml --inventory hosts.ini
   weir lab run before-after --quick --profile
   weir lab run quic-tun --resume
   weir lab run quic-tun --resume runs/quic-tun-20261121-030000 --again

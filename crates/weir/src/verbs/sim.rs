@@ -1,7 +1,8 @@
 use super::lab::Run;
 use crate::exit::Ending;
 use clap::{Args, Subcommand};
-use lab::Executor;
+use lab::{Executor, LabError};
+use std::path::PathBuf;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
@@ -18,10 +19,32 @@ pub(crate) struct RunInVirtualTime {
     /// CPU]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Option<u32>,
+    /// Run parts of the lab on these machines at once, each by all its CPUs: destinations of ssh,
+    /// separated by commas. The results do not depend on the machines
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "HOST",
+        conflicts_with_all = ["threads", "shard", "resume"]
+    )]
+    hosts: Vec<String>,
+    /// With --hosts: the file that ssh reads instead of your configuration (its option -F)
+    #[arg(long, value_name = "FILE", requires = "hosts")]
+    ssh_config: Option<PathBuf>,
 }
 
 pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
-    let Verb::Run(RunInVirtualTime { run, threads }) = verb;
+    let Verb::Run(RunInVirtualTime { mut run, threads, hosts, ssh_config }) = verb;
+    // The hosts of a lab are not real in virtual time.
+    let inventory = run.take_inventory();
+    if !hosts.is_empty() {
+        let (inventory, config) = (inventory.as_deref(), ssh_config.as_deref());
+        return run.spread(&lab::hosts::machines(&hosts, inventory, config)?);
+    }
+    if inventory.is_some() {
+        let text = "--inventory names the machines of --hosts: add --hosts GROUP";
+        return Err(LabError::Usage(text.to_owned()).into());
+    }
     let cpus = || std::thread::available_parallelism().map_or(1, usize::from);
     let threads = threads.map_or_else(cpus, |threads| threads as usize);
     run.measure("weir sim run", |_, _| Ok(Executor::Simulator { threads }))
@@ -33,4 +56,5 @@ Examples:
   weir sim run validate
   weir sim run quic-tun --systems tcp-bbr,tcp-cubic
   weir sim run ./my-lab.toml --threads 1
+  weir sim run cc-grid --hosts root@10.0.0.5,root@10.0.0.6 --out cc-grid
   weir sim run cc-grid --resume";

@@ -74,24 +74,37 @@ fn any_number_of_shards_merges_to_the_run_without_shards() {
 }
 
 #[test]
-fn the_guides_array_job_measures_all_shards_and_continues_one_that_was_begun() {
+fn an_exported_array_job_measures_all_shards_and_continues_one_that_was_begun() {
     let Some(sandbox) = Sandbox::new() else { return };
+    let exported = |words: &[&str]| {
+        let output = sandbox.weir(&[&["lab", "export", "--slurm"], words].concat());
+        assert!(output.status.success(), "{output:?}");
+        output.stdout
+    };
     let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guides/sweeps.md");
     let guide = std::fs::read_to_string(guide).unwrap();
     let script = guide.split("```sh\n").nth(1).unwrap().split("```").next().unwrap();
-    // A shorter lab, in fewer parts.
-    let script = script.replace("/16", "/3").replace("run cc-grid", "run incast --smoke");
-    sandbox.write("sweep.sbatch", script);
+    assert_eq!(exported(&["cc-grid", "--shards", "16"]), script);
+    let grid = sandbox.path("grid.toml");
+    sandbox.write("grid.toml", GRID);
+    sandbox.write("sweep.sbatch", exported(&["./grid.toml", "--shards", "3"]));
     let weir = Path::new(env!("CARGO_BIN_EXE_weir")).parent().unwrap();
     let path = format!("{}:{}", weir.display(), std::env::var("PATH").unwrap());
-    for task in ["1", "2", "3", "3"] {
+    let task = |task: &str| {
         let mut command = Command::new("sh");
         command.arg("sweep.sbatch").env("PATH", &path).env("SLURM_ARRAY_TASK_ID", task);
-        let output = sandbox.start_command(command).end();
-        assert!(output.status.success(), "{task}: {output:?}");
+        sandbox.start_command(command).end()
+    };
+    for number in ["1", "2", "3", "3"] {
+        let output = task(number);
+        assert!(output.status.success(), "{number}: {output:?}");
     }
-    let output =
-        sandbox.weir(&["lab", "merge", "shards/1", "shards/2", "shards/3", "--out", "run"]);
+    let shards = ["1", "2", "3"].map(|number| format!("grid-shards/{number}"));
+    let [one, two, three] = shards.each_ref().map(String::as_str);
+    let output = sandbox.weir(&["lab", "merge", one, two, three, "--out", "run"]);
     assert!(output.status.success(), "{output:?}");
     assert_eq!(sandbox.results("run")["valid"], true);
+    std::fs::write(&grid, format!("{GRID}# changed\n")).unwrap();
+    let output = task("1");
+    assert!(output.status.code() == Some(2) && output.stderr.contains("changed"), "{output:?}");
 }

@@ -11,8 +11,9 @@ use crate::{Failure, run};
 use host::Sysctl;
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 use std::collections::HashMap;
-use std::io::{self, Read, Write};
-use std::path::Path;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -143,7 +144,41 @@ impl Agent {
                 self.host.undo()?;
                 Answer::Done
             }
+            Ask::Put { name, text, append } => {
+                let path = self.room_file(&name)?;
+                let mut options = File::options();
+                options.create(true).write(true).append(append).truncate(!append);
+                options
+                    .open(&path)
+                    .and_then(|mut file| file.write_all(text.as_bytes()))
+                    .map_err(|error| Failure::io(&format!("writing {name}"), &error))?;
+                Answer::Placed { path: path.display().to_string() }
+            }
+            Ask::Read { name, from } => {
+                let path = self.room_file(&name)?;
+                let wrong = |error: io::Error| Failure::io(&format!("reading {name}"), &error);
+                match File::open(&path) {
+                    Ok(file) => Answer::Read { text: piece(file, from).map_err(wrong)? },
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                        Answer::Read { text: String::new() }
+                    }
+                    Err(error) => return Err(wrong(error)),
+                }
+            }
         })
+    }
+
+    /// The path of a file in the session's room.
+    fn room_file(&self, name: &str) -> Result<PathBuf, Failure> {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
+        let is_inside = !name.starts_with('/') && !name.contains("..") && name.chars().all(plain);
+        match is_inside {
+            true => Ok(self.host.room().join(name)),
+            false => {
+                let name = units::foreign(name);
+                Err(Failure::Workload(format!("`{name}` is outside the folder of the agent")))
+            }
+        }
     }
 
     fn task(&mut self, task: u32) -> Result<&mut LocalTask, Failure> {
@@ -198,6 +233,21 @@ impl Agent {
             free_mib: free.map_or(0, |free| free.f_bavail.saturating_mul(free.f_frsize) >> 20),
             sysctls,
         })
+    }
+}
+
+/// The text of a file from byte `from` on, without a character that is not complete yet.
+fn piece(mut file: File, from: u64) -> io::Result<String> {
+    file.seek(SeekFrom::Start(from))?;
+    let mut bytes = Vec::new();
+    file.take(PIECE as u64).read_to_end(&mut bytes)?;
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok(text),
+        Err(error) if error.utf8_error().error_len().is_none() => {
+            let valid = error.utf8_error().valid_up_to();
+            Ok(String::from_utf8_lossy(&error.as_bytes()[..valid]).into_owned())
+        }
+        Err(_) => Err(io::Error::new(io::ErrorKind::InvalidData, "the file is no text")),
     }
 }
 

@@ -174,8 +174,7 @@ impl Drop for Channel {
             while self.answers.try_recv().is_ok() {}
             std::thread::sleep(Duration::from_millis(5));
         }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        super::ssh::end_group(&mut self.child);
     }
 }
 

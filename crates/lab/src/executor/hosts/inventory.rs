@@ -47,13 +47,7 @@ impl Inventory {
                 "the checksum of this program cannot be read: is /proc mounted?".to_owned(),
             )
         })?;
-        let folder = tempfile::Builder::new().prefix("weir-").tempdir().map_err(|error| {
-            let path = std::env::temp_dir();
-            LabError::RunDirectory {
-                path,
-                reason: format!("a folder cannot be made there: {error}"),
-            }
-        })?;
+        let folder = temporary_folder()?;
         let (weir, cancel) = (weir.to_owned(), cancel.clone());
         let mut own = Self { hosts: IndexMap::new(), weir, sha256, cancel, folder };
         let names: Vec<&str> = lab.hosts.iter().map(|host| host.get_ref().as_str()).collect();
@@ -276,6 +270,14 @@ impl Drop for Inventory {
             }
         }
     }
+}
+
+/// A folder for the sockets of shared connections.
+pub(super) fn temporary_folder() -> Result<TempDir, LabError> {
+    tempfile::Builder::new().prefix("weir-").tempdir().map_err(|error| {
+        let path = std::env::temp_dir();
+        LabError::RunDirectory { path, reason: format!("a folder cannot be made there: {error}") }
+    })
 }
 
 /// The programs, algorithms and settings that the lab names.

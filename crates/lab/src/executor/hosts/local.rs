@@ -47,7 +47,8 @@ impl LocalHost {
         Ok(LocalTask { process, out, err })
     }
 
-    fn room(&self) -> PathBuf {
+    /// The folder for files of this session.
+    pub(super) fn room(&self) -> PathBuf {
         self.session().room()
     }
 

@@ -47,6 +47,17 @@ pub(crate) enum Ask {
     },
     Change(Change),
     Undo,
+    /// Appends to a file in the agent's room, or starts the file anew.
+    Put {
+        name: String,
+        text: String,
+        append: bool,
+    },
+    /// Reads a file in the agent's room from byte `from` on.
+    Read {
+        name: String,
+        from: u64,
+    },
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -73,6 +84,12 @@ pub(crate) enum Answer {
     },
     Listens {
         yes: bool,
+    },
+    Placed {
+        path: String,
+    },
+    Read {
+        text: String,
     },
     Done,
     Failed {
@@ -218,7 +235,7 @@ fn invalid(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Er
 }
 
 /// Both ends must be the same build of weir, so another number means another build.
-pub(crate) const PROTOCOL: u32 = 1;
+pub(crate) const PROTOCOL: u32 = 2;
 /// The line before the first frame: a login shell may print text before the agent starts.
 pub(crate) const MAGIC: &[u8] = b"weir-agent\n";
 pub(crate) const LONGEST: usize = 2 << 20;

@@ -16,6 +16,7 @@ mod remote;
 mod seam;
 mod session;
 mod ssh;
+mod sweep;
 mod turn;
 
 pub use agent::serve;
@@ -25,4 +26,5 @@ pub use message::{read_answers, read_asks};
 pub use preflight::{Checked, check, clean};
 pub(crate) use seam::{Captured, Change, End, LabHost, Order, Stream, Task, last_words};
 pub use session::{guard, tidy};
+pub use sweep::{Machine, Sweep, SweepProgress, machines, sweep};
 pub(crate) use turn::Turn;

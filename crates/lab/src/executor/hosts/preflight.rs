@@ -1,6 +1,6 @@
 //! `weir lab hosts`: looks at the real hosts of a lab, and removes weir from them.
 
-use super::inventory::Inventory;
+use super::inventory::{Inventory, temporary_folder};
 use crate::{Cancel, Failure, LabError, LabFile};
 use serde_json::Value;
 use std::path::Path;
@@ -27,10 +27,7 @@ pub fn check(lab: &LabFile, weir: &Path, cancel: &Cancel) -> Result<Checked, Lab
 /// Removes every agent's program from the hosts. Returns a line for each host.
 pub fn clean(lab: &LabFile, cancel: &Cancel) -> Result<Vec<String>, LabError> {
     named(lab)?;
-    let folder = tempfile::Builder::new().prefix("weir-").tempdir().map_err(|error| {
-        let path = std::env::temp_dir();
-        LabError::RunDirectory { path, reason: format!("a folder cannot be made there: {error}") }
-    })?;
+    let folder = temporary_folder()?;
     let (mut lines, mut problems) = (Vec::new(), Vec::new());
     for (name, ssh) in Inventory::ssh_of(lab, folder.path(), cancel) {
         let Some(ssh) = ssh else {

@@ -82,6 +82,35 @@ impl RemoteHost {
         self.done(&Ask::Lease { seconds: time.as_secs() }, PATIENCE)
     }
 
+    /// Writes a file into the agent's room, and returns its path there.
+    pub(super) fn put(&self, name: &str, text: &str) -> Result<String, Failure> {
+        let mut rest = text;
+        let mut append = false;
+        loop {
+            let mut length = rest.len().min(LONGEST_PIECE);
+            while !rest.is_char_boundary(length) {
+                length -= 1;
+            }
+            let (piece, more) = rest.split_at(length);
+            let ask = Ask::Put { name: name.to_owned(), text: piece.to_owned(), append };
+            let Answer::Placed { path } = self.ask(&ask, PATIENCE)? else {
+                return Err(self.strange());
+            };
+            if more.is_empty() {
+                return Ok(path);
+            }
+            (rest, append) = (more, true);
+        }
+    }
+
+    /// A piece of a file in the agent's room. Empty at the end of the file, or if there is no file.
+    pub(super) fn read(&self, name: &str, from: u64) -> Result<String, Failure> {
+        match self.ask(&Ask::Read { name: name.to_owned(), from }, PATIENCE)? {
+            Answer::Read { text } => Ok(text),
+            _ => Err(self.strange()),
+        }
+    }
+
     fn ask(&self, ask: &Ask, patience: Duration) -> Result<Answer, Failure> {
         lock(&self.channel).ask(ask, patience, &self.cancel)
     }
@@ -217,4 +246,6 @@ fn lock(channel: &Mutex<Channel>) -> MutexGuard<'_, Channel> {
 const PATIENCE: Duration = Duration::from_secs(20);
 /// An agent ends a change after half a minute.
 const CHANGE_PATIENCE: Duration = Duration::from_secs(40);
+/// JSON may write one byte as six, and a message has at most 2 MiB.
+const LONGEST_PIECE: usize = 256 << 10;
 const UNDO_PATIENCE: Duration = Duration::from_secs(300);

@@ -6,9 +6,10 @@
 use super::capture::Capture;
 use crate::file::HostSpec;
 use crate::{Cancel, Failure};
+use rustix::process::{Pid, Signal, kill_process_group};
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// How one host is reached.
@@ -17,6 +18,7 @@ pub(super) struct Ssh {
     name: String,
     destination: String,
     config: Option<String>,
+    key: Option<String>,
     /// The socket of the connection that all sessions share.
     control: PathBuf,
     cancel: Cancel,
@@ -34,8 +36,8 @@ impl Ssh {
         let destination = spec.ssh.as_ref()?.get_ref().clone();
         let config = spec.config.as_ref().map(|config| config.get_ref().clone());
         let control = folder.join(number.to_string());
-        let (name, cancel) = (name.to_owned(), cancel.clone());
-        Some(Self { name, destination, config, control, cancel })
+        let (name, key, cancel) = (name.to_owned(), spec.key.clone(), cancel.clone());
+        Some(Self { name, destination, config, key, control, cancel })
     }
 
     /// Copies the agent's program to the host, unless the host has a copy.
@@ -108,6 +110,7 @@ impl Ssh {
             command.args(["-o", option]);
         }
         command.arg("-o").arg(format!("ControlPath={}", self.control.display()));
+        command.args(self.key.iter().flat_map(|key| ["-i", key.as_str()]));
         command.args(self.config.iter().flat_map(|config| ["-F", config.as_str()]));
         command
     }
@@ -145,13 +148,11 @@ impl Ssh {
             match child.try_wait().map_err(wrong)? {
                 Some(status) => break status,
                 None if self.cancel.is_cancelled() => {
-                    let _ = child.kill();
-                    let _ = child.wait();
+                    end_group(&mut child);
                     return Err(Failure::Interrupted);
                 }
                 None if Instant::now() > deadline => {
-                    let _ = child.kill();
-                    let _ = child.wait();
+                    end_group(&mut child);
                     let text = format!("it did not answer within {} s", patience.as_secs());
                     return Err(self.failure(&text));
                 }
@@ -178,6 +179,15 @@ impl Ssh {
     fn failure(&self, reason: &str) -> Failure {
         Failure::HostLost { host: self.name.clone(), reason: reason.to_owned() }
     }
+}
+
+/// Ends a program that has a process group of its own, and the group: a `ProxyCommand` of ssh
+/// survives ssh.
+pub(super) fn end_group(child: &mut Child) {
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let _ = pid.map(|pid| kill_process_group(pid, Signal::KILL));
+    let _ = child.kill();
+    let _ = child.wait();
 }
 
 /// The cause in ssh's last line of errors, with a remedy.
@@ -263,6 +273,28 @@ mod tests {
         );
         assert_eq!(advice("something \x1b[2J else"), None);
         assert!(of("ssh: Could not resolve hostname \x1b[2J").contains(r"\x1b[2J"));
+    }
+
+    #[test]
+    fn a_copy_that_is_cut_short_leaves_no_part_of_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("program");
+        std::fs::write(&program, "0123456789").unwrap();
+        let run = |size: &str, cache: &Path| {
+            let script = script("abc", &COPY.replace("SIZE", size));
+            let mut shell = Command::new("sh");
+            shell.args(["-c", &script]).env("XDG_CACHE_HOME", cache);
+            shell.stdin(File::open(&program).unwrap()).stderr(Stdio::null());
+            shell.output().unwrap()
+        };
+        let full = folder.path().join("full");
+        let at = full.join("weir/agents/abc");
+        assert!(!run("11", &full).status.success());
+        assert_eq!(std::fs::read_dir(&at).unwrap().count(), 0);
+        assert!(run("10", &full).status.success());
+        assert_eq!(std::fs::read_to_string(at.join("weir")).unwrap(), "0123456789");
+        // No folder can be made below a file.
+        assert!(!run("10", &program).status.success());
     }
 
     #[test]

@@ -2,8 +2,9 @@ use crate::exit::Ending;
 use crate::output;
 use crate::signals::cancel_on_signals;
 use anyhow::Context;
-use clap::Subcommand;
-use lab::builtin;
+use clap::{Args, Subcommand};
+use lab::{LabError, LabFile, builtin};
+use std::path::PathBuf;
 use units::visible;
 
 #[derive(Debug, Subcommand)]
@@ -13,6 +14,8 @@ pub(crate) enum Hosts {
     Check {
         /// The path of a lab file
         file: String,
+        #[command(flatten)]
+        inventory: Inventory,
         /// Print one JSON document
         #[arg(long)]
         json: bool,
@@ -22,17 +25,36 @@ pub(crate) enum Hosts {
     Clean {
         /// The path of a lab file
         file: String,
+        #[command(flatten)]
+        inventory: Inventory,
         /// Print one JSON document
         #[arg(long)]
         json: bool,
     },
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct Inventory {
+    /// The Ansible inventory (INI or YAML) with the machines, as for `weir lab run`
+    #[arg(long, value_name = "FILE")]
+    inventory: Option<PathBuf>,
+}
+
+impl Inventory {
+    fn open(&self, file: &str) -> Result<LabFile, LabError> {
+        let mut lab = builtin::open(file)?;
+        if let Some(inventory) = &self.inventory {
+            lab.use_inventory(inventory)?;
+        }
+        Ok(lab)
+    }
+}
+
 pub(crate) fn run(verb: Hosts) -> anyhow::Result<Ending> {
     match verb {
-        Hosts::Check { file, json } => check(&file, json),
-        Hosts::Clean { file, json } => {
-            let lab = builtin::open(&file)?;
+        Hosts::Check { file, inventory, json } => check(&inventory.open(&file)?, json),
+        Hosts::Clean { file, inventory, json } => {
+            let lab = inventory.open(&file)?;
             let lines = lab::hosts::clean(&lab, &cancel_on_signals()?)?;
             if json {
                 let document = serde_json::json!({ "hosts": lines });
@@ -47,10 +69,9 @@ pub(crate) fn run(verb: Hosts) -> anyhow::Result<Ending> {
     }
 }
 
-fn check(file: &str, json: bool) -> anyhow::Result<Ending> {
-    let lab = builtin::open(file)?;
+fn check(lab: &LabFile, json: bool) -> anyhow::Result<Ending> {
     let weir = std::env::current_exe().context("finding this program itself")?;
-    let checked = lab::hosts::check(&lab, &weir, &cancel_on_signals()?)?;
+    let checked = lab::hosts::check(lab, &weir, &cancel_on_signals()?)?;
     if json {
         output::print(format_args!("{:#}\n", checked.json))?;
     } else {
@@ -64,6 +85,7 @@ const CHECK_EXAMPLES: &str = "\
 Examples:
   weir lab hosts check ./my-path.toml
   weir lab hosts check ./my-path.toml --json | jq .problems
+  weir lab hosts check ./my-path.toml --inventory hosts.ini
 
 The first check of a host copies weir into a private directory there (~/.cache/weir/agents). ssh
 asks no questions: a host that needs a password, or whose host key is unknown, is reported.";

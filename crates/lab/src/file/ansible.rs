@@ -1,0 +1,368 @@
+//! Hosts of an Ansible inventory, in its INI form or its YAML form.
+//!
+//! Read are hosts, groups, their children and the variables that say how ssh reaches a host.
+//! Templates, vaults and inventory plugins are not.
+
+mod yaml;
+
+use indexmap::IndexMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The hosts and groups of a file.
+#[derive(Debug, Default)]
+pub(crate) struct Inventory {
+    hosts: IndexMap<String, Variables>,
+    groups: IndexMap<String, Group>,
+}
+
+type Variables = BTreeMap<String, String>;
+
+#[derive(Debug, Default)]
+struct Group {
+    hosts: Vec<String>,
+    children: Vec<String>,
+    variables: Variables,
+}
+
+/// How ssh reaches one host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Reached {
+    pub(crate) ssh: String,
+    pub(crate) key: Option<String>,
+    /// The variable `weir_address`: the address on the measured path.
+    pub(crate) address: Option<String>,
+}
+
+impl Inventory {
+    /// The error names the line.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        if text.len() > LONGEST_TEXT {
+            return Err(format!("it has more than {} MiB", LONGEST_TEXT >> 20));
+        }
+        let lines = text.lines().map(str::trim).filter(|line| !is_comment(line));
+        let is_yaml = lines.into_iter().find(|line| !line.is_empty()).is_some_and(|line| {
+            line == "---"
+                || line.starts_with('{')
+                || (line.ends_with(':') && !line.starts_with('['))
+        });
+        if is_yaml { yaml::parse(text) } else { Self::parse_ini(text) }
+    }
+
+    /// The host of the name `name`, the only host of the group `name`, or with `name` as in
+    /// `servers-2` the second host of the group `servers`.
+    pub(crate) fn find(&self, name: &str) -> Result<Reached, String> {
+        if self.hosts.contains_key(name) {
+            return self.reached(name);
+        }
+        if self.groups.contains_key(name) {
+            return match self.members(name).as_slice() {
+                [host] => self.reached(host),
+                [] => Err(format!("its group `{name}` has no host")),
+                many => Err(format!(
+                    "its group `{name}` has {} hosts: call the lab's hosts `{name}-1`, `{name}-2` …",
+                    many.len()
+                )),
+            };
+        }
+        let numbered = name.rsplit_once('-').and_then(|(group, number)| {
+            let number: usize = number.parse().ok()?;
+            self.groups.contains_key(group).then_some((group, number))
+        });
+        let Some((group, number)) = numbered else {
+            let known = self.hosts.keys().chain(self.groups.keys()).map(String::as_str);
+            let hint = super::nearest(name, known);
+            return Err(format!("it has neither a host nor a group `{name}`{hint}"));
+        };
+        let members = self.members(group);
+        match number.checked_sub(1).and_then(|place| members.get(place)) {
+            Some(host) => self.reached(host),
+            None => {
+                Err(format!("its group `{group}` has {} hosts, and no `{name}`", members.len()))
+            }
+        }
+    }
+
+    /// The host of the name `name`, or all hosts of the group `name`, each with its name.
+    pub(crate) fn find_all(&self, name: &str) -> Result<Vec<(String, Reached)>, String> {
+        let is_group = self.groups.contains_key(name) && !self.hosts.contains_key(name);
+        if !is_group {
+            return Ok(vec![(name.to_owned(), self.find(name)?)]);
+        }
+        let members = self.members(name);
+        members.into_iter().map(|host| Ok((host.clone(), self.reached(&host)?))).collect()
+    }
+
+    /// All hosts of the group, and of the groups below it.
+    fn members(&self, group: &str) -> Vec<String> {
+        let (mut found, mut seen): (Vec<String>, _) = (Vec::new(), BTreeSet::new());
+        let mut open = vec![group.to_owned()];
+        while let Some(name) = open.pop() {
+            // Groups may contain one another by mistake.
+            if !seen.insert(name.clone()) {
+                continue;
+            }
+            if let Some(group) = self.groups.get(&name) {
+                for host in &group.hosts {
+                    if !found.contains(host) {
+                        found.push(host.clone());
+                    }
+                }
+                open.extend(group.children.iter().rev().cloned());
+            }
+        }
+        match group {
+            ALL => self.hosts.keys().cloned().collect(),
+            _ => found,
+        }
+    }
+
+    fn reached(&self, host: &str) -> Result<Reached, String> {
+        let variables = self.variables(host);
+        let of = |names: &[&str]| {
+            let found = names.iter().find_map(|name| variables.get(*name));
+            found.filter(|value| !value.is_empty()).cloned()
+        };
+        if of(&["ansible_connection"])
+            .is_some_and(|kind| !["ssh", "smart"].contains(&kind.as_str()))
+        {
+            return Err(format!("its host `{host}` is not reached by ssh (ansible_connection)"));
+        }
+        let address = of(&["ansible_host", "ansible_ssh_host"]).unwrap_or_else(|| host.to_owned());
+        let user = of(&["ansible_user", "ansible_ssh_user"]);
+        let at = user.map(|user| format!("{user}@")).unwrap_or_default();
+        let ssh = match of(&["ansible_port", "ansible_ssh_port"]) {
+            None => format!("{at}{address}"),
+            Some(port) if address.contains(':') => format!("ssh://{at}[{address}]:{port}"),
+            Some(port) => format!("ssh://{at}{address}:{port}"),
+        };
+        if ssh.contains("{{") {
+            return Err(format!("its host `{host}` has a template, which only Ansible fills in"));
+        }
+        let key = of(&["ansible_ssh_private_key_file", "ansible_private_key_file"]);
+        Ok(Reached { ssh, key, address: of(&["weir_address"]) })
+    }
+
+    /// The host's own variables win over those of a group, and a group's over those of the groups
+    /// around it.
+    fn variables(&self, host: &str) -> Variables {
+        let depth =
+            |name: &str| self.groups.keys().filter(|outer| self.is_around(outer, name)).count();
+        let around = self.groups.iter().filter(|(name, _)| {
+            name.as_str() == ALL || self.members(name).iter().any(|one| one == host)
+        });
+        let mut around: Vec<_> = around.collect();
+        around.sort_by_key(|(name, _)| (name.as_str() != ALL, depth(name)));
+        let mut all = Variables::new();
+        for (_, group) in around {
+            all.extend(group.variables.clone());
+        }
+        all.extend(self.hosts.get(host).cloned().unwrap_or_default());
+        all
+    }
+
+    fn is_around(&self, outer: &str, inner: &str) -> bool {
+        let (mut seen, mut open) = (BTreeSet::new(), vec![outer]);
+        while let Some(name) = open.pop() {
+            let children =
+                self.groups.get(name).map_or(&[] as &[String], |group| group.children.as_slice());
+            for child in children {
+                if child == inner && outer != inner {
+                    return true;
+                }
+                if seen.insert(child.as_str()) {
+                    open.push(child);
+                }
+            }
+        }
+        false
+    }
+
+    fn parse_ini(text: &str) -> Result<Self, String> {
+        let mut all = Self::default();
+        let (mut group, mut part) = ("ungrouped".to_owned(), "hosts".to_owned());
+        for (number, line) in text.lines().enumerate() {
+            let wrong = |reason: &str| format!("line {}: {reason}", number + 1);
+            let line = line.trim();
+            if line.is_empty() || is_comment(line) {
+                continue;
+            }
+            if let Some(section) = line.strip_prefix('[') {
+                let section = section.split(']').next().unwrap_or_default();
+                let (name, of) = section.split_once(':').unwrap_or((section, "hosts"));
+                if !["hosts", "vars", "children"].contains(&of) || name.is_empty() {
+                    return Err(wrong("a section is [GROUP], [GROUP:vars] or [GROUP:children]"));
+                }
+                (group, part) = (name.to_owned(), of.to_owned());
+                all.groups.entry(group.clone()).or_default();
+                continue;
+            }
+            let words = words(line).map_err(|reason| wrong(&reason))?;
+            let own = all.groups.entry(group.clone()).or_default();
+            match part.as_str() {
+                "children" => own.children.extend(words.into_iter().next()),
+                "vars" => {
+                    let (name, value) =
+                        line.split_once('=').ok_or_else(|| wrong("a variable is NAME=VALUE"))?;
+                    own.variables.insert(name.trim().to_owned(), unquoted(value.trim()));
+                }
+                _ => {
+                    let (name, variables) = words.split_first().unwrap_or((&group, &[]));
+                    let variables: Option<Variables> = variables
+                        .iter()
+                        .map(|word| word.split_once('='))
+                        .map(|pair| pair.map(|(name, value)| (name.to_owned(), value.to_owned())))
+                        .collect();
+                    let variables = variables.ok_or_else(|| wrong("a variable is NAME=VALUE"))?;
+                    for host in expanded(name).map_err(|reason| wrong(&reason))? {
+                        own.hosts.push(host.clone());
+                        all.hosts.entry(host).or_default().extend(variables.clone());
+                    }
+                }
+            }
+        }
+        Ok(all)
+    }
+}
+
+fn is_comment(line: &str) -> bool {
+    line.starts_with('#') || line.starts_with(';')
+}
+
+/// The words of a line; quotes keep blanks together, and ` #` begins a comment.
+fn words(line: &str) -> Result<Vec<String>, String> {
+    let (mut words, mut word, mut quote) = (Vec::new(), String::new(), None);
+    for c in line.chars() {
+        match (quote, c) {
+            (Some(open), c) if c == open => quote = None,
+            (Some(_), c) => word.push(c),
+            (None, '"' | '\'') => quote = Some(c),
+            (None, '#') if word.is_empty() => break,
+            (None, c) if c.is_whitespace() => {
+                if !word.is_empty() {
+                    words.push(std::mem::take(&mut word));
+                }
+            }
+            (None, c) => word.push(c),
+        }
+    }
+    if quote.is_some() {
+        return Err("a quote is not closed".to_owned());
+    }
+    if !word.is_empty() {
+        words.push(word);
+    }
+    Ok(words)
+}
+
+fn unquoted(text: &str) -> String {
+    let inner = ['"', '\'']
+        .into_iter()
+        .find_map(|quote| text.strip_prefix(quote).and_then(|rest| rest.strip_suffix(quote)));
+    inner.unwrap_or(text).to_owned()
+}
+
+/// The hosts of a name with a range: `web[01:03].example` is three hosts.
+fn expanded(name: &str) -> Result<Vec<String>, String> {
+    let Some((before, rest)) = name.split_once('[') else { return Ok(vec![name.to_owned()]) };
+    let wrong = || format!("the range in `{name}` is written [FIRST:LAST], with two numbers");
+    let (range, after) = rest.split_once(']').ok_or_else(wrong)?;
+    let (first, last) = range.split_once(':').ok_or_else(wrong)?;
+    let from: usize = first.parse().map_err(|_| wrong())?;
+    let to: usize = last.parse().map_err(|_| wrong())?;
+    if to < from || to - from >= MOST_HOSTS {
+        return Err(format!("the range in `{name}` has no host, or more than {MOST_HOSTS}"));
+    }
+    let width = first.len();
+    Ok((from..=to).map(|number| format!("{before}{number:0width$}{after}")).collect())
+}
+
+const ALL: &str = "all";
+const LONGEST_TEXT: usize = 1 << 20;
+const MOST_HOSTS: usize = 10_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INI: &str = "\
+# the testbed
+lonely ansible_host=10.0.0.9
+[clients]
+alpha ansible_host=10.0.0.5 ansible_port=2222 weir_address=192.0.2.5  # left
+[servers]
+web[01:02].example
+[servers:vars]
+ansible_user = \"admin\"
+[machines:children]
+clients
+servers
+[machines:vars]
+ansible_user=root
+ansible_ssh_private_key_file=~/.ssh/lab
+[all:vars]
+ansible_user=nobody
+";
+
+    const YAML: &str = "\
+all:
+  hosts:
+    lonely: { ansible_host: 10.0.0.9 }
+  vars: { ansible_user: nobody }
+  children:
+    machines:
+      vars:
+        ansible_user: root
+        ansible_ssh_private_key_file: ~/.ssh/lab
+      children:
+        clients:
+          hosts:
+            alpha:
+              ansible_host: 10.0.0.5
+              ansible_port: 2222
+              weir_address: 192.0.2.5
+        servers:
+          vars: { ansible_user: admin }
+          hosts:
+            web[01:02].example:
+";
+
+    #[test]
+    fn both_forms_of_an_inventory_name_the_same_hosts() {
+        for text in [INI, YAML] {
+            let inventory = Inventory::parse(text).unwrap();
+            let find = |name: &str| inventory.find(name).unwrap();
+            let clients = find("clients");
+            assert_eq!(clients.ssh, "ssh://root@10.0.0.5:2222");
+            assert_eq!(clients.address.as_deref(), Some("192.0.2.5"));
+            assert_eq!(clients.key.as_deref(), Some("~/.ssh/lab"));
+            assert_eq!(find("alpha"), clients);
+            assert_eq!(find("servers-2").ssh, "admin@web02.example");
+            assert_eq!(find("machines-1").ssh, clients.ssh);
+            assert_eq!(find("lonely").ssh, "nobody@10.0.0.9");
+            let refused = |name: &str| inventory.find(name).unwrap_err();
+            assert!(refused("servers").contains("has 2 hosts"), "{}", refused("servers"));
+            assert!(refused("servers-3").contains("no `servers-3`"));
+            assert!(refused("client").contains("did you mean `clients`?"), "{}", refused("client"));
+        }
+    }
+
+    #[test]
+    fn a_broken_inventory_is_refused_with_its_line() {
+        for (text, reason) in [
+            ("[a\nb x", "line 2: a variable is NAME=VALUE"),
+            ("[a:many]", "line 1: a section is"),
+            ("a[1:]", "line 1: the range"),
+            ("a[5:1]", "line 1: the range"),
+            ("a x=\"1", "line 1: a quote"),
+            ("all:\n  hosts: [a", "line "),
+            ("all:\n  hosts:\n    - a\n", "hosts"),
+        ] {
+            let error = Inventory::parse(text).unwrap_err();
+            assert!(error.contains(reason), "{text:?}: {error}");
+        }
+        let local = Inventory::parse("a ansible_connection=local").unwrap();
+        assert!(local.find("a").unwrap_err().contains("not reached by ssh"));
+        let circle = Inventory::parse("[a:children]\nb\n[b:children]\na\n[b]\nx\n").unwrap();
+        assert_eq!(circle.find("a").unwrap().ssh, "x");
+    }
+}
