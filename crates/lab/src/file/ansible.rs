@@ -39,8 +39,8 @@ impl Inventory {
         if text.len() > LONGEST_TEXT {
             return Err(format!("it has more than {} MiB", LONGEST_TEXT >> 20));
         }
-        let lines = text.lines().map(str::trim).filter(|line| !is_comment(line));
-        let is_yaml = lines.into_iter().find(|line| !line.is_empty()).is_some_and(|line| {
+        let mut lines = text.lines().map(str::trim).filter(|line| !is_comment(line));
+        let is_yaml = lines.find(|line| !line.is_empty()).is_some_and(|line| {
             line == "---"
                 || line.starts_with('{')
                 || (line.ends_with(':') && !line.starts_with('['))
