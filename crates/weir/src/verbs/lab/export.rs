@@ -132,7 +132,7 @@ pub(super) const EXAMPLES: &str = "\
 Examples:
   weir lab export runs/quic-tun-quick-20261121-030000 --out charts
   weir lab export --slurm cc-grid --shards 16 > cc-grid.sbatch
-  weir lab export --kubernetes ./my-lab.toml --image weir:0.1 | kubectl apply -f -
+  weir lab export --kubernetes ./lab.toml --image weir:1 | kubectl apply -f -
 The directory of a run gets results.csv (a line per cell and metric), comparisons.csv, samples.csv (a
 line per figure and repeat) and an SVG file per chart of the report. A job runs the shards of a lab
 in virtual time; weir lab merge joins them.";
