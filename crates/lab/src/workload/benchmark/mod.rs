@@ -164,9 +164,12 @@ impl CellWorkload for Cell {
     }
 
     fn between_machines(&self) -> Result<(), &'static str> {
-        match self.pinned {
-            true => Err(NOT_PINNED),
-            false => Ok(()),
+        match self {
+            Self { pinned: true, .. } => Err(NOT_PINNED),
+            Self { test: Test::Web { is_tls, keep_alive }, .. } => {
+                WebSettings::usual(*is_tls, *keep_alive, false).between_machines()
+            }
+            _ => Ok(()),
         }
     }
 

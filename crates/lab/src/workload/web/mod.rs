@@ -142,8 +142,7 @@ impl CellWorkload for WebSettings {
         match self {
             Self { pinned: true, .. } => Err(NOT_PINNED),
             Self { is_tls: true, .. } => Err(
-                "https needs a certificate on the server, which the lab makes on this machine only; write \
-                 `scheme = \"http\"`",
+                "https needs a certificate on the server, which the lab makes on this machine only; measure http",
             ),
             Self { program: Program::Nginx, .. } => {
                 Err("the lab configures nginx on this machine only; write `server = \"weir\"`")
