@@ -301,7 +301,7 @@ impl Worker<'_> {
         let threads = host.facts(Wanted::default())?.cpus.clamp(1, MOST_THREADS);
         host.lease(LEASE)?;
         let lab = host.put("lab.toml", &self.sweep.lab.text())?;
-        while let Some(mut taken) = self.take()? {
+        while let Some(mut taken) = self.take(&host)? {
             self.run(&host, &lab, taken.shard, threads)?;
             taken.is_finished = true;
             let _ = self.events.send(Event::Finished { host: self.host, shard: taken.shard });
@@ -311,7 +311,8 @@ impl Worker<'_> {
 
     /// The next shard. `None` once all shards are finished. While other hosts work, waits: a shard
     /// of a lost host comes back.
-    fn take(&self) -> Result<Option<Taken<'_>>, Failure> {
+    fn take(&self, host: &RemoteHost) -> Result<Option<Taken<'_>>, Failure> {
+        let mut told = Instant::now();
         loop {
             {
                 let mut queue = lock(self.queue);
@@ -324,6 +325,10 @@ impl Worker<'_> {
                 }
             }
             self.cancel.sleep_until(Instant::now() + LOOK)?;
+            if told.elapsed() > LEASE / 10 {
+                host.lease(LEASE)?;
+                told = Instant::now();
+            }
         }
     }
 
