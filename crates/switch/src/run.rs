@@ -6,7 +6,7 @@
 //! | `switch` | the running switch: bridges, ports, packet threads, and changes of them |
 //! | `bridge`, `bridge_session`, `bridge_thread`, `connection`, `snapshots` | a bridge and its OpenFlow connections |
 //! | `pmd`, `worker` | packet threads |
-//! | `ports`, `port_table`, `device`, `interface_facts`, `capture_source`, `pcap`, `shaper` | ports |
+//! | `ports`, `port_table`, `device`, `interface_facts`, `capture_source`, `pcap`, `shaper`, `policing` | ports |
 //! | `unixctl`, `unixctl_thread`, `pid_file`, `commands` | the control protocol of ovs-appctl |
 //! | `client` | the other end of it, for `weir switch` |
 //! | `metrics`, `metrics_thread` | figures for Prometheus |
@@ -38,6 +38,7 @@ mod ovsdb;
 pub mod pcap;
 mod pid_file;
 mod pmd;
+mod policing;
 mod port_table;
 mod ports;
 mod progress;
@@ -60,6 +61,7 @@ pub use config::{
     PortConfig, RxqAffinity, parse_cpu_mask,
 };
 pub use error::SwitchError;
+pub use policing::Policing;
 pub use ports::{OpenError, SwitchPort};
 pub use start::{Process, run};
 pub use switch::Switch;

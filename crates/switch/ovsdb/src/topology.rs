@@ -75,6 +75,7 @@ pub struct Port {
     pub former_number: Option<u32>,
     pub rxq_affinity: Option<String>,
     pub egress: Option<Egress>,
+    pub police: Police,
     pub vlans: Vlans,
 }
 
@@ -112,6 +113,16 @@ pub struct Mirror {
 pub struct Egress {
     pub bits_per_second: u64,
     pub queue: Option<&'static str>,
+}
+
+/// The limits of the frames that an interface takes; 0 is none. Larger ones than the type holds
+/// become the largest.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Police {
+    pub rate_kbit: u32,
+    pub burst_kbit: u32,
+    pub rate_kpkts: u32,
+    pub burst_kpkts: u32,
 }
 
 impl Topology {
@@ -207,6 +218,10 @@ fn add_ports(
                 let name = foreign(name);
                 ignored.push(format!("port {name}: VLANs and QoS of a bridge's own port"));
             }
+            if police(interface) != Police::default() {
+                let name = foreign(name);
+                ignored.push(format!("interface {name}: policing of a bridge's own port"));
+            }
             continue;
         }
         let device = match is_bond {
@@ -230,12 +245,9 @@ fn add_ports(
                 .referred(row, "qos", "QoS")
                 .next()
                 .and_then(|(_, qos)| egress(qos, name, ignored)),
+            police: police(interface),
             vlans: vlans(row, ignored),
         });
-        let rate = ["ingress_policing_rate", "ingress_policing_kpkts_rate"];
-        if rate.iter().any(|column| interface.integer(column).is_some_and(|rate| rate > 0)) {
-            ignored.push(format!("interface {}: ingress policing", foreign(name)));
-        }
         if interface.integer("mtu_request").is_some() {
             ignored.push(format!("interface {}: mtu_request", foreign(name)));
         }
@@ -245,6 +257,19 @@ fn add_ports(
         {
             ignored.push(format!("port {}: {what}", foreign(row.text("name").unwrap_or_default())));
         }
+    }
+}
+
+fn police(interface: &Row) -> Police {
+    let limit = |column: &str| {
+        let limit = interface.integer(column).unwrap_or(0).max(0);
+        u32::try_from(limit).unwrap_or(u32::MAX)
+    };
+    Police {
+        rate_kbit: limit("ingress_policing_rate"),
+        burst_kbit: limit("ingress_policing_burst"),
+        rate_kpkts: limit("ingress_policing_kpkts_rate"),
+        burst_kpkts: limit("ingress_policing_kpkts_burst"),
     }
 }
 
@@ -426,6 +451,7 @@ mod tests {
                     "protected": false, "qos": reference(8) })) },
             "Interface": { id(5): new(json!({ "name": "br0", "type": "internal" })),
                 id(6): new(json!({ "name": "p1", "type": "", "ofport_request": 9, "ofport": -1,
+                    "ingress_policing_rate": 1000, "ingress_policing_kpkts_burst": 5_000_000_000_u64,
                     "other_config": ["map", [["pmd-rxq-affinity", "0:1"]]] })) },
             "Controller": { id(7): new(json!({ "target": "tcp:10.0.0.9" })) },
             "Mirror": { id(9): new(json!({ "name": "m0", "select_src_port": reference(4),
@@ -443,6 +469,8 @@ mod tests {
         assert_eq!(port.egress, Some(Egress { bits_per_second: 1_000_000, queue: None }));
         assert_eq!(port.rxq_affinity.as_deref(), Some("0:1"));
         assert_eq!(port.vlans.tag, Some(10));
+        let expected = Police { rate_kbit: 1000, burst_kpkts: u32::MAX, ..Police::default() };
+        assert_eq!(port.police, expected);
         assert_eq!(found.ignored, ["bridge br0: spanning tree (stp_enable)"]);
         let [mirror] = &bridge.mirrors[..] else { panic!("{bridge:?}") };
         assert_eq!((&mirror.sources[..], mirror.output_vlan), (&["p1".to_owned()][..], Some(9)));

@@ -16,6 +16,7 @@ use text::PortNames;
 use thiserror::Error;
 
 use super::pcap::Capture;
+use super::policing::Policing;
 use super::table_settings::TableSettings;
 use super::vlan_settings::{MirrorSettings, VlanModeSetting};
 
@@ -193,6 +194,9 @@ pub struct PortConfig {
     pub rate: Option<Capacity>,
     /// The queue in front of the rate: `fq_codel`, `droptail:256KiB`.
     pub queue: Option<QueueConfig>,
+    /// The limits of the frames that the port takes.
+    #[serde(default)]
+    pub policing: Policing,
     /// Queues and the CPUs of the packet threads that poll them: `0:1,1:2`.
     pub rxq_affinity: Option<RxqAffinity>,
     /// `trunk`, `access`, `native-tagged` or `native-untagged`, for NORMAL; `access` if there is a
@@ -479,6 +483,7 @@ impl PortConfig {
             queues: None,
             rate: None,
             queue: None,
+            policing: Policing::default(),
             rxq_affinity: None,
             vlan_mode: None,
             tag: None,
@@ -536,13 +541,17 @@ impl PortConfig {
                 Some(("rate", rate)) => {
                     config.rate = Some(rate.parse().map_err(|e: LinkError| e.to_string())?);
                 }
+                Some(("policing", rate)) => {
+                    let rate = rate.parse().map_err(|e: units::UnitError| e.to_string())?;
+                    config.policing.rate = Some(rate);
+                }
                 Some(("queue", queue)) => {
                     config.queue = Some(queue.parse().map_err(|e: LinkError| e.to_string())?);
                 }
                 _ => {
                     return Err(format!(
                         "unknown option {option:?}; the options are loop, write=FILE, number=N, \
-                         queues=N, rate=RATE, queue=QUEUE; of ring and vhost-user ports server, \
+                         queues=N, rate=RATE, queue=QUEUE, policing=RATE; of ring and vhost-user ports server, \
                          client; of xdp ports queue=N, zerocopy, copy, busy-poll"
                     ));
                 }
@@ -554,6 +563,7 @@ impl PortConfig {
     /// Checks all that can be checked without opening anything.
     pub fn check(&self) -> Result<(), String> {
         self.check_vlans()?;
+        self.policing.check()?;
         match self.queues {
             Some(queues) if !(1..=MOST_QUEUES).contains(&queues) => {
                 return Err(format!("queues = {queues}: use 1 to {MOST_QUEUES}"));

@@ -18,6 +18,7 @@ use super::config::{HardwareAddress, PortConfig};
 use super::device::{Change, Device, has_carrier, lock, own_address};
 use super::interface_facts::{kernel_counters, link_of};
 use super::pcap::PcapError;
+use super::policing::{Policer, Policing};
 use super::shaper::Shaper;
 
 #[derive(Debug, Error)]
@@ -50,6 +51,8 @@ pub struct SwitchPort {
     has_carrier: AtomicBool,
     device: Device,
     shaper: Option<Mutex<Shaper>>,
+    is_policed: AtomicBool,
+    policer: Mutex<Option<Policer>>,
     opened: Time,
 }
 
@@ -68,6 +71,8 @@ pub struct Counts {
     pub sent_packets: AtomicU64,
     pub sent_bytes: AtomicU64,
     pub sent_dropped: AtomicU64,
+    /// Received frames beyond the limits of the port's policing.
+    pub policed: AtomicU64,
 }
 
 impl SwitchPort {
@@ -104,8 +109,11 @@ impl SwitchPort {
             has_carrier: AtomicBool::new(has_carrier(name, settings)),
             device,
             shaper: shaper.map(Mutex::new),
+            is_policed: AtomicBool::new(false),
+            policer: Mutex::default(),
             opened: now,
         };
+        port.set_policing(&settings.policing, now);
         Ok((port, missing))
     }
 
@@ -131,6 +139,8 @@ impl SwitchPort {
             has_carrier: AtomicBool::new(true),
             device: Device::Null,
             shaper: None,
+            is_policed: AtomicBool::new(false),
+            policer: Mutex::default(),
             opened: now,
         }
     }
@@ -229,6 +239,34 @@ impl SwitchPort {
         let bytes: usize = frames.iter().map(Frame::len).sum();
         self.counts.received_packets.fetch_add(frames.len() as u64, Ordering::Relaxed);
         self.counts.received_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Limits the frames that the port takes. Buckets of the same settings stay as they are.
+    pub(super) fn set_policing(&self, settings: &Policing, now: Time) {
+        let mut policer = lock(&self.policer);
+        if policer.as_ref().map_or(&Policing::default(), Policer::settings) != settings {
+            *policer = Policer::new(settings, now);
+            self.is_policed.store(policer.is_some(), Ordering::Relaxed);
+        }
+    }
+
+    /// Removes the received frames that are beyond the limits of the port's policing.
+    pub(super) fn police(&self, frames: &mut Vec<Frame>, arrival: impl Fn(&Frame) -> Time) {
+        if !self.is_policed.load(Ordering::Relaxed) {
+            return;
+        }
+        let policer = lock(&self.policer);
+        let Some(policer) = policer.as_ref() else { return };
+        let before = frames.len();
+        frames.retain(|frame| policer.admits(frame.len(), arrival(frame)));
+        let dropped = (before - frames.len()) as u64;
+        self.counts.policed.fetch_add(dropped, Ordering::Relaxed);
+    }
+
+    /// Frames that policing has dropped; `None` if nothing limits what the port takes.
+    pub(super) fn policed(&self) -> Option<u64> {
+        let dropped = self.counts.policed.load(Ordering::Relaxed);
+        (dropped > 0 || self.is_policed.load(Ordering::Relaxed)).then_some(dropped)
     }
 
     /// Counts frames that a command gives the port. A dummy port writes them to its capture, too.
@@ -370,15 +408,21 @@ impl SwitchPort {
             read(&self.counts.sent_dropped)
                 + self.shaper.as_ref().map_or(0, |shaper| lock(shaper).dropped())
         };
+        let kernel = kernel_counters(&self.name, &self.settings);
+        let received_dropped = match (kernel.received_dropped, self.policed()) {
+            (None, None) => None,
+            (by_kernel, policed) => Some(by_kernel.unwrap_or(0) + policed.unwrap_or(0)),
+        };
         PortStatistics {
             number: self.number.0,
             received_packets: read(&self.counts.received_packets),
             received_bytes: read(&self.counts.received_bytes),
+            received_dropped,
             sent_packets: read(&self.counts.sent_packets),
             sent_bytes: read(&self.counts.sent_bytes),
             sent_dropped: (self.has_rate() || !loses_nothing).then(dropped),
             has_rate: self.has_rate(),
-            ..kernel_counters(&self.name, &self.settings)
+            ..kernel
         }
     }
 

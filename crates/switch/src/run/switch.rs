@@ -245,6 +245,12 @@ impl Switch {
         let opened = self.open_ports(bridge, settings, &mut former, progress);
         self.ports.publish();
         opened?;
+        let now = Time::from_nanos(self.clock.now_ns());
+        for port in bridge.ports() {
+            if let Some(wanted) = settings.port.get(&port.name) {
+                port.set_policing(&wanted.policing, now);
+            }
+        }
         set_vlans(bridge, settings);
         Ok(())
     }

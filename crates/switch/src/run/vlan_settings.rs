@@ -4,6 +4,7 @@ use pipeline::{PortVlans, VlanMode};
 use serde::Deserialize;
 
 use super::config::PortConfig;
+use super::policing::Policing;
 
 /// The way in which a port takes part in VLANs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -62,7 +63,14 @@ impl PortConfig {
 
     /// The settings that a running port cannot change.
     pub(super) fn fixed(&self) -> Self {
-        Self { rxq_affinity: None, vlan_mode: None, tag: None, trunks: Vec::new(), ..self.clone() }
+        Self {
+            rxq_affinity: None,
+            policing: Policing::default(),
+            vlan_mode: None,
+            tag: None,
+            trunks: Vec::new(),
+            ..self.clone()
+        }
     }
 
     pub(super) fn check_vlans(&self) -> Result<(), String> {

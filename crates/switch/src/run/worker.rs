@@ -114,6 +114,10 @@ impl Worker {
         frames: &mut Vec<Frame>,
     ) {
         let now = self.now();
+        port.police(frames, |frame| self.clock.of_arrival(frame.arrival(), now));
+        if frames.is_empty() {
+            return;
+        }
         self.outlets.refresh(now);
         let datapath = datapath(&mut self.bridges, bridge, self.limit);
         datapath.report_installs(tracing::enabled!(tracing::Level::DEBUG));

@@ -259,11 +259,20 @@ fn ports_follow_the_database_and_their_columns_are_written_back() {
     assert_eq!(database.set("get interface p1 ofport error"), "7\n[]");
     assert_eq!(database.set("get interface p2 mac_in_use"), "\"02:00:00:00:00:0b\"");
     let packet = "in_port(7),eth(src=50:54:00:00:00:01,dst=50:54:00:00:00:02),eth_type(0x1234)";
-    database.appctl(&["netdev-dummy/receive", "p1", packet]);
+    // The bucket holds two of the packets, and nothing fills it while the clock is stopped.
+    database.appctl(&["time/stop"]);
+    database.set("set interface p1 ingress_policing_rate=1 ingress_policing_burst=1");
+    for _ in 0..3 {
+        database.appctl(&["netdev-dummy/receive", "p1", packet, "--len", "60"]);
+    }
     await_some("the statistics", || {
         let sent = database.set("--if-exists get interface p2 statistics:tx_packets");
-        (sent == "1").then_some(())
+        (sent == "2").then_some(())
     });
+    let dropped = database.set("get interface p1 statistics:rx_dropped");
+    let policed = database.set("get interface p1 statistics:ovs_rx_qos_drops");
+    assert_eq!((dropped.as_str(), policed.as_str()), ("1", "1"));
+    assert_eq!(database.set("get interface p1 ofport"), "7");
     let refused =
         database.vsctl(&["add-port", "br0", "v0", "--", "set", "interface", "v0", "type=vxlan"]);
     let words = "Error detected while setting up 'v0': type `vxlan`: tunnels are not supported";

@@ -178,6 +178,9 @@ pub(super) fn describe(switch: &Switch) -> String {
                 read(&port.counts.sent_packets),
                 read(&port.counts.sent_dropped),
             );
+            if let Some(dropped) = port.policed() {
+                let _ = writeln!(text, "        policing: {dropped} received packets dropped");
+            }
         }
     }
     text

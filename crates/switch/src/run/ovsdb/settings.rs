@@ -6,14 +6,15 @@ use std::net::SocketAddr;
 use flow::port_number::PortNumber;
 use indexmap::IndexMap;
 use ovsdb::interface::Device;
-use ovsdb::topology::{Bridge, Port, Target, Topology};
+use ovsdb::topology::{Bridge, Police, Port, Target, Topology};
 use ovsdb::value::Uuid;
-use units::{Rate, foreign};
+use units::{Bytes, Rate, foreign};
 
 use crate::run::config::{
     BridgeConfig, Config, FailMode, MOST_BRIDGES, MOST_PORTS, PortConfig, Role, check_name,
     parse_cpu_mask,
 };
+use crate::run::policing::Policing;
 use crate::run::progress::Part;
 use crate::run::table_settings::{Overflow, TableSettings};
 use crate::run::vlan_settings::MirrorSettings;
@@ -207,6 +208,7 @@ impl Wanted {
                 Some(link::Capacity::Fixed(Rate::from_bits_per_second(egress.bits_per_second)));
             config.queue = egress.queue.and_then(|queue| queue.parse().ok());
         }
+        config.policing = policing(&port.police);
         let vlans = &port.vlans;
         config.vlan_mode = vlans.mode.map(Into::into);
         (config.tag, config.trunks) = (vlans.tag, vlans.trunks.clone());
@@ -223,6 +225,21 @@ impl Wanted {
             self.numbers.insert(name.clone(), PortNumber(number));
         }
         Ok(config)
+    }
+}
+
+/// As in Open vSwitch, a rate of 0 limits nothing, and a burst of 0 is the usual one.
+fn policing(police: &Police) -> Policing {
+    let Police { rate_kbit, burst_kbit, rate_kpkts, burst_kpkts } = *police;
+    let rate = (rate_kbit > 0).then(|| Rate::from_bits_per_second(u64::from(rate_kbit) * 1000));
+    let burst = rate.filter(|_| burst_kbit > 0);
+    let packet_rate = (rate_kpkts > 0).then(|| rate_kpkts.saturating_mul(1000));
+    let packet_burst = packet_rate.filter(|_| burst_kpkts > 0);
+    Policing {
+        rate,
+        burst: burst.map(|_| Bytes::new(u64::from(burst_kbit) * 125)),
+        packet_rate,
+        packet_burst: packet_burst.map(|_| burst_kpkts.saturating_mul(1000)),
     }
 }
 
@@ -279,6 +296,7 @@ mod tests {
             former_number: Some(3),
             rxq_affinity: Some("0:1".to_owned()),
             egress: None,
+            police: Police::default(),
             vlans: Vlans::default(),
         }
     }
