@@ -11,6 +11,9 @@ pub trait Machine {
     /// The kernel's interface of the PCI function, or of the function's `representor`.
     fn interface_of_pci(&self, address: &str, representor: Option<u32>) -> Option<String>;
 
+    /// Whether interfaces of the kernel and TAP devices become dummy ports, for tests.
+    fn has_dummies_alone(&self) -> bool;
+
     /// The folder for the sockets of interfaces that name no path.
     fn rundir(&self) -> &Path;
 }
@@ -42,6 +45,10 @@ pub enum Device {
         queues: usize,
     },
     Null,
+    /// A port whose frames arrive at a port of another bridge.
+    Patch {
+        peer: String,
+    },
     /// A port for tests: frames arrive by `netdev-dummy/receive`.
     Dummy {
         write: Option<PathBuf>,
@@ -73,7 +80,7 @@ impl From<Device> for Found {
 }
 
 /// The types of `Interface` that the switch has, for `Open_vSwitch.iface_types`.
-pub const TYPES: [&str; 9] = [
+pub const TYPES: [&str; 10] = [
     "afxdp",
     "afxdp-nonpmd",
     "dpdk",
@@ -81,6 +88,7 @@ pub const TYPES: [&str; 9] = [
     "dpdkvhostuser",
     "dpdkvhostuserclient",
     "internal",
+    "patch",
     "system",
     "tap",
 ];
@@ -92,6 +100,9 @@ pub fn device(row: &Row, machine: &dyn Machine) -> Result<Found, String> {
     let name = row.text("name").unwrap_or_default();
     let option = |key: &str| row.entry("options", key);
     match row.text("type").unwrap_or_default() {
+        "" | "system" | "internal" | "tap" if machine.has_dummies_alone() => {
+            Ok(dummy(row, machine).into())
+        }
         "" | "system" => Ok(Device::Packet { interface: None }.into()),
         "internal" | "tap" => Ok(Device::Tap { interface: None }.into()),
         "afxdp" | "afxdp-nonpmd" => {
@@ -147,9 +158,18 @@ pub fn device(row: &Row, machine: &dyn Machine) -> Result<Found, String> {
         }
         "dummy" | "dummy-pmd" => Ok(dummy(row, machine).into()),
         "patch" => {
-            Err("patch ports are not supported: connect the bridges by a veth cable with an \
-                        interface in each"
-                .to_owned())
+            let own_name = row.text("name").unwrap_or_default();
+            match row.entry("options", "peer") {
+                None | Some("") => Err(format!(
+                    "{}: patch type requires valid 'peer' argument: set options:peer to the patch \
+                     port of another bridge",
+                    foreign(own_name)
+                )),
+                Some(peer) if peer == own_name => {
+                    Err(format!("{}: patch peer must not be self", foreign(own_name)))
+                }
+                Some(peer) => Ok(Device::Patch { peer: peer.to_owned() }.into()),
+            }
         }
         kind if TUNNELS.contains(&kind) => Err(format!(
             "type `{kind}`: tunnels are not supported: let the kernel end the tunnel (ip link add \
@@ -326,6 +346,10 @@ pub(crate) mod tests {
             }
         }
 
+        fn has_dummies_alone(&self) -> bool {
+            false
+        }
+
         fn rundir(&self) -> &Path {
             Path::new("/run/ovs")
         }
@@ -394,12 +418,17 @@ pub(crate) mod tests {
         let vhost = Device::VhostUser { path: "/run/ovs/p0".into(), is_server: true, queues: 1 };
         assert_eq!(found("dpdkvhostuser", &[]), Ok(vhost.into()));
         assert_eq!(found("internal", &[]), Ok(Device::Tap { interface: None }.into()));
+        let patch = Device::Patch { peer: "p1".to_owned() };
+        assert_eq!(found("patch", &[("peer", "p1")]), Ok(patch.into()));
+        let words = found("patch", &[("peer", "p0")]).unwrap_err();
+        assert!(words.contains("must not be self"), "{words}");
         let zerocopy = found("afxdp", &[("xdp-mode", "native-with-zerocopy")]).unwrap().device;
         assert!(matches!(zerocopy, Device::Xdp { copy: Some(CopyMode::Zerocopy), .. }));
         for (kind, words) in [
             ("vxlan", "tunnels are not supported"),
             ("nonsense\n", "type `nonsense\\n` is not supported"),
             ("dpdk", "needs options:dpdk-devargs"),
+            ("patch", "patch type requires valid 'peer' argument"),
         ] {
             let said = found(kind, &[]).unwrap_err();
             assert!(said.contains(words), "{kind}: {said}");

@@ -31,7 +31,8 @@ const MOST_QUEUES: usize = 64;
 const AGING_TIMES: RangeInclusive<u64> = 1..=86_400;
 const TABLE_SIZES: RangeInclusive<usize> = 1..=1_000_000;
 /// The kinds of ports.
-const KINDS: [&str; 8] = ["pcap", "null", "dummy", "packet", "tap", "ring", "xdp", "vhost-user"];
+const KINDS: [&str; 9] =
+    ["pcap", "null", "dummy", "packet", "tap", "ring", "xdp", "vhost-user", "patch"];
 
 #[derive(Debug, Error)]
 pub enum ConfigError {
@@ -58,6 +59,9 @@ pub struct Config {
     /// The socket of an ovsdb-server whose database has the bridges: `unix:/PATH`.
     pub ovsdb: Option<OvsdbAddress>,
     pub bridge: IndexMap<String, BridgeConfig>,
+    /// The interfaces of a database become dummy ports, for tests.
+    #[serde(skip)]
+    pub dummies: bool,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -160,7 +164,7 @@ pub enum FailMode {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct PortConfig {
-    /// `pcap`, `null`, `dummy`, `packet`, `tap`, `ring`, `xdp` or `vhost-user`.
+    /// `pcap`, `null`, `dummy`, `packet`, `tap`, `ring`, `xdp`, `vhost-user` or `patch`.
     #[serde(rename = "type")]
     pub kind: String,
     /// The capture that a pcap port plays.
@@ -175,6 +179,8 @@ pub struct PortConfig {
     pub interface: Option<String>,
     /// The socket of a ring or vhost-user port; a ring also takes a name without a slash.
     pub path: Option<PathBuf>,
+    /// The patch port of another bridge at which the frames of a patch port arrive.
+    pub peer: Option<String>,
     /// The end of that socket; the switch listens otherwise.
     pub role: Option<Role>,
     /// The interface's receive queue of an xdp port; the first one otherwise.
@@ -422,6 +428,9 @@ impl Config {
             let mut numbers = HashMap::new();
             for (port, config) in &bridge.port {
                 check_name("port", port)?;
+                if config.peer.as_ref() == Some(port) {
+                    return wrong(format!("port {name}:{port} is its own peer: name another port"));
+                }
                 config.check().map_err(|problem| {
                     ConfigError::Value(format!("port {name}:{port}: {problem}"))
                 })?;
@@ -474,6 +483,7 @@ impl PortConfig {
             write: None,
             interface: None,
             path: None,
+            peer: None,
             role: None,
             receive_queue: None,
             copy_mode: None,
@@ -512,6 +522,7 @@ impl PortConfig {
                 config.interface = argument.map(str::to_owned);
             }
             ("ring" | "vhost-user", argument) => config.path = argument.map(PathBuf::from),
+            ("patch", argument) => config.peer = argument.map(str::to_owned),
             ("null" | "dummy", None) => {}
             ("null" | "dummy", Some(_)) => {
                 return Err(format!("a {kind} port takes no argument: write {kind} alone"));
@@ -583,6 +594,17 @@ impl PortConfig {
         }
         if !has_socket && (self.path.is_some() || self.role.is_some()) {
             return Err("path, server and client are for ring and vhost-user ports".to_owned());
+        }
+        let is_patch = self.kind == "patch";
+        if is_patch != self.peer.is_some() {
+            return Err(match is_patch {
+                true => "a patch port needs a peer: the patch port of another bridge (patch:PEER)",
+                false => "peer is for patch ports",
+            }
+            .to_owned());
+        }
+        if is_patch && self.rate.is_some() {
+            return Err("a patch port has no rate: limit the ports of its peer's bridge".to_owned());
         }
         let is_xdp_only =
             self.receive_queue.is_some() || self.copy_mode.is_some() || self.busy_poll;

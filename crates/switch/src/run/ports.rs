@@ -1,8 +1,8 @@
 //! The switch's ports: where frames come from and go to.
 
 use std::os::fd::OwnedFd;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use flow::port_number::PortNumber;
@@ -14,6 +14,7 @@ use probe::ethtool::Link;
 use thiserror::Error;
 use units::{Rate, Time};
 
+use super::bridge::BridgeState;
 use super::config::{HardwareAddress, PortConfig};
 use super::device::{Change, Device, has_carrier, lock, own_address};
 use super::interface_facts::{kernel_counters, link_of};
@@ -54,6 +55,8 @@ pub struct SwitchPort {
     is_policed: AtomicBool,
     policer: Mutex<Option<Policer>>,
     opened: Time,
+    /// The other end of a patch port, with its bridge.
+    peer: RwLock<Option<(Weak<BridgeState>, Weak<Self>)>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -112,6 +115,7 @@ impl SwitchPort {
             is_policed: AtomicBool::new(false),
             policer: Mutex::default(),
             opened: now,
+            peer: RwLock::default(),
         };
         port.set_policing(&settings.policing, now);
         Ok((port, missing))
@@ -142,7 +146,50 @@ impl SwitchPort {
             is_policed: AtomicBool::new(false),
             policer: Mutex::default(),
             opened: now,
+            peer: RwLock::default(),
         }
+    }
+
+    pub(super) fn is_patch(&self) -> bool {
+        self.settings.peer.is_some()
+    }
+
+    pub(super) fn set_peer(&self, peer: Option<(&Arc<BridgeState>, &Arc<Self>)>) {
+        let peer = peer.map(|(bridge, port)| (Arc::downgrade(bridge), Arc::downgrade(port)));
+        *self.peer.write().unwrap_or_else(PoisonError::into_inner) = peer;
+    }
+
+    /// Ends the connection between a patch port and its peer.
+    pub(super) fn unlink(&self) {
+        let peer = self.peer.write().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some((_, port)) = peer
+            && let Some(port) = port.upgrade()
+        {
+            port.set_peer(None);
+        }
+    }
+
+    /// Counts frames that leave by a patch port, and returns the port at which they arrive and its
+    /// bridge. `None` if they are dropped, because no such port is there or one of the ports is
+    /// down.
+    pub(super) fn hand_over(&self, frames: &[Frame]) -> Option<(Arc<BridgeState>, Arc<Self>)> {
+        let peer = self.peer.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let peer = peer.and_then(|(bridge, port)| Some((bridge.upgrade()?, port.upgrade()?)));
+        let peer = peer.filter(|(_, port)| !self.is_set_down() && !port.is_set_down());
+        let Some((bridge, port)) = peer else {
+            self.refuse(frames);
+            return None;
+        };
+        let bytes: usize = frames.iter().map(Frame::len).sum();
+        self.counts.sent_packets.fetch_add(frames.len() as u64, Ordering::Relaxed);
+        self.counts.sent_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        port.count_received(frames);
+        Some((bridge, port))
+    }
+
+    /// Counts frames that the port does not send.
+    pub(super) fn refuse(&self, frames: &[Frame]) {
+        self.counts.sent_dropped.fetch_add(frames.len() as u64, Ordering::Relaxed);
     }
 
     /// Whether frames may pass: the device is there with a carrier, and nobody has disabled the
@@ -429,6 +476,14 @@ impl SwitchPort {
     /// The device behind the port, for people.
     #[must_use]
     pub fn describe(&self) -> String {
+        if let Some(peer) = &self.settings.peer {
+            let peers = self.peer.read().unwrap_or_else(PoisonError::into_inner);
+            let is_there = peers.as_ref().is_some_and(|(_, port)| port.strong_count() > 0);
+            return match is_there {
+                true => format!("patch to {peer}"),
+                false => format!("patch without its peer {peer}"),
+            };
+        }
         self.device.describe()
     }
 }

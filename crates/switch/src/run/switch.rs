@@ -1,4 +1,5 @@
 mod packet_threads;
+mod patches;
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -208,6 +209,7 @@ impl Switch {
                 add_first_rules(&bridge, settings, self.clock.now_ms())?;
             }
         }
+        self.link_patches();
         self.set_cpus(&cpus)?;
         *self.settings() = applied;
         self.assign_queues();
@@ -463,6 +465,8 @@ impl Switch {
             return;
         }
         for port in ports {
+            // No frame reaches a bridge or a port that is going.
+            port.unlink();
             bridge.remove_port(port.number);
             self.ports.remove(port.index);
         }

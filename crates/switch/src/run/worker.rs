@@ -1,3 +1,4 @@
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -50,6 +51,26 @@ struct Outlets {
     /// No frame that arrived before this still waits at a port. `None` if nobody polls ports.
     horizon: Option<Time>,
     transmissions: Transmissions,
+    patches: Patches,
+}
+
+/// The frames on their way through patch ports. A bridge gets them when the bridge before has
+/// processed its whole batch.
+#[derive(Debug, Default)]
+struct Patches {
+    waiting: VecDeque<Patched>,
+    /// The patch ports that the present frames passed.
+    hops: usize,
+    /// The batches that the present one has led to.
+    batches: usize,
+}
+
+#[derive(Debug)]
+struct Patched {
+    bridge: Arc<BridgeState>,
+    port: Arc<SwitchPort>,
+    frames: Vec<Frame>,
+    hops: usize,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -79,6 +100,7 @@ impl Worker {
             horizon: None,
             table,
             transmissions: Transmissions::default(),
+            patches: Patches::default(),
         };
         Self {
             clock,
@@ -114,6 +136,17 @@ impl Worker {
         frames: &mut Vec<Frame>,
     ) {
         let now = self.now();
+        self.pass(bridge, port, frames, now);
+        self.follow_patches(now);
+    }
+
+    fn pass(
+        &mut self,
+        bridge: &Arc<BridgeState>,
+        port: &SwitchPort,
+        frames: &mut Vec<Frame>,
+        now: Time,
+    ) {
         port.police(frames, |frame| self.clock.of_arrival(frame.arrival(), now));
         if frames.is_empty() {
             return;
@@ -128,6 +161,15 @@ impl Worker {
         for flow in datapath.take_installs() {
             log_install(port, flow);
         }
+    }
+
+    /// Takes the frames that left by patch ports through the bridges behind these.
+    fn follow_patches(&mut self, now: Time) {
+        while let Some(mut next) = self.outlets.patches.waiting.pop_front() {
+            self.outlets.patches.hops = next.hops;
+            self.pass(&next.bridge, &next.port, &mut next.frames, now);
+        }
+        (self.outlets.patches.hops, self.outlets.patches.batches) = (0, 0);
     }
 
     /// Sends a packet from a controller.
@@ -157,6 +199,7 @@ impl Worker {
             Around { slow: &mut SlowPath { bridge }, tracker: &mut self.tracker, sink: &mut sink };
         let frame = Frame::from_bytes(frame, Time::ZERO);
         datapath.execute(port, frame, translation, now, &mut around);
+        self.follow_patches(now);
     }
 
     /// Continues with a packet that waited for a controller.
@@ -194,6 +237,7 @@ impl Worker {
             };
             worker.datapath.maintain(now, &mut around);
         }
+        self.follow_patches(now);
     }
 
     /// Whether ports have queues whose frames leave in time.
@@ -345,9 +389,12 @@ impl Sink for BridgeSink<'_> {
         self.outlets.transmissions.frames += frames.len() as u64;
         let Outlets { clock, now, horizon, ports, .. } = &*self.outlets;
         let arrival = |frame: &Frame| clock.of_arrival(frame.arrival(), *now);
-        if let Some(port) = ports.get(usize::from(port.0)).and_then(Option::as_ref)
-            && let Err(error) = port.send(frames, arrival, horizon.unwrap_or(*now))
-        {
+        let Some(port) = ports.get(usize::from(port.0)).and_then(Option::as_ref) else { return };
+        if port.is_patch() {
+            let port = port.clone();
+            return self.outlets.patches.take(&port, frames);
+        }
+        if let Err(error) = port.send(frames, arrival, horizon.unwrap_or(*now)) {
             tracing::warn!("port {}: {error}; the other ports go on", port.name);
             self.bridge.port_changed(port);
         }
@@ -396,6 +443,20 @@ fn add(total: &mut Statistics, more: &Statistics) {
     }
 }
 
+impl Patches {
+    /// Takes frames that leave by a patch port. Bridges that forward in a loop end at the limits,
+    /// which are Open vSwitch's for the depth and the resubmissions of a translation.
+    fn take(&mut self, port: &SwitchPort, frames: &mut Vec<Frame>) {
+        if self.hops >= MOST_HOPS || self.batches >= MOST_BATCHES {
+            return port.refuse(frames);
+        }
+        let Some((bridge, peer)) = port.hand_over(frames) else { return };
+        self.batches += 1;
+        let (frames, hops) = (std::mem::take(frames), self.hops + 1);
+        self.waiting.push_back(Patched { bridge, port: peer, frames, hops });
+    }
+}
+
 impl Outlets {
     fn refresh(&mut self, now: Time) {
         self.now = now;
@@ -410,3 +471,5 @@ impl Outlets {
 }
 
 const NANOS_PER_MS: u64 = 1_000_000;
+const MOST_HOPS: usize = 64;
+const MOST_BATCHES: usize = 4096;

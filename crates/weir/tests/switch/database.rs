@@ -196,6 +196,76 @@ fn vlans_mirrors_and_controllers_change_while_the_switch_runs() {
     database.end(switch, Some(server));
 }
 
+/// The packets that a port has sent, and those that it dropped then.
+fn sent(database: &Database, bridge: &str, port: &str) -> (u64, u64) {
+    let text = database.ofctl(&["dump-ports", bridge, port]);
+    let line = text.lines().find(|line| line.contains("tx pkts=")).unwrap().to_owned();
+    let figure = |name: &str| {
+        let rest = line.split_once(name).unwrap().1;
+        // A dummy port counts no drops, and ovs-ofctl prints `?`.
+        rest.split(',').next().unwrap().parse().unwrap_or(0)
+    };
+    (figure("pkts="), figure("drop="))
+}
+
+#[test]
+fn patch_ports_connect_bridges_and_loops_of_them_end() {
+    let Some(database) = Database::new() else { return };
+    let server = database.serve();
+    let switch = database.switch();
+    let patch = |number: u8| {
+        database.set(&format!(
+            "add-port br0 x{number} -- set interface x{number} type=patch options:peer=y{number} \
+             -- add-port br1 y{number} -- set interface y{number} type=patch options:peer=x{number}"
+        ));
+    };
+    let add = "add-br br0 -- add-br br1 -- add-port br0 a -- set interface a type=dummy \
+               -- add-port br1 b -- set interface b type=dummy";
+    database.set(add);
+    patch(1);
+    let receive = |address: &str| {
+        let packet =
+            format!("in_port(1),eth(src={address},dst=50:54:00:00:00:02),eth_type(0x1234)");
+        database.appctl(&["netdev-dummy/receive", "a", &packet]);
+    };
+    // Registers and metadata of a bridge do not reach the next one.
+    database.ofctl(&["del-flows", "br0"]);
+    let load = "in_port=a actions=load:7->NXM_NX_REG0[],load:5->OXM_OF_METADATA[],output:x1";
+    database.ofctl(&["add-flow", "br0", load]);
+    database.ofctl(&[
+        "add-flow",
+        "br1",
+        "in_port=y1,reg0=0,metadata=0,priority=9 actions=output:b",
+    ]);
+    (0..3).for_each(|_| receive("50:54:00:00:00:01"));
+    assert_eq!((sent(&database, "br0", "x1").0, sent(&database, "br1", "b").0), (3, 3));
+    let rules = database.ofctl(&["dump-flows", "br1"]);
+    assert!(rules.contains("n_packets=3"), "{rules}");
+    // Two cables between two learning bridges are a loop.
+    patch(2);
+    for bridge in ["br0", "br1"] {
+        database.ofctl(&["del-flows", bridge]);
+        database.ofctl(&["add-flow", bridge, "actions=NORMAL"]);
+    }
+    receive("50:54:00:00:00:03");
+    let (passed, dropped) = ["br0", "br1"]
+        .map(|bridge| sent(&database, bridge, if bridge == "br0" { "x1" } else { "y1" }))
+        .into_iter()
+        .fold((0, 0), |sum, more| (sum.0 + more.0, sum.1 + more.1));
+    assert!(passed < 5_000 && dropped > 0, "{passed} passed, {dropped} dropped");
+    let shown = database.set("get interface x1 status:weir_port");
+    assert_eq!(shown, "\"patch to y1\"");
+    database.set("del-port x2 -- del-port y1");
+    let before = sent(&database, "br0", "x1");
+    receive("50:54:00:00:00:04");
+    let after = sent(&database, "br0", "x1");
+    assert_eq!(after, (before.0, before.1 + 1));
+    let refused =
+        database.vsctl(&["add-port", "br0", "z", "--", "set", "interface", "z", "type=patch"]);
+    assert!(refused.stderr.contains("patch type requires valid 'peer' argument"), "{refused:?}");
+    database.end(switch, Some(server));
+}
+
 fn await_words(switch: &Running, words: &str) {
     await_some(words, || switch.output_so_far().1.contains(words).then_some(()));
 }

@@ -6,6 +6,7 @@ use ovsdb::interface::Machine;
 #[derive(Debug)]
 pub(super) struct ThisMachine {
     pub(super) rundir: PathBuf,
+    pub(super) has_dummies_alone: bool,
 }
 
 impl Machine for ThisMachine {
@@ -15,6 +16,10 @@ impl Machine for ThisMachine {
             _ => address.to_owned(),
         };
         interface_of(&Path::new("/sys/bus/pci/devices").join(whole).join("net"), representor)
+    }
+
+    fn has_dummies_alone(&self) -> bool {
+        self.has_dummies_alone
     }
 
     fn rundir(&self) -> &Path {

@@ -11,8 +11,8 @@ use ovsdb::value::Uuid;
 use units::{Bytes, Rate, foreign};
 
 use crate::run::config::{
-    BridgeConfig, Config, FailMode, MOST_BRIDGES, MOST_PORTS, PortConfig, Role, check_name,
-    parse_cpu_mask,
+    BridgeConfig, Config, FailMode, HardwareAddress, MOST_BRIDGES, MOST_PORTS, PortConfig, Role,
+    check_name, parse_cpu_mask,
 };
 use crate::run::policing::Policing;
 use crate::run::progress::Part;
@@ -46,6 +46,30 @@ impl Wanted {
             wanted.add_bridge(bridge);
         }
         wanted
+    }
+
+    /// Gives dummy ports the addresses that Open vSwitch's test cases expect. A port keeps the
+    /// address that it has in `former`.
+    pub(super) fn number_dummies(&mut self, former: &Config) {
+        let address_in = |config: &Config, bridge: &str, port: &str| {
+            config.bridge.get(bridge)?.port.get(port)?.hardware_address
+        };
+        let mut used: HashSet<[u8; 6]> = HashSet::new();
+        for (name, bridge) in &mut self.config.bridge {
+            for (port, config) in &mut bridge.port {
+                config.hardware_address =
+                    config.hardware_address.or_else(|| address_in(former, name, port));
+                used.extend(config.hardware_address.map(|address| address.0));
+            }
+        }
+        let mut free = (1..=u16::MAX)
+            .map(|number| number.to_be_bytes())
+            .map(|[high, low]| [0xaa, 0x55, 0xaa, 0x55, high, low])
+            .filter(|address| !used.contains(address));
+        let ports = self.config.bridge.values_mut().flat_map(|bridge| bridge.port.values_mut());
+        for port in ports.filter(|port| port.hardware_address.is_none()) {
+            port.hardware_address = free.next().map(HardwareAddress);
+        }
     }
 
     /// Open vSwitch leaves out CPUs that the machine does not have.
@@ -85,7 +109,7 @@ impl Wanted {
         let mut config = BridgeConfig {
             datapath_id: bridge.datapath_id.clone(),
             // The kernel's names of interfaces have 15 bytes at most.
-            own_interface: bridge.name.len() <= LONGEST_INTERFACE,
+            own_interface: bridge.name.len() <= LONGEST_INTERFACE && !self.config.dummies,
             mac_aging_time: bridge.mac_aging_time.map(|time| time.clamp(1, 86_400)),
             mac_table_size: bridge.mac_table_size.map(|size| size.clamp(1, 1_000_000)),
             ..BridgeConfig::default()
@@ -265,6 +289,7 @@ fn config_of(device: &Device) -> PortConfig {
             PortConfig { file, write, repeats, queues: Some(queues), ..kind("pcap") }
         }
         Device::Null => kind("null"),
+        Device::Patch { peer } => PortConfig { peer: Some(peer), ..kind("patch") },
         Device::Dummy { write } => PortConfig { write, ..kind("dummy") },
         Device::Ring { path, is_server } => {
             PortConfig { path: Some(path), role: role(is_server), ..kind("ring") }

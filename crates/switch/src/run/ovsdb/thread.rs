@@ -88,8 +88,8 @@ impl OvsdbThread {
         Self {
             switch,
             socket,
+            machine: ThisMachine { rundir, has_dummies_alone: base.dummies },
             base,
-            machine: ThisMachine { rundir },
             waker,
             stop,
             began: Instant::now(),
@@ -261,7 +261,10 @@ impl OvsdbThread {
             link.next_status = Instant::now();
             return;
         }
-        let wanted = Wanted::of(&topology, &self.base);
+        let mut wanted = Wanted::of(&topology, &self.base);
+        if self.base.dummies {
+            wanted.number_dummies(&self.switch.settings());
+        }
         let way = |bridge: &BridgeConfig| (bridge.begins_open(), bridge.controller.is_empty());
         let bridges = |settings: &Config| -> HashMap<_, _> {
             settings.bridge.iter().map(|(name, bridge)| (name.clone(), way(bridge))).collect()

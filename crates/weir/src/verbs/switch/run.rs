@@ -19,9 +19,9 @@ pub(crate) struct Run {
     /// A bridge, for example br0; may be repeated
     #[arg(long, value_name = "NAME")]
     bridge: Vec<String>,
-    /// A port: pcap:FILE, null, dummy, packet:INTERFACE, tap:INTERFACE, xdp:INTERFACE, ring:PATH
-    /// or vhost-user:PATH, with loop, write=FILE, queues=N, number=N, rate=RATE and queue=QUEUE
-    /// behind commas; may be repeated
+    /// A port: pcap:FILE, null, dummy, packet:INTERFACE, tap:INTERFACE, xdp:INTERFACE,
+    /// ring:PATH, vhost-user:PATH or patch:PEER, with loop, write=FILE, queues=N, number=N,
+    /// rate=RATE, queue=QUEUE and policing=RATE behind commas; may be repeated
     #[arg(long, value_name = "BRIDGE:PORT=KIND")]
     port: Vec<String>,
     /// CPUs of the packet threads, one thread each: 1,2 or 1-3 [default: the first CPU]
@@ -38,6 +38,9 @@ pub(crate) struct Run {
     /// /run/openvswitch
     #[arg(long, value_name = "unix:SOCKET", conflicts_with_all = ["bridge", "port", "pmd_cpus"])]
     ovsdb: Option<OvsdbAddress>,
+    /// Make dummy ports of all interfaces, as ovs-vswitchd does for Open vSwitch's own test cases
+    #[arg(long, hide = true, requires = "ovsdb")]
+    enable_dummy: bool,
 }
 
 pub(crate) fn run(arguments: Run) -> anyhow::Result<Ending> {
@@ -73,6 +76,7 @@ impl Run {
             config.pmd_cpus = Some(units::parse_cpus(cpus).map_err(ConfigError::Value)?);
         }
         config.busy_poll |= self.busy_poll;
+        config.dummies = self.enable_dummy;
         if let Some(address) = &self.ovsdb {
             config.ovsdb = Some(address.clone());
         }
