@@ -1,6 +1,5 @@
 """Shared by the programs that stand in for Open vSwitch's while its cases run against weir."""
 
-import json
 import os
 import shutil
 import signal
@@ -50,47 +49,6 @@ def installed(program):
     return found
 
 
-class State:
-    """The settings that ovs-vsctl has made so far, kept in a file of the run directory."""
-
-    def __init__(self):
-        self.bridges = {}
-        try:
-            with open(place("weir-state.json"), encoding="utf-8") as file:
-                self.bridges = json.load(file)
-        except FileNotFoundError:
-            pass
-
-    def save(self):
-        with open(place("weir-state.json"), "w", encoding="utf-8") as file:
-            json.dump(self.bridges, file)
-        with open(place("weir.toml"), "w", encoding="utf-8") as file:
-            file.write(self.toml())
-
-    def toml(self):
-        lines = [f"rundir = {json.dumps(rundir())}"]
-        for bridge, settings in self.bridges.items():
-            lines.append(f"[bridge.{json.dumps(bridge)}]")
-            lines += [f"{key} = {json.dumps(value)}" for key, value in settings["config"].items()]
-            for table, options in settings.get("tables", {}).items():
-                lines.append(f"[bridge.{json.dumps(bridge)}.table.{json.dumps(table)}]")
-                lines += [f"{key} = {json.dumps(value)}" for key, value in options.items()]
-            # Ports that ask for a number first, so that no other port takes it.
-            numbers = set()
-            for port, options in sorted(
-                settings["ports"].items(), key=lambda item: "number" not in item[1]
-            ):
-                lines.append(f"[bridge.{json.dumps(bridge)}.port.{json.dumps(port)}]")
-                for key, value in options.items():
-                    # Open vSwitch gives a number to one of the ports that request it, and another
-                    # number to the others. weir refuses a number that two ports have.
-                    if key == "number" and value in numbers:
-                        continue
-                    lines.append(f"{key} = {json.dumps(value)}")
-                numbers.add(options.get("number"))
-        return "\n".join(lines) + "\n"
-
-
 def control(*arguments):
     """Calls a command of the running switch. Returns its status, output and errors."""
     program = [installed("ovs-appctl"), "-t", place("weir-switch.ctl"), *arguments]
@@ -105,21 +63,26 @@ def pid():
         with open(place("ovs-vswitchd.pid"), encoding="utf-8") as file:
             number = int(file.read())
         with open(f"/proc/{number}/cmdline", encoding="utf-8") as file:
-            return number if place("weir.toml") in file.read().split("\0") else None
+            return number if database() in file.read().split("\0") else None
     except (OSError, ValueError):
         return None
 
 
+def database():
+    return f"unix:{place('db.sock')}"
+
+
 def start():
-    """Starts the switch with the settings made so far, and waits until it answers."""
+    """Starts the switch behind the case's database, and waits until it answers."""
     note("started")
-    program = [os.environ.get("WEIR", "weir"), "switch", "run", "--config", place("weir.toml")]
+    program = [os.environ.get("WEIR", "weir"), "switch", "run", "--rundir", rundir(),
+               "--ovsdb", database()]
+    if not IS_SYSTEM:
+        program.append("--enable-dummy")
     with open(place("ovs-vswitchd.log"), "a", encoding="utf-8") as log:
         process = subprocess.Popen(
             program, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
         )
-    with open(place("ovs-vswitchd.pid"), "w", encoding="utf-8") as file:
-        file.write(f"{process.pid}\n")
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         if process.poll() is not None:
