@@ -1,6 +1,6 @@
 use std::os::fd::OwnedFd;
 
-use crate::{Accepted, Frame, PortCounters, PortError};
+use crate::{Accepted, Frame, Offload, PortCounters, PortError};
 
 /// A port that several threads use at once: each receive queue and the sending side have locks of
 /// their own. Receiving and sending never block.
@@ -19,6 +19,20 @@ pub trait DuplexPort: Send + Sync + std::fmt::Debug {
     /// Sends packets in order until one is refused. Nothing is repeated or dropped here: the caller
     /// learns the reason, and decides.
     fn send(&self, packets: &[&[u8]]) -> Result<Accepted, PortError>;
+
+    /// Whether the peer carries frames with this work on. Others get finished frames.
+    fn takes(&self, _offload: Offload) -> bool {
+        false
+    }
+
+    /// As [`Self::send`], for frames with the work that is left on each.
+    fn send_unfinished(
+        &self,
+        packets: &[&[u8]],
+        _offloads: &[Offload],
+    ) -> Result<Accepted, PortError> {
+        self.send(packets)
+    }
 
     /// The part of a receive queue's room that these frames of the queue took, 1 for a full queue.
     /// 0 if the kernel owns the other end, and counts the frames that it drops there.

@@ -1,10 +1,13 @@
 use units::{Bytes, Time};
 use wire::Ecn;
 
+use crate::Offload;
 use crate::pool::FramePool;
 
 /// One Ethernet frame as on a wire, from the MAC addresses on and without the frame check sequence,
 /// with its arrival time.
+///
+/// A port that keeps offloads also delivers unfinished frames, with an [`Offload`].
 ///
 /// Its buffer comes from the thread's [`FramePool`] and returns there. A clone copies the bytes. In
 /// front of the bytes there is room for headers that a switch pushes.
@@ -28,6 +31,7 @@ impl Frame {
     #[inline]
     pub(crate) fn of_body(mut body: Box<Body>, len: usize, arrival: Time) -> Self {
         (body.start, body.len, body.arrival) = (HEADROOM as u32, len as u32, arrival);
+        body.offload = Offload::NONE;
         Self { body: Some(body) }
     }
 
@@ -94,11 +98,16 @@ impl Frame {
         {
             body.start -= count as u32;
             body.len += count as u32;
+            body.move_offload(count as i32);
             return;
         }
         let mut grown = Self::with_len(self.len() + count, self.arrival());
         grown.bytes_mut()[count..].copy_from_slice(self.bytes());
+        grown.set_offload(self.offload());
         *self = grown;
+        if let Some(body) = &mut self.body {
+            body.move_offload(count as i32);
+        }
     }
 
     /// Removes up to `count` bytes from the front.
@@ -108,10 +117,11 @@ impl Frame {
             let count = count.min(body.len as usize) as u32;
             body.start += count;
             body.len -= count;
+            body.move_offload(-(count as i32));
         }
     }
 
-    /// Removes the bytes behind the first `len`.
+    /// Removes the bytes behind the first `len`. The frame must be finished.
     #[inline]
     pub fn truncate(&mut self, len: usize) {
         if let Some(body) = &mut self.body {
@@ -132,9 +142,48 @@ impl Frame {
         Bytes::new(self.len() as u64)
     }
 
+    /// The work that the frame's sender left to a network card.
+    #[inline]
+    pub fn offload(&self) -> Offload {
+        self.body.as_ref().map_or(Offload::NONE, |body| body.offload)
+    }
+
+    /// Describes the work that is left on the frame, whose bytes it must fit ([`Offload::of`]).
+    #[inline]
+    pub fn set_offload(&mut self, offload: Offload) {
+        if let Some(body) = &mut self.body {
+            body.offload = offload;
+        }
+    }
+
+    /// Whether the frame's sender left work to a network card.
+    #[inline]
+    pub fn is_unfinished(&self) -> bool {
+        self.body.as_ref().is_some_and(|body| body.offload.is_some())
+    }
+
+    /// The frames that this one stands for, and their bytes: one and its own, unless it is a
+    /// super-packet.
+    #[inline]
+    pub fn on_wire(&self) -> (u64, u64) {
+        self.body.as_ref().map_or((1, 0), |body| body.offload.on_wire(body.len as usize))
+    }
+
+    /// The length of the longest frame that this one stands for.
+    #[inline]
+    pub fn longest_on_wire(&self) -> usize {
+        self.body.as_ref().map_or(0, |body| body.offload.longest_on_wire(body.len as usize))
+    }
+
     /// The time when the kernel received the frame, on `CLOCK_MONOTONIC`.
     pub fn arrival(&self) -> Time {
         self.body.as_ref().map_or(Time::ZERO, |body| body.arrival)
+    }
+
+    pub(crate) fn set_arrival(&mut self, arrival: Time) {
+        if let Some(body) = &mut self.body {
+            body.arrival = arrival;
+        }
     }
 
     /// A hash of addresses, protocol and ports.
@@ -177,7 +226,11 @@ impl Frame {
 impl Clone for Frame {
     fn clone(&self) -> Self {
         match &self.body {
-            Some(body) => Self::from_bytes(body.bytes(), body.arrival),
+            Some(body) => {
+                let mut copy = Self::from_bytes(body.bytes(), body.arrival);
+                copy.set_offload(body.offload);
+                copy
+            }
             None => Self::default(),
         }
     }
@@ -213,6 +266,7 @@ pub(crate) struct Body {
     arrival: Time,
     /// The buffer of a frame that is too long for the other one; empty for most frames.
     pub(crate) long: Box<[u8]>,
+    offload: Offload,
     short: [u8; SHORT],
 }
 
@@ -223,8 +277,16 @@ impl Body {
             len: 0,
             arrival: Time::ZERO,
             long: Box::default(),
+            offload: Offload::NONE,
             short: [0; SHORT],
         })
+    }
+
+    #[inline]
+    fn move_offload(&mut self, bytes: i32) {
+        if self.offload.is_some() {
+            self.offload = self.offload.moved(bytes);
+        }
     }
 
     #[inline]
@@ -248,10 +310,11 @@ impl Body {
 
 const LINE: usize = 64;
 /// The headers of most frames begin with a cache line, and are within it.
-const HEADROOM: usize = 96;
+const HEADROOM: usize = 88;
 /// A frame of the usual MTU with tags.
-pub(crate) const SHORT: usize = 33 * 64 - 32;
+pub(crate) const SHORT: usize = 33 * 64 - 40;
 const _: () = assert!(size_of::<Body>() == 33 * 64);
+const _: () = assert!((std::mem::offset_of!(Body, short) + HEADROOM).is_multiple_of(LINE));
 
 #[cfg(test)]
 mod tests {

@@ -2,17 +2,24 @@ use units::Time;
 use wire::vlan::{ADDRESSES, Tag};
 use wire::{Segmenter, VirtioHeader};
 
+use crate::Offload;
 use crate::counters::PortCounters;
 use crate::frame::Frame;
 
 /// Completes a packet that the kernel left unfinished, and cuts it into frames.
 #[derive(Debug, Default)]
 pub(crate) struct Intake {
+    /// Leaves packets unfinished where an [`Offload`] can say so.
+    pub(crate) keeps_offloads: bool,
     /// A super-packet with its tag put back.
     tagged: Vec<u8>,
 }
 
 impl Intake {
+    pub(crate) fn new(keeps_offloads: bool) -> Self {
+        Self { keeps_offloads, ..Self::default() }
+    }
+
     pub(crate) fn take(
         &mut self,
         packet: &[u8],
@@ -23,6 +30,18 @@ impl Intake {
         counters: &mut PortCounters,
     ) {
         let tag = tag.filter(|_| packet.len() >= ADDRESSES);
+        if self.keeps_offloads && virtio.partial_checksum.is_some() {
+            let frame = match tag {
+                None => Frame::from_bytes(packet, arrival),
+                Some(tag) => {
+                    let mut frame = Frame::with_len(packet.len() + TAG, arrival);
+                    write_tagged(packet, tag, frame.bytes_mut());
+                    frame
+                }
+            };
+            self.keep(frame, tag.is_some(), virtio, batch, counters);
+            return;
+        }
         counters.tags_inserted += u64::from(tag.is_some());
         match (virtio.gso, tag) {
             (None, None) => {
@@ -40,6 +59,37 @@ impl Intake {
                 write_tagged(packet, tag, &mut self.tagged);
                 segment(&self.tagged, &virtio.shifted(TAG as u16), arrival, batch, counters);
             }
+        }
+    }
+}
+
+impl Intake {
+    /// Takes a packet whose bytes are in a frame already, with its tag.
+    pub(crate) fn keep(
+        &self,
+        mut frame: Frame,
+        is_tagged: bool,
+        virtio: &VirtioHeader,
+        batch: &mut Vec<Frame>,
+        counters: &mut PortCounters,
+    ) {
+        counters.tags_inserted += u64::from(is_tagged);
+        let virtio = if is_tagged { virtio.shifted(TAG as u16) } else { *virtio };
+        let offload = Offload::of(frame.bytes(), &virtio).filter(|_| self.keeps_offloads);
+        match (offload, virtio.gso) {
+            (Some(offload), _) => {
+                frame.set_offload(offload);
+                let (frames, bytes) = frame.on_wire();
+                counters.received_frames += frames;
+                counters.received_bytes += bytes;
+                if offload.is_super() {
+                    counters.super_packets += 1;
+                    counters.segments += frames;
+                }
+                batch.push(frame);
+            }
+            (None, None) => finish(frame, &virtio, batch, counters),
+            (None, Some(_)) => segment(frame.bytes(), &virtio, frame.arrival(), batch, counters),
         }
     }
 }

@@ -3,7 +3,8 @@
 //! Linux passes unfinished packets between virtual interfaces: checksums hold only the
 //! pseudo-header's sum, TCP and UDP data arrive in super-packets of 64 KiB, and the outermost VLAN
 //! tag is beside the packet. A port completes them first, so that a loss model drops frames and a
-//! rate counts frames, whatever the offloads of the peer.
+//! rate counts frames, whatever the offloads of the peer. A switch needs that work only where a
+//! frame leaves by a port without offloads: its ports leave the work undone ([`Offload`]).
 //!
 //! | port | description |
 //! | --- | --- |
@@ -43,6 +44,7 @@ mod intake;
 mod interface;
 mod link_events;
 mod null;
+mod offload;
 mod packet;
 mod pair;
 mod pool;
@@ -70,6 +72,7 @@ pub use huge::{HugeVec, Zeroable};
 pub use interface::Interface;
 pub use link_events::LinkEvents;
 pub use null::NullPort;
+pub use offload::Offload;
 pub use packet::{PacketOptions, PacketPort, SuperPackets};
 pub use pair::{PairPort, pair};
 pub use pool::{FramePool, Lease};
@@ -87,8 +90,8 @@ pub trait Port: Send + std::fmt::Debug {
     /// Their arrival times never decrease.
     fn receive(&mut self, batch: &mut Vec<Frame>, limit: usize) -> Result<usize, PortError>;
 
-    /// Sends the frames in order. A frame that cannot be sent is dropped and counted by reason; an
-    /// error means that the port itself does not work any more.
+    /// Sends the frames in order, finished or not. A frame that cannot be sent is dropped and
+    /// counted by reason; an error means that the port itself does not work any more.
     fn send(&mut self, frames: &[Frame]) -> Result<SendReport, PortError>;
 
     /// Becomes readable when there is something to receive. `None` if that never happens.

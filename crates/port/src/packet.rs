@@ -1,8 +1,10 @@
+use std::io::IoSliceMut;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use units::Bytes;
+use units::{Bytes, Time};
+use wire::VirtioHeader;
 use wire::headers::{MAC_HEADER, TAG};
-use wire::{VirtioHeader, vlan};
+use wire::vlan::{self, ADDRESSES};
 
 use crate::clock::ArrivalClock;
 use crate::intake::Intake;
@@ -37,6 +39,8 @@ pub struct PacketPort {
     /// A separate socket for sending, so that neither direction takes the other's locks, and so
     /// that no frame carries a meaningless `virtio_net_hdr`.
     sender: OwnedFd,
+    /// A third socket, whose packets have that header, for unfinished frames.
+    unfinished_sender: Option<OwnedFd>,
     drops: Option<InterfaceDrops>,
     large: Vec<u8>,
     intake: Intake,
@@ -64,6 +68,8 @@ pub struct PacketOptions {
     /// (`packet_extra_vlan_len_allowed`). On other interfaces, full frames with service tags,
     /// CAQM's among them, are lost and counted as too long.
     pub own: bool,
+    /// Deliver frames as their senders left them, with an [`Offload`](crate::Offload).
+    pub keep_offloads: bool,
 }
 
 /// The place where super-packets wait.
@@ -88,6 +94,7 @@ impl Default for PacketOptions {
             promiscuous: true,
             outgoing: false,
             own: false,
+            keep_offloads: false,
         }
     }
 }
@@ -138,16 +145,15 @@ impl PacketPort {
         let bound = socket::bind(&receiver, index, libc::ETH_P_ALL);
         bound.map_err(|error| gone_or(&interface, "binding a packet socket", error))?;
 
-        // Otherwise a queueing discipline could hold or drop frames unseen. With this option the
-        // kernel reports at once that there is no room.
-        socket::set_number(&sender, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1)
-            .map_err(|error| unsupported("PACKET_QDISC_BYPASS", error))?;
-        let size = SEND_BUFFER as i32;
-        if socket::set_number(&sender, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, size).is_err() {
-            let _ = socket::set_number(&sender, libc::SOL_SOCKET, libc::SO_SNDBUF, size);
+        prepare_sender(&sender, &interface)?;
+        let mut unfinished_sender = None;
+        if options.keep_offloads {
+            let sender = open_socket()?;
+            socket::set_number(&sender, libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)
+                .map_err(|error| unsupported("PACKET_VNET_HDR", error))?;
+            prepare_sender(&sender, &interface)?;
+            unfinished_sender = Some(sender);
         }
-        let bound = socket::bind(&sender, index, 0);
-        bound.map_err(|error| gone_or(&interface, "binding a packet socket", error))?;
 
         let drops = InterfaceDrops::watch(interface.index, Side::Receive);
         Ok(Self {
@@ -156,8 +162,9 @@ impl PacketPort {
             ring,
             receiver,
             sender,
+            unfinished_sender,
             large: vec![0; LARGEST_USUAL],
-            intake: Intake::default(),
+            intake: Intake::new(options.keep_offloads),
             clock: ArrivalClock::new(),
             counters: PortCounters::default(),
             idle: 0,
@@ -184,10 +191,11 @@ impl PacketPort {
             .map_err(|error| gone_or(&self.interface, "receiving", error))
     }
 
-    fn too_long(&self, frame: &[u8]) -> bool {
+    fn too_long(&self, frame: &Frame) -> bool {
         let longest = self.interface.mtu.count() as usize + MAC_HEADER;
+        let len = frame.longest_on_wire();
         // The MTU does not count one tag, as in packet_snd.
-        frame.len() > longest && (frame.len() > longest + TAG || vlan::outermost(frame).is_none())
+        len > longest && (len > longest + TAG || vlan::outermost(frame.bytes()).is_none())
     }
 
     /// Sends as many frames as fit into one system call and returns the number of frames handled.
@@ -197,21 +205,32 @@ impl PacketPort {
         attempts: &mut u32,
         report: &mut SendReport,
     ) -> Result<usize, PortError> {
+        let Some(first) = frames.first() else { return Ok(0) };
+        let unfinished_sender = self.unfinished_sender.as_ref().filter(|_| first.is_unfinished());
         let fitting = frames
             .iter()
             .take(socket::BATCH)
-            .position(|frame| self.too_long(frame.bytes()))
+            .position(|frame| {
+                frame.is_unfinished() != unfinished_sender.is_some() || self.too_long(frame)
+            })
             .unwrap_or(frames.len().min(socket::BATCH));
         if fitting == 0 {
-            self.counters.dropped_too_long += 1;
+            self.counters.dropped_too_long += first.on_wire().0;
             report.dropped += 1;
             return Ok(1);
         }
-        match socket::send(&self.sender, frames[..fitting].iter().map(Frame::bytes)) {
+        let accepted = &frames[..fitting];
+        let outcome = match unfinished_sender {
+            None => socket::send(&self.sender, accepted.iter().map(Frame::bytes)),
+            Some(sender) => socket::send_with_headers(sender, accepted.iter().map(with_header)),
+        };
+        match outcome {
             Ok(sent) => {
-                self.counters.sent_frames += sent as u64;
-                self.counters.sent_bytes +=
-                    frames[..sent].iter().map(|frame| frame.len() as u64).sum::<u64>();
+                let on_wire = frames[..sent].iter().map(Frame::on_wire);
+                let (count, bytes) =
+                    on_wire.fold((0, 0), |sum, frame| (sum.0 + frame.0, sum.1 + frame.1));
+                self.counters.sent_frames += count;
+                self.counters.sent_bytes += bytes;
                 report.sent += sent;
                 *attempts = 0;
                 Ok(sent)
@@ -248,14 +267,24 @@ impl Port for PacketPort {
     fn receive(&mut self, batch: &mut Vec<Frame>, limit: usize) -> Result<usize, PortError> {
         let before = batch.len();
         let mut begun = false;
-        while batch.len() - before < limit {
+        let mut kept = 0;
+        while batch.len() - before < limit && kept < MOST_KEPT {
             let Some(slot) = self.ring.peek() else { break };
             if !begun {
                 self.clock.begin_batch();
                 begun = true;
             }
             let arrival = self.clock.arrival(slot.seconds, slot.nanoseconds);
-            if slot.status & libc::TP_STATUS_COPY != 0 {
+            if slot.status & libc::TP_STATUS_COPY != 0 && self.intake.keeps_offloads {
+                match fetch_frame(&self.receiver, slot.len, slot.tag, arrival, &mut self.pending) {
+                    Some((virtio, frame)) => {
+                        kept += frame.len();
+                        let is_tagged = slot.tag.is_some();
+                        self.intake.keep(frame, is_tagged, &virtio, batch, &mut self.counters);
+                    }
+                    None => self.counters.truncated += 1,
+                }
+            } else if slot.status & libc::TP_STATUS_COPY != 0 {
                 let needed = VirtioHeader::LEN + slot.len;
                 if self.large.len() < needed {
                     self.large.resize(needed, 0);
@@ -299,6 +328,11 @@ impl Port for PacketPort {
 
     fn send(&mut self, frames: &[Frame]) -> Result<SendReport, PortError> {
         let mut report = SendReport::default();
+        if self.unfinished_sender.is_none() && frames.iter().any(Frame::is_unfinished) {
+            let mut finished = Vec::with_capacity(frames.len());
+            frames.iter().for_each(|frame| frame.clone().finish(&mut finished));
+            return self.send(&finished);
+        }
         let mut attempts = 0;
         let mut done = 0;
         while done < frames.len() {
@@ -327,10 +361,11 @@ impl Port for PacketPort {
 
     fn describe(&self) -> String {
         format!(
-            "{}: packet socket, ring of {} x {} bytes",
+            "{}: packet socket, ring of {} x {} bytes{}",
             self.interface.name,
             self.ring.slots(),
             self.ring.slot_size(),
+            if self.intake.keeps_offloads { ", offloads pass" } else { "" },
         )
     }
 }
@@ -357,6 +392,58 @@ fn fetch<'a>(
         .ok()?;
     let (header, packet) = buffer.get(..len)?.split_at_checked(VirtioHeader::LEN)?;
     Some((VirtioHeader::parse(header)?, packet))
+}
+
+/// The oldest packet of the socket's queue in a frame of its own, with its tag put back. `len` is
+/// its length without the tag.
+fn fetch_frame(
+    socket: &OwnedFd,
+    len: usize,
+    tag: Option<vlan::Tag>,
+    arrival: Time,
+    pending: &mut Option<std::io::Error>,
+) -> Option<(VirtioHeader, Frame)> {
+    let room = if tag.is_some() { TAG } else { 0 };
+    let mut frame = Frame::with_len(len + room, arrival);
+    let mut header = [0; VirtioHeader::LEN];
+    let (addresses, rest) = frame.bytes_mut().split_at_mut(ADDRESSES.min(len));
+    let (place, rest) = rest.split_at_mut(room.min(rest.len()));
+    if let Some(tag) = tag {
+        place.copy_from_slice(&tag.to_bytes());
+    }
+    let mut receive = || {
+        let pieces = [&mut header[..], &mut *addresses, &mut *rest];
+        socket::receive_pieces(socket, &mut pieces.map(IoSliceMut::new))
+    };
+    let received = receive().or_else(|error| {
+        *pending = Some(error);
+        receive()
+    });
+    if received.ok()? != VirtioHeader::LEN + len {
+        return None;
+    }
+    Some((VirtioHeader::parse(&header)?, frame))
+}
+
+/// An unfinished frame, behind the header that describes its work.
+fn with_header(frame: &Frame) -> ([u8; VirtioHeader::LEN], &[u8]) {
+    let header = frame.offload().virtio().to_bytes();
+    let mut short = [0; VirtioHeader::LEN];
+    short.copy_from_slice(&header[..VirtioHeader::LEN]);
+    (short, frame.bytes())
+}
+
+fn prepare_sender(sender: &OwnedFd, interface: &Interface) -> Result<(), PortError> {
+    // Otherwise a queueing discipline could hold or drop frames unseen. With this option the
+    // kernel reports at once that there is no room.
+    socket::set_number(sender, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1)
+        .map_err(|error| unsupported("PACKET_QDISC_BYPASS", error))?;
+    let size = SEND_BUFFER as i32;
+    if socket::set_number(sender, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, size).is_err() {
+        let _ = socket::set_number(sender, libc::SOL_SOCKET, libc::SO_SNDBUF, size);
+    }
+    socket::bind(sender, interface.index as i32, 0)
+        .map_err(|error| gone_or(interface, "binding a packet socket", error))
 }
 
 /// Raises the limit beyond the system's if permitted, and returns the result. The kernel doubles
@@ -402,6 +489,9 @@ const MOST_LARGE_SLOTS: usize = 1024;
 const ENOUGH_QUEUED: Bytes = Bytes::new(16 << 20);
 /// Frames of a larger MTU, such as loopback's, are handled like super-packets.
 const MOST_IN_SLOT: u64 = 9216;
+/// Bytes of super-packets that are received together: what stays in the processor's cache until
+/// the frames have left.
+const MOST_KEPT: usize = 256 << 10;
 const SEND_BUFFER: usize = 16 << 20;
 /// The kernel's limit without "BIG TCP". The slot shows larger ones, and the buffer grows for them.
 const LARGEST_USUAL: usize = VirtioHeader::LEN + MAC_HEADER + 2 * TAG + 65535;

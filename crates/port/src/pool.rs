@@ -14,6 +14,7 @@ use crate::frame::{Body, SHORT};
 pub struct FramePool {
     bodies: Vec<Kept>,
     long: Vec<Box<[u8]>>,
+    huge: Vec<Box<[u8]>>,
 }
 
 /// A body keeps its address: it is too large to move.
@@ -101,7 +102,8 @@ impl Drop for Lease {
         let pool = std::mem::take(&mut self.pool);
         with_pool(|place| {
             let later = std::mem::replace(place, pool);
-            if !later.bodies.is_empty() || !later.long.is_empty() {
+            let is_empty = later.long.is_empty() && later.huge.is_empty();
+            if !later.bodies.is_empty() || !is_empty {
                 place.merge(later);
             }
         });
@@ -115,6 +117,8 @@ impl FramePool {
         self.bodies.extend(other.bodies.into_iter().take(room));
         let room = KEPT_LONG.saturating_sub(self.long.len());
         self.long.extend(other.long.into_iter().take(room));
+        let room = KEPT_HUGE.saturating_sub(self.huge.len());
+        self.huge.extend(other.huge.into_iter().take(room));
     }
 }
 
@@ -126,19 +130,29 @@ impl std::fmt::Debug for FramePool {
 
 #[cold]
 fn long(len: usize) -> Box<[u8]> {
-    let kept = if len <= LONG { with_pool(|pool| pool.long.pop()).flatten() } else { None };
-    kept.unwrap_or_else(|| vec![0; len.max(LONG)].into_boxed_slice())
+    let kept = with_pool(|pool| match len {
+        ..=LONG => pool.long.pop(),
+        ..=HUGE => pool.huge.pop(),
+        _ => None,
+    });
+    kept.flatten().unwrap_or_else(|| {
+        let size = if len <= LONG { LONG } else { len.max(HUGE) };
+        vec![0; size].into_boxed_slice()
+    })
 }
 
 #[cold]
 fn keep_long(buffer: Box<[u8]>) {
-    if buffer.len() == LONG {
-        with_pool(|pool| {
-            if pool.long.len() < KEPT_LONG {
-                pool.long.push(buffer);
-            }
-        });
-    }
+    with_pool(|pool| {
+        let (kept, most) = match buffer.len() {
+            LONG => (&mut pool.long, KEPT_LONG),
+            HUGE => (&mut pool.huge, KEPT_HUGE),
+            _ => return,
+        };
+        if kept.len() < most {
+            kept.push(buffer);
+        }
+    });
 }
 
 /// `None` while the thread ends and its pool is already dropped.
@@ -147,15 +161,20 @@ fn with_pool<T>(work: impl FnOnce(&mut FramePool) -> T) -> Option<T> {
 }
 
 thread_local! {
-    static POOL: RefCell<FramePool> =
-        const { RefCell::new(FramePool { bodies: Vec::new(), long: Vec::new() }) };
+    static POOL: RefCell<FramePool> = const {
+        RefCell::new(FramePool { bodies: Vec::new(), long: Vec::new(), huge: Vec::new() })
+    };
 }
 
 /// A jumbo frame of 9000 bytes.
 const LONG: usize = 9216;
+/// A super-packet of 64 KiB with tags in front.
+const HUGE: usize = 65_536 + 256;
 /// 132 MiB: a second at 500 Mbit/s in flight.
 const KEPT: usize = 65536;
 const KEPT_LONG: usize = 4096;
+/// 16 MiB.
+const KEPT_HUGE: usize = 256;
 
 #[cfg(test)]
 mod tests {
@@ -163,14 +182,16 @@ mod tests {
 
     #[test]
     fn a_buffer_comes_back() {
-        for (len, long) in [(60, 0), (SHORT, 0), (SHORT + 1, LONG), (70_000, 70_000)] {
+        for (len, long) in
+            [(60, 0), (SHORT, 0), (SHORT + 1, LONG), (60_000, HUGE), (70_000, 70_000)]
+        {
             let body = FramePool::take(len);
             assert_eq!(body.long.len(), long);
             let first = (std::ptr::from_ref(&*body).addr(), body.long.as_ptr());
             FramePool::give_back(body);
             let again = FramePool::take(len);
             assert_eq!(std::ptr::from_ref(&*again).addr(), first.0);
-            if long <= LONG {
+            if long <= HUGE {
                 assert_eq!(again.long.as_ptr(), first.1);
             }
         }

@@ -98,6 +98,52 @@ pub(crate) fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<usize> 
     usize::try_from(received).map_err(|_| io::Error::last_os_error())
 }
 
+/// The next packet's length, which may be more than the pieces hold.
+pub(crate) fn receive_pieces(
+    socket: &OwnedFd,
+    pieces: &mut [io::IoSliceMut<'_>],
+) -> io::Result<usize> {
+    // SAFETY: zeroes are a valid msghdr: null pointers with length 0.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    // `IoSliceMut` has the layout of iovec.
+    message.msg_iov = pieces.as_mut_ptr().cast();
+    message.msg_iovlen = pieces.len() as _;
+    let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
+    // SAFETY: each piece is writable for its length.
+    let received = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
+    usize::try_from(received).map_err(|_| io::Error::last_os_error())
+}
+
+/// As [`send`], for packets with a header in front.
+pub(crate) fn send_with_headers<'a, const HEADER: usize>(
+    socket: &OwnedFd,
+    packets: impl ExactSizeIterator<Item = ([u8; HEADER], &'a [u8])>,
+) -> io::Result<usize> {
+    let mut headers = [[0; HEADER]; BATCH];
+    // SAFETY: zeroes are valid iovecs and mmsghdrs: null pointers with length 0.
+    let mut pieces: [[libc::iovec; 2]; BATCH] = unsafe { std::mem::zeroed() };
+    // SAFETY: as above.
+    let mut messages: [libc::mmsghdr; BATCH] = unsafe { std::mem::zeroed() };
+    let mut count = 0;
+    let places = headers.iter_mut().zip(&mut pieces).zip(&mut messages);
+    for ((header, packet), ((place, pieces), message)) in packets.zip(places) {
+        *place = header;
+        pieces[0].iov_base = place.as_mut_ptr().cast();
+        pieces[0].iov_len = HEADER;
+        pieces[1].iov_base = packet.as_ptr().cast_mut().cast();
+        pieces[1].iov_len = packet.len();
+        message.msg_hdr.msg_iov = pieces.as_mut_ptr();
+        message.msg_hdr.msg_iovlen = pieces.len() as _;
+        count += 1;
+    }
+    // SAFETY: the first `count` messages point to pieces and headers that live on this stack frame,
+    // and to packets borrowed for 'a; sending only reads them.
+    let sent = check(unsafe {
+        libc::sendmmsg(socket.as_raw_fd(), messages.as_mut_ptr(), count, libc::MSG_DONTWAIT)
+    })?;
+    Ok(sent as usize)
+}
+
 /// Sends packets in order and returns how many were sent; an error concerns the first of them.
 pub(crate) fn send<'a>(
     socket: &OwnedFd,

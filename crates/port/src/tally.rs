@@ -1,6 +1,6 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::PortCounters;
+use crate::{Offload, PortCounters};
 
 /// Counters of a port that several threads use. They only count.
 #[derive(Debug, Default)]
@@ -15,15 +15,21 @@ pub(crate) struct Tally {
 impl Tally {
     #[inline]
     pub(crate) fn received(&self, frames: &[crate::Frame]) {
-        let bytes: u64 = frames.iter().map(|frame| frame.len() as u64).sum();
-        self.received_frames.fetch_add(frames.len() as u64, Ordering::Relaxed);
+        let (count, bytes) = sum(frames.iter().map(crate::Frame::on_wire));
+        self.received_frames.fetch_add(count, Ordering::Relaxed);
         self.received_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// `offloads` has the work that is left on each packet, or is empty.
     #[inline]
-    pub(crate) fn sent(&self, packets: &[&[u8]]) {
-        let bytes: u64 = packets.iter().map(|packet| packet.len() as u64).sum();
-        self.sent_frames.fetch_add(packets.len() as u64, Ordering::Relaxed);
+    pub(crate) fn sent(&self, packets: &[&[u8]], offloads: &[Offload]) {
+        let (count, bytes) = if offloads.is_empty() {
+            sum(packets.iter().map(|packet| (1, packet.len() as u64)))
+        } else {
+            let both = packets.iter().zip(offloads);
+            sum(both.map(|(packet, offload)| offload.on_wire(packet.len())))
+        };
+        self.sent_frames.fetch_add(count, Ordering::Relaxed);
         self.sent_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
@@ -43,4 +49,9 @@ impl Tally {
             ..PortCounters::default()
         }
     }
+}
+
+#[inline]
+fn sum(frames: impl Iterator<Item = (u64, u64)>) -> (u64, u64) {
+    frames.fold((0, 0), |sum, frame| (sum.0 + frame.0, sum.1 + frame.1))
 }

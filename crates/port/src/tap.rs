@@ -2,7 +2,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketType};
-use units::Bytes;
+use units::{Bytes, Time};
 use wire::VirtioHeader;
 use wire::headers::{IPV4, IPV6, Layout, MAC_HEADER, Network, TAG};
 
@@ -10,7 +10,7 @@ use crate::clock::ArrivalClock;
 use crate::intake::Intake;
 use crate::interface::Interface;
 use crate::statistics::{InterfaceDrops, Side};
-use crate::{Frame, Port, PortCounters, PortError, SendReport, tun};
+use crate::{Frame, Offload, Port, PortCounters, PortError, SendReport, tun};
 
 /// The user's end of a TAP or TUN device: it receives the frames that the kernel sends into the
 /// device.
@@ -31,6 +31,8 @@ pub struct TapPort {
     /// A packet with its `virtio_net_hdr`, behind room for a MAC header.
     buffer: Vec<u8>,
     intake: Intake,
+    /// A frame for the next packet, of the largest length.
+    spare: Frame,
     clock: ArrivalClock,
     counters: PortCounters,
 }
@@ -60,9 +62,18 @@ impl TapPort {
             drops,
             buffer: vec![0; MAC_HEADER + LARGEST],
             intake: Intake::default(),
+            spare: Frame::default(),
             clock: ArrivalClock::new(),
             counters: PortCounters::default(),
         })
+    }
+
+    /// From now on, delivers frames of a TAP device as their senders left them, with an
+    /// [`Offload`](crate::Offload).
+    #[must_use]
+    pub fn keep_offloads(mut self) -> Self {
+        self.intake.keeps_offloads = self.kind == TapKind::Tap;
+        self
     }
 
     /// The device's properties when it was made, with the name that the kernel gave it.
@@ -78,6 +89,40 @@ impl TapPort {
             Err(rustix::io::Errno::BADFD) => Err(self.down()),
             Err(error) => Err(self.failed("receiving from", error.into())),
         }
+    }
+
+    /// Receives one packet of a device that keeps offloads: a long one without a copy. Returns
+    /// its bytes that belong to super-packets; `None` if there is no packet.
+    fn receive_kept(&mut self, batch: &mut Vec<Frame>) -> Result<Option<usize>, PortError> {
+        if self.spare.is_empty() {
+            self.spare = Frame::with_len(LARGEST - VirtioHeader::LEN, Time::ZERO);
+        }
+        let mut header = [0; VirtioHeader::LEN];
+        let pieces = [&mut header[..], self.spare.bytes_mut()];
+        let len = match rustix::io::readv(&self.device, &mut pieces.map(io::IoSliceMut::new)) {
+            Ok(len) => len,
+            Err(rustix::io::Errno::AGAIN) => return Ok(None),
+            Err(rustix::io::Errno::BADFD) => return Err(self.down()),
+            Err(error) => return Err(self.failed("receiving from", error.into())),
+        };
+        self.clock.begin_batch();
+        let arrival = self.clock.unstamped();
+        let (Some(len), Some(virtio)) =
+            (len.checked_sub(VirtioHeader::LEN), VirtioHeader::parse(&header))
+        else {
+            self.counters.truncated += 1;
+            return Ok(Some(0));
+        };
+        if len < LONG {
+            let packet = &self.spare.bytes()[..len];
+            self.intake.take(packet, None, &virtio, arrival, batch, &mut self.counters);
+            return Ok(Some(0));
+        }
+        let mut frame = std::mem::take(&mut self.spare);
+        frame.truncate(len);
+        frame.set_arrival(arrival);
+        self.intake.keep(frame, false, &virtio, batch, &mut self.counters);
+        Ok(Some(len))
     }
 
     fn down(&self) -> PortError {
@@ -128,7 +173,7 @@ impl TapPort {
 
     fn too_long(&mut self, frame: &Frame) -> bool {
         let tags = Layout::parse(frame.bytes()).map_or(0, |layout| usize::from(layout.tags));
-        let payload = frame.len().saturating_sub(MAC_HEADER + tags * TAG) as u64;
+        let payload = frame.longest_on_wire().saturating_sub(MAC_HEADER + tags * TAG) as u64;
         if payload > self.interface.mtu.count() {
             // The caller may have set it since.
             self.interface.mtu = self.mtu();
@@ -140,7 +185,12 @@ impl TapPort {
 impl Port for TapPort {
     fn receive(&mut self, batch: &mut Vec<Frame>, limit: usize) -> Result<usize, PortError> {
         let before = batch.len();
-        while batch.len() - before < limit {
+        let mut kept = 0;
+        while self.intake.keeps_offloads && batch.len() - before < limit && kept < MOST_KEPT {
+            let Some(bytes) = self.receive_kept(batch)? else { return Ok(batch.len() - before) };
+            kept += bytes;
+        }
+        while !self.intake.keeps_offloads && batch.len() - before < limit {
             let Some(len) = self.read()? else { break };
             self.clock.begin_batch();
             self.take(len, batch);
@@ -150,21 +200,27 @@ impl Port for TapPort {
 
     fn send(&mut self, frames: &[Frame]) -> Result<SendReport, PortError> {
         let mut report = SendReport::default();
+        if self.kind == TapKind::Tun && frames.iter().any(Frame::is_unfinished) {
+            let mut finished = Vec::with_capacity(frames.len());
+            frames.iter().for_each(|frame| frame.clone().finish(&mut finished));
+            return self.send(&finished);
+        }
         for frame in frames {
             if self.too_long(frame) {
-                self.counters.dropped_too_long += 1;
+                self.counters.dropped_too_long += frame.on_wire().0;
                 report.dropped += 1;
                 continue;
             }
             let sent = match self.outgoing(frame) {
-                Some(packet) => send_one(&self.device, packet),
+                Some(packet) => send_one(&self.device, frame.offload(), packet),
                 None => Err(rustix::io::Errno::INVAL),
             };
             match sent {
                 Ok(()) => {
                     report.sent += 1;
-                    self.counters.sent_frames += 1;
-                    self.counters.sent_bytes += frame.len() as u64;
+                    let (count, bytes) = frame.on_wire();
+                    self.counters.sent_frames += count;
+                    self.counters.sent_bytes += bytes;
                     continue;
                 }
                 // tun_get_user returns this if the device is not up.
@@ -203,18 +259,22 @@ impl Port for TapPort {
             TapKind::Tap => "TAP",
             TapKind::Tun => "TUN",
         };
-        format!("{}: {kind} device", self.interface.name)
+        let passes = if self.intake.keeps_offloads { ", offloads pass" } else { "" };
+        format!("{}: {kind} device{passes}", self.interface.name)
     }
 }
 
-fn send_one(device: &OwnedFd, packet: &[u8]) -> rustix::io::Result<()> {
-    // The packet is complete already.
-    let header = [0; VirtioHeader::LEN];
-    let pieces = [io::IoSlice::new(&header), io::IoSlice::new(packet)];
+fn send_one(device: &OwnedFd, offload: Offload, packet: &[u8]) -> rustix::io::Result<()> {
+    let header = offload.virtio().to_bytes();
+    let pieces = [io::IoSlice::new(&header[..VirtioHeader::LEN]), io::IoSlice::new(packet)];
     rustix::io::writev(device, &pieces).map(|_| ())
 }
 
 /// A locally administered address: "weir" and the end's number.
 const MADE_UP_ADDRESSES: [u8; 12] =
     [0x02, b'w', b'e', b'i', b'r', 2, 0x02, b'w', b'e', b'i', b'r', 1];
+/// Shorter packets are copied into buffers of their size.
+const LONG: usize = 4096;
+/// Bytes of super-packets that are received together, as for packet sockets.
+const MOST_KEPT: usize = 256 << 10;
 const LARGEST: usize = VirtioHeader::LEN + MAC_HEADER + 2 * TAG + 65535;

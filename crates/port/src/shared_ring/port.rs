@@ -134,7 +134,7 @@ impl DuplexPort for RingPort {
                 if sleeps {
                     wake(&sending.socket);
                 }
-                self.ends.tally.sent(&packets[..accepted.sent]);
+                self.ends.tally.sent(&packets[..accepted.sent], &[]);
                 Ok(accepted)
             }
             Err(violation) => {

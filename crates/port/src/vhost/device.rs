@@ -6,13 +6,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use wire::virtio::GsoKind;
+
 use super::device_ring::{DeviceRing, LONGEST, RingError};
 use super::device_session::Session;
+use super::message::features;
 use crate::bell::{Bell, Watched};
 use crate::clock::monotonic;
 use crate::tally::Tally;
 use crate::unix_peer::{Attendant, Meeting, StopSignal, Wake};
-use crate::{Accepted, DuplexPort, Frame, PortCounters, PortError, Refusal};
+use crate::{Accepted, DuplexPort, Frame, Offload, PortCounters, PortError, Refusal};
 
 /// The back end of vhost-user: a network device for a virtual machine or another driver.
 #[derive(Debug)]
@@ -29,6 +32,8 @@ pub struct VhostDevice {
 pub(super) struct Rings {
     slots: Vec<Mutex<Slot>>,
     is_connected: AtomicBool,
+    /// The features that the driver has accepted.
+    features: AtomicU64,
     changes: AtomicU64,
     tally: Tally,
     problem: Mutex<Option<String>>,
@@ -64,6 +69,7 @@ impl VhostDevice {
         let rings = Arc::new(Rings {
             slots: slots.map_err(|error| failed(path, "making a bell for", error))?,
             is_connected: AtomicBool::new(false),
+            features: AtomicU64::new(0),
             changes: AtomicU64::new(0),
             tally: Tally::default(),
             problem: Mutex::default(),
@@ -96,12 +102,13 @@ impl VhostDevice {
         }
     }
 
-    fn send_to(&self, ring: usize, packets: &[&[u8]]) -> Accepted {
+    /// `offloads` may be empty: then all packets are finished.
+    fn send_to(&self, ring: usize, packets: &[&[u8]], offloads: &[Offload]) -> Accepted {
         let absent = Accepted { sent: 0, refusal: Some(Refusal::NoPeer) };
         let Some(slot) = self.rings.slots.get(ring) else { return absent };
         let mut slot = lock(slot);
         let Some(running) = slot.ring.as_mut() else { return absent };
-        match running.send(packets) {
+        match running.send(packets, offloads) {
             Ok(accepted) => accepted,
             Err(error) => {
                 slot.ring = None;
@@ -142,6 +149,27 @@ impl DuplexPort for VhostDevice {
     }
 
     fn send(&self, packets: &[&[u8]]) -> Result<Accepted, PortError> {
+        self.send_unfinished(packets, &[])
+    }
+
+    fn takes(&self, offload: Offload) -> bool {
+        let virtio = offload.virtio();
+        let segmentation = match virtio.gso.map(|gso| gso.kind) {
+            None => 0,
+            Some(GsoKind::TcpV4) => features::GUEST_TSO4,
+            Some(GsoKind::TcpV6) => features::GUEST_TSO6,
+            Some(_) => features::GUEST_USO4 | features::GUEST_USO6,
+        };
+        let ecn = if virtio.gso.is_some_and(|gso| gso.ecn) { features::GUEST_ECN } else { 0 };
+        let needed = features::GUEST_CHECKSUM | segmentation | ecn;
+        self.rings.features.load(Ordering::Relaxed) & needed == needed
+    }
+
+    fn send_unfinished(
+        &self,
+        packets: &[&[u8]],
+        offloads: &[Offload],
+    ) -> Result<Accepted, PortError> {
         if !self.is_connected() {
             return Ok(Accepted { sent: 0, refusal: Some(Refusal::NoPeer) });
         }
@@ -157,11 +185,12 @@ impl DuplexPort for VhostDevice {
                 .iter()
                 .take_while(|packet| running < 2 || self.ring_of(packet, running) == ring);
             let end = done + same.count();
-            let accepted = self.send_to(ring, &packets[done..end]);
+            let offloads = offloads.get(done..end).unwrap_or_default();
+            let accepted = self.send_to(ring, &packets[done..end], offloads);
             done += accepted.sent;
             refusal = accepted.refusal;
         }
-        self.rings.tally.sent(&packets[..done]);
+        self.rings.tally.sent(&packets[..done], offloads);
         Ok(Accepted { sent: done, refusal })
     }
 
@@ -192,7 +221,11 @@ impl DuplexPort for VhostDevice {
     fn describe(&self) -> String {
         let role = if self.listens { "listens at" } else { "connects to" };
         let state = match (self.is_connected(), lock(&self.rings.problem).as_deref()) {
-            (true, _) => format!("connected, {} queues", self.rings.running_pairs()),
+            (true, _) => {
+                let features = self.rings.features.load(Ordering::Relaxed);
+                let passes = if features & OFFLOADS != 0 { ", offloads pass" } else { "" };
+                format!("connected, {} queues{passes}", self.rings.running_pairs())
+            }
             (false, None) => "no driver".to_owned(),
             (false, Some(problem)) => format!("no driver: {problem}"),
         };
@@ -201,6 +234,11 @@ impl DuplexPort for VhostDevice {
 }
 
 impl Rings {
+    /// The driver has accepted features.
+    pub(super) fn agree(&self, features: u64) {
+        self.features.store(features, Ordering::Relaxed);
+    }
+
     pub(super) fn count(&self) -> usize {
         self.slots.len()
     }
@@ -253,6 +291,7 @@ impl Rings {
     /// The driver is gone.
     fn end(&self) {
         self.is_connected.store(false, Ordering::Release);
+        self.features.store(0, Ordering::Relaxed);
         for (index, slot) in self.slots.iter().enumerate() {
             let mut slot = lock(slot);
             match index % 2 {
@@ -329,5 +368,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// As many as Open vSwitch has.
 const MOST_QUEUES: usize = 64;
+const OFFLOADS: u64 = features::CHECKSUM | features::GUEST_CHECKSUM;
 const BEFORE_SLEEP: u32 = 32;
 const PAUSE: Duration = Duration::from_millis(100);

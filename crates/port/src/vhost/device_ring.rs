@@ -6,12 +6,14 @@ use std::sync::atomic::{Ordering, fence};
 
 use thiserror::Error;
 use units::Time;
+use wire::VirtioHeader;
 
 use super::chain::{ChainError, DESCRIPTOR, Descriptor, Piece, Table, walk};
 use super::memory::{GuestMemory, Spot};
 use super::message::RingAddresses;
 use crate::bell::Watched;
-use crate::{Accepted, Frame, Refusal};
+use crate::intake::Intake;
+use crate::{Accepted, Frame, Offload, PortCounters, Refusal};
 
 /// A ring that runs.
 #[derive(Debug)]
@@ -29,6 +31,7 @@ pub(super) struct DeviceRing {
     /// The heads of the entries from `ahead_from` on, with their first descriptors.
     ahead: Vec<(u16, Option<Descriptor>)>,
     ahead_from: u16,
+    intake: Intake,
 }
 
 /// The part of a ring's settings that does not concern its memory.
@@ -38,6 +41,8 @@ pub(super) struct RingSettings {
     pub(super) header: usize,
     /// A frame may take several chains.
     pub(super) is_mergeable: bool,
+    /// The driver's headers may describe work that it left.
+    pub(super) reads_offloads: bool,
     /// Becomes readable when the driver has added something.
     pub(super) kick: Option<Watched>,
     /// Tells the driver that something was used.
@@ -107,6 +112,7 @@ impl DeviceRing {
             chains: Vec::with_capacity(64),
             ahead: Vec::with_capacity(AHEAD),
             ahead_from: 0,
+            intake: Intake::new(true),
         };
         // Everything that was taken was also returned, so that both indexes are the same. They are
         // in the memory even after this process was killed.
@@ -164,7 +170,12 @@ impl DeviceRing {
                 Err(error) => break Err(error.into()),
             };
             match self.gather(arrival) {
-                Some(frame) => batch.push(frame),
+                Some((frame, None)) => batch.push(frame),
+                Some((frame, Some(virtio))) => {
+                    let before = batch.len();
+                    self.intake.keep(frame, false, &virtio, batch, &mut PortCounters::default());
+                    received.malformed += u64::from(batch.len() == before);
+                }
                 None => received.malformed += 1,
             }
             self.next_available = self.next_available.wrapping_add(1);
@@ -178,12 +189,21 @@ impl DeviceRing {
     }
 
     /// Gives frames to the driver, in order, as long as it has buffers.
-    pub(super) fn send(&mut self, packets: &[&[u8]]) -> Result<Accepted, RingError> {
-        let outcome = self.scatter_all(packets);
+    /// `offloads` has the work that is left on each packet, or is empty.
+    pub(super) fn send(
+        &mut self,
+        packets: &[&[u8]],
+        offloads: &[Offload],
+    ) -> Result<Accepted, RingError> {
+        let outcome = self.scatter_all(packets, offloads);
         if self.memory.is_cut() { Err(RingError::Cut) } else { outcome }
     }
 
-    fn scatter_all(&mut self, packets: &[&[u8]]) -> Result<Accepted, RingError> {
+    fn scatter_all(
+        &mut self,
+        packets: &[&[u8]],
+        offloads: &[Offload],
+    ) -> Result<Accepted, RingError> {
         let mut waiting = self.waiting()?;
         let mut accepted = Accepted { sent: 0, refusal: None };
         for packet in packets {
@@ -206,7 +226,8 @@ impl DeviceRing {
                     return Err(error);
                 }
             };
-            if let Err(error) = self.scatter(packet) {
+            let offload = offloads.get(accepted.sent).copied().unwrap_or_default();
+            if let Err(error) = self.scatter(packet, offload) {
                 self.publish();
                 return Err(error);
             }
@@ -295,9 +316,10 @@ impl DeviceRing {
         Ok(head)
     }
 
-    /// The frame in the buffers, behind its header. `None` if it is none.
+    /// The frame in the buffers, and its header if that describes work that the driver left. `None`
+    /// if it is none.
     #[inline]
-    fn gather(&self, arrival: Time) -> Option<Frame> {
+    fn gather(&self, arrival: Time) -> Option<(Frame, Option<VirtioHeader>)> {
         let total: u64 = self.pieces.iter().map(|piece| u64::from(piece.len)).sum();
         let len = total.checked_sub(self.settings.header as u64)?;
         if !(SHORTEST..=LONGEST as u64).contains(&len)
@@ -308,9 +330,17 @@ impl DeviceRing {
         let mut frame = Frame::with_len(len as usize, arrival);
         let out = frame.bytes_mut();
         let (mut skip, mut done) = (self.settings.header, 0);
+        let mut header = [0; HEADER];
         for piece in &self.pieces {
             let len = piece.len as usize;
             let skipped = skip.min(len);
+            if self.settings.reads_offloads && skipped > 0 {
+                let at = self.settings.header - skip;
+                let part = header.get_mut(at..at + skipped)?;
+                if !self.memory.read(piece.address, part) {
+                    return None;
+                }
+            }
             skip -= skipped;
             let end = done + len - skipped;
             let address = piece.address.checked_add(skipped as u64)?;
@@ -319,7 +349,10 @@ impl DeviceRing {
             }
             done = end;
         }
-        Some(frame)
+        let virtio = (header[..2] != [0, 0]).then(|| VirtioHeader::parse(&header)).flatten();
+        let has_work =
+            |virtio: &VirtioHeader| virtio.partial_checksum.is_some() || virtio.gso.is_some();
+        Some((frame, virtio.filter(has_work)))
     }
 
     /// Finds the chains for a frame of `len` bytes among those that wait, and returns their number.
@@ -354,8 +387,11 @@ impl DeviceRing {
     }
 
     /// Writes the frame into the reserved chains, and returns them to the driver.
-    fn scatter(&mut self, packet: &[u8]) -> Result<(), RingError> {
+    fn scatter(&mut self, packet: &[u8], offload: Offload) -> Result<(), RingError> {
         let mut header = [0; HEADER];
+        if offload.is_some() {
+            header = offload.virtio().to_bytes();
+        }
         let count = self.chains.len() as u16;
         header[10..].copy_from_slice(&count.to_le_bytes());
         let mut sources = [&header[..self.settings.header.min(HEADER)], packet];

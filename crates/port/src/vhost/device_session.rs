@@ -132,6 +132,7 @@ impl<'a> Session<'a> {
                     return Err(SessionError::Features);
                 }
                 self.features = accepted;
+                self.rings.agree(accepted);
             }
             Request::SetProtocolFeatures(accepted) => {
                 if accepted & !PROTOCOL_OFFERED != 0 {
@@ -216,6 +217,7 @@ impl<'a> Session<'a> {
         let settings = RingSettings {
             header: if is_mergeable || is_modern { 12 } else { 10 },
             is_mergeable,
+            reads_offloads: self.features & features::CHECKSUM != 0,
             kick: copy(&setup.kick)?.map(|fd| self.rings.watch(index, fd)).transpose()?,
             call: copy(&setup.call)?,
         };
@@ -244,7 +246,18 @@ fn single(is_expected: bool, mut files: Vec<OwnedFd>) -> Result<Option<OwnedFd>,
     Ok(file)
 }
 
-const OFFERED: u64 = features::MERGEABLE_BUFFERS
+const OFFERED: u64 = features::CHECKSUM
+    | features::HOST_TSO4
+    | features::HOST_TSO6
+    | features::HOST_ECN
+    | features::HOST_USO
+    | features::GUEST_CHECKSUM
+    | features::GUEST_TSO4
+    | features::GUEST_TSO6
+    | features::GUEST_ECN
+    | features::GUEST_USO4
+    | features::GUEST_USO6
+    | features::MERGEABLE_BUFFERS
     | features::MULTIQUEUE
     | features::INDIRECT_DESCRIPTORS
     | features::PROTOCOL_FEATURES

@@ -118,7 +118,7 @@ impl DuplexPort for VhostDriver {
         let Some(ring) = guard.as_mut() else { return Ok(absent) };
         match ring.send(packets) {
             Ok(accepted) => {
-                self.state.tally.sent(&packets[..accepted.sent]);
+                self.state.tally.sent(&packets[..accepted.sent], &[]);
                 Ok(accepted)
             }
             Err(fault) => {

@@ -269,6 +269,20 @@ const SET_STATUS: u32 = 39;
 
 /// Features of virtio and of vhost-user, as both ends offer them.
 pub mod features {
+    /// The device completes partial checksums (`VIRTIO_NET_F_CSUM`).
+    pub const CHECKSUM: u64 = 1;
+    /// The driver takes partial checksums and super-packets (`VIRTIO_NET_F_GUEST_…`).
+    pub const GUEST_CHECKSUM: u64 = 1 << 1;
+    pub const GUEST_TSO4: u64 = 1 << 7;
+    pub const GUEST_TSO6: u64 = 1 << 8;
+    pub const GUEST_ECN: u64 = 1 << 9;
+    /// The device takes super-packets (`VIRTIO_NET_F_HOST_…`).
+    pub const HOST_TSO4: u64 = 1 << 11;
+    pub const HOST_TSO6: u64 = 1 << 12;
+    pub const HOST_ECN: u64 = 1 << 13;
+    pub const GUEST_USO4: u64 = 1 << 54;
+    pub const GUEST_USO6: u64 = 1 << 55;
+    pub const HOST_USO: u64 = 1 << 56;
     pub const MERGEABLE_BUFFERS: u64 = 1 << 15;
     pub const MULTIQUEUE: u64 = 1 << 22;
     pub const INDIRECT_DESCRIPTORS: u64 = 1 << 28;

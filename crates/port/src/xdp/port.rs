@@ -201,7 +201,7 @@ impl DuplexPort for XdpPort {
         let mut queue = lock(&self.transmitting);
         let accepted = queue.send(packets, self.longest());
         self.kick(&queue)?;
-        self.tally.sent(&packets[..accepted.sent]);
+        self.tally.sent(&packets[..accepted.sent], &[]);
         Ok(accepted)
     }
 

@@ -6,6 +6,8 @@
 pub(super) struct Change(u32);
 
 impl Change {
+    pub(super) const NONE: Self = Self(0);
+
     /// The four 16-bit words of `old` became those of `new`.
     #[inline(always)]
     pub(super) fn of(old: u64, new: u64) -> Self {
@@ -23,6 +25,17 @@ impl Change {
         sum = (sum & 0xffff) + (sum >> 16);
         sum = (sum & 0xffff) + (sum >> 16);
         !(sum as u16)
+    }
+}
+
+/// The field of a TCP or UDP checksum after a change of the addresses and one of other words. An
+/// unfinished frame has the pseudo-header's sum there, without the complement: a card adds the
+/// rest.
+#[inline(always)]
+pub(super) fn fixed(field: u16, pseudo: Change, rest: Change, is_unfinished: bool) -> u16 {
+    match is_unfinished {
+        true => !pseudo.apply(!field),
+        false => pseudo.and(rest).apply(field),
     }
 }
 

@@ -3,7 +3,7 @@
 
 use flow::word;
 
-use super::checksum::{Change, crc32c};
+use super::checksum::{Change, crc32c, fixed};
 use super::packet::{Layout, Packet, flag};
 use super::parse::transport::{ICMP, ICMPV6, SCTP, TCP, UDP};
 use super::parse::{neighbor, u16_at, u64_at};
@@ -287,6 +287,15 @@ impl Packet {
             return;
         }
         let at = self.layout.transport as usize;
+        if self.layout.has(flag::UNFINISHED) {
+            if is_pseudo {
+                let at = at + if self.protocol() == TCP { 16 } else { 6 };
+                let bytes = self.frame.bytes_mut();
+                let fixed = fixed(u16_at(bytes, at), change, Change::NONE, true);
+                bytes[at..at + 2].copy_from_slice(&fixed.to_be_bytes());
+            }
+            return;
+        }
         match self.protocol() {
             TCP => self.fix(at + 16, change),
             UDP => {

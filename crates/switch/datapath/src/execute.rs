@@ -10,7 +10,7 @@ use units::Time;
 
 use super::cache::Tracking;
 use super::meter::{Meters, Verdict};
-use super::packet::Packet;
+use super::packet::{Packet, flag};
 use super::program::{LengthOp, Op, WHOLE, controller, length_check, track_flag};
 use super::statistics::Statistics;
 use super::tracker::{Awaited, Guess, Steps, TrackCall, Tracked, Tracker};
@@ -272,6 +272,15 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
         let mut rest = ops.iter();
         while let Some(op) = rest.next() {
             let packet = &mut self.lane.packets[slot];
+            if packet.layout.has(flag::UNFINISHED)
+                && op.needs_frames(packet.layout.has(flag::TAGGED))
+            {
+                if packet.frame.offload().is_super() {
+                    let done = ops.len() - rest.as_slice().len() - 1;
+                    return self.run_cut(index, &ops[done..], steps);
+                }
+                packet.complete_checksum();
+            }
             match op {
                 Op::Output { port, is_last, length } => {
                     let mut frame = if *is_last {
@@ -313,6 +322,13 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
                 Op::Hash(hash) => {
                     packet.store_hash(*hash);
                     continue;
+                }
+                Op::Meter(meter) if packet.frame.offload().is_super() => {
+                    let (frames, bytes) = packet.frame.on_wire();
+                    if !self.lane.meters.measure_all(*meter, frames, bytes, self.now) {
+                        let done = ops.len() - rest.as_slice().len() - 1;
+                        return self.run_cut(index, &ops[done..], steps);
+                    }
                 }
                 Op::Meter(meter) => {
                     let length = packet.frame.len();
@@ -358,6 +374,21 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
             }
             // The packet is not the one that was hashed any more.
             hash = None;
+        }
+        End::Done
+    }
+
+    /// Runs operations for each of the frames that a packet stands for.
+    #[inline(never)]
+    fn run_cut(&mut self, index: u16, ops: &[Op], steps: Steps<'_>) -> End {
+        for packet in self.lane.packets[usize::from(index)].cut() {
+            let Some(place) = self.lane.place(packet) else {
+                self.lane.statistics.dropped_by_depth += 1;
+                continue;
+            };
+            if self.run(place, ops, steps, None) == End::Done {
+                self.lane.release(place);
+            }
         }
         End::Done
     }

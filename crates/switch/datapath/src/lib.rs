@@ -74,6 +74,12 @@
 //! Frames keep their order from one port to another, with these exceptions: a packet that
 //! recirculates comes behind those of its batch that do not, and a copy may overtake its original.
 //!
+//! A frame may be unfinished ([`port::Offload`]): its sender left the checksum, and perhaps the
+//! segmentation, to a card. Such a packet goes through as a whole. It counts as the frames that it
+//! stands for. A step that needs each of these frames cuts it: packets for controllers, pieces of
+//! packets, MPLS headers, checks of the length, and meters that do not let all of it pass. The sink
+//! finishes frames for ports that take finished ones only.
+//!
 //! Nothing here does I/O or reads a clock. `now` is the switch's clock; it may stand still or jump
 //! forward (`time/warp`), not back. The pipeline's milliseconds are its milliseconds.
 
@@ -248,7 +254,7 @@ impl Datapath {
     {
         self.now = now;
         self.cache.settle();
-        let length = frame.len() as u64;
+        let on_wire = frame.on_wire();
         self.lookup.ahead.prepare(0, &self.cache);
         self.early.prepare();
         self.lane.begin(in_port, std::iter::once(frame), |_, _| {});
@@ -256,7 +262,7 @@ impl Datapath {
         let steps = Steps::Own(&translation.steps);
         let mut runner = Runner::new(&mut self.lane, around, now);
         runner.packet(0, &ops, 0, steps, None);
-        credit(translation, length, now);
+        credit(translation, on_wire, now);
         self.lane.turn();
         self.passes(now, around, &mut Stopwatch::stopped());
         self.lane.transmit(around.sink);
@@ -344,9 +350,10 @@ impl Datapath {
     }
 }
 
-fn credit(translation: &Translation, length: u64, now: Time) {
+/// Counts the frames of a packet, and their bytes.
+fn credit(translation: &Translation, (frames, bytes): (u64, u64), now: Time) {
     for counters in &translation.counters {
-        counters.add(1, length, milliseconds(now));
+        counters.add(frames, bytes, milliseconds(now));
     }
 }
 

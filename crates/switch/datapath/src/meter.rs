@@ -84,6 +84,13 @@ impl Meters {
         }
     }
 
+    /// Measures `frames` frames of `bytes` bytes in all, if all of them pass. Otherwise nothing was
+    /// measured.
+    pub fn measure_all(&self, meter: u32, frames: u64, bytes: u64, now: Time) -> bool {
+        let mut meters = self.lock();
+        meters.get_mut(&meter).is_none_or(|meter| meter.measure_all(frames, bytes, now))
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<u32, Meter>> {
         self.by_id.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -114,6 +121,22 @@ impl Meter {
             BandKind::Drop => Verdict::Dropped,
             BandKind::DscpRemark { precedence } => Verdict::Remarked(precedence),
         }
+    }
+}
+
+impl Meter {
+    fn measure_all(&mut self, frames: u64, bytes: u64, now: Time) -> bool {
+        let passed = now.since(self.filled).nanos();
+        self.filled = self.filled.max(now);
+        let cost = if self.is_in_packets { 1000 * frames } else { bytes * 8 };
+        self.bands.iter_mut().for_each(|bucket| bucket.fill(passed));
+        let pass = self.bands.iter().all(|bucket| bucket.tokens >= cost);
+        if pass {
+            self.bands.iter_mut().for_each(|bucket| bucket.tokens -= cost);
+            self.counts.packets += frames;
+            self.counts.bytes += bytes;
+        }
+        pass
     }
 }
 

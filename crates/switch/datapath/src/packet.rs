@@ -32,28 +32,31 @@ pub struct Layout {
     /// The end of the IP packet: padding follows.
     pub end: u32,
     /// Bits of [`flag`].
-    pub flags: u8,
+    pub flags: u16,
 }
 
 /// The headers that are there as a whole.
 pub mod flag {
-    pub const IPV4: u8 = 1;
-    pub const IPV6: u8 = 1 << 1;
-    pub const ARP: u8 = 1 << 2;
-    pub const MPLS: u8 = 1 << 3;
+    pub const IPV4: u16 = 1;
+    pub const IPV6: u16 = 1 << 1;
+    pub const ARP: u16 = 1 << 2;
+    pub const MPLS: u16 = 1 << 3;
     /// TCP, UDP, SCTP, ICMP, ICMPv6 or IGMP; [`flow::Field::NwProto`] says which.
-    pub const TRANSPORT: u8 = 1 << 4;
+    pub const TRANSPORT: u16 = 1 << 4;
     /// A VLAN tag.
-    pub const TAGGED: u8 = 1 << 5;
+    pub const TAGGED: u16 = 1 << 5;
     /// An IPv6 routing header with segments left: checksums are over another destination.
-    pub const ROUTED: u8 = 1 << 6;
+    pub const ROUTED: u16 = 1 << 6;
     /// A neighbour solicitation or advertisement.
-    pub const NEIGHBOR: u8 = 1 << 7;
+    pub const NEIGHBOR: u16 = 1 << 7;
+    /// The checksum of TCP or UDP is the pseudo-header's sum alone: the frame has a
+    /// [`port::Offload`].
+    pub const UNFINISHED: u16 = 1 << 8;
 }
 
 impl Layout {
     #[must_use]
-    pub fn has(&self, flags: u8) -> bool {
+    pub fn has(&self, flags: u16) -> bool {
         self.flags & flags == flags
     }
 }
@@ -70,6 +73,7 @@ impl Packet {
     /// Reads the fields of the frame again. Metadata and connection state stay.
     pub fn parse(&mut self) {
         parse(self.frame.bytes(), &mut self.key, &mut self.layout);
+        self.look_at_offload();
         (self.is_stale, self.is_usual) = (false, false);
     }
 
@@ -114,6 +118,32 @@ impl Packet {
         *is_usual = parse_over(frame.bytes(), key, layout, *is_usual);
         *is_stale = false;
         debug_assert_eq!(*key, super::extract(in_port, frame.bytes()));
+        self.look_at_offload();
+    }
+
+    #[inline(always)]
+    fn look_at_offload(&mut self) {
+        if self.frame.is_unfinished() {
+            self.layout.flags |= flag::UNFINISHED;
+        }
+    }
+
+    /// Does the work that the sender left, unless the packet stands for several.
+    pub(super) fn complete_checksum(&mut self) {
+        self.frame.complete_checksum();
+        self.layout.flags &= !flag::UNFINISHED;
+    }
+
+    /// The packets that this one stands for, each with its metadata.
+    pub(super) fn cut(&mut self) -> impl Iterator<Item = Self> + use<> {
+        let mut frames = Vec::new();
+        std::mem::take(&mut self.frame).finish(&mut frames);
+        let key = self.key.clone();
+        frames.into_iter().map(move |frame| {
+            let mut packet = Self { frame, key: key.clone(), ..Self::default() };
+            packet.parse();
+            packet
+        })
     }
 
     /// Stores the hash of the packet in its key.

@@ -262,7 +262,7 @@ impl Datapath {
                 if place != Place::NONE {
                     self.cache.remove(place, &packet.key, now_ms);
                 }
-                credit(&translation, packet.frame.len() as u64, now);
+                credit(&translation, packet.frame.on_wire(), now);
                 watch.lap(&mut self.lane.statistics.stages.classifier);
                 let ops = compile(&translation.steps);
                 let mut runner = Runner::new(&mut self.lane, around, now);
@@ -275,7 +275,7 @@ impl Datapath {
             }
             if is_new {
                 // As Open vSwitch: a megaflow counts the packets after the first.
-                credit(&translation, packet.frame.len() as u64, now);
+                credit(&translation, packet.frame.on_wire(), now);
             }
             place = self.cache.install(&packet.key, translation, generation, place, now_ms);
             watch.lap(&mut self.lane.statistics.stages.classifier);

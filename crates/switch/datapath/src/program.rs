@@ -47,6 +47,22 @@ pub(super) enum Op {
     CheckLength(Box<LengthOp>),
 }
 
+impl Op {
+    /// Whether the operation is for finished frames, as a wire carries them. `is_tagged`: the
+    /// packet has a VLAN tag.
+    pub(super) fn needs_frames(&self, is_tagged: bool) -> bool {
+        match self {
+            Self::Output { length, .. } => *length != WHOLE,
+            Self::PushVlan { .. } => is_tagged,
+            Self::PushMpls { .. }
+            | Self::PopMpls { .. }
+            | Self::Controller { .. }
+            | Self::CheckLength(_) => true,
+            _ => false,
+        }
+    }
+}
+
 /// The operations of a [`Step::CheckLength`], on a copy unless it is the last.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct LengthOp {

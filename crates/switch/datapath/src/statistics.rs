@@ -1,7 +1,7 @@
 /// Counts of one datapath since its start, or since [`super::Datapath::clear_statistics`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Frames that arrived.
+    /// Frames that arrived; a super-packet is one, here and below.
     pub received: u64,
     /// Passes after a recirculation.
     pub recirculated: u64,

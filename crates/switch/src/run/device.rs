@@ -3,7 +3,9 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use port::{Frame, Interface, PacketOptions, PacketPort, Port, PortError, TapKind, TapPort};
+use port::{
+    Frame, Interface, Offload, PacketOptions, PacketPort, Port, PortError, TapKind, TapPort,
+};
 
 use super::capture_source::CaptureSource;
 use super::config::PortConfig;
@@ -156,6 +158,15 @@ impl Device {
         }
     }
 
+    /// Whether the device carries frames with this work on. Others get finished frames.
+    pub(super) fn takes(&self, offload: Offload) -> bool {
+        match self {
+            Self::Null | Self::Packet(_) | Self::Tap(_) => true,
+            Self::Pcap { writer, .. } => writer.is_none(),
+            Self::Duplex(device) => device.takes(offload),
+        }
+    }
+
     /// Sends frames and returns how many were accepted.
     pub(super) fn send(&self, name: &str, frames: &[Frame]) -> Result<usize, PortError> {
         match self {
@@ -272,14 +283,15 @@ pub(super) fn own_address(name: &str, config: &PortConfig) -> Option<[u8; 6]> {
 fn open_interface(name: &str, config: &PortConfig) -> Result<Box<dyn Port>, PortError> {
     let interface = config.interface.as_deref().unwrap_or(name);
     Ok(match config.kind.as_str() {
-        "tap" => Box::new(TapPort::create(interface, TapKind::Tap)?),
+        "tap" => Box::new(TapPort::create(interface, TapKind::Tap)?.keep_offloads()),
         _ => {
             // A socket on an interface that is down reports an error; one without a carrier is
             // ready for the first frame.
             if !Interface::find(interface)?.up {
                 return Err(PortError::InterfaceDown { name: interface.to_owned() });
             }
-            Box::new(PacketPort::open_with(interface, PacketOptions::default())?)
+            let options = PacketOptions { keep_offloads: true, ..PacketOptions::default() };
+            Box::new(PacketPort::open_with(interface, options)?)
         }
     })
 }

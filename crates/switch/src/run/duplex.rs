@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use port::{
-    Accepted, DuplexPort, Frame, PortError, Refusal, RingPort, VhostDevice, XdpOptions, XdpPort,
+    Accepted, DuplexPort, Frame, Offload, PortError, Refusal, RingPort, VhostDevice, XdpOptions,
+    XdpPort,
 };
 
 use super::config::{CopyMode, PortConfig, Role};
@@ -83,6 +84,11 @@ impl DuplexDevice {
         self.port().as_ref().is_some_and(|port| may_receive(port.as_ref()))
     }
 
+    /// Whether the peer carries frames with this work on.
+    pub(super) fn takes(&self, offload: Offload) -> bool {
+        self.port().as_ref().is_some_and(|port| port.takes(offload))
+    }
+
     /// Returns how many frames were accepted. A full port is tried again a few times.
     pub(super) fn send(&self, frames: &[Frame]) -> Result<usize, PortError> {
         let port = self.port();
@@ -93,7 +99,16 @@ impl DuplexDevice {
             for (packet, frame) in packets.iter_mut().zip(chunk) {
                 *packet = frame.bytes();
             }
-            accepted += send(port.as_ref(), &packets[..chunk.len()])?;
+            let packets = &packets[..chunk.len()];
+            if !chunk.iter().any(Frame::is_unfinished) {
+                accepted += send(port.as_ref(), packets, &[])?;
+                continue;
+            }
+            let mut offloads = [Offload::NONE; CHUNK];
+            for (offload, frame) in offloads.iter_mut().zip(chunk) {
+                *offload = frame.offload();
+            }
+            accepted += send(port.as_ref(), packets, &offloads[..chunk.len()])?;
         }
         Ok(accepted)
     }
@@ -118,10 +133,18 @@ fn may_receive(port: &dyn DuplexPort) -> bool {
     port.reconnects() || port.is_connected()
 }
 
-fn send(port: &dyn DuplexPort, packets: &[&[u8]]) -> Result<usize, PortError> {
+/// `offloads` has the work that is left on each packet, or is empty.
+fn send(
+    port: &dyn DuplexPort,
+    packets: &[&[u8]],
+    offloads: &[Offload],
+) -> Result<usize, PortError> {
     let (mut done, mut accepted, mut attempts) = (0, 0, 0);
     while done < packets.len() {
-        let Accepted { sent, refusal } = port.send(&packets[done..])?;
+        let Accepted { sent, refusal } = match offloads.get(done..) {
+            None | Some([]) => port.send(&packets[done..])?,
+            Some(offloads) => port.send_unfinished(&packets[done..], offloads)?,
+        };
         done += sent;
         accepted += sent;
         match refusal {

@@ -319,7 +319,10 @@ impl PmdThread {
                 Ok(received) => {
                     total += received;
                     self.receiving += cycles().wrapping_sub(start);
-                    if received >= BATCH {
+                    // A port hands over few super-packets at a time.
+                    let is_heavy = self.worker.has_rates()
+                        && self.batch.iter().any(|frame| frame.offload().is_super());
+                    if received >= BATCH || is_heavy {
                         self.worker.expect_more(&self.batch);
                     }
                     self.worker.process(&queue.bridge, &queue.port, &mut self.batch);

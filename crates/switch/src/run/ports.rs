@@ -283,9 +283,9 @@ impl SwitchPort {
     }
 
     fn count_received(&self, frames: &[Frame]) {
-        let bytes: usize = frames.iter().map(Frame::len).sum();
-        self.counts.received_packets.fetch_add(frames.len() as u64, Ordering::Relaxed);
-        self.counts.received_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        let (packets, bytes) = on_wire(frames);
+        self.counts.received_packets.fetch_add(packets, Ordering::Relaxed);
+        self.counts.received_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Limits the frames that the port takes. Buckets of the same settings stay as they are.
@@ -335,10 +335,12 @@ impl SwitchPort {
         let mut shaper = self.shaper.as_ref().map(lock);
         // Under the lock, so that no frame comes to a queue that was emptied.
         if self.is_set_down() {
-            self.counts.sent_dropped.fetch_add(frames.len() as u64, Ordering::Relaxed);
+            self.counts.sent_dropped.fetch_add(on_wire(frames).0, Ordering::Relaxed);
             return Ok(());
         }
         let Some(shaper) = &mut shaper else { return self.transmit(frames) };
+        // The queue and the rate are for frames as a wire carries them.
+        Frame::finish_all(frames);
         shaper.enqueue(frames, arrival);
         self.release_from(shaper, horizon).map(drop)
     }
@@ -357,7 +359,7 @@ impl SwitchPort {
         let mut frames = Vec::new();
         shaper.release(horizon, &mut frames);
         // Under the lock, so that no other thread's frames come between.
-        self.transmit(&frames)?;
+        self.transmit(&mut frames)?;
         Ok(shaper.next())
     }
 
@@ -365,19 +367,20 @@ impl SwitchPort {
         self.shaper.is_some()
     }
 
-    fn transmit(&self, frames: &[Frame]) -> Result<(), PortError> {
+    fn transmit(&self, frames: &mut Vec<Frame>) -> Result<(), PortError> {
+        Frame::finish_unless(frames, |offload| self.device.takes(offload));
         // The kernel refuses each frame without a carrier, as if there were no room for it yet.
         let sent = match self.has_carrier.load(Ordering::Relaxed) {
             true => self.device.send(&self.name, frames),
             false => Ok(0),
         };
         let accepted = *sent.as_ref().unwrap_or(&0);
-        let bytes: usize = frames.iter().take(accepted).map(Frame::len).sum();
-        self.counts.sent_packets.fetch_add(accepted as u64, Ordering::Relaxed);
-        self.counts.sent_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-        if accepted < frames.len() {
-            let dropped = (frames.len() - accepted) as u64;
-            self.counts.sent_dropped.fetch_add(dropped, Ordering::Relaxed);
+        let (accepted, dropped) = frames.split_at(accepted.min(frames.len()));
+        let (packets, bytes) = on_wire(accepted);
+        self.counts.sent_packets.fetch_add(packets, Ordering::Relaxed);
+        self.counts.sent_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if !dropped.is_empty() {
+            self.counts.sent_dropped.fetch_add(on_wire(dropped).0, Ordering::Relaxed);
         }
         sent.map(drop)
     }
@@ -499,6 +502,12 @@ impl OpenError {
             }
         )
     }
+}
+
+/// The frames and bytes that these are on a wire.
+fn on_wire(frames: &[Frame]) -> (u64, u64) {
+    let frames = frames.iter().map(Frame::on_wire);
+    frames.fold((0, 0), |sum, frame| (sum.0 + frame.0, sum.1 + frame.1))
 }
 
 /// A locally administered address that is the same after each start.

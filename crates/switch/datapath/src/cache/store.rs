@@ -308,7 +308,8 @@ impl Share {
     #[inline(always)]
     pub(super) fn of(packet: &Packet) -> Self {
         let tcp_flags = packet.key.words[word::NW] & 0xfff;
-        Self { packets: 1, bytes: packet.frame.len() as u64, tcp_flags }
+        let (packets, bytes) = packet.frame.on_wire();
+        Self { packets, bytes, tcp_flags }
     }
 
     #[inline(always)]

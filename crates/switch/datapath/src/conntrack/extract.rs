@@ -56,6 +56,13 @@ pub(super) fn quick_tuple(key: &Key, zone: u16) -> Option<Tuple> {
     })
 }
 
+/// The checksums to verify.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Verify {
+    pub(super) network: bool,
+    pub(super) transport: bool,
+}
+
 /// `None` makes the packet invalid.
 #[inline]
 pub(super) fn extract(
@@ -63,7 +70,7 @@ pub(super) fn extract(
     headers: Headers,
     zone: u16,
     protocol: u8,
-    verify: bool,
+    verify: Verify,
 ) -> Option<Extracted> {
     if headers.end > frame.len() || headers.transport <= headers.network {
         return None;
@@ -71,7 +78,7 @@ pub(super) fn extract(
     let packet = frame.get(headers.network..headers.end)?;
     let offset = headers.transport - headers.network;
     let network = network_header(packet, offset, protocol)?;
-    if verify && network.kind == Kind::V4 && !has_valid_header(packet.get(..offset)?) {
+    if verify.network && network.kind == Kind::V4 && !has_valid_header(packet.get(..offset)?) {
         return None;
     }
     let transport = packet.get(offset..)?;
@@ -129,7 +136,7 @@ pub(super) fn extract(
         }
         _ => {}
     }
-    if verify && is_whole && !has_valid_checksum(transport, &network, protocol) {
+    if verify.transport && is_whole && !has_valid_checksum(transport, &network, protocol) {
         return None;
     }
     Some(Extracted { tuple, inner, is_fragment: network.is_fragment })

@@ -17,7 +17,7 @@ use super::extract::u32_at;
 use super::ftp::{self, Malformed};
 use super::tuple::{Ports, TCP, Tuple, UDP};
 use super::view::{Headers, View};
-use crate::checksum::Change;
+use crate::checksum::{Change, fixed};
 use crate::{Packet, flag};
 
 /// All that is known of control connections and of those that they announce.
@@ -261,15 +261,17 @@ impl Splice {
         let end = (packet.layout.end as usize + text.len()).saturating_sub(*length);
         let is_v6 = packet.layout.has(flag::IPV6);
         let headers = Headers { network, transport: packet.layout.transport as usize, end };
-        if complete(frame.bytes_mut(), headers, is_v6).is_some() {
+        let is_unfinished = packet.layout.has(flag::UNFINISHED);
+        if complete(frame.bytes_mut(), headers, is_v6, is_unfinished).is_some() {
+            frame.set_offload(packet.frame.offload());
             packet.frame = frame;
             packet.parse();
         }
     }
 }
 
-/// Writes lengths and checksums of a TCP packet.
-fn complete(frame: &mut [u8], headers: Headers, is_v6: bool) -> Option<()> {
+/// Writes lengths and checksums of a TCP packet; of an unfinished one the pseudo-header's sum.
+fn complete(frame: &mut [u8], headers: Headers, is_v6: bool, is_unfinished: bool) -> Option<()> {
     let Headers { network, transport, end } = headers;
     let length = end.checked_sub(network)?;
     let header = frame.get_mut(network..transport)?;
@@ -287,11 +289,11 @@ fn complete(frame: &mut [u8], headers: Headers, is_v6: bool) -> Option<()> {
     };
     let segment = frame.get_mut(transport..end)?;
     segment.get_mut(16..18)?.fill(0);
-    let sum = addresses
-        .plus_long(segment.len() as u32)
-        .plus_word(TCP.into())
-        .plus(Sum::of(segment))
-        .checksum();
+    let pseudo = addresses.plus_long(segment.len() as u32).plus_word(TCP.into());
+    let sum = match is_unfinished {
+        true => pseudo.folded(),
+        false => pseudo.plus(Sum::of(segment)).checksum(),
+    };
     segment.get_mut(16..18)?.copy_from_slice(&sum.to_be_bytes());
     Some(())
 }
@@ -305,7 +307,8 @@ fn correct(view: &mut View<'_>, at: usize, change: impl FnOnce(u32) -> u32) {
     let new = change(former);
     header[at..at + 4].copy_from_slice(&new.to_be_bytes());
     let checksum = u16::from_be_bytes([header[16], header[17]]);
-    let checksum = Change::of(former.into(), new.into()).apply(checksum);
+    let change = Change::of(former.into(), new.into());
+    let checksum = fixed(checksum, Change::NONE, change, view.is_unfinished);
     header[16..18].copy_from_slice(&checksum.to_be_bytes());
 }
 

@@ -12,7 +12,7 @@ use super::tcp::Segment;
 use super::track::set_marks;
 use super::tuple::{TCP, UDP};
 use super::view::state;
-use crate::checksum::Change;
+use crate::checksum::{Change, fixed};
 use crate::{Guess, Moment, Packet, TrackCall, flag};
 
 impl Conntrack {
@@ -31,6 +31,8 @@ impl Conntrack {
         now: u64,
     ) -> Option<Guess> {
         let layout = packet.layout;
+        let is_unfinished = layout.has(flag::UNFINISHED);
+        let verify = self.verify_checksums && !is_unfinished;
         let words = &mut packet.key.words;
         let protocol = (words[word::NW] >> 48) as u8;
         let former = words[word::CT];
@@ -52,7 +54,7 @@ impl Conntrack {
             || packet.ports >> 16 == 0
             || packet.ports & 0xffff == 0
             || self.verify_checksums && !has_valid_header(header)
-            || !is_sound(segment, packet.addresses, protocol, self.verify_checksums)
+            || !is_sound(segment, packet.addresses, protocol, verify)
         {
             return None;
         }
@@ -82,7 +84,7 @@ impl Conntrack {
             && let Some(translation) = entry.translation()
         {
             let wanted = entry.translated_v4(is_reply);
-            rewrite(header, segment, protocol, packet, wanted);
+            rewrite(header, segment, protocol, packet, wanted, is_unfinished);
             words[word::IPV4] = wanted.addresses;
             words[word::TP] = u64::from(wanted.ports) << 32 | words[word::TP] & 0xffff_ffff;
             flags |= match (translation, is_reply) {
@@ -147,6 +149,7 @@ fn rewrite(
     protocol: u8,
     packet: Words,
     wanted: Words,
+    is_unfinished: bool,
 ) {
     let change = Change::of(packet.addresses, wanted.addresses);
     let checksum = change.apply(u16::from_be_bytes([header[10], header[11]]));
@@ -157,11 +160,11 @@ fn rewrite(
     }
     let at = if protocol == TCP { 16 } else { 6 };
     let Some(checksum) = u16_at(segment, at) else { return };
-    if protocol == UDP && checksum == 0 {
+    if protocol == UDP && checksum == 0 && !is_unfinished {
         return;
     }
     let ports = Change::of(packet.ports.into(), wanted.ports.into());
-    let checksum = match change.and(ports).apply(checksum) {
+    let checksum = match fixed(checksum, change, ports, is_unfinished) {
         0 if protocol == UDP => 0xffff,
         checksum => checksum,
     };

@@ -14,7 +14,7 @@ use units::Time;
 
 use super::domain::{Both, Held, ones};
 use super::entry::{Entry, NONE, Translation, Verdict};
-use super::extract::{Extracted, extract};
+use super::extract::{Extracted, Verify, extract};
 use super::helpers::Expectation;
 use super::index::Reference;
 use super::nat::Choice;
@@ -202,7 +202,8 @@ impl Conntrack {
         let has_prior = view.state() & state::TRACKED != 0 && view.zone() == call.zone;
         let prior = if has_prior { view.state() } else { 0 };
         let protocol = protocol(view.key);
-        let verify = self.verify_checksums && !has_prior;
+        let network = self.verify_checksums && !has_prior;
+        let verify = Verify { network, transport: network && !view.is_unfinished };
         let extracted = extract(view.frame, view.headers, call.zone, protocol, verify);
         let Some(extracted) = &extracted else {
             return self.invalid(view, call.zone, None);

@@ -3,14 +3,15 @@
 use super::extract::{Extracted, u16_at};
 use super::tuple::{ICMP, ICMPV6, Kind, Ports, SCTP, TCP, Tuple, UDP, is_icmp};
 use super::view::{Headers, View};
-use crate::checksum::{Change, crc32c};
+use crate::checksum::{Change, crc32c, fixed};
 
 /// Gives a packet the addresses and ports of `wanted`: of its own direction, also for an ICMP
 /// error, whose quoted packet gets the reverse.
 pub(super) fn translate(view: &mut View<'_>, extracted: &Extracted, wanted: &Tuple) {
     let headers = view.headers;
     let Some(inner) = extracted.inner else {
-        let change = rewrite(view.frame, headers, extracted.is_fragment, wanted);
+        let is_fragment = extracted.is_fragment;
+        let change = rewrite(view.frame, headers, is_fragment, wanted, view.is_unfinished);
         if change.is_none() {
             return;
         }
@@ -28,7 +29,7 @@ pub(super) fn translate(view: &mut View<'_>, extracted: &Extracted, wanted: &Tup
     };
     let source = if from.source == to.source { source } else { to.source };
     let destination = if from.destination == to.destination { destination } else { to.destination };
-    rewrite(view.frame, inner.headers(headers), true, &wanted.reversed());
+    rewrite(view.frame, inner.headers(headers), true, &wanted.reversed(), false);
     let protocol = if wanted.kind.is_v6() { ICMPV6 } else { ICMP };
     write_addresses(view.frame, headers.network, wanted.kind, source, destination);
     complete_icmp(view.frame, headers, protocol, source, destination);
@@ -36,8 +37,14 @@ pub(super) fn translate(view: &mut View<'_>, extracted: &Extracted, wanted: &Tup
 }
 
 /// Rewrites one packet. `is_partial`: the transport header may be cut off after eight bytes, and
-/// what is cut off cannot be updated.
-fn rewrite(frame: &mut [u8], headers: Headers, is_partial: bool, wanted: &Tuple) -> Option<()> {
+/// what is cut off cannot be updated. `is_unfinished`: a checksum is the pseudo-header's sum alone.
+fn rewrite(
+    frame: &mut [u8],
+    headers: Headers,
+    is_partial: bool,
+    wanted: &Tuple,
+    is_unfinished: bool,
+) -> Option<()> {
     let pseudo =
         write_addresses(frame, headers.network, wanted.kind, wanted.source, wanted.destination)?;
     let at = headers.transport;
@@ -45,17 +52,17 @@ fn rewrite(frame: &mut [u8], headers: Headers, is_partial: bool, wanted: &Tuple)
     let packet = &mut frame[..end];
     match wanted.protocol {
         TCP => {
-            let change = pseudo.and(write_ports(packet, at, wanted.ports)?);
+            let ports = write_ports(packet, at, wanted.ports)?;
             // The quoted packet of an error may end in front of the checksum.
             if let Some(checksum) = u16_at(packet, at + 16) {
-                put_u16(packet, at + 16, change.apply(checksum))?;
+                put_u16(packet, at + 16, fixed(checksum, pseudo, ports, is_unfinished))?;
             }
         }
         UDP => {
-            let change = pseudo.and(write_ports(packet, at, wanted.ports)?);
+            let ports = write_ports(packet, at, wanted.ports)?;
             let checksum = u16_at(packet, at + 6)?;
-            if checksum != 0 {
-                let checksum = change.apply(checksum);
+            if checksum != 0 || is_unfinished {
+                let checksum = fixed(checksum, pseudo, ports, is_unfinished);
                 put_u16(packet, at + 6, if checksum == 0 { 0xffff } else { checksum })?;
             }
         }

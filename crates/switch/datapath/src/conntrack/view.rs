@@ -11,6 +11,8 @@ pub struct View<'a> {
     pub key: &'a mut Key,
     pub frame: &'a mut [u8],
     pub headers: Headers,
+    /// The checksum of TCP or UDP is the pseudo-header's sum alone.
+    pub(super) is_unfinished: bool,
     /// The packet may get another length.
     pub(super) is_resizable: bool,
     /// The caller applies it.
@@ -48,14 +50,16 @@ impl<'a> View<'a> {
     #[must_use]
     #[inline]
     pub fn new(key: &'a mut Key, frame: &'a mut [u8], headers: Headers) -> Self {
-        Self { key, frame, headers, is_resizable: false, splice: None }
+        Self { key, frame, headers, is_unfinished: false, is_resizable: false, splice: None }
     }
 
     /// A packet that is not IP, or no longer, has no headers to track.
     #[inline]
     pub(super) fn of(packet: &'a mut Packet) -> Self {
         let headers = Headers::of(packet);
-        Self::new(&mut packet.key, packet.frame.bytes_mut(), headers)
+        let is_unfinished = packet.layout.has(flag::UNFINISHED);
+        let view = Self::new(&mut packet.key, packet.frame.bytes_mut(), headers);
+        Self { is_unfinished, ..view }
     }
 
     pub(super) fn state(&self) -> u16 {

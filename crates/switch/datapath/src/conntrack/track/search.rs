@@ -5,7 +5,7 @@ use flow::{Key, word};
 use super::{FAR, MOST_WARM, place, protocol};
 use crate::conntrack::Conntrack;
 use crate::conntrack::domain::ones;
-use crate::conntrack::extract::{extract, quick_tuple};
+use crate::conntrack::extract::{Verify, extract, quick_tuple};
 use crate::conntrack::tuple::TCP;
 use crate::conntrack::view::{Headers, state};
 use crate::tracker::Known;
@@ -19,7 +19,7 @@ impl Conntrack {
     pub fn hash(&self, key: &Key, frame: &[u8], headers: Headers, zone: u16) -> u64 {
         // Checksums do not matter for the place.
         let tuple = quick_tuple(key, zone).or_else(|| {
-            let found = extract(frame, headers, zone, protocol(key), false)?;
+            let found = extract(frame, headers, zone, protocol(key), Verify::default())?;
             Some(found.tuple)
         });
         tuple.map_or(0, |tuple| {
