@@ -24,6 +24,15 @@ impl HttpResponse {
         Self { status, kind: JSON, body: document }
     }
 
+    /// A page that loads nothing and runs no script.
+    pub fn page(html: String) -> Self {
+        Self { status: OK, kind: HTML, body: html }
+    }
+
+    pub fn forbidden(reason: &str) -> Self {
+        Self::plain("403 Forbidden", reason)
+    }
+
     pub fn ok() -> Self {
         Self::plain(OK, "ok")
     }
@@ -74,6 +83,11 @@ pub fn http_response(
 
 const OK: &str = "200 OK";
 const JSON: &str = "application/json";
+/// With the fields that keep a browser from loading anything else, and from keeping the page.
+const HTML: &str = "text/html; charset=utf-8\r\n\
+    Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; \
+    base-uri 'none'; form-action 'none'\r\n\
+    X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\nCache-Control: no-store";
 const PLAIN: &str = "text/plain; charset=utf-8";
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 

@@ -170,6 +170,13 @@ impl Endpoint {
         }
     }
 
+    /// Tells the peer that this end accepts no connection (RFC 9000, section 5.2.2).
+    pub fn refuse(&mut self, incoming: Incoming) {
+        let mut buffer = Vec::new();
+        let transmit = self.inner.refuse(incoming, &mut buffer);
+        self.responses.push_back((transmit, buffer));
+    }
+
     pub fn ignore(&mut self, incoming: Incoming) {
         self.inner.ignore(incoming);
     }

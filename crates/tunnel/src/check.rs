@@ -244,7 +244,8 @@ async fn reach(connection: &Carried, server: &HostPort, targets: &[&Target]) -> 
     let budget = Budget::new(MEMORY);
     let owner = Arc::from(server.to_string());
     let counters = Arc::new(Counters::default());
-    let session = Session::new(connection.clone(), CLIENTS, &budget, &owner, &counters);
+    let session =
+        Session::new(connection.clone(), CLIENTS, &budget, &owner, &counters, Arc::default());
     let mut findings = Vec::new();
     for (target, flow) in targets.iter().zip((CLIENTS..).step_by(2)) {
         let asked = tokio::time::timeout(ANSWER, ask(&session, target, flow));

@@ -13,6 +13,7 @@ mod reverse;
 pub use reverse::Reverse;
 
 use crate::access::{LOOKUPS, LOOKUPS_EACH, Lookups, Resolve};
+use crate::account::SessionFigures;
 use crate::counters::{Counted, Counters};
 use crate::descriptors::Descriptors;
 use crate::health::Health;
@@ -37,8 +38,8 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -182,6 +183,7 @@ pub struct LinkStatus {
     /// `None` while there is no connection.
     pub server: Option<HostPort>,
     pub remote: Option<SocketAddr>,
+    pub figures: SessionFigures,
     pub tunnels: usize,
     /// The key that the server has proved.
     pub key: Option<PeerKey>,
@@ -272,6 +274,8 @@ impl Client {
             client.until_ended(link.shard(), maintain);
         }
         client.until_ended(client.shards.handle(0), budget.keep());
+        let sample = sample_rates(Arc::downgrade(&client.shared));
+        client.until_ended(client.shards.handle(0), sample);
         client.shared.reverses.replace(&parts.reverse, &client.shared, &client.shards);
         Ok(client)
     }
@@ -344,6 +348,7 @@ impl Client {
         let status = |server: usize, session: &Session<Carried>| LinkStatus {
             server: self.shared.servers.get(server).map(|remote| remote.address.clone()),
             remote: Some(session.connection.remote()),
+            figures: session.meter.figures(),
             tunnels: session.tunnels(),
             key: session.key,
             is_retiring: session.retired.is_cancelled(),
@@ -355,6 +360,7 @@ impl Client {
             None => LinkStatus {
                 server: None,
                 remote: None,
+                figures: SessionFigures::default(),
                 tunnels: 0,
                 key: None,
                 is_retiring: false,
@@ -401,6 +407,11 @@ impl Client {
         self.shared.links.renew();
     }
 
+    /// Accepts no new tunnels from now on. Open tunnels continue.
+    pub fn begin_drain(&self) {
+        self.shared.draining.cancel();
+    }
+
     /// Accepts no new tunnels, waits until all tunnels have ended or `patience` has passed, and
     /// notifies the server.
     pub async fn drain(self, patience: Duration) {
@@ -410,6 +421,21 @@ impl Client {
         // The last packets have to leave before the threads end.
         tokio::time::sleep(FAREWELL).await;
         let _ = tokio::task::spawn_blocking(move || drop(self)).await;
+    }
+}
+
+/// Computes the rates of the connections once a second, until the client ends.
+async fn sample_rates(shared: Weak<Shared>) {
+    let mut last = Instant::now();
+    loop {
+        tokio::time::sleep(SECOND).await;
+        let Some(shared) = shared.upgrade() else { return };
+        let elapsed = last.elapsed();
+        last = Instant::now();
+        let current = shared.links.all().iter().filter_map(|link| link.current());
+        for (_, session) in current.chain(shared.links.retiring()) {
+            session.meter.second(elapsed);
+        }
     }
 }
 
@@ -487,3 +513,4 @@ const DESCRIPTORS_EACH: usize = 4;
 /// The source of events that local applications cause.
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const FAREWELL: Duration = Duration::from_millis(50);
+const SECOND: Duration = Duration::from_secs(1);

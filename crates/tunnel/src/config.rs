@@ -23,8 +23,9 @@ pub use tables::{
 };
 
 use crate::access::Access;
+use crate::account::Quota;
 use crate::congestion::Congestion;
-use crate::identity::{Identity, ServerTrust, TrustedPeer};
+use crate::identity::{Identity, PeerName, ServerTrust, TrustedPeer};
 use crate::quic_tun::TunnelsAt;
 use crate::quic_tun::source::TokenSource;
 use crate::quic_tun::token::Cleartext;
@@ -49,6 +50,8 @@ pub struct ServerConfig {
     pub peers: Vec<TrustedPeer>,
     /// Their rights, by the same names.
     pub access: Access,
+    /// The quotas of the same peers.
+    pub quotas: Vec<(PeerName, Quota)>,
     /// The directories of the server's files and sockets.
     pub confined_paths: ConfinedPaths,
     pub settings: Settings,
@@ -167,3 +170,5 @@ pub const DEFAULT_PORT: u16 = 7500;
 pub const DEFAULT_DIRECTORY: &str = "/etc/weir/tunnel";
 const MOST_ENDPOINTS: usize = 64;
 const MOST_CONNECTIONS: usize = 16;
+/// Sessions of one identity.
+const MOST_SESSIONS: usize = 4096;

@@ -80,6 +80,8 @@ counters! {
     tunnels_broken
     /// This end has reset this many tunnels because nobody read them and memory was short.
     tunnels_not_read
+    /// This end has refused or ended this many tunnels because a quota was used up.
+    tunnels_over_quota
     /// This many requests were malformed.
     not_understood
     /// This many logins of applications to a proxy were refused.
@@ -98,6 +100,8 @@ counters! {
     datagrams_out
     /// This many datagrams were dropped because they did not fit into a packet of the path.
     datagrams_oversize
+    /// This many datagrams were dropped because they exceeded a rate limit or a quota.
+    datagrams_over_limit
     /// This many datagrams were dropped because they had no flow or its queue was full.
     datagrams_dropped
     /// This many listeners at the server are open now.

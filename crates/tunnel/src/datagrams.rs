@@ -11,6 +11,7 @@ mod listener;
 pub(crate) use flows::{Flow, Flows};
 pub(crate) use listener::{LocalFlows, ReturnPath, UdpListener};
 
+use crate::account::{Direction, TunnelMeter};
 use crate::frame::{self, Opening, Properties, Request};
 use crate::inbound::Inbound;
 use crate::session::Session;
@@ -47,6 +48,7 @@ pub(crate) async fn carry<C: Connection>(
     socket: &UdpSocket,
     inbound: &mut Inbound<C>,
     idle: Duration,
+    meter: &TunnelMeter,
 ) {
     let mut buffer = BytesMut::new();
     let ended = async {
@@ -60,6 +62,10 @@ pub(crate) async fn carry<C: Connection>(
         tokio::select! {
             payload = flow.next() => {
                 let Some(payload) = payload else { return };
+                if !meter.admit_datagram(Direction::In, payload.len()) {
+                    session.counters.datagrams_over_limit.increment();
+                    continue;
+                }
                 // An absent target reports itself by ICMP, on this send or the next. Later
                 // datagrams may succeed.
                 if socket.send(&payload).await.is_ok() {
@@ -68,7 +74,7 @@ pub(crate) async fn carry<C: Connection>(
             }
             received = receive(socket, &mut buffer) => {
                 if let Ok(payload) = received {
-                    send(session, flow.number(), &payload);
+                    send(session, flow.number(), &payload, meter);
                 }
             }
             () = &mut ended => return,
@@ -79,8 +85,16 @@ pub(crate) async fn carry<C: Connection>(
 
 /// Sends a datagram. A datagram that is too large is refused, because fragments would not be
 /// equivalent.
-pub(crate) fn send<C: Connection>(session: &Session<C>, flow: u32, payload: &[u8]) {
+pub(crate) fn send<C: Connection>(
+    session: &Session<C>,
+    flow: u32,
+    payload: &[u8],
+    meter: &TunnelMeter,
+) {
     let counters = &session.counters;
+    if !meter.admit_datagram(Direction::Out, payload.len()) {
+        return counters.datagrams_over_limit.increment();
+    }
     match session.connection.send_datagram(frame::datagram(flow, payload)) {
         Ok(()) => counters.datagrams_out.increment(),
         Err(DatagramRefused::TooLarge) => counters.datagrams_oversize.increment(),

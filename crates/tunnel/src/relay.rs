@@ -1,5 +1,6 @@
 //! Relays between a local stream and a tunnel stream, in both directions, until both have ended.
 
+use crate::account::{Direction, OverQuota, TunnelMeter};
 use crate::counters::Counters;
 use crate::frame::Status;
 use crate::inbound::{Inbound, OpeningError};
@@ -26,6 +27,14 @@ pub(crate) enum RelayError {
     Unanswered(Duration),
     #[error("the rules no longer allow it")]
     Revoked,
+    #[error("the quota of the identity is used up")]
+    OverQuota,
+}
+
+impl From<OverQuota> for RelayError {
+    fn from(OverQuota: OverQuota) -> Self {
+        Self::OverQuota
+    }
 }
 
 impl RelayError {
@@ -33,6 +42,7 @@ impl RelayError {
     pub(crate) fn count(&self, counters: &Counters) {
         let counter = match self {
             Self::Refused(..) => &counters.tunnels_refused,
+            Self::OverQuota => &counters.tunnels_over_quota,
             _ if self.is_reset() => &counters.tunnels_reset,
             _ => &counters.tunnels_broken,
         };
@@ -61,19 +71,21 @@ impl RelayError {
 #[derive(Clone, Copy)]
 pub(crate) struct Tally<'a> {
     pub(crate) counters: &'a Counters,
+    pub(crate) meter: &'a TunnelMeter,
     /// The tunnel's own record, if this end keeps one.
     pub(crate) record: Option<&'a Record>,
 }
 
-impl<'a> From<&'a Counters> for Tally<'a> {
-    fn from(counters: &'a Counters) -> Self {
-        Self { counters, record: None }
+impl<'a> Tally<'a> {
+    pub(crate) fn new(counters: &'a Counters, meter: &'a TunnelMeter) -> Self {
+        Self { counters, meter, record: None }
     }
 }
 
 impl Tally<'_> {
     pub(crate) fn sent(&self, bytes: &[u8]) {
         self.counters.bytes_out.add(bytes.len() as u64);
+        self.meter.count(Direction::Out, bytes.len());
         if let Some(record) = self.record {
             record.sent(bytes);
         }
@@ -82,6 +94,7 @@ impl Tally<'_> {
     /// The first `count` bytes of `slices` have reached the local stream.
     pub(crate) fn received(&self, slices: &[IoSlice<'_>], count: usize) {
         self.counters.bytes_in.add(count as u64);
+        self.meter.count(Direction::In, count);
         if let Some(record) = self.record {
             record.received(slices, count);
         }
@@ -161,7 +174,7 @@ async fn outward<C: Connection>(
     loop {
         local.readable().await?;
         // An idle application needs no buffer; a busy one gets a large one.
-        let wanted = windows.read_at_once();
+        let wanted = windows.read_at_once().min(tally.meter.most_at_once(Direction::Out));
         if buffer.capacity() < wanted.min(LEAST_ROOM) {
             buffer.reserve(wanted);
         }
@@ -170,6 +183,7 @@ async fn outward<C: Connection>(
             Ok(count) => {
                 let bytes = buffer.split().freeze();
                 tally.sent(&bytes);
+                tally.meter.admit(Direction::Out, count).await?;
                 let _waiting = windows.wait(count);
                 tokio::select! {
                     biased;
@@ -205,7 +219,8 @@ async fn inward<C: Connection>(
         while inbound.ready() > 0 {
             let written = {
                 let mut slices = [IoSlice::new(&[]); SLICES];
-                let count = inbound.slices(&mut slices);
+                let most = tally.meter.most_at_once(Direction::In) / LEAST_SLICE;
+                let count = inbound.slices(&mut slices[..most.clamp(1, SLICES)]);
                 let written = local.try_write(&slices[..count]);
                 if let Ok(written) = &written {
                     tally.received(&slices[..count], *written);
@@ -213,7 +228,10 @@ async fn inward<C: Connection>(
                 written
             };
             match written {
-                Ok(count) => inbound.consume(count),
+                Ok(count) => {
+                    tally.meter.admit(Direction::In, count).await?;
+                    inbound.consume(count);
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     if windows.is_short() {
                         inbound.compact();
@@ -289,3 +307,5 @@ const STUCK: Duration = Duration::from_secs(1);
 const LEAST_ROOM: usize = 16 * 1024;
 /// One write takes the payload of up to this many packets.
 const SLICES: usize = 128;
+/// The usual payload of a packet.
+const LEAST_SLICE: usize = 1200;

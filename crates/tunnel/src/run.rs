@@ -1,6 +1,11 @@
 //! Runs an end as a process: it starts, prints its addresses, runs until a signal, and lets tunnels
 //! finish.
 
+mod drain;
+mod manage;
+
+pub use manage::{drain, drained, kick};
+
 use crate::access::SystemResolver;
 use crate::client::{Client, ClientError};
 use crate::config::{
@@ -13,10 +18,12 @@ use crate::identity::{Certificate, ClientCredentials, Identity, IdentityError};
 use crate::quic_tun::{self, Tunnels, TunnelsAt};
 use crate::server::{Guard, Server, ServerError};
 use crate::status::{
-    self, Answer, Directory, Facts, MetricsListener, Status, StatusError, StatusListener,
-    StatusSource,
+    self, Answer, Directory, Facts, KickedSession, Manage, MetricsListener, Reply, Request, Status,
+    StatusError, StatusListener, StatusSource,
 };
 use crate::transport::quic::QuicError;
+use drain::Drain;
+use host::SocketFile;
 use rustls::pki_types::UnixTime;
 use std::fmt::Display;
 use std::future::Future;
@@ -51,13 +58,15 @@ pub enum RunError {
     Failed,
     #[error("the process cannot be prepared: {0}")]
     Process(#[source] io::Error),
+    #[error("{0} ends run here: name the end to drain by --status-socket")]
+    SeveralEnds(usize),
 }
 
 impl RunError {
     /// Whether another command line or file would have helped.
     pub fn is_misuse(&self) -> bool {
         match self {
-            Self::Config(_) => true,
+            Self::Config(_) | Self::SeveralEnds(_) => true,
             Self::Identity(error) => error.is_misuse(),
             // An address that this machine does not have.
             Self::Server(ServerError::Quic(QuicError::Bind(_, error)))
@@ -92,8 +101,14 @@ pub fn server(
         let (weak, shown, access) =
             (Arc::downgrade(&server), Arc::clone(&facts), config.access.clone());
         let _api = serve_api(api, tunnels);
-        let _endpoints =
-            endpoints.serve(weak, move |server| Status::of_server(server, &access, &lock(&shown)));
+        let (drain, mut requested) = Drain::new(Arc::clone(&facts));
+        let status = move |server: &Server| Status::of_server(server, &access, &lock(&shown));
+        let endpoints = endpoints.serve(weak, status, move |server, request| match request {
+            Request::Kick { session } => kicked(server, &session),
+            Request::Drain { timeout_seconds } => {
+                drain.within(timeout_seconds, server.counted().tunnels)
+            }
+        });
         let mut expiry = ExpiryWarning::new();
         expiry.warn(config.identity.certificate());
         if let Some(address) = server.local_addr() {
@@ -108,6 +123,7 @@ pub fn server(
         loop {
             let received = tokio::select! {
                 received = signals.next() => received,
+                () = requested.over(|| server.begin_drain(), || server.close_idle()) => break,
                 () = &mut watching => return Err(RunError::Failed),
                 () = expiry.due() => {
                     expiry.warn(&lock(&facts).certificate);
@@ -123,6 +139,7 @@ pub fn server(
                         // Keep the counters of earlier refusals.
                         let access = new.access.clone().in_place_of(&config.access);
                         server.replace_guard(Guard { access, ..new.guard() });
+                        server.replace_quotas(&new.quotas);
                         if is_new {
                             server.renew_connections();
                         }
@@ -135,7 +152,8 @@ pub fn server(
         }
         supervisor.tell("STOPPING=1");
         say("shutting down; signal again to end at once".to_owned());
-        end(server, &mut signals, |server| server.drain(PATIENCE)).await;
+        let patience = lock(&facts).drain_until.map_or(PATIENCE, |_| Duration::ZERO);
+        end(server, endpoints, &mut signals, |server| server.drain(patience)).await;
         Ok(())
     })
 }
@@ -159,7 +177,16 @@ pub fn client(
         let facts = Arc::new(Mutex::new(facts(&config.identity, &config.settings)));
         let (weak, shown) = (Arc::downgrade(&client), Arc::clone(&facts));
         let _api = serve_api(api, tunnels);
-        let _endpoints = endpoints.serve(weak, move |client| Status::of_client(client, &lock(&shown)));
+        let (drain, mut requested) = Drain::new(Arc::clone(&facts));
+        let status = move |client: &Client| Status::of_client(client, &lock(&shown));
+        let endpoints = endpoints.serve(weak, status, move |client, request| match request {
+            Request::Kick { .. } => Reply::Refused(
+                "a client has no sessions to end: run the command at the server".to_owned(),
+            ),
+            Request::Drain { timeout_seconds } => {
+                drain.within(timeout_seconds, client.counted().tunnels)
+            }
+        });
         let mut expiry = ExpiryWarning::new();
         expiry.warn(config.identity.certificate());
         for Forward { listen_on, target } in &config.forwards {
@@ -192,6 +219,7 @@ pub fn client(
                     continue;
                 }
                 received = signals.next() => received,
+                () = requested.over(|| client.begin_drain(), || client.counted().tunnels) => break,
                 () = &mut watching => return Err(RunError::Failed),
                 () = expiry.due() => {
                     expiry.warn(&lock(&facts).certificate);
@@ -220,7 +248,8 @@ pub fn client(
         }
         supervisor.tell("STOPPING=1");
         say("shutting down; signal again to end at once".to_owned());
-        end(client, &mut signals, |client| client.drain(PATIENCE)).await;
+        let patience = lock(&facts).drain_until.map_or(PATIENCE, |_| Duration::ZERO);
+        end(client, endpoints, &mut signals, |client| client.drain(patience)).await;
         Ok(())
     })
 }
@@ -325,10 +354,7 @@ pub fn statuses(socket: Option<&Path>) -> Result<Vec<Status>, RunError> {
 }
 
 fn answers(socket: Option<&Path>, key: Option<&[u8]>) -> Result<Vec<Answer>, RunError> {
-    let sockets = match socket {
-        Some(path) => vec![status::at(path)?],
-        None => Directory::of_user().sockets()?,
-    };
+    let sockets = sockets(socket)?;
     runtime()?.block_on(async {
         let mut all = Vec::new();
         for file in sockets {
@@ -347,9 +373,28 @@ fn answers(socket: Option<&Path>, key: Option<&[u8]>) -> Result<Vec<Answer>, Run
     })
 }
 
-/// Drains the end once it is the last owner: a status query may hold it for a moment longer.
+fn sockets(socket: Option<&Path>) -> Result<Vec<SocketFile>, RunError> {
+    Ok(match socket {
+        Some(path) => vec![status::at(path)?],
+        None => Directory::of_user().sockets()?,
+    })
+}
+
+fn kicked(server: &Server, which: &str) -> Reply {
+    let ended: Vec<_> = server.kick(which).into_iter().map(KickedSession::from).collect();
+    match ended.is_empty() {
+        true => Reply::Refused(format!(
+            "no session is called {which}: `weir tunnel sessions` lists the sessions"
+        )),
+        false => Reply::Kicked(ended),
+    }
+}
+
+/// Drains the end once it is the last owner: a status query may hold it for a moment longer. The
+/// files of `endpoints` are removed in any case.
 async fn end<T, F: Future<Output = ()>>(
     mut end: Arc<T>,
+    mut endpoints: JoinSet<()>,
     signals: &mut Signals,
     drain: impl FnOnce(T) -> F,
 ) {
@@ -362,7 +407,10 @@ async fn end<T, F: Future<Output = ()>>(
     };
     tokio::select! {
         () = drain(whole) => {}
-        () = ended_again(signals) => std::process::exit(1),
+        () = ended_again(signals) => {
+            endpoints.shutdown().await;
+            std::process::exit(1);
+        }
     }
 }
 
@@ -426,11 +474,17 @@ impl StatusEndpoints {
         self,
         end: Weak<T>,
         look: impl Fn(&T) -> Status + Send + Sync + 'static,
+        manage: impl Fn(&T, Request) -> Reply + Send + Sync + 'static,
     ) -> JoinSet<()> {
+        let managed = Weak::clone(&end);
+        let manage: Manage = Arc::new(move |request| match managed.upgrade() {
+            Some(end) => manage(&end, request),
+            None => Reply::Refused("this end is shutting down".to_owned()),
+        });
         let tell: StatusSource = Arc::new(move || end.upgrade().map(|end| look(&end)));
         let mut tasks = JoinSet::new();
         if let Some(socket) = self.socket {
-            tasks.spawn(socket.serve(Arc::clone(&tell)));
+            tasks.spawn(socket.serve(Arc::clone(&tell), manage));
         }
         if let Some(metrics) = self.metrics {
             tasks.spawn(status::serve_metrics(metrics, tell));
@@ -480,6 +534,7 @@ fn facts(identity: &Identity, settings: &Settings) -> Facts {
         certificate: identity.certificate().clone(),
         memory: settings.memory,
         began: Instant::now(),
+        drain_until: None,
         reloads: 0,
         reload_refused: String::new(),
     }

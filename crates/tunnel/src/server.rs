@@ -4,6 +4,7 @@ mod accept;
 mod division;
 mod handshakes;
 mod limits;
+mod operation;
 mod places;
 mod ports;
 mod reverse;
@@ -11,8 +12,10 @@ mod services;
 mod stream;
 
 pub use limits::Limits;
+pub use operation::Kicked;
 
 use crate::access::{Access, Lookups, Resolve};
+use crate::account::{AccountFigures, Accounts, Quota, SessionFigures};
 use crate::congestion::Reading;
 use crate::counters::{Counted, Counters};
 use crate::descriptors::Descriptors;
@@ -56,6 +59,8 @@ pub struct ServerParts {
     pub resolver: Arc<dyn Resolve>,
     pub tuning: Tuning,
     pub limits: Limits,
+    /// The quotas of the identities that have one.
+    pub quotas: Vec<(PeerName, Quota)>,
     /// The number of threads; by default one per CPU.
     pub shards: Option<usize>,
     /// The encoding of clients' tokens; `None` refuses tokens.
@@ -116,6 +121,7 @@ pub enum ServerError {
 pub struct PeerStatus {
     pub peer: PeerName,
     pub remote: SocketAddr,
+    pub figures: SessionFigures,
     /// Distinguishes the connections of this peer.
     pub number: usize,
     pub tunnels: usize,
@@ -156,6 +162,7 @@ struct Shared {
     places: Arc<Places>,
     ports: Arc<Ports>,
     usage: Mutex<HashMap<PeerName, Weak<Usage>>>,
+    accounts: Accounts,
     sessions: Mutex<Vec<PeerSession<Weak<Session<Carried>>>>>,
     /// Cancelled once no new connections and tunnels are accepted.
     draining: CancellationToken,
@@ -199,9 +206,12 @@ impl Server {
             tunnels: parts.tunnels,
             journal: Journal::default(),
             usage: Mutex::default(),
+            accounts: Accounts::default(),
             sessions: Mutex::default(),
             draining: CancellationToken::new(),
         });
+        shared.accounts.set_quotas(&parts.quotas);
+        shards.spawn(0, operation::sample_rates(Arc::downgrade(&shared)));
         for shard in 0..shards.count() {
             shards.spawn(shard, accept::run(Arc::clone(&shared), shard));
         }
@@ -235,6 +245,16 @@ impl Server {
         self.shared.guard.send_replace(Arc::new(guard));
     }
 
+    /// Replaces the quotas of all identities. Connections and tunnels continue.
+    pub fn replace_quotas(&self, quotas: &[(PeerName, Quota)]) {
+        self.shared.accounts.set_quotas(quotas);
+    }
+
+    /// The accounts of the identities, by name.
+    pub fn accounts(&self) -> Vec<AccountFigures> {
+        self.shared.accounts.figures()
+    }
+
     pub fn health(&self) -> Health {
         self.threads.health()
     }
@@ -259,6 +279,7 @@ impl Server {
             peer,
             number,
             remote: session.connection.remote(),
+            figures: session.meter.figures(),
             tunnels: session.tunnels(),
             key: session.key,
             is_over_tcp: session.connection.over_tcp().is_some(),

@@ -1,3 +1,4 @@
+use crate::account::{Account, SessionMeter, TunnelMeter};
 use crate::counters::Counters;
 use crate::datagrams::Flows;
 use crate::frame::Opening;
@@ -18,6 +19,7 @@ pub(crate) struct Session<C: Connection> {
     pub(crate) windows: Arc<Windows<C>>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) flows: Flows,
+    pub(crate) meter: Arc<SessionMeter>,
     /// The key that the peer has proved, if it presented a certificate.
     pub(crate) key: Option<PeerKey>,
     /// Cancelled once another connection has replaced this connection for new tunnels.
@@ -29,25 +31,39 @@ pub(crate) struct Session<C: Connection> {
 
 /// One tunnel of a session. Dropping it ends the count.
 #[derive(Debug)]
-pub(crate) struct Tunnel<C: Connection>(Arc<Session<C>>);
+pub(crate) struct Tunnel<C: Connection> {
+    session: Arc<Session<C>>,
+    pub(crate) meter: TunnelMeter,
+}
 
 impl<C: Connection> Session<C> {
     /// Flows opened here are numbered `first_flow` and every other number after it. `owner` is the
-    /// peer's identity, whose connections share one part of the memory.
+    /// peer's identity, whose connections share one part of the memory and `account`.
     pub(crate) fn new(
         connection: C,
         first_flow: u32,
         budget: &Budget,
         owner: &Arc<str>,
         counters: &Arc<Counters>,
+        account: Arc<Account>,
     ) -> Arc<Self> {
         let windows = Windows::new(connection.clone(), budget, owner);
         let counters = Arc::clone(counters);
         let flows = Flows::new(first_flow);
         let key = PeerKey::of(&connection.certificates());
         let (tunnels, silent) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let retired = CancellationToken::new();
-        Arc::new(Self { connection, windows, counters, flows, key, retired, tunnels, silent })
+        let (retired, meter) = (CancellationToken::new(), SessionMeter::new(account));
+        Arc::new(Self {
+            connection,
+            windows,
+            counters,
+            flows,
+            meter,
+            key,
+            retired,
+            tunnels,
+            silent,
+        })
     }
 
     pub(crate) fn tunnels(&self) -> usize {
@@ -56,10 +72,14 @@ impl<C: Connection> Session<C> {
 
     /// Counts one more tunnel until the result is dropped.
     pub(crate) fn tunnel(self: &Arc<Self>) -> Tunnel<C> {
+        self.metered_tunnel(TunnelMeter::new(&self.meter))
+    }
+
+    pub(crate) fn metered_tunnel(self: &Arc<Self>, meter: TunnelMeter) -> Tunnel<C> {
         self.tunnels.fetch_add(1, Ordering::Relaxed);
         self.counters.tunnels.increment();
         self.counters.tunnels_opened.increment();
-        Tunnel(Arc::clone(self))
+        Tunnel { session: Arc::clone(self), meter }
     }
 
     /// Takes no new tunnels, and closes the connection once it has had no tunnel for a while.
@@ -139,9 +159,10 @@ impl<C: Connection> Session<C> {
 
 impl<C: Connection> Drop for Tunnel<C> {
     fn drop(&mut self) {
-        self.0.counters.tunnels.decrement();
-        if self.0.tunnels.fetch_sub(1, Ordering::Relaxed) == 1 {
-            self.0.windows.on_idle();
+        let session = &self.session;
+        session.counters.tunnels.decrement();
+        if session.tunnels.fetch_sub(1, Ordering::Relaxed) == 1 {
+            session.windows.on_idle();
         }
     }
 }

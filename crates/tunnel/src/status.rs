@@ -3,16 +3,20 @@
 
 mod directory;
 mod http;
+mod manage;
 mod prometheus;
+mod sessions;
 mod text;
 
 pub use directory::{
-    Answer, Directory, StatusError, StatusListener, StatusSource, ask, at, listen,
+    Answer, Directory, Manage, StatusError, StatusListener, StatusSource, ask, at, listen, request,
 };
 pub(crate) use http::serve_http;
 pub use http::{MetricsListener, serve_metrics};
+pub use manage::{KickedSession, Reply, Request};
 
 use crate::access::Access;
+use crate::account::{AccountFigures, SessionFigures};
 use crate::client::{Client, LinkStatus};
 use crate::congestion::Reading;
 use crate::counters::Counted;
@@ -55,6 +59,12 @@ pub struct Status {
     /// A thread has not run its tasks for 10 s.
     #[serde(default)]
     pub has_stalled: bool,
+    /// This end accepts no new sessions and tunnels, and ends with its last tunnel.
+    #[serde(default)]
+    pub is_draining: bool,
+    /// While draining: the time until this end ends its last tunnels.
+    #[serde(default)]
+    pub drain_seconds: f64,
     /// How often a reload was requested.
     #[serde(default)]
     pub reloads: u64,
@@ -67,6 +77,9 @@ pub struct Status {
     /// The keys of each peer that has several, with their use.
     #[serde(default)]
     pub peer_keys: Vec<PeerKeyStatus>,
+    /// At a server: the accounts of the identities.
+    #[serde(default)]
+    pub accounts: Vec<AccountStatus>,
     /// At a server: the services and the clients that offer them.
     #[serde(default)]
     pub services: BTreeMap<String, String>,
@@ -83,6 +96,28 @@ pub struct ServerStatus {
     pub connections: u64,
     /// Why the last attempt to connect has failed; empty if the attempt has not failed.
     pub failure: String,
+}
+
+/// The bytes that an identity has carried, and its limits; 0 stands for no limit.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AccountStatus {
+    pub peer: String,
+    pub sessions: u64,
+    pub sessions_limit: u64,
+    pub bytes_in: u64,
+    pub bytes_out: u64,
+    /// In the last second.
+    pub rate_in: u64,
+    pub rate_out: u64,
+    /// The limit of each direction.
+    pub rate_limit: u64,
+    /// Bytes in the present period of the quota, and their limit.
+    pub quota_used: u64,
+    pub quota: u64,
+    /// `hour`, `day` or `month`.
+    pub quota_period: String,
+    /// The end of the period, in seconds since 1970.
+    pub quota_renews: u64,
 }
 
 /// How many connections use one of a peer's keys.
@@ -104,6 +139,24 @@ pub struct ConnectionStatus {
     /// ended.
     #[serde(default)]
     pub number: u64,
+    /// Distinguishes all connections of a process; 0 while there is no connection.
+    #[serde(default)]
+    pub session: u64,
+    /// The start of the connection, in seconds since 1970.
+    #[serde(default)]
+    pub since: u64,
+    #[serde(default)]
+    pub seconds: f64,
+    /// Bytes that came out of the tunnels, and bytes that went into them.
+    #[serde(default)]
+    pub bytes_in: u64,
+    #[serde(default)]
+    pub bytes_out: u64,
+    /// The same in the last second.
+    #[serde(default)]
+    pub rate_in: u64,
+    #[serde(default)]
+    pub rate_out: u64,
     pub tunnels: u64,
     /// The key that the peer has proved.
     #[serde(default)]
@@ -151,6 +204,8 @@ pub struct Facts {
     pub certificate: Certificate,
     pub memory: Bytes,
     pub began: Instant,
+    /// The end of a drain that was requested.
+    pub drain_until: Option<Instant>,
     pub reloads: u64,
     pub reload_refused: String,
 }
@@ -169,6 +224,7 @@ impl Status {
             refused,
             connections: server.peers().iter().map(ConnectionStatus::of_peer).collect(),
             peer_keys: server.keys().into_iter().map(PeerKeyStatus::from).collect(),
+            accounts: server.accounts().into_iter().map(AccountStatus::from).collect(),
             services: server
                 .services()
                 .into_iter()
@@ -201,7 +257,8 @@ impl Status {
 
     /// Whether it can carry tunnels now.
     pub fn is_ready(&self) -> bool {
-        self.role == "server" || self.connections.iter().any(|one| !one.remote.is_empty())
+        let has_connection = || self.connections.iter().any(|one| !one.remote.is_empty());
+        !self.is_draining && (self.role == "server" || has_connection())
     }
 
     fn of(facts: &Facts, counted: Counted, [held, granted]: [Bytes; 2]) -> Self {
@@ -216,6 +273,10 @@ impl Status {
             certificate_is_due: facts.certificate.is_due(UnixTime::now()),
             key: facts.certificate.pin.to_string(),
             has_stalled: false,
+            is_draining: facts.drain_until.is_some(),
+            drain_seconds: facts
+                .drain_until
+                .map_or(0.0, |until| until.saturating_duration_since(Instant::now()).as_secs_f64()),
             memory_held: held.count(),
             memory_granted: granted.count(),
             memory_limit: facts.memory.count(),
@@ -225,8 +286,29 @@ impl Status {
             refused: BTreeMap::new(),
             connections: Vec::new(),
             peer_keys: Vec::new(),
+            accounts: Vec::new(),
             services: BTreeMap::new(),
             servers: Vec::new(),
+        }
+    }
+}
+
+impl From<AccountFigures> for AccountStatus {
+    fn from(figures: AccountFigures) -> Self {
+        let (quota, volume) = (figures.quota, figures.quota.volume);
+        Self {
+            peer: figures.peer.to_string(),
+            sessions: figures.sessions as u64,
+            sessions_limit: quota.sessions.unwrap_or_default() as u64,
+            bytes_in: figures.bytes_in,
+            bytes_out: figures.bytes_out,
+            rate_in: figures.rate_in,
+            rate_out: figures.rate_out,
+            rate_limit: quota.rate.map_or(0, |rate| rate.bits_per_second()),
+            quota_used: figures.used,
+            quota: volume.map_or(0, |volume| volume.bytes.count()),
+            quota_period: volume.map(|volume| volume.period.to_string()).unwrap_or_default(),
+            quota_renews: figures.renews,
         }
     }
 }
@@ -244,6 +326,13 @@ impl ConnectionStatus {
         let carrier = if status.is_over_tcp { "tcp" } else { "udp" }.to_owned();
         Self { peer, remote, number, tunnels, carrier, ..Self::of(&status.statistics) }
             .with_key(status.key)
+            .with_figures(status.figures)
+    }
+
+    fn with_figures(self, figures: SessionFigures) -> Self {
+        let SessionFigures { session, since, seconds, bytes_in, bytes_out, rate_in, rate_out } =
+            figures;
+        Self { session, since, seconds, bytes_in, bytes_out, rate_in, rate_out, ..self }
     }
 
     fn with_key(self, key: Option<PeerKey>) -> Self {
@@ -269,6 +358,7 @@ impl ConnectionStatus {
             ..Self::of(&status.statistics)
         }
         .with_key(status.key)
+        .with_figures(status.figures)
     }
 
     fn of(statistics: &Statistics) -> Self {
@@ -349,6 +439,8 @@ mod tests {
             certificate_is_due: false,
             key: "sha256/own".to_owned(),
             has_stalled: false,
+            is_draining: false,
+            drain_seconds: 0.0,
             memory_held: 0,
             memory_granted: 1,
             memory_limit: 2,
@@ -358,6 +450,16 @@ mod tests {
             refused: [("not-listed".to_owned(), 2)].into(),
             connections: vec![connection],
             peer_keys: Vec::new(),
+            accounts: vec![AccountStatus {
+                peer: "laptop".to_owned(),
+                sessions: 1,
+                bytes_out: 1_930_000_000,
+                rate_limit: 50_000_000,
+                quota_used: 1_930_000_000,
+                quota: 100_000_000_000,
+                quota_period: "month".to_owned(),
+                ..AccountStatus::default()
+            }],
             services: BTreeMap::new(),
             servers: Vec::new(),
         }
@@ -374,7 +476,10 @@ mod tests {
         let mode = std::fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         assert!(matches!(listen(&path), Err(StatusError::Taken(_))));
-        let serving = tokio::spawn(listener.serve(std::sync::Arc::new(|| Some(status()))));
+        let serving = tokio::spawn(listener.serve(
+            std::sync::Arc::new(|| Some(status())),
+            std::sync::Arc::new(|asked| Reply::Refused(format!("{asked:?}"))),
+        ));
         let facts = ask(&file, None).await.unwrap().unwrap().status;
         assert_eq!(facts, Status { pid: std::process::id(), ..status() });
         let text = facts.to_string();
@@ -384,6 +489,10 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("not allowed: not-listed 2"), "{text}");
+        let kick = Request::Kick { session: "laptop/1".to_owned() };
+        let (reply, process) = request(&file, &kick).await.unwrap().unwrap();
+        assert_eq!(reply, Reply::Refused(format!("{kick:?}")));
+        assert_eq!(process.pid(), std::process::id());
         assert_eq!(directory.sockets().unwrap().len(), 1);
         serving.abort();
         let _ = serving.await;

@@ -261,7 +261,8 @@ async fn connect(shared: &Shared, remote: &Arc<Remote>, slot: u8) -> Result<Acti
     let addresses = addresses.map(|address| SocketAddr::new(address, port)).collect();
     let connection = carried(remote, addresses, slot, shared).await?;
     let owner = Arc::from(remote.address.to_string());
-    Ok(Session::new(connection, CLIENTS, &shared.budget, &owner, &shared.counters))
+    let (budget, account) = (&shared.budget, Arc::default());
+    Ok(Session::new(connection, CLIENTS, budget, &owner, &shared.counters, account))
 }
 
 /// Connects by the carrier that this client uses. With both carriers, TCP begins after UDP: TCP

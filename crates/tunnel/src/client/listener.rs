@@ -214,7 +214,7 @@ async fn carry(
     request: Request,
     front: Option<Box<Front>>,
 ) {
-    let _tunnel = session.tunnel();
+    let tunnel = session.tunnel();
     let shown = request.to_string();
     let opening = Opening { request, properties: Properties::default() };
     let (mut sending, mut inbound) = match session.open(&opening).await {
@@ -231,7 +231,7 @@ async fn carry(
         let application = local.remote().map_or_else(|| "@".to_owned(), |at| at.to_string());
         tunnels.open(sending.number(), application, session.connection.remote())
     });
-    let tally = Tally { counters, record: record.as_deref() };
+    let tally = Tally { record: record.as_deref(), ..Tally::new(counters, &tunnel.meter) };
     let mut answer = Some(shared.limits.answer);
     if let Some(front) = front {
         let opened = front.open(&local, &mut sending, &mut inbound, tally, shared.limits.answer);

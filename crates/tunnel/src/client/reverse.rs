@@ -8,7 +8,7 @@ use crate::frame::{Answer, Opening, Properties, Request, Status};
 use crate::inbound::Inbound;
 use crate::journal::{Kind, Line};
 use crate::local::Local;
-use crate::relay::relay;
+use crate::relay::{Tally, relay};
 use crate::session::Session;
 use crate::target::Target;
 use crate::transport::{Carried, CarriedSending, Connection, Sending};
@@ -17,6 +17,7 @@ use std::time::Duration;
 use tokio::net::UdpSocket;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use units::foreign;
 
 /// Connections to `listen` at the server reach `target` as seen from here.
@@ -32,7 +33,7 @@ pub(super) async fn keep_registered(shared: Arc<Shared>, number: u32, at: Target
     let mut former = None;
     while !shared.draining.is_cancelled() {
         if let Some((_, session)) = shared.links.pick_within(LONGEST_PAUSE).await {
-            match listen(&session, number, &at, former.take()).await {
+            match listen(&session, number, &at, former.take(), &shared.draining).await {
                 Ok(Some(moved)) => {
                     former = Some(moved);
                     pause = FIRST_PAUSE;
@@ -59,6 +60,7 @@ async fn listen(
     number: u32,
     at: &Target,
     former: Option<Former>,
+    draining: &CancellationToken,
 ) -> Result<Option<Former>, String> {
     let properties = Properties { listener: Some(number), ..Properties::default() };
     let opening = Opening { request: Request::Listen(at.clone()), properties };
@@ -79,6 +81,7 @@ async fn listen(
     let is_retired = tokio::select! {
         () = ended => false,
         () = session.retired.cancelled() => true,
+        () = draining.cancelled() => false,
     };
     session.counters.listeners.decrement();
     Ok(is_retired.then_some((sending, inbound)))
@@ -109,7 +112,7 @@ async fn handle_stream(
         }
         return;
     }
-    let _tunnel = session.tunnel();
+    let tunnel = session.tunnel();
     let (answer, granted) = match reach(&shared, &session, &opening).await {
         Ok(granted) => (Answer::open(), Some(granted)),
         Err(answer) => {
@@ -127,9 +130,8 @@ async fn handle_stream(
     }
     match granted {
         Some(Granted::Stream(local, _place)) => {
-            let windows = &session.windows;
-            let relayed =
-                relay(local, sending, inbound, windows, (&*shared.counters).into(), None).await;
+            let (windows, tally) = (&session.windows, Tally::new(&shared.counters, &tunnel.meter));
+            let relayed = relay(local, sending, inbound, windows, tally, None).await;
             if let Err(error) = relayed {
                 error.count(&shared.counters);
                 tracing::debug!(%error, "a tunnel ended early");
@@ -137,7 +139,8 @@ async fn handle_stream(
         }
         Some(Granted::Datagrams(flow, socket, _place)) => {
             let idle = shared.limits.datagrams_idle;
-            datagrams::carry(&session, flow, &socket, &mut inbound, idle).await;
+            let meter = &tunnel.meter;
+            datagrams::carry(&session, flow, &socket, &mut inbound, idle, meter).await;
             sending.finish();
         }
         None => {
@@ -163,6 +166,9 @@ async fn reach<C: Connection>(
     let Request::Arrived(number) = opening.request else {
         return Err(refusal(Status::NotUnderstood, "a client does not dial for its server"));
     };
+    if shared.draining.is_cancelled() {
+        return Err(refusal(Status::Busy, "the client is shutting down"));
+    }
     // The server names only the listener; this end chooses the target.
     let target = shared.reverses.target(number);
     let target =

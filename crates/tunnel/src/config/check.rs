@@ -6,10 +6,11 @@ use super::tables::{
 };
 use super::{
     ClientConfig, ConfinedPaths, DEFAULT_DIRECTORY, DEFAULT_PORT, FarServer, Forward, ListenOn,
-    Located, MOST_CONNECTIONS, MOST_ENDPOINTS, MetricsAddress, OneOrMore, Proxy, ProxyKind,
-    ServerConfig, Settings, proxies,
+    Located, MOST_CONNECTIONS, MOST_ENDPOINTS, MOST_SESSIONS, MetricsAddress, OneOrMore, Proxy,
+    ProxyKind, ServerConfig, Settings, proxies,
 };
 use crate::access::{Access, Rights, Rule};
+use crate::account::Quota;
 use crate::identity::{Authorities, Identity, IdentityError, Pin, Proof, ServerTrust, TrustedPeer};
 use crate::server::TcpAt;
 use crate::target::Target;
@@ -20,7 +21,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use units::{Bytes, Span};
+use units::{Bytes, Rate, Span};
 
 pub(super) fn server(file: &File, table: &ServerTable) -> Result<ServerConfig, ConfigError> {
     let listen_on = table.listen_on.as_ref().map_or_else(everywhere, |value| value.value);
@@ -46,6 +47,7 @@ pub(super) fn server(file: &File, table: &ServerTable) -> Result<ServerConfig, C
     let identity = identity(file, "server", &common)?;
     let authorities = authorities(file, &common)?;
     let (mut peers, mut rights) = (Vec::new(), Vec::new());
+    let mut quotas = Vec::new();
     let (mut names, mut pins) = (HashSet::new(), HashSet::new());
     for Located { value: peer, origin } in &table.peer {
         once(file, *origin, &mut names, &peer.name, "two peers have this name: rename one")?;
@@ -57,6 +59,7 @@ pub(super) fn server(file: &File, table: &ServerTable) -> Result<ServerConfig, C
             tracing::warn!("peer {} has no rights: add `allow` or `reverse`", peer.name);
         }
         peers.push(TrustedPeer { name: peer.name.clone(), proof });
+        quotas.push((peer.name.clone(), quota(file, peer)?));
         let own = Rights {
             dial: peer.allow.clone(),
             resolve_names: peer.resolve_names,
@@ -72,10 +75,20 @@ pub(super) fn server(file: &File, table: &ServerTable) -> Result<ServerConfig, C
         identity,
         peers,
         access,
+        quotas,
         confined_paths,
         settings,
         tokens: None,
         tunnels_at: None,
+    })
+}
+
+fn quota(file: &File, peer: &PeerTable) -> Result<Quota, ConfigError> {
+    let rates = Rate::from_bits_per_second(8_000)..=Rate::from_bits_per_second(1_000_000_000_000);
+    Ok(Quota {
+        rate: within(file, &peer.rate_limit, rates)?,
+        volume: peer.quota.as_ref().map(|quota| quota.value),
+        sessions: within(file, &peer.sessions, 1..=MOST_SESSIONS)?,
     })
 }
 

@@ -44,6 +44,7 @@ impl ServerConfig {
                 },
                 ..Limits::default()
             },
+            quotas: self.quotas.clone(),
             shards: Some(self.settings.endpoints),
             tokens: self.tokens,
             tunnels: self.tunnels_at.is_some().then(|| Tunnels::new(true)),

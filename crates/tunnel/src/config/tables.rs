@@ -5,6 +5,7 @@ use super::located::{Located, OneOrMore};
 use super::source::{ConfigError, Source};
 use super::{ListenOn, MetricsAddress, check};
 use crate::access::Rule;
+use crate::account::Volume;
 use crate::congestion::Congestion;
 use crate::identity::{PeerName, Pin};
 use crate::target::{HostPort, Target};
@@ -12,7 +13,7 @@ use crate::transport::Carrier;
 use serde::Deserialize;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use units::{Bytes, Span};
+use units::{Bytes, Rate, Span};
 
 /// One file for both ends. Each end reads its own table.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -65,6 +66,12 @@ pub struct PeerTable {
     pub resolve_names: bool,
     #[serde(default)]
     pub reverse: Vec<Rule>,
+    /// The rate of each direction.
+    pub rate_limit: Option<Located<Rate>>,
+    /// The bytes of both directions in a period.
+    pub quota: Option<Located<Volume>>,
+    /// Connections at a time.
+    pub sessions: Option<Located<usize>>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]

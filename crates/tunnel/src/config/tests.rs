@@ -81,8 +81,17 @@ fn flags_come_first_and_add_to_lists() {
         let name = name.parse().unwrap();
         let allow = vec!["tcp:127.0.0.1:22".parse().unwrap()];
         let (pin, reverse) = (Some(pin), Vec::new());
-        let table =
-            PeerTable { name, pin, certificate_name: None, allow, resolve_names: false, reverse };
+        let table = PeerTable {
+            name,
+            pin,
+            certificate_name: None,
+            allow,
+            resolve_names: false,
+            reverse,
+            rate_limit: None,
+            quota: None,
+            sessions: None,
+        };
         Located::by_flag("--peer", table)
     };
     let flags = ServerTable {
@@ -115,6 +124,8 @@ fn an_error_names_its_line() {
     let to = format!("[[client.server]]\nendpoint = \"a:1\"\npin = \"{pin}\"\n");
     let client = |rest: &str| format!("[client]\n{own}{to}{rest}");
     let server = |rest: &str| format!("[server]\n{own}{rest}");
+    let quota =
+        |key: &str| server(&format!("[[server.peer]]\nname = \"a\"\npin = \"{pin}\"\n{key}\n"));
     for (text, line, reported) in [
         ("[servr]\n".to_owned(), 1, "did you mean `server`?"),
         ("[server]\nlisten_on = \"[::]:1\"\n".to_owned(), 2, "did you mean `listen-on`?"),
@@ -128,6 +139,9 @@ fn an_error_names_its_line() {
         (server("metrics-on = \"0.0.0.0:9150\"\n"), 4, "write 127.0.0.1:9150"),
         (server("[[server.peer]]\npin = \"aa\"\n"), 5, "is not a pin"),
         (server("[[server.peer]]\nname = \"a\"\n"), 4, "this peer has no identity"),
+        (quota("quota = \"100GB\""), 7, "as in 100GB/month"),
+        (quota("rate-limit = \"1bit\""), 7, "out of range: 8kbit to 1000gbit"),
+        (quota("sessions = 0"), 7, "out of range: 1 to 4096"),
         (server("[[server.peer]]\nname = \"a b\"\n"), 5, "cannot name a peer"),
         (server("[[server.peer]]\nname = \"a\"\ncertificate-name = \"a\"\n"), 6, "`ca-file`"),
         (

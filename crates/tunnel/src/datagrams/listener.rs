@@ -1,7 +1,8 @@
 use super::{Flow, send};
+use crate::account::Direction;
 use crate::frame::{Opening, Status};
 use crate::journal::{Journal, Kind, Line};
-use crate::session::Session;
+use crate::session::{Session, Tunnel};
 use crate::transport::Connection;
 use bytes::BytesMut;
 use std::collections::HashMap;
@@ -55,6 +56,7 @@ impl ReturnPath for SocketAddr {
 #[derive(Debug)]
 struct LocalFlow<C: Connection> {
     session: Arc<Session<C>>,
+    tunnel: Tunnel<C>,
     flow: u32,
     /// Whether the application has sent anything since the last check.
     is_active: AtomicBool,
@@ -112,7 +114,7 @@ impl<P: ReturnPath, C: Connection> LocalFlows<P, C> {
         let known = known.filter(|flow| !flow.session.connection.is_closed());
         let Some(flow) = known.or_else(|| self.open(path, pick, opening)) else { return };
         flow.is_active.store(true, Ordering::Relaxed);
-        send(&flow.session, flow.flow, payload);
+        send(&flow.session, flow.flow, payload, &flow.tunnel.meter);
     }
 
     fn open(
@@ -130,7 +132,8 @@ impl<P: ReturnPath, C: Connection> LocalFlows<P, C> {
             return None;
         };
         let is_active = AtomicBool::new(true);
-        let local = Arc::new(LocalFlow { session: Arc::clone(&session), flow: number, is_active });
+        let (tunnel, session) = (session.tunnel(), Arc::clone(&session));
+        let local = Arc::new(LocalFlow { session, tunnel, flow: number, is_active });
         self.lock().insert(path.clone(), Arc::clone(&local));
         let (flows, opening) = (Arc::clone(self), opening(number));
         let ending = Arc::clone(&local);
@@ -156,7 +159,6 @@ impl<P: ReturnPath, C: Connection> LocalFlows<P, C> {
         opening: &Opening,
     ) {
         let session = &local.session;
-        let _tunnel = session.tunnel();
         let Ok((_sending, mut inbound)) = session.open(opening).await else { return };
         let ended = async {
             match inbound.answer().await {
@@ -182,6 +184,10 @@ impl<P: ReturnPath, C: Connection> LocalFlows<P, C> {
                 payload = flow.next() => {
                     let Some(payload) = payload else { return };
                     local.is_active.store(true, Ordering::Relaxed);
+                    if !local.tunnel.meter.admit_datagram(Direction::In, payload.len()) {
+                        session.counters.datagrams_over_limit.increment();
+                        continue;
+                    }
                     if path.send(&self.socket, &payload).await.is_ok() {
                         session.counters.datagrams_in.increment();
                     }

@@ -7,6 +7,7 @@ use super::settings::{Given, INSECURE, Role, Settings};
 use super::source::{SourceKind, TokenSource};
 use super::token::Cleartext;
 use crate::access::{Access, Rights, Rule};
+use crate::account::Quota;
 use crate::config::{
     ClientConfig, ConfigError, ConfinedPaths, DEFAULT_DIRECTORY, DEFAULT_PORT, FarServer,
     MetricsAddress, ServerConfig, Settings as TunnelSettings, TokenForward, everywhere,
@@ -69,6 +70,7 @@ pub fn server_config(settings: &Settings) -> Result<ServerConfig, ConfigError> {
         listen_on: Some(listen_on),
         tcp: TcpAt::Nowhere,
         identity,
+        quotas: peers.iter().map(|peer| (peer.name.clone(), Quota::default())).collect(),
         peers,
         access,
         tunnels_at: tunnels_at(settings, insecure, &mut confined_paths)?,

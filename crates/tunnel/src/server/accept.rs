@@ -1,7 +1,6 @@
 //! Handles new connections at a shard's socket until the peer is identified.
 
 use super::handshakes::{Handshake, Handshakes, Verdict};
-use super::limits::QuotaPermit;
 use super::{Shared, stream};
 use crate::identity::{PeerName, peer_name};
 use crate::journal::Kind;
@@ -20,11 +19,11 @@ pub(super) async fn run(shared: Arc<Shared>, shard: usize) {
     let limits = &shared.limits;
     let handshakes = Handshakes::new(limits.handshakes, limits.handshakes_unvalidated);
     loop {
-        let incoming = tokio::select! {
-            incoming = incoming(&shared, shard) => incoming,
-            () = shared.draining.cancelled() => None,
-        };
-        let Some(incoming) = incoming else { return };
+        let Some(incoming) = incoming(&shared, shard).await else { return };
+        if shared.draining.is_cancelled() {
+            incoming.refuse();
+            continue;
+        }
         let address = incoming.remote().ip();
         match handshakes.admit(Instant::now(), address, incoming.is_validated()) {
             Verdict::Begin(handshake) => {
@@ -148,16 +147,19 @@ async fn identify(shared: Arc<Shared>, connection: Carried) {
 
 async fn serve(shared: Arc<Shared>, connection: Carried, peer: PeerName) {
     let usage = shared.usage(&peer);
-    let limit = shared.limits.connections_each;
-    let Some(_permit) = QuotaPermit::acquire(&usage, |usage| &usage.connections, limit) else {
-        let remote = connection.remote();
-        if let Some(line) = shared.line(remote, Kind::Denial) {
-            let (address, port) = (remote.ip().to_canonical(), remote.port());
-            let (reason, omitted) = ("too many connections of one identity", line.omitted);
-            tracing::warn!(%peer, %address, port, reason, limit, omitted, "connection refused");
+    let account = shared.accounts.of(&peer);
+    let _counted = match account.admit_session(shared.limits.connections_each) {
+        Ok(counted) => counted,
+        Err(limit) => {
+            let remote = connection.remote();
+            if let Some(line) = shared.line(remote, Kind::Denial) {
+                let (address, port) = (remote.ip().to_canonical(), remote.port());
+                let (reason, omitted) = ("too many connections of one identity", line.omitted);
+                tracing::warn!(%peer, %address, port, reason, limit, omitted, "connection refused");
+            }
+            connection.close("this identity has reached its limit of connections");
+            return;
         }
-        connection.close("this identity has reached its limit of connections");
-        return;
     };
     // Over TCP a connection occupies a descriptor, as a tunnel does.
     let place = connection.over_tcp().map(|_| shared.place(&peer)).transpose();
@@ -175,8 +177,8 @@ async fn serve(shared: Arc<Shared>, connection: Carried, peer: PeerName) {
         }
     };
     let owner = Arc::from(peer.as_str());
-    let session =
-        Session::new(connection.clone(), SERVERS, &shared.budget, &owner, &shared.counters);
+    let (budget, counters) = (&shared.budget, &shared.counters);
+    let session = Session::new(connection.clone(), SERVERS, budget, &owner, counters, account);
     shared.counters.connections_made.increment();
     let remote = connection.remote();
     let (address, port) = (remote.ip().to_canonical(), remote.port());

@@ -51,7 +51,6 @@ impl Default for Limits {
 /// The resources that one identity uses.
 #[derive(Debug, Default)]
 pub(super) struct Usage {
-    pub(super) connections: AtomicUsize,
     pub(super) listeners: AtomicUsize,
 }
 

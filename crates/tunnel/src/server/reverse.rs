@@ -2,14 +2,16 @@
 
 use super::Shared;
 use super::places::Place;
+use super::services::ServiceConnection;
 use crate::access::{Access, Admitted, Destination};
+use crate::account::TunnelMeter;
 use crate::datagrams::UdpListener;
 use crate::frame::{Answer, Opening, Properties, Request, Status};
 use crate::identity::PeerName;
 use crate::inbound::Inbound;
 use crate::journal::{Kind, Line};
 use crate::local::{Local, UnixPathListener};
-use crate::relay::{RelayError, relay_while};
+use crate::relay::{RelayError, Tally, relay_while};
 use crate::session::Session;
 use crate::target::Target;
 use crate::transport::Connection;
@@ -44,7 +46,7 @@ enum Socket<C: Connection> {
     Unix(UnixPathListener),
     Udp(UdpListener<C>),
     /// Connections of other clients to a service.
-    Service(mpsc::Receiver<std::os::unix::net::UnixStream>),
+    Service(mpsc::Receiver<ServiceConnection>),
 }
 
 impl<C: Connection> BoundListener<C> {
@@ -121,10 +123,10 @@ impl<C: Connection> BoundListener<C> {
         }
         loop {
             match self.next().await {
-                Ok(local) => {
-                    let Ok(place) = self.shared.place(&self.peer).inspect_err(|reason| {
-                        self.refuse(session, reason);
-                    }) else {
+                Ok((local, place_of_user)) => {
+                    let is_service = place_of_user.is_some();
+                    let place = place_of_user.map_or_else(|| self.place(session), Ok);
+                    let Ok(place) = place.inspect_err(|reason| self.refuse(session, reason)) else {
                         local.abort();
                         continue;
                     };
@@ -134,6 +136,7 @@ impl<C: Connection> BoundListener<C> {
                         session: Arc::clone(session),
                         peer: self.peer.clone(),
                         listener: self.target.clone(),
+                        is_service,
                     };
                     tokio::spawn(connection.carry(local, number));
                 }
@@ -149,9 +152,19 @@ impl<C: Connection> BoundListener<C> {
         }
     }
 
+    /// A place in the share of the listener's owner.
+    fn place(&self, session: &Session<C>) -> Result<Place, String> {
+        if let Some(reason) = session.meter.account().refusal() {
+            self.shared.counters.tunnels_over_quota.increment();
+            return Err(reason);
+        }
+        self.shared.place(&self.peer).inspect_err(|_| {
+            self.shared.counters.tunnels_over_limit.increment();
+        })
+    }
+
     /// An application that connects to a listener beyond its owner's share of tunnels is reset.
     fn refuse(&self, session: &Session<C>, reason: &str) {
-        self.shared.counters.tunnels_over_limit.increment();
         if let Some(Line { omitted }) = self.shared.line(session.connection.remote(), Kind::Denial)
         {
             let (peer, listen) = (&self.peer, foreign(&self.target));
@@ -159,16 +172,20 @@ impl<C: Connection> BoundListener<C> {
         }
     }
 
-    async fn next(&mut self) -> io::Result<Local> {
-        match &mut self.socket {
+    /// The next connection, with the place that the user of a service gives the connection.
+    async fn next(&mut self) -> io::Result<(Local, Option<Place>)> {
+        let local = match &mut self.socket {
             Socket::Service(waiting) => match waiting.recv().await {
-                Some(stream) => Ok(Local::of_unix(UnixStream::from_std(stream)?)),
+                Some(ServiceConnection { stream, place }) => {
+                    return Ok((Local::of_unix(UnixStream::from_std(stream)?), Some(place)));
+                }
                 None => std::future::pending().await,
             },
-            Socket::Tcp(listener) => Local::of_tcp(listener.accept().await?.0),
-            Socket::Unix(listener) => Ok(Local::of_unix(listener.accept().await?)),
+            Socket::Tcp(listener) => Local::of_tcp(listener.accept().await?.0)?,
+            Socket::Unix(listener) => Local::of_unix(listener.accept().await?),
             Socket::Udp(_) => std::future::pending().await,
-        }
+        };
+        Ok((local, None))
     }
 }
 
@@ -242,13 +259,18 @@ struct ListenerConnection<C: Connection> {
     session: Arc<Session<C>>,
     peer: PeerName,
     listener: Target,
+    is_service: bool,
 }
 
 impl<C: Connection> ListenerConnection<C> {
     /// Carries the connection for as long as the client may listen on that address.
     async fn carry(self, local: Local, number: u32) {
         let (shared, session) = (&*self.shared, &self.session);
-        let _tunnel = session.tunnel();
+        // The user of a service pays for its bytes on the user's own connection.
+        let tunnel = match self.is_service {
+            true => session.metered_tunnel(TunnelMeter::without_payer(&session.meter)),
+            false => session.tunnel(),
+        };
         // A client may permit no further stream.
         let opening = arrived(number, None);
         let opened = tokio::time::timeout(shared.limits.dial, session.open(&opening)).await;
@@ -259,11 +281,10 @@ impl<C: Connection> ListenerConnection<C> {
         // The client has its own dial timeout.
         let answer = Some(shared.limits.dial * 2);
         let (windows, counters) = (&session.windows, &shared.counters);
+        let tally = Tally::new(counters, &tunnel.meter);
         let may = |access: &Access| access.admit_listen(&self.peer, &self.listener).is_ok();
         let revoked = shared.revoked(&self.peer, may);
-        let relayed =
-            relay_while(local, sending, inbound, windows, (&**counters).into(), answer, revoked)
-                .await;
+        let relayed = relay_while(local, sending, inbound, windows, tally, answer, revoked).await;
         let Err(error) = relayed else { return };
         error.count(counters);
         if let RelayError::Refused(status, why) = error {

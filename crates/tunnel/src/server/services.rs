@@ -2,6 +2,7 @@
 //! sockets: one end is the target of the client that asks, the other end is a connection at the
 //! listener of the client that offers.
 
+use super::places::Place;
 use crate::frame::{Answer, Status};
 use crate::identity::PeerName;
 use crate::local::Local;
@@ -19,12 +20,20 @@ pub(super) struct Services(Mutex<HashMap<String, Offer>>);
 #[derive(Debug)]
 struct Offer {
     peer: PeerName,
-    connections: mpsc::Sender<StdStream>,
+    connections: mpsc::Sender<ServiceConnection>,
+}
+
+/// A connection of a client to a service. It occupies a place of that client, and none of the
+/// client that offers the service.
+#[derive(Debug)]
+pub(super) struct ServiceConnection {
+    pub(super) stream: StdStream,
+    pub(super) place: Place,
 }
 
 impl Services {
-    /// Connects to a service.
-    pub(super) fn connect(&self, name: &str) -> Result<Local, Answer> {
+    /// Connects to a service. `place` is for the connection to the client that offers it.
+    pub(super) fn connect(&self, name: &str, place: Place) -> Result<Local, Answer> {
         let failed = |error: io::Error| Answer {
             status: Status::Unreachable,
             message: format!("service:{name} cannot be reached: {error}"),
@@ -37,7 +46,8 @@ impl Services {
         let (here, there) = StdStream::pair().map_err(failed)?;
         let nonblocking = here.set_nonblocking(true).and_then(|()| there.set_nonblocking(true));
         let here = nonblocking.and_then(|()| UnixStream::from_std(here)).map_err(failed)?;
-        offer.connections.try_send(there).map_err(|_| Answer {
+        let connection = ServiceConnection { stream: there, place };
+        offer.connections.try_send(connection).map_err(|_| Answer {
             status: Status::Busy,
             message: format!("too many connections wait for service:{name}: try again"),
         })?;
@@ -59,7 +69,7 @@ impl Services {
         &self,
         name: &str,
         peer: &PeerName,
-    ) -> io::Result<mpsc::Receiver<StdStream>> {
+    ) -> io::Result<mpsc::Receiver<ServiceConnection>> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|_, offer| !offer.connections.is_closed());
         if all.get(name).is_some_and(|offer| offer.peer != *peer) {

@@ -197,7 +197,9 @@ impl<C: Connection> PeerStream<C> {
             return Ok(Granted::Datagrams(flow, socket, port, target));
         }
         if let Destination::Service(name) = admitted.destination() {
-            let local = self.shared.services.connect(name).inspect_err(|_| {
+            // The second half of the connection, which the other client carries, is this peer's.
+            let place = self.place()?;
+            let local = self.shared.services.connect(name, place).inspect_err(|_| {
                 self.shared.counters.services_missed.increment();
             })?;
             return Ok(Granted::Stream(local, target));
@@ -221,6 +223,10 @@ impl<C: Connection> PeerStream<C> {
     fn place(&self) -> Result<Place, Answer> {
         if self.shared.draining.is_cancelled() {
             return Err(self.busy("the server is shutting down".to_owned()));
+        }
+        if let Some(reason) = self.session.meter.account().refusal() {
+            self.shared.counters.tunnels_over_quota.increment();
+            return Err(Answer { status: Status::Busy, message: reason });
         }
         self.shared.place(&self.peer).map_err(|reason| self.busy(reason))
     }
@@ -249,7 +255,7 @@ impl<C: Connection> PeerStream<C> {
         let counters = &self.shared.counters;
         match granted {
             Granted::Stream(local, target) => {
-                let _tunnel = self.session.tunnel();
+                let tunnel = self.session.tunnel();
                 let windows = &self.session.windows;
                 let remote = local.remote_ip();
                 let revoked = self.revoked(|access| self.may_reach(access, &target, remote));
@@ -258,7 +264,8 @@ impl<C: Connection> PeerStream<C> {
                     let reached = reached.unwrap_or_else(|| target.to_string());
                     tunnels.open(sending.number(), reached, self.session.connection.remote())
                 });
-                let tally = Tally { counters, record: record.as_deref() };
+                let tally =
+                    Tally { record: record.as_deref(), ..Tally::new(counters, &tunnel.meter) };
                 let relayed =
                     relay_while(local, sending, inbound, windows, tally, None, revoked).await;
                 if let Err(error) = relayed {
@@ -268,11 +275,12 @@ impl<C: Connection> PeerStream<C> {
                 }
             }
             Granted::Datagrams(flow, socket, _port, target) => {
-                let _tunnel = self.session.tunnel();
+                let tunnel = self.session.tunnel();
+                let meter = &tunnel.meter;
                 let idle = self.shared.limits.datagrams_idle;
                 let remote = socket.peer_addr().ok().map(|address| address.ip().to_canonical());
                 tokio::select! {
-                    () = datagrams::carry(&self.session, flow, &socket, &mut inbound, idle) => {}
+                    () = datagrams::carry(&self.session, flow, &socket, &mut inbound, idle, meter) => {}
                     () = self.revoked(|access| self.may_reach(access, &target, remote)) => {}
                 }
                 sending.finish();

@@ -1,7 +1,7 @@
 //! The location of status sockets: below the directory that `host` keeps for each user. Only its
 //! owner can enter it.
 
-use super::{PATIENCE, Status};
+use super::{PATIENCE, Reply, Request, Status};
 use crate::identity;
 use host::{
     BoundFile, HostError, ListeningProcess, PrivateDirectory, RemovedWhenEmpty, SocketFile,
@@ -30,6 +30,11 @@ pub enum StatusError {
         "{path} gave no answer of a tunnel of this version: {reason}; use the weir that runs it"
     )]
     Malformed { path: PathBuf, reason: String },
+    #[error(
+        "the end behind {path} runs weir {version}, which takes no requests: restart the end with \
+         this weir"
+    )]
+    Earlier { path: PathBuf, version: String },
 }
 
 /// Advice where the system's own message is not enough.
@@ -47,6 +52,9 @@ pub struct Directory(PathBuf);
 
 /// Returns the end's status on each call, and nothing once it has ended.
 pub type StatusSource = Arc<dyn Fn() -> Option<Status> + Send + Sync>;
+
+/// Carries out a request.
+pub type Manage = Arc<dyn Fn(Request) -> Reply + Send + Sync>;
 
 /// A status socket. Dropping it removes its file.
 #[derive(Debug)]
@@ -135,17 +143,26 @@ fn bound(file: SocketFile) -> Result<StatusListener, StatusError> {
 }
 
 impl StatusListener {
-    /// Runs for ever. Takes the key that a client hands over, and sends the whole document to each
-    /// client.
-    pub async fn serve(self, tell: StatusSource) {
+    /// Runs for ever. Carries out a request by `manage`; takes a key that a client hands over, and
+    /// sends the whole document to each other client.
+    pub async fn serve(self, tell: StatusSource, manage: Manage) {
         loop {
             match self.listener.accept().await {
                 Ok((mut stream, _)) => {
-                    let tell = Arc::clone(&tell);
+                    let (tell, manage) = (Arc::clone(&tell), Arc::clone(&manage));
                     tokio::spawn(tokio::time::timeout(PATIENCE, async move {
-                        take_key(&mut stream).await;
-                        let Some(status) = tell() else { return };
-                        let document = serde_json::to_vec(&status).unwrap_or_default();
+                        let text = received(&mut stream).await;
+                        let document = match text {
+                            Some(text) if Request::begins(&text) => {
+                                serde_json::to_vec(&replied(&text, &stream, &manage))
+                            }
+                            text => {
+                                take_key(text, &stream);
+                                let Some(status) = tell() else { return };
+                                serde_json::to_vec(&status)
+                            }
+                        };
+                        let document = document.unwrap_or_default();
                         let _ = stream.write_all(&document).await;
                         let _ = stream.shutdown().await;
                     }));
@@ -157,21 +174,34 @@ impl StatusListener {
     }
 }
 
-/// Takes a private key if the client sends one, from this user or root.
-async fn take_key(stream: &mut UnixStream) {
+/// The text that a client sends, if any.
+async fn received(stream: &mut UnixStream) -> Option<Vec<u8>> {
     let mut text = Vec::new();
     // Clients of earlier versions send nothing, and wait for the answer.
     let first = tokio::time::timeout(KEY_WITHIN, stream.read_buf(&mut text)).await;
     if !matches!(first, Ok(Ok(1..))) {
-        return;
+        return None;
     }
-    let rest = stream.take(LONGEST_KEY).read_to_end(&mut text).await;
+    stream.take(LONGEST_KEY).read_to_end(&mut text).await.is_ok().then_some(text)
+}
+
+/// Whether this user or root has connected.
+fn is_trusted(stream: &UnixStream) -> bool {
     let user = stream.peer_cred().map(|peer| peer.uid());
-    let is_trusted =
-        user.is_ok_and(|user| user == 0 || user == rustix::process::geteuid().as_raw());
-    if rest.is_err() || !is_trusted {
-        return;
+    user.is_ok_and(|user| user == 0 || user == rustix::process::geteuid().as_raw())
+}
+
+fn replied(text: &[u8], stream: &UnixStream, manage: &Manage) -> Reply {
+    if !is_trusted(stream) {
+        let why = "the request comes from another user: run the command as the end's user or root";
+        return Reply::Refused(why.to_owned());
     }
+    Request::from_json(text).map_or_else(Reply::Refused, |request| manage(request))
+}
+
+/// Takes a private key if a trusted client has sent one.
+fn take_key(text: Option<Vec<u8>>, stream: &UnixStream) {
+    let Some(text) = text.filter(|_| is_trusted(stream)) else { return };
     if let Err(error) = identity::handed::keep(&text) {
         tracing::warn!(%error, "a key that was handed over is not used");
     }
@@ -183,6 +213,44 @@ async fn take_key(stream: &mut UnixStream) {
 ///
 /// A private key `key` is handed to the end first; the end uses the key from its next reload on.
 pub async fn ask(file: &SocketFile, key: Option<&[u8]>) -> Result<Option<Answer>, StatusError> {
+    let Some((document, process)) = exchange(file, key.unwrap_or_default()).await? else {
+        return Ok(None);
+    };
+    let status = Status::from_json(&document).map_err(|error| malformed(file.path(), error))?;
+    // The document cannot prove its sender's process ID.
+    let status = Status { pid: process.pid(), ..status };
+    Ok(Some(Answer { status, process }))
+}
+
+/// Asks the end behind that socket to carry out a request, as [`ask`] does.
+pub async fn request(
+    file: &SocketFile,
+    request: &Request,
+) -> Result<Option<(Reply, ListeningProcess)>, StatusError> {
+    let text = serde_json::to_vec(request).unwrap_or_default();
+    let Some((document, process)) = exchange(file, &text).await? else { return Ok(None) };
+    let reply = serde_json::from_slice(&document).map_err(|error| {
+        // An end of an earlier version answers everything with its status.
+        match Status::from_json(&document) {
+            Ok(Status { version, .. }) => StatusError::Earlier {
+                path: file.path().to_owned(),
+                version: foreign(version).to_string(),
+            },
+            Err(_) => malformed(file.path(), error),
+        }
+    });
+    Ok(Some((reply?, process)))
+}
+
+fn malformed(path: &Path, error: serde_json::Error) -> StatusError {
+    StatusError::Malformed { path: path.to_owned(), reason: foreign(error).to_string() }
+}
+
+/// Sends `text` and reads the answer.
+async fn exchange(
+    file: &SocketFile,
+    text: &[u8],
+) -> Result<Option<(Vec<u8>, ListeningProcess)>, StatusError> {
     let path = file.path();
     let failed = |error| StatusError::socket("read", path, error);
     let stream = match file.connect(PATIENCE) {
@@ -195,7 +263,7 @@ pub async fn ask(file: &SocketFile, key: Option<&[u8]>) -> Result<Option<Answer>
     let mut stream = UnixStream::from_std(stream).map_err(failed)?;
     let mut document = Vec::new();
     let exchange = async {
-        stream.write_all(key.unwrap_or_default()).await?;
+        stream.write_all(text).await?;
         // An end of an earlier version may have answered already.
         let _ = stream.shutdown().await;
         stream.take(LONGEST + 1).read_to_end(&mut document).await
@@ -204,15 +272,11 @@ pub async fn ask(file: &SocketFile, key: Option<&[u8]>) -> Result<Option<Answer>
         .await
         .map_err(|_| failed(ErrorKind::TimedOut.into()))?
         .map_err(failed)?;
-    let senseless = |reason| StatusError::Malformed { path: path.to_owned(), reason };
     if document.len() as u64 > LONGEST {
-        return Err(senseless(format!("the answer exceeds {LONGEST} bytes")));
+        let reason = format!("the answer exceeds {LONGEST} bytes");
+        return Err(StatusError::Malformed { path: path.to_owned(), reason });
     }
-    let status =
-        Status::from_json(&document).map_err(|error| senseless(foreign(error).to_string()))?;
-    // The document cannot prove its sender's process ID.
-    let status = Status { pid: process.pid(), ..status };
-    Ok(Some(Answer { status, process }))
+    Ok(Some((document, process)))
 }
 
 /// The owner of a socket's directory, if only the owner can change it; `None` if this process is

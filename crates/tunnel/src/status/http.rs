@@ -85,6 +85,7 @@ fn response(request: &[u8], tell: &StatusSource) -> HttpResponse {
         Some(match path {
             "/metrics" => HttpResponse::metrics(prometheus::exposition(&status)),
             "/healthz" if status.has_stalled => HttpResponse::unavailable("a thread has stalled"),
+            "/readyz" if status.is_draining => HttpResponse::unavailable("draining"),
             "/readyz" if !status.is_ready() => HttpResponse::unavailable("no connection"),
             "/healthz" | "/readyz" => HttpResponse::ok(),
             _ => return None,

@@ -1,6 +1,6 @@
 //! The text format of <https://prometheus.io/docs/instrumenting/exposition_formats/>.
 
-use super::{ConnectionStatus, Status};
+use super::{AccountStatus, ConnectionStatus, Status};
 use crate::counters::Counted;
 use std::fmt::Write;
 use units::foreign;
@@ -54,6 +54,13 @@ pub(super) fn exposition(status: &Status) -> String {
             );
         }
     }
+    for (name, kind, help, read) in ACCOUNT_FIGURES {
+        head(&mut text, name, kind, help);
+        for (one, value) in status.accounts.iter().filter_map(|one| Some((one, read(one)?))) {
+            let peer = label(&one.peer);
+            let _ = writeln!(text, "weir_tunnel_{name}{{role=\"{role}\",peer={peer}}} {value}");
+        }
+    }
     text
 }
 
@@ -72,6 +79,40 @@ fn label(text: &str) -> String {
 }
 
 type Figure = (&'static str, &'static str, &'static str, fn(&ConnectionStatus) -> f64);
+
+/// An account without a limit has no value for that limit.
+type AccountFigure = (&'static str, &'static str, &'static str, fn(&AccountStatus) -> Option<u64>);
+
+const ACCOUNT_FIGURES: [AccountFigure; 7] = [
+    ("peer_bytes_in_total", "counter", "Tunnels of this identity took out this much.", |one| {
+        Some(one.bytes_in)
+    }),
+    ("peer_bytes_out_total", "counter", "Tunnels of this identity took in this much.", |one| {
+        Some(one.bytes_out)
+    }),
+    ("peer_sessions", "gauge", "This identity has this many connections.", |one| {
+        Some(one.sessions)
+    }),
+    ("peer_sessions_limit", "gauge", "This identity may have this many connections.", |one| {
+        limit(one.sessions_limit)
+    }),
+    ("peer_rate_limit_bits_per_second", "gauge", "Each direction may have this rate.", |one| {
+        limit(one.rate_limit)
+    }),
+    (
+        "peer_quota_used_bytes",
+        "gauge",
+        "This identity has carried this much in the period.",
+        |one| limit(one.quota).map(|_| one.quota_used),
+    ),
+    ("peer_quota_bytes", "gauge", "This identity may carry this much in the period.", |one| {
+        limit(one.quota)
+    }),
+];
+
+fn limit(limit: u64) -> Option<u64> {
+    (limit > 0).then_some(limit)
+}
 
 /// Counters that can decrease too, exposed as gauges.
 const NOW: [&str; 2] = ["tunnels", "listeners"];
@@ -169,6 +210,8 @@ mod tests {
         assert!(text.contains(r#"peer="a\"b\\c\\nd\\x1b[2J""#), "{text}");
         assert!(text.contains("weir_tunnel_bytes_in_total{role=\"server\"} 7\n"), "{text}");
         assert!(text.contains("reason=\"not-listed\"} 2\n"), "{text}");
+        let quota = "weir_tunnel_peer_quota_bytes{role=\"server\",peer=\"laptop\"} 100000000000\n";
+        assert!(text.contains(quota) && !text.contains("peer_sessions_limit{"), "{text}");
         let mut named = std::collections::HashSet::new();
         for line in text.lines() {
             if let Some(rest) = line.strip_prefix("# TYPE ") {

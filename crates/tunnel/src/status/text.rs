@@ -1,4 +1,4 @@
-use super::{ConnectionStatus, PeerKeyStatus, ServerStatus, Status};
+use super::{AccountStatus, ConnectionStatus, PeerKeyStatus, ServerStatus, Status};
 use crate::identity::date;
 use std::fmt::{Display, Formatter};
 use std::time::Duration;
@@ -43,6 +43,10 @@ impl Display for Status {
             count("strangers"),
             count("handshakes_put_off"),
         )?;
+        if self.is_draining {
+            let left = Span::from_secs(self.drain_seconds as u64).shown();
+            writeln!(f, "  draining: no new sessions and tunnels, {left} left")?;
+        }
         if !self.reload_refused.is_empty() {
             writeln!(
                 f,
@@ -77,6 +81,9 @@ impl Display for Status {
                 }
             }
         }
+        for account in self.accounts.iter().filter(|account| account.has_limit()) {
+            write!(f, "{account}")?;
+        }
         for (name, peer) in &self.services {
             writeln!(f, "  service:{} offered by {}", foreign(name), foreign(peer))?;
         }
@@ -93,6 +100,38 @@ impl Display for Status {
             return writeln!(f, "  no connection");
         }
         self.connections.iter().try_for_each(|one| write!(f, "{one}"))
+    }
+}
+
+impl AccountStatus {
+    fn has_limit(&self) -> bool {
+        self.quota > 0 || self.rate_limit > 0 || self.sessions_limit > 0
+    }
+}
+
+impl Display for AccountStatus {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        write!(f, "  quota of {}:", foreign(&self.peer))?;
+        let mut before = "";
+        if self.quota > 0 {
+            let (used, quota) = (Bytes::new(self.quota_used), Bytes::new(self.quota));
+            let period = foreign(&self.quota_period);
+            write!(f, " {} of {} this {period}", used.shown(), quota.shown())?;
+            if self.quota_used >= self.quota {
+                let renews = date(Duration::from_secs(self.quota_renews));
+                write!(f, ", used up until {renews}")?;
+            }
+            before = ",";
+        }
+        if self.rate_limit > 0 {
+            let rate = Rate::from_bits_per_second(self.rate_limit).shown();
+            write!(f, "{before} at most {rate} in each direction")?;
+            before = ",";
+        }
+        if self.sessions_limit > 0 {
+            write!(f, "{before} {} of {} sessions", self.sessions, self.sessions_limit)?;
+        }
+        writeln!(f)
     }
 }
 
@@ -176,6 +215,22 @@ mod tests {
         assert!(status.to_string().contains("rtt 20.0 ms (unused), "), "{status}");
         status.connections[0].min_rtt_seconds = 0.0181;
         assert!(status.to_string().contains("rtt 20.0 ms (least 18.1 ms), "), "{status}");
+    }
+
+    #[test]
+    fn a_limited_account_has_a_line() {
+        let mut status = status();
+        let text = status.to_string();
+        let line = "  quota of laptop: 1.93 GB of 100 GB this month, at most 50 Mbit/s in each \
+                    direction\n";
+        assert!(text.contains(line), "{text}");
+        let account = &mut status.accounts[0];
+        (account.rate_limit, account.sessions_limit) = (0, 4);
+        (account.quota_used, account.quota_renews) = (100_000_000_000, 1_801_440_000);
+        let line = "used up until 2027-02-01T00:00:00Z, 1 of 4 sessions\n";
+        assert!(status.to_string().contains(line), "{status}");
+        (status.accounts[0].quota, status.accounts[0].sessions_limit) = (0, 0);
+        assert!(!status.to_string().contains("quota of"), "{status}");
     }
 
     #[test]

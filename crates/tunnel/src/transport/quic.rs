@@ -221,6 +221,13 @@ impl IncomingConnection {
         }
     }
 
+    /// Tells the peer that this end accepts no connection (RFC 9000, 5.2.2).
+    pub fn refuse(mut self) {
+        if let Some(incoming) = self.incoming.take() {
+            self.driven.with(|endpoint| endpoint.refuse(incoming));
+        }
+    }
+
     pub async fn accept(mut self) -> Result<QuicConnection, Lost> {
         let Some(incoming) = self.incoming.take() else { return Err(Lost::Here) };
         let (crypto, patience) = (Arc::clone(&self.crypto), self.patience);

@@ -42,6 +42,7 @@ impl Keys {
             resolver: Arc::new(SystemResolver),
             tuning: tuning(),
             limits: Limits::default(),
+            quotas: Vec::new(),
             shards: Some(2),
             tokens: None,
             tunnels: None,

@@ -3,9 +3,12 @@
 mod check;
 mod client;
 mod compat;
+mod drain;
 mod keys;
+mod kick;
 mod reload;
 mod server;
+mod sessions;
 mod settings;
 mod status;
 mod unit;
@@ -29,6 +32,15 @@ pub(crate) enum Verb {
     /// Show the state of the tunnels that run here, and what limits their rate
     #[command(after_help = status::EXAMPLES)]
     Status(status::StatusOf),
+    /// List the sessions of the ends that run here, with the bytes and rates of each
+    #[command(after_help = sessions::EXAMPLES)]
+    Sessions(sessions::Sessions),
+    /// End all sessions of an identity at the server that runs here, or one session
+    #[command(after_help = kick::EXAMPLES)]
+    Kick(kick::Kick),
+    /// End an end gracefully: no new sessions and tunnels, and an end with the last tunnel
+    #[command(after_help = drain::EXAMPLES)]
+    Drain(drain::Drain),
     /// Make the ends that run here read their files again
     #[command(after_help = reload::EXAMPLES)]
     Reload(reload::Reload),
@@ -64,6 +76,9 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
         Verb::Client(arguments) => client::run(*arguments),
         Verb::Keys(arguments) => keys::run(&arguments),
         Verb::Status(arguments) => status::run(&arguments),
+        Verb::Sessions(arguments) => sessions::run(&arguments),
+        Verb::Kick(arguments) => kick::run(&arguments),
+        Verb::Drain(arguments) => drain::run(&arguments),
         Verb::Reload(arguments) => reload::run(&arguments),
         Verb::Check(arguments) => check::run(*arguments),
         Verb::Compat(compat) => compat::run(compat),

@@ -12,6 +12,7 @@ mod ends;
 mod key_change;
 mod killed;
 mod kinds;
+mod operation;
 mod proxies;
 mod quic_tun;
 mod reload;

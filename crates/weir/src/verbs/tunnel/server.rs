@@ -54,8 +54,17 @@ impl Server {
         let peer = |NamedPins { name, pins }| {
             let pin = from_flag("--peer", Some(OneOrMore(pins)));
             let (allow, reverse) = (allow.clone(), reverse.clone());
-            let certificate_name = None;
-            let table = PeerTable { name, pin, certificate_name, allow, resolve_names, reverse };
+            let table = PeerTable {
+                name,
+                pin,
+                certificate_name: None,
+                allow,
+                resolve_names,
+                reverse,
+                rate_limit: None,
+                quota: None,
+                sessions: None,
+            };
             Located::by_flag("--peer", table)
         };
         let table = ServerTable {

@@ -1,0 +1,80 @@
+//! Requests to running ends, from another process of the same user or root.
+
+use super::{RunError, runtime, sockets, statuses};
+use crate::status::{self, Reply, Request, Status, StatusError};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Asks this user's servers, or the end behind `socket`, to end all sessions of an identity
+/// (`laptop`) or one session (`laptop/17`).
+pub fn kick(socket: Option<&Path>, session: &str) -> Result<Vec<(Status, Reply)>, RunError> {
+    let request = Request::Kick { session: session.to_owned() };
+    let all = asked(socket, &request, |status| socket.is_some() || status.role == "server")?;
+    Ok(all)
+}
+
+/// Asks the end behind `socket`, or the only end of this user, to drain within this time. Returns
+/// nothing if no end runs.
+pub fn drain(socket: Option<&Path>, within: Duration) -> Result<Option<(Status, Reply)>, RunError> {
+    let ends = statuses(socket)?.len();
+    if ends > 1 {
+        return Err(RunError::SeveralEnds(ends));
+    }
+    let request = Request::Drain { timeout_seconds: within.as_secs_f64() };
+    Ok(asked(socket, &request, |_| true)?.into_iter().next())
+}
+
+/// Waits until the end that drains has ended. Returns how many tunnels were open when its time was
+/// over, or `None` if the end still runs long after its time.
+pub fn drained(socket: Option<&Path>, pid: u32, within: Duration) -> Result<Option<u64>, RunError> {
+    let over = Instant::now() + within;
+    let deadline = over + GRACE;
+    let mut tunnels = 0;
+    while Instant::now() < deadline {
+        let found = match statuses(socket) {
+            Ok(all) => all.into_iter().find(|status| status.pid == pid),
+            // The end has removed its socket.
+            Err(RunError::Status(error)) if error.is_gone() => None,
+            // An end that ends closes the socket without an answer.
+            Err(RunError::Status(StatusError::Malformed { .. })) => None,
+            Err(error) => return Err(error),
+        };
+        let Some(status) = found else {
+            // The last look may have found tunnels that ended before their time.
+            return Ok(Some(if Instant::now() < over { 0 } else { tunnels }));
+        };
+        tunnels = status.counters.get("tunnels").copied().unwrap_or_default();
+        std::thread::sleep(LOOK);
+    }
+    Ok(None)
+}
+
+/// Sends the request to each end that `may` takes it.
+fn asked(
+    socket: Option<&Path>,
+    request: &Request,
+    may: impl Fn(&Status) -> bool,
+) -> Result<Vec<(Status, Reply)>, RunError> {
+    let mut all = Vec::new();
+    for file in sockets(socket)? {
+        let asked = runtime()?.block_on(async {
+            let Some(answer) = status::ask(&file, None).await? else { return Ok(None) };
+            if !may(&answer.status) {
+                return Ok(None);
+            }
+            let reply = status::request(&file, request).await?;
+            Ok(reply.map(|(reply, _)| (answer.status, reply)))
+        });
+        match asked {
+            Ok(reply) => all.extend(reply),
+            // The end has ended meanwhile.
+            Err(error) if socket.is_none() && StatusError::is_gone(&error) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(all)
+}
+
+/// After its time an end resets its last tunnels and says farewell.
+const GRACE: Duration = Duration::from_secs(15);
+const LOOK: Duration = Duration::from_millis(100);

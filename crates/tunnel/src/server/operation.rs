@@ -1,0 +1,76 @@
+//! Operation of a running server: rates, the end of chosen sessions, and the drain.
+
+use super::{PeerSession, Server, Shared};
+use crate::identity::PeerName;
+use crate::transport::{Connection, SERVER_SHUTS_DOWN};
+use std::net::SocketAddr;
+use std::sync::Weak;
+use std::time::{Duration, Instant};
+
+/// A session that [`Server::kick`] has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kicked {
+    pub peer: PeerName,
+    /// Its number in the process.
+    pub session: u64,
+    pub remote: SocketAddr,
+    pub tunnels: usize,
+}
+
+impl Server {
+    /// Ends all sessions of an identity (`laptop`), or one session of it (`laptop/17`). The client
+    /// may return at once.
+    pub fn kick(&self, which: &str) -> Vec<Kicked> {
+        let (name, number) = match which.split_once('/') {
+            Some((name, number)) => (name, Some(number)),
+            None => (which, None),
+        };
+        let mut ended = Vec::new();
+        for PeerSession { peer, session, .. } in self.shared.sessions() {
+            let own = session.meter.number();
+            let is_chosen = peer.as_str() == name
+                && number.is_none_or(|number| number.parse() == Ok(own))
+                && !session.connection.is_closed();
+            if is_chosen {
+                let (remote, tunnels) = (session.connection.remote(), session.tunnels());
+                tracing::info!(%peer, session = own, tunnels, "session ended by request");
+                session.connection.close("the operator of the server has ended this session");
+                ended.push(Kicked { peer, session: own, remote, tunnels });
+            }
+        }
+        ended
+    }
+
+    /// Accepts no new sessions and tunnels from now on. Open tunnels continue.
+    pub fn begin_drain(&self) {
+        self.shared.draining.cancel();
+    }
+
+    /// Ends the sessions without a tunnel, whose clients then choose another server. Returns the
+    /// number of open tunnels.
+    pub fn close_idle(&self) -> u64 {
+        for PeerSession { session, .. } in self.shared.sessions() {
+            if session.tunnels() == 0 {
+                session.connection.close(SERVER_SHUTS_DOWN);
+            }
+        }
+        self.shared.counters.tunnels.count()
+    }
+}
+
+/// Computes the rates of sessions and accounts once a second, until the server ends.
+pub(super) async fn sample_rates(shared: Weak<Shared>) {
+    let mut last = Instant::now();
+    loop {
+        tokio::time::sleep(SECOND).await;
+        let Some(shared) = shared.upgrade() else { return };
+        let elapsed = last.elapsed();
+        last = Instant::now();
+        for PeerSession { session, .. } in shared.sessions() {
+            session.meter.second(elapsed);
+        }
+        shared.accounts.second(elapsed);
+    }
+}
+
+const SECOND: Duration = Duration::from_secs(1);
