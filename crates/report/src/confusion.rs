@@ -1,30 +1,33 @@
 //! Verdicts by the case that they are about: rows for a terminal, and the whole matrix.
 
 use results::{Confusion, ConfusionRow};
+use units::Share;
 
 pub(crate) const TITLE: &str = "Verdicts by case";
 
 /// One row for each case, with its verdicts in words.
 pub(crate) fn lines(confusion: &Confusion) -> (Vec<String>, Vec<Vec<String>>) {
-    let heads = [confusion.axis.as_str(), "expected", "right", "first verdicts"];
+    let heads = [confusion.axis.as_str(), "expected", "right", INTERVAL, "first verdicts"];
     let rows = confusion.rows.iter().map(|row| {
         let counts = row.counts.iter().map(|(name, count)| format!("{name} ×{count}"));
         let counts: Vec<String> = counts.collect();
-        vec![row.name.clone(), row.expected.clone(), right(row), counts.join(", ")]
+        let own = [row.name.clone(), row.expected.clone(), right(row), interval(row)];
+        own.into_iter().chain([counts.join(", ")]).collect()
     });
     (heads.map(str::to_owned).to_vec(), rows.collect())
 }
 
 /// One column for each verdict. An empty entry is zero.
 pub(crate) fn matrix(confusion: &Confusion) -> (Vec<String>, Vec<Vec<String>>) {
-    let own = [confusion.axis.as_str(), "expected", "right"].map(str::to_owned);
+    let own = [confusion.axis.as_str(), "expected", "right", INTERVAL].map(str::to_owned);
     let heads = own.into_iter().chain(confusion.verdicts.iter().cloned()).collect();
     let rows = confusion.rows.iter().map(|row| {
         let counts = confusion
             .verdicts
             .iter()
             .map(|verdict| row.counts.get(verdict).map_or_else(String::new, ToString::to_string));
-        [row.name.clone(), row.expected.clone(), right(row)].into_iter().chain(counts).collect()
+        let own = [row.name.clone(), row.expected.clone(), right(row), interval(row)];
+        own.into_iter().chain(counts).collect()
     });
     (heads, rows.collect())
 }
@@ -37,6 +40,18 @@ pub(crate) fn is_all_right(row: &ConfusionRow) -> bool {
 fn right(row: &ConfusionRow) -> String {
     format!("{}/{}", row.right, row.turns)
 }
+
+/// The Clopper-Pearson interval of the share of right verdicts.
+fn interval(row: &ConfusionRow) -> String {
+    let level = Share::from_percent(95.0).unwrap_or_default();
+    let bounds = stats::binomial::clopper_pearson(row.right, row.turns, level);
+    bounds.map_or_else(
+        |_| String::new(),
+        |(low, high)| format!("{:.0}–{:.0} %", low.fraction() * 100.0, high.fraction() * 100.0),
+    )
+}
+
+const INTERVAL: &str = "95 % interval";
 
 #[cfg(test)]
 mod tests {
@@ -56,10 +71,13 @@ mod tests {
             verdicts: ["cpu", "loss", "path"].map(str::to_owned).to_vec(),
             rows: vec![row],
         };
-        assert_eq!(lines(&confusion).1, [["tiny-queue", "loss", "2/3", "loss ×2, path ×1"]]);
+        assert_eq!(
+            lines(&confusion).1,
+            [["tiny-queue", "loss", "2/3", "9–99 %", "loss ×2, path ×1"]]
+        );
         let (heads, rows) = matrix(&confusion);
-        assert_eq!(heads, ["fault", "expected", "right", "cpu", "loss", "path"]);
-        assert_eq!(rows, [["tiny-queue", "loss", "2/3", "", "2", "1"]]);
+        assert_eq!(heads, ["fault", "expected", "right", "95 % interval", "cpu", "loss", "path"]);
+        assert_eq!(rows, [["tiny-queue", "loss", "2/3", "9–99 %", "", "2", "1"]]);
         assert!(!is_all_right(&confusion.rows[0]));
     }
 }

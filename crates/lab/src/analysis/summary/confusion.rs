@@ -10,17 +10,26 @@ use units::{Share, shown};
 pub(super) fn confusion(outcomes: &[Outcome]) -> Option<Confusion> {
     let told = |outcome: &&Outcome| verdict_of(outcome).is_some();
     let first = outcomes.iter().find(told)?;
-    let axis = first.axes.keys().next().cloned().unwrap_or_default();
+    // A drawn composition is an example of its case.
+    let axis = match verdict_of(first).is_some_and(|(m, _)| m.labels.contains_key(CASE)) {
+        true => CASE.to_owned(),
+        false => first.axes.keys().next().cloned().unwrap_or_default(),
+    };
     let mut rows: IndexMap<String, ConfusionRow> = IndexMap::new();
     let mut totals: IndexMap<String, u64> = IndexMap::new();
     for outcome in outcomes {
         let Some((measured, verdict)) = verdict_of(outcome) else { continue };
-        let name = outcome.axes.get(&axis).cloned().unwrap_or_else(|| outcome.system.clone());
-        let row = rows.entry(name.clone()).or_insert_with(|| ConfusionRow {
-            name,
-            expected: measured.labels.get("expected").cloned().unwrap_or_default(),
-            ..ConfusionRow::default()
-        });
+        let name = measured.labels.get(CASE).or_else(|| outcome.axes.get(&axis));
+        let name = name.unwrap_or(&outcome.system).clone();
+        let row = rows
+            .entry(name.clone())
+            .or_insert_with(|| ConfusionRow { name, ..ConfusionRow::default() });
+        let expected = measured.labels.get(EXPECTED).map_or("", String::as_str);
+        // Another sender may have another right verdict.
+        if !row.expected.split(" or ").any(|known| known == expected) {
+            let joint = if row.expected.is_empty() { "" } else { " or " };
+            row.expected += &format!("{joint}{expected}");
+        }
         row.turns += 1;
         row.right += u64::from(value(measured, FIRST) >= 1.0);
         *row.counts.entry(verdict.to_owned()).or_default() += 1;
@@ -56,10 +65,13 @@ pub(super) fn answer(results: &Results, outcomes: &[Outcome]) -> Option<String> 
         part("about pairs", rows().filter(is_pair).collect()),
     ];
     let mut answer = parts.into_iter().flatten().collect::<Vec<_>>().join("; ");
+    if confusion.axis == CASE {
+        answer += &drawn(outcomes);
+    }
     let pairs: Vec<&ConfusionRow> = rows().filter(is_pair).collect();
     let both = outcomes.iter().filter_map(|outcome| {
         let (measured, _) = verdict_of(outcome)?;
-        let name = outcome.axes.get(&confusion.axis)?;
+        let name = measured.labels.get(CASE).or_else(|| outcome.axes.get(&confusion.axis))?;
         let is_pair = pairs.iter().any(|row| row.name == *name);
         is_pair.then(|| value(measured, BOTH) >= 1.0)
     });
@@ -80,6 +92,46 @@ pub(super) fn answer(results: &Results, outcomes: &[Outcome]) -> Option<String> 
         );
     }
     Some(answer + ".")
+}
+
+/// The shares about drawn faults among the first two and by sender, and the list of wrong verdicts.
+fn drawn(outcomes: &[Outcome]) -> String {
+    let turns = || outcomes.iter().filter_map(|one| Some((one, verdict_of(one)?)));
+    let label = |measured: &Measurement, name: &str| measured.labels.get(name).cloned();
+    let is_fault = |measured: &Measurement| {
+        measured.labels.get(EXPECTED).is_some_and(|expected| expected != "nothing")
+    };
+    let mut by_sender: IndexMap<&str, (u64, u64)> = IndexMap::new();
+    let (mut among, mut faults) = (0, 0);
+    let mut confused: IndexMap<String, u64> = IndexMap::new();
+    for (outcome, (measured, verdict)) in turns() {
+        let is_right = value(measured, FIRST) >= 1.0;
+        if is_fault(measured) {
+            faults += 1;
+            among += u64::from(value(measured, BOTH) >= 1.0);
+            let (right, turns) = by_sender.entry(&outcome.system).or_default();
+            *turns += 1;
+            *right += u64::from(is_right);
+        }
+        if !is_right {
+            let case = label(measured, CASE).unwrap_or_default();
+            *confused.entry(format!("{case} by {}: {verdict}", outcome.system)).or_default() += 1;
+        }
+    }
+    let mut text = String::new();
+    if faults > 0 {
+        text += &format!("; right ones among the first two: {}", counted(among, faults));
+    }
+    by_sender.sort_keys();
+    for (sender, (right, turns)) in by_sender {
+        text += &format!("; with {sender}: {}", counted(right, turns));
+    }
+    confused.sort_by(|name, a, other, b| b.cmp(a).then_with(|| name.cmp(other)));
+    if !confused.is_empty() {
+        let list = confused.iter().map(|(words, count)| format!("{words} ×{count}"));
+        text += &format!(". Wrong: {}", list.collect::<Vec<_>>().join(", "));
+    }
+    text
 }
 
 /// `35 of 36 (97.2 %, 95 % Clopper-Pearson interval 85.5 to 99.9 %)`
@@ -105,6 +157,9 @@ fn value(measured: &Measurement, metric: &str) -> f64 {
 
 const FIRST: &str = "first_verdict_right";
 const BOTH: &str = "among_first_two";
+/// The label of the case that a composition is an example of.
+const CASE: &str = "case";
+const EXPECTED: &str = "expected";
 
 #[cfg(test)]
 mod tests {
@@ -124,6 +179,40 @@ mod tests {
             axes: Axes::from([("fault".to_owned(), fault.to_owned())]),
             block: 0,
             verdict: Verdict::Measured(Box::new(measured)),
+        }
+    }
+
+    #[test]
+    fn drawn_turns_are_counted_by_their_case_and_by_sender() {
+        let drawn = |sender: &str, case: &str, expected: &str, verdict: &str, right: f64| {
+            let mut turn = turn("12 4711", expected, verdict, right);
+            sender.clone_into(&mut turn.system);
+            if let Verdict::Measured(measured) = &mut turn.verdict {
+                measured.labels.insert(CASE.to_owned(), case.to_owned());
+            }
+            turn
+        };
+        let outcomes = [
+            drawn("cubic", "random-loss", "loss", "loss", 1.0),
+            drawn("bbr", "random-loss", "path", "loss", 0.0),
+            drawn("bbr", "healthy-idle", "nothing", "nothing", 1.0),
+        ];
+        let mut results = Results::new("drawn", Form::Full);
+        results.confusion = confusion(&outcomes);
+        let told = results.confusion.as_ref().unwrap();
+        assert_eq!(told.axis, "case");
+        let row = told.rows.iter().find(|row| row.name == "random-loss").unwrap();
+        assert_eq!((row.turns, row.right, row.expected.as_str()), (2, 1, "loss or path"));
+        let text = answer(&results, &outcomes).unwrap();
+        for part in [
+            "single faults: 1 of 2",
+            "healthy cases: 1 of 1",
+            "among the first two: 1 of 2",
+            "with bbr: 0 of 1",
+            "with cubic: 1 of 1",
+            "Wrong: random-loss by bbr: loss ×1",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
         }
     }
 

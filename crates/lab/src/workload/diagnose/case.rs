@@ -1,5 +1,6 @@
 //! The keys of one case in `[workload]`, or the name of a built-in fault that has them.
 
+use super::composition::{Composition, Drawn};
 use super::expected::Expected;
 use super::library;
 use crate::file::{Document, FileError, Key, LinkSettings};
@@ -36,8 +37,10 @@ pub(crate) struct Case {
     pub(super) core: Option<u32>,
     /// The CPUs that the doctor is told of, as `--cpus` has them; `None`: all.
     pub(super) cpus: Option<String>,
-    /// The links of a built-in fault.
+    /// The links of a built-in fault or of a composition.
     pub(super) own_links: Option<Vec<LinkSettings>>,
+    /// The words and the proof of a composition.
+    pub(super) drawn: Option<Drawn>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,10 +79,26 @@ impl<T> Sides<T> {
 
 impl Case {
     pub(super) fn parse(document: &Document, axes: &Axes) -> Result<Self, FileError> {
-        let Some(name) = fault(document, axes)? else { return Self::own(document, axes) };
-        let wrong =
-            |message: String| document.source.error(document.place_of_workload(&[FAULT]), message);
-        let fault = library::open(&name).map_err(wrong)?;
+        let wrong = |key: Key| {
+            move |message: String| {
+                document.source.error(document.place_of_workload(&[key]), message)
+            }
+        };
+        let (named, drawn) = (fault(document, axes)?, composition(document, axes)?);
+        let (key, drawn, file) = match (named, drawn) {
+            (None, None) => return Self::own(document, axes),
+            (Some(_), Some(_)) => {
+                let message = "`fault` and `composition` exclude each other: remove one of them";
+                return Err(wrong(COMPOSITION)(message.to_owned()));
+            }
+            (Some(name), None) => (FAULT, None, library::open(&name)),
+            (None, Some(drawn)) => {
+                let file = drawn.open();
+                (COMPOSITION, Some(drawn.drawn), file)
+            }
+        };
+        let wrong = wrong(key);
+        let fault = file.map_err(wrong)?;
         let names = |document: &Document| -> Vec<String> {
             document.hosts.iter().map(|host| host.get_ref().clone()).collect()
         };
@@ -89,7 +108,7 @@ impl Case {
         }
         let alone = Axes::new();
         let links = fault.links_at(&alone)?;
-        let mut case = Self { own_links: Some(links), ..Self::own(&fault, &alone)? };
+        let mut case = Self { own_links: Some(links), drawn, ..Self::own(&fault, &alone)? };
         if let Some(side) = document.workload_key(axes, SIDE, side)? {
             case.side = side;
         }
@@ -99,7 +118,8 @@ impl Case {
         Ok(case.about_a_capture())
     }
 
-    fn own(document: &Document, axes: &Axes) -> Result<Self, FileError> {
+    /// The case that the file's own keys describe.
+    pub(super) fn own(document: &Document, axes: &Axes) -> Result<Self, FileError> {
         // Scripts may contain braces, which no axis replaces.
         let script = |key: Key| document.workload.get_ref().text(key).map(str::to_owned);
         let load = |key: Key, usual: &str| match script(key) {
@@ -159,6 +179,7 @@ impl Case {
             core: document.workload_count(axes, CORE, 0..=MOST_CORE)?,
             cpus: document.workload_key(axes, CPUS, |text| cpus(text, axes))?.flatten(),
             own_links: None,
+            drawn: None,
         };
         Ok(case.about_a_capture())
     }
@@ -169,6 +190,9 @@ impl Case {
         let is_paced = congestion.is_some_and(|name| PACED.iter().any(|one| name.starts_with(one)));
         if let Some((expected, written)) = case.paced.take().filter(|_| is_paced) {
             (case.expected, case.written_expectation) = (expected, written);
+        }
+        if let Some(drawn) = case.drawn.as_mut().filter(|_| is_paced) {
+            drawn.proof = drawn.paced.take().unwrap_or_else(|| drawn.proof.clone());
         }
         case
     }
@@ -207,6 +231,18 @@ pub(super) fn fault(document: &Document, axes: &Axes) -> Result<Option<String>, 
     document.workload_key(axes, FAULT, |name| Ok(name.to_owned()))
 }
 
+/// The composition of the number that the cell at `axes` names.
+pub(super) fn composition(
+    document: &Document,
+    axes: &Axes,
+) -> Result<Option<Composition>, FileError> {
+    document.workload_key(axes, COMPOSITION, |text| {
+        let number = text.parse::<u64>();
+        let number = number.map_err(|_| format!("`{text}` is no whole number, as in `12345`"))?;
+        Ok(Composition::draw(number))
+    })
+}
+
 /// The name of the variable that holds the value of this axis.
 pub(crate) fn variable_of(axis: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
@@ -231,6 +267,8 @@ fn cpus(text: &str, axes: &Axes) -> Result<Option<String>, String> {
 
 /// A built-in fault: a file of labs/faults.
 const FAULT: Key = Key::text("fault");
+/// The number that draws the case.
+const COMPOSITION: Key = Key::text("composition");
 /// The right verdicts.
 const EXPECT: Key = Key::text("expect");
 /// The right verdicts about a sender of [`PACED`].
@@ -261,6 +299,7 @@ const ASK: Key = Key::text("ask");
 
 pub(super) const KEYS: &[Key] = &[
     FAULT,
+    COMPOSITION,
     EXPECT,
     EXPECT_CAPTURE,
     EXPECT_PACED,

@@ -9,6 +9,7 @@ use crate::run::Measurement;
 use probe::cpu::CpuSnapshot;
 use probe::interface::InterfaceSnapshot;
 use probe::snmp::SnmpSnapshot;
+use units::{Bytes, Time};
 
 /// The counters at one time.
 #[derive(Debug)]
@@ -23,6 +24,9 @@ struct HostCounters {
     snmp: SnmpSnapshot,
     /// Errors and drops of its interfaces.
     faulty: u64,
+    /// Bytes that its interface to the other host received.
+    received: Bytes,
+    taken: Time,
 }
 
 impl Counters {
@@ -75,6 +79,15 @@ impl Counters {
     }
 }
 
+impl Counters {
+    /// The rate of the bytes that arrived at the receiver's interface since `earlier`, in Mbit/s.
+    pub(super) fn carried_since(&self, earlier: &Self) -> f64 {
+        let (now, then) = (&self.receiver, &earlier.receiver);
+        let seconds = now.taken.since(then.taken).secs_f64();
+        now.received.count().saturating_sub(then.received.count()) as f64 * 8e-6 / seconds.max(1e-3)
+    }
+}
+
 impl HostCounters {
     fn read() -> Result<Self, Failure> {
         let interfaces = InterfaceSnapshot::read()?;
@@ -82,9 +95,17 @@ impl HostCounters {
             let counters = [interface.counters.received, interface.counters.sent];
             counters.iter().map(|one| one.errors + one.drops).sum::<u64>()
         });
-        Ok(Self { snmp: SnmpSnapshot::read()?, faulty: faulty.sum() })
+        let near = interfaces.interfaces.get(NEAR);
+        Ok(Self {
+            snmp: SnmpSnapshot::read()?,
+            faulty: faulty.sum(),
+            received: near.map(|one| one.counters.received.bytes).unwrap_or_default(),
+            taken: interfaces.taken,
+        })
     }
 }
 
+/// The interface of a host to the other host.
+const NEAR: &str = "eth0";
 /// A share of fewer packets says nothing.
 const FEW: f64 = 100.0;

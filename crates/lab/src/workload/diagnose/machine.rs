@@ -6,7 +6,7 @@ use super::scene::Scene;
 use super::verdict::Told;
 use crate::Failure;
 use crate::executor::machine::{
-    MachineStep, Measured, PORT, Roles, Started, Testbed, Watch, is_installed,
+    MachineStep, Measured, PORT, Roles, SeenLinks, Started, Testbed, Watch, is_installed,
 };
 use crate::run::{Flaw, Measurement};
 use std::time::{Duration, Instant};
@@ -62,7 +62,25 @@ pub(super) fn measure(
         .map_err(|reason| Failure::Workload(format!("weir doctor printed no verdict: {reason}")))?;
     now.account(&counted, case, &told, &mut result);
     judge(case, &told, stolen, &mut result);
-    Ok(Measured::between_ends(step, before.taken()..after.taken(), result))
+    if let Some(drawn) = &case.drawn {
+        result.labels.insert("case".to_owned(), drawn.case.to_owned());
+        result.labels.insert("composition".to_owned(), drawn.words.clone());
+        result.invalid.extend(drawn.proof.of_rate(now.carried_since(&counted)));
+    }
+    let measured = Measured::between_ends(step, before.taken()..after.taken(), result);
+    Ok(proven(measured, case, step))
+}
+
+/// Adds the check of the emulator's counts, once the emulator has ended.
+fn proven(measured: Measured, case: &Case, step: &MachineStep<'_>) -> Measured {
+    let Some(drawn) = case.drawn.clone() else { return measured };
+    let Measured { result, queues } = measured;
+    let from = step.ends.from.clone();
+    let queues = move |seen: &SeenLinks<'_>, result: &mut Measurement| {
+        queues(seen, result);
+        result.invalid.extend(drawn.proof.of_link(seen.statistics, &from));
+    };
+    Measured { result, queues: Box::new(queues) }
 }
 
 /// A turn without a verdict, if a program of the load is not installed.
@@ -99,8 +117,10 @@ fn judge(case: &Case, told: &Told, stolen: f64, result: &mut Measurement) {
             Some(format!(" {name} was ruled out: {by}."))
         });
         let because: String = because.collect();
+        let words = case.drawn.as_ref().map(|drawn| format!(" [{}]", drawn.words));
+        let words = words.unwrap_or_default();
         result.warnings.push(format!(
-            "told {} about {}: {} ({}){because}",
+            "told {} about {}{words}: {} ({}){because}",
             std::iter::once(&told.first)
                 .chain(&told.others)
                 .take(3)

@@ -2,6 +2,7 @@
 //! runs in one of the hosts.
 
 mod case;
+mod composition;
 mod disk;
 mod expected;
 mod figures;
@@ -49,14 +50,16 @@ impl Workload for Diagnose {
         Ok(Box::new(Case::parse(document, axes)?))
     }
 
-    /// The built-in fault that the cell names.
+    /// The built-in fault or the composition that the cell names.
     fn inputs(&self, document: &Document, axes: &Axes) -> Vec<(String, String)> {
         let fault = case::fault(document, axes).ok().flatten();
         let named = fault.and_then(|name| {
             let text = library::text(&name)?;
             Some((format!("fault file labs/faults/{name}.toml"), text.to_owned()))
         });
-        named.into_iter().collect()
+        let drawn = case::composition(document, axes).ok().flatten();
+        let drawn = drawn.map(|one| (format!("composition {}", one.drawn.words), one.text));
+        named.into_iter().chain(drawn).collect()
     }
 
     fn lacking(&self, document: &Document, axes: &Axes) -> Vec<String> {
@@ -109,6 +112,11 @@ const METHOD: &[(&str, &str)] = &[
         "first verdict",
         "`first_verdict_right` is 1 if the first cause is a right one. A healthy case is right if nothing is \
          wrong. `among_first_two` is the share of the expected causes among the first two",
+    ),
+    (
+        "compositions",
+        "a number draws the case, its place, the traffic, other traffic and the path. A turn is invalid unless \
+         the emulator's counts and the receiver's interface show that the fault limited the traffic",
     ),
     (
         "stolen CPU time",
