@@ -75,6 +75,7 @@ mod tests {
         for kind in FAULTS.iter().chain(HEALTHY) {
             for number in 0..40 {
                 let drawn = Composition::of(kind, &mut Dice::new(number));
+                assert!(!drawn.text.contains("'''\nexec"), "{}", drawn.text);
                 let lab = drawn.open().unwrap_or_else(|error| panic!("{error}\n{}", drawn.text));
                 let axes = Axes::new();
                 Case::own(&lab, &axes).unwrap_or_else(|error| panic!("{error}\n{}", drawn.text));

@@ -204,6 +204,9 @@ impl Draft {
             let _ = writeln!(text, "expect-paced = \"{}\"", paced.expect);
         }
         for (name, value) in &self.keys {
+            // The scene puts `exec` before a load of one command itself.
+            let is_one = !value.contains('\n');
+            let value = value.strip_prefix("exec ").filter(|_| is_one).unwrap_or(value);
             let is_count = value.bytes().all(|byte| byte.is_ascii_digit());
             let _ = match is_count {
                 true => writeln!(text, "{name} = {value}"),

@@ -88,7 +88,7 @@ pub(super) fn shared_path(dice: &mut Dice) -> Draft {
 
 pub(super) fn own_datagrams(dice: &mut Dice) -> Draft {
     let (rate, rtt) = (dice.between(10.0, 60.0), dice.between(8.0, 50.0));
-    let sent = three(rate * dice.between(0.95, 1.3));
+    let sent = three(rate * dice.between(0.75, 1.0));
     let others =
         format!("$WEIR doctor-load send $RECEIVER:5202 --udp --chunk 1200B --rate {sent}mbit &\n");
     Draft::bulk(Path::new(rate, rtt, 1.0), "own-datagrams", Proof::at_least(0.8 * rate))
