@@ -1,11 +1,14 @@
 //! The document on a status socket: another process may have written it. Its text contains no
-//! control characters.
+//! control characters. A request to the socket is parsed or refused.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tunnel::status::Status;
+use tunnel::status::{Request, Status};
 
 fuzz_target!(|bytes: &[u8]| {
+    if let Err(refused) = Request::from_json(bytes) {
+        assert!(!refused.is_empty());
+    }
     let Ok(status) = Status::from_json(bytes) else { return };
     let _ = status.is_ready();
     let text = status.to_string();

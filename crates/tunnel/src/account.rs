@@ -5,12 +5,16 @@ mod quota;
 
 pub use quota::{Period, Quota, Volume, VolumeError};
 
+use crate::access_log::{AccessLog, End, Ended, now};
 use crate::identity::PeerName;
 use pace::Pace;
 use std::collections::HashMap;
+use std::fmt::Display;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use units::foreign;
 
 /// The direction of bytes, as the counters name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,6 +71,10 @@ pub(crate) struct SessionMeter {
     began: Instant,
     carried: Carried,
     account: Arc<Account>,
+    /// At a server: the access log, and the identity of the peer.
+    log: Option<(Arc<AccessLog>, PeerName)>,
+    /// Why this end has closed the connection.
+    closed_as: OnceLock<End>,
 }
 
 /// One tunnel.
@@ -76,6 +84,18 @@ pub(crate) struct TunnelMeter {
     /// The account whose quota the tunnel spends.
     payer: Option<Arc<Account>>,
     bytes: [AtomicU64; 2],
+    began: Instant,
+    /// For the access log, if there is one.
+    about: OnceLock<Box<About>>,
+    end: OnceLock<End>,
+}
+
+/// The way of a tunnel.
+#[derive(Debug)]
+struct About {
+    direction: &'static str,
+    target: String,
+    user: Option<PeerName>,
 }
 
 /// A connection in the status.
@@ -255,10 +275,21 @@ impl Accounts {
 }
 
 impl SessionMeter {
-    pub(crate) fn new(account: Arc<Account>) -> Arc<Self> {
-        let number = LAST_SESSION.fetch_add(1, Ordering::Relaxed) + 1;
-        let (since, began, carried) = (SystemTime::now(), Instant::now(), Carried::default());
-        Arc::new(Self { number, since, began, carried, account })
+    pub(crate) fn new(account: Arc<Account>, log: Option<(Arc<AccessLog>, PeerName)>) -> Arc<Self> {
+        Arc::new(Self {
+            number: LAST_SESSION.fetch_add(1, Ordering::Relaxed) + 1,
+            since: SystemTime::now(),
+            began: Instant::now(),
+            carried: Carried::default(),
+            account,
+            log,
+            closed_as: OnceLock::new(),
+        })
+    }
+
+    /// Notes why this end is about to close the connection.
+    pub(crate) fn close_as(&self, end: End) {
+        let _ = self.closed_as.set(end);
     }
 
     pub(crate) fn number(&self) -> u64 {
@@ -296,7 +327,58 @@ impl TunnelMeter {
 
     /// A tunnel whose bytes another tunnel accounts for.
     pub(crate) fn without_payer(session: &Arc<SessionMeter>) -> Self {
-        Self { session: Arc::clone(session), payer: None, bytes: Default::default() }
+        Self {
+            session: Arc::clone(session),
+            payer: None,
+            bytes: Default::default(),
+            began: Instant::now(),
+            about: OnceLock::new(),
+            end: OnceLock::new(),
+        }
+    }
+
+    /// Gives the tunnel a line in the access log, if there is a log. `user` is the identity that
+    /// uses a service of this one.
+    pub(crate) fn describe(
+        &self,
+        direction: &'static str,
+        target: impl Display,
+        user: Option<&PeerName>,
+    ) {
+        if self.session.log.as_ref().is_some_and(|(log, _)| log.is_on()) {
+            let (target, user) = (foreign(target).to_string(), user.cloned());
+            let _ = self.about.set(Box::new(About { direction, target, user }));
+        }
+    }
+
+    /// Notes why the tunnel ends.
+    pub(crate) fn end_as(&self, end: End) {
+        let _ = self.end.set(end);
+    }
+
+    /// Writes the line of the tunnel, whose peer has this address.
+    pub(crate) fn log(&self, peer: SocketAddr) {
+        let (Some(about), Some((log, identity))) = (self.about.get(), &self.session.log) else {
+            return;
+        };
+        let end = self.end.get().copied().unwrap_or(End::Shutdown);
+        let closed_as = self.session.closed_as.get().copied();
+        log.write(&Ended {
+            time: now(),
+            identity: identity.as_str(),
+            peer: SocketAddr::new(peer.ip().to_canonical(), peer.port()),
+            session: self.session.number,
+            direction: about.direction,
+            target: &about.target,
+            user: about.user.as_ref().map(PeerName::as_str),
+            bytes_in: self.bytes[Direction::In as usize].load(Ordering::Relaxed),
+            bytes_out: self.bytes[Direction::Out as usize].load(Ordering::Relaxed),
+            seconds: (self.began.elapsed().as_secs_f64() * 1e3).round() / 1e3,
+            reason: match (end, closed_as) {
+                (End::Closed | End::Lost, Some(why)) => why,
+                (end, _) => end,
+            },
+        });
     }
 
     pub(crate) fn count(&self, direction: Direction, bytes: usize) {
@@ -398,7 +480,7 @@ mod tests {
     #[test]
     fn a_tunnel_without_a_payer_spends_no_quota_and_counts_for_its_session() {
         let account = Arc::new(Account::default());
-        let session = SessionMeter::new(Arc::clone(&account));
+        let session = SessionMeter::new(Arc::clone(&account), None);
         let (own, of_other) = (TunnelMeter::new(&session), TunnelMeter::without_payer(&session));
         own.count(Direction::In, 3);
         of_other.count(Direction::In, 5);

@@ -1,6 +1,7 @@
 //! Checks, before a tunnel starts, what would keep it from working or from being fast.
 
 use crate::access::{Admitted, Resolve, SystemResolver};
+use crate::account::SessionMeter;
 use crate::client::ServerAt;
 use crate::config::{ClientConfig, ServerConfig, Settings};
 use crate::counters::Counters;
@@ -244,8 +245,8 @@ async fn reach(connection: &Carried, server: &HostPort, targets: &[&Target]) -> 
     let budget = Budget::new(MEMORY);
     let owner = Arc::from(server.to_string());
     let counters = Arc::new(Counters::default());
-    let session =
-        Session::new(connection.clone(), CLIENTS, &budget, &owner, &counters, Arc::default());
+    let meter = SessionMeter::new(Arc::default(), None);
+    let session = Session::new(connection.clone(), CLIENTS, &budget, &owner, &counters, meter);
     let mut findings = Vec::new();
     for (target, flow) in targets.iter().zip((CLIENTS..).step_by(2)) {
         let asked = tokio::time::timeout(ANSWER, ask(&session, target, flow));

@@ -23,6 +23,7 @@ pub use tables::{
 };
 
 use crate::access::Access;
+use crate::access_log::AccessLogAt;
 use crate::account::Quota;
 use crate::congestion::Congestion;
 use crate::identity::{Identity, PeerName, ServerTrust, TrustedPeer};
@@ -52,6 +53,8 @@ pub struct ServerConfig {
     pub access: Access,
     /// The quotas of the same peers.
     pub quotas: Vec<(PeerName, Quota)>,
+    /// The place of a line for each tunnel that has ended.
+    pub access_log: Option<AccessLogAt>,
     /// The directories of the server's files and sockets.
     pub confined_paths: ConfinedPaths,
     pub settings: Settings,

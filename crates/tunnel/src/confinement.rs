@@ -20,6 +20,8 @@ pub struct ConfinedPaths {
     read: BTreeSet<PathBuf>,
     /// Directories in which the end creates and removes UNIX sockets.
     sockets: BTreeSet<PathBuf>,
+    /// Directories in which the end creates and writes files.
+    written: BTreeSet<PathBuf>,
 }
 
 /// The parts of the confinement that the kernel enforces.
@@ -35,6 +37,11 @@ impl ConfinedPaths {
     pub(crate) fn reads(&mut self, file: &Path) {
         self.read.insert(directory_of(file));
         self.read.extend(file.canonicalize().ok().as_deref().map(directory_of));
+    }
+
+    /// Adds the directory of a file that the end writes.
+    pub(crate) fn writes(&mut self, file: &Path) {
+        self.written.insert(directory_of(file));
     }
 
     /// Adds the directory of a UNIX socket that the end creates.
@@ -57,7 +64,10 @@ impl ConfinedPaths {
         }
         let sockets: Vec<_> = own.sockets.iter().collect();
         let read: Vec<_> = own.read.iter().chain(&own.sockets).collect();
-        first(self.sockets.iter(), &sockets).or_else(|| first(self.read.iter(), &read))
+        let written: Vec<_> = own.written.iter().collect();
+        first(self.sockets.iter(), &sockets)
+            .or_else(|| first(self.written.iter(), &written))
+            .or_else(|| first(self.read.iter(), &read))
     }
 
     /// The first directory here that this process has given up.
@@ -118,6 +128,9 @@ fn confine_files(confined_paths: &ConfinedPaths) -> Result<bool, RulesetError> {
     }
     for directory in &confined_paths.read {
         rules = allow(rules, directory, read)?;
+    }
+    for directory in &confined_paths.written {
+        rules = allow(rules, directory, AccessFs::WriteFile | AccessFs::MakeReg)?;
     }
     for directory in &confined_paths.sockets {
         // Another service may create its directory later, so allow the nearest existing ancestor.
@@ -233,19 +246,25 @@ mod tests {
         assert_eq!(other.outside(&own), None);
         other.reads(Path::new("/root/key"));
         assert_eq!(other.outside(&own), Some(Path::new("/root")));
+        other.writes(Path::new("/run/weir/access.log"));
+        assert_eq!(other.outside(&own), Some(Path::new("/run/weir")));
+        own.writes(Path::new("/run/weir/access.log"));
+        assert_eq!(other.outside(&own), Some(Path::new("/root")));
         other.binds_in(Path::new("/etc/weir"));
         assert_eq!(other.outside(&own), Some(Path::new("/etc/weir")));
     }
 
     #[test]
     fn a_confined_thread_reads_only_its_directories_and_starts_no_program() {
-        let (own, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let folder = || tempfile::tempdir().unwrap();
+        let (own, other, logs) = (folder(), folder(), folder());
         for folder in [&own, &other] {
             std::fs::write(folder.path().join("file"), "text").unwrap();
         }
         let mut confined_paths = ConfinedPaths::default();
         confined_paths.reads(&own.path().join("file"));
         confined_paths.binds(&own.path().join("socket"));
+        confined_paths.writes(&logs.path().join("access.log"));
         // Confines only this thread, which ends with the test.
         let confined = std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
@@ -259,6 +278,10 @@ mod tests {
                     denied(std::fs::read(other.path().join("file")));
                     denied(std::fs::write(other.path().join("new"), "x"));
                     denied(std::fs::write(own.path().join("new"), "x"));
+                    let mut log = std::fs::File::options();
+                    let log = log.append(true).create(true).open(logs.path().join("access.log"));
+                    std::io::Write::write_all(&mut log.unwrap(), b"line").unwrap();
+                    denied(std::fs::read(logs.path().join("access.log")));
                     denied(std::fs::read("/proc/1/environ"));
                 }
                 if calls {

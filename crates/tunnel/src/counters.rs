@@ -104,6 +104,8 @@ counters! {
     datagrams_over_limit
     /// This many datagrams were dropped because they had no flow or its queue was full.
     datagrams_dropped
+    /// This many lines of the access log were dropped because its file or pipe did not take them.
+    access_lines_dropped
     /// This many listeners at the server are open now.
     listeners
 }

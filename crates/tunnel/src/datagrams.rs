@@ -11,9 +11,11 @@ mod listener;
 pub(crate) use flows::{Flow, Flows};
 pub(crate) use listener::{LocalFlows, ReturnPath, UdpListener};
 
+use crate::access_log::End;
 use crate::account::{Direction, TunnelMeter};
 use crate::frame::{self, Opening, Properties, Request};
 use crate::inbound::Inbound;
+use crate::relay::RelayError;
 use crate::session::Session;
 use crate::target::Target;
 use crate::transport::{Connection, DatagramRefused};
@@ -53,15 +55,19 @@ pub(crate) async fn carry<C: Connection>(
     let mut buffer = BytesMut::new();
     let ended = async {
         // The stream itself carries no data.
-        while inbound.fill().await.is_ok() && inbound.ready() > 0 {
-            inbound.consume(inbound.ready());
+        loop {
+            match inbound.fill().await {
+                Ok(()) if inbound.ready() == 0 => return End::Finished,
+                Ok(()) => inbound.consume(inbound.ready()),
+                Err(error) => return RelayError::from(error).end(),
+            }
         }
     };
     tokio::pin!(ended);
     loop {
         tokio::select! {
             payload = flow.next() => {
-                let Some(payload) = payload else { return };
+                let Some(payload) = payload else { return meter.end_as(End::Lost) };
                 if !meter.admit_datagram(Direction::In, payload.len()) {
                     session.counters.datagrams_over_limit.increment();
                     continue;
@@ -77,8 +83,8 @@ pub(crate) async fn carry<C: Connection>(
                     send(session, flow.number(), &payload, meter);
                 }
             }
-            () = &mut ended => return,
-            () = tokio::time::sleep(idle) => return,
+            end = &mut ended => return meter.end_as(end),
+            () = tokio::time::sleep(idle) => return meter.end_as(End::Idle),
         }
     }
 }

@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | [`config`] | a tunnel's configuration, from its file and flags |
 //! | [`identity`] | keys, pins, certificates: the identity of the other end |
+//! | [`access_log`] | a line for each tunnel that has ended |
 //! | [`account`] | carried bytes, and the quotas of identities |
 //! | [`access`] | which identity may reach which target, checked on the resolved address |
 //! | [`proxy`] | SOCKS5 and HTTP's CONNECT, by which applications name their targets |
@@ -19,6 +20,7 @@
 //! | [`status`] | status reports, for people and for Prometheus |
 
 pub mod access;
+pub mod access_log;
 pub mod account;
 pub mod check;
 pub mod client;

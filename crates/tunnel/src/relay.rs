@@ -1,12 +1,13 @@
 //! Relays between a local stream and a tunnel stream, in both directions, until both have ended.
 
+use crate::access_log::End;
 use crate::account::{Direction, OverQuota, TunnelMeter};
 use crate::counters::Counters;
 use crate::frame::Status;
 use crate::inbound::{Inbound, OpeningError};
 use crate::local::Local;
 use crate::quic_tun::Record;
-use crate::transport::{Connection, Sending, StreamError};
+use crate::transport::{Connection, Lost, Sending, StreamError};
 use crate::windows::Windows;
 use bytes::BytesMut;
 use std::future::Future;
@@ -47,6 +48,24 @@ impl RelayError {
             _ => &counters.tunnels_broken,
         };
         counter.increment();
+    }
+
+    /// The reason for the access log.
+    pub(crate) fn end(&self) -> End {
+        match self {
+            _ if self.is_reset() => End::Reset,
+            Self::Local(error) if is_short_of_memory(error) => End::Memory,
+            Self::Tunnel(error) | Self::Head(OpeningError::Stream(error)) => match error {
+                StreamError::Lost(Lost::Here) => End::Closed,
+                StreamError::Lost(_) => End::Lost,
+                _ => End::Failed,
+            },
+            Self::Refused(..) => End::Refused,
+            Self::Unanswered(_) => End::NoAnswer,
+            Self::Revoked => End::NotAllowed,
+            Self::OverQuota => End::OverQuota,
+            Self::Local(_) | Self::Head(_) => End::Failed,
+        }
     }
 
     /// Whether the application or the target reset its connection, at either end.
@@ -140,8 +159,12 @@ pub(crate) async fn relay_while<C: Connection>(
         }
     };
     match result {
-        Ok(_) => Ok(()),
+        Ok(_) => {
+            tally.meter.end_as(End::Finished);
+            Ok(())
+        }
         Err(error) => {
+            tally.meter.end_as(error.end());
             let code = if error.is_reset() { RESET } else { BROKEN };
             sending.reset(code);
             inbound.stop(code);
@@ -276,6 +299,11 @@ async fn blocked<C: Connection>(windows: &Windows<C>) {
 
 fn short_of_memory(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, format!("{why}, and memory is short"))
+}
+
+/// Whether `short_of_memory` made the error, and not the kernel.
+fn is_short_of_memory(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::TimedOut && error.raw_os_error().is_none()
 }
 
 /// Marks the stream as stuck until it is dropped.

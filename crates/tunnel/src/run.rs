@@ -133,7 +133,12 @@ pub fn server(
             match received {
                 SignalEvent::End => break,
                 SignalEvent::Reload => {
-                    let outcome = again().map(|new| {
+                    let opened = |new: ServerConfig| -> Result<_, RunError> {
+                        // The only step that can fail comes first.
+                        server.open_access_log(new.access_log.as_ref())?;
+                        Ok(new)
+                    };
+                    let outcome = again().map_err(RunError::from).and_then(opened).map(|new| {
                         let is_new = lock(&facts).certificate != *new.identity.certificate();
                         credentials.replace(&new.identity, new.peers.clone());
                         // Keep the counters of earlier refusals.

@@ -15,6 +15,7 @@ pub use limits::Limits;
 pub use operation::Kicked;
 
 use crate::access::{Access, Lookups, Resolve};
+use crate::access_log::{AccessLog, AccessLogAt, End};
 use crate::account::{AccountFigures, Accounts, Quota, SessionFigures};
 use crate::congestion::Reading;
 use crate::counters::{Counted, Counters};
@@ -61,6 +62,8 @@ pub struct ServerParts {
     pub limits: Limits,
     /// The quotas of the identities that have one.
     pub quotas: Vec<(PeerName, Quota)>,
+    /// The place of a line for each tunnel that has ended.
+    pub access_log: Option<AccessLogAt>,
     /// The number of threads; by default one per CPU.
     pub shards: Option<usize>,
     /// The encoding of clients' tokens; `None` refuses tokens.
@@ -112,6 +115,8 @@ pub enum ServerError {
     Tcp(SocketAddr, #[source] io::Error),
     #[error("the server has no carrier: give an address of UDP or TCP")]
     NoCarrier,
+    #[error("the access log {0} cannot be opened: {1}; choose another --access-log")]
+    AccessLog(String, #[source] io::Error),
     #[error("threads cannot be started: {0}; end other programs, or raise `ulimit -u`")]
     Threads(#[source] io::Error),
 }
@@ -163,6 +168,7 @@ struct Shared {
     ports: Arc<Ports>,
     usage: Mutex<HashMap<PeerName, Weak<Usage>>>,
     accounts: Accounts,
+    log: Arc<AccessLog>,
     sessions: Mutex<Vec<PeerSession<Weak<Session<Carried>>>>>,
     /// Cancelled once no new connections and tunnels are accepted.
     draining: CancellationToken,
@@ -188,6 +194,7 @@ impl Server {
         shards.spawn(0, budget.clone().keep());
         let (limits, descriptors) = (parts.limits, Descriptors::of_process());
         let lookups = descriptors.map_or(usize::MAX, |all| all.for_lookups()).min(limits.lookups);
+        let counters = Arc::<Counters>::default();
         let shared = Arc::new(Shared {
             quic,
             tls,
@@ -199,7 +206,8 @@ impl Server {
             places: Places::new(&limits, descriptors),
             ports: Ports::new(local_ports()),
             limits,
-            counters: Arc::default(),
+            log: Arc::new(AccessLog::new(&counters)),
+            counters,
             listeners: Listeners::default(),
             services: Services::default(),
             tokens: parts.tokens,
@@ -210,6 +218,7 @@ impl Server {
             sessions: Mutex::default(),
             draining: CancellationToken::new(),
         });
+        shared.open_access_log(parts.access_log.as_ref())?;
         shared.accounts.set_quotas(&parts.quotas);
         shards.spawn(0, operation::sample_rates(Arc::downgrade(&shared)));
         for shard in 0..shards.count() {
@@ -363,6 +372,7 @@ impl Shared {
     /// Closes all connections.
     fn close(&self, why: &str) {
         for PeerSession { session, .. } in self.sessions() {
+            session.meter.close_as(End::Shutdown);
             if session.connection.over_tcp().is_some() {
                 session.connection.close(why);
             }

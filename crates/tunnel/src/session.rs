@@ -1,4 +1,4 @@
-use crate::account::{Account, SessionMeter, TunnelMeter};
+use crate::account::{SessionMeter, TunnelMeter};
 use crate::counters::Counters;
 use crate::datagrams::Flows;
 use crate::frame::Opening;
@@ -38,21 +38,21 @@ pub(crate) struct Tunnel<C: Connection> {
 
 impl<C: Connection> Session<C> {
     /// Flows opened here are numbered `first_flow` and every other number after it. `owner` is the
-    /// peer's identity, whose connections share one part of the memory and `account`.
+    /// peer's identity, whose connections share one part of the memory.
     pub(crate) fn new(
         connection: C,
         first_flow: u32,
         budget: &Budget,
         owner: &Arc<str>,
         counters: &Arc<Counters>,
-        account: Arc<Account>,
+        meter: Arc<SessionMeter>,
     ) -> Arc<Self> {
         let windows = Windows::new(connection.clone(), budget, owner);
         let counters = Arc::clone(counters);
         let flows = Flows::new(first_flow);
         let key = PeerKey::of(&connection.certificates());
         let (tunnels, silent) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let (retired, meter) = (CancellationToken::new(), SessionMeter::new(account));
+        let retired = CancellationToken::new();
         Arc::new(Self {
             connection,
             windows,
@@ -160,6 +160,7 @@ impl<C: Connection> Session<C> {
 impl<C: Connection> Drop for Tunnel<C> {
     fn drop(&mut self) {
         let session = &self.session;
+        self.meter.log(session.connection.remote());
         session.counters.tunnels.decrement();
         if session.tunnels.fetch_sub(1, Ordering::Relaxed) == 1 {
             session.windows.on_idle();

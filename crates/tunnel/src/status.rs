@@ -4,6 +4,7 @@
 mod directory;
 mod http;
 mod manage;
+mod page;
 mod prometheus;
 mod sessions;
 mod text;
@@ -11,8 +12,8 @@ mod text;
 pub use directory::{
     Answer, Directory, Manage, StatusError, StatusListener, StatusSource, ask, at, listen, request,
 };
-pub(crate) use http::serve_http;
 pub use http::{MetricsListener, serve_metrics};
+pub(crate) use http::{is_addressed, serve_http};
 pub use manage::{KickedSession, Reply, Request};
 
 use crate::access::Access;
@@ -478,7 +479,7 @@ mod tests {
         assert!(matches!(listen(&path), Err(StatusError::Taken(_))));
         let serving = tokio::spawn(listener.serve(
             std::sync::Arc::new(|| Some(status())),
-            std::sync::Arc::new(|asked| Reply::Refused(format!("{asked:?}"))),
+            std::sync::Arc::new(|asked: Request| Reply::Refused(format!("{asked:?}"))),
         ));
         let facts = ask(&file, None).await.unwrap().unwrap().status;
         assert_eq!(facts, Status { pid: std::process::id(), ..status() });

@@ -2,6 +2,7 @@
 
 use super::backoff::Backoff;
 use super::{Remote, Shared, reverse};
+use crate::account::SessionMeter;
 use crate::revocation;
 use crate::session::{CLIENTS, Session};
 use crate::transport::quic::QuicConnection;
@@ -261,8 +262,8 @@ async fn connect(shared: &Shared, remote: &Arc<Remote>, slot: u8) -> Result<Acti
     let addresses = addresses.map(|address| SocketAddr::new(address, port)).collect();
     let connection = carried(remote, addresses, slot, shared).await?;
     let owner = Arc::from(remote.address.to_string());
-    let (budget, account) = (&shared.budget, Arc::default());
-    Ok(Session::new(connection, CLIENTS, budget, &owner, &shared.counters, account))
+    let (budget, meter) = (&shared.budget, SessionMeter::new(Arc::default(), None));
+    Ok(Session::new(connection, CLIENTS, budget, &owner, &shared.counters, meter))
 }
 
 /// Connects by the carrier that this client uses. With both carriers, TCP begins after UDP: TCP

@@ -10,6 +10,7 @@ use super::{
     ProxyKind, ServerConfig, Settings, proxies,
 };
 use crate::access::{Access, Rights, Rule};
+use crate::access_log::AccessLogAt;
 use crate::account::Quota;
 use crate::identity::{Authorities, Identity, IdentityError, Pin, Proof, ServerTrust, TrustedPeer};
 use crate::server::TcpAt;
@@ -42,6 +43,13 @@ pub(super) fn server(file: &File, table: &ServerTable) -> Result<ServerConfig, C
             Rule::Directory(directory) => confined_paths.binds_in(directory),
             Rule::Tcp(..) | Rule::Udp(..) | Rule::Service(_) | Rule::Services(_) => {}
         }
+    }
+    let access_log = table.access_log.as_ref().map(|value| match value.value.as_os_str() == "-" {
+        true => AccessLogAt::StandardOutput,
+        false => AccessLogAt::File(path(file, value)),
+    });
+    if let Some(AccessLogAt::File(log)) = &access_log {
+        confined_paths.writes(log);
     }
     usable(&confined_paths)?;
     let identity = identity(file, "server", &common)?;
@@ -76,6 +84,7 @@ pub(super) fn server(file: &File, table: &ServerTable) -> Result<ServerConfig, C
         peers,
         access,
         quotas,
+        access_log,
         confined_paths,
         settings,
         tokens: None,

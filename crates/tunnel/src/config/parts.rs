@@ -45,6 +45,7 @@ impl ServerConfig {
                 ..Limits::default()
             },
             quotas: self.quotas.clone(),
+            access_log: self.access_log.clone(),
             shards: Some(self.settings.endpoints),
             tokens: self.tokens,
             tunnels: self.tunnels_at.is_some().then(|| Tunnels::new(true)),

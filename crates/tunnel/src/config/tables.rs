@@ -42,6 +42,8 @@ pub struct ServerTable {
     pub crl_file: Option<Located<OneOrMore<PathBuf>>>,
     #[serde(default)]
     pub peer: Vec<Located<PeerTable>>,
+    /// `-` is standard output.
+    pub access_log: Option<Located<PathBuf>>,
     pub congestion: Option<Located<Congestion>>,
     pub memory: Option<Located<Bytes>>,
     pub keepalive: Option<Located<Span>>,
@@ -196,6 +198,7 @@ impl ServerTable {
             flags,
             listen_on,
             tcp_listen_on,
+            access_log,
             carrier,
             cert_file,
             key_file,

@@ -1,7 +1,9 @@
 use super::{Flow, send};
+use crate::access_log::End;
 use crate::account::Direction;
 use crate::frame::{Opening, Status};
 use crate::journal::{Journal, Kind, Line};
+use crate::relay::RelayError;
 use crate::session::{Session, Tunnel};
 use crate::transport::Connection;
 use bytes::BytesMut;
@@ -133,14 +135,19 @@ impl<P: ReturnPath, C: Connection> LocalFlows<P, C> {
         };
         let is_active = AtomicBool::new(true);
         let (tunnel, session) = (session.tunnel(), Arc::clone(&session));
+        if let Ok(at) = self.socket.local_addr() {
+            tunnel.meter.describe("reverse", format_args!("udp:{at}"), None);
+        }
         let local = Arc::new(LocalFlow { session, tunnel, flow: number, is_active });
         self.lock().insert(path.clone(), Arc::clone(&local));
         let (flows, opening) = (Arc::clone(self), opening(number));
         let ending = Arc::clone(&local);
         shard.spawn(async move {
             tokio::select! {
-                () = flows.forward_answers(&path, &ending, flow, &opening) => {}
-                () = flows.ended.cancelled() => {}
+                end = flows.forward_answers(&path, &ending, flow, &opening) => {
+                    ending.tunnel.meter.end_as(end);
+                }
+                () = flows.ended.cancelled() => ending.tunnel.meter.end_as(End::Finished),
             }
             let mut all = flows.lock();
             if all.get(&path).is_some_and(|now| Arc::ptr_eq(now, &ending)) {
@@ -157,16 +164,18 @@ impl<P: ReturnPath, C: Connection> LocalFlows<P, C> {
         local: &LocalFlow<C>,
         mut flow: Flow<C>,
         opening: &Opening,
-    ) {
+    ) -> End {
         let session = &local.session;
-        let Ok((_sending, mut inbound)) = session.open(opening).await else { return };
+        let Ok((_sending, mut inbound)) = session.open(opening).await else { return End::Lost };
         let ended = async {
             match inbound.answer().await {
-                Ok(answer) if answer.status == Status::Open => {
-                    while inbound.fill().await.is_ok() && inbound.ready() > 0 {
-                        inbound.consume(inbound.ready());
+                Ok(answer) if answer.status == Status::Open => loop {
+                    match inbound.fill().await {
+                        Ok(()) if inbound.ready() == 0 => return End::Finished,
+                        Ok(()) => inbound.consume(inbound.ready()),
+                        Err(error) => return RelayError::from(error).end(),
                     }
-                }
+                },
                 Ok(answer) => {
                     session.counters.tunnels_refused.increment();
                     let line = self.journal.line(Instant::now(), path.application(), Kind::Denial);
@@ -174,15 +183,16 @@ impl<P: ReturnPath, C: Connection> LocalFlows<P, C> {
                         let (status, why) = (answer.status, answer.message);
                         tracing::warn!(?status, %why, omitted, "the other end refused");
                     }
+                    End::Refused
                 }
-                Err(_) => {}
+                Err(error) => RelayError::from(error).end(),
             }
         };
         tokio::pin!(ended);
         loop {
             tokio::select! {
                 payload = flow.next() => {
-                    let Some(payload) = payload else { return };
+                    let Some(payload) = payload else { return End::Lost };
                     local.is_active.store(true, Ordering::Relaxed);
                     if !local.tunnel.meter.admit_datagram(Direction::In, payload.len()) {
                         session.counters.datagrams_over_limit.increment();
@@ -192,10 +202,10 @@ impl<P: ReturnPath, C: Connection> LocalFlows<P, C> {
                         session.counters.datagrams_in.increment();
                     }
                 }
-                () = &mut ended => return,
+                end = &mut ended => return end,
                 () = tokio::time::sleep(self.idle) => {
                     if !local.is_active.swap(false, Ordering::Relaxed) {
-                        return;
+                        return End::Idle;
                     }
                 }
             }

@@ -71,6 +71,7 @@ pub fn server_config(settings: &Settings) -> Result<ServerConfig, ConfigError> {
         tcp: TcpAt::Nowhere,
         identity,
         quotas: peers.iter().map(|peer| (peer.name.clone(), Quota::default())).collect(),
+        access_log: None,
         peers,
         access,
         tunnels_at: tunnels_at(settings, insecure, &mut confined_paths)?,

@@ -1,7 +1,7 @@
 //! The open tunnels of an end, and `GET /tunnels` with quic-tun's keys.
 
 use super::classify::{self, Classified, Protocol, classify};
-use crate::status::{MetricsListener, serve_http};
+use crate::status::{MetricsListener, is_addressed, serve_http};
 use host::{HttpResponse, MetricsAddress};
 use rand::random;
 use serde::Serialize;
@@ -259,22 +259,6 @@ fn response(request: &[u8], tunnels: &Tunnels) -> HttpResponse {
 
 fn refused(status: &'static str, why: &str) -> HttpResponse {
     HttpResponse::json(status, serde_json::json!({ "message": why }).to_string())
-}
-
-/// Whether the request's host is an address or `localhost`.
-fn is_addressed(request: &[u8]) -> bool {
-    let text = String::from_utf8_lossy(request);
-    let mut hosts = text.lines().filter_map(|line| {
-        let (name, value) = line.split_once(':')?;
-        name.eq_ignore_ascii_case("host").then_some(value.trim())
-    });
-    hosts.all(|host| {
-        let bare = host.rsplit_once(':').map_or(host, |(bare, _)| bare);
-        let is_address = |text: &str| text.parse::<std::net::IpAddr>().is_ok();
-        let unbracketed = |text: &str| text.trim_matches(['[', ']']).to_owned();
-        bare.eq_ignore_ascii_case("localhost")
-            || [host, bare].iter().any(|text| is_address(&unbracketed(text)))
-    })
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

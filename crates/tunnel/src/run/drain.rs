@@ -64,7 +64,7 @@ mod tests {
             let (sender, receiver) = watch::channel(None);
             let (begun, left) = (Cell::new(0), Cell::new(most));
             let begin = || begun.set(begun.get() + 1);
-            let tunnels = || left.replace(left.get() - 1);
+            let tunnels = || left.replace(left.get().saturating_sub(1));
             let mut requested = Requested(receiver);
             let mut over = std::pin::pin!(requested.over(begin, tunnels));
             let early = tokio::time::timeout(Duration::from_millis(1), &mut over).await;

@@ -2,6 +2,7 @@
 
 use super::handshakes::{Handshake, Handshakes, Verdict};
 use super::{Shared, stream};
+use crate::account::SessionMeter;
 use crate::identity::{PeerName, peer_name};
 use crate::journal::Kind;
 use crate::session::{SERVERS, Session};
@@ -178,7 +179,8 @@ async fn serve(shared: Arc<Shared>, connection: Carried, peer: PeerName) {
     };
     let owner = Arc::from(peer.as_str());
     let (budget, counters) = (&shared.budget, &shared.counters);
-    let session = Session::new(connection.clone(), SERVERS, budget, &owner, counters, account);
+    let meter = SessionMeter::new(account, Some((Arc::clone(&shared.log), peer.clone())));
+    let session = Session::new(connection.clone(), SERVERS, budget, &owner, counters, meter);
     shared.counters.connections_made.increment();
     let remote = connection.remote();
     let (address, port) = (remote.ip().to_canonical(), remote.port());

@@ -1,6 +1,7 @@
 //! Operation of a running server: rates, the end of chosen sessions, and the drain.
 
-use super::{PeerSession, Server, Shared};
+use super::{PeerSession, Server, ServerError, Shared};
+use crate::access_log::{AccessLogAt, End};
 use crate::identity::PeerName;
 use crate::transport::{Connection, SERVER_SHUTS_DOWN};
 use std::net::SocketAddr;
@@ -34,11 +35,18 @@ impl Server {
             if is_chosen {
                 let (remote, tunnels) = (session.connection.remote(), session.tunnels());
                 tracing::info!(%peer, session = own, tunnels, "session ended by request");
+                session.meter.close_as(End::Kicked);
                 session.connection.close("the operator of the server has ended this session");
                 ended.push(Kicked { peer, session: own, remote, tunnels });
             }
         }
         ended
+    }
+
+    /// Opens the access log at this place, also if it has not changed: its file may have been
+    /// renamed. On an error, nothing changes.
+    pub fn open_access_log(&self, at: Option<&AccessLogAt>) -> Result<(), ServerError> {
+        self.shared.open_access_log(at)
     }
 
     /// Accepts no new sessions and tunnels from now on. Open tunnels continue.
@@ -55,6 +63,16 @@ impl Server {
             }
         }
         self.shared.counters.tunnels.count()
+    }
+}
+
+impl Shared {
+    pub(super) fn open_access_log(&self, at: Option<&AccessLogAt>) -> Result<(), ServerError> {
+        let failed = |error| {
+            let at = at.map(ToString::to_string).unwrap_or_default();
+            ServerError::AccessLog(at, error)
+        };
+        self.log.open(at).map_err(failed)
     }
 }
 

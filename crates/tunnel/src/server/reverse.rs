@@ -4,6 +4,7 @@ use super::Shared;
 use super::places::Place;
 use super::services::ServiceConnection;
 use crate::access::{Access, Admitted, Destination};
+use crate::access_log::End;
 use crate::account::TunnelMeter;
 use crate::datagrams::UdpListener;
 use crate::frame::{Answer, Opening, Properties, Request, Status};
@@ -123,9 +124,11 @@ impl<C: Connection> BoundListener<C> {
         }
         loop {
             match self.next().await {
-                Ok((local, place_of_user)) => {
-                    let is_service = place_of_user.is_some();
-                    let place = place_of_user.map_or_else(|| self.place(session), Ok);
+                Ok((local, of_user)) => {
+                    let (user, place) = match of_user {
+                        Some((user, place)) => (Some(user), Ok(place)),
+                        None => (None, self.place(session)),
+                    };
                     let Ok(place) = place.inspect_err(|reason| self.refuse(session, reason)) else {
                         local.abort();
                         continue;
@@ -136,7 +139,7 @@ impl<C: Connection> BoundListener<C> {
                         session: Arc::clone(session),
                         peer: self.peer.clone(),
                         listener: self.target.clone(),
-                        is_service,
+                        user,
                     };
                     tokio::spawn(connection.carry(local, number));
                 }
@@ -172,12 +175,13 @@ impl<C: Connection> BoundListener<C> {
         }
     }
 
-    /// The next connection, with the place that the user of a service gives the connection.
-    async fn next(&mut self) -> io::Result<(Local, Option<Place>)> {
+    /// The next connection. A connection to a service has a place of its user.
+    async fn next(&mut self) -> io::Result<(Local, Option<(PeerName, Place)>)> {
         let local = match &mut self.socket {
             Socket::Service(waiting) => match waiting.recv().await {
-                Some(ServiceConnection { stream, place }) => {
-                    return Ok((Local::of_unix(UnixStream::from_std(stream)?), Some(place)));
+                Some(ServiceConnection { stream, place, user }) => {
+                    let local = Local::of_unix(UnixStream::from_std(stream)?);
+                    return Ok((local, Some((user, place))));
                 }
                 None => std::future::pending().await,
             },
@@ -259,7 +263,8 @@ struct ListenerConnection<C: Connection> {
     session: Arc<Session<C>>,
     peer: PeerName,
     listener: Target,
-    is_service: bool,
+    /// The user of a service.
+    user: Option<PeerName>,
 }
 
 impl<C: Connection> ListenerConnection<C> {
@@ -267,15 +272,17 @@ impl<C: Connection> ListenerConnection<C> {
     async fn carry(self, local: Local, number: u32) {
         let (shared, session) = (&*self.shared, &self.session);
         // The user of a service pays for its bytes on the user's own connection.
-        let tunnel = match self.is_service {
-            true => session.metered_tunnel(TunnelMeter::without_payer(&session.meter)),
-            false => session.tunnel(),
+        let tunnel = match self.user {
+            Some(_) => session.metered_tunnel(TunnelMeter::without_payer(&session.meter)),
+            None => session.tunnel(),
         };
+        tunnel.meter.describe("reverse", &self.listener, self.user.as_ref());
         // A client may permit no further stream.
         let opening = arrived(number, None);
         let opened = tokio::time::timeout(shared.limits.dial, session.open(&opening)).await;
         let Ok(Ok((sending, inbound))) = opened else {
             shared.counters.tunnels_broken.increment();
+            tunnel.meter.end_as(End::NoAnswer);
             return local.abort();
         };
         // The client has its own dial timeout.

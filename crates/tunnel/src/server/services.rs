@@ -29,11 +29,17 @@ struct Offer {
 pub(super) struct ServiceConnection {
     pub(super) stream: StdStream,
     pub(super) place: Place,
+    pub(super) user: PeerName,
 }
 
 impl Services {
     /// Connects to a service. `place` is for the connection to the client that offers it.
-    pub(super) fn connect(&self, name: &str, place: Place) -> Result<Local, Answer> {
+    pub(super) fn connect(
+        &self,
+        name: &str,
+        user: &PeerName,
+        place: Place,
+    ) -> Result<Local, Answer> {
         let failed = |error: io::Error| Answer {
             status: Status::Unreachable,
             message: format!("service:{name} cannot be reached: {error}"),
@@ -46,7 +52,7 @@ impl Services {
         let (here, there) = StdStream::pair().map_err(failed)?;
         let nonblocking = here.set_nonblocking(true).and_then(|()| there.set_nonblocking(true));
         let here = nonblocking.and_then(|()| UnixStream::from_std(here)).map_err(failed)?;
-        let connection = ServiceConnection { stream: there, place };
+        let connection = ServiceConnection { stream: there, place, user: user.clone() };
         offer.connections.try_send(connection).map_err(|_| Answer {
             status: Status::Busy,
             message: format!("too many connections wait for service:{name}: try again"),

@@ -7,6 +7,7 @@ use super::places::Place;
 use super::ports::Port;
 use super::reverse::BoundListener;
 use crate::access::{Access, Destination, Refusal};
+use crate::access_log::End;
 use crate::datagrams::{self, Flow};
 use crate::dial::{DialError, dial};
 use crate::frame::{Answer, Opening, Request, Status};
@@ -199,7 +200,8 @@ impl<C: Connection> PeerStream<C> {
         if let Destination::Service(name) = admitted.destination() {
             // The second half of the connection, which the other client carries, is this peer's.
             let place = self.place()?;
-            let local = self.shared.services.connect(name, place).inspect_err(|_| {
+            let connected = self.shared.services.connect(name, &self.peer, place);
+            let local = connected.inspect_err(|_| {
                 self.shared.counters.services_missed.increment();
             })?;
             return Ok(Granted::Stream(local, target));
@@ -256,6 +258,7 @@ impl<C: Connection> PeerStream<C> {
         match granted {
             Granted::Stream(local, target) => {
                 let tunnel = self.session.tunnel();
+                tunnel.meter.describe("forward", &target, None);
                 let windows = &self.session.windows;
                 let remote = local.remote_ip();
                 let revoked = self.revoked(|access| self.may_reach(access, &target, remote));
@@ -277,11 +280,14 @@ impl<C: Connection> PeerStream<C> {
             Granted::Datagrams(flow, socket, _port, target) => {
                 let tunnel = self.session.tunnel();
                 let meter = &tunnel.meter;
+                meter.describe("forward", &target, None);
                 let idle = self.shared.limits.datagrams_idle;
                 let remote = socket.peer_addr().ok().map(|address| address.ip().to_canonical());
                 tokio::select! {
                     () = datagrams::carry(&self.session, flow, &socket, &mut inbound, idle, meter) => {}
-                    () = self.revoked(|access| self.may_reach(access, &target, remote)) => {}
+                    () = self.revoked(|access| self.may_reach(access, &target, remote)) => {
+                        meter.end_as(End::NotAllowed);
+                    }
                 }
                 sending.finish();
             }

@@ -1,8 +1,8 @@
-//! A minimal HTTP server for Prometheus and health checks: GET of three paths, one response per
-//! connection.
+//! A minimal HTTP server for Prometheus, health checks and the page: GET of four paths, one
+//! response per connection.
 
 use super::directory::StatusSource;
-use super::{PATIENCE, prometheus};
+use super::{PATIENCE, page, prometheus};
 use crate::config::MetricsAddress;
 use crate::local::UnixPathListener;
 use host::{HttpResponse, LONGEST_HTTP_REQUEST, http_response, is_whole_http_request};
@@ -80,9 +80,14 @@ async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, respond: &Respo
 }
 
 fn response(request: &[u8], tell: &StatusSource) -> HttpResponse {
-    http_response(request, "/metrics, /healthz, /readyz", |path| {
+    http_response(request, "/, /metrics, /healthz, /readyz", |path| {
         let Some(status) = tell() else { return Some(HttpResponse::unavailable("ending")) };
         Some(match path {
+            // A page in a browser could reach this machine by a name of its own (DNS rebinding).
+            "/" if !is_addressed(request) => {
+                HttpResponse::forbidden("use the address of this listener, or localhost")
+            }
+            "/" => HttpResponse::page(page::page(&status)),
             "/metrics" => HttpResponse::metrics(prometheus::exposition(&status)),
             "/healthz" if status.has_stalled => HttpResponse::unavailable("a thread has stalled"),
             "/readyz" if status.is_draining => HttpResponse::unavailable("draining"),
@@ -90,6 +95,22 @@ fn response(request: &[u8], tell: &StatusSource) -> HttpResponse {
             "/healthz" | "/readyz" => HttpResponse::ok(),
             _ => return None,
         })
+    })
+}
+
+/// Whether the request's host is an address or `localhost`.
+pub(crate) fn is_addressed(request: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(request);
+    let mut hosts = text.lines().filter_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("host").then_some(value.trim())
+    });
+    hosts.all(|host| {
+        let bare = host.rsplit_once(':').map_or(host, |(bare, _)| bare);
+        let is_address = |text: &str| text.parse::<std::net::IpAddr>().is_ok();
+        let unbracketed = |text: &str| text.trim_matches(['[', ']']).to_owned();
+        bare.eq_ignore_ascii_case("localhost")
+            || [host, bare].iter().any(|text| is_address(&unbracketed(text)))
     })
 }
 
@@ -122,7 +143,12 @@ mod tests {
         let reported = |request: &str| response(request.as_bytes(), &ready).to_string();
         assert!(reported("GET /metrics HTTP/1.1\r\n\r\n").contains("weir_tunnel_up_seconds"));
         assert!(reported("GET /readyz?x=1 HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200 "));
-        assert!(reported("GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404 "));
+        let page = reported("GET / HTTP/1.1\r\nHost: 127.0.0.1:9150\r\n\r\n");
+        assert!(page.contains("text/html") && page.contains("<h2>Sessions</h2>"), "{page}");
+        assert!(page.contains("Content-Security-Policy: default-src 'none';"), "{page}");
+        let rebound = reported("GET / HTTP/1.1\r\nHost: evil.example:9150\r\n\r\n");
+        assert!(rebound.starts_with("HTTP/1.1 403 "), "{rebound}");
+        assert!(reported("GET /x HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404 "));
         assert!(reported("POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405 "));
         assert!(reported("\0\u{ff}").starts_with("HTTP/1.1 405 "));
         let mut stalled = status();

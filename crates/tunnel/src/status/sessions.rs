@@ -137,6 +137,6 @@ mod tests {
         assert_eq!(json["sessions"][1]["since"], "1970-01-01T00:00:00Z");
         (status.is_draining, status.drain_seconds) = (true, 59.9);
         status.connections.clear();
-        assert_eq!(status.sessions_table(), "server (pid 1), no session; draining, 59.0 s left\n");
+        assert_eq!(status.sessions_table(), "server (pid 1), no session; draining, 59 s left\n");
     }
 }

@@ -221,7 +221,7 @@ mod tests {
     fn a_limited_account_has_a_line() {
         let mut status = status();
         let text = status.to_string();
-        let line = "  quota of laptop: 1.93 GB of 100 GB this month, at most 50 Mbit/s in each \
+        let line = "  quota of laptop: 1.93 GB of 100 GB this month, at most 50.0 Mbit/s in each \
                     direction\n";
         assert!(text.contains(line), "{text}");
         let account = &mut status.accounts[0];

@@ -43,6 +43,7 @@ impl Keys {
             tuning: tuning(),
             limits: Limits::default(),
             quotas: Vec::new(),
+            access_log: None,
             shards: Some(2),
             tokens: None,
             tunnels: None,

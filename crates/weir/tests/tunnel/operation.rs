@@ -17,7 +17,7 @@ fn server(ends: &Ends<'_>) -> Running {
 
 /// The document of a verb with `--json`.
 fn asked(sandbox: &Sandbox, words: &[&str]) -> Value {
-    let all = [&["tunnel"], words, &["--json", "--status-socket", "server.sock"]].concat();
+    let all = [&["tunnel"][..], words, &["--json", "--status-socket", "server.sock"]].concat();
     let output = sandbox.weir(&all);
     serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }
@@ -44,6 +44,11 @@ fn an_operator_lists_sessions_ends_them_and_drains_the_server() {
         "server.toml",
         format!("{}allow = [\"tcp:127.0.0.1:{target}\"]\n", ends.peer_table()),
     );
+    sandbox.write("before.toml", sandbox.read("server.toml"));
+    let with_log =
+        format!("[server]\naccess-log = \"logs/access.log\"\n{}", sandbox.read("before.toml"));
+    std::fs::create_dir(sandbox.path("logs")).unwrap();
+    sandbox.write("server.toml", with_log);
     let mut server = server(&ends);
     let client = ends.client(&[&format!("tcp:127.0.0.1:6000=tcp:127.0.0.1:{target}")]);
     let mut kicked = open(&sandbox, 6000);
@@ -75,11 +80,31 @@ fn an_operator_lists_sessions_ends_them_and_drains_the_server() {
     assert_eq!(ended[0]["kicked"][0]["tunnels"], 1, "{ended}");
     let gone = kicked.read(&mut [0]);
     assert!(gone.is_err_and(|error| error.kind() == ErrorKind::ConnectionReset));
+    let lines = |file: &str| -> Vec<Value> {
+        let text = sandbox.read(file);
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let line = await_some("the line in the access log", || lines("logs/access.log").pop());
+    let target_of_it = format!("tcp:127.0.0.1:{target}");
+    assert_eq!((&line["identity"], &line["target"]), (&"laptop".into(), &target_of_it.into()));
+    assert_eq!((&line["reason"], &line["direction"]), (&"kicked".into(), &"forward".into()));
+    assert_eq!((&line["bytes_in"], &line["bytes_out"]), (&1.into(), &1.into()), "{line}");
     // The client returns.
     await_some("the new session", || {
         let all = asked(&sandbox, &["sessions"])[0]["sessions"].as_array().unwrap().clone();
         (all.len() == 2 && all.iter().all(|one| one["session"] != name)).then_some(())
     });
+
+    // A file that was renamed gets no more lines once the end has reloaded.
+    std::fs::rename(sandbox.path("logs/access.log"), sandbox.path("logs/access.log.1")).unwrap();
+    let output = sandbox.weir(&["tunnel", "reload", "--status-socket", "server.sock"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(sandbox.inside(|| through(6000, b"log")).unwrap(), b"log");
+    let line = await_some("the line in the new file", || lines("logs/access.log").pop());
+    assert_eq!((&line["reason"], &line["bytes_out"]), (&"finished".into(), &3.into()), "{line}");
+    assert_eq!(lines("logs/access.log.1").len(), 1);
+    let page = sandbox.inside(|| get(9150, "/"));
+    assert!(page.contains("<td data-head=\"identity\">laptop</td>"), "{page}");
 
     let mut last = open(&sandbox, 6000);
     let begun = asked(&sandbox, &["drain", "--no-wait", "--timeout", "600s"]);
@@ -150,8 +175,8 @@ fn quotas_bind_their_identity_and_change_by_a_reload_under_open_tunnels() {
         metrics.contains("weir_tunnel_peer_quota_bytes{role=\"server\",peer=\"home\"} 1000000")
     );
 
-    // A reload raises the quota: the tunnel that stood idle meanwhile goes on. At 64 kbit/s its next
-    // megabyte would take two minutes each way.
+    // A reload raises the quota: the tunnel that stood idle meanwhile goes on. At 64 kbit/s its
+    // next megabyte would take two minutes each way.
     sandbox.write("server.toml", file("quota = \"1GB/month\"\nrate-limit = \"64kbit\"", ""));
     let reload = || {
         let output = sandbox.weir(&["tunnel", "reload", "--status-socket", "server.sock"]);

@@ -4,6 +4,7 @@ use crate::log::LogFormat;
 use crate::output::note;
 use clap::Args;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::str::FromStr;
 use tunnel::access::Rule;
 use tunnel::config::{ConfigError, Located, OneOrMore, PeerTable, ServerConfig, ServerTable};
@@ -33,6 +34,10 @@ pub(crate) struct Server {
     /// like --allow; may be repeated
     #[arg(long, value_name = "RULE", requires = "peer")]
     allow_reverse: Vec<Rule>,
+    /// Write a JSON line for each tunnel that has ended to this file, which a reload opens again; -
+    /// is standard output
+    #[arg(long, value_name = "PATH", help_heading = "Monitoring")]
+    access_log: Option<PathBuf>,
     #[command(flatten)]
     settings: Settings,
 }
@@ -70,6 +75,7 @@ impl Server {
         let table = ServerTable {
             listen_on: from_flag("--listen-on", self.listen_on),
             tcp_listen_on: from_flag("--tcp-listen-on", self.tcp_listen_on),
+            access_log: from_flag("--access-log", self.access_log),
             peer: self.peer.into_iter().map(peer).collect(),
             ..ServerTable::default()
         };

@@ -49,7 +49,7 @@ pub(super) struct Settings {
     #[arg(long, value_name = "N", help_heading = "Operation")]
     endpoints: Option<usize>,
     /// Listener for Prometheus: 127.0.0.1:PORT, or unix:/PATH where nothing or a dead socket is; it
-    /// also serves /healthz and /readyz
+    /// also serves /healthz, /readyz and, at /, a page of sessions, rates and limits
     #[arg(long, value_name = "ADDRESS", help_heading = "Monitoring")]
     metrics_on: Option<MetricsAddress>,
     /// Form of the log on standard error: text, or json with one object a line [default: text]

@@ -57,6 +57,11 @@ fn unit(
     // In addition to the memory that peers use, the process holds connections, sockets and threads.
     let most_memory = memory.count() * 2 + (1 << 30);
     let socket = format!("/run/weir-tunnel-{role}/status.sock");
+    // For the access log, which only a server has.
+    let logs = match role {
+        "server" => "LogsDirectory=weir-tunnel-server\nLogsDirectoryMode=0750\n",
+        _ => "",
+    };
     Ok(format!(
         "[Unit]\n\
          Description=TCP, UNIX and UDP over QUIC (weir tunnel {role})\n\
@@ -76,6 +81,7 @@ fn unit(
          WatchdogSec=30\n\
          RuntimeDirectory=weir-tunnel-{role}\n\
          RuntimeDirectoryMode=0700\n\
+         {logs}\
          LimitNOFILE=65536\n\
          MemoryMax={most_memory}\n\
          TasksMax=512\n\
