@@ -41,6 +41,8 @@ pub struct PacketPort {
     sender: OwnedFd,
     /// A third socket, whose packets have that header, for unfinished frames.
     unfinished_sender: Option<OwnedFd>,
+    /// Unfinished frames refused in succession whose finished frames the kernel took at once.
+    refusals: u32,
     drops: Option<InterfaceDrops>,
     large: Vec<u8>,
     intake: Intake,
@@ -163,6 +165,7 @@ impl PacketPort {
             receiver,
             sender,
             unfinished_sender,
+            refusals: 0,
             large: vec![0; LARGEST_USUAL],
             intake: Intake::new(options.keep_offloads),
             clock: ArrivalClock::new(),
@@ -233,11 +236,21 @@ impl PacketPort {
                 self.counters.sent_bytes += bytes;
                 report.sent += sent;
                 *attempts = 0;
+                if unfinished_sender.is_some() {
+                    self.refusals = 0;
+                }
                 Ok(sent)
             }
             Err(error) => {
+                let lost = first.on_wire().0;
+                let is_unfinished = unfinished_sender.is_some();
                 match error.raw_os_error() {
                     Some(libc::EINTR) => return Ok(0),
+                    Some(libc::ENOBUFS) if is_unfinished && *attempts >= UNFINISHED_ATTEMPTS => {
+                        *attempts = 0;
+                        self.send_finished(first, report)?;
+                        return Ok(1);
+                    }
                     Some(libc::ENOBUFS | libc::EAGAIN) if *attempts < ATTEMPTS => {
                         *attempts += 1;
                         self.counters.send_retries += 1;
@@ -245,14 +258,14 @@ impl PacketPort {
                         rustix::thread::sched_yield();
                         return Ok(0);
                     }
-                    Some(libc::ENOBUFS | libc::EAGAIN) => self.counters.dropped_queue_full += 1,
-                    Some(libc::EMSGSIZE) => self.counters.dropped_too_long += 1,
+                    Some(libc::ENOBUFS | libc::EAGAIN) => self.counters.dropped_queue_full += lost,
+                    Some(libc::EMSGSIZE) => self.counters.dropped_too_long += lost,
                     Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => {
                         return Err(PortError::InterfaceDown { name: self.interface.name.clone() });
                     }
                     _ => {
                         tracing::debug!(%error, "frame refused");
-                        self.counters.dropped_refused += 1;
+                        self.counters.dropped_refused += lost;
                     }
                 }
                 *attempts = 0;
@@ -260,6 +273,29 @@ impl PacketPort {
                 Ok(1)
             }
         }
+    }
+}
+
+impl PacketPort {
+    /// Sends a frame in finished form that the kernel did not take as it was. The kernel has no
+    /// room, or the interface does not segment: then the port gives up on its offloads, which a
+    /// socket without a queueing discipline cannot do for it (`__dev_direct_xmit`).
+    fn send_finished(&mut self, frame: &Frame, report: &mut SendReport) -> Result<(), PortError> {
+        let retries = self.counters.send_retries;
+        let mut finished = Vec::new();
+        frame.clone().finish(&mut finished);
+        let outcome = self.send(&finished)?;
+        let is_sent = outcome.dropped == 0;
+        (report.sent, report.dropped) =
+            (report.sent + usize::from(is_sent), report.dropped + usize::from(!is_sent));
+        if is_sent && self.counters.send_retries == retries {
+            self.refusals += 1;
+        }
+        if self.refusals >= MOST_REFUSALS {
+            tracing::debug!("{}: the interface does not segment", self.interface.name);
+            self.unfinished_sender = None;
+        }
+        Ok(())
     }
 }
 
@@ -365,7 +401,7 @@ impl Port for PacketPort {
             self.interface.name,
             self.ring.slots(),
             self.ring.slot_size(),
-            if self.intake.keeps_offloads { ", offloads pass" } else { "" },
+            if self.unfinished_sender.is_some() { ", offloads pass" } else { "" },
         )
     }
 }
@@ -497,6 +533,9 @@ const SEND_BUFFER: usize = 16 << 20;
 const LARGEST_USUAL: usize = VirtioHeader::LEN + MAC_HEADER + 2 * TAG + 65535;
 /// The number of attempts on a full queue. The calls themselves take about a microsecond each.
 const ATTEMPTS: u32 = 100;
+/// The number of attempts before an unfinished frame is sent in finished form.
+const UNFINISHED_ATTEMPTS: u32 = 3;
+const MOST_REFUSALS: u32 = 8;
 /// The number of empty polls before the socket is checked for errors: frequent enough for a thread
 /// that wakes each millisecond, rare enough for one that spins.
 const IDLE_CHECK: u32 = 256;

@@ -288,12 +288,7 @@ impl Packet {
         }
         let at = self.layout.transport as usize;
         if self.layout.has(flag::UNFINISHED) {
-            if is_pseudo {
-                let at = at + if self.protocol() == TCP { 16 } else { 6 };
-                let bytes = self.frame.bytes_mut();
-                let fixed = fixed(u16_at(bytes, at), change, Change::NONE, true);
-                bytes[at..at + 2].copy_from_slice(&fixed.to_be_bytes());
-            }
+            self.fix_unfinished(at, change, is_pseudo);
             return;
         }
         match self.protocol() {
@@ -313,6 +308,17 @@ impl Packet {
             ICMPV6 => self.fix(at + 2, change),
             _ if is_pseudo => {}
             _ => self.fix(at + 2, change),
+        }
+    }
+
+    /// Updates the sum of the pseudo-header in the place of a checksum.
+    #[cold]
+    fn fix_unfinished(&mut self, at: usize, change: Change, is_pseudo: bool) {
+        if is_pseudo {
+            let at = at + if self.protocol() == TCP { 16 } else { 6 };
+            let bytes = self.frame.bytes_mut();
+            let fixed = fixed(u16_at(bytes, at), change, Change::NONE, true);
+            bytes[at..at + 2].copy_from_slice(&fixed.to_be_bytes());
         }
     }
 

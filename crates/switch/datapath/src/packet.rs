@@ -129,6 +129,7 @@ impl Packet {
     }
 
     /// Does the work that the sender left, unless the packet stands for several.
+    #[cold]
     pub(super) fn complete_checksum(&mut self) {
         self.frame.complete_checksum();
         self.layout.flags &= !flag::UNFINISHED;
