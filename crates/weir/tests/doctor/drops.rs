@@ -13,14 +13,22 @@ use std::time::{Duration, Instant};
 struct Kind {
     reasons: &'static [&'static str],
     interface: &'static str,
+    protocol: u8,
     port: u16,
 }
 
 const fn kind(reasons: &'static [&'static str], interface: &'static str, port: u16) -> Kind {
-    Kind { reasons, interface, port }
+    Kind { reasons, interface, protocol: UDP, port }
 }
 
-const KINDS: [Kind; 13] = [
+const fn of_tcp(kind: Kind) -> Kind {
+    Kind { protocol: TCP, ..kind }
+}
+
+const UDP: u8 = 17;
+const TCP: u8 = 6;
+
+const KINDS: [Kind; 20] = [
     kind(&["NETFILTER_DROP"], "lo", 7001),
     kind(&["NO_SOCKET"], "lo", 7002),
     kind(&["SOCKET_RCVBUFF"], "lo", 7003),
@@ -34,6 +42,13 @@ const KINDS: [Kind; 13] = [
     kind(&["OTHERHOST"], "a", 7011),
     kind(&["NEIGH_FAILED"], "a", 7012),
     kind(&["NEIGH_QUEUEFULL"], "a", 7013),
+    of_tcp(kind(&["NO_SOCKET"], "lo", 7014)),
+    of_tcp(kind(&["TCP_CSUM"], "a", 7015)),
+    kind(&["NETFILTER_DROP", "NETFILTER_INGRESS"], "a", 7016),
+    kind(&["SOCKET_FILTER"], "lo", 7017),
+    kind(&["UNICAST_IN_L2_MULTICAST"], "a", 7018),
+    kind(&["IP_INNOROUTES"], "a", 7019),
+    kind(&["FRAG_REASM_TIMEOUT"], "a", 7020),
 ];
 
 const NEAR: &str = "\
@@ -48,11 +63,19 @@ const NEAR: &str = "\
     nft 'add chain inet t in { type filter hook input priority 0; }'
     nft add rule inet t in udp dport 7001 drop
     nft 'add chain inet t raw { type filter hook prerouting priority -300; }'
-    nft add rule inet t raw udp dport 7009 udp checksum set 1";
+    nft add rule inet t raw udp dport 7009 udp checksum set 1
+    nft add rule inet t raw tcp dport 7015 tcp checksum set 1
+    nft add table netdev t
+    nft 'add chain netdev t in { type filter hook ingress device a priority 0; }'
+    nft add rule netdev t in udp dport 7016 drop
+    nft add rule netdev t in ip frag-off '&' 0x1fff != 0 drop
+    ip address add 10.7.0.4/24 dev a
+    sysctl -qw net.ipv4.conf.a.drop_unicast_in_l2_multicast=1 net.ipv4.ipfrag_time=1";
 const FAR: &str = "\
     ip link set lo up; ip address add 10.7.0.2/24 dev b; ip address add fd00::2/64 dev b nodad
     ip address add 10.9.9.9/32 dev lo; ip address add 10.7.0.3/32 dev lo
-    ip route add 10.8.0.0/24 via 10.7.0.1
+    ip route add 10.8.0.0/24 via 10.7.0.1; ip route add 10.99.0.0/24 via 10.7.0.1
+    ip neigh add 10.7.0.4 lladdr 01:00:5e:00:00:05 dev b
     ip neigh add 10.7.0.77 lladdr 02:00:00:00:00:99 dev b
     ip neigh replace 10.7.0.1 lladdr $MAC dev b; ip neigh add fd00::1 lladdr $MAC dev b
     ethtool -K b tx off >/dev/null
@@ -79,10 +102,31 @@ fn socket_at(namespace: &Namespace, at: &str) -> UdpSocket {
     socket
 }
 
+/// Sends the first packet of a handshake, always from the same port: the drops of a port are one
+/// place of the report.
+fn knock(namespace: &Namespace, to: &str) {
+    let to: SocketAddr = to.parse().unwrap();
+    let from = SocketAddr::from(([0, 0, 0, 0], 7100));
+    let connect = || {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
+        socket.set_nonblocking(true)?;
+        socket.set_reuse_address(true)?;
+        socket.bind(&from.into())?;
+        // The handshake cannot end: its packets are dropped.
+        let _ = socket.connect(&to.into());
+        Ok::<(), std::io::Error>(())
+    };
+    namespace.run(|| Ok(connect())).unwrap().unwrap();
+}
+
 /// Runs `weir doctor` in `near` while packets of all kinds are dropped again and again.
 fn doctor(near: &Namespace, far: &Namespace) -> Output {
     let never_read = socket_at(near, "127.0.0.1:7003");
     socket2::SockRef::from(&never_read).set_recv_buffer_size(2048).unwrap();
+    let filtered = socket_at(near, "127.0.0.1:7017");
+    // One instruction: accept no byte of the packet.
+    let refuse = [socket2::SockFilter::new(0x06, 0, 0, 0)];
+    socket2::SockRef::from(&filtered).attach_filter(&refuse).unwrap();
     let (here, there) = (socket(near, "0.0.0.0"), socket(far, "10.7.0.2"));
     let short = socket(far, "10.7.0.2");
     short.set_ttl(1).unwrap();
@@ -93,7 +137,7 @@ fn doctor(near: &Namespace, far: &Namespace) -> Output {
     let mut child = near.run(|| Ok(command.spawn())).unwrap().unwrap();
     let deadline = Instant::now() + Duration::from_secs(60);
     while child.try_wait().unwrap().is_none() && Instant::now() < deadline {
-        let sends: [(&UdpSocket, usize, usize, &str); 13] = [
+        let sends: [(&UdpSocket, usize, usize, &str); 18] = [
             (&here, 1, 100, "127.0.0.1:7001"),
             (&here, 1, 100, "127.0.0.1:7002"),
             (&here, 3, 1000, "127.0.0.1:7003"),
@@ -107,6 +151,11 @@ fn doctor(near: &Namespace, far: &Namespace) -> Output {
             (&there, 1, 100, "10.7.0.77:7011"),
             (&here, 1, 100, "10.7.0.55:7012"),
             (&here, 9, 100, "10.7.0.56:7013"),
+            (&there, 1, 100, "10.7.0.1:7016"),
+            (&here, 1, 100, "127.0.0.1:7017"),
+            (&there, 1, 100, "10.7.0.4:7018"),
+            (&there, 1, 100, "10.99.0.9:7019"),
+            (&there, 1, 2000, "10.7.0.1:7020"),
         ];
         for (socket, count, size, to) in sends {
             for _ in 0..count {
@@ -114,16 +163,18 @@ fn doctor(near: &Namespace, far: &Namespace) -> Output {
                 let _ = socket.send_to(&vec![7; size], to.parse::<SocketAddr>().unwrap());
             }
         }
+        knock(near, "127.0.0.1:7014");
+        knock(far, "10.7.0.1:7015");
         std::thread::sleep(Duration::from_millis(15));
     }
-    drop(never_read);
+    drop((never_read, filtered));
     // Only a command that exceeds the deadline still runs.
     child.kill().unwrap();
     child.wait_with_output().unwrap()
 }
 
 #[test]
-fn thirteen_kinds_of_drops_have_their_reason_interface_and_connection() {
+fn twenty_kinds_of_drops_have_their_reason_interface_and_connection() {
     for program in ["ip", "tc", "nft", "ethtool"] {
         if !is_installed(program) {
             return testing::skip(testing::Need::Program(program));
@@ -152,7 +203,7 @@ fn thirteen_kinds_of_drops_have_their_reason_interface_and_connection() {
         let is_right = |place: &&Value| {
             let port = format!(":{}", kind.port);
             place["to"].as_str().is_some_and(|to| to.ends_with(&port))
-                && place["protocol"] == 17
+                && place["protocol"] == kind.protocol
                 && kind.reasons.iter().any(|reason| place["reason"] == *reason)
         };
         let place = places.iter().find(is_right);
