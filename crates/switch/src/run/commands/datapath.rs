@@ -110,6 +110,7 @@ fn show(switch: &Arc<Switch>, _: &[String]) -> Outcome {
         switch.megaflow_count()
     );
     let mut ports: Vec<_> = switch.bridges().iter().flat_map(|bridge| bridge.ports()).collect();
+    ports.retain(|port| !port.is_patch());
     ports.sort_by_key(|port| port.index);
     for port in ports {
         let _ = writeln!(text, "  port {}: {}{}", port.index.0, port.name, kind(&port));
@@ -118,9 +119,10 @@ fn show(switch: &Arc<Switch>, _: &[String]) -> Outcome {
 }
 
 fn kind(port: &SwitchPort) -> String {
-    match port.settings.kind.as_str() {
-        "" => String::new(),
-        kind => format!(" ({kind})"),
+    match (port.settings.kind.as_str(), &port.settings.peer) {
+        ("", _) => String::new(),
+        (kind, None) => format!(" ({kind})"),
+        (kind, Some(peer)) => format!(" ({kind}: peer={peer})"),
     }
 }
 
@@ -138,8 +140,12 @@ fn show_bridges(switch: &Arc<Switch>, _: &[String]) -> Outcome {
         ports.sort_by(|a, b| a.name.cmp(&b.name));
         for port in ports {
             let number = port.number.to_16_bits().unwrap_or_default();
-            let (name, index) = (&port.name, port.index.0);
-            let _ = writeln!(text, "    {name} {number}/{index}:{}", kind(&port));
+            // The datapath of Open vSwitch has no patch ports.
+            let index = match port.is_patch() {
+                true => "none".to_owned(),
+                false => port.index.0.to_string(),
+            };
+            let _ = writeln!(text, "    {} {number}/{index}:{}", port.name, kind(&port));
         }
     }
     Ok(text)
