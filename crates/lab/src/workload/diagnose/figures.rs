@@ -24,7 +24,7 @@ struct HostCounters {
     snmp: SnmpSnapshot,
     /// Errors and drops of its interfaces.
     faulty: u64,
-    /// Bytes that its interface to the other host received.
+    /// Bytes that its interfaces to the other host received.
     received: Bytes,
     taken: Time,
 }
@@ -80,7 +80,7 @@ impl Counters {
 }
 
 impl Counters {
-    /// The rate of the bytes that arrived at the receiver's interface since `earlier`, in Mbit/s.
+    /// The rate of the bytes that arrived at the receiver's interfaces since `earlier`, in Mbit/s.
     pub(super) fn carried_since(&self, earlier: &Self) -> f64 {
         let (now, then) = (&self.receiver, &earlier.receiver);
         let seconds = now.taken.since(then.taken).secs_f64();
@@ -95,17 +95,17 @@ impl HostCounters {
             let counters = [interface.counters.received, interface.counters.sent];
             counters.iter().map(|one| one.errors + one.drops).sum::<u64>()
         });
-        let near = interfaces.interfaces.get(NEAR);
+        let cables = interfaces.interfaces.iter().filter(|(name, _)| *name != LOOPBACK);
+        let received = cables.map(|(_, one)| one.counters.received.bytes.count()).sum();
         Ok(Self {
             snmp: SnmpSnapshot::read()?,
             faulty: faulty.sum(),
-            received: near.map(|one| one.counters.received.bytes).unwrap_or_default(),
+            received: Bytes::new(received),
             taken: interfaces.taken,
         })
     }
 }
 
-/// The interface of a host to the other host.
-const NEAR: &str = "eth0";
+const LOOPBACK: &str = "lo";
 /// A share of fewer packets says nothing.
 const FEW: f64 = 100.0;

@@ -374,7 +374,7 @@ pub(super) fn busy_neighbour(dice: &mut Dice) -> Draft {
 pub(super) fn full_link(dice: &mut Dice) -> Draft {
     let rate = dice.whole(20, 150);
     let queue = dice.whole(20, 60);
-    Draft::bulk(Path::Cable, "nothing", Proof::default())
+    Draft::bulk(Path::Cable, "nothing", Proof::at_least(0.9 * f64::from(rate)))
         .key(
             "receiver",
             "read pid rest < /proc/self/stat\n\
