@@ -130,10 +130,9 @@ impl std::fmt::Debug for FramePool {
 
 #[cold]
 fn long(len: usize) -> Box<[u8]> {
-    let kept = with_pool(|pool| match len {
-        ..=LONG => pool.long.pop(),
-        ..=HUGE => pool.huge.pop(),
-        _ => None,
+    let kept = with_pool(|pool| {
+        let buffers = if len <= LONG { &mut pool.long } else { &mut pool.huge };
+        (len <= HUGE).then(|| buffers.pop()).flatten()
     });
     kept.flatten().unwrap_or_else(|| {
         let size = if len <= LONG { LONG } else { len.max(HUGE) };

@@ -126,6 +126,65 @@ fn wild_rings_and_chains_end_the_connection() {
 }
 
 #[test]
+fn super_packets_pass_if_the_driver_accepts_them() {
+    let folder = Folder::new("vhost-super");
+    let path = folder.path("socket");
+    let device = VhostDevice::listen(Path::new(&path), 1).unwrap();
+    // A TCP packet whose checksum field is of no interest here.
+    let mut packet = vec![2; 12];
+    packet.extend([0x08, 0x00, 0x45, 0, 0x0b, 0xe0, 0, 7, 0x40, 0, 64, 6, 0, 0]);
+    packet.extend([10, 0, 0, 1, 10, 0, 0, 2, 0x12, 0x34, 0, 80, 0, 0, 0, 9, 0, 0, 0, 1]);
+    packet.extend([0x50, 0x18, 1, 0, 0, 0, 0, 0]);
+    packet.extend((0..3_000).map(|at| at as u8));
+    let virtio = wire::VirtioHeader {
+        partial_checksum: Some(wire::virtio::PartialChecksum { start: 34, offset: 16 }),
+        gso: Some(wire::Gso { kind: wire::virtio::GsoKind::TcpV4, ecn: false, size: 1_000 }),
+        data_valid: false,
+        header_len: 54,
+    };
+    let whole = [&virtio.to_bytes()[..], &packet].concat();
+    let descriptor = |place: u64, len: usize, flags: u16| {
+        let len = (len as u32).to_le_bytes();
+        [&(BASE + place).to_le_bytes()[..], &len, &flags.to_le_bytes(), &[0; 2]].concat()
+    };
+    let offered = [0_u16.to_le_bytes(), 1_u16.to_le_bytes(), [0, 0]].concat();
+    let (sent_at, received_at) = (2 * SECOND, 4 * SECOND);
+    let accepted = features::CHECKSUM | features::HOST_TSO4;
+    let taken = features::GUEST_CHECKSUM | features::GUEST_TSO4;
+    for features in [0, accepted | taken] {
+        let front = FrontEnd::connect(&path);
+        front.share_with(features);
+        front.start_rings();
+        until("the connection", || device.is_connected());
+        front.memory.write_all_at(&whole, sent_at).unwrap();
+        front.memory.write_all_at(&descriptor(sent_at, whole.len(), 0), SECOND).unwrap();
+        front.memory.write_all_at(&offered, SECOND + AVAILABLE).unwrap();
+        let frames = receive_some(&device, 1);
+        let [frame] = &frames[..] else { panic!("{frames:?}") };
+        assert!(frame.bytes() == packet);
+        assert_eq!(frame.is_unfinished(), features != 0);
+        let tcp = port::Offload::of(&packet, &virtio).unwrap();
+        assert_eq!(device.takes(tcp), features != 0);
+        if features == 0 {
+            drop(front);
+            until("the end", || !device.is_connected());
+            continue;
+        }
+        assert_eq!((frame.offload(), frame.on_wire().0), (tcp, 3));
+        front.memory.write_all_at(&descriptor(received_at, 60_000, 2), 0).unwrap();
+        front.memory.write_all_at(&offered, AVAILABLE).unwrap();
+        let accepted = device.send_unfinished(&[&packet], &[tcp]).unwrap();
+        assert_eq!((accepted.sent, device.counters().sent_frames), (1, 3));
+        let mut arrived = vec![0; whole.len()];
+        front.memory.read_exact_at(&mut arrived, received_at).unwrap();
+        // The number of buffers is 1.
+        assert_eq!(arrived[..10], whole[..10]);
+        assert!(arrived[10..12] == [1, 0] && arrived[12..] == packet);
+        assert!(device.describe().contains("offloads pass"), "{}", device.describe());
+    }
+}
+
+#[test]
 fn memory_that_is_cut_off_ends_the_connection_alone() {
     let folder = Folder::new("vhost-cut");
     let path = folder.path("socket");
@@ -295,14 +354,22 @@ impl FrontEnd {
     }
 
     fn share(&self) {
+        self.share_with(0);
+    }
+
+    fn share_with(&self, accepted: u64) {
         let needed = features::VERSION_1 | features::MERGEABLE_BUFFERS;
-        self.tell(&Request::SetFeatures(needed), &[]);
+        self.tell(&Request::SetFeatures(needed | accepted), &[]);
         let region = Region { guest_address: BASE, size: LEN, user_address: BASE, file_offset: 0 };
         self.tell(&Request::SetMemoryTable(vec![region]), &[self.memory.as_fd()]);
     }
 
     fn set_up(&self) {
         self.share();
+        self.start_rings();
+    }
+
+    fn start_rings(&self) {
         for ring in 0..2 {
             let start = BASE + u64::from(ring) * SECOND;
             let event: OwnedFd = eventfd(0, EventfdFlags::NONBLOCK).unwrap();

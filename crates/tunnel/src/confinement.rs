@@ -232,7 +232,7 @@ const REFUSED: [i64; 41] = [
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::{self, ErrorKind};
+    use std::io::{self, ErrorKind, Write};
     use std::os::unix::net::UnixListener;
 
     #[test]
@@ -280,7 +280,7 @@ mod tests {
                     denied(std::fs::write(own.path().join("new"), "x"));
                     let mut log = std::fs::File::options();
                     let log = log.append(true).create(true).open(logs.path().join("access.log"));
-                    std::io::Write::write_all(&mut log.unwrap(), b"line").unwrap();
+                    log.unwrap().write_all(b"line").unwrap();
                     denied(std::fs::read(logs.path().join("access.log")));
                     denied(std::fs::read("/proc/1/environ"));
                 }

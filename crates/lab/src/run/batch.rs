@@ -290,8 +290,8 @@ mod tests {
         let each = usual.estimate().as_secs() / u64::from(usual.shards());
         assert!(usual.shards() == 1 || each >= 30, "{each} s");
         assert!(batch("incast", None, Some(10_000)).shards() < 10_000);
-        let lab = builtin::open("accel-cost").unwrap();
+        let lab = builtin::open("tunnel-latency").unwrap();
         let refused = Batch::new(lab, None, Form::Full, None, None).unwrap_err().to_string();
-        assert!(refused.contains("weir lab run accel-cost"), "{refused}");
+        assert!(refused.contains("weir lab run tunnel-latency"), "{refused}");
     }
 }

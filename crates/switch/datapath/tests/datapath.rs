@@ -15,4 +15,5 @@ mod datapath {
     mod reference;
     mod steps;
     mod tracked;
+    mod unfinished;
 }

@@ -226,6 +226,79 @@ fn a_tap_device_serves_a_host_in_its_own_namespace() {
     switch.end();
 }
 
+/// The switch passes super-packets on as a whole, also where rules rewrite addresses and ports. A
+/// port that takes frames alone gets frames as a wire carries them.
+#[test]
+fn super_packets_pass_between_hosts_whose_addresses_are_rewritten() {
+    let Some(sandbox) = sandbox() else { return };
+    let a = Host::cabled(&sandbox, "p1", Ipv4Addr::new(10, 9, 0, 1));
+    let copies = format!("br0:copies=dummy,write={}", sandbox.path("copies.pcap").display());
+    let words = ["--bridge", "br0", "--port", "br0:p1=packet", "--port", "br0:t0=tap"];
+    let switch = TestSwitch::start(sandbox, &[&words[..], &["--port", &copies]].concat());
+    let b =
+        Host { namespace: Namespace::create("tap").unwrap(), address: Ipv4Addr::new(10, 9, 0, 2) };
+    move_interface(&switch.sandbox, "t0", &b.namespace);
+    b.configure("t0");
+    // Each host knows the other by an address and a port that the switch rewrites.
+    for rule in [
+        "priority=9,arp actions=NORMAL",
+        "in_port=p1,tcp,nw_dst=10.9.0.22 actions=mod_nw_src:10.9.0.11,mod_nw_dst:10.9.0.2,\
+         mod_tp_dst:7000,dec_ttl,output:t0,push_vlan:0x8100,mod_vlan_vid:7,output:copies",
+        "in_port=t0,tcp,nw_dst=10.9.0.11 actions=mod_nw_src:10.9.0.22,mod_nw_dst:10.9.0.1,\
+         mod_tp_src:9000,output:p1",
+    ] {
+        switch.ofctl(&["add-flow", "br0", rule]);
+    }
+    for (host, interface, other, shown) in
+        [(&a, "eth0", (&b, "t0"), 22), (&b, "t0", (&a, "eth0"), 11)]
+    {
+        let hardware = hardware_address(&other.0.namespace, other.1);
+        let shown = IpAddr::V4(Ipv4Addr::new(10, 9, 0, shown));
+        host::add_neighbour(&host.namespace, interface, shown, hardware).unwrap();
+    }
+    let bytes: Vec<u8> = (0..8_000_000_u32).map(|n| (n % 251) as u8).collect();
+    let listen = SocketAddr::from((b.address, 7000));
+    let listener = b.namespace.run(|| Ok(TcpListener::bind(listen))).unwrap().unwrap();
+    let shown = SocketAddr::from((Ipv4Addr::new(10, 9, 0, 22), 9000));
+    let client =
+        a.namespace.run(|| Ok(TcpStream::connect_timeout(&shown, PATIENCE))).unwrap().unwrap();
+    let (stream, _) = listener.accept().unwrap();
+    for (mut from, mut to) in [(&client, &stream), (&stream, &client)] {
+        from.set_write_timeout(Some(PATIENCE)).unwrap();
+        to.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut received = vec![0; bytes.len()];
+        std::thread::scope(|scope| {
+            let bytes = &bytes;
+            scope.spawn(move || from.write_all(bytes).unwrap());
+            to.read_exact(&mut received).unwrap();
+        });
+        assert!(received == bytes);
+    }
+    // Ports and rules count frames of a wire; the packets are far fewer.
+    let text = switch.weir(&["dump-ports", "--json", "br0", "p1"]);
+    let document: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let received = document["ports"][0]["received_packets"].as_u64().unwrap();
+    assert!(received as usize >= bytes.len() / 1448, "{text}");
+    let packets = switch.counted("packets received");
+    assert!(packets < received, "{packets} of {received}");
+    let payload = |frame: &Vec<u8>| frame.len() - 38 - usize::from(frame[50] >> 4) * 4;
+    let copies = await_some("the copies", || {
+        let frames = super::captures::read(&switch.sandbox, "copies.pcap");
+        (frames.iter().map(payload).sum::<usize>() >= bytes.len()).then_some(frames)
+    });
+    for frame in copies {
+        assert!(frame.len() <= 1500 + 18 && frame[12..16] == [0x81, 0, 0, 7]);
+        // With the pseudo-header, a whole segment sums up to 0xffff.
+        let words = frame[30..]
+            .chunks(2)
+            .map(|two| u64::from(u16::from_be_bytes([two[0], two.get(1).copied().unwrap_or(0)])));
+        let sum = words.sum::<u64>() + 6 + (frame.len() - 38) as u64;
+        assert_eq!(sum % 0xffff, 0, "{frame:x?}");
+    }
+    drop((client, stream, listener, a, b));
+    switch.end();
+}
+
 #[test]
 fn source_translation_hides_a_host() {
     let Some(sandbox) = sandbox() else { return };

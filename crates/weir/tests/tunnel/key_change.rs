@@ -20,7 +20,7 @@ fn the_steps_of_the_guide_change_a_key_without_a_restart() {
     }
     let guide = include_str!("../../../../docs/guides/tunnel.md");
     let section = guide.split("### Change a key\n").nth(1).unwrap();
-    let section = section.split("\n## ").next().unwrap();
+    let section = section.split("\n### See and end sessions\n").next().unwrap();
     let typed: Vec<&str> = section
         .lines()
         .filter_map(|line| line.strip_prefix("client# ").or(line.strip_prefix("server# ")))

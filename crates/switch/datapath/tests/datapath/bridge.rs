@@ -23,6 +23,7 @@ pub(super) struct Collected {
 
 impl Sink for Collected {
     fn transmit(&mut self, port: PortIndex, frames: &mut Vec<Frame>) {
+        Frame::finish_all(frames);
         self.sent.extend(frames.drain(..).map(|frame| (port.0, frame.bytes().to_vec())));
     }
 
@@ -108,9 +109,18 @@ impl Bridge {
         frames: &[Vec<u8>],
         tracker: &mut impl Tracker,
     ) -> Collected {
+        let frames = frames.iter().map(|bytes| Frame::from_bytes(bytes, Time::ZERO)).collect();
+        self.process_frames(in_port, frames, tracker)
+    }
+
+    pub(super) fn process_frames(
+        &mut self,
+        in_port: u32,
+        frames: Vec<Frame>,
+        tracker: &mut impl Tracker,
+    ) -> Collected {
+        let mut frames = frames;
         let mut collected = Collected::default();
-        let mut frames: Vec<_> =
-            frames.iter().map(|bytes| Frame::from_bytes(bytes, Time::ZERO)).collect();
         let slow: &mut dyn Translate = &mut Translator::new(&self.tables);
         let mut around = Around { slow, tracker, sink: &mut collected };
         self.datapath.process(in_port, &mut frames, self.now, &mut around);
