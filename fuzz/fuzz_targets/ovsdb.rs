@@ -17,6 +17,10 @@ impl Machine for NoMachine {
         address.starts_with("00").then(|| "eth0".to_owned())
     }
 
+    fn has_dummies_alone(&self) -> bool {
+        false
+    }
+
     fn rundir(&self) -> &Path {
         Path::new("/run")
     }

@@ -60,7 +60,7 @@ fn a_super_packet_leaves_as_its_frames_would() {
     assert!(whole.received < cut.received && whole.sent < cut.sent);
 }
 
-/// What the rules do depends on the destination port.
+/// Rules that act by the destination port.
 fn rules() -> Vec<String> {
     let actions = [
         "set_field:{a}->{src},mod_tp_src:77,output:2,set_field:{b}->{dst},output:3",
