@@ -267,6 +267,9 @@ fn expanded(name: &str) -> Result<Vec<String>, String> {
     let wrong = || format!("the range in `{name}` is written [FIRST:LAST], with two numbers");
     let (range, after) = rest.split_once(']').ok_or_else(wrong)?;
     let (first, last) = range.split_once(':').ok_or_else(wrong)?;
+    if first.len() > LONGEST_NUMBER {
+        return Err(wrong());
+    }
     let from: usize = first.parse().map_err(|_| wrong())?;
     let to: usize = last.parse().map_err(|_| wrong())?;
     if to < from || to - from >= MOST_HOSTS {
@@ -279,6 +282,7 @@ fn expanded(name: &str) -> Result<Vec<String>, String> {
 const ALL: &str = "all";
 const LONGEST_TEXT: usize = 1 << 20;
 const MOST_HOSTS: usize = 10_000;
+const LONGEST_NUMBER: usize = 9;
 
 #[cfg(test)]
 mod tests {

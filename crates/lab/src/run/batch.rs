@@ -57,11 +57,11 @@ impl Batch {
 
     /// A script for `sbatch`.
     pub fn slurm(&self) -> String {
-        let (name, shards) = (self.name(), self.shards);
+        let (name, shards, parts) = (self.name(), self.shards, self.parts());
         let mut text = format!(
             "#!/bin/sh\n\
              # The lab {name} in virtual time, in {shards} parts. Submit this file with sbatch, in a directory\n\
-             # that all nodes share. Afterwards: weir lab merge {name}-shards/* --out {name}\n\
+             # that all nodes share. Afterwards: weir lab merge {parts}/* --out {name}\n\
              #SBATCH --job-name=weir-{name}\n\
              #SBATCH --array=1-{shards}\n\
              #SBATCH --cpus-per-task=1\n\
@@ -85,12 +85,12 @@ impl Batch {
         let run = self.run(lab, "\"$SLURM_ARRAY_TASK_ID\"");
         let _ = write!(
             text,
-            "out={name}-shards/$SLURM_ARRAY_TASK_ID\n\
+            "out={parts}/$SLURM_ARRAY_TASK_ID\n\
              # A task that Slurm starts again continues.\n\
              if [ -e \"$out/run.toml\" ]; then\n  \
              exec weir sim run --threads 1 --resume \"$out\"\n\
              fi\n\
-             {run}"
+             exec {run}"
         );
         text
     }
@@ -101,8 +101,9 @@ impl Batch {
         let (name, shards) = (self.object_name(), self.shards);
         let mut text = format!(
             "# The lab {0} in virtual time, in {shards} parts. The claim {claim} receives the parts.\n\
-             # Afterwards, where the claim is mounted: weir lab merge {0}-shards/* --out {0}\n",
-            self.name()
+             # Afterwards, where the claim is mounted: weir lab merge {1}/* --out {0}\n",
+            self.name(),
+            self.parts()
         );
         if self.file.is_some() {
             let lines =
@@ -116,13 +117,15 @@ impl Batch {
         let lab = if self.file.is_some() { "/lab/lab.toml" } else { self.lab.name() };
         let run = self.run(lab, "$((JOB_COMPLETION_INDEX + 1))");
         let script = format!(
-            "out=/results/{}-shards/$((JOB_COMPLETION_INDEX + 1))\n\
-             # A pod that Kubernetes starts again continues.\n\
+            "out=/results/{}/$((JOB_COMPLETION_INDEX + 1))\n\
+             # A pod that Kubernetes starts again continues. Status 1: a turn failed, and would fail again.\n\
              if [ -e \"$out/run.toml\" ]; then\n  \
-             exec weir sim run --threads 1 --resume \"$out\"\n\
-             fi\n\
-             {run}",
-            self.name()
+             weir sim run --threads 1 --resume \"$out\" || [ $? -eq 1 ]\n\
+             else\n  \
+             {} || [ $? -eq 1 ]\n\
+             fi\n",
+            self.parts(),
+            run.trim_end()
         );
         let script = script.lines().map(|line| format!("              {line}\n"));
         let (mount, volume) = match self.file.is_some() {
@@ -181,9 +184,26 @@ spec:
         };
         let seed = self.seed.map(|seed| format!(" --seed {seed}")).unwrap_or_default();
         format!(
-            "exec weir sim run {lab}{form}{seed} --threads 1 \\\n  --shard {number}/{} --out \"$out\"\n",
+            "weir sim run {lab}{form}{seed} --threads 1 \\\n  --shard {number}/{} --out \"$out\"\n",
             self.shards
         )
+    }
+
+    /// The directory of the parts. A job with another file, form, seed or number of parts has
+    /// another directory, and continues no parts of this job.
+    fn parts(&self) -> String {
+        let mut name = self.name();
+        match self.form {
+            Form::Quick => name.push_str("-quick"),
+            Form::Smoke => name.push_str("-smoke"),
+            Form::Full | Form::Other => {}
+        }
+        self.seed.iter().for_each(|seed| name.push_str(&format!("-seed{seed}")));
+        if self.file.is_some() {
+            let sum = programs::sha256(&*self.lab.text());
+            name.push_str(&format!("-{}", &sum[..8]));
+        }
+        format!("{name}-{}-shards", self.shards)
     }
 
     /// The name of the lab in names of files. A lab's name has letters, digits, `-` and `_`.

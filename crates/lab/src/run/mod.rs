@@ -29,6 +29,11 @@ pub use plan::{Plan, PlannedCell};
 pub use runner::{Ended, Finished, FinishedShard, Location, Progress, Request, run};
 pub use shard::Shard;
 
+/// The checksum of a text.
+pub(crate) fn sha256_of(text: &str) -> String {
+    programs::sha256(text)
+}
+
 /// The checksum of this program.
 pub(crate) fn own_sha256() -> Option<String> {
     programs::own().get("sha256")?.as_str().map(str::to_owned)

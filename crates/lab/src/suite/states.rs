@@ -6,7 +6,6 @@ use crate::{Cancel, Failure};
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
-use units::Span;
 
 /// A state of the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,22 +37,17 @@ impl<'a> States<'a> {
         if self.now == Some(state) {
             return Ok(());
         }
-        let patience = self.suite.patience;
         match state {
             State::Before if self.now == Some(State::After) => self.go_back()?,
             State::Before => {
                 self.now = Some(State::Before);
-                run_optional(self.suite.before.as_deref(), "--before", patience, Some(cancel))?;
+                self.run_guarded(self.suite.before.as_deref(), "--before", Some(cancel))?;
             }
             State::After => {
                 self.guard.tell(ARM);
                 // A command that fails may have changed the machine.
                 self.now = Some(State::After);
-                let guard = &mut self.guard;
-                let started = |group: u32| guard.tell(&format!("{RUNS} {group}"));
-                let ended = run_line(&self.suite.after, "--after", patience, Some(cancel), started);
-                self.guard.tell(RUNS);
-                ended?;
+                self.run_guarded(Some(&self.suite.after), "--after", Some(cancel))?;
             }
         }
         Ok(())
@@ -61,12 +55,26 @@ impl<'a> States<'a> {
 
     /// Takes the second state back, also in a cancelled run.
     fn go_back(&mut self) -> Result<(), Failure> {
-        let patience = self.suite.patience;
         self.now = Some(State::Before);
-        let undone = run_optional(self.suite.undo.as_deref(), "--undo", patience, None);
-        let before = run_optional(self.suite.before.as_deref(), "--before", patience, None);
+        let undone = self.run_guarded(self.suite.undo.as_deref(), "--undo", None);
+        let before = self.run_guarded(self.suite.before.as_deref(), "--before", None);
         self.guard.tell(DISARM);
         undone.and(before)
+    }
+
+    /// Runs a line, which the guard ends if this process dies.
+    fn run_guarded(
+        &mut self,
+        line: Option<&str>,
+        what: &str,
+        cancel: Option<&Cancel>,
+    ) -> Result<(), Failure> {
+        let Some(line) = line else { return Ok(()) };
+        let guard = &mut self.guard;
+        let started = |group: u32| guard.tell(&format!("{RUNS} {group}"));
+        let ended = run_line(line, what, self.suite.patience, cancel, started);
+        self.guard.tell(RUNS);
+        ended
     }
 
     /// Brings the machine into the first state.
@@ -84,15 +92,6 @@ impl Drop for States<'_> {
             tracing::warn!("the machine may be in its state after the change: {failure}");
         }
     }
-}
-
-fn run_optional(
-    line: Option<&str>,
-    what: &str,
-    patience: Span,
-    cancel: Option<&Cancel>,
-) -> Result<(), Failure> {
-    line.map_or(Ok(()), |line| run_line(line, what, patience, cancel, |_| {}))
 }
 
 /// A process that takes the change back if this process dies: the guard's standard input then ends.
@@ -132,7 +131,7 @@ impl Drop for Guard {
     }
 }
 
-/// Followed by the process group of `--after` while the line runs, and by nothing afterwards.
+/// Followed by the process group of a line while the line runs, and by nothing afterwards.
 const RUNS: &str = "runs";
 const ARM: &str = "arm";
 const DISARM: &str = "disarm";

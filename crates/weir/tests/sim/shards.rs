@@ -87,7 +87,10 @@ fn an_exported_array_job_measures_all_shards_and_continues_one_that_was_begun() 
     assert_eq!(exported(&["cc-grid", "--shards", "16"]), script);
     let grid = sandbox.path("grid.toml");
     sandbox.write("grid.toml", GRID);
-    sandbox.write("sweep.sbatch", exported(&["./grid.toml", "--shards", "3"]));
+    let script = exported(&["./grid.toml", "--shards", "3"]);
+    let parts = script.lines().find_map(|line| line.strip_prefix("out=")?.split('/').next());
+    let parts = parts.unwrap().to_owned();
+    sandbox.write("sweep.sbatch", &script);
     let weir = Path::new(env!("CARGO_BIN_EXE_weir")).parent().unwrap();
     let path = format!("{}:{}", weir.display(), std::env::var("PATH").unwrap());
     let task = |task: &str| {
@@ -99,7 +102,7 @@ fn an_exported_array_job_measures_all_shards_and_continues_one_that_was_begun() 
         let output = task(number);
         assert!(output.status.success(), "{number}: {output:?}");
     }
-    let shards = ["1", "2", "3"].map(|number| format!("grid-shards/{number}"));
+    let shards = ["1", "2", "3"].map(|number| format!("{parts}/{number}"));
     let [one, two, three] = shards.each_ref().map(String::as_str);
     let output = sandbox.weir(&["lab", "merge", one, two, three, "--out", "run"]);
     assert!(output.status.success(), "{output:?}");

@@ -102,16 +102,20 @@ impl<'a> RealHosts<'a> {
         // Before all else: no further turn may run with these changes. An agent whose connection is
         // lost takes its host's changes back by itself.
         let undone: Vec<_> = inventory.hosts.values().map(|one| one.host.undo()).collect();
+        // A change that stays in force goes before every other failure: the next turn would run
+        // with the change, and would take the changed value for the former one.
+        if let Some(reason) = undone.iter().find_map(|undone| match undone {
+            Err(Failure::Workload(reason) | Failure::NotUndone(reason)) => Some(reason),
+            _ => None,
+        }) {
+            let cause = measured.as_ref().err().map(|cause| format!("{cause}; "));
+            return Err(Failure::NotUndone(format!("{}{reason}", cause.unwrap_or_default())));
+        }
         match measured {
             Err(failure @ Failure::HostLost { .. }) => Err(failure),
             measured => {
                 let undone: Result<(), Failure> = undone.into_iter().collect();
-                // An agent tells its failure in words.
                 let undone = undone.map_err(|failure| match (failure, &measured) {
-                    (Failure::Workload(reason) | Failure::NotUndone(reason), Err(cause)) => {
-                        Failure::NotUndone(format!("{cause}; {reason}"))
-                    }
-                    (Failure::Workload(reason), Ok(_)) => Failure::NotUndone(reason),
                     // An agent takes its changes back once its connection has ended.
                     (Failure::HostLost { .. }, Err(Failure::Interrupted)) => Failure::Interrupted,
                     (other, _) => other,

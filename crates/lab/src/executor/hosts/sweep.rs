@@ -154,6 +154,7 @@ pub fn sweep(
         reason: format!("cannot be written: {error}; name another with --out"),
     };
     fs::create_dir_all(sweep.folder).map_err(|error| unusable(sweep.folder, &error))?;
+    sweep.claim(of, &sha256)?;
     let (done, waiting): (Vec<Shard>, Vec<Shard>) =
         shards.iter().copied().partition(|shard| sweep.directory(*shard).exists());
     let finished: usize = done.iter().map(|shard| turns_of(*shard)).sum();
@@ -229,6 +230,56 @@ impl Sweep<'_> {
         };
         let names: Vec<String> = names.filter(is_chosen).collect();
         Plan::new(self.lab, self.form, &names, self.repeats)
+    }
+
+    /// Describes the parts in a new folder. A folder that exists must have the same description.
+    fn claim(&self, of: u32, weir_sha256: &str) -> Result<(), LabError> {
+        let path = self.folder.join(DESCRIPTION);
+        let refuse = |reason: String| LabError::RunDirectory { path: path.clone(), reason };
+        let wrong = |error: std::io::Error| refuse(format!("{error}; name another with --out"));
+        let number = |number: Option<u64>| number.map_or("none".to_owned(), |n| n.to_string());
+        let text = format!(
+            "parts = {of}\nform = \"{:?}\"\nsystems = \"{}\"\nrepeats = \"{}\"\nseed = \"{}\"\n\
+             lab_sha256 = \"{}\"\nweir_sha256 = \"{weir_sha256}\"\n",
+            self.form,
+            self.systems.join(","),
+            number(self.repeats.map(u64::from)),
+            number(self.seed),
+            run::sha256_of(&self.lab.text()),
+        );
+        match fs::read_to_string(&path) {
+            Ok(found) if found == text => return Ok(()),
+            Ok(found) => {
+                let differs = found.lines().find(|line| !text.lines().any(|own| own == *line));
+                let differs = units::foreign(differs.unwrap_or("another description").to_owned());
+                return Err(refuse(format!(
+                    "the parts are of another run ({differs}): repeat its options, or name another with --out"
+                )));
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(wrong(error)),
+        }
+        if fs::read_dir(self.folder).map_err(wrong)?.next().is_some() {
+            return Err(refuse(
+                "the folder has other files: name another run with --out".to_owned(),
+            ));
+        }
+        fs::write(&path, text).map_err(wrong)
+    }
+
+    /// Removes the folder with the parts. Files that this command did not write stay.
+    pub fn remove_parts(&self) -> std::io::Result<()> {
+        for entry in fs::read_dir(self.folder)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            if name == DESCRIPTION {
+                fs::remove_file(entry.path())?;
+            } else if name.contains("-of-") || name.starts_with(UNFINISHED) {
+                fs::remove_dir_all(entry.path())?;
+            }
+        }
+        fs::remove_dir(self.folder)
     }
 
     fn directory(&self, shard: Shard) -> PathBuf {
@@ -389,7 +440,7 @@ impl Worker<'_> {
             Failure::Workload(format!("the run.toml of part {shard} cannot be read: {reason}"))
         })?;
         described.insert("command".to_owned(), self.sweep.command.into());
-        let part = tempfile::Builder::new().prefix("part-").tempdir_in(self.sweep.folder);
+        let part = tempfile::Builder::new().prefix(UNFINISHED).tempdir_in(self.sweep.folder);
         let part = part.map_err(wrong)?;
         let write = |name: &str, text: &str| fs::write(part.path().join(name), text);
         write("run.toml", &described.to_string())
@@ -410,6 +461,9 @@ fn lock(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
 /// The last shard of a slow host then is a small part of the whole time.
 const SHARDS_OF_A_HOST: u32 = 10;
 const MOST_SHARDS: u32 = 10_000;
+/// The file that describes the parts of a folder.
+const DESCRIPTION: &str = "parts.toml";
+const UNFINISHED: &str = "part-";
 const MOST_THREADS: u32 = 1024;
 const LOOK: Duration = Duration::from_millis(200);
 /// An agent whose controller is silent for this long ends.
@@ -439,6 +493,35 @@ mod tests {
         let expected = "/w sim run /r/lab.toml --quick --systems cubic,bbr --repeats 2 --seed 7 \
                         --shard 2/3 --threads 4 --out /r/shard-2";
         assert_eq!(line.join(" "), expected);
+    }
+
+    #[test]
+    fn parts_of_another_run_are_not_merged_and_foreign_files_stay() {
+        let (lab, folder) = (builtin::open("cc-grid").unwrap(), tempfile::tempdir().unwrap());
+        let parts = folder.path().join("run-parts");
+        fs::create_dir(&parts).unwrap();
+        let sweep = |seed| Sweep {
+            lab: &lab,
+            form: Form::Quick,
+            systems: &[],
+            repeats: None,
+            seed: Some(seed),
+            machines: &[],
+            weir: Path::new("weir"),
+            command: "",
+            folder: &parts,
+        };
+        sweep(7).claim(3, "aa").unwrap();
+        sweep(7).claim(3, "aa").unwrap();
+        let error = sweep(8).claim(3, "aa").unwrap_err().to_string();
+        assert!(error.contains("of another run (seed = \"7\")"), "{error}");
+        fs::create_dir(sweep(7).directory("1/3".parse().unwrap())).unwrap();
+        fs::write(parts.join("notes"), "mine").unwrap();
+        assert!(sweep(7).remove_parts().is_err());
+        let left: Vec<_> = fs::read_dir(&parts).unwrap().map(|e| e.unwrap().file_name()).collect();
+        assert_eq!(left, ["notes"]);
+        let error = sweep(7).claim(3, "aa").unwrap_err().to_string();
+        assert!(error.contains("has other files"), "{error}");
     }
 
     #[test]

@@ -208,8 +208,9 @@ impl Machine<'_> {
     }
 }
 
-/// Measures one step. If the step is invalid, it is measured again. Only clocks of the machine
-/// decide that, never a figure, and not whether the step failed. Returns `None` if the step was
+/// Measures one step. If the step is invalid, it is measured again. Clocks of the machine decide
+/// that and, for a drawn fault, counts that show the fault at work: never the figures that the lab
+/// compares, nor a verdict, nor whether the step failed. Returns `None` if the step was
 /// interrupted, and an error if the state of the step is still in force.
 fn measured(step: &MachineStep<'_>) -> Result<Option<Verdict>, String> {
     let retries = match step.form {

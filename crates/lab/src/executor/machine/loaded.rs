@@ -1,8 +1,8 @@
 //! Algorithms of Weir in the kernel, for the states of a lab.
 //!
 //! The kernel's verifier takes a second or two for these programs, several times the length of a
-//! short turn. Therefore algorithms stay in the kernel while successive turns have one state. In
-//! the other state they are not in the kernel.
+//! short turn. Therefore algorithms that no connection uses stay in the kernel while successive
+//! turns have one state. In the other state they are not in the kernel.
 
 use crate::Failure;
 use accel::algorithm::{Algorithm, Registration};
@@ -63,7 +63,8 @@ fn exchange<H>(
     let is_wanted = |one: &InKernel<H>| {
         wanted.iter().any(|(algorithm, name)| one.algorithm == *algorithm && one.name == *name)
     };
-    loaded.retain(is_wanted);
+    // A used algorithm remembers paths, and a turn must not begin with the memory of a turn before.
+    loaded.retain(|one| is_wanted(one) && one.name == unused_name(&one.algorithm));
     for (algorithm, name) in wanted {
         if loaded.iter().all(|one| one.name != *name) {
             let held = load(algorithm, name)?;
@@ -112,13 +113,18 @@ mod tests {
             }
         };
         let wanted = |names: &[&str]| -> Vec<(String, String)> {
-            names.iter().map(|name| ((*name).to_owned(), format!("weir_{name}"))).collect()
+            names.iter().map(|name| ((*name).to_owned(), unused_name(name))).collect()
         };
         let mut loaded = Vec::new();
         for state in [&["tcpa", "caqm"][..], &["tcpa", "caqm"], &["caqm"], &[], &["tcpa"]] {
             exchange(&mut loaded, &wanted(state), load).unwrap();
         }
         assert_eq!(log.take(), ["+tcpa", "+caqm", "-tcpa", "-caqm", "+tcpa"]);
+        let used = [("tcpa".to_owned(), "weir_7".to_owned())];
+        for _ in 0..2 {
+            exchange(&mut loaded, &used, load).unwrap();
+        }
+        assert_eq!(log.take(), ["-tcpa", "+tcpa", "-tcpa", "+tcpa"]);
         exchange(&mut loaded, &wanted(&["broken"]), load).unwrap_err();
         assert!(loaded.is_empty());
         assert_eq!(log.take(), ["-tcpa", "+broken"]);

@@ -55,16 +55,13 @@ impl Run {
         let swept = sweep(&work, &cancel, &mut bar);
         bar.finish();
         let directories = swept.inspect_err(|_| {
-            // Without a part, nothing is left.
-            let _ = std::fs::remove_dir(&folder);
             if folder.exists() {
                 let out = quoted(&out.to_string_lossy());
                 output::note(format_args!("to continue: the same command with --out {out}"));
             }
         })?;
         let merged = lab::merge::merge(&directories, &Location::At(out), self.trust)?;
-        std::fs::remove_dir_all(&folder)
-            .with_context(|| format!("removing {}", folder.display()))?;
+        work.remove_parts().with_context(|| format!("removing {}", folder.display()))?;
         print_run(&merged.results, &merged.directory, None, self.json)?;
         Ok(ending(&merged.results))
     }

@@ -166,6 +166,13 @@ impl Draft {
             return None;
         }
         let slow = rate * dice.between(0.01, 0.04);
+        // The bytes at the receiver's interface contain the other traffic.
+        let other = 1.3 * slow.max(LEAST_BACKGROUND);
+        for truth in [Some(&mut self.truth), self.paced.as_mut()].into_iter().flatten() {
+            if let Some((_, high)) = &mut truth.proof.carried {
+                *high += other;
+            }
+        }
         let (words, sends, receives) = match dice.whole(0, 2) {
             0 => ("a paced connection", format!("--chunk 4KiB --rate {slow:.3}mbit"), ""),
             1 => ("datagrams", format!("--udp --chunk 600B --rate {slow:.3}mbit"), "--udp"),
@@ -221,3 +228,5 @@ impl Draft {
 /// A shorter queue drops most of a first window.
 const LEAST_QUEUE: u64 = 15_000;
 const WITH_BACKGROUND: f64 = 0.4;
+/// Mbit/s of the slowest other traffic, the requests.
+const LEAST_BACKGROUND: f64 = 0.1;

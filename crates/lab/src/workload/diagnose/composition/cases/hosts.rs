@@ -213,7 +213,8 @@ pub(super) fn no_window_scaling(dice: &mut Dice) -> Draft {
 
 pub(super) fn slow_reader(dice: &mut Dice) -> Draft {
     let (rate, rtt) = (dice.between(20.0, 100.0), dice.between(1.0, 40.0));
-    let reads = three(rate * dice.between(0.1, 0.5));
+    // A buffer of 128 KiB must not limit before the reader does.
+    let reads = three((rate * dice.between(0.1, 0.5)).min(500.0 / rtt));
     let chunk = dice.pick(&["4KiB", "16KiB", "64KiB"]);
     let at_receiver = dice.chance(0.4);
     let draft = Draft::bulk(Path::new(rate, rtt, 2.0), "slow-reader", Proof::at_most(0.9 * rate))

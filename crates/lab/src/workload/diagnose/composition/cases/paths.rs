@@ -45,7 +45,7 @@ pub(super) fn bursts_of_loss(dice: &mut Dice) -> Draft {
     // A burst of three packets on average counts as one loss for the sender.
     let begins = percent / 3.0 / (1.0 - percent / 100.0);
     let settings = format!("loss = \"gilbert:p={begins:.4}%,r=33.3333%\"");
-    lossy(dice, percent / 3.0, &settings, "in bursts of three")
+    lossy(dice, percent / 3.0, &settings, "in bursts of three packets, a burst counted once")
 }
 
 /// A path with three to six times the rate that one loss of `percent` packets allows Reno.
