@@ -77,6 +77,10 @@ impl Offload {
             if !fits || !is_whole || gso.size == 0 || headers >= frame.len() {
                 return None;
             }
+            let frames = (frame.len() - headers).div_ceil(usize::from(gso.size));
+            if frames > Segmenter::MOST_FRAMES {
+                return None;
+            }
             size = gso.size;
             flags |= if gso.ecn { flag::ECN } else { 0 };
         }
@@ -305,6 +309,8 @@ mod tests {
             (&padded, virtio(34, 1_000)),
             (&fragment, virtio(34, 1_000)),
             (&bytes, virtio(33, 1_000)),
+            // More frames than a super-packet may have.
+            (&bytes, virtio(34, 1)),
             (&bytes, VirtioHeader { gso: v6, ..virtio(34, 0) }),
             (&bytes, unsummed),
             (&bytes, VirtioHeader::default()),

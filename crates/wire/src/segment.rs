@@ -41,9 +41,15 @@ pub enum SegmentError {
     Mismatch(GsoKind),
     #[error("virtio_net_hdr asks for segments without payload")]
     NoSize,
+    #[error("virtio_net_hdr asks for more than 2048 segments")]
+    TooMany,
 }
 
 impl<'a> Segmenter<'a> {
+    /// The most frames of a super-packet. With Linux's smallest MSS (`tcp_min_snd_mss`, 48 bytes)
+    /// and timestamps, 64 KiB of TCP data become 1,821 frames; UDP senders make up to 128.
+    pub const MOST_FRAMES: usize = 2048;
+
     /// Reads the headers of a frame (VLAN tags within it) that `virtio` describes.
     pub fn new(frame: &'a [u8], virtio: &VirtioHeader) -> Result<Self, SegmentError> {
         let gso = virtio.gso.ok_or(SegmentError::NotSuper)?;
@@ -62,6 +68,9 @@ impl<'a> Segmenter<'a> {
         let payload_offset = layout.payload_offset().ok_or(mismatch)?;
         let (header, payload) =
             frame[..layout.end].split_at_checked(payload_offset).ok_or(mismatch)?;
+        if payload.len().div_ceil(usize::from(gso.size)) > Self::MOST_FRAMES {
+            return Err(SegmentError::TooMany);
+        }
         let at = layout.transport_offset;
         let unchecked = udp
             && virtio.partial_checksum.is_none()

@@ -157,8 +157,9 @@ impl DeviceRing {
         }
         let arrival = now();
         let limit = limit.min(usize::from(waiting));
+        let mut kept = 0;
         let outcome = loop {
-            if received.entries == limit {
+            if received.entries == limit || kept >= MOST_KEPT {
                 break Ok(());
             }
             if received.entries.is_multiple_of(AHEAD) {
@@ -172,6 +173,7 @@ impl DeviceRing {
             match self.gather(arrival) {
                 Some((frame, None)) => batch.push(frame),
                 Some((frame, Some(virtio))) => {
+                    kept += if virtio.gso.is_some() { frame.len() } else { 0 };
                     let before = batch.len();
                     self.intake.keep(frame, false, &virtio, batch, &mut PortCounters::default());
                     received.malformed += u64::from(batch.len() == before);
@@ -476,6 +478,8 @@ const NO_INTERRUPT: u16 = 1;
 /// A `virtio_net_hdr` with the number of buffers at its end.
 const HEADER: usize = 12;
 const SHORTEST: u64 = 14;
+/// Bytes of super-packets that are received together, as for packet sockets.
+const MOST_KEPT: usize = 256 << 10;
 /// Entries whose buffers are loaded at a time.
 const AHEAD: usize = 32;
 const LINE: u64 = 64;
