@@ -180,16 +180,16 @@ impl SwitchPort {
             self.refuse(frames);
             return None;
         };
-        let bytes: usize = frames.iter().map(Frame::len).sum();
-        self.counts.sent_packets.fetch_add(frames.len() as u64, Ordering::Relaxed);
-        self.counts.sent_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+        let (packets, bytes) = on_wire(frames);
+        self.counts.sent_packets.fetch_add(packets, Ordering::Relaxed);
+        self.counts.sent_bytes.fetch_add(bytes, Ordering::Relaxed);
         port.count_received(frames);
         Some((bridge, port))
     }
 
     /// Counts frames that the port does not send.
     pub(super) fn refuse(&self, frames: &[Frame]) {
-        self.counts.sent_dropped.fetch_add(frames.len() as u64, Ordering::Relaxed);
+        self.counts.sent_dropped.fetch_add(on_wire(frames).0, Ordering::Relaxed);
     }
 
     /// Whether frames may pass: the device is there with a carrier, and nobody has disabled the
@@ -302,6 +302,8 @@ impl SwitchPort {
         if !self.is_policed.load(Ordering::Relaxed) {
             return;
         }
+        // The limits count frames as a wire carries them.
+        Frame::finish_unless(frames, |offload| !offload.is_super());
         let policer = lock(&self.policer);
         let Some(policer) = policer.as_ref() else { return };
         let before = frames.len();
@@ -563,5 +565,33 @@ mod tests {
         send(1);
         assert!(port.release(millisecond(20)).unwrap().is_none());
         assert_eq!(counts(), (2, Some(5)));
+    }
+
+    #[test]
+    fn policing_and_drops_count_the_frames_of_a_super_packet() {
+        let mut settings = PortConfig::of_kind("null");
+        (settings.policing.packet_rate, settings.policing.packet_burst) = (Some(1), Some(2));
+        let index = PortIndex(1);
+        let opened = SwitchPort::open("p1", 0, PortNumber(1), index, &settings, Time::ZERO);
+        let (port, _) = opened.unwrap();
+        // A TCP packet whose checksum field is of no interest here.
+        let mut packet = vec![2; 12];
+        packet.extend([0x08, 0x00, 0x45, 0, 0x0b, 0xe0, 0, 7, 0x40, 0, 64, 6, 0, 0]);
+        packet.extend([10, 0, 0, 1, 10, 0, 0, 2, 0x12, 0x34, 0, 80, 0, 0, 0, 9, 0, 0, 0, 1]);
+        packet.extend([0x50, 0x18, 1, 0, 0, 0, 0, 0]);
+        packet.extend([0; 3_000]);
+        let virtio = wire::VirtioHeader {
+            partial_checksum: Some(wire::virtio::PartialChecksum { start: 34, offset: 16 }),
+            gso: Some(wire::Gso { kind: wire::virtio::GsoKind::TcpV4, ecn: false, size: 1_000 }),
+            data_valid: false,
+            header_len: 54,
+        };
+        let mut frame = Frame::from_bytes(&packet, Time::ZERO);
+        frame.set_offload(port::Offload::of(&packet, &virtio).unwrap());
+        let mut frames = vec![frame.clone()];
+        port.police(&mut frames, |_| Time::ZERO);
+        assert_eq!((frames.len(), port.policed()), (2, Some(1)));
+        port.refuse(&[frame]);
+        assert_eq!(port.statistics().sent_dropped, Some(3));
     }
 }
