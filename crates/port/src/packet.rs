@@ -251,6 +251,15 @@ impl PacketPort {
                         self.send_finished(first, report)?;
                         return Ok(1);
                     }
+                    // Linux before 6.2 takes no UDP super-packets.
+                    Some(libc::EINVAL) if is_unfinished => {
+                        *attempts = 0;
+                        // The interface may segment TCP.
+                        let refusals = std::mem::take(&mut self.refusals);
+                        self.send_finished(first, report)?;
+                        self.refusals = refusals;
+                        return Ok(1);
+                    }
                     Some(libc::ENOBUFS | libc::EAGAIN) if *attempts < ATTEMPTS => {
                         *attempts += 1;
                         self.counters.send_retries += 1;
