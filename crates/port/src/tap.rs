@@ -235,11 +235,11 @@ impl Port for TapPort {
                     continue;
                 }
                 Err(rustix::io::Errno::AGAIN | rustix::io::Errno::NOBUFS) => {
-                    self.counters.dropped_queue_full += 1;
+                    self.counters.dropped_queue_full += frame.on_wire().0;
                 }
                 Err(error) => {
                     tracing::debug!(%error, "frame refused");
-                    self.counters.dropped_refused += 1;
+                    self.counters.dropped_refused += frame.on_wire().0;
                 }
             }
             report.dropped += 1;
