@@ -157,16 +157,23 @@ impl Frame {
     }
 
     /// Whether the frame's sender left work to a network card.
-    #[inline]
+    #[inline(always)]
     pub fn is_unfinished(&self) -> bool {
-        self.body.as_ref().is_some_and(|body| body.offload.is_some())
+        match &self.body {
+            Some(body) => body.offload.is_some(),
+            None => false,
+        }
     }
 
     /// The frames that this one stands for, and their bytes: one and its own, unless it is a
     /// super-packet.
-    #[inline]
+    #[inline(always)]
     pub fn on_wire(&self) -> (u64, u64) {
-        self.body.as_ref().map_or((1, 0), |body| body.offload.on_wire(body.len as usize))
+        match &self.body {
+            Some(body) if body.offload.is_super() => body.offload.on_wire(body.len as usize),
+            Some(body) => (1, body.len.into()),
+            None => (1, 0),
+        }
     }
 
     /// The length of the longest frame that this one stands for.

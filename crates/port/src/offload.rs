@@ -88,10 +88,10 @@ impl Offload {
     }
 
     /// Whether there is work left.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn is_some(self) -> bool {
-        self.kind != Kind::None
+        !matches!(self.kind, Kind::None)
     }
 
     /// Whether the frame stands for several.

@@ -272,7 +272,7 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
         let mut rest = ops.iter();
         while let Some(op) = rest.next() {
             let packet = &mut self.lane.packets[slot];
-            if packet.layout.has(flag::UNFINISHED)
+            if packet.layout.flags & flag::UNFINISHED != 0
                 && op.needs_frames(packet.layout.has(flag::TAGGED))
             {
                 if packet.frame.offload().is_super() {

@@ -55,6 +55,7 @@ pub mod flag {
 }
 
 impl Layout {
+    #[inline(always)]
     #[must_use]
     pub fn has(&self, flags: u16) -> bool {
         self.flags & flags == flags

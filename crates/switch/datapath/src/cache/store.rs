@@ -9,7 +9,7 @@ use port::HugeVec;
 use port::prefetch::prefetch;
 
 use super::programs::{Behaviour, NO_PROGRAM};
-use crate::packet::Packet;
+use crate::packet::{Packet, flag};
 
 /// The part of a megaflow that each of its packets needs: one cache line.
 #[derive(Debug, Clone, Default)]
@@ -308,7 +308,11 @@ impl Share {
     #[inline(always)]
     pub(super) fn of(packet: &Packet) -> Self {
         let tcp_flags = packet.key.words[word::NW] & 0xfff;
-        let (packets, bytes) = packet.frame.on_wire();
+        let (packets, bytes) = if packet.layout.flags & flag::UNFINISHED == 0 {
+            (1, packet.frame.len() as u64)
+        } else {
+            packet.frame.on_wire()
+        };
         Self { packets, bytes, tcp_flags }
     }
 
