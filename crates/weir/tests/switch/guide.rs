@@ -96,6 +96,9 @@ start() {
     \"$@\" >/tmp/said 2>&1 &
     for wait in $(seq 100); do grep -q '^control at' /tmp/said && break; sleep 0.1; done
     # The line behind it says which database the switch follows.
+    case \"$*\" in *--ovsdb*)
+        for wait in $(seq 100); do grep -q 'follows the database' /tmp/said && break; sleep 0.1; done
+    esac
     sleep 0.1; cat /tmp/said
 }
 ";
