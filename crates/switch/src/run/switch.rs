@@ -246,6 +246,8 @@ impl Switch {
         self.remove_ports(bridge, &gone);
         let opened = self.open_ports(bridge, settings, &mut former, progress);
         self.ports.publish();
+        // A change that fails ends here, but the patch ports that it opened are linked.
+        self.link_patches();
         opened?;
         let now = Time::from_nanos(self.clock.now_ns());
         for port in bridge.ports() {
@@ -348,6 +350,8 @@ impl Switch {
         self.threads().insert(name.to_owned(), Thread { stop, handle });
         let mut bridges = self.bridges.write().unwrap_or_else(PoisonError::into_inner);
         bridges.insert(name.to_owned(), bridge);
+        drop(bridges);
+        self.link_patches();
         Ok(())
     }
 
