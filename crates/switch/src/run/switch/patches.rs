@@ -11,7 +11,11 @@ impl Switch {
         let mut ends = HashMap::new();
         for bridge in &bridges {
             for port in bridge.ports().into_iter().filter(|port| port.is_patch()) {
-                ends.insert((port.name.clone(), port.settings.peer.clone()), (bridge, port));
+                let names = (port.name.clone(), port.settings.peer.clone());
+                // Of two ports with the same names in two bridges, only the last one is linked.
+                if let Some((_, other)) = ends.insert(names, (bridge, port)) {
+                    other.set_peer(None);
+                }
             }
         }
         for ((name, peer), (_, port)) in &ends {
