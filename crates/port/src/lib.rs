@@ -94,6 +94,12 @@ pub trait Port: Send + std::fmt::Debug {
     /// counted by reason; an error means that the port itself does not work any more.
     fn send(&mut self, frames: &[Frame]) -> Result<SendReport, PortError>;
 
+    /// Whether [`Port::send`] passes unfinished frames on. Otherwise it finishes them, and its
+    /// report counts the finished frames.
+    fn takes_offloads(&self) -> bool {
+        true
+    }
+
     /// Becomes readable when there is something to receive. `None` if that never happens.
     fn fd(&self) -> Option<BorrowedFd<'_>>;
 

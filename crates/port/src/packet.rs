@@ -217,6 +217,11 @@ impl PacketPort {
                 frame.is_unfinished() != unfinished_sender.is_some() || self.too_long(frame)
             })
             .unwrap_or(frames.len().min(socket::BATCH));
+        if fitting == 0 && first.is_unfinished() && self.unfinished_sender.is_none() {
+            // The port has given up on its offloads since the call began.
+            self.send_finished(first, report)?;
+            return Ok(1);
+        }
         if fitting == 0 {
             self.counters.dropped_too_long += first.on_wire().0;
             report.dropped += 1;
@@ -384,6 +389,10 @@ impl Port for PacketPort {
             done += self.send_some(&frames[done..], &mut attempts, &mut report)?;
         }
         Ok(report)
+    }
+
+    fn takes_offloads(&self) -> bool {
+        self.unfinished_sender.is_some()
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {

@@ -247,6 +247,10 @@ impl Port for TapPort {
         Ok(report)
     }
 
+    fn takes_offloads(&self) -> bool {
+        self.kind == TapKind::Tap
+    }
+
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.device.as_fd())
     }

@@ -161,7 +161,10 @@ impl Device {
     /// Whether the device carries frames with this work on. Others get finished frames.
     pub(super) fn takes(&self, offload: Offload) -> bool {
         match self {
-            Self::Null | Self::Packet(_) | Self::Tap(_) => true,
+            Self::Null => true,
+            Self::Packet(device) | Self::Tap(device) => {
+                lock(device).as_ref().is_none_or(|open| open.takes_offloads())
+            }
             Self::Pcap { writer, .. } => writer.is_none(),
             Self::Duplex(device) => device.takes(offload),
         }
