@@ -61,8 +61,9 @@ struct Patches {
     waiting: VecDeque<Patched>,
     /// The patch ports that the present frames passed.
     hops: usize,
-    /// The batches that the present one has led to.
+    /// The batches that the present one has led to, and the bytes of their buffers.
     batches: usize,
+    bytes: usize,
 }
 
 #[derive(Debug)]
@@ -169,7 +170,8 @@ impl Worker {
             self.outlets.patches.hops = next.hops;
             self.pass(&next.bridge, &next.port, &mut next.frames, now);
         }
-        (self.outlets.patches.hops, self.outlets.patches.batches) = (0, 0);
+        let patches = &mut self.outlets.patches;
+        (patches.hops, patches.batches, patches.bytes) = (0, 0, 0);
     }
 
     /// Sends a packet from a controller.
@@ -445,13 +447,17 @@ fn add(total: &mut Statistics, more: &Statistics) {
 
 impl Patches {
     /// Takes frames that leave by a patch port. Bridges that forward in a loop end at the limits,
-    /// which are Open vSwitch's for the depth and the resubmissions of a translation.
+    /// which are Open vSwitch's for the depth and the resubmissions of a translation, and one of
+    /// the memory.
     fn take(&mut self, port: &SwitchPort, frames: &mut Vec<Frame>) {
-        if self.hops >= MOST_HOPS || self.batches >= MOST_BATCHES {
+        let bytes: usize = frames.iter().map(|frame| frame.len().max(BUFFER)).sum();
+        let is_beyond = self.bytes + bytes > MOST_BYTES;
+        if self.hops >= MOST_HOPS || self.batches >= MOST_BATCHES || is_beyond {
             return port.refuse(frames);
         }
         let Some((bridge, peer)) = port.hand_over(frames) else { return };
         self.batches += 1;
+        self.bytes += bytes;
         let (frames, hops) = (std::mem::take(frames), self.hops + 1);
         self.waiting.push_back(Patched { bridge, port: peer, frames, hops });
     }
@@ -473,3 +479,6 @@ impl Outlets {
 const NANOS_PER_MS: u64 = 1_000_000;
 const MOST_HOPS: usize = 64;
 const MOST_BATCHES: usize = 4096;
+const MOST_BYTES: usize = 256 << 20;
+/// The size of a short frame's buffer.
+const BUFFER: usize = 2048;
