@@ -12,7 +12,7 @@ impl Switch {
         for bridge in &bridges {
             for port in bridge.ports().into_iter().filter(|port| port.is_patch()) {
                 let names = (port.name.clone(), port.settings.peer.clone());
-                // Of two ports with the same names in two bridges, only the last one is linked.
+                // Two bridges may have ports of the same names: only the last one is linked.
                 if let Some((_, other)) = ends.insert(names, (bridge, port)) {
                     other.set_peer(None);
                 }
