@@ -7,7 +7,7 @@ use etherparse::{
 };
 use proptest::prelude::*;
 use wire::virtio::{GsoKind, PartialChecksum};
-use wire::{Gso, Layout, Segmenter, VirtioHeader};
+use wire::{Gso, Layout, SegmentError, Segmenter, VirtioHeader};
 
 #[derive(Debug, Clone)]
 struct Shape {
@@ -182,6 +182,24 @@ proptest! {
         // Both zeroes are equivalent (RFC 1624 section 3).
         prop_assert!(written == correct || (written == 0xffff && correct == 0));
     }
+}
+
+#[test]
+fn a_packet_of_too_many_segments_is_refused() {
+    let shape = |payload: usize| Shape {
+        v6: false,
+        udp: true,
+        tags: 0,
+        options: 0,
+        flags: 0,
+        sequence: 0,
+        payload: vec![0; payload],
+        size: 2,
+    };
+    let (packet, virtio) = super_packet(&shape(2 * Segmenter::MOST_FRAMES));
+    assert_eq!(segments(&packet, &virtio).len(), Segmenter::MOST_FRAMES);
+    let (packet, virtio) = super_packet(&shape(2 * Segmenter::MOST_FRAMES + 1));
+    assert_eq!(Segmenter::new(&packet, &virtio).err(), Some(SegmentError::TooMany));
 }
 
 fn check_tcp(tcp: &etherparse::TcpHeader, shape: &Shape, done: usize, first: bool, last: bool) {

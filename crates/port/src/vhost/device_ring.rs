@@ -6,7 +6,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use thiserror::Error;
 use units::Time;
-use wire::VirtioHeader;
+use wire::{Segmenter, VirtioHeader};
 
 use super::chain::{ChainError, DESCRIPTOR, Descriptor, Piece, Table, walk};
 use super::memory::{GuestMemory, Spot};
@@ -157,9 +157,9 @@ impl DeviceRing {
         }
         let arrival = now();
         let limit = limit.min(usize::from(waiting));
-        let mut kept = 0;
+        let (mut kept, mut frames) = (0, 0);
         let outcome = loop {
-            if received.entries == limit || kept >= MOST_KEPT {
+            if received.entries == limit || kept >= MOST_KEPT || frames >= MOST_FRAMES {
                 break Ok(());
             }
             if received.entries.is_multiple_of(AHEAD) {
@@ -176,6 +176,7 @@ impl DeviceRing {
                     kept += if virtio.gso.is_some() { frame.len() } else { 0 };
                     let before = batch.len();
                     self.intake.keep(frame, false, &virtio, batch, &mut PortCounters::default());
+                    frames += batch[before..].iter().map(|frame| frame.on_wire().0).sum::<u64>();
                     received.malformed += u64::from(batch.len() == before);
                 }
                 None => received.malformed += 1,
@@ -480,6 +481,8 @@ const HEADER: usize = 12;
 const SHORTEST: u64 = 14;
 /// Bytes of super-packets that are received together, as for packet sockets.
 const MOST_KEPT: usize = 256 << 10;
+/// Frames that the unfinished frames of a call stand for: another stage may need them one by one.
+const MOST_FRAMES: u64 = Segmenter::MOST_FRAMES as u64;
 /// Entries whose buffers are loaded at a time.
 const AHEAD: usize = 32;
 const LINE: u64 = 64;
