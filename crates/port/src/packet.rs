@@ -6,7 +6,7 @@ use wire::VirtioHeader;
 use wire::headers::{MAC_HEADER, TAG};
 use wire::vlan::{self, ADDRESSES};
 
-use crate::clock::ArrivalClock;
+use crate::clock::{ArrivalClock, monotonic};
 use crate::intake::Intake;
 use crate::interface::Interface;
 use crate::ring::Ring;
@@ -41,6 +41,8 @@ pub struct PacketPort {
     sender: OwnedFd,
     /// A third socket, whose packets have that header, for unfinished frames.
     unfinished_sender: Option<OwnedFd>,
+    /// That socket while it rests, because the interface does not segment, and the rest's start.
+    resting: Option<(OwnedFd, Time)>,
     /// Unfinished frames refused in succession whose finished frames the kernel took at once.
     refusals: u32,
     drops: Option<InterfaceDrops>,
@@ -165,6 +167,7 @@ impl PacketPort {
             receiver,
             sender,
             unfinished_sender,
+            resting: None,
             refusals: 0,
             large: vec![0; LARGEST_USUAL],
             intake: Intake::new(options.keep_offloads),
@@ -305,11 +308,24 @@ impl PacketPort {
         if is_sent && self.counters.send_retries == retries {
             self.refusals += 1;
         }
-        if self.refusals >= MOST_REFUSALS {
+        if self.refusals >= MOST_REFUSALS
+            && let Some(sender) = self.unfinished_sender.take()
+        {
             tracing::debug!("{}: the interface does not segment", self.interface.name);
-            self.unfinished_sender = None;
+            self.resting = Some((sender, monotonic()));
         }
         Ok(())
+    }
+
+    /// Lets the next unfinished frame try again, some time after the port gave up on offloads: the
+    /// kernel may have lacked room only, or the interface's settings may have changed.
+    fn end_rest(&mut self) {
+        let resting = self.resting.as_ref();
+        let is_over = resting.is_some_and(|(_, since)| monotonic().since(*since).nanos() >= REST);
+        if is_over && let Some((sender, _)) = self.resting.take() {
+            self.unfinished_sender = Some(sender);
+            self.refusals = MOST_REFUSALS - 1;
+        }
     }
 }
 
@@ -378,6 +394,7 @@ impl Port for PacketPort {
 
     fn send(&mut self, frames: &[Frame]) -> Result<SendReport, PortError> {
         let mut report = SendReport::default();
+        self.end_rest();
         if self.unfinished_sender.is_none() && frames.iter().any(Frame::is_unfinished) {
             let mut finished = Vec::with_capacity(frames.len());
             frames.iter().for_each(|frame| frame.clone().finish(&mut finished));
@@ -554,6 +571,8 @@ const ATTEMPTS: u32 = 100;
 /// The number of attempts before an unfinished frame is sent in finished form.
 const UNFINISHED_ATTEMPTS: u32 = 3;
 const MOST_REFUSALS: u32 = 8;
+/// Nanoseconds without offloads after that many refusals.
+const REST: u64 = 10_000_000_000;
 /// The number of empty polls before the socket is checked for errors: frequent enough for a thread
 /// that wakes each millisecond, rare enough for one that spins.
 const IDLE_CHECK: u32 = 256;
