@@ -43,7 +43,7 @@ pub(crate) enum End {
     /// The rules no longer allow the tunnel.
     NotAllowed,
     OverQuota,
-    /// Nobody read the tunnel, and memory was short.
+    /// Nobody read the tunnel, or its rate limit held it back, and memory was short.
     Memory,
     /// The other end has refused the tunnel.
     Refused,

@@ -390,6 +390,11 @@ impl TunnelMeter {
         }
     }
 
+    /// Whether a rate limit applies in this direction.
+    pub(crate) fn is_paced(&self, direction: Direction) -> bool {
+        self.payer.as_ref().is_some_and(|payer| payer.paces[direction as usize].is_limited())
+    }
+
     /// Waits until the rate limit admits bytes that were counted.
     pub(crate) async fn admit(&self, direction: Direction, bytes: usize) -> Result<(), OverQuota> {
         let Some(payer) = &self.payer else { return Ok(()) };

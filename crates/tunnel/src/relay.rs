@@ -206,14 +206,18 @@ async fn outward<C: Connection>(
             Ok(count) => {
                 let bytes = buffer.split().freeze();
                 tally.sent(&bytes);
-                tally.meter.admit(Direction::Out, count).await?;
                 let _waiting = windows.wait(count);
+                let written = async {
+                    admitted(Direction::Out, count, windows, tally).await?;
+                    sending.write(bytes).await.map_err(RelayError::from)
+                };
                 tokio::select! {
                     biased;
-                    written = sending.write(bytes) => written?,
+                    written = written => written?,
                     () = blocked(windows) => {
                         tally.counters.tunnels_not_read.increment();
-                        return Err(short_of_memory("the peer does not read").into());
+                        let why = "the peer or the rate limit takes no bytes";
+                        return Err(short_of_memory(why).into());
                     }
                 }
                 windows.on_write();
@@ -252,7 +256,7 @@ async fn inward<C: Connection>(
             };
             match written {
                 Ok(count) => {
-                    tally.meter.admit(Direction::In, count).await?;
+                    paced(inbound, count, windows, tally).await?;
                     inbound.consume(count);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -289,6 +293,56 @@ async fn writable<C: Connection>(
     }
     counters.tunnels_not_read.increment();
     Err(short_of_memory("the application does not read"))
+}
+
+/// Waits until the rate limit admits bytes that were counted, or the connection has closed.
+async fn admitted<C: Connection>(
+    direction: Direction,
+    count: usize,
+    windows: &Windows<C>,
+    tally: Tally<'_>,
+) -> Result<(), RelayError> {
+    if !tally.meter.is_paced(direction) {
+        return tally.meter.admit(direction, count).await.map_err(RelayError::from);
+    }
+    // On the heap, so that the futures of tunnels without a limit stay small.
+    Box::pin(async {
+        tokio::select! {
+            biased;
+            admitted = tally.meter.admit(direction, count) => admitted.map_err(RelayError::from),
+            why = windows.closed() => Err(RelayError::from(StreamError::Lost(why))),
+        }
+    })
+    .await
+}
+
+/// Waits until the rate limit admits bytes that the application has taken. A tunnel that waits for
+/// long is stuck, as one whose application does not read.
+async fn paced<C: Connection>(
+    inbound: &mut Inbound<C>,
+    count: usize,
+    windows: &Windows<C>,
+    tally: Tally<'_>,
+) -> Result<(), RelayError> {
+    if !tally.meter.is_paced(Direction::In) {
+        return tally.meter.admit(Direction::In, count).await.map_err(RelayError::from);
+    }
+    Box::pin(async move {
+        let mut admitted = std::pin::pin!(admitted(Direction::In, count, windows, tally));
+        if let Ok(admitted) = tokio::time::timeout(STUCK, admitted.as_mut()).await {
+            return admitted;
+        }
+        let _stuck = StuckMark::of(inbound, windows);
+        tokio::select! {
+            biased;
+            admitted = admitted.as_mut() => admitted,
+            () = windows.let_go() => {
+                tally.counters.tunnels_not_read.increment();
+                Err(RelayError::from(short_of_memory("the rate limit takes no bytes")))
+            }
+        }
+    })
+    .await
 }
 
 /// Waits until a tunnel whose bytes the connection does not take has to be reset.

@@ -1,5 +1,5 @@
 use crate::memory::{Budget, Holder, Share};
-use crate::transport::{Connection, carried_over};
+use crate::transport::{Connection, Lost, carried_over};
 use quic::{Charge, FIRST_CREDIT, PathWindow, Reading};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -147,6 +147,15 @@ impl<C: Connection> Windows<C> {
     /// Whether the held bytes take a large part of the memory.
     pub(crate) fn is_short(&self) -> bool {
         self.budget.held().count() > self.budget.limit() / 8
+    }
+
+    /// Waits until the connection has closed. Looks once a second, because each event of the
+    /// connection would wake every tunnel that waits for its end.
+    pub(crate) async fn closed(&self) -> Lost {
+        while !self.connection.is_closed() {
+            tokio::time::sleep(CLOSED_POLL).await;
+        }
+        self.connection.closed().await
     }
 
     /// Waits until memory is short and one of the stuck tunnels must end.
@@ -329,5 +338,6 @@ impl Drop for CountGuard<'_> {
 
 const READ: usize = 128 * 1024;
 const LEAST_READ: usize = 4 * 1024;
+const CLOSED_POLL: Duration = Duration::from_secs(1);
 /// A connection that has carried nothing for this long is idle.
 const REST: Duration = Duration::from_secs(2);
