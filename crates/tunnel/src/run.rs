@@ -120,10 +120,14 @@ pub fn server(
         let watching =
             supervisor.watch(|| watched.upgrade().map_or(Health::Good, |end| end.health()));
         tokio::pin!(watching);
+        let mut patience = PATIENCE;
         loop {
             let received = tokio::select! {
                 received = signals.next() => received,
-                () = requested.over(|| server.begin_drain(), || server.close_idle()) => break,
+                () = requested.over(|| server.begin_drain(), || server.close_idle()) => {
+                    patience = Duration::ZERO;
+                    break;
+                }
                 () = &mut watching => return Err(RunError::Failed),
                 () = expiry.due() => {
                     expiry.warn(&lock(&facts).certificate);
@@ -157,7 +161,6 @@ pub fn server(
         }
         supervisor.tell("STOPPING=1");
         say("shutting down; signal again to end at once".to_owned());
-        let patience = lock(&facts).drain_until.map_or(PATIENCE, |_| Duration::ZERO);
         end(server, endpoints, &mut signals, |server| server.drain(patience)).await;
         Ok(())
     })
@@ -213,7 +216,7 @@ pub fn client(
         let watched = Arc::downgrade(&client);
         let watching = supervisor.watch(|| watched.upgrade().map_or(Health::Good, |end| end.health()));
         tokio::pin!(watching);
-        let mut connected = false;
+        let (mut connected, mut patience) = (false, PATIENCE);
         loop {
             let received = tokio::select! {
                 () = client.connected(), if !connected => {
@@ -224,7 +227,10 @@ pub fn client(
                     continue;
                 }
                 received = signals.next() => received,
-                () = requested.over(|| client.begin_drain(), || client.counted().tunnels) => break,
+                () = requested.over(|| client.begin_drain(), || client.counted().tunnels) => {
+                    patience = Duration::ZERO;
+                    break;
+                }
                 () = &mut watching => return Err(RunError::Failed),
                 () = expiry.due() => {
                     expiry.warn(&lock(&facts).certificate);
@@ -253,7 +259,6 @@ pub fn client(
         }
         supervisor.tell("STOPPING=1");
         say("shutting down; signal again to end at once".to_owned());
-        let patience = lock(&facts).drain_until.map_or(PATIENCE, |_| Duration::ZERO);
         end(client, endpoints, &mut signals, |client| client.drain(patience)).await;
         Ok(())
     })
