@@ -24,25 +24,27 @@ pub fn drain(socket: Option<&Path>, within: Duration) -> Result<Option<(Status, 
     Ok(asked(socket, &request, |_| true)?.into_iter().next())
 }
 
-/// Waits until the end that drains has ended. Returns how many tunnels were open when its time was
-/// over, or `None` if the end still runs long after its time.
+/// Waits until the end that drains has ended. Returns how many tunnels the last look found if the
+/// time of the end was over then, or `None` if the end still runs long after its time.
 pub fn drained(socket: Option<&Path>, pid: u32, within: Duration) -> Result<Option<u64>, RunError> {
-    let over = Instant::now() + within;
-    let deadline = over + GRACE;
+    let mut over = Instant::now() + within;
     let mut tunnels = 0;
-    while Instant::now() < deadline {
+    while Instant::now() < over + GRACE {
+        let asked = Instant::now();
         let found = match statuses(socket) {
             Ok(all) => all.into_iter().find(|status| status.pid == pid),
-            // The end has removed its socket.
-            Err(RunError::Status(error)) if error.is_gone() => None,
-            // An end that ends closes the socket without an answer.
-            Err(RunError::Status(StatusError::Malformed { .. })) => None,
+            Err(RunError::Status(error)) if error.has_ended() => None,
             Err(error) => return Err(error),
         };
         let Some(status) = found else {
-            // The last look may have found tunnels that ended before their time.
+            // An end that ends before its time has no tunnel left.
             return Ok(Some(if Instant::now() < over { 0 } else { tunnels }));
         };
+        // Another request may have changed the time.
+        let left = Duration::try_from_secs_f64(status.drain_seconds).unwrap_or_default();
+        if !left.is_zero() {
+            over = asked + left.min(LONGEST);
+        }
         tunnels = status.counters.get("tunnels").copied().unwrap_or_default();
         std::thread::sleep(LOOK);
     }
@@ -78,3 +80,5 @@ fn asked(
 /// After its time an end resets its last tunnels and says farewell.
 const GRACE: Duration = Duration::from_secs(15);
 const LOOK: Duration = Duration::from_millis(100);
+/// The longest drain.
+const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);

@@ -293,6 +293,19 @@ impl StatusError {
         matches!(self, Self::Socket { source, .. } if source.kind() == ErrorKind::NotFound)
     }
 
+    /// The end has closed its socket without an answer, or its process has ended.
+    pub fn has_ended(&self) -> bool {
+        use ErrorKind::{BrokenPipe, ConnectionReset, NotFound};
+        match self {
+            Self::Malformed { .. } => true,
+            Self::Process { source, .. } => matches!(source, HostError::ProcessGone { .. }),
+            Self::Socket { source, .. } => {
+                matches!(source.kind(), NotFound | ConnectionReset | BrokenPipe)
+            }
+            _ => false,
+        }
+    }
+
     fn socket(doing: &'static str, path: &Path, source: io::Error) -> Self {
         Self::Socket { doing, path: path.to_owned(), source }
     }

@@ -52,7 +52,9 @@ pub(crate) fn run(arguments: &Drain) -> anyhow::Result<Ending> {
         (true, left) => print(document(&status.role, pid, tunnels, Some(left))?)?,
         (false, 0) => print(format_args!("{role} (pid {pid}) has ended with its last tunnel\n"))?,
         (false, left) => {
-            print(format_args!("{role} (pid {pid}) has ended; {left} tunnels were reset\n"))?;
+            print(format_args!(
+                "{role} (pid {pid}) has ended; {left} tunnels were open at the last look\n"
+            ))?;
         }
     }
     Ok(if left > 0 { Ending::Failed } else { Ending::Fine })
