@@ -1,3 +1,4 @@
+use crate::access_log::End;
 use crate::account::{SessionMeter, TunnelMeter};
 use crate::counters::Counters;
 use crate::datagrams::Flows;
@@ -130,6 +131,7 @@ impl<C: Connection> Session<C> {
         }
         self.counters.connections_silent.increment();
         self.silent.store(true, Ordering::Relaxed);
+        self.meter.close_as(End::Lost);
         self.connection.close("no packet arrived from this end for several keepalives");
     }
 
