@@ -10,6 +10,7 @@ use std::fmt::{Display, Formatter};
 use std::fs::File;
 use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -270,19 +271,29 @@ impl Sink {
     }
 }
 
-/// Opens a file to append to it. Anything but a regular file could make the writer wait.
+/// Opens a file to append to it. Anything but a regular file could make the writer wait. A link or
+/// a file of another user could lead the lines into a file of that user's choice.
 fn opened(path: &std::path::Path) -> io::Result<File> {
     use rustix::fs::{Mode, OFlags};
     let flags = OFlags::WRONLY
         | OFlags::APPEND
         | OFlags::CREATE
         | OFlags::CLOEXEC
+        | OFlags::NOFOLLOW
         | OFlags::NONBLOCK
         | OFlags::NOCTTY;
-    let file = File::from(rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR | Mode::RGRP)?);
-    match file.metadata()?.is_file() {
+    let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR | Mode::RGRP);
+    let file = File::from(file.map_err(|error| match error {
+        rustix::io::Errno::LOOP => io::Error::other("a symbolic link"),
+        error => io::Error::from(error),
+    })?);
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(io::Error::other("not a regular file"));
+    }
+    match metadata.uid() == 0 || metadata.uid() == rustix::process::geteuid().as_raw() {
         true => Ok(file),
-        false => Err(io::Error::other("not a regular file")),
+        false => Err(io::Error::other("a file of another user")),
     }
 }
 
@@ -365,6 +376,10 @@ mod tests {
         (0..100).for_each(|_| log.write(&ended("\"\n")));
         // A place that cannot be opened changes nothing.
         assert!(log.open(Some(&AccessLogAt::File(folder.path().to_owned()))).is_err());
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&old, &link).unwrap();
+        let refused = log.open(Some(&AccessLogAt::File(link))).unwrap_err().to_string();
+        assert!(refused.contains("a symbolic link"), "{refused}");
         assert!(log.is_on());
         while count(&path) < 100 {
             std::thread::yield_now();
