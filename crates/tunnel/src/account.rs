@@ -155,7 +155,8 @@ impl Carried {
 }
 
 impl Account {
-    /// Applies a quota. The bytes of the present period stay if the length of the period stays.
+    /// Applies a quota. The bytes of the present period stay if the length of the period stays;
+    /// another length, or a quota after none, begins at 0.
     pub(crate) fn set_quota(&self, new: Quota, now: Duration) {
         let mut quota = self.quota();
         let before = quota.volume.map(|volume| volume.period);
@@ -198,11 +199,13 @@ impl Account {
         self.begin_period(&self.quota(), since_1970());
     }
 
-    /// Begins a new period if the last one is over. A clock that was set back begins none.
+    /// Begins a new period if the last one is over. A clock that is set back by one period begins
+    /// none, and one that was further ahead and is corrected does.
     fn begin_period(&self, quota: &Quota, now: Duration) {
         let Some(volume) = quota.volume else { return };
         let (number, _) = volume.period.at(now);
-        if number > self.period.load(Ordering::Relaxed) {
+        let last = self.period.load(Ordering::Relaxed);
+        if number > last || number + 1 < last {
             self.period.store(number, Ordering::Relaxed);
             self.used.store(0, Ordering::Relaxed);
         }
@@ -443,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quota_is_spent_until_its_period_ends_and_a_clock_set_back_begins_none() {
+    fn a_quota_is_spent_until_its_period_ends_and_a_clock_set_back_by_one_begins_none() {
         let hour = |hours: u64| Duration::from_secs(hours * 3600);
         let account = Account::default();
         account.count(Direction::Out, 1 << 20);
@@ -453,7 +456,7 @@ mod tests {
         account.count(Direction::Out, 400);
         assert!(account.is_spent());
         let later = |account: &Account, now| account.begin_period(&account.quota(), now);
-        later(&account, hour(499_000));
+        later(&account, hour(499_999));
         later(&account, hour(500_000) + Duration::from_secs(3599));
         assert!(account.is_spent());
         // A reload keeps the bytes of the period, and a larger quota applies at once.
@@ -464,7 +467,11 @@ mod tests {
         later(&account, hour(500_001));
         assert!(!account.is_spent());
         account.count(Direction::In, 500);
-        account.set_quota(Quota::default(), hour(500_001));
+        assert!(account.is_spent());
+        // A clock that was far ahead is corrected.
+        later(&account, hour(400_000));
+        assert!(!account.is_spent());
+        account.set_quota(Quota::default(), hour(400_000));
         assert!(!account.is_spent());
         assert_eq!(account.carried.bytes(Direction::In), 1100);
     }
