@@ -119,7 +119,13 @@ impl<C: Connection> BoundListener<C> {
     async fn receive(&mut self, session: &Arc<Session<C>>, number: u32) {
         if let Socket::Udp(listener) = &self.socket {
             let shard = Handle::current();
-            let pick = || Some((shard.clone(), Arc::clone(session)));
+            let pick = || match session.meter.account().refusal() {
+                Some(_) => {
+                    session.counters.datagrams_over_limit.increment();
+                    None
+                }
+                None => Some((shard.clone(), Arc::clone(session))),
+            };
             return listener.run(pick, |flow| arrived(number, Some(flow))).await;
         }
         loop {
