@@ -177,7 +177,8 @@ fn forward(
     };
     let opening = |flow| datagrams::opening(Target::Udp(target.clone()), flow);
     let path = Associated { application, target: target.clone() };
-    flows.forward(path, payload, &|| shared.links.pick(), &opening);
+    let pick = || shared.links.pick().filter(|_| !shared.draining.is_cancelled());
+    flows.forward(path, payload, &pick, &opening);
 }
 
 /// Waits until the application ends the TCP connection, and ignores all bytes on the connection.

@@ -52,9 +52,16 @@ pub(super) async fn open(
     let (shared, route, cancel) =
         (Arc::clone(shared), Arc::clone(&opened.route), opened.cancel.clone());
     shard.spawn(async move {
+        // Open flows of datagrams receive their datagrams at the listener.
+        let drained = async {
+            shared.draining.cancelled().await;
+            if let ListenerSocket::Udp(listener) = &socket {
+                listener.flows().all_ended().await;
+            }
+        };
         tokio::select! {
             () = socket.run(&shared, &route) => {}
-            () = shared.draining.cancelled() => {}
+            () = drained => {}
             () = cancel.cancelled() => {}
         }
     });
@@ -98,7 +105,7 @@ impl ListenerSocket {
     async fn run(&self, shared: &Arc<Shared>, route: &SharedRoute) {
         let route = || route.read().unwrap_or_else(PoisonError::into_inner).clone();
         if let Self::Udp(socket) = self {
-            let pick = || shared.links.pick();
+            let pick = || shared.links.pick().filter(|_| !shared.draining.is_cancelled());
             // `listeners::check` refuses every other route for datagrams.
             let opening = |flow| match route() {
                 Route::Target(target) => datagrams::opening(target, flow),

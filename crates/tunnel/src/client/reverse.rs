@@ -78,10 +78,17 @@ async fn listen(
             inbound.consume(inbound.ready());
         }
     };
+    let drained = async {
+        draining.cancelled().await;
+        // Open flows of datagrams need the socket of the listener.
+        while at.is_datagrams() && session.tunnels() > 0 {
+            tokio::time::sleep(FIRST_PAUSE).await;
+        }
+    };
     let is_retired = tokio::select! {
         () = ended => false,
         () = session.retired.cancelled() => true,
-        () = draining.cancelled() => false,
+        () = drained => false,
     };
     session.counters.listeners.decrement();
     Ok(is_retired.then_some((sending, inbound)))

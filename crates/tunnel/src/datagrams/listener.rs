@@ -69,6 +69,10 @@ impl<C: Connection> UdpListener<C> {
         Self(LocalFlows::new(socket, idle, most))
     }
 
+    pub(crate) fn flows(&self) -> Arc<LocalFlows<SocketAddr, C>> {
+        Arc::clone(&self.0)
+    }
+
     /// Runs for ever. `pick` chooses the connection of a new flow and the thread that serves it.
     /// `opening` builds the opening.
     pub(crate) async fn run(
@@ -97,6 +101,13 @@ impl<P: ReturnPath, C: Connection> LocalFlows<P, C> {
 
     pub(crate) fn socket(&self) -> &UdpSocket {
         &self.socket
+    }
+
+    /// Waits until no flow is open.
+    pub(crate) async fn all_ended(&self) {
+        while !self.lock().is_empty() {
+            tokio::time::sleep(LOOK).await;
+        }
     }
 
     /// Ends all flows.
@@ -216,3 +227,5 @@ impl<P: ReturnPath, C: Connection> LocalFlows<P, C> {
         self.flows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+const LOOK: Duration = Duration::from_millis(100);

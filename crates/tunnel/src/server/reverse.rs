@@ -108,10 +108,21 @@ impl<C: Connection> BoundListener<C> {
             }
         };
         let (cancel, shared) = (Arc::clone(&self.cancel), Arc::clone(&self.shared));
+        let flows = match &self.socket {
+            Socket::Udp(listener) => Some(listener.flows()),
+            _ => None,
+        };
+        // Open flows receive their datagrams at the listener.
+        let drained = async {
+            shared.draining.cancelled().await;
+            if let Some(flows) = &flows {
+                flows.all_ended().await;
+            }
+        };
         tokio::select! {
             () = ended => {}
             () = cancel.cancelled() => {}
-            () = shared.draining.cancelled() => {}
+            () = drained => {}
             () = self.receive(session, number) => {}
         }
     }
@@ -120,6 +131,7 @@ impl<C: Connection> BoundListener<C> {
         if let Socket::Udp(listener) = &self.socket {
             let shard = Handle::current();
             let pick = || match session.meter.account().refusal() {
+                _ if self.shared.draining.is_cancelled() => None,
                 Some(_) => {
                     session.counters.datagrams_over_limit.increment();
                     None
