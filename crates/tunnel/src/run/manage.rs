@@ -51,13 +51,15 @@ pub fn drained(socket: Option<&Path>, pid: u32, within: Duration) -> Result<Opti
     Ok(None)
 }
 
-/// Sends the request to each end that `may` takes it.
+/// Sends the request to each end that `may` takes it. Without `socket`, an error of one end counts
+/// only if no other end carries out the request.
 fn asked(
     socket: Option<&Path>,
     request: &Request,
     may: impl Fn(&Status) -> bool,
 ) -> Result<Vec<(Status, Reply)>, RunError> {
-    let mut all = Vec::new();
+    let mut all: Vec<(Status, Reply)> = Vec::new();
+    let mut failed: Option<StatusError> = None;
     for file in sockets(socket)? {
         let asked = runtime()?.block_on(async {
             let Some(answer) = status::ask(&file, None).await? else { return Ok(None) };
@@ -71,10 +73,15 @@ fn asked(
             Ok(reply) => all.extend(reply),
             // The end has ended meanwhile.
             Err(error) if socket.is_none() && StatusError::is_gone(&error) => {}
+            Err(error) if socket.is_none() => failed = failed.or(Some(error)),
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(all)
+    let is_done = all.iter().any(|(_, reply)| !matches!(reply, Reply::Refused(_)));
+    match failed {
+        Some(error) if !is_done => Err(error.into()),
+        _ => Ok(all),
+    }
 }
 
 /// After its time an end resets its last tunnels and says farewell.
