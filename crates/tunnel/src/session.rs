@@ -26,6 +26,8 @@ pub(crate) struct Session<C: Connection> {
     /// Cancelled once another connection has replaced this connection for new tunnels.
     pub(crate) retired: CancellationToken,
     tunnels: AtomicUsize,
+    /// Shared with each request of the peer for a target.
+    requests: Arc<()>,
     /// This end has closed the connection because the peer was silent.
     silent: AtomicBool,
 }
@@ -63,12 +65,22 @@ impl<C: Connection> Session<C> {
             key,
             retired,
             tunnels,
+            requests: Arc::default(),
             silent,
         })
     }
 
     pub(crate) fn tunnels(&self) -> usize {
         self.tunnels.load(Ordering::Relaxed)
+    }
+
+    /// Counts a request of the peer for a target until the result is dropped.
+    pub(crate) fn request(&self) -> Arc<()> {
+        Arc::clone(&self.requests)
+    }
+
+    pub(crate) fn requests(&self) -> usize {
+        Arc::strong_count(&self.requests) - 1
     }
 
     /// Counts one more tunnel until the result is dropped.

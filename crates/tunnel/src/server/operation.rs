@@ -54,15 +54,17 @@ impl Server {
         self.shared.draining.cancel();
     }
 
-    /// Ends the sessions without a tunnel, whose clients then choose another server. Returns the
-    /// number of open tunnels.
+    /// Ends the sessions without a tunnel and without a dial, whose clients then choose another
+    /// server. Returns 0 if no tunnel is open or about to open.
     pub fn close_idle(&self) -> u64 {
+        let mut requests = 0;
         for PeerSession { session, .. } in self.shared.sessions() {
-            if session.tunnels() == 0 {
+            requests += session.requests() as u64;
+            if session.tunnels() == 0 && session.requests() == 0 {
                 session.connection.close(SERVER_SHUTS_DOWN);
             }
         }
-        self.shared.counters.tunnels.count()
+        self.shared.counters.tunnels.count().max(requests)
     }
 }
 

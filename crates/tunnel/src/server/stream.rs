@@ -100,12 +100,15 @@ impl<C: Connection> PeerStream<C> {
             }
         };
         let target = opening.request.to_string();
+        let is_forward = matches!(opening.request, Request::Forward(_));
+        let request = is_forward.then(|| self.session.request());
         match self.grant(opening).await {
             Ok((granted, place)) => {
                 self.carry(granted, sending, inbound).await;
-                drop(place);
+                drop((place, request));
             }
             Err(answer) => {
+                drop(request);
                 self.log_refusal(&target, &answer);
                 self.shared.counters.tunnels_refused.increment();
                 refuse(&mut sending, inbound, &answer).await;
