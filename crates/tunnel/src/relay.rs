@@ -207,13 +207,12 @@ async fn outward<C: Connection>(
                 let bytes = buffer.split().freeze();
                 tally.sent(&bytes);
                 let _waiting = windows.wait(count);
-                let written = async {
-                    admitted(Direction::Out, count, windows, tally).await?;
-                    sending.write(bytes).await.map_err(RelayError::from)
-                };
                 tokio::select! {
                     biased;
-                    written = written => written?,
+                    written = async {
+                        admitted(Direction::Out, count, windows, tally).await?;
+                        sending.write(bytes).await.map_err(RelayError::from)
+                    } => written?,
                     () = blocked(windows) => {
                         tally.counters.tunnels_not_read.increment();
                         let why = "the peer or the rate limit takes no bytes";
