@@ -146,7 +146,9 @@ fn both_switches_forward_the_report_s_rules() {
     // A run without a valid window has no answer.
     let answer: Vec<&str> =
         results["answer"].as_array().into_iter().flatten().filter_map(|one| one.as_str()).collect();
-    let answers = answer.iter().any(|sentence| sentence.contains("from the five-tuples"));
+    // Short windows may find no growth.
+    let ways = ["from the five-tuples", "nat with 300 rules is no slower"];
+    let answers = answer.iter().any(|sentence| ways.iter().any(|way| sentence.contains(way)));
     assert!(answers || !is_valid, "{answer:?}");
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
