@@ -247,7 +247,7 @@ fn super_packets_pass_between_hosts_whose_addresses_are_rewritten() {
         "in_port=t0,tcp,nw_dst=10.9.0.11 actions=mod_nw_src:10.9.0.22,mod_nw_dst:10.9.0.1,\
          mod_tp_src:9000,output:p1",
     ] {
-        switch.ofctl(&["add-flow", "br0", rule]);
+        switch.ofctl(&["-O", "OpenFlow13", "add-flow", "br0", rule]);
     }
     for (host, interface, other, shown) in
         [(&a, "eth0", (&b, "t0"), 22), (&b, "t0", (&a, "eth0"), 11)]
