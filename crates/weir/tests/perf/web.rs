@@ -9,7 +9,7 @@ fn requests_to_the_small_server_are_told_in_the_first_line_and_as_json() {
     let server = sandbox.start(&["perf", "web-server", "--bind", "127.0.0.1", "--port", "8080"]);
     await_some("the server", || server.output_so_far().1.contains("serving").then_some(()));
     let url = "http://127.0.0.1:8080/";
-    let calm = ["--time", "300ms", "--timeout", "60s"];
+    let calm = ["--time", "1s", "--timeout", "60s"];
     let output = sandbox.weir(&[&["perf", "web", url], calm.as_slice()].concat());
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let first = output.stdout.lines().next().unwrap();

@@ -267,6 +267,17 @@ impl Sweep<'_> {
         fs::write(&path, text).map_err(wrong)
     }
 
+    /// Removes the folder after a run that finished no part.
+    pub fn forget_without_parts(&self) {
+        let Ok(mut entries) = fs::read_dir(self.folder) else { return };
+        let is_part = |name: &str| name != DESCRIPTION && !name.starts_with(UNFINISHED);
+        let has_part =
+            entries.any(|one| one.is_ok_and(|one| is_part(&one.file_name().to_string_lossy())));
+        if !has_part {
+            let _ = self.remove_parts();
+        }
+    }
+
     /// Removes the folder with the parts. Files that this command did not write stay.
     pub fn remove_parts(&self) -> std::io::Result<()> {
         for entry in fs::read_dir(self.folder)? {

@@ -55,6 +55,7 @@ impl Run {
         let swept = sweep(&work, &cancel, &mut bar);
         bar.finish();
         let directories = swept.inspect_err(|_| {
+            work.forget_without_parts();
             if folder.exists() {
                 let out = quoted(&out.to_string_lossy());
                 output::note(format_args!("to continue: the same command with --out {out}"));
