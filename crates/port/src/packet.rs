@@ -41,7 +41,8 @@ pub struct PacketPort {
     sender: OwnedFd,
     /// A third socket, whose packets have that header, for unfinished frames.
     unfinished_sender: Option<OwnedFd>,
-    /// That socket while it rests, because the interface does not segment, and the rest's start.
+    /// The socket for unfinished frames while the port does not use it, because the interface does
+    /// not segment, and when the port stopped using it.
     resting: Option<(OwnedFd, Time)>,
     /// Unfinished frames refused in succession whose finished frames the kernel took at once.
     refusals: u32,

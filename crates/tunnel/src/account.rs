@@ -62,7 +62,7 @@ pub(crate) struct Accounts(Mutex<HashMap<PeerName, Arc<Account>>>);
 #[derive(Debug)]
 pub(crate) struct CountedSession(Arc<Account>);
 
-/// One connection.
+/// The bytes and rates of a connection, and the account of its identity.
 #[derive(Debug)]
 pub(crate) struct SessionMeter {
     /// Unique in this process.
@@ -77,7 +77,7 @@ pub(crate) struct SessionMeter {
     closed_as: OnceLock<End>,
 }
 
-/// One tunnel.
+/// The bytes of a tunnel, and the account that pays for them.
 #[derive(Debug)]
 pub(crate) struct TunnelMeter {
     session: Arc<SessionMeter>,

@@ -18,7 +18,7 @@ impl FigureSpec {
         format!("{}.{name}_error", OWN[1])
     }
 
-    /// One second in the unit of the figure. `None`: the unit is not one of time.
+    /// A second in the unit of the figure. `None`: the unit is not a unit of time.
     pub(crate) fn second(&self) -> Option<f64> {
         let known = [("s", 1.0), ("ms", 1e3), ("us", 1e6), ("µs", 1e6), ("ns", 1e9)];
         known.into_iter().find(|(unit, _)| *unit == self.unit).map(|(_, second)| second)

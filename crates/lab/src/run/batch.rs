@@ -220,7 +220,7 @@ spec:
     }
 }
 
-/// One word of a shell.
+/// The text as a single word of a shell.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }

@@ -124,7 +124,7 @@ fn doctor(near: &Namespace, far: &Namespace) -> Output {
     let never_read = socket_at(near, "127.0.0.1:7003");
     socket2::SockRef::from(&never_read).set_recv_buffer_size(2048).unwrap();
     let filtered = socket_at(near, "127.0.0.1:7017");
-    // One instruction: accept no byte of the packet.
+    // A socket filter of a single instruction, which accepts no byte of the packet.
     let refuse = [socket2::SockFilter::new(0x06, 0, 0, 0)];
     socket2::SockRef::from(&filtered).attach_filter(&refuse).unwrap();
     let (here, there) = (socket(near, "0.0.0.0"), socket(far, "10.7.0.2"));

@@ -176,7 +176,7 @@ impl<'a> Running<'a> {
                 Ok(value) => {
                     result.metrics.insert(metric, Value { value, unit: figure.unit.clone() });
                     if figure.one_way.is_some() {
-                        // Both ends of a namespace have one clock.
+                        // Client and server run on this machine and share its clock.
                         let error = Value { value: 0.0, unit: figure.unit.clone() };
                         result.metrics.insert(figure.error_metric(name.get_ref()), error);
                     }

@@ -114,7 +114,7 @@ pub(super) struct Draft {
     pub(super) keys: Vec<(&'static str, String)>,
     pub(super) traffic: &'static str,
     pub(super) details: String,
-    /// Other traffic may run beside the traffic of the case.
+    /// Whether background traffic may run beside the traffic of the case.
     pub(super) takes_background: bool,
 }
 
