@@ -76,17 +76,10 @@ pub(super) fn initial_window(dice: &mut Dice) -> Draft {
     let (rate, rtt) = (dice.between(100.0, 400.0), dice.between(15.0, 60.0));
     let kilobytes = dice.whole(30, 90);
     let setup = "ip route replace 10.77.0.0/24 dev $INTERFACE src $SENDER initcwnd 1";
-    Draft::bulk(Path::new(rate, rtt, 2.0), "initial-window", Proof::at_most(0.5 * rate))
-        .key("setup-sender", setup)
-        .key(
-            "sender",
-            format!(
-                "exec $WEIR doctor-load send $RECEIVER:$PORT --chunk {kilobytes}kB --reconnects"
-            ),
-        )
-        .key("ask", "port:5201")
-        .traffic("many short")
-        .details(format!("a connection for each {kilobytes} kB"))
+    let draft =
+        Draft::bulk(Path::new(rate, rtt, 2.0), "initial-window", Proof::at_most(0.5 * rate))
+            .key("setup-sender", setup);
+    with_a_connection_for_each(kilobytes, draft)
 }
 
 pub(super) fn short_connections(dice: &mut Dice) -> Draft {
@@ -94,7 +87,14 @@ pub(super) fn short_connections(dice: &mut Dice) -> Draft {
     let kilobytes = dice.whole(100, 300);
     let product = f64::from(kilobytes) * dice.between(2.0, 4.0);
     let rate = three(product * 8.0 / rtt).min(400.0);
-    Draft::bulk(Path::new(rate, rtt, 1.5), "short-connections", Proof::at_most(0.6 * rate))
+    let proof = Proof::at_most(0.6 * rate);
+    let draft = Draft::bulk(Path::new(rate, rtt, 1.5), "short-connections", proof);
+    with_a_connection_for_each(kilobytes, draft)
+}
+
+/// A sender that opens a connection for each `kilobytes`.
+fn with_a_connection_for_each(kilobytes: u32, draft: Draft) -> Draft {
+    draft
         .key(
             "sender",
             format!(
