@@ -23,12 +23,12 @@ duration = "300ms"
 fn a_profiled_run_has_functions_softirqs_and_a_flame_graph_of_each_system() {
     let Some(sandbox) = Sandbox::new() else { return };
     sandbox.write("profiled.toml", LAB);
-    let words = ["lab", "run", "profiled.toml", "--trust", "--profile", "--out", "run"];
-    let output = sandbox.weir(&words);
-    if output.stderr.contains("--profile: ") {
-        eprintln!("SKIPPED: {}", output.stderr);
+    if !std::path::Path::new("/proc/sys/kernel/perf_event_paranoid").exists() {
+        eprintln!("SKIPPED: this kernel has no perf events");
         return;
     }
+    let words = ["lab", "run", "profiled.toml", "--trust", "--profile", "--out", "run"];
+    let output = sandbox.weir(&words);
     assert!(output.stdout.contains("CPU profile\nplain: "), "{output:?}");
     assert!(output.stdout.contains("% in softirqs"), "{output:?}");
     assert!(output.stdout.contains("The cost of sampling is not known"), "{output:?}");

@@ -40,16 +40,16 @@ fn a_test_leaves_a_page_markdown_and_numbers() {
 #[test]
 fn a_profile_has_functions_a_flame_graph_and_stacks_of_the_measured_time() {
     let Some(sandbox) = Sandbox::new() else { return };
+    if !std::path::Path::new("/proc/sys/kernel/perf_event_paranoid").exists() {
+        eprintln!("SKIPPED: this kernel has no perf events");
+        return;
+    }
     let server = sandbox.start(&["perf", "server", "--one-off"]);
     await_some("a server", || server.output_so_far().0.contains("listening").then_some(()));
     let directory = sandbox.home().join("where");
     let place = directory.to_str().unwrap();
     let words = ["perf", "client", "127.0.0.1", "-t", "300ms", "--idle-probe", "0", "--profile"];
     let output = sandbox.weir(&[&words[..], &[place]].concat());
-    if output.stderr.contains("--profile: ") {
-        eprintln!("SKIPPED: {}", output.stderr);
-        return;
-    }
     assert!(output.status.success(), "{}", output.stderr);
     assert!(output.stderr.contains("this-machine: "), "{}", output.stderr);
     assert!(output.stderr.contains("function "), "{}", output.stderr);
