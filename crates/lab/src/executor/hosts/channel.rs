@@ -239,11 +239,12 @@ mod tests {
         assert!(said.contains(r"no agent, but `hello\x1b[2J`"), "{said}");
         let said = asked("printf 'motd\\nweir-agent\\n\\177\\377\\377\\377'; sleep 1");
         assert!(said.contains("limit"), "{said}");
-        let said = asked_within("printf 'weir-agent\\n'; exec sleep 5", Duration::from_millis(300));
+        let said =
+            asked_within("printf 'weir-agent\\n'; exec sleep 999", Duration::from_millis(300));
         assert!(said.contains("did not answer"), "{said}");
         // Nobody reads the question, which is longer than a pipe.
         let long = Ask::Set { name: "x".repeat(1 << 20), value: String::new() };
-        let mut channel = Channel::open("far", shell("exec sleep 5")).unwrap();
+        let mut channel = Channel::open("far", shell("exec sleep 999")).unwrap();
         let answer = channel.ask(&long, Duration::from_millis(300), &Cancel::default());
         let said = answer.unwrap_err().to_string();
         assert!(said.contains("did not answer"), "{said}");
