@@ -53,7 +53,7 @@ fn lateness_beyond_the_bound_makes_a_cell_invalid_every_time() {
 #[test]
 fn a_bound_of_the_lab_file_decides_the_exit_status() {
     let Some(sandbox) = Sandbox::quiet() else { return };
-    let lab = LAB.replace("DELAY", "30ms").replace("STALLS", "none").replace("repeats = 4", "");
+    let lab = LAB.replace("DELAY", "30ms").replace("STALLS", "none").replace("repeats = 2", "");
     for (bound, holds) in [("goodput_mbit_s < 20", true), ("goodput_mbit_s > 20", false)] {
         sandbox.write("bound.toml", format!("bounds = [\"{bound}\"]\n{lab}"));
         let (output, results) = sandbox.measure(&["bound.toml"], &["goodput_mbit_s"]);
@@ -90,6 +90,6 @@ name = "cubic"
 kind = "tcp"
 congestion = "cubic"
 [form.full]
-repeats = 4
+repeats = 2
 duration = "1s"
 "#;
