@@ -92,7 +92,7 @@ fn a_killed_run_resumes_where_it_stopped() {
 
 #[test]
 fn invalid_turns_are_measured_again_on_request_and_count_once() {
-    let Some(sandbox) = Sandbox::quiet() else { return };
+    let Some(sandbox) = Sandbox::new() else { return };
     // The emulator is late on purpose, so every turn is invalid.
     let disturbed = "[disturbance]\nstalls = \"10ms every 50ms\"\n[workload]\n";
     let lab = LAB.replace("[workload]\n", disturbed).replace("link-accuracy", "bulk");
@@ -149,7 +149,7 @@ fn a_run_that_has_ended_goes_on_with_more_repeats() {
 
 #[test]
 fn another_lab_file_or_form_is_refused() {
-    let Some(sandbox) = Sandbox::quiet() else { return };
+    let Some(sandbox) = Sandbox::new() else { return };
     // More turns than the commands below wait for: the run is killed after them.
     let lab = LAB.replace("repeats = 2", "repeats = 100");
     sandbox.write("steps.toml", &lab);
