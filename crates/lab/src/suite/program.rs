@@ -270,7 +270,7 @@ mod tests {
         let failure = run_line(
             "echo first; echo last >&2; exit 3",
             "the command",
-            Span::from_secs(9),
+            Span::from_secs(60),
             None,
             |_| {},
         );

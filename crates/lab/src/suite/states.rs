@@ -183,11 +183,11 @@ mod tests {
         let undo = format!("echo undone >>{}", trace.display());
         let mut guard = Guard::start("no-suite", &[&undo]).unwrap();
         let line =
-            format!("echo >{}; sleep 100; echo changed >>{}", started.display(), trace.display());
+            format!("echo >{}; sleep 999; echo changed >>{}", started.display(), trace.display());
         let mut changing = Command::new("sh").args(["-c", &line]).process_group(0).spawn().unwrap();
         guard.tell(ARM);
         guard.tell(&format!("{RUNS} {}", changing.id()));
-        let began = (0..2_000).any(|_| {
+        let began = (0..12_000).any(|_| {
             std::thread::sleep(Duration::from_millis(5));
             started.exists()
         });

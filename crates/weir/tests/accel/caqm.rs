@@ -106,7 +106,7 @@ fn each_direction_negotiates_separately() {
 /// The lines of `weir link show-tags` at the far end during `work`.
 fn tags_during(machine: &TestMachine, work: impl FnOnce()) -> Vec<String> {
     let weir = env!("CARGO_BIN_EXE_weir");
-    let mut look = machine.start(weir, &["link", "show-tags", "far:eth0", "--duration", "5s"]);
+    let mut look = machine.start(weir, &["link", "show-tags", "far:eth0"]);
     // A full pipe would stop it.
     let mut printed = look.stdout.take().unwrap();
     let reader = std::thread::spawn(move || {
@@ -120,6 +120,7 @@ fn tags_during(machine: &TestMachine, work: impl FnOnce()) -> Vec<String> {
         std::thread::sleep(Duration::from_millis(10));
     }
     work();
+    crate::support::signal(look.id(), "INT");
     let output = reader.join().unwrap();
     assert!(look.wait().unwrap().success());
     output.lines().map(str::to_owned).collect()

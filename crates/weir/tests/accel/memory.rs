@@ -1,5 +1,6 @@
 //! `weir accel memory`.
 
+use crate::support::await_some;
 use crate::test_machine::TestMachine;
 use crate::test_machine::path::TestPath;
 
@@ -15,6 +16,8 @@ fn an_ended_connection_is_remembered_until_it_is_forgotten() {
     assert_eq!(machine.weir(&["accel", "enable", "tcpa", "--all"]).code, Some(0));
     let path = TestPath::lay(&machine);
     assert_eq!(path.transfer(5501), "tcpa");
+    // A connection is remembered when the kernel has no more to send for it.
+    await_some("a record", || (!memory().is_empty()).then_some(()));
     let paths = memory();
     assert_eq!(paths.len(), 1, "{paths:?}");
     assert_eq!(paths[0]["to"], "10.0.0.0/24");

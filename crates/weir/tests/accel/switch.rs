@@ -1,5 +1,6 @@
 //! `weir accel` as a user runs it: enabled, disabled, in force, and failures on the way.
 
+use crate::support::await_some;
 use crate::test_machine::path::TestPath;
 use crate::test_machine::{TestMachine, available, await_free};
 use std::time::Duration;
@@ -167,9 +168,7 @@ fn open_connections_survive_off_and_on_again() {
     let client = machine.start(weir, &words);
     let flows = || machine.status()["flows"].as_array().unwrap().len();
     // Both ends of the control connection and of the transfer.
-    while flows() < 4 {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    await_some("four connections", || (flows() >= 4).then_some(()));
     for words in [&["update"][..], &["disable"], &["enable", "tcpa", "--port", "1"], &["disable"]] {
         let mut all = vec!["accel"];
         all.extend(words);
@@ -193,6 +192,9 @@ fn an_update_keeps_rules_and_memory() {
     );
     let path = TestPath::lay(&machine);
     assert_eq!(path.transfer(5361), "tcpa");
+    let is_remembered =
+        || machine.weir(&["accel", "memory"]).stdout.contains("10.0.0.0/24").then_some(());
+    await_some("a record", is_remembered);
     let before = machine.status();
     let output = machine.weir(&["accel", "update"]);
     assert_eq!(output.code, Some(0), "{}", output.stderr);

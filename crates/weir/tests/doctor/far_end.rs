@@ -95,7 +95,7 @@ fn say(control: &mut TcpStream, state: u8) {
     let _ = control.write_all(&[state]);
 }
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 const COOKIE: usize = 37;
 const PARAM_EXCHANGE: u8 = 9;
 const CREATE_STREAMS: u8 = 10;

@@ -16,7 +16,7 @@ fn get(sandbox: &Sandbox, address: &str, path: &str) -> Option<String> {
     let address: SocketAddr = address.parse().unwrap();
     sandbox.inside(|| {
         let mut stream = TcpStream::connect(address).ok()?;
-        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         write!(stream, "GET {path} HTTP/1.0\r\nHost: here\r\n\r\n").ok()?;
         let mut text = String::new();
         stream.read_to_string(&mut text).ok()?;

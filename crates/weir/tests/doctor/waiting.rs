@@ -1,9 +1,10 @@
 //! Processes that have no connection yet.
 
-use crate::support::{Sandbox, is_installed};
+use crate::support::{Sandbox, await_some, is_installed};
 use serde_json::Value;
 use std::net::UdpSocket;
 use std::process::Command;
+use testing::Attempt;
 
 fn judged(sandbox: &Sandbox, pid: u32) -> Value {
     let ended = sandbox.weir(&["doctor", "--json", "--flow", &format!("pid:{pid}")]);
@@ -28,9 +29,20 @@ fn a_process_that_waits_for_a_name_server_is_told_so() {
     let _server = sandbox.inside(|| UdpSocket::bind("127.0.0.1:53").unwrap());
     let query = "exec 3<>/dev/udp/127.0.0.1/53; while :; do echo query >&3; sleep 0.7; done";
     let Some(mut asks) = bash(&sandbox, query) else { return };
-    let diagnosis = judged(&sandbox, asks.pid());
+    // The process is the test's own program until it has become bash and opened its socket.
+    await_some("the query's socket", || {
+        let table = sandbox.inside(|| std::fs::read_to_string("/proc/thread-self/net/udp"));
+        table.ok()?.contains(" 0100007F:0035 01 ").then_some(())
+    });
+    let diagnosis = testing::undisturbed("diagnosis of a name service", |_| {
+        let diagnosis = judged(&sandbox, asks.pid());
+        match diagnosis["verdict"]["cause"] == "name-service" {
+            true => Attempt::Right(diagnosis),
+            false => Attempt::Wrong(format!("{diagnosis:#}")),
+        }
+    });
+    let diagnosis = diagnosis.unwrap();
     let _ = (asks.child.kill(), asks.child.wait());
-    assert_eq!(diagnosis["verdict"]["cause"], "name-service", "{diagnosis:#}");
     let sentence = diagnosis["verdict"]["sentence"].as_str().unwrap();
     assert!(sentence.contains("127.0.0.1") && sentence.contains("bash"), "{sentence}");
 }
@@ -38,7 +50,7 @@ fn a_process_that_waits_for_a_name_server_is_told_so() {
 #[test]
 fn idle_and_missing_processes_have_their_own_errors() {
     let Some(sandbox) = Sandbox::new() else { return };
-    let Some(mut idle) = bash(&sandbox, "exec sleep 30") else { return };
+    let Some(mut idle) = bash(&sandbox, "exec sleep 999") else { return };
     let pid = idle.pid();
     let ended = sandbox.weir(&["doctor", "-t", "1", "--flow", &format!("pid:{pid}")]);
     let _ = (idle.child.kill(), idle.child.wait());

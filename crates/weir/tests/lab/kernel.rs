@@ -27,9 +27,18 @@ fn has_nginx() -> bool {
 fn is_without_bpf(cell: &Value) -> bool {
     let Some(reason) = cell["failed"].as_str() else { return false };
     let of_ours = cell["system"].as_str().unwrap().starts_with("tcpa");
-    assert!(of_ours && reason.contains("tcpa: "), "{cell}");
-    testing::skip_part(testing::Need::StructOps);
-    true
+    let is_without = of_ours && reason.contains("tcpa: ");
+    if is_without {
+        testing::skip_part(testing::Need::StructOps);
+    }
+    is_without
+}
+
+/// A cell that failed for another reason: a machine that stalls can make a turn fail.
+fn failed(results: &Value) -> Option<String> {
+    let cells = cells(results);
+    let failed = |cell: &&Value| cell["failed"].is_string() && !is_without_bpf(cell);
+    cells.iter().find(failed).map(Value::to_string)
 }
 
 /// Two paths at once: a figure for each of them and one for both.
@@ -132,11 +141,23 @@ fn paths_measured_at_once_have_separate_figures() {
     // Members are not planned cells, and only planned cells are compared.
     let comparisons = results["comparisons"].as_array().unwrap();
     assert_eq!(comparisons.len(), 1, "{comparisons:?}");
-    let (goal, repeats) = (&comparisons[0]["goal"], &comparisons[0]["ratio"]["n"]);
-    // A busy machine makes repeats invalid. A goal is judged by an interval, so from 6 repeats on.
-    let judged = repeats.as_u64().is_some_and(|n| n >= 6);
-    assert!(goal.is_object() && goal["met"].is_boolean() == judged, "{comparisons:?}");
-    assert!(output.stdout.contains("Compared with the reference and the ideal"), "{output:?}");
+    let (goal, ratio) = (&comparisons[0]["goal"], &comparisons[0]["ratio"]);
+    // A goal is judged by an interval, so from 6 valid pairs of repeats on. A busy machine makes
+    // repeats invalid, and perhaps all.
+    let is_whole = |cell: &Value| {
+        let left_out = cell["warnings"].to_string().contains("were not valid");
+        cell["valid"] == true && cell["failed_repeats"].is_null() && !left_out
+    };
+    let is_whole = cells(&results).iter().all(is_whole);
+    let is_judged = ratio["ci95"].is_array();
+    assert!((goal.is_object() && is_judged) || !is_whole, "{comparisons:?}");
+    assert_eq!(goal["met"].is_boolean(), is_judged, "{comparisons:?}");
+    if goal.is_object() {
+        let said = "Compared with the reference and the ideal";
+        assert!(output.stdout.contains(said), "{output:?}");
+    } else {
+        assert!(goal.is_null() && !is_judged, "{comparisons:?}");
+    }
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
@@ -179,16 +200,21 @@ fn cc_kernel_is_compared_with_the_simulator() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     testing::undisturbed("kernel and simulator", |attempt| {
         let name = format!("run-{attempt}");
-        let output = sandbox.weir(&["lab", "run", "cc-kernel", "--smoke", "--out", &name]);
+        let words = ["lab", "run", "cc-kernel", "--smoke", "--systems", "cubic,tcpa"];
+        let output = sandbox.weir(&[&words[..], &["--out", &name]].concat());
         let results = sandbox.results(&name);
-        assert_eq!(cells(&results).len(), 3, "{output:?}");
+        assert_eq!(cells(&results).len(), 2, "{output:?}");
+        if let Some(cell) = failed(&results) {
+            return Attempt::Wrong(cell);
+        }
         let mut apart = Vec::new();
         for cell in cells(&results).iter().filter(|cell| !is_without_bpf(cell)) {
-            for name in ["share_of_ideal", "simulated.share_of_ideal"] {
+            let shares = ["share_of_ideal", "simulated.share_of_ideal"];
+            let mut are_possible = shares.iter().all(|name| {
                 let share = metric(cell, name);
-                assert!(share > 0.0 && share < 1.2, "{cell}");
-            }
-            assert!(metric(cell, "queue_bdp.p95") < 1.2, "{cell}");
+                share > 0.0 && share < 1.2
+            });
+            are_possible &= metric(cell, "queue_bdp.p95") < 1.2;
             let parts = [("use", "share_of_ideal", 0.0), ("queue", "queue_bdp.p95", 0.05)];
             let [is_use_within, is_queue_within] = parts.map(|(part, figure, least)| {
                 let simulated = metric(cell, &format!("simulated.{figure}"));
@@ -198,8 +224,10 @@ fn cc_kernel_is_compared_with_the_simulator() {
                 is_within
             });
             assert_eq!(metric(cell, "within"), number(is_use_within && is_queue_within), "{cell}");
-            // The few losses of a second decide CUBIC's rate.
-            if cell["system"] != "cubic" && !is_use_within {
+            // The few losses of a second decide CUBIC's rate. A cell that its run calls invalid is
+            // not compared.
+            let is_apart = cell["system"] != "cubic" && !is_use_within;
+            if cell["valid"] == true && (is_apart || !are_possible) {
                 apart.push(cell.to_string());
             }
         }
@@ -219,12 +247,32 @@ fn cc_kernel_is_compared_with_the_simulator() {
         ]);
         let repeated = sandbox.results(&name);
         assert_eq!(cells(&repeated).len(), 1, "{repeated}");
-        for cell in cells(&repeated).iter().filter(|cell| !is_without_bpf(cell)) {
-            let ends = &cell["metrics"]["queue_bdp.p95"]["ci95"];
+        if let Some(cell) = failed(&repeated) {
+            return Attempt::Wrong(cell);
+        }
+        for cell in &cells(&repeated) {
+            if !cell["failed_repeats"].is_null() {
+                return Attempt::Wrong(cell.to_string());
+            }
+            let figure = &cell["metrics"]["queue_bdp.p95"];
+            // Fewer than six valid turns have no interval, only a range.
+            let interval = figure["ci95"].as_array();
+            let ends = interval.or(figure["range"].as_array());
+            let (true, Some(ends)) = (cell["valid"] == true, ends) else {
+                return Attempt::Invalid(format!("too few valid turns: {cell}"));
+            };
+            let [used, model] =
+                ["share_of_ideal", "simulated.share_of_ideal"].map(|name| metric(cell, name));
+            if (used - model).abs() > 0.15 * model {
+                apart.push(cell.to_string());
+            }
             let [low, high] = [0, 1].map(|end| ends[end].as_f64().unwrap());
             let simulated = metric(cell, "simulated.queue_bdp.p95");
             let slack = (0.15 * simulated).max(0.05);
             if low > simulated + slack || high < simulated - slack {
+                if interval.is_none() {
+                    return Attempt::Invalid(format!("too few valid turns: {cell}"));
+                }
                 apart.push(cell.to_string());
             }
         }

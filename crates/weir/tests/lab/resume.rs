@@ -92,7 +92,7 @@ fn a_killed_run_resumes_where_it_stopped() {
 
 #[test]
 fn invalid_turns_are_measured_again_on_request_and_count_once() {
-    let Some(sandbox) = Sandbox::quiet() else { return };
+    let Some(sandbox) = Sandbox::new() else { return };
     // The emulator is late on purpose, so every turn is invalid.
     let disturbed = "[disturbance]\nstalls = \"10ms every 50ms\"\n[workload]\n";
     let lab = LAB.replace("[workload]\n", disturbed).replace("link-accuracy", "bulk");
@@ -149,8 +149,10 @@ fn a_run_that_has_ended_goes_on_with_more_repeats() {
 
 #[test]
 fn another_lab_file_or_form_is_refused() {
-    let Some(sandbox) = Sandbox::quiet() else { return };
-    sandbox.write("steps.toml", LAB);
+    let Some(sandbox) = Sandbox::new() else { return };
+    // More turns than the commands below wait for: the run is killed after them.
+    let lab = LAB.replace("repeats = 2", "repeats = 100");
+    sandbox.write("steps.toml", &lab);
     let begun = sandbox.start(&["lab", "run", "steps.toml", "--out", "begun"]);
     await_some("a finished turn", || (!sandbox.journal("begun").is_empty()).then_some(()));
     // A second run in the same directory, while the first continues.
@@ -169,7 +171,7 @@ fn another_lab_file_or_form_is_refused() {
         output.stderr.contains("it was begun in its full form, not smoke: leave out --smoke"),
         "{output:?}"
     );
-    sandbox.write("steps.toml", LAB.replace("20mbit", "30mbit"));
+    sandbox.write("steps.toml", lab.replace("20mbit", "30mbit"));
     let output = sandbox.weir(&["lab", "run", "steps.toml", "--resume", "begun"]);
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     assert!(output.stderr.contains("the lab file has changed since: leave out"), "{output:?}");

@@ -1,7 +1,6 @@
 //! The lab `robustness`: each target in a short cell, and a program with a deliberate bug.
 
-use crate::support::{CommandOutput, Sandbox, example};
-use serde_json::Value;
+use crate::support::{Sandbox, example};
 
 fn lab(targets: &str, program: &str) -> String {
     LAB.replace("TARGETS", targets).replace("PROGRAM", program)
@@ -38,19 +37,13 @@ repeats = 1
 duration = "1s"
 "#;
 
-fn run(sandbox: &Sandbox, targets: &str, program: &str) -> (CommandOutput, Value) {
-    sandbox.write("robust.toml", lab(targets, program));
-    let output =
-        sandbox.weir(&["lab", "run", "./robust.toml", "--trust", "--quick", "--out", "run"]);
-    let results = sandbox.results("run");
-    (output, results)
-}
-
 #[test]
 fn no_target_suffers_from_malformed_frames() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     let targets = r#""host", "link", "switch", "tunnel", "program""#;
-    let (output, results) = run(&sandbox, targets, &example("bridge"));
+    sandbox.write("robust.toml", lab(targets, &example("bridge")));
+    let words = ["./robust.toml", "--trust", "--quick"];
+    let (output, results) = sandbox.measure(&words, &["goodput_mbit_s", "frames_refused"]);
     let cells = results["cells"].as_array().unwrap();
     assert_eq!(cells.len(), 5, "{output:?}");
     for cell in cells {
@@ -70,7 +63,10 @@ fn no_target_suffers_from_malformed_frames() {
 fn a_deliberate_bug_is_found_and_reported_with_the_seed() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     let program = format!("{} with-a-bug", example("bridge"));
-    let (output, results) = run(&sandbox, r#""program""#, &program);
+    sandbox.write("robust.toml", lab(r#""program""#, &program));
+    let words = ["lab", "run", "./robust.toml", "--trust", "--quick", "--out", "run"];
+    let output = sandbox.weir(&words);
+    let results = sandbox.results("run");
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let failed = results["cells"][0]["failed"].as_str().unwrap_or_default();
     assert!(failed.contains("bridge ended early") && failed.contains("of seed"), "{failed}");

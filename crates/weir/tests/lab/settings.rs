@@ -15,7 +15,8 @@ fn a_system_may_have_kernel_settings_of_its_own() {
         let of = |system: &str| {
             let cells = results["cells"].as_array().unwrap();
             let cell = cells.iter().find(|cell| cell["system"] == system).unwrap();
-            cell["metrics"]["goodput_mbit_s"]["median"].as_f64().unwrap()
+            // A turn of a machine that stalls may fail, and then has no figure.
+            cell["metrics"]["goodput_mbit_s"]["median"].as_f64().unwrap_or(f64::NAN)
         };
         let (small, large) = (of("small"), of("large"));
         // The names of the systems do not tell a reader of the report what differs.

@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// Reads one stream of a program until every writer has closed it.
 #[derive(Debug, Clone, Default)]
@@ -54,6 +55,17 @@ impl Capture {
     /// Whether everything that the program printed has been read.
     pub(super) fn has_ended(&self) -> bool {
         self.lock().has_ended
+    }
+
+    /// Waits for the rest, for so many looks a millisecond apart at most. A clock would count a
+    /// stall of the machine, in which nobody reads.
+    pub(super) fn await_end(&self, looks: u32) {
+        for _ in 0..looks {
+            if self.has_ended() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     pub(super) fn so_far(&self) -> Captured {

@@ -134,10 +134,7 @@ impl Channel {
             std::thread::sleep(Duration::from_millis(5));
         }
         // The last error output still arrives through a pipe.
-        let settled = Instant::now() + SETTLED_WITHIN;
-        while !self.errors.has_ended() && Instant::now() < settled {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        self.errors.await_end(LAST_LOOKS);
         let words = self.errors.so_far().text;
         match super::ssh::advice(&words) {
             Some(advice) => self.lost(&advice),
@@ -201,8 +198,8 @@ fn skip_greeting(from: &mut impl Read) -> io::Result<()> {
 
 const LOOK: Duration = Duration::from_millis(50);
 const END_WITHIN: Duration = Duration::from_secs(2);
-/// The rest of an ended program's error output is read within this time.
-const SETTLED_WITHIN: Duration = Duration::from_millis(500);
+/// For the rest of an ended program's error output.
+const LAST_LOOKS: u32 = 500;
 /// An agent's changes may take half a minute each to undo.
 const LAST_WORK: Duration = Duration::from_secs(60);
 /// The agent may be gone, or may not hear that it should end.
@@ -239,11 +236,12 @@ mod tests {
         assert!(said.contains(r"no agent, but `hello\x1b[2J`"), "{said}");
         let said = asked("printf 'motd\\nweir-agent\\n\\177\\377\\377\\377'; sleep 1");
         assert!(said.contains("limit"), "{said}");
-        let said = asked_within("printf 'weir-agent\\n'; exec sleep 5", Duration::from_millis(300));
+        let said =
+            asked_within("printf 'weir-agent\\n'; exec sleep 999", Duration::from_millis(300));
         assert!(said.contains("did not answer"), "{said}");
         // Nobody reads the question, which is longer than a pipe.
         let long = Ask::Set { name: "x".repeat(1 << 20), value: String::new() };
-        let mut channel = Channel::open("far", shell("exec sleep 5")).unwrap();
+        let mut channel = Channel::open("far", shell("exec sleep 999")).unwrap();
         let answer = channel.ask(&long, Duration::from_millis(300), &Cancel::default());
         let said = answer.unwrap_err().to_string();
         assert!(said.contains("did not answer"), "{said}");

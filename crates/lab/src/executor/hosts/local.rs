@@ -130,10 +130,8 @@ impl LocalTask {
     /// Waits for the last output. The program's descendants have ended too, so the pipes are about
     /// to close.
     fn await_output(&self) {
-        let deadline = Instant::now() + OUTPUT_WITHIN;
-        while !(self.out.has_ended() && self.err.has_ended()) && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        self.out.await_end(OUTPUT_LOOKS);
+        self.err.await_end(OUTPUT_LOOKS);
     }
 }
 
@@ -168,4 +166,4 @@ impl Task for LocalTask {
 
 /// A cancelled run ends its programs within this time.
 const LOOK: Duration = Duration::from_millis(50);
-const OUTPUT_WITHIN: Duration = Duration::from_secs(5);
+const OUTPUT_LOOKS: u32 = 5_000;

@@ -161,14 +161,11 @@ impl Ssh {
         };
         // A shared connection that stays may keep the error output open. Only a failure waits for
         // the error output.
-        let is_read = || out.has_ended() && (status.success() || err.has_ended());
-        let settled = Instant::now() + SETTLED_WITHIN;
-        while !is_read() && Instant::now() < settled {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        out.await_end(LAST_LOOKS);
         if status.success() {
             return Ok(out.so_far().text);
         }
+        err.await_end(LAST_LOOKS);
         let words = err.so_far();
         Err(self.failure(&advice(&words.text).unwrap_or_else(|| match words.last_lines(3) {
             lines if lines.is_empty() => format!("ssh ended with {status}"),
@@ -250,7 +247,7 @@ const UNREACHABLE: [&str; 6] = [
 ];
 const PROBE_WITHIN: Duration = Duration::from_secs(30);
 const COPY_WITHIN: Duration = Duration::from_secs(900);
-const SETTLED_WITHIN: Duration = Duration::from_secs(2);
+const LAST_LOOKS: u32 = 2_000;
 /// The process with the shared connection may hang.
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);
 

@@ -272,6 +272,11 @@ impl Attempt {
                 let flaws = measurement.invalid.clone();
                 Self::Spoiled(flaws, Verdict::Measured(Box::new(measurement)))
             }
+            // The lab woke too late, which says nothing about the system.
+            (Err(failure @ Failure::ReadTooLate { .. }), None) => {
+                let text = failure.to_string();
+                Self::Spoiled(vec![validity::unread(&text)], Verdict::Failed(text))
+            }
             (Err(failure), None) => Self::Stands(Verdict::Failed(failure.to_string())),
             (Err(failure), Some(user)) => {
                 let text = format!("{failure} ({user} meanwhile: end it, and measure again)");
@@ -350,6 +355,14 @@ mod tests {
                 let shown = format!("{outcome:?} {starved:?}");
                 assert_eq!(is_repeated(outcome, starved.clone()), expected, "{shown}");
             }
+        }
+    }
+
+    #[test]
+    fn a_turn_that_the_lab_read_too_late_is_measured_again() {
+        let late = || Err(Failure::ReadTooLate { program: "weir perf".to_owned() });
+        for starved in [None, Some(user())] {
+            assert!(is_repeated(late(), starved));
         }
     }
 }

@@ -428,12 +428,23 @@ mod tests {
             std::panic::panic_any(tid);
         }));
         let tid = *unwound.unwrap_err().downcast::<u32>().unwrap();
-        assert!(!is_alive(&format!("/proc/{daemon}")), "the daemon lives on");
-        assert!(!is_alive(&format!("/proc/self/task/{tid}")), "the emulated link lives on");
+        assert!(ends(&format!("/proc/{daemon}")), "the daemon lives on");
+        assert!(ends(&format!("/proc/self/task/{tid}")), "the emulated link lives on");
     }
 
     fn is_alive(process: &str) -> bool {
         std::path::Path::new(process).exists()
+    }
+
+    /// A thread that was joined is in /proc until the kernel has released it.
+    fn ends(process: &str) -> bool {
+        (0..12_000).any(|_| {
+            let is_gone = !is_alive(process);
+            if !is_gone {
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+            is_gone
+        })
     }
 
     const LAB: &str = r#"

@@ -146,6 +146,11 @@ pub(crate) fn starved(user: &CpuLimit) -> Flaw {
     Flaw { what: STARVED.to_owned(), detail: user.to_string() }
 }
 
+/// The reason why a turn is measured again whose transfer was over before the lab looked at it.
+pub(crate) fn unread(failure: &str) -> Flaw {
+    Flaw { what: UNREAD.to_owned(), detail: failure.to_owned() }
+}
+
 /// Names the program beside the lab that used the emulator's CPU, in flaws that it may have caused.
 pub(crate) fn blame(flaws: &mut [Flaw], user: &CpuLimit) {
     let is_of_emulator =
@@ -164,6 +169,7 @@ pub(crate) fn mend(what: &str) -> &'static str {
         (STARVED, "end that program, or leave the lab CPUs of its own (`taskset`)"),
         (SHARED, "end that program, or leave the lab CPUs of its own (`taskset`)"),
         (STOLEN, "give the virtual machine CPUs of its own, or measure when its host is idle"),
+        (UNREAD, "end other programs, or give the virtual machine CPUs of its own"),
     ];
     known.iter().find(|(start, _)| what.starts_with(start)).map_or("", |(_, advice)| *advice)
 }
@@ -179,6 +185,7 @@ const LOST: &str = "the emulator's ports lost frames";
 const SHARED: &str = "the lab's programs waited for a CPU";
 const STARVED: &str = "a program beside the lab left its CPUs no time";
 const STOLEN: &str = "the hypervisor took CPU time";
+const UNREAD: &str = "the lab read the transfer too late";
 const MEAN_PERCENT: f64 = 0.5;
 const MEAN_FLOOR: Span = Span::from_micros(10);
 const LATEST_PERCENT: f64 = 5.0;
@@ -244,7 +251,8 @@ mod tests {
         let late = judged(1, ms(1), ms(1)).unwrap();
         let stalled = bound(20).judge(Span::ZERO, Span::ZERO, ms(50), ms(100)).unwrap();
         let user = CpuLimit { by: "builder".to_owned(), cpus: vec![1], percent: 97.0 };
-        for flaw in [late, stalled, stolen(50.0).unwrap(), shared(&user, 50.0).unwrap()] {
+        let others = [stolen(50.0).unwrap(), shared(&user, 50.0).unwrap(), unread("it ended")];
+        for flaw in [late, stalled].into_iter().chain(others) {
             assert!(!mend(&flaw.what).is_empty(), "{flaw}");
         }
         assert!(!mend("the emulator's ports lost frames that the model did not drop").is_empty());

@@ -22,7 +22,7 @@ pub(super) fn watch(
 ) -> Result<Result<Filling, u64>, Failure> {
     let begun = Instant::now();
     let mut seen = Vec::new();
-    let (mut most, mut grew) = (0, begun);
+    let (mut most, mut grew) = (0, Duration::ZERO);
     loop {
         let asked = begun.elapsed();
         let grown = count()?.saturating_sub(before);
@@ -30,9 +30,10 @@ pub(super) fn watch(
         let at = (asked + begun.elapsed()).as_secs_f64() / 2.0;
         seen.push((at, grown as f64));
         if grown > most {
-            (most, grew) = (grown, Instant::now());
+            (most, grew) = (grown, begun.elapsed());
         }
-        let is_over = begun.elapsed() > patience.whole || grew.elapsed() > patience.still;
+        // This count was asked for after the patience had ended: a stall in between is no reason.
+        let is_over = asked > patience.whole || asked.saturating_sub(grew) > patience.still;
         if grown >= wanted || is_over {
             let is_enough = most as f64 >= ENOUGH * wanted as f64;
             let filling = middle(&seen, most as f64).filter(|_| is_enough);

@@ -70,6 +70,7 @@ pub(super) fn show(arguments: &ShowTags) -> anyhow::Result<Ending> {
         return Ok(Ending::Fine);
     }
     let end: Endpoint = arguments.what.parse().map_err(EmuError::from)?;
+    let cancel = cancel_on_signals()?;
     let mut capture = TagCapture::open(&end).map_err(|error| match error {
         EmuError::Host { source: HostError::NotPermitted { .. }, .. } => {
             anyhow::anyhow!(
@@ -78,9 +79,11 @@ pub(super) fn show(arguments: &ShowTags) -> anyhow::Result<Ending> {
         }
         error => error.into(),
     })?;
-    let cancel = cancel_on_signals()?;
     let over = duration.map(|duration| Instant::now() + duration.as_duration());
-    while !cancel.is_cancelled() && over.is_none_or(|over| Instant::now() < over) {
+    let mut left = LAST_BATCHES;
+    while left > 0 {
+        // Packets that came before the end are shown although they are read after it.
+        let is_over = cancel.is_cancelled() || over.is_some_and(|over| Instant::now() >= over);
         let mut any = false;
         for (when, frame) in capture.take()? {
             any = true;
@@ -92,8 +95,12 @@ pub(super) fn show(arguments: &ShowTags) -> anyhow::Result<Ending> {
         if seen.enough(arguments) {
             break;
         }
-        if !any {
-            std::thread::sleep(LOOK_EVERY / 10);
+        match (any, is_over) {
+            (false, true) => break,
+            (false, false) => std::thread::sleep(LOOK_EVERY / 10),
+            // Packets may come faster than they are shown.
+            (true, true) => left -= 1,
+            (true, false) => {}
         }
     }
     seen.sum_up();
@@ -131,6 +138,7 @@ impl Seen {
     }
 }
 
+const LAST_BATCHES: u32 = 1_000;
 pub(super) const EXAMPLES: &str = "\
 Examples:
   weir link show-tags eth0 --count 20

@@ -73,7 +73,7 @@ impl TestMachine {
             "echo 0 > {}/cgroup.procs && exec unshare --mount --cgroup --propagation private sh -c '\
              mount -t bpf -o mode=0700 bpf /sys/fs/bpf && mount -t cgroup2 none /sys/fs/cgroup && \
              mount -t tmpfs -o mode=0755 none /run && cd /proc/sys/net/ipv4 && {} && \
-             echo ready && exec sleep 600'",
+             echo ready && exec sleep 3600'",
             cgroup.display(),
             Self::kernel_settings()
         );
@@ -264,7 +264,7 @@ fn taken() -> Option<&'static str> {
     ["tcpa", "caqm"].into_iter().find(|ours| names.clone().any(|name| name == *ours))
 }
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Below /proc/sys/net/ipv4 (Documentation/networking/ip-sysctl.rst).
 const KERNEL_SETTINGS: [(&str, &str); 3] = [
     ("tcp_wmem", "4096 16384 4194304"),

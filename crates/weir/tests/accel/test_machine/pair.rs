@@ -20,7 +20,7 @@ impl<'a> Pair<'a> {
         words.extend(["--no-real-time", "--spin", "0us"]);
         words.extend(link);
         pair.link = Some(machine.start(env!("CARGO_BIN_EXE_weir"), &words));
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(60);
         let up = |end: &str| {
             let words = ["-n", end, "-4", "address", "show", "eth0"];
             let output = machine.run("ip", &words).stdout;
@@ -134,7 +134,7 @@ pub fn transfer(machine: &TestMachine, port: u16, more: &[&str]) -> serde_json::
 }
 
 pub fn await_listener(machine: &TestMachine, port: &str) {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(60);
     let wanted = format!(":{port} ");
     while !machine.run("ip", &["netns", "exec", "far", "ss", "-tlnH"]).stdout.contains(&wanted) {
         assert!(Instant::now() < deadline, "nobody listens on {port}");

@@ -44,7 +44,7 @@ impl<'a> TestPath<'a> {
     }
 
     fn until(&self, what: &str, inside: &str, command: &[&str], enough: impl Fn(&str) -> bool) {
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(60);
         let words = [&["netns", "exec", inside], command].concat();
         loop {
             let output = self.machine.run("ip", &words);
