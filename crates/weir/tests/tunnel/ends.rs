@@ -12,6 +12,8 @@ pub struct Ends<'a> {
     pub folder: String,
     pub pin: String,
     pub peer: String,
+    /// A starved process must not look like a dead one. Tests of dead ends set a second.
+    pub keepalive: &'static str,
 }
 
 impl<'a> Ends<'a> {
@@ -34,7 +36,8 @@ impl<'a> Ends<'a> {
             assert!(output.status.success(), "{output:?}");
             output.stdout.trim().split_once(' ').unwrap().1.to_owned()
         };
-        Self { sandbox, folder: folder.to_owned(), pin: key("server"), peer: key("client") }
+        let (pin, peer) = (key("server"), key("client"));
+        Self { sandbox, folder: folder.to_owned(), pin, peer, keepalive: "10s" }
     }
 
     pub fn own(&self, role: &str) -> Vec<String> {
@@ -56,7 +59,7 @@ impl<'a> Ends<'a> {
     pub fn server_with(&self, flags: &[&str]) -> Running {
         let mut words = vec!["tunnel", "server", "--listen-on", "127.0.0.1:7500"];
         words.extend(["--peer", &self.peer, "--metrics-on", "127.0.0.1:9150"]);
-        words.extend(["--status-socket", "server.sock"]);
+        words.extend(["--status-socket", "server.sock", "--keepalive", self.keepalive]);
         words.extend(flags);
         let own = self.own("server");
         words.extend(own.iter().map(String::as_str));
@@ -69,7 +72,7 @@ impl<'a> Ends<'a> {
 
     pub fn client_at(&self, forward: &[&str], socket: &str) -> Running {
         let mut words = vec!["tunnel", "client", "--server", "127.0.0.1:7500", "--pin", &self.pin];
-        words.extend(["--status-socket", socket]);
+        words.extend(["--status-socket", socket, "--keepalive", self.keepalive]);
         words.extend(forward.iter().flat_map(|forward| ["--forward", forward]));
         let own = self.own("client");
         words.extend(own.iter().map(String::as_str));
