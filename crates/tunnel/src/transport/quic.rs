@@ -485,9 +485,10 @@ fn settings(tuning: &Tuning, meter: &Arc<Meter>) -> Settings {
     Settings {
         congestion: tuning.congestion,
         keepalive: tuning.keepalive,
-        // The session closes a silent connection earlier and notifies the peer. This timer closes it
-        // without notice. It starts with the first packet that was not answered (RFC 9000, 10.1),
-        // and goes on while a host stalls: both ends would lose a connection whose path works.
+        // The session closes a silent connection earlier and notifies the peer. This timer closes
+        // it without notice. It starts with the first packet that was not answered (RFC 9000,
+        // 10.1), and goes on while a host stalls: both ends would lose a connection whose path
+        // works.
         idle: tuning.keepalive * IDLE_KEEPALIVES,
         largest_packet: tuning.largest_packet,
         streams: tuning.streams,
