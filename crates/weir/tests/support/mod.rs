@@ -390,5 +390,5 @@ fn read(path: &str) -> Result<String, HostError> {
 
 const OTHER_USER: u32 = 4711;
 /// A limit for events that are immediate on an idle machine; only a hang takes longer.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 const NEVER_LONGER: Duration = Duration::from_secs(170);
