@@ -231,7 +231,7 @@ fn send_datagrams(sender: &UdpSocket, receiver: &UdpSocket, to: &str) {
     }
 }
 
-const TIMEOUT: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const PIECE: usize = 100_001;
 const PIECES: usize = 60;
 const ROUNDS: usize = 50;
