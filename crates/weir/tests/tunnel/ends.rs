@@ -59,7 +59,7 @@ impl<'a> Ends<'a> {
     pub fn server_with(&self, flags: &[&str]) -> Running {
         let mut words = vec!["tunnel", "server", "--listen-on", "127.0.0.1:7500"];
         words.extend(["--peer", &self.peer, "--metrics-on", "127.0.0.1:9150"]);
-        words.extend(["--status-socket", "server.sock", "--keepalive", self.keepalive]);
+        words.extend(["--status-socket", "server.sock"]);
         words.extend(flags);
         let own = self.own("server");
         words.extend(own.iter().map(String::as_str));
@@ -72,7 +72,7 @@ impl<'a> Ends<'a> {
 
     pub fn client_at(&self, forward: &[&str], socket: &str) -> Running {
         let mut words = vec!["tunnel", "client", "--server", "127.0.0.1:7500", "--pin", &self.pin];
-        words.extend(["--status-socket", socket, "--keepalive", self.keepalive]);
+        words.extend(["--status-socket", socket]);
         words.extend(forward.iter().flat_map(|forward| ["--forward", forward]));
         let own = self.own("client");
         words.extend(own.iter().map(String::as_str));
@@ -80,7 +80,8 @@ impl<'a> Ends<'a> {
     }
 
     pub fn started(&self, words: &[&str], message: &str) -> Running {
-        let mut running = self.sandbox.start(words);
+        let words = [words, &["--keepalive", self.keepalive]].concat();
+        let mut running = self.sandbox.start(&words);
         await_some("a tunnel's end", || {
             let output = running.output_so_far();
             assert!(!running.has_ended(), "{output:?}");
