@@ -21,6 +21,7 @@ fn tcp_over_ipv4_and_ipv6_arrives_intact() {
     let addresses = ["10.9.0.2:5000", "[fd09::2]:5000"];
     let ways = [SuperPackets::Queue, SuperPackets::Ring];
     for (address, way) in addresses.iter().flat_map(|address| ways.map(|way| (address, way))) {
+        let address: &'static str = *address;
         let ports = || testbed.middle.run(move || packet_ports_with(way));
         let [left, right] = forwarded(ports, || exchange(&testbed.left, &testbed.right, address));
         for counters in [left, right] {
