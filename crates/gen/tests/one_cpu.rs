@@ -36,7 +36,7 @@ fn run_on_one_cpu(
         multiplier: 1.0,
         duration,
         threads: 1,
-        pace: Pace::Complete { at_most: duration * 20 },
+        pace: Pace::Complete { at_most: duration * 400 },
         drain: Span::from_millis(100),
         probes: Vec::new(),
         first_stream: 0,

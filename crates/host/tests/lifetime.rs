@@ -83,6 +83,6 @@ fn an_exit_status_is_returned() {
         return;
     };
     let mut shell = Confined::start(&inside, program(&["sh", "-c", "exit 7"])).unwrap();
-    let status = shell.wait(Duration::from_secs(20)).unwrap().unwrap();
+    let status = shell.wait(Duration::from_secs(60)).unwrap().unwrap();
     assert_eq!(status.code(), Some(7));
 }

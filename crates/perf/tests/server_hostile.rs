@@ -151,7 +151,7 @@ fn a_missing_algorithm_is_refused_where_it_matters() {
 
 #[test]
 fn silence_ends_a_session_in_every_state() {
-    in_every_state(|step| {
+    let check = |step: Step| {
         let server = TestServer::open(short_timeouts());
         let mut raw = RawClient::connect(&server);
         step.advance(&mut raw, &server);
@@ -171,7 +171,8 @@ fn silence_ends_a_session_in_every_state() {
         }
         server.assert_serves();
         server.assert_one_failure(step != Step::Connected, &format!("{step:?}"));
-    });
+    };
+    in_every_state(|step| hostile::in_time(|| check(step)));
 }
 
 #[test]

@@ -59,11 +59,14 @@ fn silent_control_connections_hold_no_session() {
 
 #[test]
 fn a_client_that_never_sends_its_parameters_is_closed() {
-    let server = TestServer::open(Limits { patience: Duration::from_secs(3), ..long_timeouts() });
-    let mut raw = RawClient::connect(&server);
-    raw.send_cookie();
-    // RECEIVE_PARAMETERS of iperf3.
-    assert_eq!(server_error(&read_to_end(&mut raw.control)), Some(114));
+    hostile::in_time(|| {
+        let server =
+            TestServer::open(Limits { patience: Duration::from_secs(3), ..long_timeouts() });
+        let mut raw = RawClient::connect(&server);
+        raw.send_cookie();
+        // RECEIVE_PARAMETERS of iperf3.
+        assert_eq!(server_error(&read_to_end(&mut raw.control)), Some(114));
+    });
 }
 
 #[test]

@@ -126,60 +126,66 @@ fn a_test_with_traffic_does_not_give_way() {
 
 #[test]
 fn a_client_that_never_ends_its_test_is_ended_soon() {
-    let patience = Duration::from_secs(2);
-    let server = TestServer::open(Limits { patience, ..long_timeouts() });
-    let mut raw = RawClient::connect(&server);
-    raw.send_cookie();
-    raw.send(br#"{"tcp":true,"time":1,"parallel":1,"len":1000}"#);
-    raw.expect(State::CreateStreams);
-    raw.open_stream(&server);
-    raw.expect(State::TestStart);
-    raw.expect(State::TestRunning);
-    raw.keep_sending();
-    let began = Instant::now();
-    assert_eq!(server_error(&read_to_end(&mut raw.control)), Some(120));
-    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    hostile::in_time(|| {
+        let patience = Duration::from_secs(2);
+        let server = TestServer::open(Limits { patience, ..long_timeouts() });
+        let mut raw = RawClient::connect(&server);
+        raw.send_cookie();
+        raw.send(br#"{"tcp":true,"time":1,"parallel":1,"len":1000}"#);
+        raw.expect(State::CreateStreams);
+        raw.open_stream(&server);
+        raw.expect(State::TestStart);
+        raw.expect(State::TestRunning);
+        raw.keep_sending();
+        let began = Instant::now();
+        assert_eq!(server_error(&read_to_end(&mut raw.control)), Some(120));
+        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    });
 }
 
 /// The server's sender waits for room in the socket.
 #[test]
 fn a_client_that_reads_nothing_is_ended() {
-    let limits = Limits { receive_timeout: Duration::from_secs(2), ..long_timeouts() };
-    let server = TestServer::open(limits);
-    let mut raw = RawClient::connect(&server);
-    raw.send_cookie();
-    raw.send(br#"{"tcp":true,"time":3600,"reverse":true,"len":131072}"#);
-    raw.expect(State::CreateStreams);
-    raw.open_stream(&server);
-    raw.expect(State::TestStart);
-    raw.expect(State::TestRunning);
-    assert_eq!(server_error(&read_to_end(&mut raw.control)), Some(144));
+    hostile::in_time(|| {
+        let limits = Limits { receive_timeout: Duration::from_secs(2), ..long_timeouts() };
+        let server = TestServer::open(limits);
+        let mut raw = RawClient::connect(&server);
+        raw.send_cookie();
+        raw.send(br#"{"tcp":true,"time":3600,"reverse":true,"len":131072}"#);
+        raw.expect(State::CreateStreams);
+        raw.open_stream(&server);
+        raw.expect(State::TestStart);
+        raw.expect(State::TestRunning);
+        assert_eq!(server_error(&read_to_end(&mut raw.control)), Some(144));
+    });
 }
 
 /// Each stream comes within the timeout of a step.
 #[test]
 fn a_client_that_opens_its_streams_slowly_is_ended() {
-    let patience = Duration::from_secs(2);
-    let server = TestServer::open(Limits { patience, ..long_timeouts() });
-    let mut raw = RawClient::connect(&server);
-    raw.send_cookie();
-    raw.send(br#"{"tcp":true,"time":1,"parallel":100,"len":1000}"#);
-    raw.expect(State::CreateStreams);
-    raw.control.set_read_timeout(Some(Duration::from_millis(1500))).unwrap();
-    let mut opened = 0;
-    let closed = loop {
-        let mut byte = [0];
-        if let Ok(1) = raw.control.read(&mut byte) {
-            break byte[0];
-        }
-        opened += 1;
-        assert!(opened < 15, "{opened} streams in {opened} times 1.5 s");
-        let mut socket = server.connect();
-        // The server may have ended the session meanwhile.
-        let _ = socket.write_all(raw.cookie.as_bytes());
-        std::mem::forget(socket);
-    };
-    assert_eq!(closed, State::ServerError.byte());
+    hostile::in_time(|| {
+        let patience = Duration::from_secs(2);
+        let server = TestServer::open(Limits { patience, ..long_timeouts() });
+        let mut raw = RawClient::connect(&server);
+        raw.send_cookie();
+        raw.send(br#"{"tcp":true,"time":1,"parallel":100,"len":1000}"#);
+        raw.expect(State::CreateStreams);
+        raw.control.set_read_timeout(Some(Duration::from_millis(1500))).unwrap();
+        let mut opened = 0;
+        let closed = loop {
+            let mut byte = [0];
+            if let Ok(1) = raw.control.read(&mut byte) {
+                break byte[0];
+            }
+            opened += 1;
+            assert!(opened < 15, "{opened} streams in {opened} times 1.5 s");
+            let mut socket = server.connect();
+            // The server may have ended the session meanwhile.
+            let _ = socket.write_all(raw.cookie.as_bytes());
+            std::mem::forget(socket);
+        };
+        assert_eq!(closed, State::ServerError.byte());
+    });
 }
 
 #[test]

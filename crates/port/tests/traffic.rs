@@ -13,7 +13,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 use port::{
     PacketOptions, PacketPort, Port, PortCounters, PortError, SuperPackets, TapKind, TapPort,
 };
-use testbed::{Forwarder, Namespace, Testbed};
+use testbed::{Forwarder, Namespace, Testbed, forwarded};
 
 #[test]
 fn tcp_over_ipv4_and_ipv6_arrives_intact() {
@@ -21,9 +21,9 @@ fn tcp_over_ipv4_and_ipv6_arrives_intact() {
     let addresses = ["10.9.0.2:5000", "[fd09::2]:5000"];
     let ways = [SuperPackets::Queue, SuperPackets::Ring];
     for (address, way) in addresses.iter().flat_map(|address| ways.map(|way| (address, way))) {
-        let forwarder = Forwarder::start(testbed.middle.run(move || packet_ports_with(way)));
-        exchange(&testbed.left, &testbed.right, address);
-        let [left, right] = forwarder.stop();
+        let address: &'static str = *address;
+        let ports = || testbed.middle.run(move || packet_ports_with(way));
+        let [left, right] = forwarded(ports, || exchange(&testbed.left, &testbed.right, address));
         for counters in [left, right] {
             assert!(counters.super_packets > 0, "no super-packet came: {counters:?}");
             assert!(counters.segments > counters.super_packets);
@@ -49,9 +49,9 @@ fn tcp_with_a_vlan_interface_on_top_arrives_intact() {
         host.ip(&format!("address add 10.5.0.{number}/24 dev eth0.5"));
         host.ip("link set eth0.5 up");
     }
-    let forwarder = Forwarder::start(testbed.middle.run(packet_ports));
-    exchange(&testbed.left, &testbed.right, "10.5.0.2:5000");
-    let [left, right] = forwarder.stop();
+    let ports = || testbed.middle.run(packet_ports);
+    let work = || exchange(&testbed.left, &testbed.right, "10.5.0.2:5000");
+    let [left, right] = forwarded(ports, work);
     assert!(left.tags_inserted > 0 && right.tags_inserted > 0);
     assert!(left.super_packets > 0);
 }
@@ -64,7 +64,8 @@ fn udp_with_segmentation_offload_arrives_datagram_by_datagram() {
         let receiver = testbed.right.run(move || UdpSocket::bind(to).unwrap());
         let sender = testbed.left.run(move || UdpSocket::bind(from).unwrap());
         send_datagrams(&sender, &receiver, to);
-        let [left, _] = forwarder.stop();
+        let [left, right] = forwarder.stop();
+        assert_eq!((left.drops(), right.drops()), (0, 0), "{left:?} {right:?}");
         assert!(left.super_packets >= ROUNDS as u64, "no super-packet came: {left:?}");
     }
 }
@@ -102,6 +103,7 @@ fn tap_and_tun_devices_carry_tcp_and_udp() {
         let sender = left.run(|| UdpSocket::bind("10.9.0.1:0").unwrap());
         send_datagrams(&sender, &receiver, to);
         let [left, right] = forwarder.stop();
+        assert_eq!((left.drops(), right.drops()), (0, 0), "{left:?} {right:?}");
         assert!(left.super_packets > 0 && right.super_packets > 0, "{left:?} {right:?}");
     }
 }
@@ -231,7 +233,7 @@ fn send_datagrams(sender: &UdpSocket, receiver: &UdpSocket, to: &str) {
     }
 }
 
-const TIMEOUT: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const PIECE: usize = 100_001;
 const PIECES: usize = 60;
 const ROUNDS: usize = 50;

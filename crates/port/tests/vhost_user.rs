@@ -341,7 +341,7 @@ struct FrontEnd {
 impl FrontEnd {
     fn connect(path: &str) -> Self {
         let stream = UnixStream::connect(path).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let file = rustix::fs::memfd_create("weir-test", MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&file, LEN).unwrap();
         Self { stream, memory: file.into() }

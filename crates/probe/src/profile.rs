@@ -172,29 +172,35 @@ const MOST_SAMPLES: usize = 400_000;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use testing::Attempt;
 
     #[test]
     fn a_busy_thread_appears_with_its_name_and_its_time() {
         let names = KernelNames::read().unwrap();
-        let profiler = match Profiler::start(&names) {
-            Ok(profiler) => profiler,
-            Err(error @ ProbeError::NotSupported { .. }) => {
-                eprintln!("SKIPPED: {error}");
-                return;
+        if let Err(error @ ProbeError::NotSupported { .. }) = Profiler::start(&names) {
+            eprintln!("SKIPPED: {error}");
+            return;
+        }
+        // The kernel may charge the thread with time that a hypervisor took, and samples none of
+        // it.
+        testing::undisturbed("samples of a busy thread", |_| {
+            let profiler = Profiler::start(&names).unwrap();
+            let busy = std::thread::Builder::new().name("spins-here".to_owned());
+            let spin = || {
+                let begun = crate::clock::own_thread_cpu_time();
+                while (crate::clock::own_thread_cpu_time() - begun) < Span::from_millis(120) {}
+            };
+            busy.spawn(spin).unwrap().join().unwrap();
+            let profile = profiler.stop(&names);
+            let of_idle = profile.samples.iter().filter(|sample| &*sample.frames[0] == "[idle]");
+            let softirq =
+                |sample: &Sample| sample.frames.iter().any(|at| SOFTIRQS.contains(&&**at));
+            assert!(of_idle.clone().all(softirq), "{:?}", of_idle.collect::<Vec<_>>());
+            let own = profile.samples.iter().filter(|sample| &*sample.frames[0] == "spins-here");
+            match own.count() > 20 {
+                true => Attempt::Right(()),
+                false => Attempt::Wrong(format!("{:?}", profile.samples)),
             }
-            Err(error) => panic!("{error}"),
-        };
-        let busy = std::thread::Builder::new().name("spins-here".to_owned());
-        let spin = || {
-            let begun = crate::clock::own_thread_cpu_time();
-            while (crate::clock::own_thread_cpu_time() - begun) < Span::from_millis(120) {}
-        };
-        busy.spawn(spin).unwrap().join().unwrap();
-        let profile = profiler.stop(&names);
-        let own = profile.samples.iter().filter(|sample| &*sample.frames[0] == "spins-here");
-        assert!(own.count() > 20, "{:?}", profile.samples);
-        let idle = profile.samples.iter().filter(|sample| &*sample.frames[0] == "[idle]");
-        let softirq = |sample: &Sample| sample.frames.iter().any(|at| SOFTIRQS.contains(&&**at));
-        assert!(idle.clone().all(softirq), "{:?}", idle.collect::<Vec<_>>());
+        });
     }
 }

@@ -128,8 +128,8 @@ impl<C: Connection> Session<C> {
         let mut silent_polls = 0;
         let keepalives = self.connection.silent_keepalives();
         // Count polls, not time: after the host has stalled, silence proves nothing. Two polls
-        // less, because the last packet may have arrived between two polls. After three
-        // keepalives, at the earliest, QUIC drops the connection without notice.
+        // less, because the last packet may have arrived between two polls. QUIC drops the
+        // connection without notice, but only after six keepalives.
         while silent_polls < keepalives * POLLS_PER_KEEPALIVE - 2 {
             // On a path with a long round trip, a lost probe is repeated later.
             let pause = (keepalive / POLLS_PER_KEEPALIVE).max(self.connection.rtt() / 2);

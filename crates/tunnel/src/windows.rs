@@ -137,11 +137,16 @@ impl<C: Connection> Windows<C> {
 
     /// Whether a stuck stream must be reset because its memory is needed elsewhere. Each reset
     /// stream is subtracted, so that no more streams are reset than necessary.
+    ///
+    /// After a machine has stalled, a path may seem to need more than all memory. Then a stream
+    /// stays while others have half of the credit and most of the memory is free.
     pub(crate) fn has_to_go(&self) -> bool {
+        let unread = self.connection.unread().count();
         let mut state = self.state();
         state.ask();
         self.apply(&mut state);
-        state.share.granted() < state.wanted()
+        let granted = state.share.granted();
+        granted < state.wanted() && (unread * 2 > granted || self.is_short())
     }
 
     /// Whether the held bytes take a large part of the memory.

@@ -160,7 +160,7 @@ impl Log {
     }
 
     async fn awaited(&self, words: &[&str]) -> String {
-        let most = Instant::now() + Duration::from_secs(30);
+        let most = Instant::now() + Duration::from_secs(60);
         loop {
             match self.find(words) {
                 Some(line) => return line,

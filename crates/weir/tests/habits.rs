@@ -395,4 +395,4 @@ fn keys_are_printed_as_one_document() {
 }
 
 /// A command that waits for the other end of a pipe waits for ever.
-const WITHOUT_WAITING: Duration = Duration::from_secs(20);
+const WITHOUT_WAITING: Duration = Duration::from_secs(60);

@@ -167,8 +167,11 @@ fn without_a_queue_a_link_holds_100_ms_of_its_rate_and_follows_changes() {
 #[test]
 fn both_sides_of_a_command_know_each_others_hardware_address() {
     let Some(sandbox) = Sandbox::new() else { return };
-    let words = ["link", "run", "--rtt", "40ms", "--far", "ip neigh > far; sleep 60", "--"];
-    let output = sandbox.weir(&[&words[..], &["sh", "-c", "ip neigh > near"]].concat());
+    // A busy machine needs longer than the head start of the far side.
+    let far = "ip neigh > far; touch done; sleep 600";
+    let near = "until [ -e done ]; do sleep 0.01; done; ip neigh > near";
+    let words = ["link", "run", "--rtt", "40ms", "--far", far, "--", "sh", "-c", near];
+    let output = sandbox.weir(&words);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     for (file, ip) in [("near", "10.0.0.2"), ("far", "10.0.0.1")] {
         let known = sandbox.read(file);

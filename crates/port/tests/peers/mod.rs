@@ -40,7 +40,7 @@ impl Drop for Folder {
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
-        assert!(start.elapsed() < Duration::from_secs(30), "{what} does not come");
+        assert!(start.elapsed() < Duration::from_secs(60), "{what} does not come");
         std::thread::sleep(Duration::from_millis(1));
     }
 }

@@ -52,12 +52,12 @@ mod tests {
             return testing::skip(testing::Need::TwoCpus);
         };
         let mut sleeping = Command::new("taskset");
-        sleeping.args(["-c", &core.to_string(), "sleep", "20"]);
+        sleeping.args(["-c", &core.to_string(), "sleep", "600"]);
         let Ok(mut child) = sleeping.spawn() else {
             return testing::skip(testing::Need::Program("taskset"));
         };
         let is_found = || pinned(&tree, 0).unwrap().contains_key(core);
-        let found = (0..200).any(|_| {
+        let found = (0..3000).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(10));
             is_found()
         });

@@ -78,7 +78,7 @@ mod tests {
     fn the_processes_of_a_pipeline() {
         let sleep = || {
             let mut command = Command::new("sleep");
-            command.arg("20").stdin(Stdio::null()).stdout(Stdio::null());
+            command.arg("600").stdin(Stdio::null()).stdout(Stdio::null());
             command
         };
         let mut first = sleep().stdout(Stdio::piped()).spawn().unwrap();

@@ -485,10 +485,11 @@ fn settings(tuning: &Tuning, meter: &Arc<Meter>) -> Settings {
     Settings {
         congestion: tuning.congestion,
         keepalive: tuning.keepalive,
-        // The session closes a silent connection slightly earlier and notifies the peer. This timer
-        // closes it without notice. It starts with the first packet that was not answered (RFC
-        // 9000, 10.1).
-        idle: tuning.keepalive * 3,
+        // The session closes a silent connection earlier and notifies the peer. This timer closes
+        // it without notice. It starts with the first packet that was not answered (RFC 9000,
+        // 10.1), and goes on while a host stalls: both ends would lose a connection whose path
+        // works.
+        idle: tuning.keepalive * IDLE_KEEPALIVES,
         largest_packet: tuning.largest_packet,
         streams: tuning.streams,
         seed: rand::random(),
@@ -515,6 +516,8 @@ fn token_key(secret: &Secret) -> Arc<dyn quic::crypto::HandshakeTokenKey> {
     Arc::new(hkdf::Salt::new(hkdf::HKDF_SHA256, b"weir-tunnel token").extract(secret.bytes()))
 }
 
+/// A host that stalls for five keepalives keeps its connections.
+const IDLE_KEEPALIVES: u32 = 6;
 /// Handshakes queued per socket.
 const WAITING: usize = 1024;
 /// A restarted server notifies its former clients, at most a thousand per second on each socket.

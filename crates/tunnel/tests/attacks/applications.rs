@@ -45,4 +45,4 @@ async fn carries(stream: &mut TcpStream) -> bool {
     stream.write_all(&[7; 100]).await.is_ok() && stream.read_exact(&mut [0; 100]).await.is_ok()
 }
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);

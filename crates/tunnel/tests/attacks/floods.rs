@@ -159,4 +159,4 @@ fn address(network: &str, host: u64) -> IpAddr {
 
 const ATTACKER: &str = "fd00:0:0:1";
 const OTHER: &str = "fd00:0:0:2";
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);

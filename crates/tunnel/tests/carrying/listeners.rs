@@ -43,7 +43,7 @@ async fn a_refused_listener_leaves_the_entry_of_the_holder() {
     // The holder reconnects while the server still considers its first connection alive.
     let again = listener(&keys, two).await.unwrap();
     let taken_over = async { while greeting(at).await != Some(b'2') {} };
-    let taken_over = tokio::time::timeout(Duration::from_secs(30), taken_over).await;
+    let taken_over = tokio::time::timeout(Duration::from_secs(60), taken_over).await;
     taken_over.expect("the holder's later connection does not listen");
     drop((holder, again, server));
 }
@@ -76,5 +76,5 @@ async fn until(what: &str, done: impl Fn() -> bool) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(30), wait).await.expect(what);
+    tokio::time::timeout(Duration::from_secs(60), wait).await.expect(what);
 }

@@ -7,7 +7,7 @@ pub mod wire;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tunnel::access::{Access, Rights, SystemResolver};
@@ -124,6 +124,16 @@ pub async fn tuned_pair_over_wire(
     client.connected().await;
     let listener_addresses = client.bound().iter().map(tcp_of).collect();
     (server, client, listener_addresses, wire)
+}
+
+/// Waits for an event that follows within three keepalives of a second, and the delay of a busy
+/// machine. It may be later only if the machine was held up.
+pub async fn soon<T>(event: impl Future<Output = T>) -> T {
+    let (watch, began) = (testing::Watch::start(), Instant::now());
+    let happened = tokio::time::timeout(Duration::from_secs(60), event).await.unwrap();
+    let (took, disturbance) = (began.elapsed(), watch.end());
+    assert!(took < Duration::from_secs(8) || disturbance.is_some(), "{took:?}");
+    happened
 }
 
 /// Sends as much as it can, and reads nothing.

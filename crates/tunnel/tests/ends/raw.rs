@@ -49,7 +49,7 @@ impl RawPeer {
 
     /// Connects, or panics.
     pub async fn connected(mut self) -> Self {
-        let patience = Duration::from_secs(30);
+        let patience = Duration::from_secs(60);
         self.drive_until(patience, |peer| peer.is_connected().then_some(())).await.unwrap();
         self
     }

@@ -64,7 +64,7 @@ fn wide_rules_and_names_cover_no_address_of_the_server_in_any_notation() {
         return testing::skip_part(testing::Need::Ipv6);
     }
     // The kernel adds the local route in its own time.
-    for _ in 0..500 {
+    for _ in 0..6000 {
         if !reaches(&access, "2001:db8::5") {
             break;
         }

@@ -3,6 +3,7 @@
 use crate::device::{cable, ip, json, link, start_switch, write_profile};
 use crate::support::{Sandbox, await_some};
 use serde_json::Value;
+use testing::Attempt;
 
 /// A run of the report's profile with streams that are numbered.
 fn send(sandbox: &Sandbox) -> (Option<i32>, Value) {
@@ -93,6 +94,13 @@ fn a_flood_of_other_frames_is_not_the_generator_s() {
         "flood0",
         "--no-real-time",
     ]);
+    await_some("the flood", || {
+        let shown = sandbox.inside(|| std::fs::read_to_string("/proc/thread-self/net/dev")).ok()?;
+        let of_port = shown.lines().find_map(|line| line.trim_start().strip_prefix("flood0:"))?;
+        // Packets sent.
+        let sent: u64 = of_port.split_whitespace().nth(9)?.parse().ok()?;
+        (sent > 1000).then_some(())
+    });
     let output = sandbox.weir(&[
         "gen",
         "ndr",
@@ -131,16 +139,16 @@ fn reordered_and_repeated_packets_are_counted_apart() {
     let settings =
         ["--rate", "100mbit", "--reorder", "10%,20ms", "--duplicate", "5%", "--seed", "7"];
     let device = link(&sandbox, &settings);
-    let (status, document) = send(&sandbox);
-    rate_is_told(status, &document);
-    let sent = of_streams(&document, "sent");
-    let about = |share: f64, what: &str| {
-        let found = of_streams(&document, what) as f64 / sent as f64;
-        assert!((share * 0.4..share * 2.0).contains(&found), "{what} {found}: {document}");
-    };
-    about(0.05, "duplicates");
-    assert!(of_streams(&document, "reordered") as f64 >= sent as f64 * 0.04, "{document}");
-    assert_eq!(of_streams(&document, "lost"), 0, "{document}");
+    testing::undisturbed("counts of a device's disorder", |_| {
+        let (status, document) = send(&sandbox);
+        rate_is_told(status, &document);
+        let sent = of_streams(&document, "sent") as f64;
+        let duplicates = of_streams(&document, "duplicates") as f64 / sent;
+        let is_right = (0.02..0.1).contains(&duplicates)
+            && of_streams(&document, "reordered") as f64 >= sent * 0.04
+            && of_streams(&document, "lost") == 0;
+        if is_right { Attempt::Right(()) } else { Attempt::Wrong(document.to_string()) }
+    });
     take_down(&sandbox, vec![device]);
 }
 
@@ -149,12 +157,18 @@ fn reordered_and_repeated_packets_are_counted_apart() {
 fn garbage_is_counted_and_bounded() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     let device = link(&sandbox, &["--rate", "100mbit", "--corrupt", "50%", "--seed", "9"]);
-    let (status, document) = send(&sandbox);
-    rate_is_told(status, &document);
-    let (sent, arrived) = (of_streams(&document, "sent"), of_streams(&document, "received"));
-    assert!(arrived <= sent, "{document}");
-    // Half of the packets are whole, and a flipped bit of the payload behind the stamp harms none.
-    assert!(arrived >= sent * 4 / 10, "{document}");
+    testing::undisturbed("packets beside garbage", |_| {
+        let (status, document) = send(&sandbox);
+        rate_is_told(status, &document);
+        let (sent, arrived) = (of_streams(&document, "sent"), of_streams(&document, "received"));
+        assert!(arrived <= sent, "{document}");
+        // Half of the packets are whole, and a flipped bit of the payload behind the stamp harms
+        // none.
+        match arrived >= sent * 4 / 10 {
+            true => Attempt::Right(()),
+            false => Attempt::Wrong(document.to_string()),
+        }
+    });
     take_down(&sandbox, vec![device]);
 }
 

@@ -78,7 +78,9 @@ fn no_search_finds_more_than_a_switch_port_carries() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     let device = start_switch(&sandbox, "in_port=1 actions=output:2\n", PORT_OF_100_MBIT);
     let size = ["--size", "1518", "--no-back-to-back", "--max-rate", "20k", "--goal", "0"];
-    finds(&sandbox, &size, |goals| goals[0]["ndr_pps"].as_f64().unwrap() < PORT_PPS * 1.01);
+    // A search of a busy machine may find no rate at all.
+    let is_bounded = |found: f64| found < PORT_PPS * 1.01;
+    finds(&sandbox, &size, |goals| goals[0]["ndr_pps"].as_f64().is_none_or(is_bounded));
     take_down(&sandbox, device);
 }
 
@@ -135,9 +137,9 @@ fn random_loss_leaves_no_lossless_rate() {
     );
     let rates = ["--no-back-to-back", "--max-rate", "20k", "--min-rate", "9k"];
     finds(&sandbox, &rates, |goals| {
-        let verdict = goals[0]["verdict"].as_str().unwrap();
-        assert!(verdict.contains("no lossless rate down to the minimum load"), "{verdict}");
-        is_capacity(&goals[1], 0.01)
+        let verdict = goals[0]["verdict"].as_str().unwrap_or_default();
+        let is_none = verdict.contains("no lossless rate down to the minimum load");
+        is_none && is_capacity(&goals[1], 0.01)
     });
     take_down(&sandbox, device);
 }
@@ -161,7 +163,8 @@ fn a_starved_generator_and_a_dead_device_end_with_the_reason() {
     device.signal("KILL");
     device.end();
     finds(&sandbox, &["--max-rate", "2k", "--min-rate", "1k"], |goals| {
-        goals[1]["verdict"].as_str().unwrap().contains("down to the minimum load")
+        let verdict = goals[1]["verdict"].as_str().unwrap_or_default();
+        verdict.contains("down to the minimum load")
     });
     ip(&sandbox, "link del gen0");
     ip(&sandbox, "link del gen1");

@@ -51,6 +51,8 @@ fn rules_are_replaced_and_compared_as_files() {
 fn a_dump_of_megaflows_has_those_that_match_a_filter() {
     let Some(switch) = start() else { return };
     switch.ofctl(&["add-flow", "br0", "icmp actions=output:3"]);
+    // Megaflows without packets stay for ten seconds.
+    switch.appctl(&["time/stop"]);
     for port in ["p1", "p2"] {
         switch.appctl(&["netdev-dummy/receive", port, PACKET]);
     }
@@ -116,6 +118,8 @@ fn a_bundle_with_a_bad_rule_changes_nothing() {
 fn packets_that_a_command_lets_arrive_are_switched_and_traced() {
     let Some(switch) = start() else { return };
     switch.ofctl(&["add-flow", "br0", "in_port=1,icmp actions=output:2,output:3"]);
+    // Megaflows without packets stay for ten seconds.
+    switch.appctl(&["time/stop"]);
     for _ in 0..3 {
         switch.appctl(&["netdev-dummy/receive", "p1", PACKET]);
     }

@@ -73,7 +73,7 @@ impl Database {
 
     fn vsctl(&self, words: &[&str]) -> CommandOutput {
         let socket = self.socket();
-        let words = [&["--db", &socket, "-t", "20"], words].concat();
+        let words = [&["--db", &socket, "-t", "60"], words].concat();
         self.tool("ovs-vsctl", &words)
     }
 
@@ -86,13 +86,13 @@ impl Database {
     }
 
     fn ofctl(&self, words: &[&str]) -> String {
-        let ended = self.tool("ovs-ofctl", &[&["-t", "20"], words].concat());
+        let ended = self.tool("ovs-ofctl", &[&["-t", "60"], words].concat());
         assert!(ended.status.success(), "ovs-ofctl {words:?}: {}", ended.stderr);
         ended.stdout
     }
 
     fn appctl(&self, words: &[&str]) -> String {
-        let ended = self.tool("ovs-appctl", &[&["-T", "20"], words].concat());
+        let ended = self.tool("ovs-appctl", &[&["-T", "60"], words].concat());
         assert!(ended.status.success(), "ovs-appctl {words:?}: {}", ended.stderr);
         ended.stdout
     }

@@ -357,7 +357,7 @@ fn hardware_address(namespace: &Namespace, interface: &str) -> [u8; 6] {
 /// Moves an interface by `ip link set … netns PID`, with a process that lives in the namespace.
 fn move_interface(sandbox: &Sandbox, interface: &str, to: &Namespace) {
     let mut process =
-        to.run(|| Ok(std::process::Command::new("sleep").arg("30").spawn())).unwrap().unwrap();
+        to.run(|| Ok(std::process::Command::new("sleep").arg("300").spawn())).unwrap().unwrap();
     let pid = process.id().to_string();
     let status = sandbox.inside(|| {
         std::process::Command::new("ip")
@@ -370,7 +370,7 @@ fn move_interface(sandbox: &Sandbox, interface: &str, to: &Namespace) {
     assert!(status.success());
 }
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// `switch show` names the port's ring, and not the limit of its socket's queue.
 #[test]

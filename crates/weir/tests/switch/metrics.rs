@@ -109,13 +109,13 @@ fn slow_clients_that_keep_coming_leave_the_figures_available() {
             });
         }
         std::thread::sleep(Duration::from_millis(300));
-        let begin = Instant::now();
+        let (watch, begin) = (testing::Watch::start(), Instant::now());
         for _ in 0..20 {
             let text = fetch(&switch, "GET /healthz HTTP/1.1\r\n\r\n");
             assert!(text.starts_with("HTTP/1.1 200"), "{text}");
         }
-        let took = begin.elapsed();
-        assert!(took < Duration::from_secs(20), "{took:?}");
+        let (took, disturbance) = (begin.elapsed(), watch.end());
+        assert!(took < Duration::from_secs(20) || disturbance.is_some(), "{took:?}");
     });
     switch.end();
 }

@@ -25,16 +25,16 @@ fn generate(switch: &TestSwitch, ports: [&str; 2]) -> Value {
 }
 
 /// Sends until a run has lost nothing. If the machine stalls for longer than a queue holds packets,
-/// some are lost; a switch that loses packets does so every time.
+/// some are lost, or not all are sent; a switch that loses packets does so every time.
 fn passes_all(switch: &TestSwitch, ports: [&str; 2]) {
     let mut wrong = Vec::new();
     for _ in 0..3 {
         let document = generate(switch, ports);
         let packets = &document["packets"];
-        assert!(packets["sent"].as_u64().unwrap() > 3000, "{document}");
         assert_eq!(document["error"], Value::Null, "{document}");
         let streams = document["streams"].as_array().unwrap();
-        if packets["drop"] == 0 && streams.iter().all(|stream| stream["lost"] == 0) {
+        let has_lost = packets["drop"] != 0 || streams.iter().any(|stream| stream["lost"] != 0);
+        if packets["sent"].as_u64() > Some(3000) && !has_lost {
             return;
         }
         wrong.push(document.to_string());

@@ -48,7 +48,7 @@ impl TestSwitch {
 
     /// Bridges have their own names, as in `ovs-ofctl add-flow br0 …`.
     pub fn try_ofctl(&self, words: &[&str]) -> CommandOutput {
-        self.tool("ovs-ofctl", &[&["-t", "20"], words].concat())
+        self.tool("ovs-ofctl", &[&["-t", "60"], words].concat())
     }
 
     pub fn appctl(&self, words: &[&str]) -> String {
@@ -59,7 +59,7 @@ impl TestSwitch {
 
     pub fn try_appctl(&self, words: &[&str]) -> CommandOutput {
         let target = self.sandbox.path("run/weir-switch.ctl").display().to_string();
-        self.tool("ovs-appctl", &[&["-T", "20", "-t", &target], words].concat())
+        self.tool("ovs-appctl", &[&["-T", "60", "-t", &target], words].concat())
     }
 
     /// Runs `weir switch WORDS`; it must succeed.

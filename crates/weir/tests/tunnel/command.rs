@@ -239,7 +239,7 @@ fn garbage_on_the_port_changes_nothing() {
 #[test]
 fn the_client_reconnects_after_either_end_was_killed() {
     let Some(sandbox) = Sandbox::new() else { return };
-    let ends = Ends::new(&sandbox);
+    let ends = Ends { keepalive: "1s", ..Ends::new(&sandbox) };
     let target = sandbox.inside(echo);
     let forward = format!("tcp:127.0.0.1:6000=tcp:127.0.0.1:{target}");
     let rule = format!("tcp:127.0.0.1:{target}");

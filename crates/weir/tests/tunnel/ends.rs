@@ -12,6 +12,8 @@ pub struct Ends<'a> {
     pub folder: String,
     pub pin: String,
     pub peer: String,
+    /// A starved process must not look like a dead one. Tests of dead ends set a second.
+    pub keepalive: &'static str,
 }
 
 impl<'a> Ends<'a> {
@@ -34,7 +36,8 @@ impl<'a> Ends<'a> {
             assert!(output.status.success(), "{output:?}");
             output.stdout.trim().split_once(' ').unwrap().1.to_owned()
         };
-        Self { sandbox, folder: folder.to_owned(), pin: key("server"), peer: key("client") }
+        let (pin, peer) = (key("server"), key("client"));
+        Self { sandbox, folder: folder.to_owned(), pin, peer, keepalive: "10s" }
     }
 
     pub fn own(&self, role: &str) -> Vec<String> {
@@ -77,7 +80,8 @@ impl<'a> Ends<'a> {
     }
 
     pub fn started(&self, words: &[&str], message: &str) -> Running {
-        let mut running = self.sandbox.start(words);
+        let words = [words, &["--keepalive", self.keepalive]].concat();
+        let mut running = self.sandbox.start(&words);
         await_some("a tunnel's end", || {
             let output = running.output_so_far();
             assert!(!running.has_ended(), "{output:?}");

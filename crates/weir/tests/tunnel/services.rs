@@ -6,8 +6,8 @@ use crate::support::{Sandbox, await_some};
 #[test]
 fn a_client_reaches_the_services_that_others_offer_and_that_its_rules_list() {
     let Some(sandbox) = Sandbox::new() else { return };
-    let office = Ends::named(&sandbox, "office", "office");
-    let home = Ends::named(&sandbox, "home", "home");
+    let office = Ends { keepalive: "1s", ..Ends::named(&sandbox, "office", "office") };
+    let home = Ends { keepalive: "1s", ..Ends::named(&sandbox, "home", "home") };
     let target = sandbox.inside(echo);
     let table = |ends: &Ends<'_>, rules: &str| ends.peer_table() + rules;
     sandbox.write(

@@ -385,7 +385,7 @@ fn connections_are_flushed() {
     server.ok(&[], "ct-flush", &["ct_ipv6_src=fd00::1,ct_nw_proto=17"]);
     // The program ends before the last request is read.
     server.ok(&[], "dump-flows", &[]);
-    let end = Instant::now() + Duration::from_secs(10);
+    let end = Instant::now() + Duration::from_secs(60);
     while server.bridge.lock().unwrap().flushes.len() < 4 && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -486,7 +486,7 @@ impl Monitor {
     }
 
     fn wait_for(&mut self, expected: &str) {
-        let end = Instant::now() + Duration::from_secs(10);
+        let end = Instant::now() + Duration::from_secs(60);
         while !self.text.lock().unwrap().contains(expected) {
             assert!(Instant::now() < end, "no {expected:?} in:\n{}", self.text.lock().unwrap());
             std::thread::sleep(Duration::from_millis(10));
