@@ -428,8 +428,8 @@ mod tests {
             std::panic::panic_any(tid);
         }));
         let tid = *unwound.unwrap_err().downcast::<u32>().unwrap();
-        assert!(ends(&format!("/proc/{daemon}")), "the daemon lives on");
-        assert!(ends(&format!("/proc/self/task/{tid}")), "the emulated link lives on");
+        assert!(does_end(&format!("/proc/{daemon}")), "the daemon lives on");
+        assert!(does_end(&format!("/proc/self/task/{tid}")), "the emulated link lives on");
     }
 
     fn is_alive(process: &str) -> bool {
@@ -437,7 +437,7 @@ mod tests {
     }
 
     /// A thread that was joined is in /proc until the kernel has released it.
-    fn ends(process: &str) -> bool {
+    fn does_end(process: &str) -> bool {
         (0..12_000).any(|_| {
             let is_gone = !is_alive(process);
             if !is_gone {
