@@ -200,14 +200,14 @@ void BPF_PROG(caqm_set_state, struct sock *sk, u8 state)
 		give_up(sk);
 }
 
-SEC("struct_ops")
-void BPF_PROG(caqm_cwnd_event, struct sock *sk, enum tcp_ca_event event)
+/* A packet is sent with nothing in flight. */
+static __always_inline void begin_to_send(struct sock *sk)
 {
 	struct caqm_record *record = record_of(sk);
 	struct tcp_sock *tp = tcp_sk(sk);
 	u64 now = tp->tcp_mstamp;
 
-	if (event != CA_EVENT_TX_START || !record || !record->running)
+	if (!record || !record->running)
 		return;
 	/* The kernel reports every packet that is sent with nothing in flight; an idle period is
 	 * longer than a timeout. */
@@ -218,6 +218,20 @@ void BPF_PROG(caqm_cwnd_event, struct sock *sk, enum tcp_ca_event event)
 	record->acked_us = now;
 	bpf_spin_unlock(&record->lock);
 	tp->snd_cwnd = cc_min(tp->snd_cwnd, FIRST_WINDOW);
+}
+
+SEC("struct_ops")
+void BPF_PROG(caqm_cwnd_event, struct sock *sk, enum tcp_ca_event event)
+{
+	if (event == CA_EVENT_TX_START)
+		begin_to_send(sk);
+}
+
+/* Linux 7.1 and later. */
+SEC("struct_ops")
+void BPF_PROG(caqm_cwnd_event_tx_start, struct sock *sk)
+{
+	begin_to_send(sk);
 }
 
 /* Reno's target of a recovery, in case Reno takes over. The answers decide the window itself. */
@@ -242,19 +256,24 @@ u32 BPF_PROG(caqm_undo_cwnd, struct sock *sk)
 	return cwnd;
 }
 
-#define OPS(control)                                                                               \
+#define OPS(control, ...)                                                                          \
 	{                                                                                          \
 		.init = (void *)caqm_start, .release = (void *)caqm_release,                       \
 		.cong_control = (void *)control, .set_state = (void *)caqm_set_state,              \
-		.cwnd_event = (void *)caqm_cwnd_event, .ssthresh = (void *)caqm_ssthresh,          \
-		.undo_cwnd = (void *)caqm_undo_cwnd,                                               \
-		.flags = TCP_CONG_NON_RESTRICTED, .name = CAQM,                                    \
+		.ssthresh = (void *)caqm_ssthresh, .undo_cwnd = (void *)caqm_undo_cwnd,            \
+		.flags = TCP_CONG_NON_RESTRICTED, .name = CAQM, __VA_ARGS__                        \
 	}
 
-/* One of them is loaded, depending on the arguments of the kernel's cong_control. */
+#define EVENT .cwnd_event = (void *)caqm_cwnd_event
+#define TX_START .cwnd_event_tx_start = (void *)caqm_cwnd_event_tx_start
+
+/* One of them is loaded, depending on the arguments of the kernel's cong_control, and on which
+ * callback reports the first packet after a silence. */
 SEC("?.struct_ops.link")
-struct tcp_congestion_ops ops = OPS(caqm_cong_control);
+struct tcp_congestion_ops ops = OPS(caqm_cong_control, EVENT);
 SEC("?.struct_ops.link")
-struct tcp_congestion_ops ops_before_6_10 = OPS(caqm_cong_control_before_6_10);
+struct tcp_congestion_ops ops_before_6_10 = OPS(caqm_cong_control_before_6_10, EVENT);
+SEC("?.struct_ops.link")
+struct tcp_congestion_ops ops_since_7_1 = OPS(caqm_cong_control, TX_START);
 
 char _license[] SEC("license") = "Dual BSD/GPL";

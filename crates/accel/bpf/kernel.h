@@ -116,7 +116,9 @@ struct tcp_congestion_ops {
 	void (*set_state)(struct sock *sk, u8 new_state);
 	void (*cwnd_event)(struct sock *sk, enum tcp_ca_event ev);
 	u32 (*min_tso_segs)(struct sock *sk);
-	/* Linux 7.1 has tso_segs in place of min_tso_segs. */
+	/* Linux 7.1 reports CA_EVENT_TX_START here alone. */
+	void (*cwnd_event_tx_start)(struct sock *sk);
+	/* Kernels with Google's patches for BBRv3 have tso_segs in place of min_tso_segs. */
 	u32 (*tso_segs)(struct sock *sk, u32 mss);
 	u32 (*sndbuf_expand)(struct sock *sk);
 	u32 (*undo_cwnd)(struct sock *sk);

@@ -190,15 +190,12 @@ void BPF_PROG(tcpa_set_state, struct sock *sk, u8 state)
 	}
 }
 
-SEC("struct_ops")
-void BPF_PROG(tcpa_cwnd_event, struct sock *sk, enum tcp_ca_event event)
+/* A packet is sent with nothing in flight. */
+static __always_inline void begin_to_send(struct sock *sk)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
-	struct flow *flow;
+	struct flow *flow = flow_of(sk);
 
-	if (event != CA_EVENT_TX_START)
-		return;
-	flow = flow_of(sk);
 	if (!flow || !flow->running)
 		return;
 	/* The kernel reports every packet that is sent with nothing in flight; an idle period is
@@ -208,6 +205,20 @@ void BPF_PROG(tcpa_cwnd_event, struct sock *sk, enum tcp_ca_event event)
 	tcpa_on_idle(&flow->tcpa, tp->tcp_mstamp);
 	flow->done.restarts++;
 	apply(sk, flow);
+}
+
+SEC("struct_ops")
+void BPF_PROG(tcpa_cwnd_event, struct sock *sk, enum tcp_ca_event event)
+{
+	if (event == CA_EVENT_TX_START)
+		begin_to_send(sk);
+}
+
+/* Linux 7.1 and later. */
+SEC("struct_ops")
+void BPF_PROG(tcpa_cwnd_event_tx_start, struct sock *sk)
+{
+	begin_to_send(sk);
 }
 
 /* The kernel requires one for its recovery accounting; cong_control decides the window. */
@@ -243,7 +254,7 @@ u32 BPF_PROG(tcpa_min_tso_segs, struct sock *sk)
 	return least_train(sk);
 }
 
-/* Linux 7.1 and later ask for the whole size of a train. */
+/* Kernels with Google's patches for BBRv3 ask for the whole size of a train. */
 SEC("struct_ops")
 u32 BPF_PROG(tcpa_tso_segs, struct sock *sk, u32 mss)
 {
@@ -256,27 +267,36 @@ u32 BPF_PROG(tcpa_tso_segs, struct sock *sk, u32 mss)
 	{                                                                                          \
 		.init = (void *)tcpa_start, .release = (void *)tcpa_release,                       \
 		.cong_control = (void *)control, .set_state = (void *)tcpa_set_state,              \
-		.cwnd_event = (void *)tcpa_cwnd_event, .ssthresh = (void *)tcpa_ssthresh,          \
-		.undo_cwnd = (void *)tcpa_undo_cwnd, .sndbuf_expand = (void *)tcpa_sndbuf_expand,  \
-		.flags = TCP_CONG_NON_RESTRICTED, .name = "tcpa", __VA_ARGS__                      \
+		.ssthresh = (void *)tcpa_ssthresh, .undo_cwnd = (void *)tcpa_undo_cwnd,            \
+		.sndbuf_expand = (void *)tcpa_sndbuf_expand, .flags = TCP_CONG_NON_RESTRICTED,     \
+		.name = "tcpa", __VA_ARGS__                                                        \
 	}
 
 #define LEAST_TRAIN .min_tso_segs = (void *)tcpa_min_tso_segs
 #define WHOLE_TRAIN .tso_segs = (void *)tcpa_tso_segs
+#define EVENT .cwnd_event = (void *)tcpa_cwnd_event
+#define TX_START .cwnd_event_tx_start = (void *)tcpa_cwnd_event_tx_start
 
 /* One of them is loaded. The choice depends on the arguments of the kernel's cong_control, on
- * whether an implementation is a link (6.4) or stays until it is removed from its map, and on which
- * callback sizes a train (7.1). No kernel has the four arguments without links: that form is for
- * tests, and leaves both callbacks out. */
+ * whether an implementation is a link (6.4) or stays until it is removed from its map, on which
+ * callback sizes a train, and on which callback reports the first packet after a silence (7.1). No
+ * kernel has the four arguments without links: that form is for tests, and leaves out the callbacks
+ * that differ. */
 SEC("?.struct_ops.link")
-struct tcp_congestion_ops ops = OPS(tcpa_cong_control, LEAST_TRAIN);
+struct tcp_congestion_ops ops = OPS(tcpa_cong_control, LEAST_TRAIN, EVENT);
 SEC("?.struct_ops")
 struct tcp_congestion_ops ops_unlinked = OPS(tcpa_cong_control);
 SEC("?.struct_ops.link")
-struct tcp_congestion_ops ops_before_6_10 = OPS(tcpa_cong_control_before_6_10, LEAST_TRAIN);
+struct tcp_congestion_ops ops_before_6_10 =
+	OPS(tcpa_cong_control_before_6_10, LEAST_TRAIN, EVENT);
 SEC("?.struct_ops")
-struct tcp_congestion_ops ops_before_6_4 = OPS(tcpa_cong_control_before_6_10, LEAST_TRAIN);
+struct tcp_congestion_ops ops_before_6_4 = OPS(tcpa_cong_control_before_6_10, LEAST_TRAIN, EVENT);
 SEC("?.struct_ops.link")
-struct tcp_congestion_ops ops_since_7_1 = OPS(tcpa_cong_control, WHOLE_TRAIN);
+struct tcp_congestion_ops ops_since_7_1 = OPS(tcpa_cong_control, LEAST_TRAIN, TX_START);
+SEC("?.struct_ops.link")
+struct tcp_congestion_ops ops_whole_trains = OPS(tcpa_cong_control, WHOLE_TRAIN, EVENT);
+SEC("?.struct_ops.link")
+struct tcp_congestion_ops ops_whole_trains_since_7_1 =
+	OPS(tcpa_cong_control, WHOLE_TRAIN, TX_START);
 
 char _license[] SEC("license") = "Dual BSD/GPL";

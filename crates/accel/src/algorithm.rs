@@ -171,8 +171,12 @@ pub(crate) fn replace(
 
 fn ops_for(interface: Interface) -> &'static str {
     match (interface.four_arguments, interface.links) {
-        (true, true) if interface.whole_trains => OPS[4],
-        (true, true) => OPS[0],
+        (true, true) => match (interface.whole_trains, interface.tx_start) {
+            (false, false) => OPS[0],
+            (false, true) => OPS[4],
+            (true, false) => OPS[5],
+            (true, true) => OPS[6],
+        },
         (true, false) => OPS[1],
         (false, true) => OPS[2],
         (false, false) => OPS[3],
@@ -183,8 +187,15 @@ fn ops_for(interface: Interface) -> &'static str {
 pub const NAME: &str = "tcpa";
 const WHAT: &str = "the congestion control tcpa";
 /// The forms of bpf/tcpa.bpf.c.
-const OPS: [&str; 5] =
-    ["ops", "ops_unlinked", "ops_before_6_10", "ops_before_6_4", "ops_since_7_1"];
+const OPS: [&str; 7] = [
+    "ops",
+    "ops_unlinked",
+    "ops_before_6_10",
+    "ops_before_6_4",
+    "ops_since_7_1",
+    "ops_whole_trains",
+    "ops_whole_trains_since_7_1",
+];
 
 #[cfg(test)]
 mod tests {
@@ -192,21 +203,24 @@ mod tests {
 
     #[test]
     fn each_interface_gets_its_form() {
-        let form = |four_arguments, links, whole_trains| {
+        let form = |four_arguments, links, whole_trains, tx_start| {
             ops_for(Interface {
                 four_arguments,
                 links,
                 whole_trains,
+                tx_start,
                 open_connections: true,
                 rto_max: true,
                 interface_links: true,
                 rack_is_optional: false,
             })
         };
-        assert_eq!(form(true, true, true), "ops_since_7_1");
-        assert_eq!(form(true, true, false), "ops");
-        assert_eq!(form(true, false, true), "ops_unlinked");
-        assert_eq!(form(false, true, false), "ops_before_6_10");
-        assert_eq!(form(false, false, false), "ops_before_6_4");
+        assert_eq!(form(true, true, true, true), "ops_whole_trains_since_7_1");
+        assert_eq!(form(true, true, true, false), "ops_whole_trains");
+        assert_eq!(form(true, true, false, true), "ops_since_7_1");
+        assert_eq!(form(true, true, false, false), "ops");
+        assert_eq!(form(true, false, true, false), "ops_unlinked");
+        assert_eq!(form(false, true, false, false), "ops_before_6_10");
+        assert_eq!(form(false, false, false, false), "ops_before_6_4");
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::open::Reach;
 use crate::{AccelError, Policy};
-use libbpf_rs::btf::types::{FuncProto, Ptr, Struct};
+use libbpf_rs::btf::types::{Composite, FuncProto, Ptr, Struct};
 use libbpf_rs::btf::{Btf, ReferencesType, TypeId};
 use std::path::Path;
 
@@ -11,9 +11,12 @@ use std::path::Path;
 pub struct Interface {
     /// `cong_control` also receives the acknowledgement number and the flags (Linux 6.10).
     pub four_arguments: bool,
-    /// The algorithm sizes whole trains of segments (`tso_segs(sk, mss)`, Linux 7.1), not just the
-    /// least (`min_tso_segs(sk)`).
+    /// The algorithm sizes whole trains of segments (`tso_segs(sk, mss)`, kernels with Google's
+    /// patches for BBRv3), not just the least (`min_tso_segs(sk)`).
     pub whole_trains: bool,
+    /// A transmission after an idle period has a callback of its own (`cwnd_event_tx_start`, Linux
+    /// 7.1), and is no longer an event of `cwnd_event`.
+    pub tx_start: bool,
     /// The algorithm is a link, which can be pinned and updated (Linux 6.4).
     pub links: bool,
     /// Programs can iterate over the open connections and change them (Linux 5.15).
@@ -58,12 +61,13 @@ pub fn interface_of(types: &Path) -> Result<Interface, AccelError> {
     };
     let of_control = arguments("cong_control").ok_or_else(too_old)?;
     let whole_trains = arguments("tso_segs") == Some(2);
+    let tx_start = arguments("cwnd_event_tx_start") == Some(1);
     // The wrapper of an implementation exists only if BPF may implement the algorithm.
     btf.type_by_name::<Struct<'_>>("bpf_struct_ops_tcp_congestion_ops").ok_or_else(too_old)?;
     // These identify a connection's control groups (Linux 6.1).
     let ancestors = btf
         .type_by_name::<Struct<'_>>("cgroup")
-        .is_some_and(|cgroup| cgroup.iter().any(|member| is(member.name, "ancestors")));
+        .is_some_and(|cgroup| has_member(&btf, cgroup.into(), "ancestors"));
     if !ancestors {
         return Err(too_old());
     }
@@ -82,6 +86,7 @@ pub fn interface_of(types: &Path) -> Result<Interface, AccelError> {
     Ok(Interface {
         four_arguments: of_control == 4,
         whole_trains,
+        tx_start,
         links,
         open_connections,
         rto_max,
@@ -138,6 +143,17 @@ impl Interface {
 pub(crate) fn arguments_of(btf: &Btf<'_>, pointer: TypeId) -> Option<usize> {
     let function = btf.type_by_id::<Ptr<'_>>(pointer)?.referenced_type();
     Some(FuncProto::try_from(function).ok()?.len())
+}
+
+/// Whether a struct or union has the member, itself or in an anonymous part: Linux 6.19 moved
+/// `ancestors` into a union.
+fn has_member(btf: &Btf<'_>, holder: Composite<'_>, wanted: &str) -> bool {
+    holder.iter().any(|member| match member.name {
+        Some(name) if !name.is_empty() => name == wanted,
+        _ => btf
+            .type_by_id::<Composite<'_>>(member.ty)
+            .is_some_and(|part| has_member(btf, part, wanted)),
+    })
 }
 
 fn is(name: Option<&std::ffi::OsStr>, wanted: &str) -> bool {

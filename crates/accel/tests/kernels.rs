@@ -14,11 +14,16 @@ const OPS_FOUR: &str = "struct tcp_congestion_ops { unsigned (*min_tso_segs)(voi
     void (*cong_control)(void *, unsigned, int, const void *); } ops;";
 const OPS_WHOLE_TRAINS: &str = "struct tcp_congestion_ops { unsigned (*tso_segs)(void *, unsigned); \
     void (*cong_control)(void *, unsigned, int, const void *); } ops;";
+const OPS_TX_START: &str = "struct tcp_congestion_ops { unsigned (*min_tso_segs)(void *); \
+    void (*cong_control)(void *, unsigned, int, const void *); \
+    void (*cwnd_event_tx_start)(void *); } ops;";
 const OURS_TO_IMPLEMENT: &str = "struct bpf_struct_ops_tcp_congestion_ops { int refcnt; } wrapped;";
 const UNLINKED: &str = "struct bpf_struct_ops { int (*reg)(void *); void (*unreg)(void *); } kind;";
 const LINKED: &str = "struct bpf_struct_ops { int (*reg)(void *, void *); int (*update)(void *, void *, void *); } kind;";
 const ITERATOR: &str = "struct bpf_iter__tcp { void *meta; } iterator;";
 const CGROUP: &str = "struct cgroup { int level; void *ancestors[]; } *group;";
+const CGROUP_UNION: &str = "struct cgroup { int level; union { struct { int no; void *ancestors[]; }; \
+    struct { void *root; }; }; } *group;";
 const OLDER_CGROUP: &str = "struct cgroup { int level; unsigned long ancestor_ids[]; } *group;";
 const RTO_FIXED: &str = "struct inet_connection_sock { unsigned icsk_rto; } sock;";
 const RACK_OPTIONAL: &str = "struct tcp_sock { void *lost_skb_hint; } *tcp;";
@@ -59,7 +64,17 @@ fn each_kernel_version_is_detected() {
             (true, true, true, true),
         ),
         (
+            "6.19",
+            [OPS_FOUR, OURS_TO_IMPLEMENT, LINKED, ITERATOR, CGROUP_UNION, RTO_MAX, TCX],
+            (true, true, true, true),
+        ),
+        (
             "7.1",
+            [OPS_TX_START, OURS_TO_IMPLEMENT, LINKED, ITERATOR, CGROUP_UNION, RTO_MAX, TCX],
+            (true, true, true, true),
+        ),
+        (
+            "patched-for-bbr3",
             [OPS_WHOLE_TRAINS, OURS_TO_IMPLEMENT, LINKED, ITERATOR, CGROUP, RTO_MAX, TCX],
             (true, true, true, true),
         ),
@@ -75,6 +90,7 @@ fn each_kernel_version_is_detected() {
         let expected = Interface {
             four_arguments,
             whole_trains,
+            tx_start: types.contains(&OPS_TX_START),
             links,
             open_connections,
             rto_max,

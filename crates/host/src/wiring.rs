@@ -63,6 +63,12 @@ pub fn add_address(
             message.attributes.push(AddressAttribute::Flags(AddressFlags::Nodad));
             request.execute().await
         })
+        .map_err(|error| match error {
+            HostError::NotSupported { doing, .. } if address.ip.is_ipv6() => {
+                HostError::NotSupported { feature: "IPv6", doing }
+            }
+            error => error,
+        })
     })
 }
 

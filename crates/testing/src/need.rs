@@ -22,6 +22,8 @@ pub enum Need {
     Vlan,
     /// TUN and TAP devices.
     Tun,
+    /// Packet sockets take UDP super-packets (Linux 6.2).
+    UdpSuperPackets,
     /// The queueing discipline tbf.
     Tbf,
     Nftables,
@@ -96,7 +98,7 @@ pub fn is_installed(program: &str) -> bool {
 
 impl Need {
     /// The parts that do not depend on a name or a number.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::Root,
         Self::NetworkNamespaces,
         Self::UserNamespaces,
@@ -105,6 +107,7 @@ impl Need {
         Self::Veth,
         Self::Vlan,
         Self::Tun,
+        Self::UdpSuperPackets,
         Self::Tbf,
         Self::Nftables,
         Self::StructOps,
@@ -138,6 +141,7 @@ impl Need {
                 "ip link add near type veth && ip link add link near name near.5 type vlan id 5",
             ),
             Self::Tun => in_a_namespace("ip tuntap add tap0 mode tap"),
+            Self::UdpSuperPackets => linux() >= (Some(6), Some(2)),
             Self::Tbf => {
                 in_a_namespace("tc qdisc add dev lo root tbf rate 1mbit burst 9kb limit 9kb")
             }
@@ -202,6 +206,7 @@ impl Display for Need {
             Self::Veth => f.write_str("veth"),
             Self::Vlan => f.write_str("VLAN interfaces"),
             Self::Tun => f.write_str("TUN and TAP"),
+            Self::UdpSuperPackets => f.write_str("UDP super-packets of packet sockets"),
             Self::Tbf => f.write_str("tbf"),
             Self::Nftables => f.write_str("nftables"),
             Self::StructOps => f.write_str("struct_ops"),
@@ -272,6 +277,13 @@ fn may_ping() -> bool {
         let ends: Vec<u64> = line.split_whitespace().filter_map(|end| end.parse().ok()).collect();
         matches!((&ends[..], group), ([least, most], Some(group)) if (*least..=*most).contains(&group))
     })
+}
+
+/// The first two numbers of the kernel's version.
+fn linux() -> (Option<u32>, Option<u32>) {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|word| word.parse().ok());
+    (numbers.next().flatten(), numbers.next().flatten())
 }
 
 fn most_files() -> Option<u64> {

@@ -167,11 +167,15 @@ impl Unpinned {
 }
 
 fn ops_for(interface: Interface) -> &'static str {
-    if interface.four_arguments { OPS[0] } else { OPS[1] }
+    match (interface.four_arguments, interface.tx_start) {
+        (true, false) => OPS[0],
+        (true, true) => OPS[2],
+        (false, _) => OPS[1],
+    }
 }
 
 /// The forms of bpf/caqm.bpf.c.
-const OPS: [&str; 2] = ["ops", "ops_before_6_10"];
+const OPS: [&str; 3] = ["ops", "ops_before_6_10", "ops_since_7_1"];
 pub(crate) const SHARED: &[&str] = &[
     pins::RECORDS,
     pins::NETWORK,

@@ -68,6 +68,15 @@ pub fn try_command(program: &str, arguments: &str) -> bool {
     Command::new(program).args(arguments.split_whitespace()).status().unwrap().success()
 }
 
+/// The value for IPv4, and the one for IPv6 if this machine has IPv6.
+pub fn each_family<T>(ipv4: T, ipv6: T) -> Vec<T> {
+    if testing::Need::Ipv6.is_met() {
+        return vec![ipv4, ipv6];
+    }
+    testing::skip_part(testing::Need::Ipv6);
+    vec![ipv4]
+}
+
 /// Two hosts, 10.9.0.1 and .2, fd09::1 and ::2. The other ends of their `eth0` are `left` and
 /// `right` in the middle namespace.
 pub struct Testbed {
@@ -84,7 +93,9 @@ impl Testbed {
             middle.ip(&format!("link add {name} type veth peer name eth0 netns {path}"));
             middle.ip(&format!("link set {name} up"));
             host.ip(&format!("address add 10.9.0.{number}/24 dev eth0"));
-            host.ip(&format!("address add fd09::{number}/64 dev eth0 nodad"));
+            if testing::Need::Ipv6.is_met() {
+                host.ip(&format!("address add fd09::{number}/64 dev eth0 nodad"));
+            }
             host.ip("link set eth0 up");
         }
         Some(Self { left, middle, right })

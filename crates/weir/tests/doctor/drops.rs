@@ -194,6 +194,9 @@ fn twenty_kinds_of_drops_have_their_reason_interface_and_connection() {
             return testing::skip(testing::Need::Program(program));
         }
     }
+    if !testing::Need::Ipv6.is_met() {
+        return testing::skip(testing::Need::Ipv6);
+    }
     let near = match Namespace::create("near") {
         Ok(near) => near,
         Err(error) => return testing::skip_because(testing::Need::NetworkNamespaces, error),

@@ -93,8 +93,7 @@ pub(super) fn run(arguments: &Run) -> anyhow::Result<Ending> {
         .map(|line| far.start(["sh", "-c", line].map(str::to_owned).to_vec()));
     if let Some(served) = &served {
         served.as_ref().map_err(|error| anyhow::anyhow!("{error:#}"))?;
-        // A server takes a moment to listen.
-        std::thread::sleep(HEAD_START);
+        far.await_listener();
     }
     near.start(arguments.command.clone())?;
     let mut leaving = None;
@@ -243,6 +242,41 @@ impl Side {
         Ok(())
     }
 
+    /// A server takes a moment to listen, and longer on a busy machine: a program that starts runs,
+    /// or waits for a CPU or a disk.
+    fn await_listener(&self) {
+        let begun = Instant::now();
+        loop {
+            std::thread::sleep(LOOK_EVERY);
+            let waited = begun.elapsed();
+            if self.listens() || waited > START || waited > HEAD_START && !self.is_busy() {
+                return;
+            }
+        }
+    }
+
+    /// Whether a program in the namespace listens to TCP or has a socket of UDP.
+    fn listens(&self) -> bool {
+        let has = |table: &str, state: Option<&str>| {
+            let path = format!("/proc/self/task/{}/net/{table}", self.thread);
+            let text = std::fs::read_to_string(path).unwrap_or_default();
+            let mut lines = text.lines().skip(1);
+            lines.any(|line| state.is_none() || line.split_whitespace().nth(3) == state)
+        };
+        let listening = Some("0A");
+        has("tcp", listening) || has("tcp6", listening) || has("udp", None) || has("udp6", None)
+    }
+
+    fn is_busy(&self) -> bool {
+        self.processes().iter().any(|pid| {
+            let path = format!("/proc/{}/stat", pid.as_raw_pid());
+            let text = std::fs::read_to_string(path).unwrap_or_default();
+            // The name before the state may hold any character.
+            let rest = text.rsplit_once(") ").map(|(_, rest)| rest);
+            rest.is_some_and(|rest| rest.starts_with(['R', 'D']))
+        })
+    }
+
     /// Asks the program to end.
     fn terminate(&self) {
         let Some(pid) = self.program.take().and_then(process) else { return };
@@ -284,7 +318,9 @@ fn process(pid: u32) -> Option<Pid> {
 
 const NEAR: &str = "10.0.0.1";
 const FAR: &str = "10.0.0.2";
+/// For a program that is no server.
 const HEAD_START: Duration = Duration::from_millis(300);
+const START: Duration = Duration::from_secs(10);
 const LAST_WORDS: Duration = Duration::from_millis(500);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// A shell that talks to a user ignores SIGTERM.

@@ -69,8 +69,10 @@ impl TestMachine {
         let cgroup = mount.join(format!("{MARK}{}-{number}", std::process::id()));
         fs::create_dir(&cgroup).unwrap();
         let home = tempfile::tempdir().unwrap();
+        // The kernel mounts a file system only once at a place, and systemd's is at this one.
         let script = format!(
             "echo 0 > {}/cgroup.procs && exec unshare --mount --cgroup --propagation private sh -c '\
+             if test $(stat -f -c %T /sys/fs/cgroup) = cgroup2fs; then umount -l /sys/fs/cgroup; fi && \
              mount -t bpf -o mode=0700 bpf /sys/fs/bpf && mount -t cgroup2 none /sys/fs/cgroup && \
              mount -t tmpfs -o mode=0755 none /run && cd /proc/sys/net/ipv4 && {} && \
              echo ready && exec sleep 3600'",
