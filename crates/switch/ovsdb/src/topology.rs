@@ -36,6 +36,7 @@ pub struct Bridge {
     pub tables: Vec<Table>,
     pub ports: Vec<Port>,
     pub mirrors: Vec<Mirror>,
+    pub bonds: Vec<Bond>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,6 +78,23 @@ pub struct Port {
     pub egress: Option<Egress>,
     pub police: Police,
     pub vlans: Vlans,
+}
+
+/// A port of several interfaces, which are ports of the bridge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bond {
+    pub row: Uuid,
+    pub name: String,
+    pub members: Vec<String>,
+    /// `active-backup` if the column is empty.
+    pub mode: Option<String>,
+    pub primary: Option<String>,
+    pub updelay: u64,
+    pub downdelay: u64,
+    pub hash_basis: u32,
+    pub all_members_active: bool,
+    /// The address of the member that was active when the session began.
+    pub last_active: Option<[u8; 6]>,
 }
 
 /// The VLAN columns of a port.
@@ -179,6 +197,7 @@ fn bridge(
         tables: tables(database, row),
         ports: Vec::new(),
         mirrors: mirrors(database, row),
+        bonds: Vec::new(),
         name,
     };
     for (id, controller) in database.referred(row, "controller", "Controller") {
@@ -208,7 +227,7 @@ fn add_ports(
     ignored: &mut Vec<String>,
 ) {
     let interfaces: Vec<_> = database.referred(row, "interfaces", "Interface").collect();
-    let is_bond = interfaces.len() > 1;
+    let mut members = Vec::new();
     for (interface_row, interface) in interfaces {
         let name = interface.text("name").unwrap_or_default();
         if name == bridge.name {
@@ -224,10 +243,8 @@ fn add_ports(
             }
             continue;
         }
-        let device = match is_bond {
-            true => Err("bonds are not supported: add one interface to the port".to_owned()),
-            false => interface::device(interface, machine),
-        };
+        members.push(name.to_owned());
+        let device = interface::device(interface, machine);
         let number = |column: &str| {
             let number = interface.integer(column).and_then(|number| u32::try_from(number).ok());
             number.filter(|number| (1..0xff00).contains(number))
@@ -252,12 +269,42 @@ fn add_ports(
             ignored.push(format!("interface {}: mtu_request", foreign(name)));
         }
     }
+    if members.len() > 1 {
+        bridge.bonds.push(bond(id, row, members));
+    }
     for (column, what) in UNKNOWN_OF_PORTS {
         if row.members(column).next().is_some() && !row.members(column).all(|m| *m == false.into())
         {
             ignored.push(format!("port {}: {what}", foreign(row.text("name").unwrap_or_default())));
         }
     }
+}
+
+fn bond(id: Uuid, row: &Row, mut members: Vec<String>) -> Bond {
+    members.sort();
+    let other = |key: &str| row.entry("other_config", key);
+    let delay = |column: &str| {
+        let delay = row.integer(column).and_then(|delay| u64::try_from(delay).ok());
+        delay.unwrap_or(0)
+    };
+    Bond {
+        row: id,
+        name: row.text("name").unwrap_or_default().to_owned(),
+        members,
+        mode: row.text("bond_mode").map(str::to_owned),
+        primary: other("bond-primary").map(str::to_owned),
+        updelay: delay("bond_updelay"),
+        downdelay: delay("bond_downdelay"),
+        hash_basis: other("bond-hash-basis").and_then(|basis| basis.parse().ok()).unwrap_or(0),
+        all_members_active: other("all-members-active") == Some("true"),
+        last_active: row.text("bond_active_slave").and_then(address),
+    }
+}
+
+/// Six bytes as Open vSwitch writes them: `02:00:00:00:00:01`.
+fn address(text: &str) -> Option<[u8; 6]> {
+    let bytes = text.split(':').map(|byte| u8::from_str_radix(byte, 16).ok());
+    bytes.collect::<Option<Vec<_>>>()?.try_into().ok()
 }
 
 fn police(interface: &Row) -> Police {

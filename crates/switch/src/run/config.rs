@@ -1,6 +1,6 @@
 //! The settings of a switch, from a file and from flags.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -15,6 +15,7 @@ use serde::{Deserialize, Deserializer};
 use text::PortNames;
 use thiserror::Error;
 
+use super::bonds::BondSettings;
 use super::pcap::Capture;
 use super::policing::Policing;
 use super::table_settings::TableSettings;
@@ -90,6 +91,8 @@ pub struct BridgeConfig {
     pub table: IndexMap<String, TableSettings>,
     /// Copies of packets.
     pub mirror: IndexMap<String, MirrorSettings>,
+    /// Ports that `NORMAL` uses as one.
+    pub bond: IndexMap<String, BondSettings>,
     pub port: IndexMap<String, PortConfig>,
 }
 
@@ -419,8 +422,22 @@ impl Config {
                     Mirror::MOST
                 ));
             }
+            let mut bonded = HashSet::new();
+            for (bond, settings) in &bridge.bond {
+                let problem =
+                    |problem| ConfigError::Value(format!("bond {name}:{bond}: {problem}"));
+                settings.check(|port| bridge.port.contains_key(port)).map_err(problem)?;
+                if bridge.port.contains_key(bond) {
+                    return Err(problem("a port has this name, too: choose another".to_owned()));
+                }
+                if let Some(port) = settings.members.iter().find(|port| !bonded.insert(*port)) {
+                    return Err(problem(format!("port {port} is in another bond")));
+                }
+            }
             for (mirror, settings) in &bridge.mirror {
-                let is_port = |port: &str| port == name || bridge.port.contains_key(port);
+                let is_port = |port: &str| {
+                    port == name || bridge.port.contains_key(port) || bridge.bond.contains_key(port)
+                };
                 settings.check(is_port).map_err(|problem| {
                     ConfigError::Value(format!("mirror {name}:{mirror}: {problem}"))
                 })?;

@@ -2,7 +2,7 @@
 
 use flow::action::Controller;
 use flow::port_number::PortNumber;
-use flow::step::{ControllerStep, Step};
+use flow::step::{ControllerStep, PortIndex, Step};
 use flow::{Field, Key, word};
 
 use super::Way;
@@ -52,9 +52,13 @@ impl Way<'_> {
             return;
         }
         let (index, number) = (port.index, port.description.number);
-        self.commit();
-        self.steps.extend(truncate.map(Step::Truncate));
-        self.steps.push(Step::Output(index));
+        if let Some(patch) = self.tables.port_set().patch(number) {
+            self.cross(patch);
+        } else if index != PortIndex::NONE {
+            self.commit();
+            self.steps.extend(truncate.map(Step::Truncate));
+            self.steps.push(Step::Output(index));
+        }
         if !self.tables.port_set().mirrors.is_empty() {
             self.mirror(number, |mirror| &mirror.destinations);
         }
@@ -101,7 +105,9 @@ impl Way<'_> {
             ACTION if is_miss_rule => EXPLICIT_MISS,
             reason => reason,
         };
+        let is_home = self.tables.place == self.home.place;
         let step = ControllerStep {
+            bridge: (!is_home).then_some(self.tables.place),
             max_len: controller.max_len,
             controller: controller.id,
             reason,

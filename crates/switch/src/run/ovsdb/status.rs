@@ -62,6 +62,13 @@ impl Status<'_> {
             let problem = failure.or(absence);
             self.interface(&port.name, port.interface_row, &ports, problem, report);
         }
+        for bond in &bridge.bonds {
+            let bonds = state.as_deref().map(BridgeState::bonds);
+            let active = bonds.as_ref().and_then(|bonds| bonds.get(&bond.name));
+            let address = active.map(|bond| bond.active_address).filter(|bytes| *bytes != [0; 6]);
+            let text = address.map(|bytes| bytes.map(|byte| format!("{byte:02x}")).join(":"));
+            report.set(("Port", bond.row), "bond_active_slave", Value::optional(text));
+        }
         if let Some(local) = bridge.local {
             let problem = self.failures.get(&Part::Port(bridge.name.clone())).or(failure);
             self.interface(&bridge.name, local, &ports, problem, report);
