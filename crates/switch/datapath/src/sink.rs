@@ -9,7 +9,6 @@ pub trait Sink {
     fn transmit(&mut self, port: PortIndex, frames: &mut Vec<Frame>);
 
     /// A packet for a controller, already cut to the length that it asked for. `bridge` is the
-    /// place
-    /// of the controller's bridge if a patch port has brought the packet there.
+    /// place of the controller's bridge if a patch port has brought the packet there.
     fn packet_in(&mut self, bridge: Option<u16>, packet: PacketIn);
 }

@@ -19,7 +19,7 @@ use super::bonds::BondSettings;
 use super::pcap::Capture;
 use super::policing::Policing;
 use super::table_settings::TableSettings;
-use super::vlan_settings::{MirrorSettings, VlanModeSetting};
+use super::vlan_settings::{MirrorSettings, VlanModeSetting, check_vlans};
 
 /// The folder of the control sockets if the user names none.
 pub const DEFAULT_RUNDIR: &str = "/run/weir-switch";
@@ -74,6 +74,10 @@ pub struct BridgeConfig {
     pub hardware_address: Option<HardwareAddress>,
     /// The bridge's own port is a TAP device with the bridge's name.
     pub own_interface: bool,
+    /// The VLANs of the bridge's own port, as those of other ports.
+    pub vlan_mode: Option<VlanModeSetting>,
+    pub tag: Option<u16>,
+    pub trunks: Vec<u16>,
     /// TCP addresses on which controllers and ovs-ofctl may connect.
     #[serde(deserialize_with = "addresses")]
     pub listen: Vec<SocketAddr>,
@@ -410,6 +414,10 @@ impl Config {
                     "bridge {name}: datapath-id = {id:?}: write 16 hexadecimal digits, for example \
                      0000000000000001"
                 ));
+            }
+            for (what, vlans) in [("tag", bridge.tag.as_slice()), ("trunks", &bridge.trunks)] {
+                check_vlans(what, vlans)
+                    .map_err(|problem| ConfigError::Value(format!("bridge {name}: {problem}")))?;
             }
             for (table, settings) in &bridge.table {
                 settings

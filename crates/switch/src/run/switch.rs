@@ -1,3 +1,4 @@
+mod bridge_settings;
 mod packet_threads;
 mod patches;
 
@@ -12,18 +13,17 @@ use std::time::Instant;
 
 use datapath::conntrack::{self, Conntrack};
 use datapath::{MAX_MEGAFLOWS, Meters};
-use flow::action::Action;
 use flow::port_number::PortNumber;
-use flow::request::TABLES;
-use flow::request::{FlowCommand, FlowMod, PacketOut, Resumption};
+use flow::request::{PacketOut, Resumption};
 use flow::step::{PortIndex, Translation};
 use host::PrivateDirectory;
 use indexmap::IndexMap;
-use pipeline::{MacTable, Mirror, MirrorOutput, MirroredPorts, Removal};
+use pipeline::Removal;
 use rustix::fs::Mode;
 use text::PortNames;
 use units::Time;
 
+use self::bridge_settings::{add_first_rules, limit_macs, set_up_tables, set_vlans};
 use super::bridge::{BridgeState, Places, Remotes};
 use super::bridge_thread::{BridgeThread, Doors};
 use super::clock::Clock;
@@ -31,14 +31,11 @@ use super::config::{BridgeConfig, Config, FailMode, PortConfig};
 use super::coverage::Coverage;
 use super::device::Change;
 use super::error::SwitchError;
-use super::flow_file;
 use super::pmd::Pmd;
 use super::port_table::PortTable;
 use super::ports::SwitchPort;
 use super::progress::{Part, Progress};
 use super::start::Process;
-use super::table_settings::TableSettings;
-use super::vlan_settings::MirrorSettings;
 use super::worker::{Worker, WorkerStatistics};
 
 /// A running switch.
@@ -752,80 +749,4 @@ fn listen_at(address: SocketAddr) -> Result<TcpListener, SwitchError> {
     let listener = TcpListener::bind(address).map_err(refused)?;
     listener.set_nonblocking(true).map_err(refused)?;
     Ok(listener)
-}
-
-/// The rules that a bridge begins with.
-fn add_first_rules(
-    bridge: &BridgeState,
-    settings: &BridgeConfig,
-    now_ms: u64,
-) -> Result<(), SwitchError> {
-    if settings.begins_open() {
-        let mut normal = FlowMod::new(FlowCommand::Add);
-        normal.priority = 0;
-        normal.actions = vec![Action::Output { port: PortNumber::NORMAL, max_len: 0 }];
-        // The tables never refuse a rule without a match.
-        let _ = bridge.tables_mut().flow_mod(normal, now_ms);
-    }
-    if let Some(path) = &settings.flows {
-        flow_file::load(path, bridge)?;
-    }
-    Ok(())
-}
-
-fn limit_macs(bridge: &BridgeState, settings: &BridgeConfig) {
-    let aging = settings.mac_aging_time.unwrap_or(MacTable::AGING_SECONDS);
-    let capacity = settings.mac_table_size.unwrap_or(MacTable::CAPACITY);
-    bridge.tables_mut().limit_macs(aging, capacity);
-}
-
-/// Sets the VLANs of the ports, and the mirrors whose ports are there.
-fn set_vlans(bridge: &BridgeState, settings: &BridgeConfig) {
-    let ports: HashMap<_, _> =
-        bridge.ports().iter().map(|port| (port.name.clone(), port.number)).collect();
-    let members = |name: &String| match settings.bond.get(name) {
-        Some(bond) => bond.members.clone(),
-        None => vec![name.clone()],
-    };
-    let numbers = |names: &[String]| -> Vec<PortNumber> {
-        let names = names.iter().flat_map(members);
-        names.filter_map(|name| ports.get(&name).copied()).collect()
-    };
-    let chosen = |mirror: &MirrorSettings, names: &[String]| match mirror.all {
-        true => MirroredPorts::All,
-        false => MirroredPorts::Some(numbers(names)),
-    };
-    let mirror = |mirror: &MirrorSettings| {
-        let output = match (&mirror.output, mirror.output_vlan) {
-            (Some(port), _) => MirrorOutput::Port(*ports.get(members(port).iter().min()?)?),
-            (None, vlan) => MirrorOutput::Vlan(vlan?),
-        };
-        Some(Mirror {
-            sources: chosen(mirror, &mirror.source),
-            destinations: chosen(mirror, &mirror.destination),
-            vlans: mirror.vlans.clone(),
-            output,
-            // As in Open vSwitch, this length is that of whole copies.
-            snap_length: mirror.snap_length.filter(|length| *length < u16::MAX.into()),
-        })
-    };
-    let mirrors = settings.mirror.values().filter_map(mirror).collect();
-    let mut tables = bridge.tables_mut();
-    for (name, port) in &settings.port {
-        if let Some(number) = ports.get(name) {
-            tables.set_port_vlans(*number, port.vlans());
-        }
-    }
-    tables.set_mirrors(mirrors);
-}
-
-fn set_up_tables(bridge: &BridgeState, settings: &BridgeConfig) {
-    for number in 0..TABLES {
-        let settings = settings.table.get(&number.to_string());
-        let limit = settings.map(TableSettings::limit).unwrap_or_default();
-        let name = settings.and_then(|settings| settings.name.as_deref());
-        let mut tables = bridge.tables_mut();
-        tables.limit_table(number, limit, bridge.clock.now_ms());
-        tables.fix_table_name(number, name);
-    }
 }

@@ -42,6 +42,17 @@ impl Way<'_> {
         }
     }
 
+    /// Outputs the beginning of the packet. As in Open vSwitch, no patch port takes that.
+    pub(super) fn output_cut(&mut self, port: PortNumber, length: u32) {
+        let is_patch = |port: &BridgePort| port.index == PortIndex::NONE;
+        if self.tables.port_set().port(port).is_some_and(is_patch) {
+            let number = port.0;
+            self.note(&format!(">>>> output_trunc does not support patch port {number} <<<<"));
+            return;
+        }
+        self.output(port, u16::MAX, Some(length));
+    }
+
     /// Outputs to a port, whichever the packet came from.
     pub(super) fn emit(&mut self, port: PortNumber, truncate: Option<u32>) {
         let Some(port) = self.tables.port_set().port(port) else {
@@ -52,6 +63,10 @@ impl Way<'_> {
             return;
         }
         let (index, number) = (port.index, port.description.number);
+        if truncate.is_some() && index == PortIndex::NONE {
+            self.note(">> Mirror truncate to a patch port, skipping output");
+            return;
+        }
         if let Some(patch) = self.tables.port_set().patch(number) {
             self.cross(patch);
         } else if index != PortIndex::NONE {

@@ -228,9 +228,7 @@ impl Way<'_> {
                 };
                 self.output(port, *max_len, None);
             }
-            Action::OutputTruncated { port, max_len } => {
-                self.output(*port, u16::MAX, Some(*max_len));
-            }
+            Action::OutputTruncated { port, max_len } => self.output_cut(*port, *max_len),
             Action::Controller(controller) if controller.pause => {
                 self.freezing = Some(Vec::new());
                 self.pausing = Some(controller.clone());

@@ -154,6 +154,9 @@ impl Wanted {
                 Err(words) => drop(self.failures.insert(Part::Port(port.name.clone()), words)),
             }
         }
+        config.vlan_mode = bridge.vlans.mode.map(Into::into);
+        config.tag = bridge.vlans.tag;
+        config.trunks.clone_from(&bridge.vlans.trunks);
         self.add_bonds(bridge, &mut config);
         self.add_mirrors(bridge, &mut config);
         self.config.bridge.insert(bridge.name.clone(), config);
@@ -185,7 +188,11 @@ impl Wanted {
                 all_members_active: bond.all_members_active,
                 last_active: bond.last_active.unwrap_or_default(),
             };
-            match settings.check(|name| config.port.contains_key(name)) {
+            let checked = match config.port.contains_key(&bond.name) {
+                true => Err("an interface has this name, too".to_owned()),
+                false => settings.check(|name| config.port.contains_key(name)),
+            };
+            match checked {
                 Ok(()) => drop(config.bond.insert(bond.name.clone(), settings)),
                 Err(words) => {
                     self.ignored.push(format!("port {}: {}", foreign(&bond.name), foreign(words)))
@@ -382,6 +389,7 @@ mod tests {
             ports: Vec::new(),
             mirrors: Vec::new(),
             bonds: Vec::new(),
+            vlans: Vlans::default(),
         }
     }
 
