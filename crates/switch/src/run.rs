@@ -6,6 +6,7 @@
 //! | `switch` | the running switch: bridges, ports, packet threads, and changes of them |
 //! | `bridge`, `bridge_session`, `bridge_thread`, `connection`, `snapshots` | a bridge and its OpenFlow connections |
 //! | `pmd`, `worker` | packet threads |
+//! | `bonds` | ports that NORMAL uses as one |
 //! | `ports`, `port_table`, `device`, `interface_facts`, `capture_source`, `pcap`, `shaper`, `policing` | ports |
 //! | `unixctl`, `unixctl_thread`, `pid_file`, `commands` | the control protocol of ovs-appctl |
 //! | `client` | the other end of it, for `weir switch` |
@@ -15,6 +16,7 @@
 //! | `config`, `table_settings`, `vlan_settings`, `flow_file`, `progress` | settings, rules in files, changes |
 //! | `clock`, `waker`, `stream`, `outgoing` | their parts |
 
+mod bonds;
 mod bridge;
 mod bridge_session;
 mod bridge_thread;

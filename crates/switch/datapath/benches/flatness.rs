@@ -145,7 +145,7 @@ impl Sink for Null {
         self.0 += frames.len() as u64;
     }
 
-    fn packet_in(&mut self, _: PacketIn) {}
+    fn packet_in(&mut self, _: Option<u16>, _: PacketIn) {}
 }
 
 impl Bench {

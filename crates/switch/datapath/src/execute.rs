@@ -415,7 +415,7 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
             }
         };
         self.lane.statistics.packet_ins += 1;
-        self.sink.packet_in(packet_in);
+        self.sink.packet_in(step.bridge, packet_in);
     }
 
     /// Runs the operations for packets of this length.

@@ -39,7 +39,7 @@
 //!     fn transmit(&mut self, port: PortIndex, frames: &mut Vec<Frame>) {
 //!         self.0.push((port, frames.len()));
 //!     }
-//!     fn packet_in(&mut self, _: PacketIn) {}
+//!     fn packet_in(&mut self, _: Option<u16>, _: PacketIn) {}
 //! }
 //!
 //! let mut tables = Tables::new();

@@ -2,14 +2,15 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use flow::request::{Band, BandKind, MeterEntry};
+use flow::step::MeterId;
 use units::Time;
 
-/// The meters of a bridge, which all its datapaths share.
+/// The meters of bridges, which all datapaths share.
 ///
 /// The pipeline knows which meters there are. A change of one there has to be made here too.
 #[derive(Debug, Default)]
 pub struct Meters {
-    by_id: Mutex<HashMap<u32, Meter>>,
+    by_id: Mutex<HashMap<MeterId, Meter>>,
 }
 
 /// A meter's counts: packets and bytes in all, and of each band.
@@ -48,8 +49,13 @@ struct Bucket {
 }
 
 impl Meters {
-    /// Adds a meter, or replaces the one of its number. Buckets begin full.
+    /// Adds a meter of the first bridge, or replaces the one of its number. Buckets begin full.
     pub fn configure(&self, entry: &MeterEntry, now: Time) {
+        self.configure_at(entry.meter.into(), entry, now);
+    }
+
+    /// As [`Meters::configure`], for a meter of any bridge.
+    pub fn configure_at(&self, id: MeterId, entry: &MeterEntry, now: Time) {
         let bands = entry.bands.iter().map(|band| Bucket::new(*band, entry.has_burst));
         let meter = Meter {
             is_in_packets: entry.is_in_packets,
@@ -57,28 +63,28 @@ impl Meters {
             bands: bands.collect(),
             filled: now,
         };
-        self.lock().insert(entry.meter, meter);
+        self.lock().insert(id, meter);
     }
 
-    pub fn remove(&self, meter: u32) {
-        self.lock().remove(&meter);
+    pub fn remove(&self, id: impl Into<MeterId>) {
+        self.lock().remove(&id.into());
     }
 
-    /// The numbers of all meters.
+    /// The meters of a bridge.
     #[must_use]
-    pub fn numbers(&self) -> Vec<u32> {
-        self.lock().keys().copied().collect()
+    pub fn of_bridge(&self, bridge: u16) -> Vec<MeterId> {
+        self.lock().keys().copied().filter(|id| id.bridge == bridge).collect()
     }
 
     #[must_use]
-    pub fn counts(&self, meter: u32) -> Option<MeterCounts> {
-        self.lock().get(&meter).map(|meter| meter.counts.clone())
+    pub fn counts(&self, id: impl Into<MeterId>) -> Option<MeterCounts> {
+        self.lock().get(&id.into()).map(|meter| meter.counts.clone())
     }
 
     /// Measures a packet of `length` bytes. A meter that is gone lets it pass.
-    pub fn measure(&self, meter: u32, length: usize, now: Time) -> Verdict {
+    pub fn measure(&self, id: impl Into<MeterId>, length: usize, now: Time) -> Verdict {
         let mut meters = self.lock();
-        match meters.get_mut(&meter) {
+        match meters.get_mut(&id.into()) {
             Some(meter) => meter.measure(length as u64, now),
             None => Verdict::Passes,
         }
@@ -86,12 +92,12 @@ impl Meters {
 
     /// Measures `frames` frames of `bytes` bytes in all, if all of them pass. Otherwise nothing was
     /// measured.
-    pub fn measure_all(&self, meter: u32, frames: u64, bytes: u64, now: Time) -> bool {
+    pub fn measure_all(&self, id: impl Into<MeterId>, frames: u64, bytes: u64, now: Time) -> bool {
         let mut meters = self.lock();
-        meters.get_mut(&meter).is_none_or(|meter| meter.measure_all(frames, bytes, now))
+        meters.get_mut(&id.into()).is_none_or(|meter| meter.measure_all(frames, bytes, now))
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<u32, Meter>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<MeterId, Meter>> {
         self.by_id.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -35,7 +35,7 @@ pub(super) enum Op {
     ClearTracking,
     Hash(PacketHash),
     Recirculate(u32),
-    Meter(u32),
+    Meter(flow::step::MeterId),
     /// Operations on a copy.
     Clone {
         ops: Box<[Op]>,

@@ -8,6 +8,7 @@ pub trait Sink {
     /// afterwards; a sink that keeps frames takes them out.
     fn transmit(&mut self, port: PortIndex, frames: &mut Vec<Frame>);
 
-    /// A packet for a controller, already cut to the length that it asked for.
-    fn packet_in(&mut self, packet: PacketIn);
+    /// A packet for a controller, already cut to the length that it asked for. `bridge` is the
+    /// place of the controller's bridge if a patch port has brought the packet there.
+    fn packet_in(&mut self, bridge: Option<u16>, packet: PacketIn);
 }

@@ -11,6 +11,25 @@ use crate::action::Nat;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PortIndex(pub u16);
 
+impl PortIndex {
+    /// The index of ports that the datapath does not have: patch ports.
+    pub const NONE: Self = Self(u16::MAX);
+}
+
+/// A meter, and the place in the switch of the bridge that has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MeterId {
+    pub bridge: u16,
+    pub meter: u32,
+}
+
+impl From<u32> for MeterId {
+    /// A meter of the first bridge.
+    fn from(meter: u32) -> Self {
+        Self { bridge: 0, meter }
+    }
+}
+
 /// One thing that the datapath does with a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
@@ -35,7 +54,7 @@ pub enum Step {
     Hash(PacketHash),
     /// The packet is parsed and looked up again with this `recirc_id`; always the last step.
     Recirculate(u32),
-    Meter(u32),
+    Meter(MeterId),
     /// Sets the queue of later outputs. It is for texts alone: no port has several queues.
     SetPriority(u32),
     /// Cuts the packet for the next output alone.
@@ -130,6 +149,9 @@ pub struct Track {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ControllerStep {
+    /// The place of the bridge whose controllers get the packet, if a patch port has brought the
+    /// packet there.
+    pub bridge: Option<u16>,
     pub max_len: u16,
     pub controller: u16,
     /// OpenFlow's reason of a packet-in: 0 no match, 1 action, 2 invalid TTL, 3 action set,
@@ -145,7 +167,7 @@ pub struct ControllerStep {
     /// The state in which the packet waits until the controller lets it continue.
     pub continuation: Option<u32>,
     /// The meter that limits these packets.
-    pub meter: Option<u32>,
+    pub meter: Option<MeterId>,
 }
 
 /// The counters of a rule, group or table, to which megaflows add.

@@ -6,7 +6,7 @@ use units::foreign;
 
 use crate::database::{Database, Row};
 use crate::interface::{self, Found, Machine};
-use crate::value::Uuid;
+use crate::value::{Atom, Uuid};
 
 /// Bridges, ports and threads as the database describes them. Values that the switch has to check
 /// against this machine, such as CPUs, are texts.
@@ -36,6 +36,9 @@ pub struct Bridge {
     pub tables: Vec<Table>,
     pub ports: Vec<Port>,
     pub mirrors: Vec<Mirror>,
+    pub bonds: Vec<Bond>,
+    /// The VLANs of the bridge's own port.
+    pub vlans: Vlans,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,6 +80,23 @@ pub struct Port {
     pub egress: Option<Egress>,
     pub police: Police,
     pub vlans: Vlans,
+}
+
+/// A port of several interfaces, which are ports of the bridge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bond {
+    pub row: Uuid,
+    pub name: String,
+    pub members: Vec<String>,
+    /// `active-backup` if the column is empty.
+    pub mode: Option<String>,
+    pub primary: Option<String>,
+    pub updelay: u64,
+    pub downdelay: u64,
+    pub hash_basis: u32,
+    pub all_members_active: bool,
+    /// The address of the member that was active when the session began.
+    pub last_active: Option<[u8; 6]>,
 }
 
 /// The VLAN columns of a port.
@@ -179,6 +199,8 @@ fn bridge(
         tables: tables(database, row),
         ports: Vec::new(),
         mirrors: mirrors(database, row),
+        bonds: Vec::new(),
+        vlans: Vlans::default(),
         name,
     };
     for (id, controller) in database.referred(row, "controller", "Controller") {
@@ -208,15 +230,15 @@ fn add_ports(
     ignored: &mut Vec<String>,
 ) {
     let interfaces: Vec<_> = database.referred(row, "interfaces", "Interface").collect();
-    let is_bond = interfaces.len() > 1;
+    let mut members = Vec::new();
     for (interface_row, interface) in interfaces {
         let name = interface.text("name").unwrap_or_default();
         if name == bridge.name {
             bridge.local = Some(interface_row);
-            let settings = ["tag", "trunks", "vlan_mode", "qos"];
-            if settings.iter().any(|column| row.members(column).next().is_some()) {
+            bridge.vlans = vlans(row, ignored);
+            if row.members("qos").next().is_some() {
                 let name = foreign(name);
-                ignored.push(format!("port {name}: VLANs and QoS of a bridge's own port"));
+                ignored.push(format!("port {name}: QoS of a bridge's own port"));
             }
             if police(interface) != Police::default() {
                 let name = foreign(name);
@@ -224,10 +246,8 @@ fn add_ports(
             }
             continue;
         }
-        let device = match is_bond {
-            true => Err("bonds are not supported: add one interface to the port".to_owned()),
-            false => interface::device(interface, machine),
-        };
+        members.push(name.to_owned());
+        let device = interface::device(interface, machine);
         let number = |column: &str| {
             let number = interface.integer(column).and_then(|number| u32::try_from(number).ok());
             number.filter(|number| (1..0xff00).contains(number))
@@ -252,12 +272,42 @@ fn add_ports(
             ignored.push(format!("interface {}: mtu_request", foreign(name)));
         }
     }
+    if members.len() > 1 {
+        bridge.bonds.push(bond(id, row, members));
+    }
     for (column, what) in UNKNOWN_OF_PORTS {
-        if row.members(column).next().is_some() && !row.members(column).all(|m| *m == false.into())
-        {
+        let is_off = |member: &Atom| *member == false.into() || *member == "off".into();
+        if !row.members(column).all(is_off) {
             ignored.push(format!("port {}: {what}", foreign(row.text("name").unwrap_or_default())));
         }
     }
+}
+
+fn bond(id: Uuid, row: &Row, mut members: Vec<String>) -> Bond {
+    members.sort();
+    let other = |key: &str| row.entry("other_config", key);
+    let delay = |column: &str| {
+        let delay = row.integer(column).and_then(|delay| u64::try_from(delay).ok());
+        delay.unwrap_or(0)
+    };
+    Bond {
+        row: id,
+        name: row.text("name").unwrap_or_default().to_owned(),
+        members,
+        mode: row.text("bond_mode").map(str::to_owned),
+        primary: other("bond-primary").map(str::to_owned),
+        updelay: delay("bond_updelay"),
+        downdelay: delay("bond_downdelay"),
+        hash_basis: other("bond-hash-basis").and_then(|basis| basis.parse().ok()).unwrap_or(0),
+        all_members_active: other("all-members-active") == Some("true"),
+        last_active: row.text("bond_active_slave").and_then(address),
+    }
+}
+
+/// Six bytes as Open vSwitch writes them: `02:00:00:00:00:01`.
+fn address(text: &str) -> Option<[u8; 6]> {
+    let bytes = text.split(':').map(|byte| u8::from_str_radix(byte, 16).ok());
+    bytes.collect::<Option<Vec<_>>>()?.try_into().ok()
 }
 
 fn police(interface: &Row) -> Police {
@@ -349,8 +399,7 @@ fn egress(qos: &Row, port: &str, ignored: &mut Vec<String>) -> Option<Egress> {
 fn tables(database: &Database, row: &Row) -> Vec<Table> {
     let mut tables = HashMap::new();
     for (number, id) in row.pairs("flow_tables") {
-        let (crate::value::Atom::Integer(number), crate::value::Atom::Row(id)) = (number, id)
-        else {
+        let (Atom::Integer(number), Atom::Row(id)) = (number, id) else {
             continue;
         };
         let (Ok(number), Some(table)) = (u8::try_from(*number), database.row("Flow_Table", *id))
@@ -474,6 +523,29 @@ mod tests {
         assert_eq!(found.ignored, ["bridge br0: spanning tree (stp_enable)"]);
         let [mirror] = &bridge.mirrors[..] else { panic!("{bridge:?}") };
         assert_eq!((&mirror.sources[..], mirror.output_vlan), (&["p1".to_owned()][..], Some(9)));
+    }
+
+    #[test]
+    fn a_port_of_two_interfaces_is_a_bond_of_two_ports() {
+        let found = topology(json!({
+            "Open_vSwitch": { id(1): { "new": { "bridges": ["uuid", id(2)] } } },
+            "Bridge": { id(2): { "new": { "name": "br0", "ports": ["uuid", id(3)] } } },
+            "Port": { id(3): { "new": { "name": "bond0", "bond_mode": "balance-slb", "tag": 7,
+                "interfaces": ["set", [["uuid", id(4)], ["uuid", id(5)]]], "bond_updelay": 9,
+                "lacp": "off", "bond_active_slave": "02:00:00:00:00:0a",
+                "other_config": ["map", [["bond-primary", "p1"]]] } } },
+            "Interface": { id(4): { "new": { "name": "p2" } }, id(5): { "new": { "name": "p1" } } },
+        }));
+        let [bridge] = &found.bridges[..] else { panic!("{found:?}") };
+        assert!(bridge.ports.iter().all(|port| port.device.is_ok() && port.vlans.tag == Some(7)));
+        let [bond] = &bridge.bonds[..] else { panic!("{bridge:?}") };
+        assert_eq!(
+            (&bond.name[..], &bond.members[..]),
+            ("bond0", &["p1", "p2"].map(str::to_owned)[..])
+        );
+        assert_eq!((bond.mode.as_deref(), bond.updelay), (Some("balance-slb"), 9));
+        assert_eq!(bond.last_active, Some([2, 0, 0, 0, 0, 10]));
+        assert!(found.ignored.is_empty(), "{:?}", found.ignored);
     }
 
     #[test]

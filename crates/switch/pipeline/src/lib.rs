@@ -31,12 +31,15 @@
 //! | `group.rs`, `meter.rs`, `ports.rs` | their state |
 //! | `slots.rs` | the buckets of a group by the hash of a packet |
 //! | `references.rs` | how many rules name each group and meter |
+//! | `bond.rs` | ports that NORMAL uses as one |
 //! | `mac.rs`, `vlans.rs` | the addresses that NORMAL learned, the VLANs of ports |
 //! | `mirror.rs` | copies of the packets of ports |
+//! | `patch.rs` | the other ends of patch ports |
 //! | `recirculation.rs` | the states in which packets wait for the datapath |
 //! | `translate.rs` | a packet's way through the tables |
 //! | `trace.rs` | that way as text |
 
+mod bond;
 mod bundle;
 mod change;
 mod classifier;
@@ -47,6 +50,7 @@ mod learned_cookies;
 mod mac;
 mod meter;
 mod mirror;
+mod patch;
 mod ports;
 mod recirculation;
 mod references;
@@ -60,6 +64,7 @@ mod trace;
 mod translate;
 mod vlans;
 
+pub use bond::{Balance, Bond};
 pub use classifier::Classifier;
 pub use event::{RecordedEvent, RuleEvent};
 pub use expiry::{Removal, RemovalReason};
@@ -67,6 +72,7 @@ pub use group::Group;
 pub use mac::{FormerMac, MacCounts, MacEntry, MacTable, MacTableFull};
 pub use meter::Meter;
 pub use mirror::{Mirror, MirrorOutput, MirroredPorts};
+pub use patch::{Neighbor, Patch};
 pub use ports::{BridgePort, Ports, config};
 pub use recirculation::{Frozen, Recirculations, Rest};
 pub use rule::{Mask, Rule};

@@ -4,7 +4,9 @@ use flow::port_number::PortNumber;
 use flow::request::{PortDescription, PortMod, Refusal};
 use flow::step::PortIndex;
 
+use super::bond::Bond;
 use super::mirror::{Mirror, MirrorOutput};
+use super::patch::Patch;
 use super::vlans::PortVlans;
 
 /// OpenFlow's bits of a port's configuration.
@@ -32,6 +34,9 @@ pub struct Ports {
     /// The VLANs of ports that do not carry all frames unchanged.
     vlans: BTreeMap<PortNumber, PortVlans>,
     pub(crate) mirrors: Vec<Mirror>,
+    /// The other ends of patch ports.
+    patches: BTreeMap<PortNumber, Patch>,
+    pub(crate) bonds: Vec<Bond>,
 }
 
 impl Ports {
@@ -42,6 +47,7 @@ impl Ports {
 
     pub fn remove(&mut self, number: PortNumber) -> Option<BridgePort> {
         self.vlans.remove(&number);
+        self.patches.remove(&number);
         self.by_number.remove(&number)
     }
 
@@ -56,6 +62,41 @@ impl Ports {
             true => self.vlans.remove(&number),
             false => self.vlans.insert(number, vlans),
         };
+    }
+
+    /// The other end of a patch port.
+    #[must_use]
+    pub fn patch(&self, number: PortNumber) -> Option<&Patch> {
+        self.patches.get(&number)
+    }
+
+    /// Sets the other end of a patch port. `true` if that is news.
+    pub(crate) fn set_patch(&mut self, number: PortNumber, patch: Option<Patch>) -> bool {
+        if self.patches.get(&number) == patch.as_ref() {
+            return false;
+        }
+        match patch {
+            Some(patch) => self.patches.insert(number, patch),
+            None => self.patches.remove(&number),
+        };
+        true
+    }
+
+    #[must_use]
+    pub fn bonds(&self) -> &[Bond] {
+        &self.bonds
+    }
+
+    /// The bond that a port is a member of.
+    #[must_use]
+    pub fn bond(&self, number: PortNumber) -> Option<&Bond> {
+        self.bonds.iter().find(|bond| bond.members.contains(&number))
+    }
+
+    /// The port that stands for the bond of a port: the port itself if there is no bond.
+    #[must_use]
+    pub fn bundle(&self, number: PortNumber) -> PortNumber {
+        self.bond(number).and_then(|bond| bond.members.first().copied()).unwrap_or(number)
     }
 
     /// Whether the port sends copies of a mirror and nothing else.

@@ -8,6 +8,8 @@ use flow::step::Counters;
 /// Where in the pipeline a packet continues when the datapath has looked at it again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frozen {
+    /// The place of the bridge that the packet is in, if a patch port has brought the packet there.
+    pub bridge: Option<u16>,
     /// The table to search; `None` continues with `rest` alone.
     pub table: Option<u8>,
     /// In_port, registers, metadata and tunnel of the packet, without its `dp_hash`.
@@ -122,7 +124,7 @@ impl Frozen {
         use std::hash::{DefaultHasher, Hash, Hasher};
         let mut hasher = DefaultHasher::new();
         (self.table, &self.metadata, &self.stack, self.zone).hash(&mut hasher);
-        (self.is_tracked, self.is_hashed).hash(&mut hasher);
+        (self.is_tracked, self.is_hashed, self.bridge).hash(&mut hasher);
         (self.rest.len(), self.action_set.len()).hash(&mut hasher);
         hasher.finish()
     }
@@ -137,6 +139,7 @@ mod tests {
 
     fn frozen(table: u8) -> Frozen {
         Frozen {
+            bridge: None,
             table: Some(table),
             metadata: Key::ZERO,
             stack: Vec::new(),

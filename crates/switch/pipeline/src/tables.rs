@@ -9,8 +9,9 @@ use flow::request::{
     MeterEntry, MeterMod, MeterStatistics, Refusal, TABLES, TableEntry, TableLimit, TableMod,
     TableStatus,
 };
-use flow::step::Counters;
+use flow::step::{Counters, MeterId};
 
+use super::bond::Bond;
 use super::change::Log;
 use super::event::{RecordedEvent, RuleEvent};
 use super::expiry::{Removal, RemovalReason, Timers};
@@ -19,6 +20,7 @@ use super::learned_cookies::LearnedCookies;
 use super::mac::{FormerMac, MacCounts, MacEntry, MacTable, MacTableFull};
 use super::meter::Meter;
 use super::mirror::{Mirror, MirrorOutput};
+use super::patch::Patch;
 use super::ports::{BridgePort, Ports};
 use super::recirculation::Recirculations;
 use super::references::{Named, References};
@@ -32,6 +34,8 @@ use super::vlans::PortVlans;
 /// Translations borrow it; those that learn change it through locks inside.
 #[derive(Debug)]
 pub struct Tables {
+    /// The place of the bridge in the switch.
+    pub(super) place: u16,
     pub(super) tables: Vec<RwLock<Table>>,
     pub(super) groups: Groups,
     meters: BTreeMap<u32, Meter>,
@@ -51,19 +55,31 @@ pub struct Tables {
     /// The number of the last change of a rule.
     changes: AtomicU64,
     generation: Arc<AtomicU64>,
+    /// The generations of the bridges whose translations may reach this one by patch ports.
+    followers: Vec<Arc<AtomicU64>>,
     /// Whether packets that no rule takes go to the controllers.
     pub is_miss_sent: bool,
     /// Whether NORMAL takes the place of all rules, while no controller sets them.
     is_standalone: bool,
     fragments: Fragments,
+    /// Megaflows depend on all that Open vSwitch's depend on, and their steps are the same.
+    pub(super) is_alike: bool,
     /// The packets that came to each limit, in the order of [`Failure::ALL`].
     pub(super) failures: [Arc<Counters>; Failure::ALL.len()],
 }
 
 impl Tables {
+    /// The tables of the first bridge of a switch.
     #[must_use]
     pub fn new() -> Self {
+        Self::at(0)
+    }
+
+    /// The tables of the bridge at a place in the switch.
+    #[must_use]
+    pub fn at(place: u16) -> Self {
         Self {
+            place,
             tables: (0..TABLES).map(|_| RwLock::default()).collect(),
             groups: Groups::default(),
             meters: BTreeMap::new(),
@@ -80,9 +96,11 @@ impl Tables {
             references: Mutex::default(),
             changes: AtomicU64::new(0),
             generation: Arc::new(AtomicU64::new(1)),
+            followers: Vec::new(),
             is_miss_sent: false,
             is_standalone: false,
             fragments: Fragments::default(),
+            is_alike: false,
             failures: Default::default(),
         }
     }
@@ -120,6 +138,14 @@ impl Tables {
     pub fn set_standalone(&mut self, is_standalone: bool) {
         if self.is_standalone != is_standalone {
             self.is_standalone = is_standalone;
+            self.invalidate();
+        }
+    }
+
+    /// Makes megaflows Open vSwitch's: they depend on the former values of fields that steps set,
+    /// so that there are more of them.
+    pub fn set_alike(&mut self) {
+        if !std::mem::replace(&mut self.is_alike, true) {
             self.invalidate();
         }
     }
@@ -249,6 +275,42 @@ impl Tables {
             self.ports.mirrors = mirrors;
             self.invalidate();
         }
+    }
+
+    /// Sets the other end of a patch port.
+    pub fn set_patch(&mut self, number: PortNumber, patch: Option<Patch>) {
+        if self.ports.set_patch(number, patch) {
+            self.invalidate();
+        }
+    }
+
+    /// Sets the generations of the bridges whose translations may reach this one by patch ports.
+    /// They change with this bridge's.
+    pub fn set_followers(&mut self, followers: Vec<Arc<AtomicU64>>) {
+        let is_same = followers.len() == self.followers.len()
+            && followers.iter().zip(&self.followers).all(|(a, b)| Arc::ptr_eq(a, b));
+        if !is_same {
+            self.followers = followers;
+            self.invalidate();
+        }
+    }
+
+    /// Sets the bonds of the bridge as they are now. `true` if that is news.
+    pub fn set_bonds(&mut self, bonds: Vec<Bond>) -> bool {
+        if self.ports.bonds == bonds {
+            return false;
+        }
+        let members =
+            |bonds: &[Bond]| -> Vec<_> { bonds.iter().map(|bond| bond.members.clone()).collect() };
+        if members(&self.ports.bonds) != members(&bonds) {
+            // Addresses belong to another port now.
+            for port in self.ports.bonds.iter().chain(&bonds).flat_map(|bond| &bond.members) {
+                lock(&self.macs).forget(*port);
+            }
+        }
+        self.ports.bonds = bonds;
+        self.invalidate();
+        true
     }
 
     pub fn remove_port(&mut self, number: PortNumber) -> Option<BridgePort> {
@@ -482,6 +544,9 @@ impl Tables {
 
     pub(super) fn invalidate(&self) {
         self.generation.fetch_add(1, Ordering::AcqRel);
+        for follower in &self.followers {
+            follower.fetch_add(1, Ordering::AcqRel);
+        }
     }
 
     pub(super) fn record(&self, event: impl FnOnce() -> Option<RuleEvent>) {
@@ -514,8 +579,14 @@ impl Tables {
     }
 
     /// The meter of packets for a controller: the action's own one, or else the virtual meter.
-    pub(super) fn controller_meter(&self, own: Option<u32>) -> Option<u32> {
-        [own, Some(MeterMod::CONTROLLER)].into_iter().flatten().find(|meter| self.has_meter(*meter))
+    pub(super) fn controller_meter(&self, own: Option<u32>) -> Option<MeterId> {
+        let mut meters = [own, Some(MeterMod::CONTROLLER)].into_iter().flatten();
+        meters.find(|meter| self.has_meter(*meter)).map(|meter| self.meter_id(meter))
+    }
+
+    /// The meter as the datapath knows it.
+    pub(super) fn meter_id(&self, meter: u32) -> MeterId {
+        MeterId { bridge: self.place, meter }
     }
 
     pub(super) fn table(&self, number: u8) -> RwLockReadGuard<'_, Table> {

@@ -3,6 +3,7 @@
 mod change;
 mod limits;
 mod packets;
+mod patches;
 mod queues;
 mod random;
 mod rule_sets;

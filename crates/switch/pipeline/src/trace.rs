@@ -7,6 +7,7 @@ use flow::request::PacketOut;
 use flow::step::{Step, Track, Translation, sets_priority};
 use flow::{Field, Key, Match, Prerequisite, word};
 
+use super::patch::Neighbor;
 use super::recirculation::{Frozen, Recirculations};
 use super::rule::Rule;
 use super::tables::{Tables, lock};
@@ -22,6 +23,8 @@ pub trait Print {
     fn steps(&self, steps: &[Step], key: &Key) -> String;
     /// Flags of `ct_state`: `new|trk`.
     fn connection_state(&self, state: u16) -> String;
+    /// The lines that follow are of another bridge; `None` is the one in which the trace began.
+    fn enters(&self, _bridge: Option<&str>) {}
 }
 
 /// Traces packets through the tables of a bridge.
@@ -29,6 +32,7 @@ pub trait Print {
 pub struct Trace<'a, P> {
     tables: &'a Tables,
     bridge: &'a str,
+    neighbors: &'a [Neighbor<'a>],
     printer: P,
     /// The states that tracked packets get, one after the other; then those of new connections.
     pub states: Vec<u16>,
@@ -37,7 +41,17 @@ pub struct Trace<'a, P> {
 impl<'a, P: Print> Trace<'a, P> {
     #[must_use]
     pub fn new(tables: &'a Tables, bridge: &'a str, printer: P) -> Self {
-        Self { tables, bridge, printer, states: Vec::new() }
+        Self { tables, bridge, neighbors: &[], printer, states: Vec::new() }
+    }
+
+    /// Lets traces go on in other bridges, behind patch ports.
+    #[must_use]
+    pub fn with_neighbors(self, neighbors: &'a [Neighbor<'a>]) -> Self {
+        Self { neighbors, ..self }
+    }
+
+    fn translator(&self) -> Translator<'a> {
+        Translator::new(self.tables).with_neighbors(self.neighbors)
     }
 
     /// The text for a packet, and for the copies that continue after connection tracking, as new
@@ -54,8 +68,7 @@ impl<'a, P: Print> Trace<'a, P> {
     pub fn run_packet_out(&self, packet: &PacketOut, key: &Key, now_ms: u64) -> String {
         let mut text = String::new();
         let mut lines = Lines::new(&self.printer);
-        let translator = Translator::new(self.tables);
-        let end = translator.observe_packet_out(packet, key, now_ms, &mut lines);
+        let end = self.translator().observe_packet_out(packet, key, now_ms, &mut lines);
         let waiting = self.write(key, &lines, end, &mut text);
         self.run_waiting(waiting, &packet.frame, now_ms, text)
     }
@@ -97,8 +110,7 @@ impl<'a, P: Print> Trace<'a, P> {
 
     fn run_one(&self, key: &Key, frame: &[u8], now_ms: u64, text: &mut String) -> Vec<(u32, Key)> {
         let mut lines = Lines::new(&self.printer);
-        let translator = Translator::new(self.tables);
-        let end = translator.observe(key, frame, now_ms, &mut lines);
+        let end = self.translator().observe(key, frame, now_ms, &mut lines);
         self.write(key, &lines, end, text)
     }
 
@@ -110,7 +122,7 @@ impl<'a, P: Print> Trace<'a, P> {
         text: &mut String,
     ) -> Vec<(u32, Key)> {
         end.write(Field::RecircId, key.read(Field::RecircId));
-        let title = format!("bridge(\"{}\")", self.bridge);
+        let title = title(self.bridge);
         let underline = "-".repeat(title.len());
         let _ = writeln!(text, "Flow: {}\n\n{title}\n{underline}", self.flow(key));
         lines.print(0..lines.nodes.len(), 0, text);
@@ -186,6 +198,10 @@ impl<'a, P: Print> Trace<'a, P> {
     }
 }
 
+fn title(bridge: &str) -> String {
+    format!("bridge(\"{bridge}\")")
+}
+
 /// Gives the packet the first address and port that the translation may choose, as OVS's traces do.
 fn translate_addresses(track: &Track, key: &mut Key) {
     let Some(nat) = &track.nat else { return };
@@ -217,6 +233,8 @@ struct Lines<'a, P> {
     nodes: Vec<Node>,
     /// An action keeps the packets out of the datapath's cache.
     is_slow: bool,
+    /// The bridges that the packet has come to by patch ports and not left.
+    bridges: Vec<String>,
 }
 
 struct Node {
@@ -224,11 +242,12 @@ struct Node {
     text: String,
     /// Actions and notes; a table is indented by what follows it.
     is_leaf: bool,
+    is_bridge: bool,
 }
 
 impl<'a, P: Print> Lines<'a, P> {
     fn new(printer: &'a P) -> Self {
-        Self { printer, nodes: Vec::new(), is_slow: false }
+        Self { printer, nodes: Vec::new(), is_slow: false, bridges: Vec::new() }
     }
 
     fn print(&self, range: std::ops::Range<usize>, level: usize, text: &mut String) {
@@ -240,14 +259,20 @@ impl<'a, P: Print> Lines<'a, P> {
             let below = rest.iter().take_while(|node| node.depth > depth).count();
             let end = index + 1 + below;
             let more = usize::from(node.is_leaf || end < range.end);
-            let _ = writeln!(text, "{}{}", " ".repeat((level + more) * 4), node.text);
+            let indent = " ".repeat((level + more) * 4);
+            if node.is_bridge {
+                let underline = "-".repeat(node.text.len());
+                let _ = writeln!(text, "\n{indent}{}\n{indent}{underline}", node.text);
+            } else {
+                let _ = writeln!(text, "{indent}{}", node.text);
+            }
             self.print(index + 1..end, level + more * 2, text);
             index = end;
         }
     }
 
     fn push(&mut self, depth: usize, text: String, is_leaf: bool) {
-        self.nodes.push(Node { depth, text, is_leaf });
+        self.nodes.push(Node { depth, text, is_leaf, is_bridge: false });
     }
 }
 
@@ -292,6 +317,19 @@ impl<P: Print> Observe for Lines<'_, P> {
     fn restarts(&mut self) {
         self.nodes.clear();
         self.is_slow = false;
+        self.bridges.clear();
+        self.printer.enters(None);
+    }
+
+    fn crosses(&mut self, depth: usize, bridge: &str) {
+        self.nodes.push(Node { depth, text: title(bridge), is_leaf: false, is_bridge: true });
+        self.bridges.push(bridge.to_owned());
+        self.printer.enters(Some(bridge));
+    }
+
+    fn returns(&mut self) {
+        self.bridges.pop();
+        self.printer.enters(self.bridges.last().map(String::as_str));
     }
 
     fn notes(&mut self, depth: usize, note: &str) {

@@ -2,6 +2,7 @@
 //! depends on.
 
 mod action_set;
+mod bonds;
 mod commit;
 mod connection;
 mod fields;
@@ -12,6 +13,7 @@ mod length;
 mod mirrors;
 mod normal;
 mod output;
+mod patch;
 mod run;
 mod vlan;
 
@@ -25,6 +27,7 @@ use flow::{Field, Key, word};
 
 use self::length::Lengths;
 use self::vlan::Tags;
+use super::patch::Neighbor;
 use super::recirculation::{Frozen, Rest};
 use super::rule::Rule;
 use super::tables::{Tables, lock};
@@ -33,6 +36,7 @@ use super::tables::{Tables, lock};
 #[derive(Debug, Clone, Copy)]
 pub struct Translator<'a> {
     tables: &'a Tables,
+    neighbors: &'a [Neighbor<'a>],
 }
 
 /// A limit that a packet's way came to: the packet is dropped.
@@ -72,12 +76,34 @@ pub trait Observe {
     fn thaws(&mut self, depth: usize, state: &Frozen);
     /// The translation begins again.
     fn restarts(&mut self);
+    /// The packet continues in another bridge, until [`Observe::returns`].
+    fn crosses(&mut self, depth: usize, bridge: &str);
+    fn returns(&mut self);
 }
 
 impl<'a> Translator<'a> {
     #[must_use]
     pub fn new(tables: &'a Tables) -> Self {
-        Self { tables }
+        Self { tables, neighbors: &[] }
+    }
+
+    /// The tables of the bridge in which packets arrive.
+    #[must_use]
+    pub fn tables(&self) -> &'a Tables {
+        self.tables
+    }
+
+    /// Lets translations reach other bridges by patch ports.
+    #[must_use]
+    pub fn with_neighbors(self, neighbors: &'a [Neighbor<'a>]) -> Self {
+        Self { neighbors, ..self }
+    }
+
+    fn way<'w>(self, key: &Key, frame: &'w [u8], now_ms: u64) -> Way<'w>
+    where
+        'a: 'w,
+    {
+        Way { neighbors: self.neighbors, ..Way::new(self.tables, key, frame, now_ms) }
     }
 
     /// The steps of a packet from a controller. They are for this packet alone.
@@ -88,7 +114,7 @@ impl<'a> Translator<'a> {
             key.words[index] |= packet.metadata.words[index];
         }
         key.write(Field::InPort, packet.in_port.0.into());
-        let mut way = Way::new(self.tables, &key, &packet.frame, now_ms);
+        let mut way = self.way(&key, &packet.frame, now_ms);
         way.lengths = Lengths::of_this_packet();
         way.is_packet_out = true;
         way.run(&packet.actions);
@@ -107,7 +133,7 @@ impl<'a> Translator<'a> {
         }
         let mut key = key.clone();
         key.words[word::CT..word::ETH_SRC].copy_from_slice(&given.words[word::CT..word::ETH_SRC]);
-        let mut way = Way::new(self.tables, &key, &resumption.frame, now_ms);
+        let mut way = self.way(&key, &resumption.frame, now_ms);
         way.lengths = Lengths::of_this_packet();
         way.has_given_results = true;
         way.resume(&state);
@@ -124,7 +150,7 @@ impl<'a> Translator<'a> {
         now_ms: u64,
         observer: &mut dyn Observe,
     ) -> (Translation, Key, Option<Failure>) {
-        let make = || Way::new(self.tables, key, frame, now_ms);
+        let make = || self.way(key, frame, now_ms);
         Way::complete(make, Way::start, Some(observer))
     }
 
@@ -136,15 +162,14 @@ impl<'a> Translator<'a> {
         now_ms: u64,
         observer: &mut dyn Observe,
     ) -> (Translation, Key, Option<Failure>) {
-        let make =
-            || Way { is_packet_out: true, ..Way::new(self.tables, key, &packet.frame, now_ms) };
+        let make = || Way { is_packet_out: true, ..self.way(key, &packet.frame, now_ms) };
         Way::complete(make, |way| way.run(&packet.actions), Some(observer))
     }
 }
 
 impl Translate for Translator<'_> {
     fn translate(&mut self, key: &Key, frame: &[u8], now_ms: u64) -> Translation {
-        Way::complete(|| Way::new(self.tables, key, frame, now_ms), Way::start, None).0
+        Way::complete(|| self.way(key, frame, now_ms), Way::start, None).0
     }
 
     fn generation(&self) -> u64 {
@@ -154,7 +179,10 @@ impl Translate for Translator<'_> {
 
 /// A packet on its way.
 struct Way<'a> {
+    /// The tables of the bridge that the packet is in, and of the one that it came to first.
     tables: &'a Tables,
+    home: &'a Tables,
+    neighbors: &'a [Neighbor<'a>],
     now_ms: u64,
     frame: &'a [u8],
     /// The packet with the changes so far.
@@ -165,7 +193,9 @@ struct Way<'a> {
     mask: Key,
     /// The bits that no Rewrite has brought to the packet yet.
     pending: Key,
-    /// The packet as the datapath has it; kept for traces alone.
+    /// Megaflows and steps are Open vSwitch's, which depend on more of the packet.
+    is_alike: bool,
+    /// The packet as the datapath has it; kept if `is_alike`.
     base: Key,
     /// The queue of the datapath's packet, and the one with which the packet arrived.
     priority: u32,
@@ -189,6 +219,8 @@ struct Way<'a> {
     /// Resubmissions to the same or an earlier table that surround this one.
     depth: u32,
     nesting: usize,
+    /// The nesting at which the packet came to this bridge.
+    floor: usize,
     resubmits: u32,
     has_exited: bool,
     failure: Option<Failure>,
@@ -252,9 +284,12 @@ impl<'a> Way<'a> {
         let priority = key.read_at(Key::PRIORITY) as u32;
         Self {
             tables,
+            home: tables,
+            neighbors: &[],
             now_ms,
             frame,
             flow,
+            is_alike: tables.is_alike,
             base: key.clone(),
             priority,
             first_priority: if has_recirculated { 0 } else { priority },
@@ -275,6 +310,7 @@ impl<'a> Way<'a> {
             cookie: u64::MAX,
             depth: 0,
             nesting: 0,
+            floor: 0,
             resubmits: 0,
             has_exited: false,
             failure: None,
@@ -301,8 +337,7 @@ impl<'a> Way<'a> {
             if self.tables.port_set().port(port).is_some_and(|port| port.has(no_receive)) {
                 return;
             }
-            self.mirror(port, |mirror| &mirror.sources);
-            self.search(0, false, true);
+            self.arrive(port);
             return;
         }
         let state = lock(&self.tables.recirculations).state(id);
@@ -326,6 +361,13 @@ impl<'a> Way<'a> {
             self.written.write(Field::DpHash, 0);
         }
         self.flow.write_at(Key::PRIORITY, state.metadata.read_at(Key::PRIORITY));
+        if let Some(place) = state.bridge {
+            let Some(neighbor) = self.neighbor(place) else {
+                let reason = "the bridge of this recirculation is gone";
+                return self.fail(Failure::NoRecirculation, reason);
+            };
+            self.tables = neighbor.tables;
+        }
         self.is_tracked = state.is_tracked;
         self.mirrored = state.mirrored;
         if !self.is_tracked {
@@ -348,7 +390,7 @@ impl<'a> Way<'a> {
     fn finish(mut self) -> (Translation, Key, Option<Failure>) {
         if let Some(failure) = self.failure {
             self.steps.clear();
-            self.counters.push(self.tables.failures[failure as usize].clone());
+            self.counters.push(self.home.failures[failure as usize].clone());
         }
         self.flatten_last();
         // A megaflow of this size would cost more memory than its translations cost time.
@@ -383,7 +425,8 @@ impl<'a> Way<'a> {
         match self.pausing.take() {
             None => self.recirculate(None, rest, None),
             Some(controller) => {
-                if let Some(id) = self.intern(None, rest, None) {
+                // The controller gives the packet back to its own bridge.
+                if let Some(id) = self.intern(self.tables, None, rest, None) {
                     self.send_with(&controller, Some(id));
                 }
             }
@@ -407,7 +450,7 @@ impl<'a> Way<'a> {
 
     /// Stores the state of the packet, and lets the datapath look at it again.
     fn recirculate(&mut self, table: Option<u8>, rest: Vec<Rest>, zone: Option<u16>) {
-        if let Some(id) = self.intern(table, rest, zone) {
+        if let Some(id) = self.intern(self.home, table, rest, zone) {
             self.steps.extend(self.hashing.map(Step::Hash));
             self.steps.push(Step::Recirculate(id));
         }
@@ -415,7 +458,13 @@ impl<'a> Way<'a> {
     }
 
     /// The number of the packet's state. It lives as long as a megaflow uses it.
-    fn intern(&mut self, table: Option<u8>, rest: Vec<Rest>, zone: Option<u16>) -> Option<u32> {
+    fn intern(
+        &mut self,
+        of: &Tables,
+        table: Option<u8>,
+        rest: Vec<Rest>,
+        zone: Option<u16>,
+    ) -> Option<u32> {
         let mut metadata = Key::ZERO;
         for index in FROZEN_WORDS {
             metadata.words[index] = self.read_metadata(index);
@@ -423,6 +472,7 @@ impl<'a> Way<'a> {
         metadata.write_at(Key::PRIORITY, self.flow.read_at(Key::PRIORITY));
         metadata.write(Field::RecircId, 0);
         let frozen = Frozen {
+            bridge: (self.tables.place != of.place).then_some(self.tables.place),
             table,
             metadata,
             stack: self.stack.clone(),
@@ -433,7 +483,7 @@ impl<'a> Way<'a> {
             is_hashed: self.hashing.is_some() || self.flow.read(Field::DpHash) != 0,
             rest,
         };
-        match lock(&self.tables.recirculations).intern(frozen, self.now_ms) {
+        match lock(&of.recirculations).intern(frozen, self.now_ms) {
             Some((id, users)) => {
                 self.counters.push(users);
                 Some(id)
@@ -472,8 +522,8 @@ impl<'a> Way<'a> {
         if inner.iter().all(is_plain) {
             self.steps.extend(inner);
             self.priority = priority;
-        } else if self.observer.is_some() && inner.iter().all(is_reversible) {
-            // A trace shows what Open vSwitch does: it brings the former values back later.
+        } else if self.is_alike && inner.iter().all(is_reversible) {
+            // As Open vSwitch: it brings the former values back later.
             for step in &inner {
                 if let Step::Rewrite(rewrite) = step {
                     self.pending.unite(&rewrite.mask);

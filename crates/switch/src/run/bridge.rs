@@ -2,16 +2,19 @@ use std::collections::BTreeMap;
 use std::collections::VecDeque;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak,
+};
 
 use datapath::Meters;
 use flow::port_number::PortNumber;
 use flow::request::PacketIn;
 use flow::step::PortIndex;
 use openflow::PortStatus;
-use pipeline::{BridgePort, Removal, Tables};
+use pipeline::{BridgePort, Neighbor, Patch, Removal, Tables, Translator, config};
 use text::PortNames;
 
+use super::bonds::{Bond, BondSettings, MemberPort};
 use super::clock::Clock;
 use super::ports::SwitchPort;
 use super::waker::Waker;
@@ -25,12 +28,14 @@ pub struct BridgeState {
     pub datapath_id: u64,
     tables: RwLock<Tables>,
     generation: Arc<AtomicU64>,
+    /// The other bridges that patch ports lead to, in the order of their places.
+    neighbors: RwLock<Vec<Weak<Self>>>,
     ports: RwLock<BTreeMap<PortNumber, Arc<SwitchPort>>>,
     /// The last number that a port got without asking for it.
     last_number: AtomicU32,
     /// Megaflows match all fields of their first packet.
     pub(super) is_exact: AtomicBool,
-    /// The state of the meters that `tables` has.
+    /// The state of the meters of all bridges.
     pub(super) meters: Arc<Meters>,
     events: Mutex<VecDeque<BridgeEvent>>,
     lost_packet_ins: AtomicU64,
@@ -41,6 +46,8 @@ pub struct BridgeState {
     controllers: Mutex<Vec<ControllerState>>,
     /// Whether the bridge forwards by itself when its controllers are lost.
     is_standalone: AtomicBool,
+    /// The bonds by their names.
+    pub(super) bonds: Mutex<BTreeMap<String, Bond>>,
     /// Wakes the thread of the OpenFlow connections.
     pub(super) waker: Waker,
     pub(super) clock: Arc<Clock>,
@@ -91,24 +98,27 @@ impl BridgeState {
         index: usize,
         datapath_id: Option<u64>,
         clock: Arc<Clock>,
+        meters: Arc<Meters>,
     ) -> std::io::Result<Self> {
-        let tables = Tables::new();
+        let tables = Tables::at(place_of(index));
         Ok(Self {
             name: name.to_owned(),
             index,
             datapath_id: datapath_id.unwrap_or_else(|| default_datapath_id(name)),
             generation: tables.generation_source(),
             tables: RwLock::new(tables),
+            neighbors: RwLock::default(),
             ports: RwLock::default(),
             last_number: AtomicU32::new(0),
             is_exact: AtomicBool::new(false),
-            meters: Arc::default(),
+            meters,
             events: Mutex::default(),
             lost_packet_ins: AtomicU64::new(0),
             remotes: Mutex::default(),
             places: Mutex::default(),
             controllers: Mutex::default(),
             is_standalone: AtomicBool::new(false),
+            bonds: Mutex::default(),
             waker: Waker::new()?,
             clock,
         })
@@ -120,6 +130,67 @@ impl BridgeState {
 
     pub fn tables_mut(&self) -> RwLockWriteGuard<'_, Tables> {
         self.tables.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The bridge's place in the switch, as its tables know it.
+    pub(super) fn place(&self) -> u16 {
+        place_of(self.index)
+    }
+
+    /// The other bridges that patch ports lead to, in the order of their places.
+    pub(super) fn neighbors(&self) -> Vec<Arc<Self>> {
+        let neighbors = self.neighbors.read().unwrap_or_else(PoisonError::into_inner);
+        neighbors.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Sets the bridges that patch ports lead to. Their changes are then changes of this bridge,
+    /// too.
+    pub(super) fn set_neighbors(&self, neighbors: &[Arc<Self>]) {
+        let weak = neighbors.iter().map(Arc::downgrade).collect();
+        *self.neighbors.write().unwrap_or_else(PoisonError::into_inner) = weak;
+        let generations = neighbors.iter().map(|bridge| bridge.generation.clone()).collect();
+        self.tables_mut().set_followers(generations);
+    }
+
+    pub(super) fn set_patch(&self, number: PortNumber, patch: Option<Patch>) {
+        self.tables_mut().set_patch(number, patch);
+    }
+
+    /// Translates packets of the bridge.
+    pub(super) fn translate<R>(&self, act: impl FnOnce(Translator<'_>, &[Neighbor<'_>]) -> R) -> R {
+        let lock = || self.tables();
+        self.locked(lock, |tables, others| {
+            if others.is_empty() {
+                return act(Translator::new(&tables), others);
+            }
+            let own = Neighbor { name: &self.name, tables: &tables };
+            let all: Vec<_> = others.iter().copied().chain([own]).collect();
+            act(Translator::new(&tables).with_neighbors(&all), &all)
+        })
+    }
+
+    /// Locks the tables of the bridge by `lock`, and those that patch ports lead to for reading.
+    /// All threads lock them in the order of their places, so that none waits for another that
+    /// waits for it.
+    pub(super) fn locked<G, R>(
+        &self,
+        lock: impl FnOnce() -> G,
+        act: impl FnOnce(G, &[Neighbor<'_>]) -> R,
+    ) -> R {
+        let neighbors = self.neighbors();
+        if neighbors.is_empty() {
+            return act(lock(), &[]);
+        }
+        let own = neighbors.partition_point(|bridge| bridge.index < self.index);
+        let (before, behind) = neighbors.split_at(own);
+        let mut guards: Vec<_> = before.iter().map(|bridge| (bridge, bridge.tables())).collect();
+        let tables = lock();
+        guards.extend(behind.iter().map(|bridge| (bridge, bridge.tables())));
+        let others: Vec<_> = guards
+            .iter()
+            .map(|(bridge, guard)| Neighbor { name: &bridge.name, tables: guard })
+            .collect();
+        act(tables, &others)
     }
 
     /// The tables' generation, without a lock.
@@ -271,6 +342,68 @@ impl BridgeState {
         *self.controllers.lock().unwrap_or_else(PoisonError::into_inner) = states;
     }
 
+    pub(super) fn bonds(&self) -> MutexGuard<'_, BTreeMap<String, Bond>> {
+        self.bonds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The ports of a bond's members that exist, in the order of their names.
+    pub(super) fn members(&self, settings: &BondSettings) -> Vec<MemberPort> {
+        let ports = self.ports();
+        let members = ports.iter().filter(|port| settings.members.contains(&port.name));
+        let mut members: Vec<_> = members
+            .map(|port| MemberPort {
+                name: port.name.clone(),
+                number: port.number,
+                address: port.hardware_address,
+                has_carrier: port.is_up() && port.config() & config::PORT_DOWN == 0,
+            })
+            .collect();
+        members.sort_by(|a, b| a.name.cmp(&b.name));
+        members
+    }
+
+    /// Lets the bonds follow the links. Returns those whose active member is another one now, with
+    /// the number of the new one.
+    pub(super) fn run_bonds(&self) -> Vec<PortNumber> {
+        let now_ms = self.clock.now_ms();
+        let mut bonds = self.bonds();
+        let mut moved = Vec::new();
+        let mut current = Vec::new();
+        for (name, bond) in bonds.iter_mut() {
+            let settings = bond.settings.clone();
+            let ports = self.members(&settings);
+            let former = bond.for_tables(&ports).active;
+            bond.run(&settings, &ports, now_ms);
+            let now = bond.for_tables(&ports);
+            if former != now.active {
+                tracing::info!("bond {name}: active member is now {:?}", now.active);
+                moved.extend(now.active);
+            }
+            current.push(now);
+        }
+        // Bridges without bonds have nothing to set.
+        if !current.is_empty() || !self.tables().port_set().bonds().is_empty() {
+            self.tables_mut().set_bonds(current);
+        }
+        moved
+    }
+
+    /// Takes over the bonds of the settings.
+    pub(super) fn set_bonds<'a>(
+        &self,
+        settings: impl Iterator<Item = (&'a String, &'a BondSettings)>,
+    ) {
+        let mut bonds = self.bonds();
+        let mut former = std::mem::take(&mut *bonds);
+        for (name, settings) in settings {
+            let mut bond = former.remove(name).unwrap_or_else(|| Bond::new(settings.last_active));
+            bond.settings.clone_from(settings);
+            bonds.insert(name.clone(), bond);
+        }
+        drop(bonds);
+        self.run_bonds();
+    }
+
     fn push_ports(&self, statuses: Vec<PortStatus>, requester: Option<u64>) {
         for status in statuses {
             self.push(BridgeEvent::Port { status, requester });
@@ -297,6 +430,11 @@ impl BridgeState {
     }
 }
 
+/// A switch has fewer bridges than such numbers.
+fn place_of(index: usize) -> u16 {
+    index.try_into().unwrap_or(u16::MAX)
+}
+
 /// As Open vSwitch: the hardware address of the bridge's own port.
 fn default_datapath_id(name: &str) -> u64 {
     let [a, b, c, d, e, f] = super::ports::address_of(name, PortNumber::LOCAL);
@@ -313,7 +451,8 @@ mod tests {
 
     #[test]
     fn the_number_of_a_port_that_is_gone_is_the_last_to_be_used_again() {
-        let bridge = BridgeState::new("br0", 0, None, Arc::new(Clock::start())).unwrap();
+        let clock = Arc::new(Clock::start());
+        let bridge = BridgeState::new("br0", 0, None, clock, Arc::default()).unwrap();
         let add = |number: PortNumber| {
             let index = PortIndex(number.0 as u16);
             let mut port = SwitchPort::local("p", 0, index, None, units::Time::ZERO);

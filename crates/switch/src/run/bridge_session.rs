@@ -7,7 +7,8 @@ use flow::request::{
     GroupMod, GroupStatistics, MeterEntry, MeterMod, MeterStatistics, PacketOut, PortDescription,
     PortMod, PortStatistics, Refusal, Resumption, TableEntry, TableMod,
 };
-use pipeline::Tables;
+use flow::step::MeterId;
+use pipeline::{Tables, Translator};
 use units::Time;
 
 use super::bridge::BridgeState;
@@ -62,10 +63,17 @@ impl Bridge for BridgeSession {
     fn commit(&mut self, changes: Vec<Change>) -> Result<(), (usize, Refusal)> {
         let now_ms = self.now_ms();
         let mut translated = Vec::new();
-        let mut visit = |tables: &Tables, packet: &PacketOut| {
-            translated.push((packet.clone(), translate_packet_out(tables, packet, now_ms)));
-        };
-        self.bridge.tables_mut().requested(|tables| tables.commit(&changes, now_ms, &mut visit))?;
+        self.bridge.locked(
+            || self.bridge.tables_mut(),
+            |mut tables, others| {
+                let mut visit = |tables: &Tables, packet: &PacketOut| {
+                    let translator = Translator::new(tables).with_neighbors(others);
+                    translated
+                        .push((packet.clone(), translate_packet_out(translator, packet, now_ms)));
+                };
+                tables.requested(|tables| tables.commit(&changes, now_ms, &mut visit))
+            },
+        )?;
         for (packet, translation) in &translated {
             self.switch.send_packet_out(&self.bridge, packet, translation);
         }
@@ -125,6 +133,9 @@ impl Bridge for BridgeSession {
 
     fn port_statistics(&self, number: PortNumber) -> Option<PortStatistics> {
         let port = self.bridge.port(number)?;
+        if port.is_patch() {
+            self.switch.credit(&self.bridge);
+        }
         let now = Time::from_nanos(self.bridge.clock.now_ns());
         Some(PortStatistics { duration: port.age(now), ..port.statistics() })
     }
@@ -167,13 +178,14 @@ impl Bridge for BridgeSession {
         tables.requested(|tables| tables.meter_mod(change, now_ms))?;
         let now = Time::from_nanos(self.bridge.clock.now_ns());
         let meters = &self.bridge.meters;
+        let id = MeterId { bridge: self.bridge.place(), meter: number };
         if number == MeterMod::ALL {
             // Only a deletion names all.
-            meters.numbers().into_iter().for_each(|gone| meters.remove(gone));
+            meters.of_bridge(id.bridge).into_iter().for_each(|gone| meters.remove(gone));
         } else if let Ok([entry]) = tables.meters(number).as_deref() {
-            meters.configure(entry, now);
+            meters.configure_at(id, entry, now);
         } else {
-            meters.remove(number);
+            meters.remove(id);
         }
         Ok(())
     }
@@ -189,7 +201,8 @@ impl Bridge for BridgeSession {
     fn meter_statistics(&self, meter: u32) -> Option<MeterStatistics> {
         let statistics = self.bridge.tables().meter_statistics(meter, self.now_ms());
         let mut statistics = statistics.ok()?.pop()?;
-        if let Some(counts) = self.bridge.meters.counts(meter) {
+        let id = MeterId { bridge: self.bridge.place(), meter };
+        if let Some(counts) = self.bridge.meters.counts(id) {
             statistics.packets = counts.packets;
             statistics.bytes = counts.bytes;
             statistics.bands = counts.bands;
@@ -217,11 +230,11 @@ impl Bridge for BridgeSession {
     }
 
     fn packet_out(&mut self, packet: PacketOut) -> Result<(), Refusal> {
-        let translation = {
-            let tables = self.bridge.tables();
-            tables.check_packet_out(&packet)?;
-            translate_packet_out(&tables, &packet, self.now_ms())
-        };
+        self.bridge.tables().check_packet_out(&packet)?;
+        let now_ms = self.now_ms();
+        let translation = self
+            .bridge
+            .translate(|translator, _| translate_packet_out(translator, &packet, now_ms));
         self.switch.send_packet_out(&self.bridge, &packet, &translation);
         Ok(())
     }

@@ -40,7 +40,8 @@ impl Rig {
         };
         let place = host::PrivateDirectory::make_named(folder.path()).unwrap();
         let switch = Arc::new(Switch::new(place, stop.clone(), process));
-        let bridge = BridgeState::new("br0", 0, None, switch.clock.clone()).unwrap();
+        let clock = switch.clock.clone();
+        let bridge = BridgeState::new("br0", 0, None, clock, Arc::default()).unwrap();
         let bridge = Arc::new(bridge);
         let (unix, file) = switch.listen(SOCKET).unwrap();
         let doors = Doors { unix, file, tcp: Vec::new(), controllers: Vec::new() };
@@ -244,7 +245,8 @@ fn the_datapath_has_the_meters_of_the_tables() {
             bands: Vec::new(),
         };
         rig.thread.session.meter_mod(change).unwrap();
-        let mut numbers = rig.thread.bridge.meters.numbers();
+        let meters = rig.thread.bridge.meters.of_bridge(0);
+        let mut numbers: Vec<_> = meters.iter().map(|id| id.meter).collect();
         numbers.sort_unstable();
         numbers
     };

@@ -1,5 +1,6 @@
 //! The commands of the control socket, by the names that Open vSwitch gives them.
 
+mod bonds;
 mod bridge;
 mod conntrack;
 mod coverage;
@@ -75,6 +76,7 @@ fn all() -> Vec<Command> {
         },
     ];
     let parts = [
+        bonds::COMMANDS,
         bridge::COMMANDS,
         conntrack::COMMANDS,
         coverage::COMMANDS,

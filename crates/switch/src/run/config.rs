@@ -1,6 +1,6 @@
 //! The settings of a switch, from a file and from flags.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -15,10 +15,11 @@ use serde::{Deserialize, Deserializer};
 use text::PortNames;
 use thiserror::Error;
 
+use super::bonds::BondSettings;
 use super::pcap::Capture;
 use super::policing::Policing;
 use super::table_settings::TableSettings;
-use super::vlan_settings::{MirrorSettings, VlanModeSetting};
+use super::vlan_settings::{MirrorSettings, VlanModeSetting, check_vlans};
 
 /// The folder of the control sockets if the user names none.
 pub const DEFAULT_RUNDIR: &str = "/run/weir-switch";
@@ -73,6 +74,10 @@ pub struct BridgeConfig {
     pub hardware_address: Option<HardwareAddress>,
     /// The bridge's own port is a TAP device with the bridge's name.
     pub own_interface: bool,
+    /// The VLANs of the bridge's own port, as those of other ports.
+    pub vlan_mode: Option<VlanModeSetting>,
+    pub tag: Option<u16>,
+    pub trunks: Vec<u16>,
     /// TCP addresses on which controllers and ovs-ofctl may connect.
     #[serde(deserialize_with = "addresses")]
     pub listen: Vec<SocketAddr>,
@@ -90,6 +95,8 @@ pub struct BridgeConfig {
     pub table: IndexMap<String, TableSettings>,
     /// Copies of packets.
     pub mirror: IndexMap<String, MirrorSettings>,
+    /// Ports that `NORMAL` uses as one.
+    pub bond: IndexMap<String, BondSettings>,
     pub port: IndexMap<String, PortConfig>,
 }
 
@@ -408,6 +415,10 @@ impl Config {
                      0000000000000001"
                 ));
             }
+            for (what, vlans) in [("tag", bridge.tag.as_slice()), ("trunks", &bridge.trunks)] {
+                check_vlans(what, vlans)
+                    .map_err(|problem| ConfigError::Value(format!("bridge {name}: {problem}")))?;
+            }
             for (table, settings) in &bridge.table {
                 settings
                     .check(table)
@@ -419,8 +430,22 @@ impl Config {
                     Mirror::MOST
                 ));
             }
+            let mut bonded = HashSet::new();
+            for (bond, settings) in &bridge.bond {
+                let problem =
+                    |problem| ConfigError::Value(format!("bond {name}:{bond}: {problem}"));
+                settings.check(|port| bridge.port.contains_key(port)).map_err(problem)?;
+                if bridge.port.contains_key(bond) {
+                    return Err(problem("a port has this name, too: choose another".to_owned()));
+                }
+                if let Some(port) = settings.members.iter().find(|port| !bonded.insert(*port)) {
+                    return Err(problem(format!("port {port} is in another bond")));
+                }
+            }
             for (mirror, settings) in &bridge.mirror {
-                let is_port = |port: &str| port == name || bridge.port.contains_key(port);
+                let is_port = |port: &str| {
+                    port == name || bridge.port.contains_key(port) || bridge.bond.contains_key(port)
+                };
                 settings.check(is_port).map_err(|problem| {
                     ConfigError::Value(format!("mirror {name}:{mirror}: {problem}"))
                 })?;

@@ -47,6 +47,9 @@ impl PortTable {
     }
 
     pub(super) fn insert(&self, port: Arc<SwitchPort>) {
+        if port.index == PortIndex::NONE {
+            return;
+        }
         let index = usize::from(port.index.0);
         self.change(|ports| {
             if ports.len() <= index {

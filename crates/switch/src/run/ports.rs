@@ -2,19 +2,18 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use flow::port_number::PortNumber;
 use flow::request::{PortDescription, PortStatistics};
-use flow::step::PortIndex;
+use flow::step::{Counters, PortIndex};
 use link::{Capacity, LinkError};
 use port::{Frame, Interface, PortError};
 use probe::ethtool::Link;
 use thiserror::Error;
 use units::{Rate, Time};
 
-use super::bridge::BridgeState;
 use super::config::{HardwareAddress, PortConfig};
 use super::device::{Change, Device, has_carrier, lock, own_address};
 use super::interface_facts::{kernel_counters, link_of};
@@ -55,8 +54,10 @@ pub struct SwitchPort {
     is_policed: AtomicBool,
     policer: Mutex<Option<Policer>>,
     opened: Time,
-    /// The other end of a patch port, with its bridge.
-    peer: RwLock<Option<(Weak<BridgeState>, Weak<Self>)>>,
+    /// A patch port's peer is there.
+    is_linked: AtomicBool,
+    /// The frames that a patch port has sent, and those that it has received.
+    patched: Option<Patched>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -64,6 +65,13 @@ pub(super) struct InterfaceFacts {
     pub(super) index: Option<u32>,
     pub(super) mtu: u64,
     pub(super) is_enabled: bool,
+}
+
+/// The counters of a patch port, to which megaflows add.
+#[derive(Debug, Default)]
+pub(super) struct Patched {
+    pub(super) sent: Arc<Counters>,
+    pub(super) received: Arc<Counters>,
 }
 
 /// A port's counters since the start.
@@ -115,7 +123,8 @@ impl SwitchPort {
             is_policed: AtomicBool::new(false),
             policer: Mutex::default(),
             opened: now,
-            peer: RwLock::default(),
+            is_linked: AtomicBool::new(false),
+            patched: settings.peer.is_some().then(Patched::default),
         };
         port.set_policing(&settings.policing, now);
         Ok((port, missing))
@@ -146,7 +155,8 @@ impl SwitchPort {
             is_policed: AtomicBool::new(false),
             policer: Mutex::default(),
             opened: now,
-            peer: RwLock::default(),
+            is_linked: AtomicBool::new(false),
+            patched: None,
         }
     }
 
@@ -154,42 +164,14 @@ impl SwitchPort {
         self.settings.peer.is_some()
     }
 
-    pub(super) fn set_peer(&self, peer: Option<(&Arc<BridgeState>, &Arc<Self>)>) {
-        let peer = peer.map(|(bridge, port)| (Arc::downgrade(bridge), Arc::downgrade(port)));
-        *self.peer.write().unwrap_or_else(PoisonError::into_inner) = peer;
+    /// The counters of a patch port.
+    pub(super) fn patched(&self) -> Option<&Patched> {
+        self.patched.as_ref()
     }
 
-    /// Ends the connection between a patch port and its peer.
-    pub(super) fn unlink(&self) {
-        let peer = self.peer.write().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some((_, port)) = peer
-            && let Some(port) = port.upgrade()
-        {
-            port.set_peer(None);
-        }
-    }
-
-    /// Counts frames that leave by a patch port, and returns the port at which they arrive and its
-    /// bridge. `None` if they are dropped, because no such port is there or one of the ports is
-    /// down.
-    pub(super) fn hand_over(&self, frames: &[Frame]) -> Option<(Arc<BridgeState>, Arc<Self>)> {
-        let peer = self.peer.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let peer = peer.and_then(|(bridge, port)| Some((bridge.upgrade()?, port.upgrade()?)));
-        let peer = peer.filter(|(_, port)| !self.is_set_down() && !port.is_set_down());
-        let Some((bridge, port)) = peer else {
-            self.refuse(frames);
-            return None;
-        };
-        let (packets, bytes) = on_wire(frames);
-        self.counts.sent_packets.fetch_add(packets, Ordering::Relaxed);
-        self.counts.sent_bytes.fetch_add(bytes, Ordering::Relaxed);
-        port.count_received(frames);
-        Some((bridge, port))
-    }
-
-    /// Counts frames that the port does not send.
-    pub(super) fn refuse(&self, frames: &[Frame]) {
-        self.counts.sent_dropped.fetch_add(on_wire(frames).0, Ordering::Relaxed);
+    /// Says whether a patch port's peer is there.
+    pub(super) fn set_linked(&self, is_linked: bool) {
+        self.is_linked.store(is_linked, Ordering::Relaxed);
     }
 
     /// Whether frames may pass: the device is there with a carrier, and nobody has disabled the
@@ -455,7 +437,7 @@ impl SwitchPort {
     pub fn statistics(&self) -> PortStatistics {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         // Nothing is behind these, so that no frame is lost there.
-        let loses_nothing = matches!(self.settings.kind.as_str(), "dummy" | "internal");
+        let loses_nothing = matches!(self.settings.kind.as_str(), "dummy" | "internal" | "patch");
         let dropped = || {
             read(&self.counts.sent_dropped)
                 + self.shaper.as_ref().map_or(0, |shaper| lock(shaper).dropped())
@@ -465,13 +447,19 @@ impl SwitchPort {
             (None, None) => None,
             (by_kernel, policed) => Some(by_kernel.unwrap_or(0) + policed.unwrap_or(0)),
         };
+        let patched = |of: fn(&Patched) -> &Counters| {
+            let counters = self.patched.as_ref().map(of);
+            counters.map_or((0, 0), |counters| (read(&counters.packets), read(&counters.bytes)))
+        };
+        let (received, sent) =
+            (patched(|patched| &patched.received), patched(|patched| &patched.sent));
         PortStatistics {
             number: self.number.0,
-            received_packets: read(&self.counts.received_packets),
-            received_bytes: read(&self.counts.received_bytes),
+            received_packets: read(&self.counts.received_packets) + received.0,
+            received_bytes: read(&self.counts.received_bytes) + received.1,
             received_dropped,
-            sent_packets: read(&self.counts.sent_packets),
-            sent_bytes: read(&self.counts.sent_bytes),
+            sent_packets: read(&self.counts.sent_packets) + sent.0,
+            sent_bytes: read(&self.counts.sent_bytes) + sent.1,
             sent_dropped: (self.has_rate() || !loses_nothing).then(dropped),
             has_rate: self.has_rate(),
             ..kernel
@@ -482,9 +470,7 @@ impl SwitchPort {
     #[must_use]
     pub fn describe(&self) -> String {
         if let Some(peer) = &self.settings.peer {
-            let peers = self.peer.read().unwrap_or_else(PoisonError::into_inner);
-            let is_there = peers.as_ref().is_some_and(|(_, port)| port.strong_count() > 0);
-            return match is_there {
+            return match self.is_linked.load(Ordering::Relaxed) {
                 true => format!("patch to {peer}"),
                 false => format!("patch without its peer {peer}"),
             };
@@ -591,7 +577,8 @@ mod tests {
         let mut frames = vec![frame.clone()];
         port.police(&mut frames, |_| Time::ZERO);
         assert_eq!((frames.len(), port.policed()), (2, Some(1)));
-        port.refuse(&[frame]);
+        port.configure(PORT_DOWN);
+        port.send(&mut vec![frame], |_| Time::ZERO, Time::ZERO).unwrap();
         assert_eq!(port.statistics().sent_dropped, Some(3));
     }
 }

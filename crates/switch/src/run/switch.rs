@@ -1,3 +1,4 @@
+mod bridge_settings;
 mod packet_threads;
 mod patches;
 
@@ -10,20 +11,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use datapath::MAX_MEGAFLOWS;
 use datapath::conntrack::{self, Conntrack};
-use flow::action::Action;
+use datapath::{MAX_MEGAFLOWS, Meters};
 use flow::port_number::PortNumber;
-use flow::request::TABLES;
-use flow::request::{FlowCommand, FlowMod, PacketOut, Resumption};
-use flow::step::Translation;
+use flow::request::{PacketOut, Resumption};
+use flow::step::{PortIndex, Translation};
 use host::PrivateDirectory;
 use indexmap::IndexMap;
-use pipeline::{MacTable, Mirror, MirrorOutput, MirroredPorts, Removal};
+use pipeline::Removal;
 use rustix::fs::Mode;
 use text::PortNames;
 use units::Time;
 
+use self::bridge_settings::{add_first_rules, limit_macs, set_up_tables, set_vlans};
 use super::bridge::{BridgeState, Places, Remotes};
 use super::bridge_thread::{BridgeThread, Doors};
 use super::clock::Clock;
@@ -31,14 +31,11 @@ use super::config::{BridgeConfig, Config, FailMode, PortConfig};
 use super::coverage::Coverage;
 use super::device::Change;
 use super::error::SwitchError;
-use super::flow_file;
 use super::pmd::Pmd;
 use super::port_table::PortTable;
 use super::ports::SwitchPort;
 use super::progress::{Part, Progress};
 use super::start::Process;
-use super::table_settings::TableSettings;
-use super::vlan_settings::MirrorSettings;
 use super::worker::{Worker, WorkerStatistics};
 
 /// A running switch.
@@ -49,6 +46,8 @@ pub struct Switch {
     threads: Mutex<HashMap<String, Thread>>,
     pub(super) ports: Arc<PortTable>,
     conntrack: Arc<Conntrack>,
+    /// The meters of all bridges.
+    meters: Arc<Meters>,
     pmds: RwLock<Vec<Arc<Pmd>>>,
     /// Processes the packets of commands and controllers.
     main: Mutex<Worker>,
@@ -65,6 +64,8 @@ pub struct Switch {
     started: (Instant, u64),
     /// A change of bridges, ports or packet threads happens under this lock alone.
     changes: Mutex<()>,
+    /// Patch ports are linked under this lock.
+    links: Mutex<()>,
 }
 
 #[derive(Debug)]
@@ -87,6 +88,7 @@ impl Switch {
             folder,
             main: Mutex::new(Worker::new(clock.clone(), ports.clone(), conntrack.clone())),
             conntrack,
+            meters: Arc::default(),
             clock,
             bridges: RwLock::default(),
             threads: Mutex::default(),
@@ -102,6 +104,7 @@ impl Switch {
             measured_since: Mutex::new(Instant::now()),
             started: (Instant::now(), host::cycles()),
             changes: Mutex::default(),
+            links: Mutex::default(),
         }
     }
 
@@ -141,6 +144,7 @@ impl Switch {
     /// The names of all bridges' ports by the datapath's numbers.
     pub(super) fn datapath_names(&self) -> PortNames {
         let ports = self.bridges().into_iter().flat_map(|bridge| bridge.ports());
+        let ports = ports.filter(|port| !port.is_patch());
         ports.map(|port| (PortNumber(port.index.0.into()), port.name.clone())).collect()
     }
 
@@ -209,7 +213,15 @@ impl Switch {
                 add_first_rules(&bridge, settings, self.clock.now_ms())?;
             }
         }
+        if config.dummies {
+            // Test cases compare megaflows with those of Open vSwitch.
+            self.bridges().iter().for_each(|bridge| bridge.tables_mut().set_alike());
+        }
         self.link_patches();
+        for bridge in self.bridges() {
+            let settings = config.bridge.get(&bridge.name);
+            bridge.set_bonds(settings.iter().flat_map(|settings| &settings.bond));
+        }
         self.set_cpus(&cpus)?;
         *self.settings() = applied;
         self.assign_queues();
@@ -323,7 +335,8 @@ impl Switch {
             .hardware_address
             .map(|address| address.0.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)));
         let id = id.or(of_address);
-        let bridge = BridgeState::new(name, index.unwrap_or(0), id, self.clock.clone());
+        let (clock, meters) = (self.clock.clone(), self.meters.clone());
+        let bridge = BridgeState::new(name, index.unwrap_or(0), id, clock, meters);
         let bridge = Arc::new(bridge.map_err(SwitchError::Thread)?);
         bridge.set_places(Places {
             listening: doors.tcp.iter().map(|(address, _)| *address).collect(),
@@ -393,6 +406,7 @@ impl Switch {
         }
         self.remove_ports(bridge, &bridge.ports());
         let index = bridge.index;
+        bridge.meters.of_bridge(bridge.place()).into_iter().for_each(|id| bridge.meters.remove(id));
         self.main().forget_bridge(index);
         for pmd in self.pmds() {
             pmd.ask(move |thread| thread.worker.forget_bridge(index));
@@ -448,7 +462,11 @@ impl Switch {
                 number.0, taken.name
             )));
         }
-        let Some(index) = self.ports.free_index(number) else {
+        let index = match settings.peer {
+            None => self.ports.free_index(number),
+            Some(_) => Some(PortIndex::NONE),
+        };
+        let Some(index) = index else {
             return Err(SwitchError::Refused(format!(
                 "port {name}: there are too many ports: delete others"
             )));
@@ -469,8 +487,6 @@ impl Switch {
             return;
         }
         for port in ports {
-            // No frame reaches a bridge or a port that is going.
-            port.unlink();
             bridge.remove_port(port.number);
             self.ports.remove(port.index);
         }
@@ -487,6 +503,9 @@ impl Switch {
             });
         }
         self.main().forget_ports();
+        if ports.iter().any(|port| port.is_patch()) {
+            self.link_patches();
+        }
         ports.iter().for_each(|port| port.flush());
     }
 
@@ -509,8 +528,16 @@ impl Switch {
                 has_any_changed = true;
             }
         }
+        self.run_bonds();
         if has_any_changed {
             self.assign_queues();
+        }
+    }
+
+    /// Lets all bonds follow their links.
+    pub(super) fn run_bonds(&self) {
+        for bridge in self.bridges() {
+            bridge.run_bonds();
         }
     }
 
@@ -562,18 +589,23 @@ impl Switch {
 
     /// Lets every thread do what is due, as after a jump of the clock.
     pub(super) fn maintain(&self) {
+        self.run_bonds();
         self.main().maintain();
         for pmd in self.pmds() {
             pmd.ask(|thread| thread.worker.maintain());
         }
     }
 
-    /// Adds up what packet threads have counted for the bridge's rules.
+    /// Adds up what packet threads have counted for the bridge's rules, also for packets that came
+    /// by patch ports.
     pub(super) fn credit(&self, bridge: &BridgeState) {
-        let index = bridge.index;
-        self.main().credit(index);
+        let neighbors = bridge.neighbors();
+        let indices: Vec<_> =
+            neighbors.iter().map(|bridge| bridge.index).chain([bridge.index]).collect();
+        indices.iter().for_each(|index| self.main().credit(*index));
         for pmd in self.pmds() {
-            pmd.ask(move |thread| thread.worker.credit(index));
+            let indices = indices.clone();
+            pmd.ask(move |thread| indices.iter().for_each(|index| thread.worker.credit(*index)));
         }
     }
 
@@ -717,74 +749,4 @@ fn listen_at(address: SocketAddr) -> Result<TcpListener, SwitchError> {
     let listener = TcpListener::bind(address).map_err(refused)?;
     listener.set_nonblocking(true).map_err(refused)?;
     Ok(listener)
-}
-
-/// The rules that a bridge begins with.
-fn add_first_rules(
-    bridge: &BridgeState,
-    settings: &BridgeConfig,
-    now_ms: u64,
-) -> Result<(), SwitchError> {
-    if settings.begins_open() {
-        let mut normal = FlowMod::new(FlowCommand::Add);
-        normal.priority = 0;
-        normal.actions = vec![Action::Output { port: PortNumber::NORMAL, max_len: 0 }];
-        // The tables never refuse a rule without a match.
-        let _ = bridge.tables_mut().flow_mod(normal, now_ms);
-    }
-    if let Some(path) = &settings.flows {
-        flow_file::load(path, bridge)?;
-    }
-    Ok(())
-}
-
-fn limit_macs(bridge: &BridgeState, settings: &BridgeConfig) {
-    let aging = settings.mac_aging_time.unwrap_or(MacTable::AGING_SECONDS);
-    let capacity = settings.mac_table_size.unwrap_or(MacTable::CAPACITY);
-    bridge.tables_mut().limit_macs(aging, capacity);
-}
-
-/// Sets the VLANs of the ports, and the mirrors whose ports are there.
-fn set_vlans(bridge: &BridgeState, settings: &BridgeConfig) {
-    let ports: HashMap<_, _> =
-        bridge.ports().iter().map(|port| (port.name.clone(), port.number)).collect();
-    let numbers = |names: &[String]| -> Vec<PortNumber> {
-        names.iter().filter_map(|name| ports.get(name).copied()).collect()
-    };
-    let chosen = |mirror: &MirrorSettings, names: &[String]| match mirror.all {
-        true => MirroredPorts::All,
-        false => MirroredPorts::Some(numbers(names)),
-    };
-    let mirror = |mirror: &MirrorSettings| {
-        let output = match (&mirror.output, mirror.output_vlan) {
-            (Some(port), _) => MirrorOutput::Port(*ports.get(port)?),
-            (None, vlan) => MirrorOutput::Vlan(vlan?),
-        };
-        Some(Mirror {
-            sources: chosen(mirror, &mirror.source),
-            destinations: chosen(mirror, &mirror.destination),
-            vlans: mirror.vlans.clone(),
-            output,
-            snap_length: mirror.snap_length,
-        })
-    };
-    let mirrors = settings.mirror.values().filter_map(mirror).collect();
-    let mut tables = bridge.tables_mut();
-    for (name, port) in &settings.port {
-        if let Some(number) = ports.get(name) {
-            tables.set_port_vlans(*number, port.vlans());
-        }
-    }
-    tables.set_mirrors(mirrors);
-}
-
-fn set_up_tables(bridge: &BridgeState, settings: &BridgeConfig) {
-    for number in 0..TABLES {
-        let settings = settings.table.get(&number.to_string());
-        let limit = settings.map(TableSettings::limit).unwrap_or_default();
-        let name = settings.and_then(|settings| settings.name.as_deref());
-        let mut tables = bridge.tables_mut();
-        tables.limit_table(number, limit, bridge.clock.now_ms());
-        tables.fix_table_name(number, name);
-    }
 }

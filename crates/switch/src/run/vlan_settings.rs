@@ -50,15 +50,7 @@ impl PortConfig {
     /// The VLANs of the port. As in Open vSwitch, a port with a tag and without a mode is an access
     /// port.
     pub(super) fn vlans(&self) -> PortVlans {
-        let mode = match (self.vlan_mode, self.tag) {
-            (Some(VlanModeSetting::Access), _) | (None, Some(_)) => VlanMode::Access,
-            (Some(VlanModeSetting::Trunk), _) | (None, None) => VlanMode::Trunk,
-            (Some(VlanModeSetting::NativeTagged), _) => VlanMode::NativeTagged,
-            (Some(VlanModeSetting::NativeUntagged), _) => VlanMode::NativeUntagged,
-        };
-        let mut trunks = self.trunks.clone();
-        trunks.sort_unstable();
-        PortVlans { mode, tag: self.tag.unwrap_or(0), trunks }
+        vlans_of(self.vlan_mode, self.tag, &self.trunks)
     }
 
     /// The settings that a running port cannot change.
@@ -103,7 +95,23 @@ impl MirrorSettings {
     }
 }
 
-fn check_vlans(what: &str, vlans: &[u16]) -> Result<(), String> {
+pub(super) fn vlans_of(
+    mode: Option<VlanModeSetting>,
+    tag: Option<u16>,
+    trunks: &[u16],
+) -> PortVlans {
+    let mode = match (mode, tag) {
+        (Some(VlanModeSetting::Access), _) | (None, Some(_)) => VlanMode::Access,
+        (Some(VlanModeSetting::Trunk), _) | (None, None) => VlanMode::Trunk,
+        (Some(VlanModeSetting::NativeTagged), _) => VlanMode::NativeTagged,
+        (Some(VlanModeSetting::NativeUntagged), _) => VlanMode::NativeUntagged,
+    };
+    let mut trunks = trunks.to_vec();
+    trunks.sort_unstable();
+    PortVlans { mode, tag: tag.unwrap_or(0), trunks }
+}
+
+pub(super) fn check_vlans(what: &str, vlans: &[u16]) -> Result<(), String> {
     match vlans.iter().find(|vlan| **vlan > LAST_VLAN) {
         Some(vlan) => Err(format!("{what}: {vlan} is no VLAN: use 0 to {LAST_VLAN}")),
         None => Ok(()),

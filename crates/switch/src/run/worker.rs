@@ -1,4 +1,3 @@
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -7,7 +6,7 @@ use datapath::{Around, Datapath, MAX_MEGAFLOWS, Settings, Sink, Statistics, extr
 use flow::request::{PacketIn, PacketOut, Resumption};
 use flow::step::{PortIndex, Translate, Translation};
 use flow::{Field, Key, Megaflow};
-use pipeline::{Tables, Translator};
+use pipeline::Translator;
 use port::Frame;
 use text::{PortNames, print_datapath_key, print_steps};
 use units::{Span, Time};
@@ -51,27 +50,6 @@ struct Outlets {
     /// No frame that arrived before this still waits at a port. `None` if nobody polls ports.
     horizon: Option<Time>,
     transmissions: Transmissions,
-    patches: Patches,
-}
-
-/// The frames on their way through patch ports. A bridge gets them when the bridge before has
-/// processed its whole batch.
-#[derive(Debug, Default)]
-struct Patches {
-    waiting: VecDeque<Patched>,
-    /// The patch ports that the present frames passed.
-    hops: usize,
-    /// The batches that the present one has led to, and the bytes of their buffers.
-    batches: usize,
-    bytes: usize,
-}
-
-#[derive(Debug)]
-struct Patched {
-    bridge: Arc<BridgeState>,
-    port: Arc<SwitchPort>,
-    frames: Vec<Frame>,
-    hops: usize,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -101,7 +79,6 @@ impl Worker {
             horizon: None,
             table,
             transmissions: Transmissions::default(),
-            patches: Patches::default(),
         };
         Self {
             clock,
@@ -137,17 +114,6 @@ impl Worker {
         frames: &mut Vec<Frame>,
     ) {
         let now = self.now();
-        self.pass(bridge, port, frames, now);
-        self.follow_patches(now);
-    }
-
-    fn pass(
-        &mut self,
-        bridge: &Arc<BridgeState>,
-        port: &SwitchPort,
-        frames: &mut Vec<Frame>,
-        now: Time,
-    ) {
         port.police(frames, |frame| self.clock.of_arrival(frame.arrival(), now));
         if frames.is_empty() {
             return;
@@ -162,16 +128,6 @@ impl Worker {
         for flow in datapath.take_installs() {
             log_install(port, flow);
         }
-    }
-
-    /// Takes the frames that left by patch ports through the bridges behind these.
-    fn follow_patches(&mut self, now: Time) {
-        while let Some(mut next) = self.outlets.patches.waiting.pop_front() {
-            self.outlets.patches.hops = next.hops;
-            self.pass(&next.bridge, &next.port, &mut next.frames, now);
-        }
-        let patches = &mut self.outlets.patches;
-        (patches.hops, patches.batches, patches.bytes) = (0, 0, 0);
     }
 
     /// Sends a packet from a controller.
@@ -201,7 +157,6 @@ impl Worker {
             Around { slow: &mut SlowPath { bridge }, tracker: &mut self.tracker, sink: &mut sink };
         let frame = Frame::from_bytes(frame, Time::ZERO);
         datapath.execute(port, frame, translation, now, &mut around);
-        self.follow_patches(now);
     }
 
     /// Continues with a packet that waited for a controller.
@@ -209,10 +164,9 @@ impl Worker {
         let now = self.now();
         let port = resumption.metadata.read(Field::InPort) as u32;
         let key = extract(port, &resumption.frame);
-        let translation = {
-            let tables = bridge.tables();
-            Translator::new(&tables).resume(resumption, &key, now.nanos() / NANOS_PER_MS)
-        };
+        let now_ms = now.nanos() / NANOS_PER_MS;
+        let translation =
+            bridge.translate(|translator, _| translator.resume(resumption, &key, now_ms));
         match translation {
             Some(translation) => {
                 self.execute(bridge, port, &resumption.frame, &translation, now);
@@ -239,7 +193,6 @@ impl Worker {
             };
             worker.datapath.maintain(now, &mut around);
         }
-        self.follow_patches(now);
     }
 
     /// Whether ports have queues whose frames leave in time.
@@ -344,12 +297,12 @@ fn datapath<'a>(
 
 /// The steps of a packet from a controller.
 pub(super) fn translate_packet_out(
-    tables: &Tables,
+    translator: Translator<'_>,
     packet: &PacketOut,
     now_ms: u64,
 ) -> Translation {
     let key = extract(packet.in_port.0, &packet.frame);
-    Translator::new(tables).packet_out(packet, &key, now_ms)
+    translator.packet_out(packet, &key, now_ms)
 }
 
 /// Logs a megaflow in the words of Open vSwitch, with the whole packet that it was made for.
@@ -360,15 +313,16 @@ fn log_install(port: &SwitchPort, mut flow: Megaflow) {
     tracing::debug!("flow_add: {key}, actions:{steps}");
 }
 
-/// The bridge's tables, which are locked for the packets alone that need them.
+/// The tables of the bridge and of those behind its patch ports, which are locked for the packets
+/// alone that need them.
 struct SlowPath<'a> {
     bridge: &'a BridgeState,
 }
 
 impl Translate for SlowPath<'_> {
     fn translate(&mut self, key: &Key, frame: &[u8], now_ms: u64) -> Translation {
-        let tables = self.bridge.tables();
-        let mut translation = Translator::new(&tables).translate(key, frame, now_ms);
+        let mut translation =
+            self.bridge.translate(|mut translator, _| translator.translate(key, frame, now_ms));
         if self.bridge.is_exact.load(Ordering::Relaxed) {
             translation.mask = Key { words: [u64::MAX; flow::WORDS] };
         }
@@ -392,18 +346,23 @@ impl Sink for BridgeSink<'_> {
         let Outlets { clock, now, horizon, ports, .. } = &*self.outlets;
         let arrival = |frame: &Frame| clock.of_arrival(frame.arrival(), *now);
         let Some(port) = ports.get(usize::from(port.0)).and_then(Option::as_ref) else { return };
-        if port.is_patch() {
-            let port = port.clone();
-            return self.outlets.patches.take(&port, frames);
-        }
         if let Err(error) = port.send(frames, arrival, horizon.unwrap_or(*now)) {
             tracing::warn!("port {}: {error}; the other ports go on", port.name);
             self.bridge.port_changed(port);
         }
     }
 
-    fn packet_in(&mut self, packet: PacketIn) {
-        self.bridge.packet_in(packet);
+    fn packet_in(&mut self, bridge: Option<u16>, packet: PacketIn) {
+        match bridge {
+            None => self.bridge.packet_in(packet),
+            Some(place) => {
+                let neighbors = self.bridge.neighbors();
+                // A bridge that is gone has no controllers.
+                if let Some(bridge) = neighbors.iter().find(|bridge| bridge.place() == place) {
+                    bridge.packet_in(packet);
+                }
+            }
+        }
     }
 }
 
@@ -445,24 +404,6 @@ fn add(total: &mut Statistics, more: &Statistics) {
     }
 }
 
-impl Patches {
-    /// Takes frames that leave by a patch port. Bridges that forward in a loop end at the limits,
-    /// which are Open vSwitch's for the depth and the resubmissions of a translation, and one of
-    /// the memory.
-    fn take(&mut self, port: &SwitchPort, frames: &mut Vec<Frame>) {
-        let bytes: usize = frames.iter().map(|frame| frame.len().max(BUFFER)).sum();
-        let is_beyond = self.bytes + bytes > MOST_BYTES;
-        if self.hops >= MOST_HOPS || self.batches >= MOST_BATCHES || is_beyond {
-            return port.refuse(frames);
-        }
-        let Some((bridge, peer)) = port.hand_over(frames) else { return };
-        self.batches += 1;
-        self.bytes += bytes;
-        let (frames, hops) = (std::mem::take(frames), self.hops + 1);
-        self.waiting.push_back(Patched { bridge, port: peer, frames, hops });
-    }
-}
-
 impl Outlets {
     fn refresh(&mut self, now: Time) {
         self.now = now;
@@ -477,8 +418,3 @@ impl Outlets {
 }
 
 const NANOS_PER_MS: u64 = 1_000_000;
-const MOST_HOPS: usize = 64;
-const MOST_BATCHES: usize = 4096;
-const MOST_BYTES: usize = 256 << 20;
-/// The size of a short frame's buffer.
-const BUFFER: usize = 2048;

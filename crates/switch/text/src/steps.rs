@@ -90,7 +90,7 @@ impl Printer<'_> {
                 write!(out, "hash({name}({}))", hash.basis)
             }
             Step::Recirculate(id) => write!(out, "recirc({id:#x})"),
-            Step::Meter(meter) => write_meter(out, *meter),
+            Step::Meter(meter) => write_meter(out, meter.meter),
             Step::SetPriority(queue) => {
                 out.push_str("set(skb_priority(");
                 print_hexadecimal(out, (*queue).into());
@@ -108,7 +108,7 @@ impl Printer<'_> {
                 None => write_controller(out, controller),
                 Some(meter) => {
                     out.push_str("sample(sample=100.0%,actions(");
-                    let _ = write_meter(out, meter);
+                    let _ = write_meter(out, meter.meter);
                     out.push(',');
                     let _ = write_controller(out, controller);
                     out.write_str("))")

@@ -414,7 +414,10 @@ fn steps_print_as_open_vswitch_prints_them() {
         ),
         (
             tcp,
-            vec![Step::Clone([Step::Meter(1), Step::Output(PortIndex(1))].into()), Step::PopVlan],
+            vec![
+                Step::Clone([Step::Meter(1.into()), Step::Output(PortIndex(1))].into()),
+                Step::PopVlan,
+            ],
             "clone(meter(0),1),pop_vlan",
         ),
         (tcp, vec![], "drop"),

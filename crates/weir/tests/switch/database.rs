@@ -248,18 +248,14 @@ fn patch_ports_connect_bridges_and_loops_of_them_end() {
         database.ofctl(&["add-flow", bridge, "actions=NORMAL"]);
     }
     receive("50:54:00:00:00:03");
-    let (passed, dropped) = ["br0", "br1"]
-        .map(|bridge| sent(&database, bridge, if bridge == "br0" { "x1" } else { "y1" }))
-        .into_iter()
-        .fold((0, 0), |sum, more| (sum.0 + more.0, sum.1 + more.1));
-    assert!(passed < 5_000 && dropped > 0, "{passed} passed, {dropped} dropped");
+    let passed = sent(&database, "br0", "x1").0 + sent(&database, "br1", "y1").0;
+    assert!((4..5_000).contains(&passed), "{passed} passed");
     let shown = database.set("get interface x1 status:weir_port");
     assert_eq!(shown, "\"patch to y1\"");
     database.set("del-port x2 -- del-port y1");
     let before = sent(&database, "br0", "x1");
     receive("50:54:00:00:00:04");
-    let after = sent(&database, "br0", "x1");
-    assert_eq!(after, (before.0, before.1 + 1));
+    assert_eq!(sent(&database, "br0", "x1"), before);
     let refused =
         database.vsctl(&["add-port", "br0", "z", "--", "set", "interface", "z", "type=patch"]);
     assert!(refused.stderr.contains("patch type requires valid 'peer' argument"), "{refused:?}");

@@ -27,7 +27,7 @@ impl Sink for Collected {
         self.sent.extend(frames.drain(..).map(|frame| (port.0, frame.bytes().to_vec())));
     }
 
-    fn packet_in(&mut self, packet: PacketIn) {
+    fn packet_in(&mut self, _: Option<u16>, packet: PacketIn) {
         self.packet_ins.push(packet);
     }
 }

@@ -81,7 +81,7 @@ fn a_meter_passes_its_burst_and_then_its_rate() {
         bands: vec![band],
     };
     meters.configure(&entry, Time::ZERO);
-    let steps = [Step::Meter(1), Step::Output(PortIndex(2))];
+    let steps = [Step::Meter(1.into()), Step::Output(PortIndex(2))];
     let mut datapath = Datapath::new(Settings { meters: meters.clone(), ..Settings::default() });
     let mut send = |now, count: usize| {
         let mut collected = Collected::default();
@@ -168,7 +168,7 @@ fn a_remarking_meter_raises_the_drop_precedence() {
         bands: vec![band],
     };
     meters.configure(&entry, Time::ZERO);
-    let steps = [Step::Meter(7), Step::Output(PortIndex(2))];
+    let steps = [Step::Meter(7.into()), Step::Output(PortIndex(2))];
     let mut datapath = Datapath::new(Settings { meters, ..Settings::default() });
     let mut collected = Collected::default();
     // AF11, 10, becomes AF12, 12.

@@ -16,7 +16,7 @@ impl Way<'_> {
         if self.pushed_mpls.is_some() {
             mask.words[word::MPLS] &= !ENTRY;
         }
-        if self.observer.is_some() {
+        if self.is_alike {
             self.narrow(&mut mask);
         }
         if mask != Key::ZERO {
@@ -33,13 +33,13 @@ impl Way<'_> {
             self.priority = priority;
             self.steps.push(Step::SetPriority(priority));
         }
-        if self.observer.is_some() {
+        if self.is_alike {
             self.base = self.flow.clone();
         }
     }
 
-    /// A trace shows no changes to what the packet has anyway, and to network headers that the
-    /// datapath leaves as they are, as OVS.
+    /// As in OVS, there are no changes to what the packet has anyway, and to network headers that
+    /// the datapath leaves as they are.
     fn narrow(&mut self, mask: &mut Key) {
         if self.flow.read(Field::NwProto) == 0 {
             (0..WORDS).filter(|index| word::is_network(*index)).for_each(|index| {

@@ -68,7 +68,7 @@ impl Way<'_> {
         let mut bits = Key::ZERO;
         bits.write(field, mask);
         let is_header = usize::from(field.place().word) >= word::ETH_SRC;
-        if is_header && self.observer.is_some() {
+        if is_header && self.is_alike {
             // OVS compares what it sets with what the packet has, so its megaflows depend on it.
             self.depend_on(&bits);
         }
@@ -76,6 +76,14 @@ impl Way<'_> {
         self.lengths.close(&bits);
         if is_header {
             self.pending.unite(&bits);
+        }
+    }
+
+    /// As in Open vSwitch, an action that sets a field of a network header depends on the protocol.
+    pub(super) fn depend_on_protocol(&mut self, field: Field) {
+        let is_network = word::is_network(field.place().word.into()) || field == Field::Ipv6Label;
+        if self.is_alike && is_network && self.has(field.prerequisite()) {
+            self.read_field(Field::NwProto);
         }
     }
 

@@ -93,7 +93,9 @@ impl<'w> Way<'w> {
         begin: impl Fn(&mut Self),
         observer: Option<&'w mut dyn Observe>,
     ) -> (Translation, Key, Option<Failure>) {
-        let mut way = Self { observer, ..make() };
+        let made = make();
+        let is_alike = made.is_alike || observer.is_some();
+        let mut way = Self { observer, is_alike, ..made };
         begin(&mut way);
         way.end_pipeline();
         if way.lengths.must_be_fixed {
@@ -101,7 +103,8 @@ impl<'w> Way<'w> {
             if let Some(observer) = &mut observer {
                 observer.restarts();
             }
-            way = Self { observer, lengths: Lengths::of_this_packet(), ..make() };
+            let lengths = Lengths::of_this_packet();
+            way = Self { observer, is_alike, lengths, ..make() };
             begin(&mut way);
             way.end_pipeline();
         }

@@ -1,7 +1,8 @@
 //! Copies for mirrors, and outputs with the tag of a VLAN.
 
-use flow::Field;
+use flow::action::Action;
 use flow::port_number::PortNumber;
+use flow::{Field, Prerequisite, word};
 
 use super::Way;
 use super::fields::PRESENT;
@@ -9,6 +10,51 @@ use crate::mirror::{Mirror, MirrorOutput, MirroredPorts};
 use crate::ports::BridgePort;
 
 impl Way<'_> {
+    /// Sends copies of a packet that arrived at a port. A packet from no port has no mirrors.
+    pub(super) fn mirror_received(&mut self, port: PortNumber) {
+        if self.tables.port_set().port(port).is_some() {
+            self.mirror(port, |mirror| &mirror.sources);
+        }
+    }
+
+    /// As in Open vSwitch, mirrors get another copy of a packet that an action changes.
+    pub(super) fn forget_mirrors(&mut self, action: &Action) {
+        if self.mirrored == 0 {
+            return;
+        }
+        let changes = match action {
+            Action::StripVlan
+            | Action::PushVlan(_)
+            | Action::SetEthSrc(_)
+            | Action::SetEthDst(_)
+            | Action::PushMpls(_)
+            | Action::PopMpls(_)
+            | Action::SetMplsLabel(_)
+            | Action::SetMplsTc(_)
+            | Action::SetMplsTtl(_)
+            | Action::DecMplsTtl
+            | Action::DecTtl(_)
+            | Action::SetVlanVid(_)
+            | Action::SetVlanPcp(_) => true,
+            Action::SetField { field, .. } => self.changes(*field),
+            Action::Load { destination, .. } => self.changes(destination.field),
+            Action::SetIpv4Src(_) | Action::SetIpv4Dst(_) => self.has(Prerequisite::Ipv4),
+            Action::SetIpTos(_) | Action::SetIpEcn(_) | Action::SetIpTtl(_) => {
+                self.has(Prerequisite::Ip)
+            }
+            Action::SetTpSrc(_) | Action::SetTpDst(_) => self.has_transport(&[6, 17, 132]),
+            _ => false,
+        };
+        if changes {
+            self.mirrored = 0;
+        }
+    }
+
+    /// Whether a field is one of the packet, not of its metadata, and the packet has the field.
+    fn changes(&mut self, field: Field) -> bool {
+        usize::from(field.place().word) >= word::ETH_SRC && self.has(field.prerequisite())
+    }
+
     /// Sends copies to the mirrors that choose `port` and have no copy of the packet yet.
     pub(super) fn mirror(&mut self, port: PortNumber, of: impl Fn(&Mirror) -> &MirroredPorts) {
         let tables = self.tables;
@@ -51,7 +97,8 @@ impl Way<'_> {
         }
     }
 
-    /// The ports that carry the VLAN, the local one first as in Open vSwitch.
+    /// The ports that carry the VLAN, the local one first as in Open vSwitch, and for each bond the
+    /// one that stands for it.
     pub(super) fn ports_of(
         &mut self,
         vlan: u16,
@@ -62,7 +109,7 @@ impl Way<'_> {
             .iter()
             .filter(|port| is_wanted(port))
             .map(|port| port.description.number)
-            .filter(|number| !set.is_mirror_output(*number))
+            .filter(|number| set.bundle(*number) == *number && !set.is_mirror_output(*number))
             .filter(|number| set.vlans(*number).is_none_or(|vlans| vlans.carries(vlan)))
             .collect();
         ports.sort_by_key(|number| *number != PortNumber::LOCAL);
@@ -93,7 +140,9 @@ impl Way<'_> {
                 }
                 current = wanted;
             }
-            self.emit(*port, truncate);
+            if let Some(sender) = self.sender(*port, vlan) {
+                self.emit(sender, truncate);
+            }
         }
         if current != former {
             match whole {

@@ -37,13 +37,20 @@ impl Way<'_> {
             self.note("-> packet has reserved destination MAC, dropping");
             return;
         }
+        if !self.is_admissible(in_port, vlan) {
+            return;
+        }
+        // A bond is one port.
+        let bundle = self.tables.port_set().bundle(in_port);
         let mut macs = lock(&self.tables.macs);
-        let is_learning = self.observer.is_none() && !self.is_packet_out && has_port;
+        // In a bridge behind a patch port, a packet of a controller is one like all others.
+        let is_received = !self.is_packet_out || self.floor > 0;
+        let is_learning = self.observer.is_none() && is_received && has_port;
         let is_taught = is_learning && !self.lengths.is_elsewhere();
-        let is_new = is_taught && macs.learn(vlan, source, in_port, self.now_ms);
+        let is_new = is_taught && macs.learn(vlan, source, bundle, self.now_ms);
         // The packets of another length teach it by a translation of their own.
         self.is_cacheable &=
-            !is_learning || is_taught || macs.port(vlan, source, self.now_ms) == Some(in_port);
+            !is_learning || is_taught || macs.port(vlan, source, self.now_ms) == Some(bundle);
         let seen = if is_learning { macs.seen(vlan, source) } else { None };
         let is_multicast = destination[0] & 1 != 0;
         let port = if is_multicast { None } else { macs.port(vlan, destination, self.now_ms) };
@@ -53,7 +60,7 @@ impl Way<'_> {
             self.tables.invalidate();
         }
         match port {
-            Some(port) if port == in_port => {
+            Some(port) if port == bundle => {
                 self.note(">> learned port is input port, dropping");
             }
             Some(port) => {
@@ -62,10 +69,6 @@ impl Way<'_> {
                 if vlans.is_none_or(|vlans| vlans.carries(vlan)) {
                     self.emit_in(vlan, &[port], None);
                 }
-            }
-            None if is_multicast => {
-                self.note("-> multicast, flooding");
-                self.flood_in(vlan);
             }
             None => {
                 self.note("-> no learned MAC for destination, flooding");
@@ -76,14 +79,17 @@ impl Way<'_> {
 
     fn flood_in(&mut self, vlan: u16) {
         let in_port = self.in_port();
+        let tables = self.tables;
+        let bundle = tables.port_set().bundle(in_port);
         let ports = self.ports_of(vlan, |port| {
-            port.description.number != in_port && !port.has(config::NO_FLOOD)
+            tables.port_set().bundle(port.description.number) != bundle
+                && !port.has(config::NO_FLOOD)
         });
         self.emit_in(vlan, &ports, None);
     }
 }
 
-fn address(number: u128) -> [u8; 6] {
+pub(super) fn address(number: u128) -> [u8; 6] {
     let bytes = number.to_be_bytes();
     [bytes[10], bytes[11], bytes[12], bytes[13], bytes[14], bytes[15]]
 }

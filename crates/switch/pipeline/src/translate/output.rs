@@ -2,7 +2,7 @@
 
 use flow::action::Controller;
 use flow::port_number::PortNumber;
-use flow::step::{ControllerStep, Step};
+use flow::step::{ControllerStep, PortIndex, Step};
 use flow::{Field, Key, word};
 
 use super::Way;
@@ -42,6 +42,17 @@ impl Way<'_> {
         }
     }
 
+    /// Outputs the beginning of the packet. As in Open vSwitch, no patch port takes that.
+    pub(super) fn output_cut(&mut self, port: PortNumber, length: u32) {
+        let is_patch = |port: &BridgePort| port.index == PortIndex::NONE;
+        if self.tables.port_set().port(port).is_some_and(is_patch) {
+            let number = port.0;
+            self.note(&format!(">>>> output_trunc does not support patch port {number} <<<<"));
+            return;
+        }
+        self.output(port, u16::MAX, Some(length));
+    }
+
     /// Outputs to a port, whichever the packet came from.
     pub(super) fn emit(&mut self, port: PortNumber, truncate: Option<u32>) {
         let Some(port) = self.tables.port_set().port(port) else {
@@ -52,9 +63,17 @@ impl Way<'_> {
             return;
         }
         let (index, number) = (port.index, port.description.number);
-        self.commit();
-        self.steps.extend(truncate.map(Step::Truncate));
-        self.steps.push(Step::Output(index));
+        if truncate.is_some() && index == PortIndex::NONE {
+            self.note(">> Mirror truncate to a patch port, skipping output");
+            return;
+        }
+        if let Some(patch) = self.tables.port_set().patch(number) {
+            self.cross(patch);
+        } else if index != PortIndex::NONE {
+            self.commit();
+            self.steps.extend(truncate.map(Step::Truncate));
+            self.steps.push(Step::Output(index));
+        }
         if !self.tables.port_set().mirrors.is_empty() {
             self.mirror(number, |mirror| &mirror.destinations);
         }
@@ -101,7 +120,9 @@ impl Way<'_> {
             ACTION if is_miss_rule => EXPLICIT_MISS,
             reason => reason,
         };
+        let is_home = self.tables.place == self.home.place;
         let step = ControllerStep {
+            bridge: (!is_home).then_some(self.tables.place),
             max_len: controller.max_len,
             controller: controller.id,
             reason,

@@ -45,7 +45,7 @@ impl Way<'_> {
         if self.drops_fragment(table) {
             return;
         }
-        if self.tables.is_standalone() && self.nesting == 0 && table == 0 {
+        if self.tables.is_standalone() && self.nesting == self.floor && table == 0 {
             self.note(">> no controller is connected: NORMAL takes the place of the rules");
             return self.normal();
         }
@@ -74,7 +74,7 @@ impl Way<'_> {
         }
         self.depth -= u32::from(deepens);
         self.nesting -= 1;
-        if nesting > 0 {
+        if nesting > self.floor {
             // The action set that follows the first table is of its rule.
             (self.table, self.rule, self.cookie) = former;
         }
@@ -188,6 +188,7 @@ impl Way<'_> {
             if let Some(observer) = self.observer.as_deref_mut() {
                 observer.acts(depth, action);
             }
+            self.forget_mirrors(action);
             let rest = &actions[index + 1..];
             if let Action::CheckPacketLarger { destination, length } = action
                 && self.check_length(*destination, *length, rest)
@@ -227,9 +228,7 @@ impl Way<'_> {
                 };
                 self.output(port, *max_len, None);
             }
-            Action::OutputTruncated { port, max_len } => {
-                self.output(*port, u16::MAX, Some(*max_len));
-            }
+            Action::OutputTruncated { port, max_len } => self.output_cut(*port, *max_len),
             Action::Controller(controller) if controller.pause => {
                 self.freezing = Some(Vec::new());
                 self.pausing = Some(controller.clone());
@@ -242,8 +241,14 @@ impl Way<'_> {
                 self.flow.write_at(Key::PRIORITY, former);
             }
             Action::Group(group) => self.group(*group),
-            Action::SetField { field, value, mask } => self.write_masked(*field, *value, *mask),
-            Action::Load { destination, value } => self.write(*destination, *value),
+            Action::SetField { field, value, mask } => {
+                self.depend_on_protocol(*field);
+                self.write_masked(*field, *value, *mask);
+            }
+            Action::Load { destination, value } => {
+                self.depend_on_protocol(destination.field);
+                self.write(*destination, *value);
+            }
             Action::Move { source, destination } => {
                 if self.has(source.field.prerequisite()) {
                     let value = self.read(*source);
@@ -302,7 +307,10 @@ impl Way<'_> {
             Action::DebugRecirculate => self.freezing = Some(Vec::new()),
             Action::DebugSlow => self.is_cacheable = false,
             Action::Clone(nested) => self.on_a_copy(|way| way.run(nested)),
-            Action::Meter(meter) => self.steps.push(Step::Meter(*meter)),
+            Action::Meter(meter) => {
+                let meter = self.tables.meter_id(*meter);
+                self.steps.push(Step::Meter(meter));
+            }
             Action::ClearActions => {
                 self.action_set.clear();
                 self.update_actset_output();
@@ -320,6 +328,7 @@ impl Way<'_> {
     }
 
     fn set(&mut self, field: Field, value: u128) {
+        self.depend_on_protocol(field);
         self.write_masked(field, value, u128::MAX);
     }
 
@@ -337,7 +346,7 @@ impl Way<'_> {
     }
 
     /// Lets lookups see another port. Returns what to restore.
-    fn enter_port(&mut self, port: PortNumber) -> (u64, u64) {
+    pub(super) fn enter_port(&mut self, port: PortNumber) -> (u64, u64) {
         let former = (self.flow.words[word::IN_PORT], self.written.words[word::IN_PORT]);
         self.flow.write(Field::InPort, port.0.into());
         self.written.write(Field::InPort, u128::MAX);
@@ -353,6 +362,7 @@ impl Way<'_> {
         if !self.has(flow::Prerequisite::Ip) {
             return true;
         }
+        self.depend_on_protocol(Field::NwTtl);
         let ttl = self.read_field(Field::NwTtl);
         if ttl > 1 {
             self.store(Field::NwTtl, ttl - 1, u128::MAX);

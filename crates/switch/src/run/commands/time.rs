@@ -168,6 +168,7 @@ fn set_admin_state(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
         port.set_disabled(is_down);
         bridge.port_changed(&port);
     }
+    switch.run_bonds();
     Ok("OK".to_owned())
 }
 

@@ -1,5 +1,7 @@
 //! Traces of packets.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use datapath::extract;
@@ -8,7 +10,7 @@ use flow::port_number::PortNumber;
 use flow::request::PacketOut;
 use flow::step::{PortIndex, Step, Translate};
 use flow::{Field, Key, Match};
-use pipeline::{Print, Trace, Translator};
+use pipeline::{Neighbor, Print, Trace};
 use text::{
     PortNames, compose, parse_actions, parse_connection_state, parse_datapath_key_with,
     parse_hex_frame, parse_packet, print_actions_with, print_connection_state, print_match_with,
@@ -40,21 +42,35 @@ pub(super) const COMMANDS: &[Command] = &[
 /// Traces print numbers of ports unless they are asked for names, as Open vSwitch's do.
 #[derive(Default)]
 struct Text {
-    ports: PortNames,
+    /// The names of the ports of each bridge, and the bridge whose part of the trace is written.
+    ports: HashMap<String, PortNames>,
+    bridge: RefCell<Option<String>>,
+    /// The bridge in which the trace begins.
+    first: String,
     datapath_ports: PortNames,
+}
+
+impl Text {
+    fn with_ports<R>(&self, print: impl FnOnce(&PortNames) -> R) -> R {
+        let bridge = self.bridge.borrow();
+        match self.ports.get(bridge.as_ref().unwrap_or(&self.first)) {
+            Some(ports) => print(ports),
+            None => print(&PortNames::none()),
+        }
+    }
 }
 
 impl Print for Text {
     fn matching(&self, matching: &Match) -> String {
-        print_match_with(matching, &self.ports)
+        self.with_ports(|ports| print_match_with(matching, ports))
     }
 
     fn megaflow(&self, matching: &Match) -> String {
-        print_megaflow_match(matching, &self.ports)
+        self.with_ports(|ports| print_megaflow_match(matching, ports))
     }
 
     fn actions(&self, actions: &[Action]) -> String {
-        print_actions_with(actions, &self.ports)
+        self.with_ports(|ports| print_actions_with(actions, ports))
     }
 
     fn steps(&self, steps: &[Step], key: &Key) -> String {
@@ -63,6 +79,10 @@ impl Print for Text {
 
     fn connection_state(&self, state: u16) -> String {
         print_connection_state(state)
+    }
+
+    fn enters(&self, bridge: Option<&str>) {
+        *self.bridge.borrow_mut() = bridge.map(str::to_owned);
     }
 }
 
@@ -77,14 +97,14 @@ struct Request {
 
 fn trace(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     let request = request(switch, arguments)?;
-    let tables = request.bridge.tables();
     let now_ms = request.bridge.clock.now_ms();
     if let Some(frame) = &request.frame {
         // A packet has effects: NORMAL learns its address, and learn actions change rules.
-        Translator::new(&tables).translate(&request.key, frame, now_ms);
+        let key = &request.key;
+        request.bridge.translate(|mut translator, _| translator.translate(key, frame, now_ms));
     }
-    let trace = request.trace(switch, &tables);
-    Ok(trace.run(&request.key, request.frame.as_deref().unwrap_or_default(), now_ms))
+    let frame = request.frame.as_deref().unwrap_or_default();
+    Ok(request.traced(switch, |trace| trace.run(&request.key, frame, now_ms)))
 }
 
 fn trace_packet_out(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
@@ -100,22 +120,25 @@ fn trace_packet_out(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
         metadata: Key::ZERO,
         actions,
     };
-    let tables = request.bridge.tables();
-    let trace = request.trace(switch, &tables);
-    Ok(trace.run_packet_out(&packet, &request.key, request.bridge.clock.now_ms()))
+    let now_ms = request.bridge.clock.now_ms();
+    Ok(request.traced(switch, |trace| trace.run_packet_out(&packet, &request.key, now_ms)))
 }
 
 impl Request {
-    fn trace<'a>(&'a self, switch: &Switch, tables: &'a pipeline::Tables) -> Trace<'a, Text> {
-        let text = match self.has_names {
-            true => {
-                Text { ports: self.bridge.port_names(), datapath_ports: switch.datapath_names() }
-            }
-            false => Text::default(),
-        };
-        let mut trace = Trace::new(tables, &self.bridge.name, text);
-        trace.states = self.states.clone();
-        trace
+    fn traced(&self, switch: &Switch, run: impl FnOnce(Trace<'_, Text>) -> String) -> String {
+        let mut text = Text { first: self.bridge.name.clone(), ..Text::default() };
+        if self.has_names {
+            let neighbors = self.bridge.neighbors();
+            let bridges = neighbors.iter().chain([&self.bridge]);
+            text.ports = bridges.map(|bridge| (bridge.name.clone(), bridge.port_names())).collect();
+            text.datapath_ports = switch.datapath_names();
+        }
+        self.bridge.translate(|translator, neighbors: &[Neighbor<'_>]| {
+            let trace = Trace::new(translator.tables(), &self.bridge.name, text);
+            let mut trace = trace.with_neighbors(neighbors);
+            trace.states = self.states.clone();
+            run(trace)
+        })
     }
 }
 

@@ -10,6 +10,7 @@ use ovsdb::topology::{Bridge, Police, Port, Target, Topology};
 use ovsdb::value::Uuid;
 use units::{Bytes, Rate, foreign};
 
+use crate::run::bonds::{BondMode, BondSettings};
 use crate::run::config::{
     BridgeConfig, Config, FailMode, HardwareAddress, MOST_BRIDGES, MOST_PORTS, PortConfig, Role,
     check_name, parse_cpu_mask,
@@ -153,13 +154,60 @@ impl Wanted {
                 Err(words) => drop(self.failures.insert(Part::Port(port.name.clone()), words)),
             }
         }
+        config.vlan_mode = bridge.vlans.mode.map(Into::into);
+        config.tag = bridge.vlans.tag;
+        config.trunks.clone_from(&bridge.vlans.trunks);
+        self.add_bonds(bridge, &mut config);
         self.add_mirrors(bridge, &mut config);
         self.config.bridge.insert(bridge.name.clone(), config);
     }
 
+    fn add_bonds(&mut self, bridge: &Bridge, config: &mut BridgeConfig) {
+        for bond in &bridge.bonds {
+            let mode = match bond.mode.as_deref().map(|mode| (mode, BondMode::named(mode))) {
+                None => BondMode::default(),
+                Some((_, Some(mode))) => mode,
+                Some((mode, None)) => {
+                    self.ignored.push(format!(
+                        "port {}: bond_mode {}",
+                        foreign(&bond.name),
+                        foreign(mode)
+                    ));
+                    BondMode::default()
+                }
+            };
+            // As in Open vSwitch, a bond goes on without a member that cannot be made.
+            let is_port = |name: &&String| config.port.contains_key(name.as_str());
+            let settings = BondSettings {
+                members: bond.members.iter().filter(is_port).cloned().collect(),
+                mode,
+                primary: bond.primary.clone(),
+                updelay: bond.updelay.min(600_000),
+                downdelay: bond.downdelay.min(600_000),
+                hash_basis: bond.hash_basis,
+                all_members_active: bond.all_members_active,
+                last_active: bond.last_active.unwrap_or_default(),
+            };
+            let checked = match config.port.contains_key(&bond.name) {
+                true => Err("an interface has this name, too".to_owned()),
+                false => settings.check(|name| config.port.contains_key(name)),
+            };
+            match checked {
+                Ok(()) => drop(config.bond.insert(bond.name.clone(), settings)),
+                Err(words) => {
+                    self.ignored.push(format!("port {}: {}", foreign(&bond.name), foreign(words)))
+                }
+            }
+        }
+    }
+
     fn add_mirrors(&mut self, bridge: &Bridge, config: &mut BridgeConfig) {
         for mirror in &bridge.mirrors {
-            let is_port = |port: &str| port == bridge.name || config.port.contains_key(port);
+            let is_port = |port: &str| {
+                port == bridge.name
+                    || config.port.contains_key(port)
+                    || config.bond.contains_key(port)
+            };
             // As in Open vSwitch, a mirror goes on without a port that cannot be made.
             let known = |names: &[String]| -> Vec<String> {
                 names.iter().filter(|name| is_port(name.as_str())).cloned().collect()
@@ -340,6 +388,8 @@ mod tests {
             tables: Vec::new(),
             ports: Vec::new(),
             mirrors: Vec::new(),
+            bonds: Vec::new(),
+            vlans: Vlans::default(),
         }
     }
 

@@ -56,11 +56,23 @@ impl Status<'_> {
         report.set(place, "status", Value::map(status));
         let ports: HashMap<_, _> =
             state.iter().flat_map(|state| state.ports()).map(|p| (p.name.clone(), p)).collect();
+        if let Some(state) = state.as_ref().filter(|_| self.has_statistics)
+            && ports.values().any(|port| port.is_patch())
+        {
+            self.switch.credit(state);
+        }
         for port in &bridge.ports {
             let absence = port.device.as_ref().ok().and_then(|found| found.absence.as_ref());
             let failure = self.failures.get(&Part::Port(port.name.clone())).or(failure);
             let problem = failure.or(absence);
             self.interface(&port.name, port.interface_row, &ports, problem, report);
+        }
+        for bond in &bridge.bonds {
+            let bonds = state.as_deref().map(BridgeState::bonds);
+            let active = bonds.as_ref().and_then(|bonds| bonds.get(&bond.name));
+            let address = active.map(|bond| bond.active_address).filter(|bytes| *bytes != [0; 6]);
+            let text = address.map(|bytes| bytes.map(|byte| format!("{byte:02x}")).join(":"));
+            report.set(("Port", bond.row), "bond_active_slave", Value::optional(text));
         }
         if let Some(local) = bridge.local {
             let problem = self.failures.get(&Part::Port(bridge.name.clone())).or(failure);

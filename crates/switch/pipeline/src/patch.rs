@@ -1,0 +1,34 @@
+//! Patch ports: a translation continues in the bridge behind them.
+
+use std::sync::Arc;
+
+use flow::port_number::PortNumber;
+use flow::step::Counters;
+
+use super::tables::Tables;
+
+/// The other end of a patch port.
+#[derive(Debug, Clone)]
+pub struct Patch {
+    /// The place of the bridge in the switch, and the number of the port there.
+    pub bridge: u16,
+    pub port: PortNumber,
+    /// The counts of the port that sends, and of the one that receives.
+    pub sent: Arc<Counters>,
+    pub received: Arc<Counters>,
+}
+
+impl PartialEq for Patch {
+    fn eq(&self, other: &Self) -> bool {
+        (self.bridge, self.port) == (other.bridge, other.port)
+            && Arc::ptr_eq(&self.sent, &other.sent)
+            && Arc::ptr_eq(&self.received, &other.received)
+    }
+}
+
+/// A bridge that a translation can reach by patch ports.
+#[derive(Debug, Clone, Copy)]
+pub struct Neighbor<'a> {
+    pub name: &'a str,
+    pub tables: &'a Tables,
+}

@@ -1,0 +1,65 @@
+//! The members of bonds: which of them sends a packet, and whose packets are taken.
+
+use flow::Field;
+use flow::mix::{SEED, mix};
+use flow::port_number::PortNumber;
+
+use super::Way;
+use crate::bond::Balance;
+
+impl Way<'_> {
+    /// The port that sends a packet for `port`, which may stand for a bond.
+    pub(super) fn sender(&mut self, port: PortNumber, vlan: u16) -> Option<PortNumber> {
+        let tables = self.tables;
+        let Some(bond) = tables.port_set().bond(port) else { return Some(port) };
+        let hash = match bond.balance {
+            Balance::ActiveBackup => return bond.active,
+            Balance::Slb => {
+                let address = self.read_field(Field::EthSrc) as u64;
+                mix(mix(mix(SEED, bond.basis.into()), address), vlan.into())
+            }
+            Balance::Tcp => self.hash_connection(bond.basis.into()),
+        };
+        // A packet keeps its member when others come or go.
+        bond.enabled.iter().copied().max_by_key(|member| mix(hash, member.0.into()))
+    }
+
+    /// Whether a bond takes a packet that came to its member. As in Open vSwitch, it drops the
+    /// copies of a packet that other members get, and what it has sent itself.
+    pub(super) fn is_admissible(&mut self, in_port: PortNumber, vlan: u16) -> bool {
+        let tables = self.tables;
+        let Some(bond) = tables.port_set().bond(in_port) else { return true };
+        let is_active = bond.active == Some(in_port);
+        let is_multicast = self.read_field(Field::EthDst) >> 40 & 1 != 0;
+        let is_refused = match bond.balance {
+            Balance::ActiveBackup => !is_active,
+            Balance::Slb => is_multicast && !is_active && !bond.all_active,
+            // The other switch knows the bond.
+            Balance::Tcp => !bond.enabled.contains(&in_port),
+        };
+        if is_refused {
+            self.note("-> bonding refused admissibility, dropping");
+            return false;
+        }
+        if bond.balance == Balance::Slb {
+            let source = super::normal::address(self.read_field(Field::EthSrc));
+            let known = crate::tables::lock(&tables.macs).port(vlan, source, self.now_ms);
+            let bundle = tables.port_set().bundle(in_port);
+            if known.is_some_and(|port| port != bundle) && !self.is_gratuitous_arp() {
+                self.note("-> SLB bond thinks this packet looped back, dropping");
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Whether a host says by ARP where it is.
+    fn is_gratuitous_arp(&mut self) -> bool {
+        const ARP: u16 = 0x0806;
+        const REPLY: u128 = 2;
+        let is_broadcast = self.read_field(Field::EthDst) == 0xffff_ffff_ffff;
+        self.eth_type() == ARP
+            && (self.read_field(Field::ArpOp) == REPLY && is_broadcast
+                || self.read_field(Field::ArpSpa) == self.read_field(Field::ArpTpa))
+    }
+}

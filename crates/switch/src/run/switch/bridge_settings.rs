@@ -1,0 +1,93 @@
+//! The settings of a bridge that its tables hold.
+
+use std::collections::HashMap;
+
+use flow::action::Action;
+use flow::port_number::PortNumber;
+use flow::request::{FlowCommand, FlowMod, TABLES};
+use pipeline::{MacTable, Mirror, MirrorOutput, MirroredPorts};
+
+use super::SwitchError;
+use crate::run::bridge::BridgeState;
+use crate::run::config::BridgeConfig;
+use crate::run::flow_file;
+use crate::run::table_settings::TableSettings;
+use crate::run::vlan_settings::{MirrorSettings, vlans_of};
+
+/// The rules that a bridge begins with.
+pub(super) fn add_first_rules(
+    bridge: &BridgeState,
+    settings: &BridgeConfig,
+    now_ms: u64,
+) -> Result<(), SwitchError> {
+    if settings.begins_open() {
+        let mut normal = FlowMod::new(FlowCommand::Add);
+        normal.priority = 0;
+        normal.actions = vec![Action::Output { port: PortNumber::NORMAL, max_len: 0 }];
+        // The tables never refuse a rule without a match.
+        let _ = bridge.tables_mut().flow_mod(normal, now_ms);
+    }
+    if let Some(path) = &settings.flows {
+        flow_file::load(path, bridge)?;
+    }
+    Ok(())
+}
+
+pub(super) fn limit_macs(bridge: &BridgeState, settings: &BridgeConfig) {
+    let aging = settings.mac_aging_time.unwrap_or(MacTable::AGING_SECONDS);
+    let capacity = settings.mac_table_size.unwrap_or(MacTable::CAPACITY);
+    bridge.tables_mut().limit_macs(aging, capacity);
+}
+
+/// Sets the VLANs of the ports, and the mirrors whose ports are there.
+pub(super) fn set_vlans(bridge: &BridgeState, settings: &BridgeConfig) {
+    let ports: HashMap<_, _> =
+        bridge.ports().iter().map(|port| (port.name.clone(), port.number)).collect();
+    let members = |name: &String| match settings.bond.get(name) {
+        Some(bond) => bond.members.clone(),
+        None => vec![name.clone()],
+    };
+    let numbers = |names: &[String]| -> Vec<PortNumber> {
+        let names = names.iter().flat_map(members);
+        names.filter_map(|name| ports.get(&name).copied()).collect()
+    };
+    let chosen = |mirror: &MirrorSettings, names: &[String]| match mirror.all {
+        true => MirroredPorts::All,
+        false => MirroredPorts::Some(numbers(names)),
+    };
+    let mirror = |mirror: &MirrorSettings| {
+        let output = match (&mirror.output, mirror.output_vlan) {
+            (Some(port), _) => MirrorOutput::Port(*ports.get(members(port).iter().min()?)?),
+            (None, vlan) => MirrorOutput::Vlan(vlan?),
+        };
+        Some(Mirror {
+            sources: chosen(mirror, &mirror.source),
+            destinations: chosen(mirror, &mirror.destination),
+            vlans: mirror.vlans.clone(),
+            output,
+            // As in Open vSwitch, this length is that of whole copies.
+            snap_length: mirror.snap_length.filter(|length| *length < u16::MAX.into()),
+        })
+    };
+    let mirrors = settings.mirror.values().filter_map(mirror).collect();
+    let mut tables = bridge.tables_mut();
+    let own = vlans_of(settings.vlan_mode, settings.tag, &settings.trunks);
+    tables.set_port_vlans(PortNumber::LOCAL, own);
+    for (name, port) in &settings.port {
+        if let Some(number) = ports.get(name) {
+            tables.set_port_vlans(*number, port.vlans());
+        }
+    }
+    tables.set_mirrors(mirrors);
+}
+
+pub(super) fn set_up_tables(bridge: &BridgeState, settings: &BridgeConfig) {
+    for number in 0..TABLES {
+        let settings = settings.table.get(&number.to_string());
+        let limit = settings.map(TableSettings::limit).unwrap_or_default();
+        let name = settings.and_then(|settings| settings.name.as_deref());
+        let mut tables = bridge.tables_mut();
+        tables.limit_table(number, limit, bridge.clock.now_ms());
+        tables.fix_table_name(number, name);
+    }
+}
