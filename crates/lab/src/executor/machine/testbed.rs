@@ -315,6 +315,10 @@ fn gather(
     senders: Senders,
 ) -> Result<Access, Failure> {
     let [role, far] = ends;
+    if senders.count > MOST_SENDERS {
+        let text = format!("an incast on a machine has at most {MOST_SENDERS} hosts: weir sim run");
+        return Err(Failure::Workload(text));
+    }
     let missing = |name: &str| HostError::NoSuchNamespace { name: name.to_owned() };
     let first = hosts.get(role).ok_or_else(|| missing(role))?;
     let outer = format!("eth{}", first.links.len().saturating_sub(1));
@@ -433,6 +437,8 @@ fn scheduling(cpus: &CpuPlan) -> Scheduling {
 
 /// The least that IPv6 needs of a link (RFC 8200 section 5).
 const IPV6_MTU: u32 = 1280;
+/// Each host takes a namespace and a port, and an address of one network of 254.
+const MOST_SENDERS: u32 = 64;
 /// The interface of a host with a single link.
 const FIRST_INTERFACE: &str = "eth0";
 const IPV6_SWITCH: &str = "net.ipv6.conf.default.disable_ipv6";
