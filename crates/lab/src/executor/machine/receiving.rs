@@ -1,7 +1,6 @@
-//! How the receiving host takes its packets: whether other cores process them (RPS), whether its
-//! interface merges them (GRO), and the kernel's counts of both.
+//! How the receiving host takes its packets: whether other cores process them (RPS), and the
+//! kernel's counts by core and by the size of packets.
 
-use super::state::{find_ethtool, run_to_end};
 use super::{MachineStep, Testbed};
 use crate::Failure;
 use crate::run::Measurement;
@@ -16,8 +15,6 @@ use probe::softnet::SoftnetSnapshot;
 pub(crate) struct Receiving {
     /// Whether the workload's CPUs process the packets, or the CPU that delivers them.
     pub(crate) rps: Option<bool>,
-    /// Whether the interface merges the segments of a flow before IP sees them.
-    pub(crate) gro: Option<bool>,
 }
 
 /// The counts at one moment.
@@ -34,24 +31,16 @@ pub(crate) struct ReceiveCounts {
 
 impl Receiving {
     pub(crate) fn is_set(&self) -> bool {
-        self.rps.is_some() || self.gro.is_some()
+        self.rps.is_some()
     }
 
     pub(crate) fn apply(&self, step: &MachineStep<'_>, testbed: &Testbed) -> Result<(), Failure> {
+        let Some(rps) = self.rps else { return Ok(()) };
         let to = step.ends.to.as_str();
         let host = testbed.namespace(to)?;
+        let cpus: &[usize] = if rps { &step.cpus.to } else { &[] };
         for interface in testbed.interfaces(to) {
-            match self.rps {
-                None => {}
-                Some(true) => host::steer_receiving(&host, &interface, &step.cpus.to)?,
-                Some(false) => host::steer_receiving(&host, &interface, &[])?,
-            }
-            let Some(gro) = self.gro else { continue };
-            let missing = "ethtool is not installed, which switches GRO: apt install ethtool";
-            let ethtool = find_ethtool().ok_or_else(|| Failure::Workload(missing.to_owned()))?;
-            let word = if gro { "on" } else { "off" };
-            let argv = [&ethtool, "-K", &interface, "gro", word].map(str::to_owned);
-            run_to_end(&argv, Some(&host), step)?;
+            host::steer_receiving(&host, &interface, cpus)?;
         }
         Ok(())
     }

@@ -143,7 +143,7 @@ fn run_command(
 }
 
 /// Runs a program and waits for its end.
-pub(super) fn run_to_end(
+fn run_to_end(
     argv: &[String],
     place: Option<&Namespace>,
     step: &MachineStep<'_>,

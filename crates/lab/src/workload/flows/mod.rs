@@ -55,7 +55,7 @@ impl Workload for Flows {
     }
 
     fn keys(&self) -> &'static [Key] {
-        &[FLOWS, BESIDE, FIRST, STAGGER, SIZE, ARRIVALS, DEMAND, CROSS, MEMORY, RPS, GRO]
+        &[FLOWS, BESIDE, FIRST, STAGGER, SIZE, ARRIVALS, DEMAND, CROSS, MEMORY, RPS]
     }
 
     fn system_keys(&self) -> &'static [SystemKey] {
@@ -152,5 +152,3 @@ const CROSS: Key = Key::text("cross");
 const MEMORY: Key = Key::text("memory");
 /// Whether the workload's CPUs process what the receiving host gets: `on`, `off`.
 const RPS: Key = Key::text("rps");
-/// Whether the receiving host's interface merges segments: `on`, `off`.
-const GRO: Key = Key::text("gro");

@@ -1,7 +1,7 @@
 //! The flows of one cell and their demand.
 
 use super::demand::{self, Arrivals, Cross, Demand};
-use super::{ARRIVALS, BESIDE, CROSS, DEMAND, FIRST, FLOWS, GRO, MEMORY, RPS, SIZE, STAGGER};
+use super::{ARRIVALS, BESIDE, CROSS, DEMAND, FIRST, FLOWS, MEMORY, RPS, SIZE, STAGGER};
 use crate::executor::machine::Receiving;
 use crate::file::{Document, FileError, FormSpec, nearest};
 use cc::Algorithm;
@@ -78,7 +78,6 @@ impl FlowsSettings {
         let memory = document.workload_key(axes, MEMORY, memory)?.flatten();
         let receiving = Receiving {
             rps: document.workload_key(axes, RPS, switch)?,
-            gro: document.workload_key(axes, GRO, switch)?,
         };
         let settings = Self {
             own,
