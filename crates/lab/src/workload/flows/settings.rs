@@ -76,9 +76,7 @@ impl FlowsSettings {
         let demand = document.workload_key(axes, DEMAND, Demand::parse)?.unwrap_or(Demand::Bulk);
         let cross = document.workload_key(axes, CROSS, Cross::parse)?.flatten();
         let memory = document.workload_key(axes, MEMORY, memory)?.flatten();
-        let receiving = Receiving {
-            rps: document.workload_key(axes, RPS, switch)?,
-        };
+        let receiving = Receiving { rps: document.workload_key(axes, RPS, switch)? };
         let settings = Self {
             own,
             beside,
