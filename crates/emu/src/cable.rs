@@ -1,3 +1,4 @@
+use crate::Access;
 use link::LinkConfig;
 use port::Port;
 use units::Span;
@@ -15,6 +16,10 @@ pub struct Cable {
     /// over together, as a network card interrupts its host; an end that has waited longer gets a
     /// single frame at once.
     pub interrupts: Span,
+    /// The access links, where several hosts share side `a`.
+    pub access: Option<Access>,
+    /// Count the frames with a tag of CAQM of this TPID.
+    pub tpid: Option<u16>,
 }
 
 impl std::fmt::Debug for Cable {

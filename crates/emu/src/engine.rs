@@ -1,5 +1,6 @@
 //! The emulator's thread.
 
+use crate::access::RunningAccess;
 use crate::clock;
 use crate::cpu_yield::CpuYield;
 use crate::emulator::Command;
@@ -11,8 +12,8 @@ use crate::{
     Cable, DirectionStatistics, EmuError, EmulatorStatistics, Lateness, QueueTrace, Scheduling,
     TracePoint,
 };
-use link::{Capacity, Limit, Link, LinkConfig};
-use port::{Frame, FramePool, Port};
+use link::{Capacity, Limit, Link, LinkConfig, LinkError};
+use port::{Frame, FramePool, Port, PortError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
@@ -44,13 +45,18 @@ struct RunningCable {
     /// `directions[0]` leads from `ports[0]` to `ports[1]`, `directions[1]` back.
     directions: [DirectionLink; 2],
     interrupts: Span,
+    /// The access links of the hosts at `ports[0]`, if several share that side.
+    access: Option<RunningAccess>,
 }
 
-struct DirectionLink {
-    link: Link<Carried>,
+pub(crate) struct DirectionLink {
+    pub(crate) link: Link<Carried>,
     trace: QueueTrace,
     /// No frame is handed over before this time.
     next: Time,
+    /// The frames with a tag of CAQM are counted, if the TPID is known.
+    tpid: Option<u16>,
+    tagged: u64,
 }
 
 impl Engine {
@@ -62,14 +68,21 @@ impl Engine {
         commands: Receiver<Command>,
         wakeup: Wakeup,
     ) -> Result<Self, EmuError> {
-        let frames = cables.iter().map(|cable| room(&cable.forward) + room(&cable.backward)).sum();
+        let frames = cables.iter().map(|cable| {
+            let access = cable
+                .access
+                .as_ref()
+                .map_or(0, |access| room(&access.link).saturating_mul(1 + access.others.len()));
+            room(&cable.forward) + room(&cable.backward) + access
+        });
+        let frames = frames.sum::<usize>().min(2 * MOST_ROOM as usize * cables.len());
         FramePool::prepare(frames);
         let start = clock::now();
         let cables = cables
             .into_iter()
             .map(|cable| RunningCable::new(cable, start))
             .collect::<Result<Vec<_>, EmuError>>()?;
-        let fds = cables.iter().flat_map(|cable| &cable.ports).filter_map(|port| port.fd());
+        let fds = cables.iter().flat_map(RunningCable::ports).filter_map(|port| port.fd());
         let pause = Pause::new(fds, wakeup)?;
         host::precise_timers();
         if let Some(cpu) = scheduling.cpu
@@ -135,19 +148,10 @@ impl Engine {
     fn serve(&mut self, number: usize, from: usize) -> Result<usize, EmuError> {
         let cable = &mut self.cables[number];
         let polled = clock::now();
-        let received = cable.ports[from]
-            .receive(&mut self.received, RECEIVE_LIMIT)
+        let (received, horizon) = cable
+            .receive(from, &mut self.received, polled)
             .map_err(|source| failed(&cable.name, from, source))?;
-        // Frames still waiting at the port arrived after the last frame taken, and the model must
-        // process them before it advances any further.
-        let horizon = match self.received.last() {
-            Some(last) if received >= RECEIVE_LIMIT => last.arrival(),
-            _ => polled,
-        };
         let direction = &mut cable.directions[from];
-        for frame in self.received.drain(..) {
-            direction.link.arrive(frame.arrival(), Carried(frame));
-        }
         let mut sent = 0;
         while polled >= direction.next
             && sent < SEND_LIMIT
@@ -163,10 +167,9 @@ impl Engine {
             if sent < SEND_LIMIT {
                 direction.next = polled + cable.interrupts;
             }
-            cable.ports[1 - from]
-                .send(&self.due)
+            cable
+                .send(1 - from, &mut self.due)
                 .map_err(|source| failed(&cable.name, 1 - from, source))?;
-            self.due.clear();
         }
         Ok(received + sent)
     }
@@ -184,16 +187,10 @@ impl Engine {
 
     fn trace(&mut self, now: Time) {
         let start = self.start;
-        for direction in self.cables.iter_mut().flat_map(|cable| &mut cable.directions) {
-            if direction.trace.is_due(now) {
-                let stats = direction.link.stats();
-                let point = TracePoint {
-                    at: now.since(start),
-                    queue: direction.link.queued().1,
-                    delivered: stats.delivered.bytes,
-                    dropped: stats.dropped.total().packets,
-                };
-                direction.trace.add(now, point);
+        for cable in &mut self.cables {
+            let access = cable.access.iter_mut().flat_map(|access| &mut access.ways);
+            for direction in cable.directions.iter_mut().chain(access) {
+                direction.trace(now, start);
             }
         }
     }
@@ -232,35 +229,111 @@ impl Engine {
 
 impl RunningCable {
     fn new(cable: Cable, start: Time) -> Result<Self, EmuError> {
-        let direction = |config| -> Result<DirectionLink, EmuError> {
-            let link = Link::new(config, start)
-                .map_err(|source| EmuError::Link { cable: cable.name.clone(), source })?;
-            Ok(DirectionLink { link, trace: QueueTrace::new(start), next: start })
-        };
-        let directions = [direction(&cable.forward)?, direction(&cable.backward)?];
+        let failed = |source| EmuError::Link { cable: cable.name.clone(), source };
+        let way = |config| DirectionLink::new(config, cable.tpid, start).map_err(failed);
+        let directions = [way(&cable.forward)?, way(&cable.backward)?];
+        let access = cable.access.map(|access| RunningAccess::new(access, start));
+        let access = access.transpose().map_err(failed)?;
         let (ports, interrupts) = ([cable.a, cable.b], cable.interrupts);
-        Ok(Self { name: cable.name, ports, directions, interrupts })
+        Ok(Self { name: cable.name, ports, directions, interrupts, access })
+    }
+
+    fn ports(&self) -> impl Iterator<Item = &dyn Port> {
+        let others = self.access.iter().flat_map(|access| &access.others);
+        self.ports.iter().chain(others).map(|port| &**port)
+    }
+
+    /// Passes the frames received at one side to the model. Returns their number, and the time up
+    /// to which the model may advance.
+    fn receive(
+        &mut self,
+        from: usize,
+        received: &mut Vec<Frame>,
+        polled: Time,
+    ) -> Result<(usize, Time), PortError> {
+        let (port, way) = (self.ports[from].as_mut(), &mut self.directions[from]);
+        if let (0, Some(access)) = (from, &mut self.access) {
+            return access.receive(port, way, received, RECEIVE_LIMIT, polled);
+        }
+        let count = port.receive(received, RECEIVE_LIMIT)?;
+        // Frames still waiting at the port arrived after the last frame taken, and the model must
+        // process them before it advances any further.
+        let horizon = match received.last() {
+            Some(last) if count >= RECEIVE_LIMIT => last.arrival(),
+            _ => polled,
+        };
+        for frame in received.drain(..) {
+            way.arrive(frame.arrival(), frame);
+        }
+        Ok((count, horizon))
+    }
+
+    /// Hands frames to the hosts at one side.
+    fn send(&mut self, to: usize, frames: &mut Vec<Frame>) -> Result<(), PortError> {
+        let port = self.ports[to].as_mut();
+        if let (0, Some(access)) = (to, &mut self.access) {
+            return access.send(port, frames);
+        }
+        port.send(frames)?;
+        frames.clear();
+        Ok(())
     }
 
     fn statistics(&mut self, with_trace: bool) -> CableStatistics {
         let [a, b] = &mut self.ports;
         let (a, b) = (a.counters(), b.counters());
+        let (receiving, sending) = self.access.as_mut().map_or((0, 0), RunningAccess::lost);
         let [forward, backward] = &self.directions;
+        let forth = lost_receiving(&a) + lost_sending(&b) + receiving;
+        let back = lost_receiving(&b) + lost_sending(&a) + sending;
+        let access = self.access.as_ref().map(|access| access.statistics(with_trace));
         CableStatistics {
             name: self.name.clone(),
-            forward: forward.statistics(lost_receiving(&a) + lost_sending(&b), with_trace),
-            backward: backward.statistics(lost_receiving(&b) + lost_sending(&a), with_trace),
+            forward: forward.statistics(forth, with_trace),
+            backward: backward.statistics(back, with_trace),
+            access: access.unwrap_or_default(),
         }
     }
 }
 
 impl DirectionLink {
-    fn statistics(&self, lost_outside_model: u64, with_trace: bool) -> DirectionStatistics {
+    pub(crate) fn new(
+        config: &LinkConfig,
+        tpid: Option<u16>,
+        start: Time,
+    ) -> Result<Self, LinkError> {
+        let link = Link::new(config, start)?;
+        Ok(Self { link, trace: QueueTrace::new(start), next: start, tpid, tagged: 0 })
+    }
+
+    pub(crate) fn arrive(&mut self, at: Time, frame: Frame) {
+        self.tagged += u64::from(self.tpid.is_some_and(|tpid| frame.caqm(tpid).is_some()));
+        self.link.arrive(at, Carried(frame));
+    }
+
+    fn trace(&mut self, now: Time, start: Time) {
+        if self.trace.is_due(now) {
+            let stats = self.link.stats();
+            let point = TracePoint {
+                at: now.since(start),
+                queue: self.link.queued().1,
+                delivered: stats.delivered.bytes,
+                dropped: stats.dropped.total().packets,
+            };
+            self.trace.add(now, point);
+        }
+    }
+
+    pub(crate) fn statistics(
+        &self,
+        lost_outside_model: u64,
+        with_trace: bool,
+    ) -> DirectionStatistics {
         DirectionStatistics::new(
             self.link.stats(),
             self.link.queued(),
             self.link.in_flight(),
-            lost_outside_model,
+            (lost_outside_model, self.tagged),
             with_trace.then(|| self.trace.clone()),
         )
     }
@@ -268,7 +341,10 @@ impl DirectionLink {
 
 /// The time at which the next frame is due in any direction.
 fn next_delivery(cables: &[RunningCable]) -> Time {
-    let directions = cables.iter().flat_map(|cable| &cable.directions);
+    let directions = cables.iter().flat_map(|cable| {
+        let access = cable.access.iter().flat_map(|access| &access.ways);
+        cable.directions.iter().chain(access)
+    });
     let due = directions
         .filter_map(|direction| Some(direction.link.next_delivery()?.max(direction.next)));
     due.min().unwrap_or(Time::NEVER)
@@ -288,7 +364,7 @@ fn room(config: &LinkConfig) -> usize {
     (under_way + waiting + SEND_LIMIT as u64).min(MOST_ROOM) as usize
 }
 
-fn failed(cable: &str, side: usize, source: port::PortError) -> EmuError {
+fn failed(cable: &str, side: usize, source: PortError) -> EmuError {
     EmuError::Port { cable: cable.to_owned(), side: ['a', 'b'][side], source }
 }
 

@@ -10,6 +10,7 @@
 //! attached to or created, one cable, and a [`control::Server`] through which other commands show
 //! and change it.
 
+mod access;
 mod cable;
 pub mod clock;
 pub mod control;
@@ -33,6 +34,7 @@ pub mod tags;
 mod trace;
 mod usage;
 
+pub use access::Access;
 pub use cable::{Cable, Direction};
 pub use emulator::{Emulator, Handle, Scheduling};
 pub use endpoint::{Endpoint, EndpointKind};

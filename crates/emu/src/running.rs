@@ -72,6 +72,8 @@ impl RunningLink {
             forward: plan.forward,
             backward: plan.backward,
             interrupts: Span::ZERO,
+            access: None,
+            tpid: None,
         };
         // If the kernel does not grant it, the command has printed a note already; an error would
         // repeat it.

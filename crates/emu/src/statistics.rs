@@ -23,6 +23,9 @@ pub struct CableStatistics {
     pub name: String,
     pub forward: DirectionStatistics,
     pub backward: DirectionStatistics,
+    /// The way of each host of side `a` over its access link, if several hosts share that side.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub access: Vec<DirectionStatistics>,
 }
 
 /// One direction: the model's counts, the queue, and the ports' own losses.
@@ -44,6 +47,9 @@ pub struct DirectionStatistics {
     /// Lost outside the model, at the receiving or the sending port. Any value but 0 spoils a
     /// measurement.
     pub lost_outside_model: u64,
+    /// Frames with a tag of CAQM, where they are counted.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub tagged: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<QueueTrace>,
 }
@@ -72,7 +78,7 @@ impl DirectionStatistics {
         stats: &LinkStats,
         queued: (usize, Bytes),
         in_flight: usize,
-        lost_outside_model: u64,
+        (lost_outside_model, tagged): (u64, u64),
         trace: Option<QueueTrace>,
     ) -> Self {
         let Drops { overflow, early, loss, .. } = &stats.dropped;
@@ -105,6 +111,7 @@ impl DirectionStatistics {
                 max: stats.sojourns.max().micros_f64(),
             },
             lost_outside_model,
+            tagged,
             trace,
         }
     }
@@ -117,6 +124,10 @@ pub(crate) fn lost_receiving(counters: &PortCounters) -> u64 {
 
 pub(crate) fn lost_sending(counters: &PortCounters) -> u64 {
     counters.dropped_queue_full + counters.dropped_too_long + counters.dropped_refused
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 fn share(percent: f64) -> Share {

@@ -3,7 +3,7 @@
 
 mod support;
 
-use emu::{Cable, Direction, EmuError, Emulator};
+use emu::{Access, Cable, Direction, EmuError, Emulator};
 use port::{Frame, PairPort, Port, PortCounters, PortError, SendReport, pair};
 use std::collections::BTreeSet;
 use std::os::fd::BorrowedFd;
@@ -56,6 +56,8 @@ fn equal_seeds_give_equal_drops_over_ports_in_memory() {
             forward: config,
             backward: Default::default(),
             interrupts: Span::ZERO,
+            access: None,
+            tpid: None,
         };
         let emulator = Emulator::start(vec![cable], ordinary()).unwrap();
         send_paced(&mut outer_a, &emulator.handle(), 0..2000);
@@ -170,6 +172,57 @@ fn an_interface_that_vanishes_ends_the_link_with_its_name() {
     }
 }
 
+/// Hosts of one side have access links of their own, and get the frames for their address.
+#[test]
+fn hosts_behind_access_links_share_the_way_and_get_their_own_frames() {
+    const COUNT: u32 = 300;
+    const OWN: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
+    let (mut first, inner_first) = pair().unwrap();
+    let (mut second, inner_second) = pair().unwrap();
+    let (mut far, inner_far) = pair().unwrap();
+    let access = Access {
+        link: config(&["rate=250mbit"]),
+        first: OWN[0],
+        others: vec![(Box::new(inner_second), OWN[1])],
+    };
+    let cable = Cable {
+        name: "memory".to_owned(),
+        a: Box::new(inner_first),
+        b: Box::new(inner_far),
+        forward: config(&["rate=100mbit"]),
+        backward: Default::default(),
+        interrupts: Span::ZERO,
+        access: Some(access),
+        tpid: Some(0x88a8),
+    };
+    let emulator = Emulator::start(vec![cable], ordinary()).unwrap();
+    let tagged = |number| {
+        let mut frame = numbered(number);
+        frame.bytes_mut()[12..18].copy_from_slice(&[0x88, 0xa8, 0x05, 0x80, 0x88, 0xb5]);
+        frame
+    };
+    for number in 0..COUNT {
+        assert_eq!(first.send(&[numbered(number)]).unwrap().dropped, 0);
+        let frame = if number == 0 { tagged(number) } else { numbered(COUNT + number) };
+        assert_eq!(second.send(&[frame]).unwrap().dropped, 0);
+    }
+    let came: BTreeSet<u32> = receive(&mut far, 2 * COUNT as usize - 1).into_iter().collect();
+    assert_eq!(came.len(), 2 * COUNT as usize - 1);
+    let to = |address: [u8; 6], number| {
+        let mut frame = numbered(number);
+        frame.bytes_mut()[..6].copy_from_slice(&address);
+        frame
+    };
+    far.send(&[to(OWN[1], 1), to(OWN[0], 2), to([0xff; 6], 3)]).unwrap();
+    assert_eq!(receive(&mut first, 2), [2, 3]);
+    assert_eq!(receive(&mut second, 2), [1, 3]);
+    let seen = emulator.finish().unwrap().cables.swap_remove(0);
+    assert_eq!(seen.access.len(), 2);
+    assert!(seen.access.iter().all(|way| way.delivered.frames == u64::from(COUNT)));
+    assert_eq!((seen.forward.tagged, seen.backward.tagged), (1, 0));
+    assert_eq!(seen.forward.delivered.frames, 2 * u64::from(COUNT));
+}
+
 /// Interrupts only decide when frames are handed over, and how many at once. The model still
 /// decides their fate.
 #[test]
@@ -188,6 +241,8 @@ fn all_frames_are_handed_over_within_the_interrupt_rate() {
         forward: config,
         backward: Default::default(),
         interrupts: every,
+        access: None,
+        tpid: None,
     };
     let begun = Instant::now();
     let emulator = Emulator::start(vec![cable], ordinary()).unwrap();

@@ -41,6 +41,7 @@ pub const BUILTIN: &[Builtin] = &[
     Builtin { name: "accel-cost", text: include_str!("../../../labs/accel-cost.toml") },
     Builtin { name: "before-after", text: include_str!("../../../labs/before-after.toml") },
     Builtin { name: "caqm", text: include_str!("../../../labs/caqm.toml") },
+    Builtin { name: "caqm-hosts", text: include_str!("../../../labs/caqm-hosts.toml") },
     Builtin { name: "robustness", text: include_str!("../../../labs/robustness.toml") },
     Builtin { name: "cc-kernel", text: include_str!("../../../labs/cc-kernel.toml") },
 ];

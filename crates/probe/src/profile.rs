@@ -3,10 +3,11 @@
 //! A timer of each CPU interrupts whatever runs there. The kernel writes the stack into a ring, and
 //! a thread of this process reads the rings. A stack of the idle task counts only while a soft
 //! interrupt runs on top of the idle task: an otherwise idle CPU receives in this way. Kernel
-//! functions have their names from `/proc/kallsyms`, user code the name of its file.
+//! functions have their names from `/proc/kallsyms`, user code those of its file's symbol table.
 
 mod names;
 mod ring;
+mod symbols;
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -21,7 +22,7 @@ use units::{Span, Time};
 use crate::ProbeError;
 use crate::cpu::CpuSnapshot;
 use crate::error::read_text;
-use names::Maps;
+use names::{FileNames, Files, Maps};
 pub use names::{KernelNames, SOFTIRQS};
 use ring::{Raw, Ring};
 
@@ -56,6 +57,7 @@ struct Taken {
     lost: u64,
     threads: HashMap<u32, String>,
     maps: HashMap<u32, Maps>,
+    files: Files,
 }
 
 impl Profiler {
@@ -86,22 +88,25 @@ impl Profiler {
         let ended = self.end();
         let taken = ended.map(|taken| taken.unwrap_or_else(|panic| resume_unwind(panic)));
         let taken = taken.unwrap_or_default();
-        let mut kept: HashMap<&str, Arc<str>> = HashMap::new();
+        let mut kept: HashMap<String, Arc<str>> = HashMap::new();
+        let mut user = FileNames::new(taken.files);
         let mut named = Vec::with_capacity(taken.raw.len());
         let unknown = Maps::default();
         for raw in &taken.raw {
             let thread = taken.threads.get(&raw.tid).map_or("[unknown]", String::as_str);
             let maps = taken.maps.get(&raw.pid).unwrap_or(&unknown);
-            let user = raw.user.iter().rev().map(|address| maps.name(*address));
-            let inside = raw.kernel.iter().rev().map(|address| kernel.name(*address));
             let mut frames: Vec<Arc<str>> = Vec::with_capacity(1 + raw.kernel.len());
-            for name in std::iter::once(thread).chain(user).chain(inside) {
-                let name = kept.entry(name).or_insert_with(|| Arc::from(name));
-                // Calls within one file are one frame.
-                if frames.last() != Some(name) {
-                    frames.push(Arc::clone(name));
+            let mut push = |name: &str| {
+                if !kept.contains_key(name) {
+                    kept.insert(name.to_owned(), Arc::from(name));
                 }
-            }
+                // Calls within one function, or within a file without names, are one frame.
+                let name = kept.get(name).filter(|name| frames.last() != Some(*name));
+                frames.extend(name.map(Arc::clone));
+            };
+            push(thread);
+            raw.user.iter().rev().for_each(|address| push(user.name(maps, *address)));
+            raw.kernel.iter().rev().for_each(|address| push(kernel.name(*address)));
             named.push(Sample { taken: raw.taken, cpu: raw.cpu, frames });
         }
         Profile { samples: named, lost: taken.lost }
@@ -141,7 +146,9 @@ impl Taken {
             // A process that has begun another program has another name and other files.
             if !known && looked.insert(raw.pid) {
                 self.threads.insert(raw.tid, name_of(raw.tid));
-                self.maps.entry(raw.pid).or_default().extend(Maps::of(raw.pid));
+                let maps = Maps::of(raw.pid);
+                self.files.open(raw.pid, &maps);
+                self.maps.entry(raw.pid).or_default().extend(maps);
             }
             self.threads.entry(raw.tid).or_insert_with(|| name_of(raw.tid));
         }
@@ -197,7 +204,9 @@ mod tests {
                 |sample: &Sample| sample.frames.iter().any(|at| SOFTIRQS.contains(&&**at));
             assert!(of_idle.clone().all(softirq), "{:?}", of_idle.collect::<Vec<_>>());
             let own = profile.samples.iter().filter(|sample| &*sample.frames[0] == "spins-here");
-            match own.count() > 20 {
+            let file = |name: &Arc<str>| name.starts_with('[') && name.contains("] ");
+            let named = own.clone().filter(|sample| sample.frames.iter().any(file));
+            match own.count() > 20 && named.count() > 0 {
                 true => Attempt::Right(()),
                 false => Attempt::Wrong(format!("{:?}", profile.samples)),
             }

@@ -79,6 +79,7 @@ const MORE: Option<Direction> = Some(Direction::HigherIsBetter);
 const LESS: Option<Direction> = Some(Direction::LowerIsBetter);
 const NEITHER: Option<Direction> = None;
 const WHOLE: &[&str] = &[""];
+const CORES: &[&str] = &["cpu0", "cpu1", "cpu2", "cpu3", "cpu4", "cpu5", "cpu6", "cpu7"];
 /// A lab file cannot name it.
 const NONE: &[&str] = &[];
 
@@ -114,6 +115,11 @@ const REGISTRY: &[Line] = &[
     ("steal_percent", WHOLE, "% of the workload's CPUs", NEITHER, "CPU stolen"),
     ("cpu_percent", &["client", "server", "system", "ksoftirqd", "ksoftirqd_client", "ksoftirqd_server"], "% of a core", LESS, "CPU"),
     ("threads_at_work", &["client", "server"], "threads", NEITHER, "Threads at work"),
+    ("softirq_percent", CORES, "% of a core", NEITHER, "Softirq"),
+    ("net_rx_s", CORES, "softirqs/s", NEITHER, "Receive softirqs"),
+    ("core_packets_s", CORES, "packets/s", NEITHER, "Packets"),
+    ("rps_s", WHOLE, "wakeups/s", NEITHER, "Cores woken by RPS"),
+    ("packet_byte", &["sent", "arrived", "merged"], "B", NEITHER, "Packet size"),
     ("cpu_softirq_percent", WHOLE, "% of a core", LESS, "CPU softirq"),
     ("cpu_seconds_per_gbit", &["client", "server", "system"], "core-seconds per Gbit", LESS, "CPU per Gbit"),
     ("queue_kbyte", &["mean", "p50", "p95", "p99", "max"], "kB", LESS, "Queue"),
@@ -142,6 +148,7 @@ const REGISTRY: &[Line] = &[
     ("fct_large_ms", &["p50", "p99"], "ms", LESS, "Completion >1 MB"),
     ("slowdown", &["p50", "p99"], "", LESS, "Slowdown"),
     ("port_use", WHOLE, "", MORE, "Port use"),
+    ("ingress_use", WHOLE, "", NEITHER, "Ingress use"),
     ("fairness_rtts", WHOLE, "RTT", LESS, "Time to fairness"),
     ("flow_mbit_s", &["min", "max"], "Mbit/s", NEITHER, "Rate of a flow"),
     ("drops", &["", "pushed"], "packets", LESS, "Drops"),
@@ -182,6 +189,7 @@ const REGISTRY: &[Line] = &[
     ("caqm_untagged_segments", NONE, "", NEITHER, "caqm untagged segments"),
     ("caqm_untagged_packets", NONE, "", NEITHER, "caqm untagged packets"),
     ("caqm_untagged_super", NONE, "", NEITHER, "caqm untagged super"),
+    ("caqm_wire_segments", WHOLE, "", NEITHER, "caqm tagged segments on the wire"),
     ("caqm_answers", NONE, "", NEITHER, "caqm answers"),
     ("caqm_cpus", NONE, "", NEITHER, "caqm cpus"),
 ];

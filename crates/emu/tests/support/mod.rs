@@ -32,6 +32,8 @@ pub fn testbed(forward: &LinkConfig, backward: &LinkConfig) -> Option<Testbed> {
         forward: forward.clone(),
         backward: backward.clone(),
         interrupts: Span::ZERO,
+        access: None,
+        tpid: None,
     };
     let emulator = Emulator::start(vec![cable], ordinary()).unwrap();
     Some(Testbed { hosts, emulator, _wires: wires })

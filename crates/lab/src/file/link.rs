@@ -4,7 +4,7 @@ use super::conditions;
 use super::locate::FileError;
 use super::part::Part;
 use super::schema::{DirectionSpec, Document, LinkSpec};
-use link::{Capacity, LinkConfig, QueueOfPath, Trace, with_size};
+use link::{Capacity, LinkConfig, QueueConfig, QueueOfPath, Trace, with_size};
 use results::Axes;
 use sim::Policer;
 use std::fmt::Display;
@@ -22,6 +22,28 @@ pub struct LinkSettings {
     /// The shortest time between two deliveries of received packets to an end.
     pub interrupts: Span,
     pub medium: Medium,
+    /// The hosts that share the link's first end, if they are several.
+    pub senders: Option<Senders>,
+    /// The TPID of CAQM's tags, if they are counted.
+    pub tpid: Option<u16>,
+}
+
+/// The hosts of an incast: the host of the file and more like it, each with an access link to the
+/// port in front of the link.
+#[derive(Debug, Clone)]
+pub struct Senders {
+    pub count: u32,
+    pub access: LinkConfig,
+}
+
+impl Senders {
+    /// The name of one of them. The first has the name of the file's host.
+    pub(crate) fn name(host: &str, number: u32) -> String {
+        match number {
+            0 => host.to_owned(),
+            _ => format!("{host}-{}", number + 1),
+        }
+    }
 }
 
 /// The medium between a link's ends.
@@ -89,7 +111,7 @@ impl Document {
             },
         };
         let ends = [a.get_ref().clone(), b.get_ref().clone()];
-        Ok(LinkSettings { ends, mtu, interrupts, medium })
+        Ok(LinkSettings { ends, mtu, interrupts, medium, senders: None, tpid: None })
     }
 
     /// One warning for each queue, of a link or a system, that does not suit its path at `axes`.
@@ -125,6 +147,28 @@ impl LinkSettings {
     pub(crate) fn joins(&self, a: &str, b: &str) -> bool {
         let [one, other] = &self.ends;
         (one == a && other == b) || (one == b && other == a)
+    }
+
+    /// The same link, described from its end `a`.
+    pub(crate) fn seen_from(mut self, a: &str) -> Self {
+        if self.ends[0] != a {
+            self.ends.reverse();
+            if let Medium::Emulated(ways) = &mut self.medium {
+                let ways = ways.as_mut();
+                std::mem::swap(&mut ways.forward, &mut ways.backward);
+            }
+        }
+        self
+    }
+
+    /// Replaces the queue of the emulated way from `a`.
+    pub(crate) fn set_queue(&mut self, a: &str, queue: QueueConfig) {
+        let round_trip = self.round_trip().unwrap_or_default();
+        let is_forward = self.ends[0] == a;
+        if let Medium::Emulated(ways) = &mut self.medium {
+            let way = if is_forward { &mut ways.forward } else { &mut ways.backward };
+            way.config.queue = queue.on_path(way.config.rate.mean_rate(), round_trip);
+        }
     }
 
     /// Both directions of an emulated link.

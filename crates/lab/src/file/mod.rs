@@ -45,7 +45,7 @@ pub use ends::Ends;
 pub(crate) use ends::{Loopback, SHARED_KEYS, STREAMS, TO, VIA};
 pub use host_table::HostSpec;
 pub(crate) use link::text_of_trace;
-pub use link::{DirectionSettings, Directions, LinkSettings, Medium};
+pub use link::{DirectionSettings, Directions, LinkSettings, Medium, Senders};
 pub use locate::FileError;
 pub(crate) use locate::nearest;
 pub use part::Part;

@@ -243,8 +243,7 @@ fn check_system(
     let own = [("queue", SystemKey::Queue, &system.queue), ("caqm", SystemKey::Caqm, &system.caqm)];
     for (word, key, text) in own {
         if let Some(text) = text.as_ref().filter(|_| !reads(key)) {
-            let message =
-                format!("a system's `{word}` is for workloads of {} in virtual time", kinds(key));
+            let message = format!("a system's `{word}` is for workloads of {}", kinds(key));
             return document.refuse(text.span(), message);
         }
     }

@@ -1,7 +1,10 @@
 //! Names of the code at an address.
 
+use std::collections::HashMap;
+use std::fs::File;
 use std::ops::Range;
 
+use super::symbols::Symbols;
 use crate::ProbeError;
 use crate::error::read_text;
 
@@ -14,7 +17,38 @@ pub struct KernelNames {
 
 /// The executable files of a process.
 #[derive(Debug, Default)]
-pub(super) struct Maps(Vec<(u64, u64, String)>);
+pub(super) struct Maps(Vec<Mapping>);
+
+/// A file, or a part of it, in the memory of a process.
+#[derive(Debug)]
+struct Mapping {
+    addresses: Range<u64>,
+    /// The offset in the file of the first address.
+    offset: u64,
+    /// `[NAME]`.
+    name: String,
+    /// `None` for code that is in no file.
+    file: Option<FileId>,
+}
+
+/// Device and inode.
+type FileId = (u64, u64);
+
+/// The executable files of the sampled processes, open until their functions are read. A program
+/// may end, and its file may be removed, before that.
+#[derive(Debug, Default)]
+pub(super) struct Files {
+    open: HashMap<FileId, Option<File>>,
+}
+
+/// The functions of the files, read when an address needs them.
+#[derive(Debug)]
+pub(super) struct FileNames {
+    files: Files,
+    read: HashMap<FileId, Symbols>,
+    /// The names of frames, by file and offset.
+    frames: HashMap<(FileId, u64), String>,
+}
 
 impl KernelNames {
     pub fn read() -> Result<Self, ProbeError> {
@@ -64,35 +98,87 @@ impl Maps {
     }
 
     fn parse(text: &str) -> Self {
-        let file = |line: &str| {
+        let mapping = |line: &str| {
             let mut words = line.split_ascii_whitespace();
             let (from, to) = words.next()?.split_once('-')?;
             let [from, to] = [from, to].map(|text| u64::from_str_radix(text, 16).ok());
             let is_code = words.next()?.contains('x');
-            let path = words.nth(3).unwrap_or("anonymous");
+            let offset = u64::from_str_radix(words.next().unwrap_or("0"), 16).ok()?;
+            let (major, minor) = words.next().unwrap_or("0:0").split_once(':')?;
+            let [major, minor] = [major, minor].map(|text| u32::from_str_radix(text, 16).ok());
+            let device = u64::from(major?) << 32 | u64::from(minor?);
+            let inode: u64 = words.next().unwrap_or("0").parse().ok()?;
+            let file = (inode != 0).then_some((device, inode));
+            let path = words.next().unwrap_or("anonymous");
             let name = path.rsplit('/').next().unwrap_or(path);
             let name = format!("[{}]", name.trim_matches(['[', ']']));
-            is_code.then_some((from?, to?, name))
+            is_code.then_some(Mapping { addresses: from?..to?, offset, name, file })
         };
-        Self(text.lines().filter_map(file).collect())
+        Self(text.lines().filter_map(mapping).collect())
     }
 
     pub(super) fn contains(&self, address: u64) -> bool {
-        self.0.iter().any(|(from, to, _)| (*from..*to).contains(&address))
+        self.at(address).is_some()
     }
 
     /// Adds files that were found later. A file at an address replaces an earlier one.
     pub(super) fn extend(&mut self, later: Self) {
         if !later.0.is_empty() {
-            self.0.retain(|old| !later.0.contains(old));
+            self.0.retain(|old| later.0.iter().all(|new| new.addresses != old.addresses));
             self.0.splice(..0, later.0);
             self.0.truncate(MOST_FILES);
         }
     }
 
-    pub(super) fn name(&self, address: u64) -> &str {
-        let file = self.0.iter().find(|(from, to, _)| (*from..*to).contains(&address));
-        file.map_or("[user]", |(_, _, name)| name)
+    /// The name of the file, as `[NAME]`.
+    #[cfg(test)]
+    fn name(&self, address: u64) -> &str {
+        self.at(address).map_or("[user]", |mapping| &mapping.name)
+    }
+
+    fn at(&self, address: u64) -> Option<&Mapping> {
+        self.0.iter().find(|mapping| mapping.addresses.contains(&address))
+    }
+}
+
+impl Files {
+    /// Opens the files of a process that are not open yet.
+    pub(super) fn open(&mut self, pid: u32, maps: &Maps) {
+        for mapping in &maps.0 {
+            let Some(id) = mapping.file else { continue };
+            if self.open.contains_key(&id) || self.open.len() >= MOST_OPEN {
+                continue;
+            }
+            let Range { start, end } = mapping.addresses;
+            // Unlike the path, this leads to the file even if the file has been removed, or the
+            // process has other mounts.
+            let place = format!("/proc/{pid}/map_files/{start:x}-{end:x}");
+            self.open.insert(id, File::open(place).ok());
+        }
+    }
+}
+
+impl FileNames {
+    pub(super) fn new(files: Files) -> Self {
+        Self { files, read: HashMap::new(), frames: HashMap::new() }
+    }
+
+    /// `[FILE] FUNCTION`, or `[FILE]` where the file does not tell the function.
+    pub(super) fn name<'a>(&'a mut self, maps: &'a Maps, address: u64) -> &'a str {
+        let Some(mapping) = maps.at(address) else { return "[user]" };
+        let Some(id) = mapping.file else { return &mapping.name };
+        let offset = (address - mapping.addresses.start).saturating_add(mapping.offset);
+        let (files, read) = (&self.files, &mut self.read);
+        self.frames.entry((id, offset)).or_insert_with(|| {
+            let symbols = read.entry(id).or_insert_with(|| {
+                let file = files.open.get(&id).and_then(Option::as_ref);
+                file.map(Symbols::read).unwrap_or_default()
+            });
+            match symbols.name(offset) {
+                Some(function) => format!("{} {function}", mapping.name),
+                None => mapping.name.clone(),
+            }
+        })
     }
 }
 
@@ -100,6 +186,8 @@ impl Maps {
 pub const SOFTIRQS: [&str; 3] = ["handle_softirqs", "__do_softirq", "__softirqentry_text_start"];
 /// Bounds the files of a process that maps new ones all the time.
 const MOST_FILES: usize = 4_096;
+/// A process may usually open 1,024 files.
+const MOST_OPEN: usize = 256;
 
 #[cfg(test)]
 mod tests {

@@ -281,6 +281,29 @@ fn cc_kernel_is_compared_with_the_simulator() {
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
+/// Each sender of an incast is a host of its own. Only CAQM at both ends tags segments.
+#[test]
+fn two_hosts_share_an_incasts_port_and_reno_leaves_the_wire_plain() {
+    let Some(sandbox) = Sandbox::quiet() else { return };
+    let systems = ["lab", "run", "caqm-hosts", "--smoke", "--systems", "caqm,reno", "--out", "run"];
+    let output = sandbox.weir(&systems);
+    let results = sandbox.results("run");
+    assert_eq!(cells(&results).len(), 2, "{output:?}");
+    for cell in cells(&results) {
+        let is_caqm = cell["system"] == "caqm";
+        if let Some(reason) = cell["failed"].as_str() {
+            assert!(is_caqm && reason.contains("caqm: "), "{cell}");
+            testing::skip_part(testing::Need::StructOps);
+            continue;
+        }
+        for figure in ["port_use", "ingress_use", "flow_mbit_s.min", "packet_byte.arrived"] {
+            assert!(metric(&cell, figure) >= 0.0, "{cell}");
+        }
+        assert_eq!(metric(&cell, "caqm_wire_segments") > 0.0, is_caqm, "{cell}");
+    }
+    assert_eq!(sandbox.leftovers(), [""; 0]);
+}
+
 fn number(is_true: bool) -> f64 {
     f64::from(u8::from(is_true))
 }

@@ -4,8 +4,10 @@ use super::validity::LatenessBound;
 use crate::file::Ends;
 use crate::run::{Flaw, Measurement};
 
-use emu::{EmulatorStatistics, TracePoint};
+use emu::{CableStatistics, DirectionStatistics, EmulatorStatistics, TracePoint};
+use link::Capacity;
 use results::{Axes, Line, Series, Shape};
+use std::ops::Range;
 use units::Time;
 
 /// Judges whether the emulation kept its bounds.
@@ -38,7 +40,7 @@ pub(crate) fn account_queue(
     ends: &Ends,
     system: &str,
     axes: &Axes,
-    window: &std::ops::Range<Time>,
+    window: &Range<Time>,
     started: Time,
     seen: &EmulatorStatistics,
     result: &mut Measurement,
@@ -70,6 +72,51 @@ pub(crate) fn account_queue(
             values: points.iter().map(|point| Some(kilobytes(point))).collect(),
         }],
     });
+}
+
+/// Records the use of an incast's port and of the access links, and the port's drops. `rates` are
+/// those of the port and of one access link. The access links' use is that of all together, over
+/// one link's rate.
+pub(crate) fn account_port(
+    cable: &CableStatistics,
+    window: &Range<Time>,
+    started: Time,
+    rates: [&Capacity; 2],
+    result: &mut Measurement,
+) {
+    let inside = |way: &DirectionStatistics| {
+        let points = way.trace.as_ref().map_or(&[][..], emu::QueueTrace::points);
+        let mut inside = points.iter().filter(|point| window.contains(&(started + point.at)));
+        let first = *inside.next()?;
+        let last = *inside.last()?;
+        (last.at > first.at).then_some((first, last))
+    };
+    let carried = |(first, last): (TracePoint, TracePoint)| {
+        let bits = (last.delivered.count() - first.delivered.count()) as f64 * 8.0;
+        bits / (last.at - first.at).secs_f64()
+    };
+    let rate = |capacity: &Capacity| {
+        let rate = capacity.mean_rate()?.bits_per_second();
+        (rate > 0).then_some(rate as f64)
+    };
+    let port = inside(&cable.forward);
+    let used = port.map(carried).zip(rate(rates[0])).map(|(carried, rate)| carried / rate);
+    result.record("port_use", used);
+    let dropped = port.map(|(first, last)| (last.dropped - first.dropped) as f64);
+    result.record("drops", dropped);
+    let entered: Option<f64> = cable.access.iter().map(|way| inside(way).map(carried)).sum();
+    let used = entered.zip(rate(rates[1])).map(|(entered, rate)| entered / rate);
+    result.record("ingress_use", used);
+}
+
+/// The link between two hosts.
+pub(crate) fn cable<'a>(
+    seen: &'a EmulatorStatistics,
+    from: &str,
+    to: &str,
+) -> Option<&'a CableStatistics> {
+    let names = [format!("{from}-{to}"), format!("{to}-{from}")];
+    seen.cables.iter().find(|cable| names.contains(&cable.name))
 }
 
 /// The queue in front of the link from one host to its neighbour over time.

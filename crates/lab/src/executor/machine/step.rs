@@ -5,10 +5,12 @@ use super::changed::Changed;
 use super::links;
 use super::state::Applied;
 use super::{CpuPlan, Kept, Loaded, Pair, Testbed};
-use crate::file::{ChangedEnd, Ends, FileError, SystemSpec};
+use crate::file::{ChangedEnd, Ends, FileError, LinkSettings, SystemSpec};
 use crate::run::Measurement;
+use crate::workload::SystemKey;
 use crate::{Cancel, Failure, LabFile};
-use emu::EmulatorStatistics;
+use emu::{CableStatistics, EmulatorStatistics};
+use link::Capacity;
 use results::{Axes, Form};
 use std::ops::Range;
 use units::{Span, Time};
@@ -57,10 +59,27 @@ impl MachineStep<'_> {
         })
     }
 
+    /// Gives the link between the ends the system's own queue, and counts the tags of CAQM there.
+    fn fit(&self, links: &mut [LinkSettings]) -> Result<(), Failure> {
+        let Ends { from, to, .. } = self.ends;
+        let Some(link) = links.iter_mut().find(|link| link.joins(from, to)) else { return Ok(()) };
+        let product = link.product_from(from);
+        let own = self.lab.system_at(self.axes, self.system, product);
+        let own = own.map_err(|error| Failure::Workload(error.to_string()))?;
+        if let Some(queue) = own.queue {
+            link.set_queue(from, queue);
+        }
+        if self.lab.kind().system_keys().contains(&SystemKey::Caqm) {
+            link.tpid = Some(own.caqm.tpid);
+        }
+        Ok(())
+    }
+
     fn measure_here(&self) -> Result<Measurement, Failure> {
         let wrong = |error: FileError| Failure::Workload(error.to_string());
         let cell = self.lab.kind().at(self.lab, self.axes).map_err(wrong)?;
-        let links = cell.links(self.lab.links_at(self.axes).map_err(wrong)?);
+        let mut links = cell.links(self.lab.links_at(self.axes).map_err(wrong)?);
+        self.fit(&mut links)?;
         let disturbance = self.lab.disturbance_at(self.axes).map_err(wrong)?;
         let settings = self.lab.settings_at(self.axes, Some(self.system)).map_err(wrong)?;
         let (ends, seed, cpus) = (self.ends, self.seed, self.cpus);
@@ -108,6 +127,24 @@ pub(crate) struct SeenLinks<'a> {
     /// The start of the emulator's own clock.
     pub(crate) started: Time,
     pub(crate) statistics: &'a EmulatorStatistics,
+}
+
+impl SeenLinks<'_> {
+    /// The link between two hosts.
+    pub(crate) fn way(&self, from: &str, to: &str) -> Option<&CableStatistics> {
+        links::cable(self.statistics, from, to)
+    }
+
+    /// Records the use of an incast's port and of the links in front of it.
+    pub(crate) fn account_port(
+        &self,
+        cable: &CableStatistics,
+        window: &Range<Time>,
+        rates: [&Capacity; 2],
+        result: &mut Measurement,
+    ) {
+        links::account_port(cable, window, self.started, rates, result);
+    }
 }
 
 impl Measured {

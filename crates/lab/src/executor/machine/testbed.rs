@@ -5,10 +5,11 @@ use super::thief::Thief;
 use super::validity::LatenessBound;
 use crate::Failure;
 use crate::LabFile;
-use crate::file::{Disturbance, Ends, LinkSettings, Medium, Pinning};
-use emu::{Cable, Direction, Emulator, EmulatorStatistics, Scheduling};
+use crate::file::{Disturbance, Ends, LinkSettings, Medium, Pinning, Senders};
+use emu::{Access, Cable, Direction, Emulator, EmulatorStatistics, Scheduling};
 use host::{Address, HostError, Namespace, Sysctl};
 use indexmap::IndexMap;
+use port::Port;
 use probe::interface::InterfaceSnapshot;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use units::Time;
@@ -44,6 +45,8 @@ pub(crate) struct Testbed {
 
 #[derive(Debug)]
 struct Host {
+    /// The host of the file that it is, or is like.
+    role: String,
     namespace: Namespace,
     /// The neighbour at the other end of each link, and this host's own address there.
     links: Vec<(String, IpAddr)>,
@@ -115,15 +118,16 @@ impl Testbed {
             if setup.without_ipv6 {
                 silence_ipv6(&namespace)?;
             }
-            hosts.insert(name.get_ref().clone(), Host { namespace, links: Vec::new() });
+            let role = name.get_ref().clone();
+            hosts.insert(role.clone(), Host { role, namespace, links: Vec::new() });
         }
         let mut cables = Vec::with_capacity(links.len());
         for (number, link) in links.into_iter().enumerate() {
             cables.extend(lay(wires.as_ref(), &mut hosts, number, link, seed)?);
         }
-        for (name, host) in &hosts {
+        for host in hosts.values() {
             if !setup.without_steering && cpus.emulator.is_some() {
-                spare_the_emulator(host, cpus.of_host(name, ends));
+                spare_the_emulator(host, cpus.of_host(&host.role, ends));
             }
             host.namespace.run(|| {
                 settings.iter().try_for_each(|(name, value)| {
@@ -249,7 +253,7 @@ fn lay(
     link: LinkSettings,
     seed: u64,
 ) -> Result<Option<Cable>, Failure> {
-    let LinkSettings { ends, mtu, interrupts, medium } = link;
+    let LinkSettings { ends, mtu, interrupts, medium, senders, tpid } = link;
     let ways = match (medium, wires) {
         (Medium::Emulated(ways), Some(wires)) => Some((ways, wires)),
         _ => None,
@@ -286,6 +290,10 @@ fn lay(
     let (mut forward, mut backward) = (ways.forward.config, ways.backward.config);
     forward.seed = seed.wrapping_add(2 * number as u64);
     backward.seed = seed.wrapping_add(2 * number as u64 + 1);
+    let access = match senders {
+        None => None,
+        Some(senders) => Some(gather(wires, hosts, (number, &ends), mtu, senders)?),
+    };
     Ok(Some(Cable {
         name: format!("{}-{}", ends[0], ends[1]),
         a: Box::new(emu::open_own_port(wires, &inner[0])?),
@@ -293,7 +301,59 @@ fn lay(
         forward,
         backward,
         interrupts,
+        access,
+        tpid,
     }))
+}
+
+/// Makes the other hosts of an incast, beside the link's first end, with a veth pair each.
+fn gather(
+    wires: &Namespace,
+    hosts: &mut IndexMap<String, Host>,
+    (number, ends): (usize, &[String; 2]),
+    mtu: u32,
+    senders: Senders,
+) -> Result<Access, Failure> {
+    let [role, far] = ends;
+    if senders.count > MOST_SENDERS {
+        let text = format!("an incast on a machine has at most {MOST_SENDERS} hosts: weir sim run");
+        return Err(Failure::Workload(text));
+    }
+    let missing = |name: &str| HostError::NoSuchNamespace { name: name.to_owned() };
+    let first = hosts.get(role).ok_or_else(|| missing(role))?;
+    let outer = format!("eth{}", first.links.len().saturating_sub(1));
+    let first = hardware(&first.namespace, &outer)?;
+    let far_interface = hosts.get(far).map_or(0, |far| far.links.len().saturating_sub(1));
+    let far_interface = format!("eth{far_interface}");
+    let far_hardware = hardware(&namespace(hosts, far)?, &far_interface)?;
+    let [to, _] = addresses(number, 1);
+    let mut others: Vec<(Box<dyn Port>, [u8; 6])> = Vec::new();
+    for sender in 1..senders.count {
+        let name = Senders::name(role, sender);
+        if hosts.contains_key(&name) {
+            let text = format!("the lab has a host `{name}` of its own: give it another name");
+            return Err(Failure::Workload(text));
+        }
+        let inside = Namespace::create(&name)?;
+        silence_ipv6(&inside)?;
+        let inner = format!("link{number}a{sender}");
+        host::connect((&inside, FIRST_INTERFACE), (wires, &inner), mtu)?;
+        // The two ends of the link have the first two addresses.
+        let [own, _] = addresses(number, sender as usize + 1);
+        host::add_address(&inside, FIRST_INTERFACE, own)?;
+        let own_hardware = hardware(&inside, FIRST_INTERFACE)?;
+        host::add_neighbour(&inside, FIRST_INTERFACE, to.ip, far_hardware)?;
+        host::add_neighbour(&namespace(hosts, far)?, &far_interface, own.ip, own_hardware)?;
+        others.push((Box::new(emu::open_own_port(wires, &inner)?), own_hardware));
+        let links = vec![(far.clone(), own.ip)];
+        hosts.insert(name, Host { role: role.clone(), namespace: inside, links });
+    }
+    Ok(Access { link: senders.access, first, others })
+}
+
+fn hardware(namespace: &Namespace, interface: &str) -> Result<[u8; 6], Failure> {
+    let text = || Failure::Workload(format!("{interface} has no hardware address"));
+    host::hardware_address(namespace, interface)?.ok_or_else(text)
 }
 
 fn namespace(hosts: &IndexMap<String, Host>, name: &str) -> Result<Namespace, HostError> {
@@ -377,6 +437,10 @@ fn scheduling(cpus: &CpuPlan) -> Scheduling {
 
 /// The least that IPv6 needs of a link (RFC 8200 section 5).
 const IPV6_MTU: u32 = 1280;
+/// Each host takes a namespace and a port, and an address of one network of 254.
+const MOST_SENDERS: u32 = 64;
+/// The interface of a host with a single link.
+const FIRST_INTERFACE: &str = "eth0";
 const IPV6_SWITCH: &str = "net.ipv6.conf.default.disable_ipv6";
 
 #[cfg(test)]

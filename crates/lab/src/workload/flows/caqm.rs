@@ -15,7 +15,7 @@ use units::Span;
 pub(super) struct Spoken {
     beside: Unpinned,
     /// Keeps these descriptors open, because the interfaces' names refer to them.
-    _namespaces: [Namespace; 2],
+    _namespaces: Vec<Namespace>,
 }
 
 impl Spoken {
@@ -23,16 +23,21 @@ impl Spoken {
     pub(super) fn start(
         step: &MachineStep<'_>,
         testbed: &Testbed,
+        senders: &[String],
     ) -> Result<Option<Self>, Failure> {
         if step.system.congestion.as_ref().is_none_or(|name| name.get_ref() != NAME) {
             return Ok(None);
         }
         let refused = |error: accel::AccelError| Failure::Workload(format!("{NAME}: {error}"));
-        let namespaces = [testbed.namespace(&step.ends.from)?, testbed.namespace(&step.ends.to)?];
+        let names = senders.iter().chain([&step.ends.to]);
+        let namespaces = names.map(|name| testbed.namespace(name));
+        let namespaces = namespaces.collect::<Result<Vec<_>, _>>()?;
         let settings = step.lab.system_at(step.axes, step.system, None);
         let hosts = settings.map_err(|error| Failure::Workload(error.to_string()))?.caqm;
         // Each host of such a lab has one link. Leave out an end that does not use CAQM.
-        let speaking = namespaces.iter().zip([hosts.sender, hosts.receiver]).filter(|(_, it)| *it);
+        let of_senders = senders.iter().map(|_| hosts.sender);
+        let speaks = of_senders.chain([hosts.receiver]);
+        let speaking = namespaces.iter().zip(speaks).filter(|(_, it)| *it);
         let place = |(namespace, _): (&Namespace, bool)| InterfaceName {
             namespace: Some(format!("/proc/self/fd/{}", namespace.as_fd().as_raw_fd())),
             interface: "eth0".to_owned(),

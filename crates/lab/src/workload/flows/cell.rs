@@ -1,8 +1,10 @@
 //! The workload of one cell: the flows, the link and the network around it.
 
 use super::settings::FlowsSettings;
-use crate::file::{Document, Ends, FileError, LinkSettings, Shape, TO, TopologySettings, VIA};
-use link::Capacity;
+use crate::file::{
+    Document, Ends, FileError, LinkSettings, Senders, Shape, TO, TopologySettings, VIA,
+};
+use link::{Capacity, LinkConfig};
 use results::Axes;
 use sim::TcpConfig;
 
@@ -39,6 +41,33 @@ impl FlowsCell {
         ends: &Ends,
     ) -> Result<Self, FileError> {
         Self::with(document, axes, ends, FlowsSettings::endless(ends.streams))
+    }
+
+    /// The hosts of an incast on a machine, in the order of their flows: competing flows first.
+    pub(super) fn senders(&self) -> Vec<String> {
+        let count = match self.topology.shape {
+            Shape::Incast => self.flows.own + self.flows.beside.map_or(0, |beside| beside.count),
+            _ => 1,
+        };
+        (0..count).map(|number| Senders::name(&self.from, number)).collect()
+    }
+
+    /// The links of the cell on a machine. Behind the link of an incast is a port, at which each
+    /// sender has an access link.
+    pub(super) fn machine_links(&self, links: Vec<LinkSettings>) -> Vec<LinkSettings> {
+        let incast = self.topology.shape == Shape::Incast;
+        let of_port = |link: LinkSettings| {
+            if !incast || !link.joins(&self.from, &self.to) {
+                return link;
+            }
+            let mut link = link.seen_from(&self.from);
+            let own = link.way_from(&self.from).map(|way| way.rate.clone());
+            let rate = self.topology.access.clone().or(own).unwrap_or_default();
+            let access = LinkConfig { rate, ..LinkConfig::default() };
+            link.senders = Some(Senders { count: self.senders().len() as u32, access });
+            link
+        };
+        links.into_iter().map(of_port).collect()
     }
 
     fn with(

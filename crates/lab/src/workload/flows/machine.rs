@@ -8,7 +8,10 @@
 use super::caqm::Spoken;
 use super::cell::FlowsCell;
 use super::settings::FlowsSettings;
-use crate::executor::machine::{MachineStep, Measured, PORT, Roles, SeenLinks, Testbed, Watch};
+use crate::executor::machine::{
+    MachineStep, Measured, PORT, ReceiveCounts, Roles, SeenLinks, Testbed, Watch,
+};
+use crate::file::Shape;
 use crate::run::Measurement;
 use crate::{Cancel, Failure};
 use host::Namespace;
@@ -56,6 +59,8 @@ struct Seen {
     first: Sample,
     last: Sample,
     after: Watch,
+    /// The receiving host's counts at both ends, if the file asks for them.
+    counted: [Option<ReceiveCounts>; 2],
 }
 
 pub(super) fn measure(
@@ -69,8 +74,14 @@ pub(super) fn measure(
     let link = link.and_then(|link| link.way_from(from));
     let link = link.ok_or_else(|| Failure::Workload("flows share an emulated link".to_owned()))?;
     let round_trip = link.delay + back.map_or(link.delay, |back| back.delay);
-    let caqm = Spoken::start(step, testbed)?;
-    let flows = connected(step, testbed, settings, caqm.as_ref().map(Spoken::name))?;
+    let senders = cell.senders();
+    let caqm = Spoken::start(step, testbed, &senders)?;
+    let flows = connected(step, testbed, settings, &senders, caqm.as_ref().map(Spoken::name))?;
+    settings.receiving.apply(step, testbed)?;
+    let count = || match settings.receiving.is_set() {
+        true => ReceiveCounts::read(step, testbed, &senders).map(Some),
+        false => Ok(None),
+    };
     let roles = Roles { emulator_tid: testbed.emulator_tid(), ..Roles::default() };
     let over = AtomicBool::new(false);
     let begun = Instant::now();
@@ -85,7 +96,7 @@ pub(super) fn measure(
             working.push(scope.spawn(|| pinned(&step.cpus.to, || flow.receive(&over))));
         }
         let stepping = scope.spawn(|| sample_received(begun + last_start, &flows, &over));
-        let measured = Seen::between(opens, closes, &flows, &roles, step.cancel);
+        let measured = Seen::between(opens, closes, &flows, &roles, step.cancel, count);
         over.store(true, Ordering::Release);
         let received = stepping.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         for flow in &flows {
@@ -98,12 +109,16 @@ pub(super) fn measure(
         }
         Ok::<_, Failure>((measured, received))
     })?;
-    let Seen { before, first, last, after } = measured?;
+    let Seen { before, first, last, after, counted } = measured?;
     let window = before.taken()..after.taken();
+    let (from, to, during) = (from.clone(), to.clone(), window.clone());
     let mut result = Measurement::default();
     account(&flows, &first, &last, link, &mut result);
     let all = result.metrics.get("goodput_mbit_s").map(|value| value.value);
     after.account(&before, step.cpus, all, &mut result);
+    if let [Some(before), Some(after)] = &counted {
+        after.account(before, &mut result);
+    }
     let own = flows.iter().position(|flow| flow.own);
     result.congestion_control = own.map(|own| last.congestion[own].clone());
     if let Some(caqm) = &caqm {
@@ -120,9 +135,17 @@ pub(super) fn measure(
     result.record("fairness_rtts", rtts);
     let Measured { result, queues } = Measured::between_ends(step, window, result);
     let link = link.clone();
+    let access = (cell.topology.shape == Shape::Incast).then(|| cell.topology.access.clone());
+    let access = access.map(|access| access.unwrap_or_else(|| link.rate.clone()));
     let queues = move |seen: &SeenLinks<'_>, result: &mut Measurement| {
         queues(seen, result);
         account_queue(&link, round_trip, result);
+        let way = seen.way(&from, &to);
+        let tagged = way.map(|cable| cable.forward.tagged + cable.backward.tagged);
+        result.record("caqm_wire_segments", tagged.map(|count| count as f64));
+        if let (Some(cable), Some(access)) = (way, access) {
+            seen.account_port(cable, &during, [&link.rate, &access], result);
+        }
     };
     Ok(Measured { result, queues: Box::new(queues) })
 }
@@ -147,10 +170,13 @@ fn connected(
     step: &MachineStep<'_>,
     testbed: &Testbed,
     settings: &FlowsSettings,
+    senders: &[String],
     caqm: Option<&str>,
 ) -> Result<Vec<Flow>, Failure> {
     let (from, to) = (step.ends.from.as_str(), step.ends.to.as_str());
-    let (near, far) = (testbed.namespace(from)?, testbed.namespace(to)?);
+    let near = senders.iter().map(|name| testbed.namespace(name));
+    let near = near.collect::<Result<Vec<_>, _>>()?;
+    let far = testbed.namespace(to)?;
     let address = SocketAddr::new(testbed.address(to, from)?, PORT);
     let listener = far.run(|| Ok(TcpListener::bind(address)))?;
     let listener = listener.map_err(|error| Failure::io("listening", &error))?;
@@ -162,7 +188,8 @@ fn connected(
     for number in 0..beside + settings.own {
         let is_own = number >= beside;
         let name = other.filter(|_| !is_own).map_or(own, |other| other.name());
-        let (sender, receiver) = connect(&near, &listener, address, step.cancel)?;
+        let near = &near[number as usize % near.len()];
+        let (sender, receiver) = connect(near, &listener, address, step.cancel)?;
         // Keep the algorithm that both ends negotiated. A connection without an agreement runs
         // Reno.
         let agreed = is_own && caqm.is_some();
@@ -221,12 +248,14 @@ impl Seen {
         flows: &[Flow],
         roles: &Roles,
         cancel: &Cancel,
+        count: impl Fn() -> Result<Option<ReceiveCounts>, Failure>,
     ) -> Result<Self, Failure> {
         cancel.sleep_until(opens)?;
-        let (before, first) = (Watch::read(roles)?, sample(flows)?);
+        let (before, first, begin) = (Watch::read(roles)?, sample(flows)?, count()?);
         cancel.sleep_until(closes)?;
-        let last = sample(flows)?;
-        Ok(Self { before, first, last, after: Watch::read(roles)? })
+        let (end, last) = (count()?, sample(flows)?);
+        let after = Watch::read(roles)?;
+        Ok(Self { before, first, last, after, counted: [begin, end] })
     }
 }
 
@@ -317,6 +346,8 @@ fn account(
     }
     if own.len() > 1 {
         result.record("jain", Some(sim::jain(&own)));
+        result.record("flow_mbit_s.min", own.iter().copied().reduce(f64::min));
+        result.record("flow_mbit_s.max", own.iter().copied().reduce(f64::max));
     }
     let grown = |field: fn(&TcpInfo) -> Option<Bytes>| -> Option<f64> {
         let of = |sample: &Sample| -> Option<u64> {

@@ -16,7 +16,9 @@ use super::{CellWorkload, SystemKey, Workload};
 use crate::Failure;
 use crate::executor::machine::{MachineStep, Measured, Testbed};
 use crate::executor::simulator::SimulatorStep;
-use crate::file::{Document, FileError, FormSpec, Key, Loopback, STREAMS, SystemKind};
+use crate::file::{
+    Document, FileError, FormSpec, Key, LinkSettings, Loopback, STREAMS, SystemKind, TopologySpec,
+};
 use crate::run::Measurement;
 use results::Axes;
 use std::ops::Range;
@@ -53,7 +55,7 @@ impl Workload for Flows {
     }
 
     fn keys(&self) -> &'static [Key] {
-        &[FLOWS, BESIDE, FIRST, STAGGER, SIZE, ARRIVALS, DEMAND, CROSS, MEMORY]
+        &[FLOWS, BESIDE, FIRST, STAGGER, SIZE, ARRIVALS, DEMAND, CROSS, MEMORY, RPS]
     }
 
     fn system_keys(&self) -> &'static [SystemKey] {
@@ -87,15 +89,13 @@ impl Workload for Flows {
 
     /// Keys that have no meaning for the kernel's flows, or are not implemented for them.
     fn only_simulated(&self, document: &Document) -> Option<(&'static str, Range<usize>)> {
-        let queue = document.systems().find_map(|system| system.queue.as_ref());
         let own = [FIRST, SIZE, ARRIVALS, DEMAND, CROSS, MEMORY];
         let own = own.map(|key| (key.name, document.workload.get_ref().place(key)));
         let tables = [
-            ("[topology]", document.topology.as_ref().map(Spanned::span)),
+            ("[topology]", document.topology.as_ref().filter(is_virtual).map(Spanned::span)),
             ("[tcp]", document.tcp.as_ref().map(Spanned::span)),
         ];
-        let keys = [("a system's `queue`", queue.map(Spanned::span))].into_iter();
-        keys.chain(own).chain(tables).find_map(|(key, place)| Some((key, place?)))
+        own.into_iter().chain(tables).find_map(|(key, place)| Some((key, place?)))
     }
 
     fn is_simulated_too(&self) -> bool {
@@ -107,7 +107,18 @@ impl Workload for Flows {
     }
 }
 
+/// A machine has the two ends of a link, or the senders of an incast.
+fn is_virtual(topology: &&Spanned<TopologySpec>) -> bool {
+    let TopologySpec { shape, rtts, hops, ports, access: _ } = topology.get_ref();
+    let is_incast = shape.as_ref().is_some_and(|shape| shape.get_ref() == "incast");
+    !is_incast || rtts.is_some() || hops.is_some() || ports.is_some()
+}
+
 impl CellWorkload for FlowsCell {
+    fn links(&self, links: Vec<LinkSettings>) -> Vec<LinkSettings> {
+        self.machine_links(links)
+    }
+
     fn between_machines(&self) -> Result<(), &'static str> {
         Err("the flows share an emulated link; use `bulk` with `streams`")
     }
@@ -139,3 +150,5 @@ const DEMAND: Key = Key::text("demand");
 const CROSS: Key = Key::text("cross");
 /// Memory of the path in flows of the system under test: `none`, `warm`, `wrong`, `3x`.
 const MEMORY: Key = Key::text("memory");
+/// Whether the workload's CPUs process what the receiving host gets: `on`, `off`.
+const RPS: Key = Key::text("rps");

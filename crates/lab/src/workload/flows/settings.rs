@@ -1,7 +1,8 @@
 //! The flows of one cell and their demand.
 
 use super::demand::{self, Arrivals, Cross, Demand};
-use super::{ARRIVALS, BESIDE, CROSS, DEMAND, FIRST, FLOWS, MEMORY, SIZE, STAGGER};
+use super::{ARRIVALS, BESIDE, CROSS, DEMAND, FIRST, FLOWS, MEMORY, RPS, SIZE, STAGGER};
+use crate::executor::machine::Receiving;
 use crate::file::{Document, FileError, FormSpec, nearest};
 use cc::Algorithm;
 use results::Axes;
@@ -29,6 +30,8 @@ pub(super) struct FlowsSettings {
     /// The flows begin when all are connected, and the omitted time counts from the first data of
     /// all, as in a transfer of `kind = "bulk"` on a machine.
     pub(super) together: bool,
+    /// How the receiving host of a machine takes its packets.
+    pub(super) receiving: Receiving,
 }
 
 /// Competing flows.
@@ -53,6 +56,7 @@ impl FlowsSettings {
             cross: None,
             memory: None,
             together: true,
+            receiving: Receiving::default(),
         }
     }
 
@@ -72,6 +76,7 @@ impl FlowsSettings {
         let demand = document.workload_key(axes, DEMAND, Demand::parse)?.unwrap_or(Demand::Bulk);
         let cross = document.workload_key(axes, CROSS, Cross::parse)?.flatten();
         let memory = document.workload_key(axes, MEMORY, memory)?.flatten();
+        let receiving = Receiving { rps: document.workload_key(axes, RPS, switch)? };
         let settings = Self {
             own,
             beside,
@@ -83,6 +88,7 @@ impl FlowsSettings {
             cross,
             memory,
             together: false,
+            receiving,
         };
         settings.check(document)?;
         Ok(settings)
@@ -152,6 +158,15 @@ fn beside(text: &str) -> Result<Option<Beside>, String> {
         format!("{error}, none and own{}", nearest(name, known.chain(["none", "own"])))
     })?;
     Ok(Some(Beside { count, algorithm: Some(algorithm) }))
+}
+
+/// Parses `on` or `off`.
+fn switch(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(format!("`{text}`: write `on` or `off`")),
+    }
 }
 
 /// Parses `beside` or `own`.

@@ -177,6 +177,12 @@ fn port(scene: &Scene, ended: &Ended, result: &mut Measurement) {
     };
     let used = carried.filter(|_| rate > 0.0).map(|carried| carried / rate);
     result.record("port_use", used);
+    let access = scene.access().rate.mean_rate().unwrap_or_default().mbit_per_second();
+    if scene.is_endless() && access > 0.0 {
+        let refused = Bytes::new(link.dropped_measured * scene.mtu.count());
+        let entered = link.throughput.mbit_per_second() + mbit(refused, scene.duration);
+        result.record("ingress_use", Some(entered / access));
+    }
 }
 
 fn mbit(bytes: Bytes, span: Span) -> f64 {

@@ -1,0 +1,240 @@
+//! The functions of an executable file, by the symbol tables of ELF (gabi, chapter "Symbol Table").
+//! Files of 64 bits in little-endian order; others have no names.
+
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+
+/// The functions of a file, by their addresses within its memory image.
+#[derive(Debug, Default)]
+pub(super) struct Symbols {
+    /// Parts of the file in memory: offsets in the file, and the address of the first.
+    segments: Vec<(Range<u64>, u64)>,
+    /// Addresses, and the places of their names, in the order of the addresses.
+    functions: Vec<(Range<u64>, usize)>,
+    /// Names, each with a zero behind it.
+    names: Vec<u8>,
+}
+
+impl Symbols {
+    /// Empty if the file has no symbol table, or cannot be read.
+    pub(super) fn read(file: &File) -> Self {
+        let length = file.metadata().map_or(0, |metadata| metadata.len());
+        let part = |from: u64, size: u64| -> Option<Vec<u8>> {
+            if size > LARGEST_TABLE || from.checked_add(size)? > length {
+                return None;
+            }
+            let mut bytes = vec![0; size as usize];
+            file.read_exact_at(&mut bytes, from).ok()?;
+            Some(bytes)
+        };
+        Self::parse(part).unwrap_or_default()
+    }
+
+    /// `part` returns the bytes of the file from an offset on.
+    fn parse(part: impl Fn(u64, u64) -> Option<Vec<u8>>) -> Option<Self> {
+        let head = part(0, HEADER)?;
+        if head.get(..6)? != ELF64_LITTLE {
+            return None;
+        }
+        let table = |offset: usize, entry: usize, count: usize, size: u64| {
+            let (entry, count) = (u64::from(half(&head, entry)?), u64::from(half(&head, count)?));
+            let bytes = part(long(&head, offset)?, entry * count)?;
+            (entry >= size).then(|| (bytes, entry as usize))
+        };
+        let (programs, entry) = table(32, 54, 56, PROGRAM_HEADER)?;
+        let segment = |header: &[u8]| {
+            let (offset, address) = (long(header, 8)?, long(header, 16)?);
+            let end = offset.checked_add(long(header, 32)?)?;
+            (word(header, 0)? == LOAD).then_some((offset..end, address))
+        };
+        let segments = programs.chunks_exact(entry).filter_map(segment).collect();
+        let (sections, entry) = table(40, 58, 60, SECTION_HEADER)?;
+        let sections: Vec<&[u8]> = sections.chunks_exact(entry).collect();
+        let of_kind = |kind: u32| sections.iter().find(|header| word(header, 4) == Some(kind));
+        // A stripped file has the symbols that it exports alone.
+        let symbols = of_kind(SYMBOLS).or_else(|| of_kind(DYNAMIC_SYMBOLS))?;
+        let names = sections.get(word(symbols, 40)? as usize)?;
+        let content = |header: &[u8]| part(long(header, 24)?, long(header, 32)?);
+        let (table, names) = (content(symbols)?, content(names)?);
+        let function = |symbol: &[u8]| {
+            let kind = symbol.get(4)? & 0xf;
+            let (address, size) = (long(symbol, 8)?, long(symbol, 16)?);
+            if !FUNCTIONS.contains(&kind) || address == 0 {
+                return None;
+            }
+            Some((address..address.checked_add(size)?, word(symbol, 0)? as usize))
+        };
+        let symbols = table.chunks_exact(SYMBOL).filter_map(function);
+        let mut functions: Vec<(Range<u64>, usize)> = symbols.collect();
+        functions.sort_by_key(|(range, _)| range.start);
+        Some(Self { segments, functions, names })
+    }
+
+    /// The function at an offset in the file.
+    pub(super) fn name(&self, offset: u64) -> Option<String> {
+        let (range, start) = self.segments.iter().find(|(range, _)| range.contains(&offset))?;
+        let address = (offset - range.start).checked_add(*start)?;
+        let after = self.functions.partition_point(|(range, _)| range.start <= address);
+        let (range, name) = self.functions.get(after.checked_sub(1)?)?;
+        // Functions in assembler have no size.
+        let is_inside = range.is_empty() || range.contains(&address);
+        is_inside.then(|| self.text(*name)).flatten()
+    }
+
+    fn text(&self, name: usize) -> Option<String> {
+        let name = self.names.get(name..)?;
+        let name = name.get(..name.iter().position(|byte| *byte == 0)?)?;
+        Some(readable(std::str::from_utf8(name).ok()?))
+    }
+}
+
+/// The path in a mangled name of Rust's usual form or of C++ (`_ZN3cpu4read17h…E`), without the
+/// hash. Other names stay.
+fn readable(mangled: &str) -> String {
+    path_of(mangled).unwrap_or_else(|| mangled.to_owned())
+}
+
+fn path_of(mangled: &str) -> Option<String> {
+    let mut rest = mangled.strip_prefix("_ZN")?;
+    let mut parts: Vec<String> = Vec::new();
+    // Qualifiers of C++: const, volatile.
+    rest = rest.trim_start_matches(['K', 'V', 'r']);
+    while !rest.starts_with('E') {
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        let length: usize = rest.get(..digits)?.parse().ok()?;
+        let part = rest.get(digits..digits.checked_add(length)?)?;
+        rest = rest.get(digits + length..)?;
+        parts.push(without_escapes(part));
+    }
+    let is_hash = |part: &String| {
+        let hash = part.strip_prefix('h');
+        hash.is_some_and(|hash| hash.len() == 16 && hash.bytes().all(|b| b.is_ascii_hexdigit()))
+    };
+    if parts.len() > 1 && parts.last().is_some_and(is_hash) {
+        parts.pop();
+    }
+    (!parts.is_empty()).then(|| parts.join("::"))
+}
+
+/// Rust's escapes of characters that a symbol cannot have: `$LT$`, `$u20$`, `..`.
+fn without_escapes(part: &str) -> String {
+    let part = match part.strip_prefix("_$") {
+        Some(rest) => format!("${rest}"),
+        None => part.to_owned(),
+    };
+    let mut text = String::new();
+    let mut words = part.split('$');
+    text.extend(words.next());
+    while let Some(word) = words.next() {
+        let known = ESCAPES.iter().find(|(escape, _)| *escape == word).map(|(_, sign)| *sign);
+        let code = || word.strip_prefix('u').and_then(|hex| u32::from_str_radix(hex, 16).ok());
+        match known.or_else(|| code().and_then(char::from_u32)) {
+            Some(sign) => text.push(sign),
+            // No escape after all.
+            None => {
+                text.push('$');
+                text.push_str(word);
+                continue;
+            }
+        }
+        text.extend(words.next());
+    }
+    text.replace("..", "::")
+}
+
+fn half(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn long(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+const ESCAPES: [(&str, char); 8] = [
+    ("SP", '@'),
+    ("BP", '*'),
+    ("RF", '&'),
+    ("LT", '<'),
+    ("GT", '>'),
+    ("LP", '('),
+    ("RP", ')'),
+    ("C", ','),
+];
+/// The magic number, 64 bits, little-endian.
+const ELF64_LITTLE: [u8; 6] = [0x7f, b'E', b'L', b'F', 2, 1];
+const HEADER: u64 = 64;
+const PROGRAM_HEADER: u64 = 56;
+const SECTION_HEADER: u64 = 64;
+const SYMBOL: usize = 24;
+/// PT_LOAD.
+const LOAD: u32 = 1;
+/// SHT_SYMTAB and SHT_DYNSYM.
+const SYMBOLS: u32 = 2;
+const DYNAMIC_SYMBOLS: u32 = 11;
+/// STT_FUNC and STT_GNU_IFUNC.
+const FUNCTIONS: [u8; 2] = [2, 10];
+/// Bounds the memory for a file.
+const LARGEST_TABLE: u64 = 256 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mangled_names_become_paths_and_other_names_stay() {
+        for (mangled, expected) in [
+            ("_ZN4perf3web6engine4turn17h0123456789abcdefE", "perf::web::engine::turn"),
+            (
+                "_ZN47_$LT$perf..web..Tally$u20$as$u20$fmt..Debug$GT$3fmt17h0123456789abcdefE",
+                "<perf::web::Tally as fmt::Debug>::fmt",
+            ),
+            ("_ZNK3foo3barEv", "foo::bar"),
+            ("_ZN3cutE", "cut"),
+            ("_ZN9cut", "_ZN9cut"),
+            ("_ZN", "_ZN"),
+            ("_ZN5a$b$cE", "a$b$c"),
+            ("memcpy", "memcpy"),
+        ] {
+            assert_eq!(readable(mangled), expected);
+        }
+    }
+
+    /// The test's own program is an ELF file with symbols.
+    #[test]
+    fn the_functions_of_this_program_are_found_and_cut_files_have_none() {
+        let bytes = std::fs::read("/proc/self/exe").unwrap();
+        let of = |bytes: &[u8]| {
+            Symbols::parse(|from, size| {
+                let (from, size) = (usize::try_from(from).ok()?, usize::try_from(size).ok()?);
+                Some(bytes.get(from..from.checked_add(size)?)?.to_vec())
+            })
+        };
+        let symbols = of(&bytes).unwrap();
+        let (range, name) = symbols
+            .functions
+            .iter()
+            .map(|(range, name)| (range, symbols.text(*name).unwrap()))
+            .find(|(range, name)| {
+                name.contains("profile::symbols::tests") && range.end - range.start > 1
+            })
+            .unwrap();
+        let (offsets, start) = symbols
+            .segments
+            .iter()
+            .find(|(offsets, start)| {
+                (*start..*start + (offsets.end - offsets.start)).contains(&range.start)
+            })
+            .unwrap();
+        let offset = range.start - start + offsets.start;
+        assert_eq!(symbols.name(offset + 1), Some(name));
+        assert_eq!(symbols.name(u64::MAX), None);
+        for length in [0, 5, 63, 64, 200, bytes.len() / 2] {
+            assert!(of(&bytes[..length]).is_none_or(|cut| cut.functions.is_empty()), "{length}");
+        }
+    }
+}
