@@ -8,7 +8,7 @@ use crate::transport::quic::QuicServer;
 use crate::transport::{Connection, SERVER_SHUTS_DOWN};
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 /// A session that [`Server::kick`] has ended.
