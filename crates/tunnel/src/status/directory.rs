@@ -64,7 +64,7 @@ pub type Handing = Arc<dyn HandOver>;
 pub struct StatusListener {
     listener: UnixListener,
     owner: SocketOwner,
-    _directory: Option<RemovedWhenEmpty>,
+    directory: Option<RemovedWhenEmpty>,
 }
 
 /// An end's status, and the process that sent it.
@@ -105,7 +105,7 @@ impl Directory {
         PrivateDirectory::make(self.parent())?;
         let directory = PrivateDirectory::make(&self.0)?;
         let listener = bound(directory.socket(format!("{role}-{}.sock", std::process::id())))?;
-        Ok(StatusListener { _directory: Some(directory.removed_when_empty()), ..listener })
+        Ok(StatusListener { directory: Some(directory.removed_when_empty()), ..listener })
     }
 
     /// All existing sockets, whether or not a process answers. Refuses a directory that is not
@@ -143,7 +143,7 @@ fn bound(file: SocketFile) -> Result<StatusListener, StatusError> {
     let (listener, file) = file.listen(Some(Mode::RUSR | Mode::WUSR)).map_err(failed)?;
     let listener = listener.set_nonblocking(true).and_then(|()| UnixListener::from_std(listener));
     let owner = SocketOwner::of(file);
-    Ok(StatusListener { listener: listener.map_err(failed)?, owner, _directory: None })
+    Ok(StatusListener { listener: listener.map_err(failed)?, owner, directory: None })
 }
 
 impl StatusListener {
@@ -158,7 +158,7 @@ impl StatusListener {
         let listener =
             listener.set_nonblocking(true).and_then(|()| UnixListener::from_std(listener));
         Some(match listener {
-            Ok(listener) => Ok(Self { listener, owner, _directory: None }),
+            Ok(listener) => Ok(Self { listener, owner, directory: None }),
             Err(error) => Err(StatusError::socket("listen on", path, error)),
         })
     }
@@ -173,7 +173,7 @@ impl StatusListener {
 
     /// The socket and its file, for another process. A socket at the default location stays.
     pub(crate) fn shared(&self) -> io::Result<Option<(OwnedFd, SocketOwner)>> {
-        if self._directory.is_some() {
+        if self.directory.is_some() {
             return Ok(None);
         }
         Ok(Some((self.listener.as_fd().try_clone_to_owned()?, self.owner.clone())))

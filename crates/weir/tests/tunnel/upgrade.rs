@@ -41,10 +41,8 @@ fn no_open_session_breaks_when_new_processes_take_over_from_both_ends() {
     let mut server = ends.server_with(&flags);
     let client = ends.client(&[&format!("tcp:127.0.0.1:6000={allow}")]);
     let far = format!("tcp:127.0.0.1:6002={allow}");
-    let over_tcp = ends.client_at(
-        &[&format!("unix:app.sock={allow}"), &format!("tcp:127.0.0.1:6001={allow}")],
-        "tcp.sock",
-    );
+    let path = format!("unix:{}={allow}", sandbox.path("app.sock").display());
+    let other = ends.client_at(&[&path, &format!("tcp:127.0.0.1:6001={allow}")], "other.sock");
     let mut words = vec!["tunnel", "client", "--server", "127.0.0.1:7500", "--pin", &ends.pin];
     words.extend(["--carrier", "tcp", "--status-socket", "far.sock", "--reverse", &far]);
     let own = ends.own("client");
@@ -103,7 +101,7 @@ fn no_open_session_breaks_when_new_processes_take_over_from_both_ends() {
     let drained = sandbox.weir(&["tunnel", "drain", "--status-socket", "client.sock"]);
     assert_eq!(drained.status.code(), Some(0), "{drained:?}");
     assert!(!sandbox.path("client.sock").exists());
-    drop((over_tcp, reversed, next));
+    drop((other, reversed, next));
 }
 
 #[test]
