@@ -9,9 +9,8 @@ use super::steering::LENGTH;
 use quinn_udp::{EcnCodepoint, RecvMeta};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
-use std::os::unix::net::UnixDatagram as StdDatagram;
+use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
-use tokio::net::UnixDatagram;
 
 /// The former processes of one socket.
 #[derive(Debug, Default)]
@@ -27,11 +26,10 @@ struct Former {
 }
 
 impl Formers {
-    /// Must be called on the thread of the socket.
-    pub(super) fn new(all: Vec<(u8, StdDatagram)>) -> io::Result<Self> {
-        let former = |(generation, socket): (u8, StdDatagram)| {
+    pub(super) fn new(all: Vec<(u8, UnixDatagram)>) -> io::Result<Self> {
+        let former = |(generation, socket): (u8, UnixDatagram)| {
             socket.set_nonblocking(true)?;
-            Ok(Former { generation, socket: UnixDatagram::from_std(socket)? })
+            Ok(Former { generation, socket })
         };
         let all = all.into_iter().map(former).collect::<io::Result<_>>()?;
         Ok(Self { all, message: Vec::new() })
@@ -56,7 +54,7 @@ impl Formers {
         self.message.clear();
         self.message.extend_from_slice(&header(meta));
         self.message.extend_from_slice(packets);
-        match self.all[place].socket.try_send(&self.message) {
+        match self.all[place].socket.send(&self.message) {
             Err(error) if has_ended(&error) => {
                 tracing::info!(generation, "the former process has ended");
                 self.all.remove(place);
@@ -184,9 +182,9 @@ mod tests {
         [head, id.to_vec(), vec![0; 20]].concat()
     }
 
-    #[tokio::test]
-    async fn packets_of_a_former_process_reach_it_with_their_addresses_and_no_others_do() {
-        let (here, there) = StdDatagram::pair().unwrap();
+    #[test]
+    fn packets_of_a_former_process_reach_it_with_their_addresses_and_no_others_do() {
+        let (here, there) = UnixDatagram::pair().unwrap();
         let mut formers = Formers::new(vec![(4, here)]).unwrap();
         let id =
             |generation| MarkedIds { socket: 1, sockets: 2, generation }.generate_cid().to_vec();
