@@ -16,6 +16,7 @@ use crate::access::{LOOKUPS, LOOKUPS_EACH, Lookups, Resolve};
 use crate::account::SessionFigures;
 use crate::counters::{Counted, Counters};
 use crate::descriptors::Descriptors;
+use crate::hand_over::Handed;
 use crate::health::Health;
 use crate::identity::ServerTrust;
 use crate::journal::{Journal, Kind, Line};
@@ -44,7 +45,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
-use units::Bytes;
+use units::{Bytes, Span};
 
 /// The parts from which a client is built.
 #[derive(Debug)]
@@ -157,6 +158,11 @@ pub enum ClientError {
     #[error("a client needs a server: name one at least")]
     NoServer,
     #[error(
+        "no server has answered within {within}, so the running client goes on: {why}",
+        within = Span::from(*.0).shown(), why = .1
+    )]
+    NotConnected(Duration, String),
+    #[error(
         "a listener at the server and its target must both carry datagrams, or neither: {0} and {1}"
     )]
     MixedReverse(Target, Target),
@@ -230,6 +236,12 @@ struct Remote {
 
 impl Client {
     pub async fn start(parts: ClientParts) -> Result<Self, ClientError> {
+        Self::take_over(parts, &mut Handed::default()).await
+    }
+
+    /// Starts with the listening sockets of another process. Those that the other process does not
+    /// have are bound.
+    pub async fn take_over(parts: ClientParts, handed: &mut Handed) -> Result<Self, ClientError> {
         if parts.servers.is_empty() {
             return Err(ClientError::NoServer);
         }
@@ -268,7 +280,10 @@ impl Client {
             ended: CancellationToken::new(),
         });
         let client = Self { shared, shards, listeners: Listeners::default() };
-        client.listeners.replace(parts.listeners, &client.shared, &client.shards).await?;
+        let takes_over = !handed.is_empty();
+        if !takes_over {
+            client.open_listeners(parts.listeners.clone(), handed).await?;
+        }
         for link in client.shared.links.all() {
             let maintain = Link::maintain(Arc::clone(link), Arc::clone(&client.shared));
             client.until_ended(link.shard(), maintain);
@@ -276,8 +291,25 @@ impl Client {
         client.until_ended(client.shards.handle(0), budget.keep());
         let sample = sample_rates(Arc::downgrade(&client.shared));
         client.until_ended(client.shards.handle(0), sample);
+        if takes_over {
+            // The running client serves until this one can.
+            if tokio::time::timeout(CONNECTS_WITHIN, client.connected()).await.is_err() {
+                let why = client.servers().into_iter().find_map(|(_, _, failure)| failure);
+                let why = why.unwrap_or_else(|| "silence".to_owned());
+                return Err(ClientError::NotConnected(CONNECTS_WITHIN, why));
+            }
+            client.open_listeners(parts.listeners, handed).await?;
+        }
         client.shared.reverses.replace(&parts.reverse, &client.shared, &client.shards);
         Ok(client)
+    }
+
+    async fn open_listeners(
+        &self,
+        listeners: Vec<Listener>,
+        handed: &mut Handed,
+    ) -> Result<(), ClientError> {
+        self.listeners.replace(listeners, &self.shared, &self.shards, handed).await
     }
 
     /// Replaces all listeners with these. Existing tunnels continue. If one of the addresses cannot
@@ -288,7 +320,7 @@ impl Client {
         reverse: &[Reverse],
     ) -> Result<(), ClientError> {
         check_reverse(reverse)?;
-        self.listeners.replace(listeners, &self.shared, &self.shards).await?;
+        self.open_listeners(listeners, &mut Handed::default()).await?;
         self.shared.reverses.replace(reverse, &self.shared, &self.shards);
         Ok(())
     }
@@ -309,6 +341,11 @@ impl Client {
         if let Some(server) = self.shared.servers.get(server) {
             server.trust.send_replace(trust.clone());
         }
+    }
+
+    /// The trust in the server with this index in the configured order.
+    pub fn trust(&self, server: usize) -> Option<ServerTrust> {
+        self.shared.servers.get(server).map(|server| server.trust.borrow().clone())
     }
 
     /// The bound addresses, in the order of the listeners, with actual ports in place of port 0.
@@ -405,6 +442,20 @@ impl Client {
     /// stay on their connections, which end with their last tunnel.
     pub fn renew_connections(&self) {
         self.shared.links.renew();
+    }
+
+    /// Returns copies of the listening sockets for another process.
+    pub fn hand_over(&self) -> io::Result<Handed> {
+        let mut handed = Handed::default();
+        self.listeners.hand_over(&mut handed)?;
+        Ok(handed)
+    }
+
+    /// Accepts no new tunnels from now on: another process has the listeners. Open tunnels
+    /// continue.
+    pub fn leave(&self) {
+        self.listeners.leave();
+        self.begin_drain();
     }
 
     /// Accepts no new tunnels from now on. Open tunnels continue.
@@ -512,5 +563,7 @@ const MOST_CONNECTIONS: usize = 16;
 const DESCRIPTORS_EACH: usize = 4;
 /// The source of events that local applications cause.
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+/// A client that takes over connects to a server within this time.
+const CONNECTS_WITHIN: Duration = Duration::from_secs(8);
 const FAREWELL: Duration = Duration::from_millis(50);
 const SECOND: Duration = Duration::from_secs(1);

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// The health of an end's threads.
@@ -20,6 +21,8 @@ pub(crate) struct Supervisor {
     socket: Option<std::os::unix::net::UnixDatagram>,
     /// The supervisor kills this process after this much silence.
     watchdog: Option<Duration>,
+    /// Another process speaks for the service.
+    is_silent: AtomicBool,
 }
 
 impl Supervisor {
@@ -35,13 +38,20 @@ impl Supervisor {
                 )
                 .ok()
         });
-        Self { socket, watchdog }
+        Self { socket, watchdog, is_silent: AtomicBool::new(false) }
     }
 
     pub(crate) fn tell(&self, state: &str) {
-        if let Some(socket) = &self.socket {
+        if let Some(socket) = &self.socket
+            && !self.is_silent.load(Ordering::Relaxed)
+        {
             let _ = socket.send(state.as_bytes());
         }
+    }
+
+    /// Reports nothing from now on.
+    pub(crate) fn fall_silent(&self) {
+        self.is_silent.store(true, Ordering::Relaxed);
     }
 
     /// Reports good health to the supervisor as long as this end is healthy. Returns once it has

@@ -17,6 +17,7 @@
 //! | [`server`], [`client`] | the two ends |
 //! | [`check`] | checks of a configuration before a tunnel starts |
 //! | [`run`] | either end as a process |
+//! | [`hand_over`] | the sockets of an end on their way to another process |
 //! | [`status`] | status reports, for people and for Prometheus |
 
 pub mod access;
@@ -31,6 +32,7 @@ mod datagrams;
 mod descriptors;
 mod dial;
 pub mod frame;
+pub mod hand_over;
 pub mod health;
 pub mod identity;
 mod inbound;

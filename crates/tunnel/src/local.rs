@@ -3,11 +3,13 @@
 mod port;
 mod unix;
 
+use crate::hand_over::SocketOwner;
 use bytes::BytesMut;
-use host::{BoundFile, SocketFile};
+use host::SocketFile;
 pub(crate) use port::{LocalPort, PortInUse};
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 use tokio::net::{TcpStream, UnixListener, UnixStream};
@@ -207,7 +209,7 @@ impl DetachedLocal {
 #[derive(Debug)]
 pub(crate) struct UnixPathListener {
     listener: UnixListener,
-    _file: BoundFile,
+    owner: SocketOwner,
 }
 
 impl UnixPathListener {
@@ -219,7 +221,19 @@ impl UnixPathListener {
         let bound = tokio::task::spawn_blocking(move || SocketFile::at(&path)?.listen(None));
         let (listener, file) = bound.await.map_err(io::Error::other)??;
         listener.set_nonblocking(true)?;
-        Ok(Self { listener: UnixListener::from_std(listener)?, _file: file })
+        Ok(Self { listener: UnixListener::from_std(listener)?, owner: SocketOwner::of(file) })
+    }
+
+    /// Takes a socket over from another process.
+    pub(crate) fn taken_over((file, owner): (OwnedFd, SocketOwner)) -> io::Result<Self> {
+        let listener = std::os::unix::net::UnixListener::from(file);
+        listener.set_nonblocking(true)?;
+        Ok(Self { listener: UnixListener::from_std(listener)?, owner })
+    }
+
+    /// The socket and its file, for another process.
+    pub(crate) fn shared(&self) -> io::Result<(OwnedFd, SocketOwner)> {
+        Ok((self.listener.as_fd().try_clone_to_owned()?, self.owner.clone()))
     }
 
     pub(crate) async fn accept(&self) -> io::Result<UnixStream> {

@@ -2,34 +2,39 @@
 //! finish.
 
 mod drain;
+mod endpoints;
+mod hand_over;
 mod manage;
 
-pub use manage::{drain, drained, kick};
+pub use manage::{drain, drained, fetch_key, kick};
 
 use crate::access::SystemResolver;
 use crate::client::{Client, ClientError};
 use crate::config::{
-    ClientConfig, ConfigError, ConfinedPaths, Forward, MetricsAddress, ServerConfig, Settings,
-    TokenForward,
+    ClientConfig, ConfigError, ConfinedPaths, FarServer, Forward, MetricsAddress, ServerConfig,
+    Settings, TokenForward,
 };
 use crate::confinement::Confined;
+use crate::hand_over::TakeOverError;
 use crate::health::{Health, Supervisor};
-use crate::identity::{Certificate, ClientCredentials, Identity, IdentityError};
+use crate::identity::{Certificate, ClientCredentials, Identity, IdentityError, handed};
 use crate::quic_tun::{self, Tunnels, TunnelsAt};
 use crate::server::{Guard, Server, ServerError};
 use crate::status::{
-    self, Answer, Directory, Facts, KickedSession, Manage, MetricsListener, Reply, Request, Status,
-    StatusError, StatusListener, StatusSource,
+    self, Answer, Directory, Facts, KickedSession, MetricsListener, Reply, Request, Status,
+    StatusError,
 };
 use crate::transport::quic::QuicError;
 use drain::Drain;
+use endpoints::StatusEndpoints;
+use hand_over::{Former, Handing, SETTLED};
 use host::SocketFile;
 use rustls::pki_types::UnixTime;
 use std::fmt::Display;
 use std::future::Future;
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -58,15 +63,20 @@ pub enum RunError {
     Failed,
     #[error("the process cannot be prepared: {0}")]
     Process(#[source] io::Error),
-    #[error("{0} ends run here: name the end to drain by --status-socket")]
+    #[error("{0} ends run here: name the end that is meant by --status-socket")]
     SeveralEnds(usize),
+    #[error(transparent)]
+    TakeOver(#[from] TakeOverError),
 }
 
 impl RunError {
     /// Whether another command line or file would have helped.
     pub fn is_misuse(&self) -> bool {
         match self {
-            Self::Config(_) | Self::SeveralEnds(_) => true,
+            Self::Config(_)
+            | Self::SeveralEnds(_)
+            | Self::TakeOver(TakeOverError::Several(_))
+            | Self::Server(ServerError::TakeOver(_)) => true,
             Self::Identity(error) => error.is_misuse(),
             // An address that this machine does not have.
             Self::Server(ServerError::Quic(QuicError::Bind(_, error)))
@@ -82,39 +92,54 @@ impl RunError {
 /// Runs until SIGINT or SIGTERM; a second signal ends it at once. On SIGHUP, `again` supplies the
 /// new configuration; the log names the settings that need a restart. `say` prints lines for
 /// people.
+///
+/// With `take_over`, the process takes the sockets over from the server that runs here, which may
+/// then run that long to carry its last sessions.
 pub fn server(
     config: &ServerConfig,
+    take_over: Option<Duration>,
     again: impl Fn() -> Result<ServerConfig, ConfigError>,
     say: impl Fn(String),
 ) -> Result<(), RunError> {
     open_many_files();
     runtime()?.block_on(async {
         let mut signals = Signals::install()?;
-        let endpoints = StatusEndpoints::open("server", &config.settings).await?;
+        let supervisor = Arc::new(Supervisor::of_environment());
+        let mut former = Former::find("server", &config.settings, take_over, &say).await?;
+        let endpoints = StatusEndpoints::open("server", &config.settings, former.sockets()).await?;
         let api = open_api(config.tunnels_at.as_ref()).await?;
         confine(&config.confined_paths, &config.settings);
         let credentials = config.credentials();
         let parts = config.parts(&credentials, Arc::new(SystemResolver))?;
         let tunnels = parts.tunnels.clone();
-        let server = Arc::new(Server::start(parts)?);
+        let server = Arc::new(Server::take_over(parts, former.sockets())?);
         let facts = Arc::new(Mutex::new(facts(&config.identity, &config.settings)));
         let (weak, shown, access) =
             (Arc::downgrade(&server), Arc::clone(&facts), config.access.clone());
         let _api = serve_api(api, tunnels);
         let (drain, mut requested) = Drain::new(Arc::clone(&facts));
         let status = move |server: &Server| Status::of_server(server, &access, &lock(&shown));
-        let endpoints = endpoints.serve(weak, status, move |server, request| match request {
+        let (handing, mut left) = Handing::new(
+            Arc::downgrade(&server),
+            &facts,
+            &supervisor,
+            (Server::hand_over, Server::take_back),
+        );
+        former.started(&supervisor, &endpoints)?;
+        let manage = move |server: &Server, request| match request {
             Request::Kick { session } => kicked(server, &session),
             Request::Drain { timeout_seconds } => {
                 drain.within(timeout_seconds, server.counted().tunnels)
             }
-        });
+            Request::TakeOver { .. } => Reply::Refused(NO_HAND_OVER.to_owned()),
+            Request::Key {} => Reply::Key(handed::text()),
+        };
+        let endpoints = endpoints.serve(weak, status, manage, handing);
         let mut expiry = ExpiryWarning::new();
         expiry.warn(config.identity.certificate());
         if let Some(address) = server.local_addr() {
             say(format!("listening on {address}; this server's pin is {}", config.identity.pin()));
         }
-        let supervisor = Supervisor::of_environment();
         supervisor.tell("READY=1");
         let watched = Arc::downgrade(&server);
         let watching =
@@ -128,6 +153,23 @@ pub fn server(
                     patience = Duration::ZERO;
                     break;
                 }
+                () = left.over(
+                    || {
+                        server.leave();
+                        say(handed_over(server.sessions_left(), "sessions"));
+                    },
+                    |since| match server.sessions_left() {
+                        0 => true,
+                        _ if since < SETTLED => false,
+                        _ => {
+                            server.begin_drain();
+                            server.close_idle() == 0
+                        }
+                    },
+                ) => {
+                    patience = Duration::ZERO;
+                    break;
+                }
                 () = &mut watching => return Err(RunError::Failed),
                 () = expiry.due() => {
                     expiry.warn(&lock(&facts).certificate);
@@ -137,6 +179,7 @@ pub fn server(
             match received {
                 SignalEvent::End => break,
                 SignalEvent::Reload => {
+                    former.hang_up();
                     let opened = |new: ServerConfig| -> Result<_, RunError> {
                         // The only step that can fail comes first.
                         server.open_access_log(new.access_log.as_ref())?;
@@ -169,32 +212,46 @@ pub fn server(
 /// Runs a client until SIGINT or SIGTERM, like [`server()`].
 pub fn client(
     config: &ClientConfig,
+    take_over: Option<Duration>,
     again: impl Fn() -> Result<ClientConfig, ConfigError>,
     say: impl Fn(String),
 ) -> Result<(), RunError> {
     open_many_files();
     runtime()?.block_on(async {
         let mut signals = Signals::install()?;
-        let endpoints = StatusEndpoints::open("client", &config.settings).await?;
+        let supervisor = Arc::new(Supervisor::of_environment());
+        let mut former = Former::find("client", &config.settings, take_over, &say).await?;
+        let endpoints =
+            StatusEndpoints::open("client", &config.settings, former.sockets()).await?;
         let api = open_api(config.tunnels_at.as_ref()).await?;
         confine(&config.confined_paths, &config.settings);
         let credentials = config.credentials();
         let parts = config.parts(&credentials, Arc::new(SystemResolver))?;
         let tunnels = parts.tunnels.clone();
-        let client = Arc::new(Client::start(parts).await?);
+        let client = Arc::new(Client::take_over(parts, former.sockets()).await?);
         let facts = Arc::new(Mutex::new(facts(&config.identity, &config.settings)));
         let (weak, shown) = (Arc::downgrade(&client), Arc::clone(&facts));
         let _api = serve_api(api, tunnels);
         let (drain, mut requested) = Drain::new(Arc::clone(&facts));
         let status = move |client: &Client| Status::of_client(client, &lock(&shown));
-        let endpoints = endpoints.serve(weak, status, move |client, request| match request {
+        let (handing, mut left) = Handing::new(
+            Arc::downgrade(&client),
+            &facts,
+            &supervisor,
+            (Client::hand_over, |_| {}),
+        );
+        former.started(&supervisor, &endpoints)?;
+        let manage = move |client: &Client, request| match request {
             Request::Kick { .. } => Reply::Refused(
                 "a client has no sessions to end: run the command at the server".to_owned(),
             ),
             Request::Drain { timeout_seconds } => {
                 drain.within(timeout_seconds, client.counted().tunnels)
             }
-        });
+            Request::TakeOver { .. } => Reply::Refused(NO_HAND_OVER.to_owned()),
+            Request::Key {} => Reply::Key(handed::text()),
+        };
+        let endpoints = endpoints.serve(weak, status, manage, handing);
         let mut expiry = ExpiryWarning::new();
         expiry.warn(config.identity.certificate());
         for Forward { listen_on, target } in &config.forwards {
@@ -211,7 +268,6 @@ pub fn client(
                 "the server is asked to listen on {listen_on}, which leads here to {target}"
             ));
         }
-        let supervisor = Supervisor::of_environment();
         supervisor.tell("READY=1");
         let watched = Arc::downgrade(&client);
         let watching = supervisor.watch(|| watched.upgrade().map_or(Health::Good, |end| end.health()));
@@ -231,6 +287,16 @@ pub fn client(
                     patience = Duration::ZERO;
                     break;
                 }
+                () = left.over(
+                    || {
+                        client.leave();
+                        say(handed_over(client.counted().tunnels, "tunnels"));
+                    },
+                    |_| client.counted().tunnels == 0,
+                ) => {
+                    patience = Duration::ZERO;
+                    break;
+                }
                 () = &mut watching => return Err(RunError::Failed),
                 () = expiry.due() => {
                     expiry.warn(&lock(&facts).certificate);
@@ -240,16 +306,17 @@ pub fn client(
             match received {
                 SignalEvent::End => break,
                 SignalEvent::Reload => {
+                    former.hang_up();
                     let outcome = match again() {
                         Ok(new) => {
-                            let taken = take_over(&client, &credentials, config, &new).await;
+                            let adopted = adopt(&client, &credentials, config, &new).await;
                             let is_new =
                                 lock(&facts).certificate != *new.identity.certificate();
-                            if is_new && taken.is_ok() {
+                            if is_new && adopted.is_ok() {
                                 client.renew_connections();
                             }
                             expiry.warn(new.identity.certificate());
-                            taken
+                            adopted
                         }
                         Err(error) => Err(error.into()),
                     };
@@ -264,8 +331,9 @@ pub fn client(
     })
 }
 
-/// Replaces the listeners first: only they can fail, and then nothing has changed.
-async fn take_over(
+/// Adopts a reloaded file. Replaces the listeners first: only they can fail, and then nothing has
+/// changed. A server whose address changes only after a restart keeps its pins.
+async fn adopt(
     client: &Client,
     credentials: &[Arc<ClientCredentials>],
     running: &ClientConfig,
@@ -273,13 +341,20 @@ async fn take_over(
 ) -> Result<(Identity, Vec<&'static str>), RunError> {
     let waits = new.waits_for_start(running);
     client.replace_listeners(new.listeners(), &new.reverse()).await?;
-    if !waits.contains(&"server") {
-        for (server, (credentials, far)) in credentials.iter().zip(&new.servers).enumerate() {
-            credentials.replace(&new.identity, far.trust.clone());
-            client.replace_trust(server, &far.trust);
-        }
+    for (server, (credentials, far)) in credentials.iter().zip(&running.servers).enumerate() {
+        let is_same = |one: &&FarServer| {
+            one.endpoint == far.endpoint && one.trust.server_name() == far.trust.server_name()
+        };
+        let found = new.servers.iter().find(is_same).map(|one| one.trust.clone());
+        let Some(trust) = found.or_else(|| client.trust(server)) else { continue };
+        credentials.replace(&new.identity, trust.clone());
+        client.replace_trust(server, &trust);
     }
     Ok((new.identity.clone(), waits))
+}
+
+fn handed_over(left: u64, what: &str) -> String {
+    format!("another process has taken over; this process carries its last {left} {what}")
 }
 
 /// Reports the outcome of a reload to the log, to `status` and to the user.
@@ -450,59 +525,6 @@ fn serve_api(listener: Option<MetricsListener>, tunnels: Option<Arc<Tunnels>>) -
     tasks
 }
 
-/// The sockets through which others query this end's status.
-struct StatusEndpoints {
-    socket: Option<StatusListener>,
-    metrics: Option<MetricsListener>,
-}
-
-impl StatusEndpoints {
-    /// A configured socket must be available. Without the default one, the tunnel still works.
-    async fn open(role: &str, settings: &Settings) -> Result<Self, RunError> {
-        let socket = match &settings.status_socket {
-            Some(path) => Some(status::listen(path)?),
-            None => {
-                let directory = Directory::of_user();
-                directory
-                    .listen(role)
-                    .inspect_err(|error| tracing::warn!("no `weir tunnel status`: {error}"))
-                    .ok()
-            }
-        };
-        let metrics = match &settings.metrics_on {
-            None => None,
-            Some(address) => {
-                let bound = MetricsListener::bind(address).await;
-                Some(bound.map_err(|error| RunError::Metrics(address.clone(), error))?)
-            }
-        };
-        Ok(Self { socket, metrics })
-    }
-
-    /// Serves until the returned value is dropped.
-    fn serve<T: Send + Sync + 'static>(
-        self,
-        end: Weak<T>,
-        look: impl Fn(&T) -> Status + Send + Sync + 'static,
-        manage: impl Fn(&T, Request) -> Reply + Send + Sync + 'static,
-    ) -> JoinSet<()> {
-        let managed = Weak::clone(&end);
-        let manage: Manage = Arc::new(move |request| match managed.upgrade() {
-            Some(end) => manage(&end, request),
-            None => Reply::Refused("this end is shutting down".to_owned()),
-        });
-        let tell: StatusSource = Arc::new(move || end.upgrade().map(|end| look(&end)));
-        let mut tasks = JoinSet::new();
-        if let Some(socket) = self.socket {
-            tasks.spawn(socket.serve(Arc::clone(&tell), manage));
-        }
-        if let Some(metrics) = self.metrics {
-            tasks.spawn(status::serve_metrics(metrics, tell));
-        }
-        tasks
-    }
-}
-
 struct Signals {
     interrupt: Signal,
     terminate: Signal,
@@ -550,8 +572,8 @@ fn facts(identity: &Identity, settings: &Settings) -> Facts {
     }
 }
 
-fn lock(facts: &Mutex<Facts>) -> MutexGuard<'_, Facts> {
-    facts.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Warns of the certificate's expiry at the start, at each reload, and then once a day.
@@ -589,6 +611,7 @@ impl ExpiryWarning {
     }
 }
 
+const NO_HAND_OVER: &str = "only `weir tunnel server` and `client` with --take-over take over";
 /// How long tunnels may continue after the first signal.
 const PATIENCE: Duration = Duration::from_secs(3);
 const RELOAD_WITHIN: Duration = Duration::from_secs(10);

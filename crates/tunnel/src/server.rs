@@ -21,6 +21,7 @@ use crate::congestion::Reading;
 use crate::counters::{Counted, Counters};
 use crate::descriptors::Descriptors;
 use crate::frame::{Opening, Properties, Request};
+use crate::hand_over::{Handed, HandedUdp, TCP, TakeOverError};
 use crate::health::Health;
 use crate::identity::{PeerName, Pin, Proof, TrustedPeer};
 use crate::journal::{Journal, Kind, Line};
@@ -119,6 +120,8 @@ pub enum ServerError {
     AccessLog(String, #[source] io::Error),
     #[error("threads cannot be started: {0}; end other programs, or raise `ulimit -u`")]
     Threads(#[source] io::Error),
+    #[error(transparent)]
+    TakeOver(#[from] TakeOverError),
 }
 
 /// The status of one connection, for diagnosis of its speed.
@@ -152,6 +155,8 @@ struct Shared {
     quic: Option<QuicServer>,
     tls: TlsServer,
     tcp_address: Option<SocketAddr>,
+    /// A copy of the TCP listener, for the process that takes over.
+    tcp: Mutex<Option<std::net::TcpListener>>,
     /// A change makes every tunnel and connection check its rights again.
     guard: watch::Sender<Arc<Guard>>,
     lookups: Lookups<PeerName>,
@@ -172,22 +177,34 @@ struct Shared {
     sessions: Mutex<Vec<PeerSession<Weak<Session<Carried>>>>>,
     /// Cancelled once no new connections and tunnels are accepted.
     draining: CancellationToken,
+    /// Cancelled with `draining`, and once another process accepts the new connections.
+    left: CancellationToken,
 }
 
 impl Server {
     pub fn start(parts: ServerParts) -> Result<Self, ServerError> {
-        let shards = Arc::new(
-            Shards::start(parts.shards, parts.tuning.gather).map_err(ServerError::Threads)?,
-        );
+        Self::take_over(parts, &mut Handed::default())
+    }
+
+    /// Starts with the sockets of another process. Those at addresses that have changed, or that
+    /// the other process does not have, are bound.
+    pub fn take_over(parts: ServerParts, handed: &mut Handed) -> Result<Self, ServerError> {
+        let udp = handed.take_udp();
+        // Each socket has its thread.
+        let shards = udp.as_ref().map(|udp| udp.sockets.len()).or(parts.shards);
+        let shards =
+            Arc::new(Shards::start(shards, parts.tuning.gather).map_err(ServerError::Threads)?);
         let budget = Budget::new(parts.tuning.memory);
         let (tuning, meter) = (parts.tuning.clone(), budget.meter());
         let tls = TlsServer::new(parts.tls.clone(), tuning.clone(), meter);
-        let quic = match parts.listen {
-            Some(at) => Some(QuicServer::bind(at, parts.tls, tuning, meter, &shards)?),
-            None => None,
+        check_address(parts.listen, udp.as_ref())?;
+        let quic = match (parts.listen, udp) {
+            (Some(_), Some(udp)) => Some(QuicServer::on(udp, parts.tls, tuning, meter, &shards)?),
+            (Some(at), None) => Some(QuicServer::bind(at, parts.tls, tuning, meter, &shards)?),
+            (None, _) => None,
         };
         let udp = quic.as_ref().and_then(QuicServer::local_addr);
-        let tcp = listen_tcp(parts.tcp, udp)?;
+        let tcp = listen_tcp(parts.tcp, udp, handed.take(TCP).map(std::net::TcpListener::from))?;
         if udp.is_none() && tcp.is_none() {
             return Err(ServerError::NoCarrier);
         }
@@ -195,9 +212,11 @@ impl Server {
         let (limits, descriptors) = (parts.limits, Descriptors::of_process());
         let lookups = descriptors.map_or(usize::MAX, |all| all.for_lookups()).min(limits.lookups);
         let counters = Arc::<Counters>::default();
+        let draining = CancellationToken::new();
         let shared = Arc::new(Shared {
             quic,
             tls,
+            tcp: Mutex::new(tcp.as_ref().and_then(|listener| listener.try_clone().ok())),
             tcp_address: tcp.as_ref().and_then(|listener| listener.local_addr().ok()),
             guard: watch::Sender::new(Arc::new(parts.guard)),
             lookups: Lookups::new(parts.resolver, limits.lookups_each, lookups),
@@ -216,7 +235,8 @@ impl Server {
             usage: Mutex::default(),
             accounts: Accounts::default(),
             sessions: Mutex::default(),
-            draining: CancellationToken::new(),
+            left: draining.child_token(),
+            draining,
         });
         shared.open_access_log(parts.access_log.as_ref())?;
         shared.accounts.set_quotas(&parts.quotas);
@@ -320,19 +340,7 @@ impl Server {
     /// stay on their connections, which end with their last tunnel. Clients of earlier versions
     /// refuse, and keep their connections.
     pub fn renew_connections(&self) {
-        let shared = Arc::clone(&self.shared);
-        self.threads.spawn(0, async move {
-            for some in shared.sessions().chunks(RENEWED_AT_ONCE) {
-                for PeerSession { session, .. } in some {
-                    tokio::spawn(tokio::time::timeout(
-                        RENEWAL,
-                        ask_for_renewal(Arc::clone(session)),
-                    ));
-                }
-                // Handshakes of all clients at once would exceed the limits of handshakes.
-                tokio::time::sleep(RENEWALS_APART).await;
-            }
-        });
+        self.threads.spawn(0, ask_all_for_renewal(Arc::clone(&self.shared)));
     }
 
     /// Accepts no new tunnels, waits until all tunnels have ended or `patience` has passed, and
@@ -448,12 +456,37 @@ impl Shared {
     }
 }
 
-/// The TCP listener of a server whose UDP address is `udp`.
+/// The UDP address stays: former connections need their sockets.
+fn check_address(listen: Option<SocketAddr>, udp: Option<&HandedUdp>) -> Result<(), TakeOverError> {
+    let Some((socket, _)) = udp.and_then(|udp| udp.sockets.first()) else { return Ok(()) };
+    let Ok(theirs) = socket.local_addr() else { return Ok(()) };
+    match listen.is_some_and(|ours| is_same(ours, theirs)) {
+        true => Ok(()),
+        false => Err(TakeOverError::Address {
+            theirs: theirs.to_string(),
+            ours: listen.map_or_else(|| "no UDP".to_owned(), |ours| ours.to_string()),
+        }),
+    }
+}
+
+/// Whether a socket that was asked for this address is bound to `bound`.
+fn is_same(asked: SocketAddr, bound: SocketAddr) -> bool {
+    asked.ip() == bound.ip() && [0, bound.port()].contains(&asked.port())
+}
+
+/// The TCP listener of a server whose UDP address is `udp`. `handed` is the listener of another
+/// process.
 fn listen_tcp(
     at: TcpAt,
     udp: Option<SocketAddr>,
+    handed: Option<std::net::TcpListener>,
 ) -> Result<Option<std::net::TcpListener>, ServerError> {
     let Some(address) = at.address(udp) else { return Ok(None) };
+    let is_there =
+        |one: &std::net::TcpListener| one.local_addr().is_ok_and(|bound| is_same(address, bound));
+    if let Some(handed) = handed.filter(is_there) {
+        return Ok(Some(handed));
+    }
     let listen = || {
         let listener = std::net::TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
@@ -469,6 +502,16 @@ fn listen_tcp(
             Ok(None)
         }
         Err(error) => Err(ServerError::Tcp(address, error)),
+    }
+}
+
+async fn ask_all_for_renewal(shared: Arc<Shared>) {
+    for some in shared.sessions().chunks(RENEWED_AT_ONCE) {
+        for PeerSession { session, .. } in some {
+            tokio::spawn(tokio::time::timeout(RENEWAL, ask_for_renewal(Arc::clone(session))));
+        }
+        // Handshakes of all clients at once would exceed the limits of handshakes.
+        tokio::time::sleep(RENEWALS_APART).await;
     }
 }
 

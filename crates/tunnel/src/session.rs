@@ -112,11 +112,13 @@ impl<C: Connection> Session<C> {
 
     /// Delivers datagrams to their flows until the connection ends.
     pub(crate) async fn deliver_datagrams(self: Arc<Self>) {
-        let mut batch = vec![bytes::Bytes::new(); BATCH];
+        // A session without datagrams keeps no room for a batch.
+        let mut batch = vec![bytes::Bytes::new()];
         while let Ok(count) = self.connection.receive_datagrams(&mut batch).await {
             for datagram in &mut batch[..count] {
                 self.flows.deliver(std::mem::take(datagram), &self.counters);
             }
+            batch.resize(BATCH, bytes::Bytes::new());
         }
     }
 

@@ -8,13 +8,18 @@ mod page;
 mod prometheus;
 mod sessions;
 mod text;
+mod top;
 
+pub(crate) use directory::take_over;
 pub use directory::{
-    Answer, Directory, Manage, StatusError, StatusListener, StatusSource, ask, at, listen, request,
+    Answer, Directory, Handing, Manage, StatusError, StatusListener, StatusSource, ask, at, listen,
+    request,
 };
+pub(crate) use http::Shared as SharedSocket;
 pub use http::{MetricsListener, serve_metrics};
 pub(crate) use http::{is_addressed, serve_http};
 pub use manage::{KickedSession, Reply, Request};
+pub use top::{Packets, top};
 
 use crate::access::Access;
 use crate::account::{AccountFigures, SessionFigures};
@@ -480,6 +485,7 @@ mod tests {
         let serving = tokio::spawn(listener.serve(
             std::sync::Arc::new(|| Some(status())),
             std::sync::Arc::new(|asked: Request| Reply::Refused(format!("{asked:?}"))),
+            None,
         ));
         let facts = ask(&file, None).await.unwrap().unwrap().status;
         assert_eq!(facts, Status { pid: std::process::id(), ..status() });

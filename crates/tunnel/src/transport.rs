@@ -3,6 +3,7 @@
 
 mod carrier;
 mod driver;
+mod formers;
 pub mod quic;
 mod shards;
 mod socket;

@@ -1,4 +1,4 @@
-//! Questions to a person at the terminal.
+//! Questions to a person at the terminal, and views that a key ends.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -15,6 +15,68 @@ pub(crate) fn columns() -> Option<usize> {
     let size = tcgetwinsize(io::stdout()).ok()?;
     // A terminal that does not know its size has no columns.
     Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
+}
+
+/// Whether a terminal shows standard output and a person can press keys.
+pub(crate) fn shows_and_reads() -> bool {
+    io::stdin().is_terminal() && io::stdout().is_terminal()
+}
+
+/// The columns and lines of the terminal that shows standard output, if it knows them.
+pub(crate) fn size() -> Option<(usize, usize)> {
+    let size = tcgetwinsize(io::stdout()).ok()?;
+    let size = (usize::from(size.ws_col), usize::from(size.ws_row));
+    Some(size).filter(|(columns, lines)| *columns > 0 && *lines > 0)
+}
+
+/// A view on the whole terminal. Dropping it restores what the terminal showed before.
+pub(crate) struct Screen(Termios);
+
+impl Screen {
+    pub(crate) fn open() -> io::Result<Self> {
+        let before = tcgetattr(io::stdin())?;
+        let mut keys = before.clone();
+        keys.local_modes.remove(LocalModes::ECHO | LocalModes::ICANON);
+        tcsetattr(io::stdin(), OptionalActions::Flush, &keys)?;
+        let screen = Self(before);
+        // The other screen, without a cursor and wrapped lines (xterm's private modes).
+        show("\x1b[?1049h\x1b[?25l\x1b[?7l")?;
+        Ok(screen)
+    }
+
+    /// Draws the text from the first line on, and `foot` below it.
+    pub(crate) fn draw(&self, text: &str, foot: &str) -> io::Result<()> {
+        // Each line erases the rest of its line, so that nothing flickers (ECMA-48: CUP, EL, ED).
+        let text = text.replace('\n', "\x1b[K\n");
+        show(&format!("\x1b[H{text}\x1b[J{foot}"))
+    }
+
+    /// The key that is pressed within a tenth of a second.
+    pub(crate) fn key(&self) -> io::Result<Option<u8>> {
+        if !is_readable()? {
+            return Ok(None);
+        }
+        let mut key = [0];
+        match rustix::io::read(io::stdin(), &mut key) {
+            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) => Ok(Some(key[0])),
+            Err(Errno::INTR) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        let _ = show("\x1b[?7h\x1b[?25h\x1b[?1049l");
+        let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.0);
+    }
+}
+
+fn show(text: &str) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_bytes())?;
+    stdout.flush()
 }
 
 /// Asks for yes or no; any other answer is no.

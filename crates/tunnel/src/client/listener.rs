@@ -6,6 +6,7 @@ use super::proxies::{self, Dialect, NEGOTIATIONS};
 use super::{ClientError, HERE, ListenAt, Route, Shared};
 use crate::datagrams::{self, UdpListener};
 use crate::frame::{Opening, Properties, Request};
+use crate::hand_over::{Handed, SocketOwner, listener_name};
 use crate::inbound::Inbound;
 use crate::journal::{Kind, Line};
 use crate::local::{DetachedLocal, Local, UnixPathListener};
@@ -14,6 +15,7 @@ use crate::session::Session;
 use crate::transport::{Carried, Connection, Sending, Shards};
 use bytes::Bytes;
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 use tokio::net::{TcpListener, UdpSocket};
@@ -27,7 +29,24 @@ pub(super) struct OpenListener {
     /// The bound address, with the actual port in place of port 0.
     pub(super) bound: ListenAt,
     pub(super) route: SharedRoute,
+    /// A copy of the socket for another process, and the file of a UNIX socket.
+    pub(super) socket: OwnedFd,
+    pub(super) owner: Option<SocketOwner>,
     cancel: CancellationToken,
+}
+
+/// A socket of another process, and the file of a UNIX socket.
+pub(super) type Taken = (OwnedFd, Option<SocketOwner>);
+
+/// The socket of another process for the listener that is `number` among those with its address.
+pub(super) fn taken_over(listen: &ListenAt, number: usize, handed: &mut Handed) -> Option<Taken> {
+    let name = listener_name(listen, number);
+    match listen {
+        ListenAt::Unix(path) => {
+            handed.take_path(&name, path).map(|(file, owner)| (file, Some(owner)))
+        }
+        _ => handed.take(&name).map(|file| (file, None)),
+    }
 }
 
 /// Opens a listener.
@@ -37,16 +56,23 @@ pub(super) async fn open(
     index: usize,
     listen: ListenAt,
     route: Route,
+    taken: Option<Taken>,
 ) -> Result<OpenListener, ClientError> {
     let shard = shards.handle(index);
     // A socket belongs to the thread that creates it.
     let (at, here) = (listen.clone(), Arc::clone(shared));
-    let bound = shard.spawn(async move { ListenerSocket::bind(&at, &here).await }).await;
-    let bound = bound.unwrap_or_else(|error| Err(io::Error::other(error)));
-    let (bound, socket) = bound.map_err(|error| ClientError::Listen(listen, error))?;
+    let bound = shard.spawn(async move {
+        let (bound, socket) = ListenerSocket::bind(&at, &here, taken).await?;
+        let (copy, owner) = socket.shared()?;
+        Ok((bound, socket, copy, owner))
+    });
+    let bound = bound.await.unwrap_or_else(|error| Err(io::Error::other(error)));
+    let (bound, socket, copy, owner) = bound.map_err(|error| ClientError::Listen(listen, error))?;
     let opened = OpenListener {
         bound,
         route: Arc::new(RwLock::new(route)),
+        socket: copy,
+        owner,
         cancel: CancellationToken::new(),
     };
     let (shared, route, cancel) =
@@ -81,17 +107,39 @@ enum ListenerSocket {
 }
 
 impl ListenerSocket {
-    async fn bind(listen: &ListenAt, shared: &Shared) -> io::Result<(ListenAt, Self)> {
+    async fn bind(
+        listen: &ListenAt,
+        shared: &Shared,
+        taken: Option<Taken>,
+    ) -> io::Result<(ListenAt, Self)> {
         match listen {
             ListenAt::Tcp(address) => {
-                let socket = TcpListener::bind(address).await?;
+                let socket = match taken {
+                    Some((file, _)) => {
+                        let socket = std::net::TcpListener::from(file);
+                        socket.set_nonblocking(true)?;
+                        TcpListener::from_std(socket)?
+                    }
+                    None => TcpListener::bind(address).await?,
+                };
                 Ok((ListenAt::Tcp(socket.local_addr()?), Self::Tcp(socket)))
             }
             ListenAt::Unix(path) => {
-                Ok((listen.clone(), Self::Unix(UnixPathListener::open(path).await?)))
+                let socket = match taken {
+                    Some((file, Some(owner))) => UnixPathListener::taken_over((file, owner))?,
+                    _ => UnixPathListener::open(path).await?,
+                };
+                Ok((listen.clone(), Self::Unix(socket)))
             }
             ListenAt::Udp(address) => {
-                let socket = UdpSocket::bind(address).await?;
+                let socket = match taken {
+                    Some((file, _)) => {
+                        let socket = std::net::UdpSocket::from(file);
+                        socket.set_nonblocking(true)?;
+                        UdpSocket::from_std(socket)?
+                    }
+                    None => UdpSocket::bind(address).await?,
+                };
                 let bound = ListenAt::Udp(socket.local_addr()?);
                 let limits = &shared.limits;
                 Ok((
@@ -100,6 +148,18 @@ impl ListenerSocket {
                 ))
             }
         }
+    }
+
+    /// A copy of the socket, and the file of a UNIX socket.
+    fn shared(&self) -> io::Result<Taken> {
+        Ok(match self {
+            Self::Tcp(listener) => (listener.as_fd().try_clone_to_owned()?, None),
+            Self::Unix(listener) => {
+                let (file, owner) = listener.shared()?;
+                (file, Some(owner))
+            }
+            Self::Udp(listener) => (listener.flows().socket().as_fd().try_clone_to_owned()?, None),
+        })
     }
 
     async fn run(&self, shared: &Arc<Shared>, route: &SharedRoute) {

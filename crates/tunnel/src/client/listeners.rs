@@ -2,6 +2,7 @@
 
 use super::listener::{self, OpenListener};
 use super::{ClientError, ListenAt, Listener, Reverse, Route, Shared, reverse};
+use crate::hand_over::{Handed, listener_name};
 use crate::target::Target;
 use crate::transport::Shards;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -32,12 +33,14 @@ struct RequestedListener {
 
 impl Listeners {
     /// Replaces all listeners with `wanted`. If one cannot be opened, nothing changes. A listener
-    /// that stays keeps its connections; new connections take its new route.
+    /// that stays keeps its connections; new connections take its new route. Sockets of another
+    /// process in `handed` are taken over.
     pub(super) async fn replace(
         &self,
         wanted: Vec<Listener>,
         shared: &Arc<Shared>,
         shards: &Arc<Shards>,
+        handed: &mut Handed,
     ) -> Result<(), ClientError> {
         let mut made: Vec<ActiveListener> = Vec::new();
         let requested: Vec<(ListenAt, usize)> = numbered(&wanted);
@@ -46,7 +49,9 @@ impl Listeners {
         {
             check(listen, route)?;
             if !self.lock().iter().any(|one| one.requested == *requested) {
-                let opened = listener::open(shared, shards, index, listen.clone(), route.clone());
+                let taken = listener::taken_over(listen, requested.1, handed);
+                let opened =
+                    listener::open(shared, shards, index, listen.clone(), route.clone(), taken);
                 made.push(ActiveListener { requested: requested.clone(), opened: opened.await? });
             }
         }
@@ -62,6 +67,24 @@ impl Listeners {
             *active.opened.route.write().unwrap_or_else(PoisonError::into_inner) = route.clone();
         }
         Ok(())
+    }
+
+    /// Adds copies of all sockets for another process.
+    pub(super) fn hand_over(&self, handed: &mut Handed) -> std::io::Result<()> {
+        for one in &*self.lock() {
+            let name = listener_name(&one.requested.0, one.requested.1);
+            let file = one.opened.socket.try_clone()?;
+            match &one.opened.owner {
+                Some(owner) => handed.add_path(name, file, owner),
+                None => handed.add(name, file),
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes all listeners, which another process has. Tunnels go on.
+    pub(super) fn leave(&self) {
+        self.lock().clear();
     }
 
     pub(super) fn bound(&self) -> Vec<ListenAt> {

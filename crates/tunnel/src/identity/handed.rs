@@ -11,12 +11,18 @@ use std::sync::{Mutex, PoisonError};
 /// replaces one that was kept before.
 pub(crate) fn keep(text: &[u8]) -> Result<(), IdentityError> {
     let key = private(Path::new("the key that was handed over"), text)?;
-    *HANDED.lock().unwrap_or_else(PoisonError::into_inner) = Some(key);
+    let text = String::from_utf8_lossy(text).into_owned();
+    *HANDED.lock().unwrap_or_else(PoisonError::into_inner) = Some((key, text));
     Ok(())
 }
 
-pub(super) fn key() -> Option<PrivateKeyDer<'static>> {
-    HANDED.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(PrivateKeyDer::clone_key)
+/// The PEM text, for the process that takes over from this one.
+pub(crate) fn text() -> Option<String> {
+    HANDED.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|(_, text)| text.clone())
 }
 
-static HANDED: Mutex<Option<PrivateKeyDer<'static>>> = Mutex::new(None);
+pub(super) fn key() -> Option<PrivateKeyDer<'static>> {
+    HANDED.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|(key, _)| key.clone_key())
+}
+
+static HANDED: Mutex<Option<(PrivateKeyDer<'static>, String)>> = Mutex::new(None);

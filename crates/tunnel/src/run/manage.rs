@@ -1,6 +1,7 @@
 //! Requests to running ends, from another process of the same user or root.
 
 use super::{RunError, runtime, sockets, statuses};
+use crate::identity::handed;
 use crate::status::{self, Reply, Request, Status, StatusError};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -22,6 +23,24 @@ pub fn drain(socket: Option<&Path>, within: Duration) -> Result<Option<(Status, 
     }
     let request = Request::Drain { timeout_seconds: within.as_secs_f64() };
     Ok(asked(socket, &request, |_| true)?.into_iter().next())
+}
+
+/// Gets the private key that the end behind `socket` has been handed, for this process, which takes
+/// over from the end. Systemd gives a service no present copy of its key.
+pub fn fetch_key(socket: &Path) {
+    match asked(Some(socket), &Request::Key {}, |_| true) {
+        Ok(replies) => {
+            for (_, reply) in replies {
+                if let Reply::Key(Some(text)) = reply
+                    && let Err(error) = handed::keep(text.as_bytes())
+                {
+                    tracing::warn!(%error, "the key of the running end is not used");
+                }
+            }
+        }
+        // The hand-over itself reports why the end does not answer.
+        Err(error) => tracing::debug!(%error, "no key of the running end"),
+    }
 }
 
 /// Waits until the end that drains has ended. Returns how many tunnels the last look found if the

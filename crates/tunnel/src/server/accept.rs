@@ -21,7 +21,7 @@ pub(super) async fn run(shared: Arc<Shared>, shard: usize) {
     let handshakes = Handshakes::new(limits.handshakes, limits.handshakes_unvalidated);
     loop {
         let Some(incoming) = incoming(&shared, shard).await else { return };
-        if shared.draining.is_cancelled() {
+        if shared.left.is_cancelled() {
             incoming.refuse();
             continue;
         }
@@ -59,7 +59,7 @@ pub(super) async fn run_tcp(
         let stream = loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
-                () = shared.draining.cancelled() => return,
+                () = shared.left.cancelled() => return,
             };
             match accepted {
                 Ok((stream, _)) => break stream,

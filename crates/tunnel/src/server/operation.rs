@@ -1,11 +1,14 @@
 //! Operation of a running server: rates, the end of chosen sessions, and the drain.
 
-use super::{PeerSession, Server, ServerError, Shared};
+use super::{PeerSession, Server, ServerError, Shared, ask_all_for_renewal};
 use crate::access_log::{AccessLogAt, End};
+use crate::hand_over::{Handed, TCP};
 use crate::identity::PeerName;
+use crate::transport::quic::QuicServer;
 use crate::transport::{Connection, SERVER_SHUTS_DOWN};
+use std::io;
 use std::net::SocketAddr;
-use std::sync::Weak;
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 /// A session that [`Server::kick`] has ended.
@@ -68,6 +71,46 @@ impl Server {
     }
 }
 
+/// The hand-over to another process.
+impl Server {
+    /// Stops reading the UDP sockets, and returns copies of all sockets.
+    pub fn hand_over(&self) -> io::Result<Handed> {
+        let mut handed = Handed::default();
+        if let Some(listener) = &*self.shared.tcp.lock().unwrap_or_else(PoisonError::into_inner) {
+            handed.add(TCP, listener.try_clone()?);
+        }
+        if let Some(quic) = &self.shared.quic {
+            handed.add_udp(quic.hand_over()?);
+        }
+        Ok(handed)
+    }
+
+    /// The other process has failed.
+    pub fn take_back(&self) {
+        self.shared.quic.iter().for_each(QuicServer::take_back);
+    }
+
+    /// Accepts no new connections and listeners from now on: another process does. Clients move
+    /// their new tunnels there.
+    pub fn leave(&self) {
+        self.shared.left.cancel();
+        drop(self.shared.tcp.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let shared = Arc::clone(&self.shared);
+        self.threads.spawn(0, async move {
+            ask_all_for_renewal(Arc::clone(&shared)).await;
+            // Handshakes that were under way have become sessions.
+            tokio::time::sleep(HANDSHAKES).await;
+            ask_all_for_renewal(shared).await;
+        });
+    }
+
+    /// The sessions that have not ended.
+    pub fn sessions_left(&self) -> u64 {
+        let sessions = self.shared.sessions();
+        sessions.iter().filter(|one| !one.session.connection.is_closed()).count() as u64
+    }
+}
+
 impl Shared {
     pub(super) fn open_access_log(&self, at: Option<&AccessLogAt>) -> Result<(), ServerError> {
         let failed = |error| {
@@ -93,4 +136,6 @@ pub(super) async fn sample_rates(shared: Weak<Shared>) {
     }
 }
 
+/// Handshakes that were under way at a hand-over have ended by then.
+const HANDSHAKES: Duration = Duration::from_secs(4);
 const SECOND: Duration = Duration::from_secs(1);

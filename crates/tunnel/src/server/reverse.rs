@@ -114,7 +114,7 @@ impl<C: Connection> BoundListener<C> {
         };
         // Open flows receive their datagrams at the listener.
         let drained = async {
-            shared.draining.cancelled().await;
+            shared.left.cancelled().await;
             if let Some(flows) = &flows {
                 flows.all_ended().await;
             }
@@ -131,7 +131,7 @@ impl<C: Connection> BoundListener<C> {
         if let Socket::Udp(listener) = &self.socket {
             let shard = Handle::current();
             let pick = || match session.meter.account().refusal() {
-                _ if self.shared.draining.is_cancelled() => None,
+                _ if self.shared.left.is_cancelled() => None,
                 Some(_) => {
                     session.counters.datagrams_over_limit.increment();
                     None

@@ -242,6 +242,9 @@ impl<C: Connection> PeerStream<C> {
     }
 
     fn listener_permit(&self) -> Result<QuotaPermit, Answer> {
+        if self.shared.left.is_cancelled() {
+            return Err(self.busy("another process of the server listens now".to_owned()));
+        }
         let most = self.shared.limits.listeners_each;
         let permit = QuotaPermit::acquire(&self.usage, |usage| &usage.listeners, most);
         permit.ok_or_else(|| Answer {

@@ -2,12 +2,12 @@
 //! owner can enter it.
 
 use super::{PATIENCE, Reply, Request, Status};
+use crate::hand_over::{self, HandOver, Handed, STATUS, SocketOwner, TakeOverError, TakenOver};
 use crate::identity;
-use host::{
-    BoundFile, HostError, ListeningProcess, PrivateDirectory, RemovedWhenEmpty, SocketFile,
-};
+use host::{HostError, ListeningProcess, PrivateDirectory, RemovedWhenEmpty, SocketFile};
 use rustix::fs::Mode;
 use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -56,12 +56,15 @@ pub type StatusSource = Arc<dyn Fn() -> Option<Status> + Send + Sync>;
 /// Carries out a request.
 pub type Manage = Arc<dyn Fn(Request) -> Reply + Send + Sync>;
 
+/// Hands the sockets of an end over.
+pub type Handing = Arc<dyn HandOver>;
+
 /// A status socket. Dropping it removes its file.
 #[derive(Debug)]
 pub struct StatusListener {
     listener: UnixListener,
-    _file: BoundFile,
-    _directory: Option<RemovedWhenEmpty>,
+    owner: SocketOwner,
+    directory: Option<RemovedWhenEmpty>,
 }
 
 /// An end's status, and the process that sent it.
@@ -102,7 +105,7 @@ impl Directory {
         PrivateDirectory::make(self.parent())?;
         let directory = PrivateDirectory::make(&self.0)?;
         let listener = bound(directory.socket(format!("{role}-{}.sock", std::process::id())))?;
-        Ok(StatusListener { _directory: Some(directory.removed_when_empty()), ..listener })
+        Ok(StatusListener { directory: Some(directory.removed_when_empty()), ..listener })
     }
 
     /// All existing sockets, whether or not a process answers. Refuses a directory that is not
@@ -139,33 +142,77 @@ fn bound(file: SocketFile) -> Result<StatusListener, StatusError> {
     };
     let (listener, file) = file.listen(Some(Mode::RUSR | Mode::WUSR)).map_err(failed)?;
     let listener = listener.set_nonblocking(true).and_then(|()| UnixListener::from_std(listener));
-    Ok(StatusListener { listener: listener.map_err(failed)?, _file: file, _directory: None })
+    let owner = SocketOwner::of(file);
+    Ok(StatusListener { listener: listener.map_err(failed)?, owner, directory: None })
 }
 
 impl StatusListener {
-    /// Runs for ever. Carries out a request by `manage`; takes a key that a client hands over, and
-    /// sends the whole document to each other client.
-    pub async fn serve(self, tell: StatusSource, manage: Manage) {
+    /// Takes the socket over that another process has at the path that a user named, if it has
+    /// any.
+    pub(crate) fn taken_over(
+        path: &Path,
+        handed: &mut Handed,
+    ) -> Option<Result<Self, StatusError>> {
+        let (file, owner) = handed.take_path(STATUS, path)?;
+        let listener = std::os::unix::net::UnixListener::from(file);
+        let listener =
+            listener.set_nonblocking(true).and_then(|()| UnixListener::from_std(listener));
+        Some(match listener {
+            Ok(listener) => Ok(Self { listener, owner, directory: None }),
+            Err(error) => Err(StatusError::socket("listen on", path, error)),
+        })
+    }
+
+    /// Makes this process the one behind a socket that was taken over: the kernel records the
+    /// process that called listen(2) last.
+    pub(crate) fn own(&self) {
+        if let Err(error) = rustix::net::listen(&self.listener, BACKLOG) {
+            tracing::warn!(%error, "`weir tunnel status` sees the former process");
+        }
+    }
+
+    /// The socket and its file, for another process. A socket at the default location stays.
+    pub(crate) fn shared(&self) -> io::Result<Option<(OwnedFd, SocketOwner)>> {
+        if self.directory.is_some() {
+            return Ok(None);
+        }
+        Ok(Some((self.listener.as_fd().try_clone_to_owned()?, self.owner.clone())))
+    }
+
+    /// Runs for ever. Carries out a request by `manage`, and the hand-over to another process by
+    /// `handing`; takes a key that a client hands over, and sends the whole document to each other
+    /// client.
+    pub async fn serve(self, tell: StatusSource, manage: Manage, handing: Option<Handing>) {
         loop {
             match self.listener.accept().await {
                 Ok((mut stream, _)) => {
                     let (tell, manage) = (Arc::clone(&tell), Arc::clone(&manage));
-                    tokio::spawn(tokio::time::timeout(PATIENCE, async move {
-                        let text = received(&mut stream).await;
-                        let document = match text {
-                            Some(text) if Request::begins(&text) => {
-                                serde_json::to_vec(&replied(&text, &stream, &manage))
-                            }
-                            text => {
-                                take_key(text, &stream);
-                                let Some(status) = tell() else { return };
-                                serde_json::to_vec(&status)
-                            }
+                    let handing = handing.clone();
+                    tokio::spawn(async move {
+                        let text = tokio::time::timeout(PATIENCE, received(&mut stream)).await;
+                        let Ok(text) = text else { return };
+                        if let Some(within) = asked_to_hand_over(text.as_deref(), &stream)
+                            && let Some(handing) = handing
+                        {
+                            return hand_over::give(stream, &*handing, within).await;
+                        }
+                        let answer = async {
+                            let document = match text {
+                                Some(text) if Request::begins(&text) => {
+                                    serde_json::to_vec(&replied(&text, &stream, &manage))
+                                }
+                                text => {
+                                    take_key(text, &stream);
+                                    let Some(status) = tell() else { return };
+                                    serde_json::to_vec(&status)
+                                }
+                            };
+                            let document = document.unwrap_or_default();
+                            let _ = stream.write_all(&document).await;
+                            let _ = stream.shutdown().await;
                         };
-                        let document = document.unwrap_or_default();
-                        let _ = stream.write_all(&document).await;
-                        let _ = stream.shutdown().await;
-                    }));
+                        let _ = tokio::time::timeout(PATIENCE, answer).await;
+                    });
                 }
                 // Too many open files. Wait; the client may retry.
                 Err(_) => tokio::time::sleep(PATIENCE / 50).await,
@@ -182,7 +229,47 @@ async fn received(stream: &mut UnixStream) -> Option<Vec<u8>> {
     if !matches!(first, Ok(Ok(1..))) {
         return None;
     }
-    stream.take(LONGEST_KEY).read_to_end(&mut text).await.is_ok().then_some(text)
+    let mut stream = stream.take(LONGEST_KEY);
+    // A process that takes over goes on talking behind its line.
+    while !(Request::begins(&text) && text.ends_with(b"\n")) {
+        match stream.read_buf(&mut text).await {
+            Ok(0) => break,
+            Ok(_) => {}
+            Err(_) => return None,
+        }
+    }
+    Some(text)
+}
+
+/// The time for the last connections, if a trusted process asks to take over.
+fn asked_to_hand_over(text: Option<&[u8]>, stream: &UnixStream) -> Option<Duration> {
+    let text = text.filter(|text| Request::begins(text) && is_trusted(stream))?;
+    match Request::from_json(text) {
+        Ok(Request::TakeOver { timeout_seconds }) => {
+            Duration::try_from_secs_f64(timeout_seconds).ok()
+        }
+        _ => None,
+    }
+}
+
+/// Takes over from the end behind that socket; `None` if no process listens any more.
+pub(crate) fn take_over(
+    file: &SocketFile,
+    within: Duration,
+) -> Result<Option<TakenOver>, TakeOverError> {
+    let path = file.path();
+    let failed = |error| StatusError::socket("read", path, error);
+    let mut stream = match file.connect(PATIENCE) {
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Ok(None),
+        connected => connected.map_err(failed)?,
+    };
+    let process = ListeningProcess::behind(&stream, None)
+        .map_err(|source| StatusError::Process { path: path.to_owned(), source })?;
+    let request = Request::TakeOver { timeout_seconds: within.as_secs_f64() };
+    let mut text = serde_json::to_vec(&request).unwrap_or_default();
+    text.push(b'\n');
+    io::Write::write_all(&mut stream, &text).map_err(failed)?;
+    TakenOver::receive(stream, process).map(Some)
 }
 
 /// Whether this user or root has connected.
@@ -316,6 +403,7 @@ const ATTEMPTS: usize = 100;
 /// The status of some ten thousand connections.
 const LONGEST: u64 = 16 << 20;
 const LONGEST_KEY: u64 = 64 << 10;
+const BACKLOG: i32 = 128;
 /// A client sends its request or its key, or ends its half of the stream, within this time. A busy
 /// machine may delay a client, and an answer without its request would be a wrong one.
 const KEY_WITHIN: Duration = Duration::from_secs(3);

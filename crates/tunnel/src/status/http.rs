@@ -4,9 +4,11 @@
 use super::directory::StatusSource;
 use super::{PATIENCE, page, prometheus};
 use crate::config::MetricsAddress;
+use crate::hand_over::{Handed, METRICS, SocketOwner};
 use crate::local::UnixPathListener;
 use host::{HttpResponse, LONGEST_HTTP_REQUEST, http_response, is_whole_http_request};
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -29,7 +31,40 @@ impl MetricsListener {
             MetricsAddress::Unix(path) => Bound::Unix(UnixPathListener::open(path).await?),
         }))
     }
+
+    /// Takes the listener over that another process has at this address, if it has any.
+    pub(crate) fn taken_over(
+        address: &MetricsAddress,
+        handed: &mut Handed,
+    ) -> Option<io::Result<Self>> {
+        let name = format!("{METRICS} {address}");
+        match address {
+            MetricsAddress::Tcp(_) => handed.take(&name).map(|file| {
+                let listener = std::net::TcpListener::from(file);
+                listener.set_nonblocking(true)?;
+                Ok(Self(Bound::Tcp(TcpListener::from_std(listener)?)))
+            }),
+            MetricsAddress::Unix(path) => handed
+                .take_path(&name, path)
+                .map(|taken| Ok(Self(Bound::Unix(UnixPathListener::taken_over(taken)?)))),
+        }
+    }
+
+    /// Adds this listener, which has that address, to the sockets for another process.
+    pub(crate) fn share(&self, address: &MetricsAddress) -> io::Result<Shared> {
+        let name = format!("{METRICS} {address}");
+        Ok(match &self.0 {
+            Bound::Tcp(listener) => (name, listener.as_fd().try_clone_to_owned()?, None),
+            Bound::Unix(listener) => {
+                let (file, owner) = listener.shared()?;
+                (name, file, Some(owner))
+            }
+        })
+    }
 }
+
+/// A copy of a listener's socket, its name, and the file of a UNIX socket.
+pub(crate) type Shared = (String, OwnedFd, Option<SocketOwner>);
 
 /// Serves metrics and health for ever.
 pub async fn serve_metrics(listener: MetricsListener, tell: StatusSource) {

@@ -10,6 +10,11 @@ pub enum Request {
     Kick { session: String },
     /// Accept no new sessions and tunnels, and end with the last tunnel or after this time.
     Drain { timeout_seconds: f64 },
+    /// Hand all sockets to the process that asks, and end with the last session or after this time
+    /// ([`crate::hand_over`]).
+    TakeOver { timeout_seconds: f64 },
+    /// Tell the private key that another process has handed over, for a process that takes over.
+    Key {},
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,6 +25,8 @@ pub enum Reply {
     Draining {
         tunnels: u64,
     },
+    /// The private key in PEM, if this end has been handed one.
+    Key(Option<String>),
     /// Nothing has changed, for this reason.
     Refused(String),
 }
@@ -50,7 +57,9 @@ impl Request {
             format!("this end does not understand the request: {error}; use the weir that runs it")
         })?;
         match request {
-            Self::Drain { timeout_seconds } if !(0.0..=MOST_SECONDS).contains(&timeout_seconds) => {
+            Self::Drain { timeout_seconds } | Self::TakeOver { timeout_seconds }
+                if !(0.0..=MOST_SECONDS).contains(&timeout_seconds) =>
+            {
                 Err(format!("a drain lasts 0 to {MOST_SECONDS} seconds, not {timeout_seconds}"))
             }
             request => Ok(request),

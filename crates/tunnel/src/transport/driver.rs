@@ -5,6 +5,7 @@
 //! wakes the tasks that wait for them, and sends the packets that may leave. An application's task
 //! changes a connection under the same lock, usually on the same thread, and wakes the driver.
 
+use super::formers::{self, Formers};
 use super::shards::{Essential, carried};
 use super::timer::Timer;
 use bytes::BytesMut;
@@ -14,12 +15,13 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::future::Future;
 use std::io::{self, IoSliceMut};
+use std::os::unix::net::UnixDatagram as StdDatagram;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::{Instant, SystemTime};
 use tokio::io::Interest;
-use tokio::net::UdpSocket;
+use tokio::net::{UdpSocket, UnixDatagram};
 
 /// An endpoint with a running driver. Clones refer to the same endpoint.
 #[derive(Debug, Clone)]
@@ -35,6 +37,16 @@ struct State {
     until_idle: Vec<Waker>,
     /// Whether the driver ends with the last connection.
     closing: bool,
+    /// A change of the source of packets that the driver has not noticed yet.
+    source: Option<Source>,
+}
+
+/// The source of a driver's packets.
+#[derive(Debug)]
+pub(super) enum Source {
+    Socket,
+    /// Another process reads the socket, and forwards the packets of this process.
+    Successor(StdDatagram),
 }
 
 /// Tasks that wait for an event of one connection.
@@ -67,7 +79,11 @@ pub(super) struct Handle {
 impl Driven {
     /// Starts a driver on the current runtime. It runs until [`Self::close`] and the end of the
     /// last connection.
-    pub(super) fn start(socket: std::net::UdpSocket, endpoint: Endpoint) -> io::Result<Self> {
+    pub(super) fn start(
+        socket: std::net::UdpSocket,
+        endpoint: Endpoint,
+        formers: Vec<(u8, StdDatagram)>,
+    ) -> io::Result<Self> {
         let udp = UdpSocketState::new((&socket).into())?;
         let state = State {
             endpoint,
@@ -76,6 +92,7 @@ impl Driven {
             listener: None,
             until_idle: Vec::new(),
             closing: false,
+            source: None,
         };
         let driven = Self(Arc::new(Mutex::new(state)));
         let driver = Driver {
@@ -83,6 +100,8 @@ impl Driven {
             socket: UdpSocket::from_std(socket)?,
             udp,
             timer: Timer::new()?,
+            formers: Formers::new(formers)?,
+            successor: None,
             joined: 1,
             out: Vec::new(),
             unsent: None,
@@ -130,6 +149,13 @@ impl Driven {
             }
         })
         .await
+    }
+
+    /// Takes packets from this source from now on.
+    pub(super) fn receive_from(&self, source: Source) {
+        let mut state = self.lock();
+        state.source = Some(source);
+        wake(&mut state.driver);
     }
 
     /// Refuses new connections. If `why` is given, it also closes the existing ones.
@@ -351,6 +377,10 @@ struct Driver {
     socket: UdpSocket,
     udp: UdpSocketState,
     timer: Timer,
+    /// The former processes whose packets arrive here.
+    formers: Formers,
+    /// The packets of this process, if another process reads the socket.
+    successor: Option<UnixDatagram>,
     /// The mean number of packets per buffer of the last read: the kernel joins packets of one
     /// sender.
     joined: usize,
@@ -366,8 +396,15 @@ impl Future for Driver {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
-        let more = this.receive(context);
         let driven = this.driven.clone();
+        let source = driven.lock().source.take();
+        if let Some(source) = source {
+            this.receive_from(source);
+        }
+        let more = match this.successor.is_some() {
+            true => this.receive_forwarded(context),
+            false => this.receive(context),
+        };
         let mut state = driven.lock();
         let now = Instant::now();
         state.endpoint.handle_timeouts(now);
@@ -391,6 +428,54 @@ impl Future for Driver {
 }
 
 impl Driver {
+    fn receive_from(&mut self, source: Source) {
+        self.successor = None;
+        if let Source::Successor(socket) = source {
+            let socket = socket.set_nonblocking(true).and_then(|()| UnixDatagram::from_std(socket));
+            self.successor = socket
+                .inspect_err(|error| {
+                    tracing::warn!(%error, "this process goes on reading its socket");
+                })
+                .ok();
+        }
+    }
+
+    /// Like [`Self::receive`], for the packets that the process behind `successor` forwards.
+    fn receive_forwarded(&mut self, context: &mut Context<'_>) -> bool {
+        let Some(successor) = &self.successor else { return false };
+        BUFFERS.with_borrow_mut(|Buffers { memory, slab, .. }| {
+            let mut taken = 0;
+            while taken < TURN {
+                match successor.poll_recv_ready(context) {
+                    Poll::Pending => return false,
+                    Poll::Ready(Ok(())) => {}
+                    Poll::Ready(Err(error)) => {
+                        tracing::warn!(%error, "forwarded packets cannot be read");
+                        return false;
+                    }
+                }
+                let length = match successor.try_recv(memory) {
+                    Ok(length) => length,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                    Err(error) => {
+                        tracing::debug!(%error, "nothing received");
+                        taken += 1;
+                        continue;
+                    }
+                };
+                let Some((meta, packets)) = formers::parsed(&memory[..length]) else { continue };
+                taken += meta.len.div_ceil(meta.stride.max(1));
+                let mut state = self.driven.lock();
+                let clock = Clock::read();
+                state.take(&clock, packets, &meta, slab);
+                state.endpoint.handled(clock.now);
+                state.tell();
+                wake_listener(&mut state);
+            }
+            true
+        })
+    }
+
     /// Receives the packets that have arrived; returns whether more may be waiting.
     ///
     /// Relays and acknowledgements wait meanwhile. The driver must therefore not take a backlog of
@@ -441,7 +526,20 @@ impl Driver {
         let mut packets = 0;
         for (slice, meta) in slices.iter().zip(&*metas).take(count) {
             packets += meta.len.div_ceil(meta.stride.max(1));
-            state.take(&clock, slice, meta, slab);
+            if self.formers.is_empty() {
+                state.take(&clock, slice, meta, slab);
+                continue;
+            }
+            let received = &slice[..meta.len.min(slice.len())];
+            for (owner, part) in formers::runs(received, meta.stride, |one| self.formers.owner(one))
+            {
+                let mut meta = *meta;
+                meta.len = part.len();
+                match owner {
+                    Some(generation) => self.formers.forward(generation, &meta, part),
+                    None => state.take(&clock, part, &meta, slab),
+                }
+            }
         }
         state.endpoint.handled(clock.now);
         state.tell();

@@ -1,11 +1,12 @@
 //! QUIC as the carrier: endpoints of [`quic`] on UDP sockets of this machine.
 
-use super::driver::{Driven, Handle, Until};
+use super::driver::{Driven, Handle, Source, Until};
 use super::steering::{MarkedIds, drawn, steer};
 use super::{
     Connection, DatagramRefused, Lost, Receiving, SERVER_HAS_ENDED, Sending, Shards, Statistics,
     StreamError, Transport, Tuning, socket,
 };
+use crate::hand_over::HandedUdp;
 use crate::identity::Secret;
 use aws_lc_rs::{hkdf, hmac};
 use bytes::Bytes;
@@ -15,7 +16,8 @@ use rustls::pki_types::CertificateDer;
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use units::{Bytes as Size, Span};
@@ -52,9 +54,19 @@ pub struct QuicClient {
 
 /// Accepts connections at one address, on one socket per shard.
 pub struct QuicServer {
-    sockets: Vec<(Driven, SocketAddr)>,
+    sockets: Vec<ServerSocket>,
     crypto: Arc<QuicServerConfig>,
     tuning: Tuning,
+    /// Distinguishes the processes that have had these sockets.
+    generation: u8,
+}
+
+struct ServerSocket {
+    driven: Driven,
+    at: SocketAddr,
+    /// For the process that takes over from this one.
+    socket: UdpSocket,
+    formers: Vec<(u8, UnixDatagram)>,
 }
 
 /// A peer that asks for a connection and has not proved anything yet.
@@ -112,7 +124,7 @@ impl Transport for QuicClient {
         let config = EndpointConfig::new(Arc::new(reset_key(&Secret::random())));
         let endpoint =
             quic::Endpoint::new(config, None, settings(&self.tuning, &self.meter), true, None);
-        let driven = Driven::start(socket, endpoint).map_err(failed)?;
+        let driven = Driven::start(socket, endpoint, Vec::new()).map_err(failed)?;
         let crypto = Arc::clone(&self.crypto) as _;
         let begun =
             driven.begin(|endpoint, now| endpoint.connect(now, crypto, drawn(place), server, name));
@@ -130,49 +142,97 @@ impl QuicServer {
         meter: &Arc<Meter>,
         shards: &Shards,
     ) -> Result<Self, QuicError> {
-        let crypto = Arc::new(QuicServerConfig::try_from(tls)?);
-        let secret = tuning.secret.clone().unwrap_or_else(Secret::random);
-        let mut all = Vec::new();
+        let mut sockets = Vec::new();
         let mut bound = address;
         // The sockets below share the port, and the kernel would share it with another server of
         // this user, too, which would then get part of the clients.
         socket::bind(address, false, tuning.socket_buffer)
             .map_err(|error| QuicError::Bind(address, error))?;
         for index in 0..shards.count() {
-            let _shard = shards.handle(index).enter();
-            let (driven, at) = socket::bind(bound, shards.count() > 1, tuning.socket_buffer)
+            let socket = socket::bind(bound, shards.count() > 1, tuning.socket_buffer)
                 .and_then(|socket| {
-                    let mut own = EndpointConfig::new(Arc::new(reset_key(&secret)));
-                    own.min_reset_interval(RESETS_APART);
-                    // At most sixteen, by `Shards`.
-                    let (socket_index, sockets) = (index as u8, shards.count() as u8);
-                    let marked = MarkedIds { socket: socket_index, sockets };
-                    own.cid_generator(move || Box::new(marked));
-                    if sockets > 1 && index == 0 {
-                        steer(&socket, sockets)?;
+                    if shards.count() > 1 && index == 0 {
+                        // At most sixteen, by `Shards`.
+                        steer(&socket, shards.count() as u8)?;
                     }
-                    let at = socket.local_addr()?;
-                    let mut config =
-                        quic::ServerConfig::new(Arc::clone(&crypto) as _, token_key(&secret));
-                    config.max_incoming(WAITING).incoming_buffer_size_total(1 << 20);
-                    let settings = settings(&tuning, meter);
-                    let endpoint = quic::Endpoint::new(own, Some(config), settings, true, None);
-                    Ok((Driven::start(socket, endpoint)?, at))
+                    bound = socket.local_addr()?;
+                    Ok(socket)
                 })
                 .map_err(|error| QuicError::Bind(bound, error))?;
-            bound = at;
-            all.push((driven, at));
+            sockets.push((socket, Vec::new()));
         }
-        Ok(Self { sockets: all, crypto, tuning })
+        Self::on(HandedUdp { generation: 0, sockets }, tls, tuning, meter, shards)
+    }
+
+    /// Accepts connections at the sockets of another process, one per shard. Packets of former
+    /// connections go to the processes that carry these.
+    pub fn on(
+        handed: HandedUdp,
+        tls: rustls::ServerConfig,
+        tuning: Tuning,
+        meter: &Arc<Meter>,
+        shards: &Shards,
+    ) -> Result<Self, QuicError> {
+        let HandedUdp { generation, sockets } = handed;
+        let crypto = Arc::new(QuicServerConfig::try_from(tls)?);
+        let secret = tuning.secret.clone().unwrap_or_else(Secret::random);
+        let mut all = Vec::new();
+        let count = sockets.len() as u8;
+        for (index, (socket, formers)) in sockets.into_iter().enumerate() {
+            let at = socket.local_addr().unwrap_or_else(|_| (Ipv6Addr::UNSPECIFIED, 0).into());
+            let _shard = shards.handle(index).enter();
+            let start = || {
+                let mut own = EndpointConfig::new(Arc::new(reset_key(&secret)));
+                own.min_reset_interval(RESETS_APART);
+                let marked = MarkedIds { socket: index as u8, sockets: count, generation };
+                own.cid_generator(move || Box::new(marked));
+                let mut config =
+                    quic::ServerConfig::new(Arc::clone(&crypto) as _, token_key(&secret));
+                config.max_incoming(WAITING).incoming_buffer_size_total(1 << 20);
+                let settings = settings(&tuning, meter);
+                let endpoint = quic::Endpoint::new(own, Some(config), settings, true, None);
+                let forwards = cloned(&formers)?;
+                let driven = Driven::start(socket.try_clone()?, endpoint, forwards)?;
+                Ok(ServerSocket { driven, at, socket, formers })
+            };
+            all.push(start().map_err(|error| QuicError::Bind(at, error))?);
+        }
+        Ok(Self { sockets: all, crypto, tuning, generation })
+    }
+
+    /// Stops reading the sockets, and returns them for another process. Packets of connections of
+    /// this process come from the other process from now on.
+    pub fn hand_over(&self) -> io::Result<HandedUdp> {
+        let mut sockets = Vec::new();
+        for one in &self.sockets {
+            let (here, there) = UnixDatagram::pair()?;
+            // As much as the kernel allows.
+            let _ = socket2::SockRef::from(&there).set_send_buffer_size(FORWARDED);
+            let mut formers = cloned(&one.formers)?;
+            formers.push((self.generation, there));
+            // A chain of processes that all carry old connections does not grow for ever.
+            let beyond = formers.len().saturating_sub(MOST_FORMERS);
+            formers.drain(..beyond);
+            sockets.push((one.socket.try_clone()?, formers));
+            one.driven.receive_from(Source::Successor(here));
+        }
+        Ok(HandedUdp { generation: self.generation.wrapping_add(1), sockets })
+    }
+
+    /// Reads the sockets again, because no other process has taken over.
+    pub fn take_back(&self) {
+        for one in &self.sockets {
+            one.driven.receive_from(Source::Socket);
+        }
     }
 
     pub fn local_addr(&self) -> Option<SocketAddr> {
-        self.sockets.first().map(|(_, at)| *at)
+        self.sockets.first().map(|one| one.at)
     }
 
     /// The next peer at this shard's socket; `None` once the socket is closed.
     pub async fn incoming(&self, shard: usize) -> Option<IncomingConnection> {
-        let (driven, _) = self.sockets.get(shard)?;
+        let driven = &self.sockets.get(shard)?.driven;
         let incoming = driven.incoming().await?;
         Some(IncomingConnection {
             driven: driven.clone(),
@@ -185,15 +245,15 @@ impl QuicServer {
     }
 
     pub fn close(&self, why: &str) {
-        for (driven, _) in &self.sockets {
-            driven.close(Some(why));
+        for one in &self.sockets {
+            one.driven.close(Some(why));
         }
     }
 
     /// Waits until the peers have been notified that their connections are closed, or cannot be.
     pub async fn notified(&self) {
-        for (driven, _) in &self.sockets {
-            driven.idle().await;
+        for one in &self.sockets {
+            one.driven.idle().await;
         }
     }
 }
@@ -507,6 +567,10 @@ fn boot() -> Instant {
     now.checked_sub(up).unwrap_or(now)
 }
 
+fn cloned(formers: &[(u8, UnixDatagram)]) -> io::Result<Vec<(u8, UnixDatagram)>> {
+    formers.iter().map(|(generation, socket)| Ok((*generation, socket.try_clone()?))).collect()
+}
+
 fn reset_key(secret: &Secret) -> hmac::Key {
     hmac::Key::new(hmac::HMAC_SHA256, secret.bytes())
 }
@@ -518,6 +582,10 @@ fn token_key(secret: &Secret) -> Arc<dyn quic::crypto::HandshakeTokenKey> {
 
 /// A host that stalls for five keepalives keeps its connections.
 const IDLE_KEEPALIVES: u32 = 6;
+/// The buffer for packets on their way to a former process.
+const FORWARDED: usize = 8 << 20;
+/// Former processes whose connections go on.
+const MOST_FORMERS: usize = 8;
 /// Handshakes queued per socket.
 const WAITING: usize = 1024;
 /// A restarted server notifies its former clients, at most a thousand per second on each socket.

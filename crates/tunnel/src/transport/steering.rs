@@ -10,11 +10,13 @@ use std::io;
 use std::net::UdpSocket;
 use std::time::Duration;
 
-/// Generates connection IDs whose first byte identifies the socket.
+/// Generates connection IDs whose first byte identifies the socket, and whose second byte names the
+/// generation of the process ([`super::formers`]).
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MarkedIds {
     pub(super) socket: u8,
     pub(super) sockets: u8,
+    pub(super) generation: u8,
 }
 
 impl ConnectionIdGenerator for MarkedIds {
@@ -24,6 +26,7 @@ impl ConnectionIdGenerator for MarkedIds {
         // Use only whole multiples of `sockets`, so that each socket is equally likely.
         let turns = u8::MAX / self.sockets;
         bytes[0] = bytes[0] % turns * self.sockets + self.socket;
+        bytes[1] = self.generation;
         ConnectionId::new(&bytes)
     }
 
@@ -73,7 +76,8 @@ fn program(sockets: u8) -> [sock_filter; 8] {
     ]
 }
 
-const LENGTH: usize = 8;
+/// The length of a server's connection IDs.
+pub(super) const LENGTH: usize = 8;
 // Classic BPF, linux/bpf_common.h: BPF_LD|BPF_B|BPF_ABS, BPF_JMP|BPF_JSET|BPF_K,
 // BPF_ALU|BPF_MOD|BPF_K, BPF_RET|BPF_A.
 const LOAD_BYTE: u16 = 0x30;
@@ -101,7 +105,7 @@ mod tests {
         steer(&sockets[0], 3).unwrap();
         for socket in 0..3 {
             sockets[usize::from(socket)].set_nonblocking(false).unwrap();
-            let mut ids = MarkedIds { socket, sockets: 3 };
+            let mut ids = MarkedIds { socket, sockets: 3, generation: 0 };
             let of_places = [drawn(socket), drawn(socket + 3)].map(|id| (true, id));
             let marked = [false, true].map(|long| (long, ids.generate_cid()));
             for (long, id) in marked.into_iter().chain(of_places) {

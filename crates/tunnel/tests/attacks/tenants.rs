@@ -300,7 +300,7 @@ fn a_server_of_its_own() {
     let _ = tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).try_init();
     let path = Path::new(&folder).join("server.toml");
     let config = || File::read(&path).and_then(|file| file.server_config(ServerTable::default()));
-    tunnel::run::server(&config().unwrap(), config, |line| println!("{line}")).unwrap();
+    tunnel::run::server(&config().unwrap(), None, config, |line| println!("{line}")).unwrap();
 }
 
 const AT_ONCE: usize = 32;

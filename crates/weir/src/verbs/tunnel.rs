@@ -11,7 +11,9 @@ mod server;
 mod sessions;
 mod settings;
 mod status;
+mod top;
 mod unit;
+mod upgrade;
 
 use crate::exit::Ending;
 use crate::log::{LogFormat, LogTo, Logger};
@@ -35,6 +37,9 @@ pub(crate) enum Verb {
     /// List the sessions of the ends that run here, with the bytes and rates of each
     #[command(after_help = sessions::EXAMPLES)]
     Sessions(sessions::Sessions),
+    /// Watch the sessions of the ends that run here: rates, RTT, loss and limits
+    #[command(after_help = top::EXAMPLES)]
+    Top(top::Top),
     /// End all sessions of an identity at the server that runs here, or one session
     #[command(after_help = kick::EXAMPLES)]
     Kick(kick::Kick),
@@ -44,6 +49,9 @@ pub(crate) enum Verb {
     /// Make the ends that run here read their files again
     #[command(after_help = reload::EXAMPLES)]
     Reload(reload::Reload),
+    /// Replace the process of the end that runs here by a new one: no session ends
+    #[command(after_help = upgrade::EXAMPLES)]
+    Upgrade(upgrade::Upgrade),
     /// Report problems that would keep a tunnel from working or slow it down
     #[command(after_help = check::EXAMPLES)]
     Check(Box<check::Check>),
@@ -77,9 +85,11 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
         Verb::Keys(arguments) => keys::run(&arguments),
         Verb::Status(arguments) => status::run(&arguments),
         Verb::Sessions(arguments) => sessions::run(&arguments),
+        Verb::Top(arguments) => top::run(&arguments),
         Verb::Kick(arguments) => kick::run(&arguments),
         Verb::Drain(arguments) => drain::run(&arguments),
         Verb::Reload(arguments) => reload::run(&arguments),
+        Verb::Upgrade(arguments) => upgrade::run(&arguments),
         Verb::Check(arguments) => check::run(*arguments),
         Verb::Compat(compat) => compat::run(compat),
         Verb::Unit(arguments) => unit::run(&arguments),

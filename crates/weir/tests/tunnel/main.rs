@@ -19,3 +19,4 @@ mod reload;
 mod services;
 mod sockets;
 mod unit;
+mod upgrade;

@@ -19,6 +19,12 @@ fn the_unit_loads_the_key_as_a_credential_and_confines_the_service() {
              --key-file {home}/keys/own.key",
             env!("CARGO_BIN_EXE_weir")
         ),
+        format!(
+            "ExecReload={} tunnel upgrade --status-socket /run/weir-tunnel-server/status.sock \
+             --if-changed",
+            env!("CARGO_BIN_EXE_weir")
+        ),
+        "NotifyAccess=all".to_owned(),
         "    --cert-file /etc/weir/tunnel/server.crt --key-file %d/key --status-socket \
          /run/weir-tunnel-server/status.sock"
             .to_owned(),

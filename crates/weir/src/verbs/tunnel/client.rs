@@ -44,8 +44,9 @@ pub(crate) struct Client {
 }
 
 pub(crate) fn run(arguments: Client) -> anyhow::Result<Ending> {
+    let take_over = arguments.settings.take_over();
     let config = arguments.clone().config()?;
-    tunnel::run::client(&config, || arguments.clone().config(), note)?;
+    tunnel::run::client(&config, take_over, || arguments.clone().config(), note)?;
     Ok(Ending::Fine)
 }
 

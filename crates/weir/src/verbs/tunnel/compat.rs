@@ -144,11 +144,11 @@ pub(crate) fn run(Compat::QuicTun(role): Compat) -> anyhow::Result<Ending> {
     match &role {
         Role::Server(_) => {
             let config = server_config(&settings)?;
-            tunnel::run::server(&config, || server_config(&role.settings()?), note)?;
+            tunnel::run::server(&config, None, || server_config(&role.settings()?), note)?;
         }
         Role::Client(_) => {
             let config = client_config(&settings)?;
-            tunnel::run::client(&config, || client_config(&role.settings()?), note)?;
+            tunnel::run::client(&config, None, || client_config(&role.settings()?), note)?;
         }
     }
     Ok(Ending::Fine)

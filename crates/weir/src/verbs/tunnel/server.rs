@@ -43,8 +43,9 @@ pub(crate) struct Server {
 }
 
 pub(crate) fn run(arguments: Server) -> anyhow::Result<Ending> {
+    let take_over = arguments.settings.take_over();
     let config = arguments.clone().config()?;
-    tunnel::run::server(&config, || arguments.clone().config(), note)?;
+    tunnel::run::server(&config, take_over, || arguments.clone().config(), note)?;
     Ok(Ending::Fine)
 }
 

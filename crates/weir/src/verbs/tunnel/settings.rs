@@ -2,6 +2,7 @@ use crate::config_file;
 use crate::log::LogFormat;
 use clap::Args;
 use std::path::PathBuf;
+use std::time::Duration;
 use tunnel::config::{ConfigError, File, Located, MetricsAddress, OneOrMore};
 use tunnel::congestion::Congestion;
 use tunnel::transport::Carrier;
@@ -63,9 +64,24 @@ pub(super) struct Settings {
     /// needs
     #[arg(long, help_heading = "Operation")]
     unconfined: bool,
+    /// Take the sockets over from the end of this role that runs here, and has the same
+    /// --status-socket: no session ends. The former process carries its last sessions, for at most
+    /// this time [default: 1h]. If no such end runs, this one starts as usual
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true,
+        default_missing_value = "1h", help_heading = "Operation")]
+    take_over: Option<Span>,
 }
 
 impl Settings {
+    /// The time that the former process has, if this one is to take over.
+    pub(super) fn take_over(&self) -> Option<Duration> {
+        // The file of this end's certificate may belong to that key.
+        if let (Some(_), Some(socket)) = (self.take_over, &self.status_socket) {
+            tunnel::run::fetch_key(socket);
+        }
+        self.take_over.map(Span::as_duration)
+    }
+
     /// `by_flags`: the flags say enough, so that no file is looked for.
     pub(super) fn file(&self, by_flags: bool) -> Result<File, ConfigError> {
         let found = match (&self.config, by_flags) {

@@ -73,7 +73,9 @@ fn unit(
          Type=notify\n\
          ExecStart={weir} tunnel {role} --config {config} \\\n    \
          --cert-file {certificate} --key-file %d/key --status-socket {socket}\n\
+         NotifyAccess=all\n\
          ExecReload=+{weir} tunnel reload --status-socket {socket} --key-file {key}\n\
+         ExecReload={weir} tunnel upgrade --status-socket {socket} --if-changed\n\
          LoadCredential=key:{key}\n\
          Restart=on-failure\n\
          RestartSec=100ms\n\

@@ -1,0 +1,230 @@
+//! The hand-over of a running end to another process: how a new process takes over, and how the
+//! former one ends.
+
+use super::endpoints::StatusEndpoints;
+use super::{RunError, lock};
+use crate::config::Settings;
+use crate::hand_over::{HandOver, Handed, TakeOverError, TakenOver};
+use crate::health::Supervisor;
+use crate::status::{self, Directory, Facts, SharedSocket};
+use std::future::pending;
+use std::io;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+/// The process from which this one takes over, if there is one.
+#[derive(Debug, Default)]
+pub(super) struct Former {
+    taken: Option<TakenOver>,
+    nothing: Handed,
+}
+
+impl Former {
+    /// With `take_over`, takes the sockets of the end that runs here in this role.
+    pub(super) async fn find(
+        role: &str,
+        settings: &Settings,
+        take_over: Option<Duration>,
+        say: &impl Fn(String),
+    ) -> Result<Self, RunError> {
+        let Some(within) = take_over else { return Ok(Self::default()) };
+        let taken = sockets_of_running(role, settings, within).await?;
+        if taken.is_none() {
+            say(format!("no {role} runs here: starting without --take-over"));
+        }
+        Ok(Self { taken, nothing: Handed::default() })
+    }
+
+    pub(super) fn sockets(&mut self) -> &mut Handed {
+        self.taken.as_mut().map_or(&mut self.nothing, |taken| &mut taken.handed)
+    }
+
+    /// This process serves: the former one carries its last sessions.
+    pub(super) fn started(
+        &mut self,
+        supervisor: &Supervisor,
+        endpoints: &StatusEndpoints,
+    ) -> Result<(), RunError> {
+        let Some(taken) = &mut self.taken else { return Ok(()) };
+        // The supervisor must know the new main process before the former one may end.
+        supervisor.tell(&format!("MAINPID={}\nREADY=1", std::process::id()));
+        taken.started()?;
+        endpoints.own();
+        tracing::info!(process = taken.process.pid(), "taken over from another process");
+        Ok(())
+    }
+
+    /// Makes the former process reload its files too, if it still runs.
+    pub(super) fn hang_up(&self) {
+        if let Some(taken) = &self.taken {
+            let _ = taken.process.hang_up();
+        }
+    }
+}
+
+/// The sockets of the end that runs here in this role; `None` if none runs.
+async fn sockets_of_running(
+    role: &str,
+    settings: &Settings,
+    within: Duration,
+) -> Result<Option<TakenOver>, RunError> {
+    let files = match &settings.status_socket {
+        Some(path) => vec![status::at(path)?],
+        None => Directory::of_user().sockets()?,
+    };
+    let mut found = Vec::new();
+    for file in files {
+        match status::ask(&file, None).await {
+            Ok(Some(answer)) if answer.status.role == role && !answer.status.is_draining => {
+                found.push(file);
+            }
+            Ok(_) => {}
+            Err(error) if error.is_gone() => {}
+            Err(error) if settings.status_socket.is_some() => return Err(error.into()),
+            Err(error) => tracing::debug!(%error, "an end does not answer"),
+        }
+    }
+    match &found[..] {
+        [] => Ok(None),
+        [one] => Ok(status::take_over(one, within)?),
+        several => Err(TakeOverError::Several(several.len()).into()),
+    }
+}
+
+/// Hands the end over.
+pub(super) struct Handing<T> {
+    pub(super) end: Weak<T>,
+    pub(super) facts: Arc<Mutex<Facts>>,
+    pub(super) supervisor: Arc<Supervisor>,
+    /// Sockets beyond those of the end itself.
+    pub(super) sockets: Mutex<Vec<SharedSocket>>,
+    /// Cancelled once another process has the sockets.
+    pub(super) handed: CancellationToken,
+    pub(super) begin: fn(&T) -> io::Result<Handed>,
+    pub(super) take_back: fn(&T),
+    completed: watch::Sender<Option<Instant>>,
+}
+
+/// The end of a process that has handed its end over.
+pub(super) struct Left {
+    completed: watch::Receiver<Option<Instant>>,
+    since: Option<Instant>,
+}
+
+impl<T> Handing<T> {
+    pub(super) fn new(
+        end: Weak<T>,
+        facts: &Arc<Mutex<Facts>>,
+        supervisor: &Arc<Supervisor>,
+        (begin, take_back): (fn(&T) -> io::Result<Handed>, fn(&T)),
+    ) -> (Self, Left) {
+        let (completed, receiver) = watch::channel(None);
+        let handing = Self {
+            end,
+            facts: Arc::clone(facts),
+            supervisor: Arc::clone(supervisor),
+            sockets: Mutex::default(),
+            handed: CancellationToken::new(),
+            begin,
+            take_back,
+            completed,
+        };
+        (handing, Left { completed: receiver, since: None })
+    }
+}
+
+impl<T: Send + Sync> HandOver for Handing<T> {
+    fn begin(&self) -> Result<Handed, String> {
+        if lock(&self.facts).drain_until.is_some() {
+            return Err("this end accepts no new sessions".to_owned());
+        }
+        let Some(end) = self.end.upgrade() else {
+            return Err("this end is shutting down".to_owned());
+        };
+        let all = || {
+            let mut more = Vec::new();
+            for (name, file, owner) in &*lock(&self.sockets) {
+                more.push((name.clone(), file.try_clone()?, owner.clone()));
+            }
+            let mut handed = (self.begin)(&end)?;
+            for (name, file, owner) in more {
+                match owner {
+                    Some(owner) => handed.add_path(name, file, &owner),
+                    None => handed.add(name, file),
+                }
+            }
+            Ok(handed)
+        };
+        all().map_err(|error: io::Error| format!("its sockets cannot be copied: {error}"))
+    }
+
+    fn give_up(&self) {
+        if let Some(end) = self.end.upgrade() {
+            (self.take_back)(&end);
+        }
+        // The other process may have claimed the service.
+        self.supervisor.tell(&format!("MAINPID={}", std::process::id()));
+    }
+
+    fn complete(&self, handed: Handed, within: Duration) {
+        handed.give();
+        self.supervisor.fall_silent();
+        self.handed.cancel();
+        lock(&self.sockets).clear();
+        let until = Instant::now() + within;
+        lock(&self.facts).drain_until = Some(until);
+        self.completed.send_replace(Some(until));
+    }
+}
+
+impl Left {
+    /// Calls `leave` once another process has taken over. Returns once `is_over`, which gets the
+    /// time since then, holds for a moment, or the time is over. May be dropped and called again.
+    pub(super) async fn over(&mut self, leave: impl Fn(), is_over: impl Fn(Duration) -> bool) {
+        let until = match self.completed.wait_for(Option::is_some).await {
+            Ok(until) => *until,
+            Err(_) => return pending().await,
+        };
+        let since = *self.since.get_or_insert_with(|| {
+            leave();
+            Instant::now()
+        });
+        // A connection that was accepted shortly before has no tunnel yet.
+        let mut looks = 0;
+        while looks < LOOKS && until.is_some_and(|until| Instant::now() < until) {
+            tokio::time::sleep(LOOK).await;
+            looks = if is_over(since.elapsed()) { looks + 1 } else { 0 };
+        }
+    }
+}
+
+/// Clients have moved to the new process by then, or are of a version that does not move.
+pub(super) const SETTLED: Duration = Duration::from_secs(15);
+const LOOK: Duration = Duration::from_millis(50);
+const LOOKS: u32 = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[tokio::test]
+    async fn a_former_process_ends_with_its_last_session_or_its_time() {
+        for (hours, most) in [(1, 3), (0, u64::MAX)] {
+            let (sender, completed) = watch::channel(None);
+            let mut left = Left { completed, since: None };
+            let (begun, sessions) = (Cell::new(0), Cell::new(most));
+            let leave = || begun.set(begun.get() + 1);
+            let is_over = |_| sessions.replace(sessions.get().saturating_sub(1)) == 0;
+            let early = left.over(leave, is_over);
+            assert!(tokio::time::timeout(LOOK, early).await.is_err() && begun.get() == 0);
+            sender.send_replace(Some(Instant::now() + Duration::from_secs(hours * 3600)));
+            // A reload interrupts the wait.
+            let _ = tokio::time::timeout(LOOK, left.over(leave, is_over)).await;
+            left.over(leave, is_over).await;
+            assert_eq!(begun.get(), 1);
+        }
+    }
+}

@@ -1,0 +1,210 @@
+use crate::exit::Ending;
+use crate::output::{note, print};
+use anyhow::Context;
+use clap::Args;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tunnel::run::RunError;
+use tunnel::status::Status;
+use units::{Span, foreign};
+
+#[derive(Debug, Args)]
+pub(crate) struct Upgrade {
+    /// The end's socket; needed if several ends of this user run here
+    #[arg(long, value_name = "PATH")]
+    status_socket: Option<PathBuf>,
+    /// The former process carries its last sessions for at most this time
+    #[arg(long, value_name = "TIME", default_value = "1h")]
+    timeout: Span,
+    /// Do nothing if the end runs this very program
+    #[arg(long)]
+    if_changed: bool,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(arguments: &Upgrade) -> anyhow::Result<Ending> {
+    let socket = arguments.status_socket.as_deref();
+    let mut ends = tunnel::run::statuses(socket)?;
+    ends.retain(|end| !end.is_draining);
+    let end = match &ends[..] {
+        [] => {
+            note(super::status::NONE);
+            return Ok(Ending::Failed);
+        }
+        [end] => end,
+        several => return Err(RunError::SeveralEnds(several.len()).into()),
+    };
+    let (role, pid) = (foreign(&end.role), end.pid);
+    let former = Former::of(pid)?;
+    let program = std::env::current_exe().context("finding this program itself")?;
+    if arguments.if_changed && former.runs(&program)? {
+        match arguments.json {
+            true => print(document(end, None)?)?,
+            false => print(format_args!("{role} (pid {pid}) runs this program: no upgrade\n"))?,
+        }
+        return Ok(Ending::Fine);
+    }
+    let mut child = former.successor(&program, arguments.timeout)?;
+    await_serving(&mut child, socket, pid)?;
+    match arguments.json {
+        true => print(document(end, Some(child.id()))?)?,
+        false => print(format_args!(
+            "{role} (pid {pid}): process {} has taken over; the last sessions have at most {}\n",
+            child.id(),
+            arguments.timeout.shown()
+        ))?,
+    }
+    Ok(Ending::Fine)
+}
+
+fn document(end: &Status, successor: Option<u32>) -> anyhow::Result<String> {
+    let document = serde_json::json!({ "role": end.role, "pid": end.pid, "successor": successor });
+    Ok(serde_json::to_string_pretty(&document)? + "\n")
+}
+
+/// A running end as the kernel knows it.
+struct Former {
+    pid: u32,
+    directory: PathBuf,
+    words: Vec<OsString>,
+    environment: Vec<(OsString, OsString)>,
+}
+
+impl Former {
+    fn of(pid: u32) -> anyhow::Result<Self> {
+        let directory = PathBuf::from(format!("/proc/{pid}"));
+        let read = |name: &str| {
+            let read = std::fs::read(directory.join(name));
+            read.with_context(|| {
+                format!(
+                    "process {pid} cannot be examined: run this command as its user, or as root"
+                )
+            })
+        };
+        let words = texts(&read("cmdline")?);
+        let environment = texts(&read("environ")?).into_iter().filter_map(|text| {
+            let at = text.as_bytes().iter().position(|byte| *byte == b'=')?;
+            let (name, value) = text.as_bytes().split_at(at);
+            Some((OsStr::from_bytes(name).to_owned(), OsStr::from_bytes(&value[1..]).to_owned()))
+        });
+        let environment = environment.collect();
+        Ok(Self { pid, words, environment, directory })
+    }
+
+    /// Whether the process runs this program, and not an earlier file at the same path.
+    fn runs(&self, program: &Path) -> anyhow::Result<bool> {
+        let of = |path: &Path| {
+            let about = path.metadata().with_context(|| format!("reading {}", path.display()))?;
+            anyhow::Ok((about.dev(), about.ino()))
+        };
+        Ok(of(&self.directory.join("exe"))? == of(program)?)
+    }
+
+    /// Starts a process with the same arguments, which takes over.
+    fn successor(&self, program: &Path, timeout: Span) -> anyhow::Result<Child> {
+        let pid = self.pid;
+        let role = self.words.get(1..3).unwrap_or_default();
+        if !role.first().is_some_and(|word| word == "tunnel")
+            || !role.iter().any(|word| word == "server" || word == "client")
+        {
+            anyhow::bail!(
+                "process {pid} has the command line of another project's program: start `weir \
+                 tunnel server` or `client` with --take-over in its place"
+            );
+        }
+        let is_service = self.environment.iter().any(|(name, _)| name == "NOTIFY_SOCKET");
+        if is_service && self.group() != group_of(Path::new("/proc/self")) {
+            anyhow::bail!(
+                "process {pid} is a service: upgrade it by `systemctl reload` of its unit"
+            );
+        }
+        let mut command = Command::new(program);
+        let of_former = |word: &&OsString| !word.as_bytes().starts_with(b"--take-over");
+        command
+            .args(self.words.iter().skip(1).filter(of_former))
+            .arg(format!("--take-over={timeout}"))
+            .env_clear()
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            // The supervisor set this for the former process.
+            .env_remove("WATCHDOG_PID")
+            .current_dir(self.directory.join("cwd"))
+            .stdin(Stdio::null())
+            .stdout(self.output("1"))
+            .stderr(self.output("2"))
+            // Ctrl-C here is not meant for the end.
+            .process_group(0);
+        command.spawn().with_context(|| format!("starting {}", program.display()))
+    }
+
+    /// The output of the process, if it can be opened: not the socket of a journal.
+    fn output(&self, number: &str) -> Stdio {
+        let path = self.directory.join("fd").join(number);
+        let opened = File::options().append(true).open(path);
+        opened.map_or_else(|_| Stdio::inherit(), Stdio::from)
+    }
+
+    fn group(&self) -> Option<String> {
+        group_of(&self.directory)
+    }
+}
+
+/// The control group of a process, without the part that systemd adds for the commands of a unit.
+fn group_of(process: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(process.join("cgroup")).ok()?;
+    Some(text.trim_end().trim_end_matches("/.control").to_owned())
+}
+
+/// The texts of a file in which each ends with a zero byte.
+fn texts(bytes: &[u8]) -> Vec<OsString> {
+    let mut all: Vec<_> =
+        bytes.split(|byte| *byte == 0).map(|text| OsString::from_vec(text.to_owned())).collect();
+    all.pop();
+    all
+}
+
+/// Waits until the new process serves. Otherwise ends it, and the former process goes on.
+fn await_serving(child: &mut Child, socket: Option<&Path>, former: u32) -> anyhow::Result<()> {
+    let until = Instant::now() + STARTS_WITHIN;
+    while Instant::now() < until {
+        if let Some(status) = child.try_wait()? {
+            anyhow::bail!(
+                "the new process has failed ({status}), and process {former} goes on: its log says \
+                 why"
+            );
+        }
+        // The socket changes hands meanwhile.
+        let ends = tunnel::run::statuses(socket).unwrap_or_default();
+        if ends.iter().any(|end| end.pid == child.id()) {
+            return Ok(());
+        }
+        std::thread::sleep(LOOK);
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+    anyhow::bail!("the new process has not started within 30 s, and process {former} goes on");
+}
+
+const STARTS_WITHIN: Duration = Duration::from_secs(30);
+const LOOK: Duration = Duration::from_millis(50);
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  weir tunnel upgrade
+  weir tunnel upgrade --status-socket /run/weir/tunnel/server-4711.sock
+  weir tunnel upgrade --timeout 10min
+Starts this program with the arguments, the environment and the folder of the
+running end. The new process takes over the listening sockets: no session and
+no tunnel ends. The former process carries its tunnels until the last one ends,
+or until the time is over. If the new process cannot start, the running end
+goes on, and the exit status is 1.
+
+By hand, the same: start the end again with --take-over. The units of
+`weir tunnel unit` upgrade by `systemctl reload` once the program has changed.";

@@ -1,0 +1,128 @@
+//! New processes that take over from running ends.
+
+use crate::ends::{Ends, NEVER_LONGER, echo, get, through};
+use crate::support::{Sandbox, await_some};
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+fn open(sandbox: &Sandbox, port: u16) -> TcpStream {
+    let stream = sandbox.inside(|| TcpStream::connect(("127.0.0.1", port))).unwrap();
+    stream.set_read_timeout(Some(NEVER_LONGER)).unwrap();
+    stream
+}
+
+/// Each connection carries many bytes in both directions.
+fn exchange(streams: &mut [TcpStream], round: u8) {
+    for stream in &mut *streams {
+        stream.write_all(&[round; 20_000]).unwrap();
+    }
+    for stream in streams {
+        let mut got = vec![0; 20_000];
+        stream.read_exact(&mut got).unwrap();
+        assert!(got.iter().all(|byte| *byte == round));
+    }
+}
+
+/// The status behind a socket; nothing while the socket changes hands.
+fn status(sandbox: &Sandbox, socket: &str) -> Option<Value> {
+    let output = sandbox.weir(&["tunnel", "status", "--json", "--status-socket", socket]);
+    let all: Value = serde_json::from_str(&output.stdout).ok()?;
+    all.get(0).cloned()
+}
+
+#[test]
+fn no_open_session_breaks_when_new_processes_take_over_from_both_ends() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let ends = Ends::new(&sandbox);
+    let target = sandbox.inside(echo);
+    let allow = format!("tcp:127.0.0.1:{target}");
+    let flags = ["--allow", &allow, "--allow-reverse", "tcp:127.0.0.1:6002", "--endpoints", "2"];
+    let mut server = ends.server_with(&flags);
+    let client = ends.client(&[&format!("tcp:127.0.0.1:6000={allow}")]);
+    let far = format!("tcp:127.0.0.1:6002={allow}");
+    let path = format!("unix:{}={allow}", sandbox.path("app.sock").display());
+    let other = ends.client_at(&[&path, &format!("tcp:127.0.0.1:6001={allow}")], "other.sock");
+    let mut words = vec!["tunnel", "client", "--server", "127.0.0.1:7500", "--pin", &ends.pin];
+    words.extend(["--carrier", "tcp", "--status-socket", "far.sock", "--reverse", &far]);
+    let own = ends.own("client");
+    words.extend(own.iter().map(String::as_str));
+    let reversed = ends.started(&words, "connected to");
+    await_some("the listener at the server", || {
+        sandbox.inside(|| through(6002, b"far")).ok().filter(|got| got == b"far")
+    });
+    let mut streams: Vec<_> =
+        [6000, 6000, 6000, 6000, 6001, 6002].map(|port| open(&sandbox, port)).into();
+    exchange(&mut streams, 1);
+
+    // The server.
+    let again = [&flags[..], &["--take-over=10min"]].concat();
+    let next = ends.server_with(&again);
+    exchange(&mut streams, 2);
+    let path = format!("server.sock.{}", server.pid());
+    let former = await_some("the former server's status", || status(&sandbox, &path));
+    assert_eq!(former["is_draining"], true, "{former}");
+    let present = await_some("the new server's sessions", || {
+        let now = status(&sandbox, "server.sock")?;
+        let sessions = now["connections"].as_array()?.len();
+        (now["pid"] == next.pid() && sessions >= 6).then_some(now)
+    });
+    assert_eq!(present["is_draining"], false, "{present}");
+    let ready = sandbox.inside(|| get(9150, "/readyz"));
+    assert!(ready.contains("200 OK"), "{ready}");
+    for port in [6000, 6001, 6002] {
+        await_some("a new tunnel", || {
+            sandbox.inside(|| through(port, b"new")).ok().filter(|got| got == b"new")
+        });
+    }
+    exchange(&mut streams, 3);
+    assert!(!server.has_ended());
+
+    // The client, whose tunnels lead to the former server.
+    let before = client.pid();
+    let upgraded = sandbox.weir(&["tunnel", "upgrade", "--status-socket", "client.sock", "--json"]);
+    assert_eq!(upgraded.status.code(), Some(0), "{upgraded:?}");
+    let upgraded: Value = serde_json::from_str(&upgraded.stdout).unwrap();
+    assert_eq!(upgraded["pid"], before, "{upgraded}");
+    exchange(&mut streams, 4);
+    assert_eq!(sandbox.inside(|| through(6000, b"newer")).unwrap(), b"newer");
+    let unchanged =
+        sandbox.weir(&["tunnel", "upgrade", "--status-socket", "client.sock", "--if-changed"]);
+    assert!(unchanged.stdout.contains("no upgrade"), "{unchanged:?}");
+
+    // The former processes end with their last tunnels.
+    drop(streams);
+    let mut client = client;
+    await_some("the end of the former processes", || {
+        (client.has_ended() && server.has_ended()).then_some(())
+    });
+    assert!(sandbox.path("server.sock").exists() && !sandbox.path(&path).exists());
+    assert_eq!(sandbox.inside(|| through(6000, b"last")).unwrap(), b"last");
+    let drained = sandbox.weir(&["tunnel", "drain", "--status-socket", "client.sock"]);
+    assert_eq!(drained.status.code(), Some(0), "{drained:?}");
+    assert!(!sandbox.path("client.sock").exists());
+    drop((other, reversed, next));
+}
+
+#[test]
+fn a_new_process_that_fails_leaves_the_running_end_as_it_was() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let ends = Ends::new(&sandbox);
+    let target = sandbox.inside(echo);
+    let allow = format!("tcp:127.0.0.1:{target}");
+    let server = ends.server(&[&allow]);
+    let _client = ends.client(&[&format!("tcp:127.0.0.1:6000={allow}")]);
+    let mut streams = vec![open(&sandbox, 6000)];
+    exchange(&mut streams, 1);
+    let mut words = vec!["tunnel", "server", "--listen-on", "127.0.0.1:7501"];
+    words.extend(["--peer", &ends.peer, "--status-socket", "server.sock", "--take-over"]);
+    let own = ends.own("server");
+    words.extend(own.iter().map(String::as_str));
+    let refused = sandbox.weir(&words);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    assert!(refused.stderr.contains("serves 127.0.0.1:7500"), "{refused:?}");
+    exchange(&mut streams, 2);
+    assert_eq!(sandbox.inside(|| through(6000, b"new")).unwrap(), b"new");
+    let now = status(&sandbox, "server.sock").unwrap();
+    assert_eq!((&now["pid"], &now["is_draining"]), (&server.pid().into(), &false.into()), "{now}");
+}
