@@ -44,7 +44,7 @@ fn no_open_session_breaks_when_new_processes_take_over_from_both_ends() {
     let path = format!("unix:{}={allow}", sandbox.path("app.sock").display());
     let other = ends.client_at(&[&path, &format!("tcp:127.0.0.1:6001={allow}")], "other.sock");
     let mut words = vec!["tunnel", "client", "--server", "127.0.0.1:7500", "--pin", &ends.pin];
-    words.extend(["--carrier", "tcp", "--status-socket", "far.sock", "--reverse", &far]);
+    words.extend(["--status-socket", "far.sock", "--reverse", &far]);
     let own = ends.own("client");
     words.extend(own.iter().map(String::as_str));
     let reversed = ends.started(&words, "connected to");
