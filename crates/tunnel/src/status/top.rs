@@ -133,7 +133,7 @@ mod tests {
         assert!(lines[0].contains("out 12"), "{text}");
         assert!(lines[1].starts_with("  session "), "{text}");
         let row = lines[2];
-        for part in ["laptop/7", "udp", "20 ms", "1.00 %", "50 Mbit/s, 25", "of quota"] {
+        for part in ["laptop/7", "udp", "20.0 ms", "1.00 %", "50.0 Mbit/s, 25.0 % of quota"] {
             assert!(row.contains(part), "{part}: {text}");
         }
         // No packet was lost since the last look.
