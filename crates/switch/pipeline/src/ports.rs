@@ -48,6 +48,12 @@ impl Ports {
     pub fn remove(&mut self, number: PortNumber) -> Option<BridgePort> {
         self.vlans.remove(&number);
         self.patches.remove(&number);
+        // Another port may get the number before the bonds are set again.
+        for bond in &mut self.bonds {
+            bond.members.retain(|member| *member != number);
+            bond.enabled.retain(|member| *member != number);
+            bond.active = bond.active.filter(|active| *active != number);
+        }
         self.by_number.remove(&number)
     }
 
@@ -102,7 +108,15 @@ impl Ports {
     /// Whether the port sends copies of a mirror and nothing else.
     #[must_use]
     pub fn is_mirror_output(&self, number: PortNumber) -> bool {
-        self.mirrors.iter().any(|mirror| mirror.output == MirrorOutput::Port(number))
+        self.mirrors.iter().any(|mirror| self.is_output_of(mirror, number))
+    }
+
+    /// Whether a mirror's copies leave by the port, or by the bond that the port is a member of.
+    pub(crate) fn is_output_of(&self, mirror: &Mirror, number: PortNumber) -> bool {
+        match mirror.output {
+            MirrorOutput::Port(output) => self.bundle(output) == self.bundle(number),
+            MirrorOutput::Vlan(_) => false,
+        }
     }
 
     #[must_use]

@@ -362,12 +362,10 @@ impl BridgeState {
         members
     }
 
-    /// Lets the bonds follow the links. Returns those whose active member is another one now, with
-    /// the number of the new one.
-    pub(super) fn run_bonds(&self) -> Vec<PortNumber> {
+    /// Lets the bonds follow the links.
+    pub(super) fn run_bonds(&self) {
         let now_ms = self.clock.now_ms();
         let mut bonds = self.bonds();
-        let mut moved = Vec::new();
         let mut current = Vec::new();
         for (name, bond) in bonds.iter_mut() {
             let settings = bond.settings.clone();
@@ -376,16 +374,17 @@ impl BridgeState {
             bond.run(&settings, &ports, now_ms);
             let now = bond.for_tables(&ports);
             if former != now.active {
-                tracing::info!("bond {name}: active member is now {:?}", now.active);
-                moved.extend(now.active);
+                let active = ports.iter().find(|port| Some(port.number) == now.active);
+                let active = active.map_or("none", |port| port.name.as_str());
+                tracing::info!("bond {name}: the active member is {active}");
             }
             current.push(now);
         }
-        // Bridges without bonds have nothing to set.
-        if !current.is_empty() || !self.tables().port_set().bonds().is_empty() {
+        // Most rounds change nothing, and translations wait for a lock that writes.
+        let is_news = *self.tables().port_set().bonds() != *current;
+        if is_news {
             self.tables_mut().set_bonds(current);
         }
-        moved
     }
 
     /// Takes over the bonds of the settings.

@@ -258,8 +258,10 @@ impl Switch {
         self.remove_ports(bridge, &gone);
         let opened = self.open_ports(bridge, settings, &mut former, progress);
         self.ports.publish();
-        // A change that fails ends here, but the patch ports that it opened are linked.
+        // A change that fails ends here, but the patch ports that it opened are linked, and the
+        // members of a bond forward no frames to one another.
         self.link_patches();
+        bridge.set_bonds(settings.bond.iter());
         opened?;
         let now = Time::from_nanos(self.clock.now_ns());
         for port in bridge.ports() {
@@ -490,6 +492,7 @@ impl Switch {
             bridge.remove_port(port.number);
             self.ports.remove(port.index);
         }
+        bridge.run_bonds();
         self.ports.publish();
         // `ports` holds the removed ports, so that no new port gets the address of a removed port.
         let address = |port: &Arc<SwitchPort>| Arc::as_ptr(port).addr();
