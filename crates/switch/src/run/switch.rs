@@ -612,6 +612,13 @@ impl Switch {
         }
     }
 
+    /// As [`Switch::credit`], for the counts of patch ports. Other ports count by themselves.
+    pub(super) fn credit_patches(&self, bridge: &BridgeState) {
+        if bridge.ports().iter().any(|port| port.is_patch()) {
+            self.credit(bridge);
+        }
+    }
+
     /// Removes the rules of a bridge whose timeouts have passed.
     pub(super) fn expire(&self, bridge: &BridgeState) -> Vec<Removal> {
         let now_ms = self.clock.now_ms();
