@@ -36,7 +36,9 @@ pub struct Ports {
     pub(crate) mirrors: Vec<Mirror>,
     /// The other ends of patch ports.
     patches: BTreeMap<PortNumber, Patch>,
-    pub(crate) bonds: Vec<Bond>,
+    bonds: Vec<Bond>,
+    /// The places in `bonds` of the bonds that ports are members of.
+    bond_of: BTreeMap<PortNumber, usize>,
 }
 
 impl Ports {
@@ -54,6 +56,7 @@ impl Ports {
             bond.enabled.retain(|member| *member != number);
             bond.active = bond.active.filter(|active| *active != number);
         }
+        self.bond_of.remove(&number);
         self.by_number.remove(&number)
     }
 
@@ -96,7 +99,17 @@ impl Ports {
     /// The bond that a port is a member of.
     #[must_use]
     pub fn bond(&self, number: PortNumber) -> Option<&Bond> {
-        self.bonds.iter().find(|bond| bond.members.contains(&number))
+        self.bond_of.get(&number).and_then(|place| self.bonds.get(*place))
+    }
+
+    pub(crate) fn set_bonds(&mut self, bonds: Vec<Bond>) {
+        self.bond_of.clear();
+        for (place, bond) in bonds.iter().enumerate() {
+            for member in &bond.members {
+                self.bond_of.entry(*member).or_insert(place);
+            }
+        }
+        self.bonds = bonds;
     }
 
     /// The port that stands for the bond of a port: the port itself if there is no bond.

@@ -1,5 +1,4 @@
-use std::collections::BTreeMap;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{
@@ -348,18 +347,11 @@ impl BridgeState {
 
     /// The ports of a bond's members that exist, in the order of their names.
     pub(super) fn members(&self, settings: &BondSettings) -> Vec<MemberPort> {
-        let ports = self.ports();
-        let members = ports.iter().filter(|port| settings.members.contains(&port.name));
-        let mut members: Vec<_> = members
-            .map(|port| MemberPort {
-                name: port.name.clone(),
-                number: port.number,
-                address: port.hardware_address,
-                has_carrier: port.is_up() && port.config() & config::PORT_DOWN == 0,
-            })
-            .collect();
-        members.sort_by(|a, b| a.name.cmp(&b.name));
-        members
+        members_of(settings, &self.ports_by_name())
+    }
+
+    fn ports_by_name(&self) -> HashMap<String, Arc<SwitchPort>> {
+        self.port_map().values().map(|port| (port.name.clone(), port.clone())).collect()
     }
 
     /// Lets the bonds follow the links.
@@ -367,9 +359,10 @@ impl BridgeState {
         let now_ms = self.clock.now_ms();
         let mut bonds = self.bonds();
         let mut current = Vec::new();
+        let by_name = if bonds.is_empty() { HashMap::new() } else { self.ports_by_name() };
         for (name, bond) in bonds.iter_mut() {
             let settings = bond.settings.clone();
-            let ports = self.members(&settings);
+            let ports = members_of(&settings, &by_name);
             let former = bond.for_tables(&ports).active;
             bond.run(&settings, &ports, now_ms);
             let now = bond.for_tables(&ports);
@@ -427,6 +420,23 @@ impl BridgeState {
     pub fn port_of_index(&self, index: PortIndex) -> Option<Arc<SwitchPort>> {
         self.port_map().values().find(|port| port.index == index).cloned()
     }
+}
+
+fn members_of(
+    settings: &BondSettings,
+    ports: &HashMap<String, Arc<SwitchPort>>,
+) -> Vec<MemberPort> {
+    let members = settings.members.iter().filter_map(|name| ports.get(name));
+    let mut members: Vec<_> = members
+        .map(|port| MemberPort {
+            name: port.name.clone(),
+            number: port.number,
+            address: port.hardware_address,
+            has_carrier: port.is_up() && port.config() & config::PORT_DOWN == 0,
+        })
+        .collect();
+    members.sort_by(|a, b| a.name.cmp(&b.name));
+    members
 }
 
 /// A switch has fewer bridges than such numbers.
