@@ -351,6 +351,7 @@ impl Switch {
         let opened = self.open_ports(&bridge, settings, &mut HashMap::new(), progress);
         self.ports.publish();
         opened?;
+        bridge.set_bonds(settings.bond.iter());
         set_vlans(&bridge, settings);
         add_first_rules(&bridge, settings, self.clock.now_ms())?;
         let stop = Arc::new(AtomicBool::new(false));
