@@ -94,6 +94,7 @@ pub(super) fn decode_port_request(
 
 /// The number of a port that has statistics, or those of all ports if `port` is NONE.
 pub(super) fn port_numbers(port: PortNumber, bridge: &dyn Bridge) -> Option<Vec<u32>> {
+    bridge.settle_ports();
     if port == PortNumber::NONE {
         return Some(bridge.port_numbers().iter().map(|number| number.0).collect());
     }

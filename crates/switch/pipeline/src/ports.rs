@@ -36,7 +36,9 @@ pub struct Ports {
     pub(crate) mirrors: Vec<Mirror>,
     /// The other ends of patch ports.
     patches: BTreeMap<PortNumber, Patch>,
-    pub(crate) bonds: Vec<Bond>,
+    bonds: Vec<Bond>,
+    /// The places in `bonds` of the bonds that ports are members of.
+    bond_of: BTreeMap<PortNumber, usize>,
 }
 
 impl Ports {
@@ -48,6 +50,13 @@ impl Ports {
     pub fn remove(&mut self, number: PortNumber) -> Option<BridgePort> {
         self.vlans.remove(&number);
         self.patches.remove(&number);
+        // Another port may get the number before the bonds are set again.
+        for bond in &mut self.bonds {
+            bond.members.retain(|member| *member != number);
+            bond.enabled.retain(|member| *member != number);
+            bond.active = bond.active.filter(|active| *active != number);
+        }
+        self.bond_of.remove(&number);
         self.by_number.remove(&number)
     }
 
@@ -90,7 +99,17 @@ impl Ports {
     /// The bond that a port is a member of.
     #[must_use]
     pub fn bond(&self, number: PortNumber) -> Option<&Bond> {
-        self.bonds.iter().find(|bond| bond.members.contains(&number))
+        self.bond_of.get(&number).and_then(|place| self.bonds.get(*place))
+    }
+
+    pub(crate) fn set_bonds(&mut self, bonds: Vec<Bond>) {
+        self.bond_of.clear();
+        for (place, bond) in bonds.iter().enumerate() {
+            for member in &bond.members {
+                self.bond_of.entry(*member).or_insert(place);
+            }
+        }
+        self.bonds = bonds;
     }
 
     /// The port that stands for the bond of a port: the port itself if there is no bond.
@@ -102,7 +121,15 @@ impl Ports {
     /// Whether the port sends copies of a mirror and nothing else.
     #[must_use]
     pub fn is_mirror_output(&self, number: PortNumber) -> bool {
-        self.mirrors.iter().any(|mirror| mirror.output == MirrorOutput::Port(number))
+        self.mirrors.iter().any(|mirror| self.is_output_of(mirror, number))
+    }
+
+    /// Whether a mirror's copies leave by the port, or by the bond that the port is a member of.
+    pub(crate) fn is_output_of(&self, mirror: &Mirror, number: PortNumber) -> bool {
+        match mirror.output {
+            MirrorOutput::Port(output) => self.bundle(output) == self.bundle(number),
+            MirrorOutput::Vlan(_) => false,
+        }
     }
 
     #[must_use]

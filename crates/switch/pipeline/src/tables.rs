@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -297,18 +297,19 @@ impl Tables {
 
     /// Sets the bonds of the bridge as they are now. `true` if that is news.
     pub fn set_bonds(&mut self, bonds: Vec<Bond>) -> bool {
-        if self.ports.bonds == bonds {
+        if *self.ports.bonds() == *bonds {
             return false;
         }
-        let members =
-            |bonds: &[Bond]| -> Vec<_> { bonds.iter().map(|bond| bond.members.clone()).collect() };
-        if members(&self.ports.bonds) != members(&bonds) {
-            // Addresses belong to another port now.
-            for port in self.ports.bonds.iter().chain(&bonds).flat_map(|bond| &bond.members) {
-                lock(&self.macs).forget(*port);
-            }
+        let members = self.ports.bonds().iter().chain(&bonds).flat_map(|bond| &bond.members);
+        let former: BTreeMap<_, _> =
+            members.map(|port| (*port, self.ports.bundle(*port))).collect();
+        self.ports.set_bonds(bonds);
+        // Addresses of these belong to another port now.
+        let moved = former.into_iter().filter(|(port, former)| self.ports.bundle(*port) != *former);
+        let gone: BTreeSet<_> = moved.flat_map(|(port, former)| [port, former]).collect();
+        for port in gone {
+            lock(&self.macs).forget(port);
         }
-        self.ports.bonds = bonds;
         self.invalidate();
         true
     }

@@ -1,5 +1,6 @@
 //! Tests of the pipeline as a whole.
 
+mod bonds;
 mod change;
 mod limits;
 mod packets;

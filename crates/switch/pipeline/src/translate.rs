@@ -222,6 +222,8 @@ struct Way<'a> {
     /// The nesting at which the packet came to this bridge.
     floor: usize,
     resubmits: u32,
+    /// The outputs so far, those of all copies and branches.
+    outputs: usize,
     has_exited: bool,
     failure: Option<Failure>,
     /// The port that the next lookup takes the packet to come from: a resubmission's.
@@ -312,6 +314,7 @@ impl<'a> Way<'a> {
             nesting: 0,
             floor: 0,
             resubmits: 0,
+            outputs: 0,
             has_exited: false,
             failure: None,
             lookup_port: None,
@@ -394,7 +397,7 @@ impl<'a> Way<'a> {
         }
         self.flatten_last();
         // A megaflow of this size would cost more memory than its translations cost time.
-        self.is_cacheable &= !is_oversized(&self.steps);
+        self.is_cacheable &= !is_oversized(&self.steps) && self.counters.len() <= MOST_STEPS;
         let translation = Translation {
             mask: self.mask,
             steps: self.steps.into(),
@@ -497,16 +500,28 @@ impl<'a> Way<'a> {
 
     /// Does `act` on a copy of the packet.
     fn on_a_copy(&mut self, act: impl FnOnce(&mut Self)) {
-        let saved = self.save();
+        let (saved, lengths) = self.begin_copy();
+        act(self);
+        self.end_copy(saved, lengths);
+    }
+
+    // Copies nest deeply, and the packet as it was is not to be on the stack of each.
+    #[inline(never)]
+    fn begin_copy(&mut self) -> (Box<Saved>, Lengths) {
+        let saved = Box::new(self.save());
         self.action_set.clear();
         let lengths = self.lengths.enter_copy(&saved.steps);
-        act(self);
+        (saved, lengths)
+    }
+
+    #[inline(never)]
+    fn end_copy(&mut self, saved: Box<Saved>, lengths: Lengths) {
         self.freeze();
         self.flatten_last();
         self.lengths.leave_copy(lengths);
         let inner = std::mem::take(&mut self.steps);
         let (base, priority) = (self.base.clone(), self.priority);
-        self.restore(saved);
+        self.restore(*saved);
         let is_sent = |step: &Step| {
             matches!(
                 step,

@@ -1,7 +1,10 @@
 //! Bonds: ports that NORMAL uses as one, and which of them sends.
 
+use indexmap::IndexMap;
 use pipeline::Balance;
 use serde::Deserialize;
+
+use super::config::PortConfig;
 
 /// The settings of a bond.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -75,6 +78,15 @@ impl BondSettings {
             true => Ok(()),
             false => Err("updelay and downdelay: use at most 600000 milliseconds".to_owned()),
         }
+    }
+
+    /// Whether a port that is no member has the name of the bond. A member may have it.
+    pub(super) fn has_name_of_other(
+        &self,
+        bond: &str,
+        ports: &IndexMap<String, PortConfig>,
+    ) -> bool {
+        ports.contains_key(bond) && !self.members.iter().any(|member| member == bond)
     }
 }
 

@@ -1,5 +1,4 @@
-use std::collections::BTreeMap;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{
@@ -348,44 +347,37 @@ impl BridgeState {
 
     /// The ports of a bond's members that exist, in the order of their names.
     pub(super) fn members(&self, settings: &BondSettings) -> Vec<MemberPort> {
-        let ports = self.ports();
-        let members = ports.iter().filter(|port| settings.members.contains(&port.name));
-        let mut members: Vec<_> = members
-            .map(|port| MemberPort {
-                name: port.name.clone(),
-                number: port.number,
-                address: port.hardware_address,
-                has_carrier: port.is_up() && port.config() & config::PORT_DOWN == 0,
-            })
-            .collect();
-        members.sort_by(|a, b| a.name.cmp(&b.name));
-        members
+        members_of(settings, &self.ports_by_name())
     }
 
-    /// Lets the bonds follow the links. Returns those whose active member is another one now, with
-    /// the number of the new one.
-    pub(super) fn run_bonds(&self) -> Vec<PortNumber> {
+    fn ports_by_name(&self) -> HashMap<String, Arc<SwitchPort>> {
+        self.port_map().values().map(|port| (port.name.clone(), port.clone())).collect()
+    }
+
+    /// Lets the bonds follow the links.
+    pub(super) fn run_bonds(&self) {
         let now_ms = self.clock.now_ms();
         let mut bonds = self.bonds();
-        let mut moved = Vec::new();
         let mut current = Vec::new();
+        let by_name = if bonds.is_empty() { HashMap::new() } else { self.ports_by_name() };
         for (name, bond) in bonds.iter_mut() {
             let settings = bond.settings.clone();
-            let ports = self.members(&settings);
+            let ports = members_of(&settings, &by_name);
             let former = bond.for_tables(&ports).active;
             bond.run(&settings, &ports, now_ms);
             let now = bond.for_tables(&ports);
             if former != now.active {
-                tracing::info!("bond {name}: active member is now {:?}", now.active);
-                moved.extend(now.active);
+                let active = ports.iter().find(|port| Some(port.number) == now.active);
+                let active = active.map_or("none", |port| port.name.as_str());
+                tracing::info!("bond {name}: the active member is {active}");
             }
             current.push(now);
         }
-        // Bridges without bonds have nothing to set.
-        if !current.is_empty() || !self.tables().port_set().bonds().is_empty() {
+        // Most rounds change nothing, and translations wait for a lock that writes.
+        let is_news = *self.tables().port_set().bonds() != *current;
+        if is_news {
             self.tables_mut().set_bonds(current);
         }
-        moved
     }
 
     /// Takes over the bonds of the settings.
@@ -428,6 +420,23 @@ impl BridgeState {
     pub fn port_of_index(&self, index: PortIndex) -> Option<Arc<SwitchPort>> {
         self.port_map().values().find(|port| port.index == index).cloned()
     }
+}
+
+fn members_of(
+    settings: &BondSettings,
+    ports: &HashMap<String, Arc<SwitchPort>>,
+) -> Vec<MemberPort> {
+    let members = settings.members.iter().filter_map(|name| ports.get(name));
+    let mut members: Vec<_> = members
+        .map(|port| MemberPort {
+            name: port.name.clone(),
+            number: port.number,
+            address: port.hardware_address,
+            has_carrier: port.is_up() && port.config() & config::PORT_DOWN == 0,
+        })
+        .collect();
+    members.sort_by(|a, b| a.name.cmp(&b.name));
+    members
 }
 
 /// A switch has fewer bridges than such numbers.

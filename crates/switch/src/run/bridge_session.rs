@@ -131,11 +131,12 @@ impl Bridge for BridgeSession {
         self.bridge.tables().port_set().port(number).map(|port| port.description.clone())
     }
 
+    fn settle_ports(&self) {
+        self.switch.credit_patches(&self.bridge);
+    }
+
     fn port_statistics(&self, number: PortNumber) -> Option<PortStatistics> {
         let port = self.bridge.port(number)?;
-        if port.is_patch() {
-            self.switch.credit(&self.bridge);
-        }
         let now = Time::from_nanos(self.bridge.clock.now_ns());
         Some(PortStatistics { duration: port.age(now), ..port.statistics() })
     }

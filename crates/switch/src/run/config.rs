@@ -432,10 +432,11 @@ impl Config {
             }
             let mut bonded = HashSet::new();
             for (bond, settings) in &bridge.bond {
+                check_name("bond", bond)?;
                 let problem =
                     |problem| ConfigError::Value(format!("bond {name}:{bond}: {problem}"));
                 settings.check(|port| bridge.port.contains_key(port)).map_err(problem)?;
-                if bridge.port.contains_key(bond) {
+                if bond == name || settings.has_name_of_other(bond, &bridge.port) {
                     return Err(problem("a port has this name, too: choose another".to_owned()));
                 }
                 if let Some(port) = settings.members.iter().find(|port| !bonded.insert(*port)) {

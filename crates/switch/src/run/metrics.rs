@@ -92,6 +92,7 @@ fn write_connections(text: &mut String, switch: &Switch) {
 
 fn write_bridges(text: &mut String, switch: &Switch) {
     let bridges = switch.bridges();
+    bridges.iter().for_each(|bridge| switch.credit_patches(bridge));
     let rules = bridges.iter().map(|bridge| {
         let tables = bridge.tables().tables();
         let active: u64 = tables.iter().map(|table| u64::from(table.active)).sum();

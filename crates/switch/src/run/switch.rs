@@ -258,8 +258,10 @@ impl Switch {
         self.remove_ports(bridge, &gone);
         let opened = self.open_ports(bridge, settings, &mut former, progress);
         self.ports.publish();
-        // A change that fails ends here, but the patch ports that it opened are linked.
+        // A change that fails ends here, but the patch ports that it opened are linked, and the
+        // members of a bond forward no frames to one another.
         self.link_patches();
+        bridge.set_bonds(settings.bond.iter());
         opened?;
         let now = Time::from_nanos(self.clock.now_ns());
         for port in bridge.ports() {
@@ -349,6 +351,7 @@ impl Switch {
         let opened = self.open_ports(&bridge, settings, &mut HashMap::new(), progress);
         self.ports.publish();
         opened?;
+        bridge.set_bonds(settings.bond.iter());
         set_vlans(&bridge, settings);
         add_first_rules(&bridge, settings, self.clock.now_ms())?;
         let stop = Arc::new(AtomicBool::new(false));
@@ -490,6 +493,7 @@ impl Switch {
             bridge.remove_port(port.number);
             self.ports.remove(port.index);
         }
+        bridge.run_bonds();
         self.ports.publish();
         // `ports` holds the removed ports, so that no new port gets the address of a removed port.
         let address = |port: &Arc<SwitchPort>| Arc::as_ptr(port).addr();
@@ -606,6 +610,13 @@ impl Switch {
         for pmd in self.pmds() {
             let indices = indices.clone();
             pmd.ask(move |thread| indices.iter().for_each(|index| thread.worker.credit(*index)));
+        }
+    }
+
+    /// As [`Switch::credit`], for the counts of patch ports. Other ports count by themselves.
+    pub(super) fn credit_patches(&self, bridge: &BridgeState) {
+        if bridge.ports().iter().any(|port| port.is_patch()) {
+            self.credit(bridge);
         }
     }
 

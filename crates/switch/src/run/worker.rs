@@ -348,7 +348,7 @@ impl Sink for BridgeSink<'_> {
         let Some(port) = ports.get(usize::from(port.0)).and_then(Option::as_ref) else { return };
         if let Err(error) = port.send(frames, arrival, horizon.unwrap_or(*now)) {
             tracing::warn!("port {}: {error}; the other ports go on", port.name);
-            self.bridge.port_changed(port);
+            self.port_changed(port);
         }
     }
 
@@ -362,6 +362,19 @@ impl Sink for BridgeSink<'_> {
                     bridge.packet_in(packet);
                 }
             }
+        }
+    }
+}
+
+impl BridgeSink<'_> {
+    /// Tells the bridge of a port, which may be one behind a patch port.
+    fn port_changed(&self, port: &SwitchPort) {
+        if port.bridge == self.bridge.index {
+            return self.bridge.port_changed(port);
+        }
+        let neighbors = self.bridge.neighbors();
+        if let Some(bridge) = neighbors.iter().find(|bridge| bridge.index == port.bridge) {
+            bridge.port_changed(port);
         }
     }
 }

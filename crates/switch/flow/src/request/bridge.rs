@@ -46,6 +46,9 @@ pub trait Bridge {
 
     fn port(&self, number: PortNumber) -> Option<PortDescription>;
 
+    /// Brings the statistics of ports up to date, before they are read one by one.
+    fn settle_ports(&self) {}
+
     fn port_statistics(&self, number: PortNumber) -> Option<PortStatistics>;
 
     fn port_mod(&mut self, change: &PortMod) -> Result<(), Refusal>;

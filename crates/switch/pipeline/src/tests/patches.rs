@@ -120,6 +120,22 @@ fn a_loop_of_patch_ports_ends_at_the_depth_and_other_outputs_stay() {
 }
 
 #[test]
+fn a_check_of_the_length_behind_a_patch_port_keeps_the_action_set() {
+    let bridges = pair();
+    rule(&bridges[0], 0, &[], vec![output(PATCH), output(1)]);
+    let destination = Subfield { field: Field::Reg0, start: 0, width: 1 };
+    let check = Action::CheckPacketLarger { destination, length: 100 };
+    rule(&bridges[1], 0, &[], vec![check, Action::WriteActions(vec![output(2)])]);
+    let found = translate(&bridges, &udp(5, 7, 8));
+    let [Step::CheckLength(check), Step::Output(PortIndex(1))] = &found.steps[..] else {
+        panic!("{:?}", found.steps)
+    };
+    for branch in check.branches() {
+        assert_eq!(branch.steps[..], [Step::Output(PortIndex(2))]);
+    }
+}
+
+#[test]
 fn a_change_behind_a_patch_port_makes_translations_of_the_first_bridge_void() {
     let [first, mut second] = pair();
     second.set_followers(vec![first.generation_source()]);

@@ -45,7 +45,8 @@ impl Way<'_> {
             let source = super::normal::address(self.read_field(Field::EthSrc));
             let known = crate::tables::lock(&tables.macs).port(vlan, source, self.now_ms);
             let bundle = tables.port_set().bundle(in_port);
-            if known.is_some_and(|port| port != bundle) && !self.is_gratuitous_arp() {
+            let is_elsewhere = known.is_some_and(|port| tables.port_set().bundle(port) != bundle);
+            if is_elsewhere && !self.is_gratuitous_arp() {
                 self.note("-> SLB bond thinks this packet looped back, dropping");
                 return false;
             }

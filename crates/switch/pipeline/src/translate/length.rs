@@ -66,6 +66,11 @@ impl Lengths {
         std::mem::replace(self, inner)
     }
 
+    /// The copy goes through a bridge's pipeline: its action set runs at its end.
+    pub(super) fn enter_pipeline(&mut self) {
+        self.is_copy = false;
+    }
+
     pub(super) fn leave_copy(&mut self, former: Self) {
         let Self { must_be_fixed, checks, .. } = *self;
         *self = Self { must_be_fixed, checks, ..former };
@@ -142,6 +147,10 @@ impl Way<'_> {
         let (others, others_end) = self.branch(&before, destination, false, !is_larger, rest);
         self.lengths.growth = around;
         before.steps = steps;
+        // Nothing follows the end of a pipeline; elsewhere the mirrors have the same copies.
+        let is_followed = self.lengths.outer > 0 || self.lengths.is_copy;
+        self.mirrored = others_end.mirrored;
+        self.lengths.must_be_fixed |= is_followed && larger_end.mirrored != self.mirrored;
         if self.lengths.outer == 0 {
             self.restore(*before);
             // It ran in the branches.
@@ -168,6 +177,7 @@ impl Way<'_> {
         let counters = std::mem::take(&mut self.counters);
         let rule = (self.table, self.rule.clone(), self.cookie);
         let open = self.lengths.open.clone();
+        let mirrored = self.mirrored;
         let was_elsewhere = self.lengths.is_elsewhere;
         self.lengths.is_elsewhere |= !is_taken;
         self.write(destination, result.into());
@@ -186,8 +196,9 @@ impl Way<'_> {
         self.lengths.is_elsewhere = was_elsewhere;
         let open = std::mem::replace(&mut self.lengths.open, open);
         let counters = std::mem::replace(&mut self.counters, counters);
+        let mirrored = std::mem::replace(&mut self.mirrored, mirrored);
         let saved = Box::new(self.save());
-        (Branch { steps: saved.steps.as_slice().into(), counters }, End { saved, open })
+        (Branch { steps: saved.steps.as_slice().into(), counters }, End { saved, open, mirrored })
     }
 
     /// Continues behind both branches, with the packet as it was and what they have left.
@@ -223,6 +234,7 @@ impl Way<'_> {
 struct End {
     saved: Box<Saved>,
     open: Option<Box<Key>>,
+    mirrored: u32,
 }
 
 impl Saved {

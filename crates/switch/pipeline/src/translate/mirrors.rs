@@ -66,7 +66,7 @@ impl Way<'_> {
             let in_port = self.in_port();
             // A packet that leaves has the tag of its output by now, so the VLAN is that port's.
             let Some(vlan) = self.vlan_from(port) else { continue };
-            if !mirror.takes_vlan(vlan) || mirror.output == MirrorOutput::Port(in_port) {
+            if !mirror.takes_vlan(vlan) || tables.port_set().is_output_of(mirror, in_port) {
                 continue;
             }
             // As in Open vSwitch, an output gets one copy, however many mirrors name the output.

@@ -41,7 +41,9 @@ impl Way<'_> {
             return;
         }
         // A bond is one port.
-        let bundle = self.tables.port_set().bundle(in_port);
+        let tables = self.tables;
+        let bundle_of = |port| tables.port_set().bundle(port);
+        let bundle = bundle_of(in_port);
         let mut macs = lock(&self.tables.macs);
         // In a bridge behind a patch port, a packet of a controller is one like all others.
         let is_received = !self.is_packet_out || self.floor > 0;
@@ -55,6 +57,8 @@ impl Way<'_> {
         let is_multicast = destination[0] & 1 != 0;
         let port = if is_multicast { None } else { macs.port(vlan, destination, self.now_ms) };
         drop(macs);
+        // An address that a command has added is at the member that the command named.
+        let port = port.map(bundle_of);
         self.counters.extend(seen);
         if is_new {
             self.tables.invalidate();

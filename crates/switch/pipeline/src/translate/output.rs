@@ -73,6 +73,7 @@ impl Way<'_> {
             self.commit();
             self.steps.extend(truncate.map(Step::Truncate));
             self.steps.push(Step::Output(index));
+            self.outputs += 1;
         }
         if !self.tables.port_set().mirrors.is_empty() {
             self.mirror(number, |mirror| &mirror.destinations);

@@ -4,7 +4,7 @@
 use flow::port_number::PortNumber;
 use flow::{Field, word};
 
-use super::Way;
+use super::{MOST_STEPS, Way};
 use crate::patch::{Neighbor, Patch};
 use crate::ports::config;
 
@@ -56,8 +56,10 @@ impl<'a> Way<'a> {
         (self.table, self.rule, self.cookie) = (former.table, former.rule, former.cookie);
         (self.floor, self.mirrored) = (former.floor, former.mirrored);
         (self.is_in_set, self.is_in_bucket) = (former.is_in_set, former.is_in_bucket);
-        // A limit that the packet came to in the other bridge ends its way there alone.
+        // A limit that the packet came to in the other bridge ends its way there alone, and a
+        // resubmission that the limit refused leaves no port for the next lookup here.
         self.failure = None;
+        self.lookup_port = None;
         if let Some(observer) = self.observer.as_deref_mut() {
             observer.returns();
         }
@@ -65,6 +67,12 @@ impl<'a> Way<'a> {
 
     /// The packet enters by a patch port: without metadata, stack and results of tracking.
     fn enter(&mut self, port: PortNumber) {
+        if self.outputs > MOST_STEPS {
+            // The check of a search sees the steps of this copy alone.
+            self.note(">>>> patch ports yielded over 64 kB of actions <<<<");
+            return;
+        }
+        self.lengths.enter_pipeline();
         self.stack.clear();
         self.lookup_port = None;
         self.enter_port(port);

@@ -194,6 +194,7 @@ fn chosen_ports(
     arguments: &[String],
 ) -> Result<Vec<Arc<SwitchPort>>, String> {
     let bridge = bridge(switch, &arguments[0])?;
+    switch.credit_patches(&bridge);
     let mut ports = bridge.ports();
     let Some(wanted) = arguments.get(1) else { return Ok(ports) };
     ports.retain(|port| *wanted == port.name || *wanted == port.number.0.to_string());

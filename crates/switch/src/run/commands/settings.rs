@@ -62,6 +62,7 @@ fn reload(switch: &Arc<Switch>, _: &[String]) -> Outcome {
 /// The state of the switch for programs: `weir switch show --json` and `weir switch top`.
 fn status(switch: &Arc<Switch>, _: &[String]) -> Outcome {
     let bridge = |bridge: &Arc<BridgeState>| {
+        switch.credit_patches(bridge);
         let ports: Vec<_> = bridge.ports().iter().map(|port| port_json(port)).collect();
         let rules: u32 = bridge.tables().tables().iter().map(|table| table.active).sum();
         json!({

@@ -127,7 +127,10 @@ fn receive(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     port.inject(&frames);
     switch.main().process(&bridge, &port, &mut frames);
     // Captures have the packet when the command returns.
-    bridge.ports().iter().for_each(|port| port.flush());
+    let neighbors = bridge.neighbors();
+    for bridge in neighbors.iter().chain([&bridge]) {
+        bridge.ports().iter().for_each(|port| port.flush());
+    }
     Ok(String::new())
 }
 

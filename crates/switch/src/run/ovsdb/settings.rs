@@ -163,6 +163,7 @@ impl Wanted {
     }
 
     fn add_bonds(&mut self, bridge: &Bridge, config: &mut BridgeConfig) {
+        let mut bonded: HashSet<String> = HashSet::new();
         for bond in &bridge.bonds {
             let mode = match bond.mode.as_deref().map(|mode| (mode, BondMode::named(mode))) {
                 None => BondMode::default(),
@@ -177,9 +178,11 @@ impl Wanted {
                 }
             };
             // As in Open vSwitch, a bond goes on without a member that cannot be made.
-            let is_port = |name: &&String| config.port.contains_key(name.as_str());
+            let is_free = |name: &&String| {
+                config.port.contains_key(name.as_str()) && !bonded.contains(name.as_str())
+            };
             let settings = BondSettings {
-                members: bond.members.iter().filter(is_port).cloned().collect(),
+                members: bond.members.iter().filter(is_free).cloned().collect(),
                 mode,
                 primary: bond.primary.clone(),
                 updelay: bond.updelay.min(600_000),
@@ -188,12 +191,25 @@ impl Wanted {
                 all_members_active: bond.all_members_active,
                 last_active: bond.last_active.unwrap_or_default(),
             };
-            let checked = match config.port.contains_key(&bond.name) {
-                true => Err("an interface has this name, too".to_owned()),
-                false => settings.check(|name| config.port.contains_key(name)),
+            let is_taken =
+                bond.name == bridge.name || settings.has_name_of_other(&bond.name, &config.port);
+            let refusal = match check_name("bond", &bond.name) {
+                Err(error) => Some(error.to_string()),
+                Ok(()) => is_taken.then(|| "another interface has the name of the bond".to_owned()),
             };
-            match checked {
-                Ok(()) => drop(config.bond.insert(bond.name.clone(), settings)),
+            if let Some(words) = refusal {
+                // Without the bond, the members would forward frames to one another.
+                for member in settings.members {
+                    config.port.shift_remove(&member);
+                    self.failures.insert(Part::Port(member), words.clone());
+                }
+                continue;
+            }
+            match settings.check(|name| config.port.contains_key(name)) {
+                Ok(()) => {
+                    bonded.extend(settings.members.iter().cloned());
+                    config.bond.insert(bond.name.clone(), settings);
+                }
                 Err(words) => {
                     self.ignored.push(format!("port {}: {}", foreign(&bond.name), foreign(words)))
                 }

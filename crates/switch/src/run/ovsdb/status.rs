@@ -56,10 +56,8 @@ impl Status<'_> {
         report.set(place, "status", Value::map(status));
         let ports: HashMap<_, _> =
             state.iter().flat_map(|state| state.ports()).map(|p| (p.name.clone(), p)).collect();
-        if let Some(state) = state.as_ref().filter(|_| self.has_statistics)
-            && ports.values().any(|port| port.is_patch())
-        {
-            self.switch.credit(state);
+        if let Some(state) = state.as_ref().filter(|_| self.has_statistics) {
+            self.switch.credit_patches(state);
         }
         for port in &bridge.ports {
             let absence = port.device.as_ref().ok().and_then(|found| found.absence.as_ref());

@@ -57,7 +57,11 @@ pub(super) fn set_vlans(bridge: &BridgeState, settings: &BridgeConfig) {
     };
     let mirror = |mirror: &MirrorSettings| {
         let output = match (&mirror.output, mirror.output_vlan) {
-            (Some(port), _) => MirrorOutput::Port(*ports.get(members(port).iter().min()?)?),
+            (Some(port), _) => {
+                // The member that stands for a bond: the first that exists.
+                let names = members(port).into_iter().filter(|name| ports.contains_key(name));
+                MirrorOutput::Port(*ports.get(&names.min()?)?)
+            }
             (None, vlan) => MirrorOutput::Vlan(vlan?),
         };
         Some(Mirror {
