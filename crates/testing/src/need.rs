@@ -26,7 +26,7 @@ pub enum Need {
     UdpSuperPackets,
     /// The queueing discipline tbf.
     Tbf,
-    /// Rules of nftables for UDP, in a chain of the family inet.
+    /// Rules of nftables that drop and reject, in a chain of the family inet.
     Nftables,
     /// Congestion controls in BPF, with all that the tests of `accel` use (Linux 6.15).
     StructOps,
@@ -148,7 +148,8 @@ impl Need {
             }
             Self::Nftables => in_a_namespace(
                 "nft \"add table inet t; add chain inet t c { type filter hook input priority 0; }; \
-                 add rule inet t c udp dport 7500 drop\"",
+                 add rule inet t c udp dport 7500 drop; \
+                 add rule inet t c tcp dport 7500 reject with icmpx type admin-prohibited\"",
             ),
             Self::StructOps => {
                 is_root()
