@@ -49,6 +49,10 @@ pub enum AccelError {
     NoSuchCgroup { name: PathBuf, mount: PathBuf },
     #[error("there is no Ethernet interface `{name}` ({known}): name one with --interface")]
     NoSuchInterface { name: String, known: String },
+    #[error(
+        "this network namespace has no Ethernet interface: name one of another namespace with --interface"
+    )]
+    NoInterface,
     #[error("the kernel did not list its interfaces: {source}; run it again")]
     Interfaces { source: io::Error },
     #[error(
@@ -182,6 +186,7 @@ impl AccelError {
                 | Self::Policy { .. }
                 | Self::NoSuchCgroup { .. }
                 | Self::NoSuchInterface { .. }
+                | Self::NoInterface
                 | Self::Tunable { .. }
                 | Self::TooManyRules { .. }
                 | Self::HiddenRule { .. }

@@ -67,9 +67,20 @@ pub fn add_address(
             HostError::NotSupported { doing, .. } if address.ip.is_ipv6() => {
                 HostError::NotSupported { feature: "IPv6", doing }
             }
+            // The kernel refuses the address as if privileges were missing (addrconf_add_dev() of
+            // net/ipv6/addrconf.c).
+            HostError::NotPermitted { doing } if address.ip.is_ipv6() && is_off(interface) => {
+                HostError::NotSupported { feature: "IPv6 at this interface (disable_ipv6)", doing }
+            }
             error => error,
         })
     })
+}
+
+/// Whether IPv6 is switched off at the interface, in the calling thread's namespace.
+fn is_off(interface: &str) -> bool {
+    let path = format!("/proc/sys/net/ipv6/conf/{interface}/disable_ipv6");
+    std::fs::read_to_string(path).is_ok_and(|off| off.trim() == "1")
 }
 
 pub fn add_route(namespace: &Namespace, route: Route) -> Result<(), HostError> {

@@ -26,6 +26,7 @@ pub enum Need {
     UdpSuperPackets,
     /// The queueing discipline tbf.
     Tbf,
+    /// Rules of nftables that drop and reject, in a chain of the family inet.
     Nftables,
     /// Congestion controls in BPF, with all that the tests of `accel` use (Linux 6.15).
     StructOps,
@@ -145,7 +146,11 @@ impl Need {
             Self::Tbf => {
                 in_a_namespace("tc qdisc add dev lo root tbf rate 1mbit burst 9kb limit 9kb")
             }
-            Self::Nftables => in_a_namespace("nft add table inet t"),
+            Self::Nftables => in_a_namespace(
+                "nft \"add table inet t; add chain inet t c { type filter hook input priority 0; }; \
+                 add rule inet t c udp dport 7500 drop; \
+                 add rule inet t c tcp dport 7500 reject with icmpx type admin-prohibited\"",
+            ),
             Self::StructOps => {
                 is_root()
                     && std::fs::read("/sys/kernel/btf/vmlinux").is_ok_and(|types| {

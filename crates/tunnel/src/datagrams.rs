@@ -26,8 +26,20 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::UdpSocket;
 
-/// Opens a socket to a flow's target.
-pub(crate) async fn dial(address: SocketAddr) -> io::Result<UdpSocket> {
+/// Opens a socket to the first address of a flow's target to which this machine can send. It may
+/// have no IPv6.
+pub(crate) async fn dial(addresses: &[SocketAddr]) -> io::Result<UdpSocket> {
+    let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    for address in addresses {
+        match connected(*address).await {
+            Ok(socket) => return Ok(socket),
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
+}
+
+async fn connected(address: SocketAddr) -> io::Result<UdpSocket> {
     let local: SocketAddr = match address {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),

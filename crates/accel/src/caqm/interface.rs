@@ -103,10 +103,7 @@ impl FoundInterface {
         let cookie = kernel_calls::namespace_cookie().map_err(failed)?;
         let interfaces = kernel_calls::ethernet_interfaces().map_err(failed)?;
         if interfaces.is_empty() {
-            return Err(AccelError::NoSuchInterface {
-                name: "any Ethernet".to_owned(),
-                known: listed(std::iter::empty()),
-            });
+            return Err(AccelError::NoInterface);
         }
         let here = |interface| InterfaceName { namespace: None, interface };
         let found = |(index, name)| Self { name: here(name), cookie, index };

@@ -195,8 +195,7 @@ async fn reach<C: Connection>(
     };
     let missing = || refusal(Status::NotUnderstood, "datagrams require the number of a flow");
     let number = opening.properties.flow.ok_or_else(missing)?;
-    let address = addresses.first().ok_or_else(missing)?;
-    let socket = datagrams::dial(*address).await;
+    let socket = datagrams::dial(addresses).await;
     let socket = socket.map_err(|error| refusal(Status::Unreachable, &error.to_string()))?;
     let taken = || refusal(Status::NotUnderstood, "flow number already in use");
     Ok(Granted::Datagrams(Flow::begin(session, number).ok_or_else(taken)?, socket, place))

@@ -189,10 +189,12 @@ impl<C: Connection> PeerStream<C> {
             };
             let number =
                 flow.ok_or_else(|| not_understood("datagrams require the number of a flow"))?;
-            let address = addresses.first().ok_or_else(|| not_understood("no address"))?;
+            if addresses.is_empty() {
+                return Err(not_understood("no address"));
+            }
             let port = self.shared.ports.flow(&self.peer, self.shared.identities());
             let port = port.map_err(|exceeded| self.busy(no_port(&exceeded)))?;
-            let socket = datagrams::dial(*address).await.map_err(|error| Answer {
+            let socket = datagrams::dial(addresses).await.map_err(|error| Answer {
                 status: Status::Unreachable,
                 message: error.to_string(),
             })?;

@@ -186,7 +186,7 @@ fn an_impossible_request_is_refused_and_changes_nothing() {
         (&["--all", "--interface", "near:eth7"][..], "no Ethernet interface `near:eth7`"),
         (&["--all", "--interface", "nowhere:eth0"], "nowhere"),
         (&["--all", "--interface", "lo"], "no Ethernet interface `lo`"),
-        (&["--all"], "there is none"),
+        (&["--all"], "this network namespace has no Ethernet interface"),
         (&["--all", "--interface", "near:eth0", "--alpha", "32768"], "alpha"),
         (&["--all", "--interface", "near:eth0", "--tpid", "0x88b5"], "offloads"),
         (&["--interface", "near:eth0"], "required"),

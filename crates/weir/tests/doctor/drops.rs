@@ -201,6 +201,9 @@ fn twenty_kinds_of_drops_have_their_reason_interface_and_connection() {
         Ok(near) => near,
         Err(error) => return testing::skip_because(testing::Need::NetworkNamespaces, error),
     };
+    if !testing::Need::Nftables.is_met() {
+        return testing::skip(testing::Need::Nftables);
+    }
     if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
         return testing::skip_because(testing::Need::StructOps, "no BTF");
     }

@@ -25,14 +25,7 @@ fn a_report_of_perf_is_judged() {
 /// The diagnosis of a transfer at 20 Mbit/s, whose report is in this directory.
 fn judged_transfer(sandbox: &Sandbox, run: &str) -> Value {
     let mut server = sandbox.start(&["perf", "server", "-p", "5301", "--one-off"]);
-    await_some("the server", || {
-        let table = sandbox.inside(|| std::fs::read_to_string("/proc/thread-self/net/tcp"));
-        let table6 = sandbox.inside(|| std::fs::read_to_string("/proc/thread-self/net/tcp6"));
-        let port = format!(":{:04X} ", 5301);
-        // 0A stands for LISTEN (net/ipv4/tcp_ipv4.c).
-        let listens = |row: &str| row.contains(&port) && row.contains(" 0A ");
-        (table.ok()? + &table6.unwrap_or_default()).lines().any(listens).then_some(())
-    });
+    await_some("the server", || server.listens(5301).then_some(()));
     let client = ["perf", "client", "127.0.0.1", "-p", "5301", "-t", "2", "-b", "20mbit"];
     let ended = sandbox.weir(&[&client[..], &["--report", run]].concat());
     assert!(ended.status.success(), "{ended:?}");

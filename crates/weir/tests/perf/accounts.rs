@@ -35,14 +35,7 @@ fn serve(sandbox: &Sandbox, command: Command) -> Running {
     let mut server = sandbox.start_command(command);
     await_some("a listener", || {
         assert!(!server.has_ended(), "{:?}", server.output_so_far());
-        let table = sandbox.inside(|| {
-            ["tcp", "tcp6"].map(|table| {
-                std::fs::read_to_string(format!("/proc/thread-self/net/{table}")).unwrap()
-            })
-        });
-        // Port 5201 in hexadecimal, and 0A for LISTEN (net/ipv4/tcp_ipv4.c).
-        let mut rows = table.iter().flat_map(|table| table.lines());
-        rows.any(|row| row.contains(":1451 ") && row.contains(" 0A ")).then_some(())
+        server.listens(5201).then_some(())
     });
     server
 }

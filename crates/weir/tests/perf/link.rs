@@ -170,10 +170,7 @@ fn run(link: &[&str], direction: &str) -> Counted {
     let mut server = far.command(env!("CARGO_BIN_EXE_weir"));
     server.args(["perf", "server", "-1", "-J"]);
     let server = sandbox.start_command(server);
-    await_some("the server", || {
-        let table = std::fs::read_to_string(format!("/proc/{}/net/tcp6", server.pid())).ok()?;
-        table.contains(":1451 0000").then_some(())
-    });
+    await_some("the server", || server.listens(5201).then_some(()));
     let mut words = vec!["perf", "client", "10.9.8.2", "-J", "-u", "-b", RATE, "-t", "4"];
     words.extend(["-l", LENGTH, "-w", "8M", "--no-probes"]);
     words.extend((direction == "down").then_some("-R"));

@@ -344,6 +344,18 @@ impl Running {
         (text(&self.stdout), text(&self.stderr))
     }
 
+    /// Whether a program in its network namespace listens to TCP on the port.
+    pub fn listens(&self, port: u16) -> bool {
+        let port = format!(":{port:04X} ");
+        ["tcp", "tcp6"].iter().any(|table| {
+            // A kernel without IPv6 has no tcp6.
+            let table = std::fs::read_to_string(format!("/proc/{}/net/{table}", self.pid()));
+            // 0A stands for LISTEN (net/ipv4/tcp_ipv4.c).
+            let is_listener = |row: &str| row.contains(&port) && row.contains(" 0A ");
+            table.unwrap_or_default().lines().any(is_listener)
+        })
+    }
+
     pub fn has_ended(&mut self) -> bool {
         self.child.try_wait().unwrap().is_some()
     }

@@ -93,7 +93,7 @@ pub(super) fn run(arguments: &Run) -> anyhow::Result<Ending> {
         .map(|line| far.start(["sh", "-c", line].map(str::to_owned).to_vec()));
     if let Some(served) = &served {
         served.as_ref().map_err(|error| anyhow::anyhow!("{error:#}"))?;
-        far.await_listener();
+        far.await_listener(|| cancel.is_cancelled() || is_asked_to_end() || !link.is_running());
     }
     near.start(arguments.command.clone())?;
     let mut leaving = None;
@@ -243,10 +243,10 @@ impl Side {
     }
 
     /// A server takes a moment to listen, and longer on a busy machine: a program that starts runs,
-    /// or waits for a CPU or a disk.
-    fn await_listener(&self) {
+    /// or waits for a CPU or a disk. The wait ends early if `is_over`.
+    fn await_listener(&self, is_over: impl Fn() -> bool) {
         let begun = Instant::now();
-        loop {
+        while !is_over() {
             std::thread::sleep(LOOK_EVERY);
             let waited = begun.elapsed();
             if self.listens() || waited > START || waited > HEAD_START && !self.is_busy() {

@@ -7,7 +7,6 @@ use emu::tags::{self, TagCapture};
 use emu::{EmuError, Endpoint};
 use host::HostError;
 use std::path::Path;
-use std::time::Instant;
 use units::{Span, Time};
 
 #[derive(Debug, Args)]
@@ -79,28 +78,28 @@ pub(super) fn show(arguments: &ShowTags) -> anyhow::Result<Ending> {
         }
         error => error.into(),
     })?;
-    let over = duration.map(|duration| Instant::now() + duration.as_duration());
-    let mut left = LAST_BATCHES;
-    while left > 0 {
+    let mut end = duration.map(|duration| probe::clock::now() + duration);
+    loop {
+        let now = probe::clock::now();
+        if cancel.is_cancelled() {
+            end = Some(end.map_or(now, |end| end.min(now)));
+        }
         // Packets that came before the end are shown although they are read after it.
-        let is_over = cancel.is_cancelled() || over.is_some_and(|over| Instant::now() >= over);
-        let mut any = false;
+        let (mut any, mut is_over) = (false, false);
         for (when, frame) in capture.take()? {
             any = true;
-            if seen.enough(arguments) {
+            is_over = end.is_some_and(|end| when > end);
+            if is_over || seen.enough(arguments) {
                 break;
             }
             seen.capture(arguments, tpid, when, &frame);
         }
-        if seen.enough(arguments) {
+        is_over |= !any && end.is_some_and(|end| now >= end);
+        if is_over || seen.enough(arguments) {
             break;
         }
-        match (any, is_over) {
-            (false, true) => break,
-            (false, false) => std::thread::sleep(LOOK_EVERY / 10),
-            // Packets may come faster than they are shown.
-            (true, true) => left -= 1,
-            (true, false) => {}
+        if !any {
+            std::thread::sleep(LOOK_EVERY / 10);
         }
     }
     seen.sum_up();
@@ -138,7 +137,6 @@ impl Seen {
     }
 }
 
-const LAST_BATCHES: u32 = 1_000;
 pub(super) const EXAMPLES: &str = "\
 Examples:
   weir link show-tags eth0 --count 20

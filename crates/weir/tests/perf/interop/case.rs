@@ -77,6 +77,10 @@ impl Case {
     pub(crate) fn has(&self, word: &str) -> bool {
         self.client.contains(&word)
     }
+
+    pub(crate) fn is_over_ipv6(&self) -> bool {
+        self.host.contains(':')
+    }
 }
 
 impl Both {

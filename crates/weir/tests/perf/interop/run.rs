@@ -81,6 +81,10 @@ pub(crate) fn run(case: &Case, client: &Program, server: &Program) -> Outcome {
             return Outcome::Lacking((*why).to_owned());
         }
     }
+    if case.is_over_ipv6() && !testing::Need::Ipv6.is_met() {
+        testing::skip_part(testing::Need::Ipv6);
+        return Outcome::Lacking("no IPv6 here".to_owned());
+    }
     let Some(sandbox) = Sandbox::new() else {
         return Outcome::Lacking("no network namespaces here".to_owned());
     };
