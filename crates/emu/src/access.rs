@@ -64,9 +64,9 @@ impl RunningAccess {
     ) -> Result<(usize, Time), PortError> {
         let (mut count, mut horizon) = (0, polled);
         for (number, access) in self.ways.iter_mut().enumerate() {
-            let port = match number.checked_sub(1) {
+            let port: &mut dyn Port = match number.checked_sub(1) {
                 None => &mut *first,
-                Some(other) => self.others[other].as_mut(),
+                Some(other) => &mut *self.others[other],
             };
             let taken = port.receive(received, limit)?;
             count += taken;
@@ -108,9 +108,9 @@ impl RunningAccess {
             if frames.is_empty() {
                 continue;
             }
-            let port = match number.checked_sub(1) {
+            let port: &mut dyn Port = match number.checked_sub(1) {
                 None => &mut *first,
-                Some(other) => self.others[other].as_mut(),
+                Some(other) => &mut *self.others[other],
             };
             port.send(frames)?;
             frames.clear();

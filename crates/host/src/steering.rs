@@ -1,6 +1,8 @@
 use crate::{HostError, Namespace};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Write};
 
 /// Makes `cpus` process the packets that arrive at `interface` (receive packet steering,
 /// Documentation/networking/scaling.rst). Otherwise the sender would process them in its own time
@@ -23,7 +25,15 @@ pub fn steer_receiving(
         mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), None::<&str>)
             .map_err(failed)?;
         let setting = format!("/sys/class/net/{interface}/queues/rx-0/rps_cpus");
-        std::fs::write(setting, mask(cpus)).map_err(|e| HostError::io(doing(), e))
+        // With O_CREAT, sysfs answers EACCES for a file that does not exist.
+        let file = OpenOptions::new().write(true).open(setting);
+        let written = file.and_then(|mut file| file.write_all(mask(cpus).as_bytes()));
+        written.map_err(|error| match error.kind() {
+            ErrorKind::NotFound => {
+                HostError::NotSupported { feature: "RPS (CONFIG_RPS)", doing: doing() }
+            }
+            _ => HostError::io(doing(), error),
+        })
     })
 }
 

@@ -25,6 +25,7 @@ use crate::error::read_text;
 use names::{FileNames, Files, Maps};
 pub use names::{KernelNames, SOFTIRQS};
 use ring::{Raw, Ring};
+pub use symbols::Symbols;
 
 /// Samples the stacks of all CPUs until [`Self::stop`].
 #[derive(Debug)]
@@ -206,7 +207,10 @@ mod tests {
             let own = profile.samples.iter().filter(|sample| &*sample.frames[0] == "spins-here");
             let file = |name: &Arc<str>| name.starts_with('[') && name.contains("] ");
             let named = own.clone().filter(|sample| sample.frames.iter().any(file));
-            match own.count() > 20 && named.count() > 0 {
+            // Only root may open the files by their mappings.
+            let files = std::fs::read_dir("/proc/self/map_files").unwrap();
+            let may_name = files.flatten().any(|file| std::fs::File::open(file.path()).is_ok());
+            match own.count() > 20 && (named.count() > 0 || !may_name) {
                 true => Attempt::Right(()),
                 false => Attempt::Wrong(format!("{:?}", profile.samples)),
             }

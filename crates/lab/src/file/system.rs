@@ -1,4 +1,4 @@
-//! A system's own settings: its queue at the bottleneck in virtual time, and CAQM's settings.
+//! A system's own settings: its queue at the bottleneck, and CAQM's settings.
 
 use super::locate::{FileError, nearest};
 use super::schema::{Document, SystemSpec};

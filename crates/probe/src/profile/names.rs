@@ -1,8 +1,9 @@
 //! Names of the code at an address.
 
 use std::collections::HashMap;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::ops::Range;
+use std::os::unix::fs::OpenOptionsExt;
 
 use super::symbols::Symbols;
 use crate::ProbeError;
@@ -46,8 +47,12 @@ pub(super) struct Files {
 pub(super) struct FileNames {
     files: Files,
     read: HashMap<FileId, Symbols>,
-    /// The names of frames, by file and offset.
-    frames: HashMap<(FileId, u64), String>,
+    /// Bytes of symbol tables that may still be read.
+    tables: u64,
+    /// The names of frames, by file and offset. `None` where the file does not tell the function.
+    frames: HashMap<(FileId, u64), Option<String>>,
+    /// Bytes that further names may have.
+    texts: usize,
 }
 
 impl KernelNames {
@@ -153,14 +158,23 @@ impl Files {
             // Unlike the path, this leads to the file even if the file has been removed, or the
             // process has other mounts.
             let place = format!("/proc/{pid}/map_files/{start:x}-{end:x}");
-            self.open.insert(id, File::open(place).ok());
+            self.open.insert(id, regular(&place));
         }
     }
 }
 
+/// Opens a regular file only: a mapping may be of a device, which may act when it is opened.
+fn regular(place: &str) -> Option<File> {
+    std::fs::metadata(place).ok().filter(std::fs::Metadata::is_file)?;
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
+    options.open(place).ok()
+}
+
 impl FileNames {
     pub(super) fn new(files: Files) -> Self {
-        Self { files, read: HashMap::new(), frames: HashMap::new() }
+        let (tables, texts) = (MOST_TABLES, MOST_TEXTS);
+        Self { files, read: HashMap::new(), tables, frames: HashMap::new(), texts }
     }
 
     /// `[FILE] FUNCTION`, or `[FILE]` where the file does not tell the function.
@@ -168,17 +182,17 @@ impl FileNames {
         let Some(mapping) = maps.at(address) else { return "[user]" };
         let Some(id) = mapping.file else { return &mapping.name };
         let offset = (address - mapping.addresses.start).saturating_add(mapping.offset);
-        let (files, read) = (&self.files, &mut self.read);
-        self.frames.entry((id, offset)).or_insert_with(|| {
+        let Self { files, read, tables, frames, texts } = self;
+        let known = frames.entry((id, offset)).or_insert_with(|| {
             let symbols = read.entry(id).or_insert_with(|| {
                 let file = files.open.get(&id).and_then(Option::as_ref);
-                file.map(Symbols::read).unwrap_or_default()
+                file.map(|file| Symbols::read(file, tables)).unwrap_or_default()
             });
-            match symbols.name(offset) {
-                Some(function) => format!("{} {function}", mapping.name),
-                None => mapping.name.clone(),
-            }
-        })
+            let name = format!("{} {}", mapping.name, symbols.name(offset)?);
+            *texts = texts.checked_sub(name.len())?;
+            Some(name)
+        });
+        known.as_deref().unwrap_or(mapping.name.as_str())
     }
 }
 
@@ -188,6 +202,10 @@ pub const SOFTIRQS: [&str; 3] = ["handle_softirqs", "__do_softirq", "__softirqen
 const MOST_FILES: usize = 4_096;
 /// A process may usually open 1,024 files.
 const MOST_OPEN: usize = 256;
+/// Bounds the memory for the symbol tables of all files, which may be of any user.
+const MOST_TABLES: u64 = 512 << 20;
+/// Bounds the memory for the names of functions.
+const MOST_TEXTS: usize = 64 << 20;
 
 #[cfg(test)]
 mod tests {

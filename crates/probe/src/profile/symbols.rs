@@ -1,13 +1,14 @@
 //! The functions of an executable file, by the symbol tables of ELF (gabi, chapter "Symbol Table").
 //! Files of 64 bits in little-endian order; others have no names.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 /// The functions of a file, by their addresses within its memory image.
 #[derive(Debug, Default)]
-pub(super) struct Symbols {
+pub struct Symbols {
     /// Parts of the file in memory: offsets in the file, and the address of the first.
     segments: Vec<(Range<u64>, u64)>,
     /// Addresses, and the places of their names, in the order of the addresses.
@@ -17,22 +18,35 @@ pub(super) struct Symbols {
 }
 
 impl Symbols {
-    /// Empty if the file has no symbol table, or cannot be read.
-    pub(super) fn read(file: &File) -> Self {
+    /// The functions in the bytes of a file. `None` without a symbol table.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        Self::of_parts(|from, size| {
+            let (from, size) = (usize::try_from(from).ok()?, usize::try_from(size).ok()?);
+            Some(bytes.get(from..from.checked_add(size)?)?.to_vec())
+        })
+    }
+
+    /// Reads at most `left` bytes, and takes them off `left`. Empty if the file has no symbol
+    /// table, or cannot be read.
+    pub(super) fn read(file: &File, left: &mut u64) -> Self {
         let length = file.metadata().map_or(0, |metadata| metadata.len());
+        let room = Cell::new(*left);
         let part = |from: u64, size: u64| -> Option<Vec<u8>> {
-            if size > LARGEST_TABLE || from.checked_add(size)? > length {
+            if size > LARGEST_TABLE.min(room.get()) || from.checked_add(size)? > length {
                 return None;
             }
-            let mut bytes = vec![0; size as usize];
+            room.set(room.get() - size);
+            let mut bytes = vec![0; usize::try_from(size).ok()?];
             file.read_exact_at(&mut bytes, from).ok()?;
             Some(bytes)
         };
-        Self::parse(part).unwrap_or_default()
+        let symbols = Self::of_parts(part).unwrap_or_default();
+        *left = room.get();
+        symbols
     }
 
-    /// `part` returns the bytes of the file from an offset on.
-    fn parse(part: impl Fn(u64, u64) -> Option<Vec<u8>>) -> Option<Self> {
+    /// `part` returns bytes of the file, by their offset and number.
+    fn of_parts(part: impl Fn(u64, u64) -> Option<Vec<u8>>) -> Option<Self> {
         let head = part(0, HEADER)?;
         if head.get(..6)? != ELF64_LITTLE {
             return None;
@@ -48,7 +62,8 @@ impl Symbols {
             let end = offset.checked_add(long(header, 32)?)?;
             (word(header, 0)? == LOAD).then_some((offset..end, address))
         };
-        let segments = programs.chunks_exact(entry).filter_map(segment).collect();
+        let segments = programs.chunks_exact(entry).filter_map(segment);
+        let segments = segments.take(MOST_SEGMENTS).collect();
         let (sections, entry) = table(40, 58, 60, SECTION_HEADER)?;
         let sections: Vec<&[u8]> = sections.chunks_exact(entry).collect();
         let of_kind = |kind: u32| sections.iter().find(|header| word(header, 4) == Some(kind));
@@ -67,12 +82,13 @@ impl Symbols {
         };
         let symbols = table.chunks_exact(SYMBOL).filter_map(function);
         let mut functions: Vec<(Range<u64>, usize)> = symbols.collect();
-        functions.sort_by_key(|(range, _)| range.start);
+        // The longest function at an address is the last there, which `name` finds.
+        functions.sort_unstable_by_key(|(range, _)| (range.start, range.end));
         Some(Self { segments, functions, names })
     }
 
     /// The function at an offset in the file.
-    pub(super) fn name(&self, offset: u64) -> Option<String> {
+    pub fn name(&self, offset: u64) -> Option<String> {
         let (range, start) = self.segments.iter().find(|(range, _)| range.contains(&offset))?;
         let address = (offset - range.start).checked_add(*start)?;
         let after = self.functions.partition_point(|(range, _)| range.start <= address);
@@ -84,7 +100,8 @@ impl Symbols {
 
     fn text(&self, name: usize) -> Option<String> {
         let name = self.names.get(name..)?;
-        let name = name.get(..name.iter().position(|byte| *byte == 0)?)?;
+        let length = name.iter().take(LONGEST_NAME).position(|byte| *byte == 0)?;
+        let name = name.get(..length).filter(|name| !name.is_empty())?;
         Some(readable(std::str::from_utf8(name).ok()?))
     }
 }
@@ -179,11 +196,16 @@ const DYNAMIC_SYMBOLS: u32 = 11;
 /// STT_FUNC and STT_GNU_IFUNC.
 const FUNCTIONS: [u8; 2] = [2, 10];
 /// Bounds the memory for a file.
-const LARGEST_TABLE: u64 = 256 << 20;
+const LARGEST_TABLE: u64 = 128 << 20;
+/// Bounds the memory for a name.
+const LONGEST_NAME: usize = 4_096;
+/// Linkers make four or five. Bounds the time for an address.
+const MOST_SEGMENTS: usize = 64;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn mangled_names_become_paths_and_other_names_stay() {
@@ -208,19 +230,13 @@ mod tests {
     #[test]
     fn the_functions_of_this_program_are_found_and_cut_files_have_none() {
         let bytes = std::fs::read("/proc/self/exe").unwrap();
-        let of = |bytes: &[u8]| {
-            Symbols::parse(|from, size| {
-                let (from, size) = (usize::try_from(from).ok()?, usize::try_from(size).ok()?);
-                Some(bytes.get(from..from.checked_add(size)?)?.to_vec())
-            })
-        };
-        let symbols = of(&bytes).unwrap();
+        let symbols = Symbols::parse(&bytes).unwrap();
         let (range, name) = symbols
             .functions
             .iter()
             .map(|(range, name)| (range, symbols.text(*name).unwrap()))
             .find(|(range, name)| {
-                name.contains("profile::symbols::tests") && range.end - range.start > 1
+                name.contains("symbols") && name.contains("tests") && range.end - range.start > 1
             })
             .unwrap();
         let (offsets, start) = symbols
@@ -234,7 +250,58 @@ mod tests {
         assert_eq!(symbols.name(offset + 1), Some(name));
         assert_eq!(symbols.name(u64::MAX), None);
         for length in [0, 5, 63, 64, 200, bytes.len() / 2] {
-            assert!(of(&bytes[..length]).is_none_or(|cut| cut.functions.is_empty()), "{length}");
+            let cut = Symbols::parse(&bytes[..length]);
+            assert!(cut.is_none_or(|cut| cut.functions.is_empty()), "{length}");
+        }
+    }
+
+    #[test]
+    fn a_file_takes_no_more_than_the_bytes_left() {
+        let file = File::open("/proc/self/exe").unwrap();
+        let mut left = HEADER + PROGRAM_HEADER;
+        assert!(Symbols::read(&file, &mut left).functions.is_empty());
+        assert_eq!(left, PROGRAM_HEADER);
+        left = u64::MAX;
+        assert!(!Symbols::read(&file, &mut left).functions.is_empty());
+        assert!(left < u64::MAX);
+    }
+
+    #[test]
+    fn the_longest_of_functions_at_one_address_is_named() {
+        let functions = [(16..16, 1), (16..24, 5)];
+        let symbols = Symbols {
+            segments: vec![(0..64, 0)],
+            functions: functions.to_vec(),
+            names: b"\0end\0run\0".to_vec(),
+        };
+        assert_eq!(symbols.name(20).as_deref(), Some("run"));
+        assert_eq!(symbols.name(24), None);
+    }
+
+    proptest! {
+        /// Numbers in the header and in all headers of segments and sections may be anything.
+        #[test]
+        fn a_file_with_false_numbers_gives_names_or_none(
+            places in prop::collection::vec((0_usize..1_024, any::<u64>()), 0..12),
+            offset in any::<u64>(),
+        ) {
+            let mut bytes = vec![0_u8; 1_024];
+            bytes[..6].copy_from_slice(&ELF64_LITTLE);
+            for (at, value) in [(32, 64_u64), (40, 128)] {
+                bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+            }
+            for (at, value) in [(54, 56_u16), (56, 1), (58, 64), (60, 4)] {
+                bytes[at..at + 2].copy_from_slice(&value.to_le_bytes());
+            }
+            bytes[64] = 1;
+            bytes[132] = 2;
+            for (at, value) in places {
+                let end = bytes.len().min(at + 8);
+                bytes[at..end].copy_from_slice(&value.to_le_bytes()[..end - at]);
+            }
+            for offset in [offset, offset % 1_024] {
+                let _ = Symbols::parse(&bytes).and_then(|symbols| symbols.name(offset));
+            }
         }
     }
 }

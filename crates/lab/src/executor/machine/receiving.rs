@@ -4,6 +4,7 @@
 use super::{MachineStep, Testbed};
 use crate::Failure;
 use crate::run::Measurement;
+use host::HostError;
 use probe::cpu::CpuSnapshot;
 use probe::interface::{Counters, InterfaceSnapshot};
 use probe::snmp::SnmpSnapshot;
@@ -34,13 +35,18 @@ impl Receiving {
         self.rps.is_some()
     }
 
+    /// Fails if the kernel refuses to switch RPS on.
     pub(crate) fn apply(&self, step: &MachineStep<'_>, testbed: &Testbed) -> Result<(), Failure> {
         let Some(rps) = self.rps else { return Ok(()) };
         let to = step.ends.to.as_str();
         let host = testbed.namespace(to)?;
         let cpus: &[usize] = if rps { &step.cpus.to } else { &[] };
         for interface in testbed.interfaces(to) {
-            host::steer_receiving(&host, &interface, cpus)?;
+            match host::steer_receiving(&host, &interface, cpus) {
+                // A kernel that refuses this refused the testbed's setting too, so RPS is off.
+                Err(HostError::NotPermitted { .. } | HostError::NotSupported { .. }) if !rps => {}
+                done => done?,
+            }
         }
         Ok(())
     }

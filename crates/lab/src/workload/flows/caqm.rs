@@ -8,7 +8,7 @@ use accel::caqm::{InterfaceName, LossLaw, NAME, Network};
 use host::Namespace;
 use sim::CaqmHosts;
 use std::os::fd::{AsFd as _, AsRawFd as _};
-use units::Span;
+use units::{Bytes, Span};
 
 /// The kernel removes it when this process ends, however it ends.
 #[derive(Debug)]
@@ -19,11 +19,13 @@ pub(super) struct Spoken {
 }
 
 impl Spoken {
-    /// `None` if the system uses another algorithm.
+    /// `None` if the system uses another algorithm. `product`: the bandwidth-delay product of the
+    /// link, if it is known.
     pub(super) fn start(
         step: &MachineStep<'_>,
         testbed: &Testbed,
         senders: &[String],
+        product: Option<Bytes>,
     ) -> Result<Option<Self>, Failure> {
         if step.system.congestion.as_ref().is_none_or(|name| name.get_ref() != NAME) {
             return Ok(None);
@@ -32,7 +34,7 @@ impl Spoken {
         let names = senders.iter().chain([&step.ends.to]);
         let namespaces = names.map(|name| testbed.namespace(name));
         let namespaces = namespaces.collect::<Result<Vec<_>, _>>()?;
-        let settings = step.lab.system_at(step.axes, step.system, None);
+        let settings = step.lab.system_at(step.axes, step.system, product);
         let hosts = settings.map_err(|error| Failure::Workload(error.to_string()))?.caqm;
         // Each host of such a lab has one link. Leave out an end that does not use CAQM.
         let of_senders = senders.iter().map(|_| hosts.sender);

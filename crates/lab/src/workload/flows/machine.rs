@@ -71,11 +71,12 @@ pub(super) fn measure(
     let FlowsCell { from, to, flows: settings, link, .. } = cell;
     let link = link.as_ref().map(|(link, _)| link);
     let back = link.and_then(|link| link.way_from(to));
+    let product = link.and_then(|link| link.product_from(from));
     let link = link.and_then(|link| link.way_from(from));
     let link = link.ok_or_else(|| Failure::Workload("flows share an emulated link".to_owned()))?;
     let round_trip = link.delay + back.map_or(link.delay, |back| back.delay);
     let senders = cell.senders();
-    let caqm = Spoken::start(step, testbed, &senders)?;
+    let caqm = Spoken::start(step, testbed, &senders, product)?;
     let flows = connected(step, testbed, settings, &senders, caqm.as_ref().map(Spoken::name))?;
     settings.receiving.apply(step, testbed)?;
     let count = || match settings.receiving.is_set() {
