@@ -187,7 +187,14 @@ fn is_socket(found: &std::fs::Metadata) -> bool {
 /// Hands the sockets of `end` to the process behind `stream`, and waits until that process has
 /// started or failed.
 pub(crate) async fn give(mut stream: tokio::net::UnixStream, end: &dyn HandOver, within: Duration) {
-    let handed = match end.begin() {
+    let begun = end.begin().and_then(|handed| match handed.files.len() {
+        count if count > MOST_FILES => {
+            end.give_up();
+            Err(format!("it has {count} sockets, more than the {MOST_FILES} that can be passed"))
+        }
+        _ => Ok(handed),
+    });
+    let handed = match begun {
         Ok(handed) => handed,
         Err(refused) => {
             tracing::warn!(reason = %refused, "no hand-over");
@@ -221,12 +228,6 @@ async fn send(
     manifest: &Manifest,
     files: &[BorrowedFd<'_>],
 ) -> io::Result<()> {
-    if files.len() > MOST_FILES {
-        return Err(io::Error::other(format!(
-            "{} sockets are more than {MOST_FILES}",
-            files.len()
-        )));
-    }
     let text = serde_json::to_vec(manifest)?;
     let message = [&(text.len() as u32).to_le_bytes()[..], &text].concat();
     let rights = SendAncillaryMessage::ScmRights(files);
@@ -301,7 +302,12 @@ fn received(stream: &UnixStream) -> io::Result<(Manifest, Vec<OwnedFd>)> {
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let parts = &mut [IoSliceMut::new(&mut buffer)];
         let flags = RecvFlags::CMSG_CLOEXEC;
-        let got = rustix::net::recvmsg(stream, parts, &mut ancillary, flags)?.bytes;
+        let got = match rustix::net::recvmsg(stream, parts, &mut ancillary, flags) {
+            Ok(message) => message.bytes,
+            // A signal: a socket with a timeout is not read again (signal(7)).
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(error) => return Err(error.into()),
+        };
         for message in ancillary.drain() {
             if let RecvAncillaryMessage::ScmRights(rights) = message {
                 files.extend(rights);

@@ -9,6 +9,7 @@ use crate::health::Supervisor;
 use crate::status::{self, Directory, Facts, SharedSocket};
 use std::future::pending;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -50,7 +51,11 @@ impl Former {
         let Some(taken) = &mut self.taken else { return Ok(()) };
         // The supervisor must know the new main process before the former one may end.
         supervisor.tell(&format!("MAINPID={}\nREADY=1", std::process::id()));
-        taken.started()?;
+        if let Err(error) = taken.started() {
+            // The former process goes on. Otherwise the end of this one would end the service.
+            supervisor.tell(&format!("MAINPID={}", taken.process.pid()));
+            return Err(error.into());
+        }
         endpoints.own();
         tracing::info!(process = taken.process.pid(), "taken over from another process");
         Ok(())
@@ -104,6 +109,8 @@ pub(super) struct Handing<T> {
     pub(super) handed: CancellationToken,
     pub(super) begin: fn(&T) -> io::Result<Handed>,
     pub(super) take_back: fn(&T),
+    /// Another process has asked, and has not failed.
+    is_under_way: AtomicBool,
     completed: watch::Sender<Option<Instant>>,
 }
 
@@ -129,6 +136,7 @@ impl<T> Handing<T> {
             handed: CancellationToken::new(),
             begin,
             take_back,
+            is_under_way: AtomicBool::new(false),
             completed,
         };
         (handing, Left { completed: receiver, since: None })
@@ -143,6 +151,10 @@ impl<T: Send + Sync> HandOver for Handing<T> {
         let Some(end) = self.end.upgrade() else {
             return Err("this end is shutting down".to_owned());
         };
+        // Two hand-overs at once would leave the sockets to two processes.
+        if self.is_under_way.swap(true, Ordering::AcqRel) {
+            return Err("another process is taking over".to_owned());
+        }
         let all = || {
             let mut more = Vec::new();
             for (name, file, owner) in &*lock(&self.sockets) {
@@ -157,13 +169,17 @@ impl<T: Send + Sync> HandOver for Handing<T> {
             }
             Ok(handed)
         };
-        all().map_err(|error: io::Error| format!("its sockets cannot be copied: {error}"))
+        all().map_err(|error: io::Error| {
+            self.is_under_way.store(false, Ordering::Release);
+            format!("its sockets cannot be copied: {error}")
+        })
     }
 
     fn give_up(&self) {
         if let Some(end) = self.end.upgrade() {
             (self.take_back)(&end);
         }
+        self.is_under_way.store(false, Ordering::Release);
         // The other process may have claimed the service.
         self.supervisor.tell(&format!("MAINPID={}", std::process::id()));
     }
