@@ -280,7 +280,7 @@ impl Client {
             ended: CancellationToken::new(),
         });
         let client = Self { shared, shards, listeners: Listeners::default() };
-        let takes_over = !handed.is_empty();
+        let takes_over = handed.is_of_process();
         if !takes_over {
             client.open_listeners(parts.listeners.clone(), handed).await?;
         }
@@ -313,13 +313,17 @@ impl Client {
     }
 
     /// Replaces all listeners with these. Existing tunnels continue. If one of the addresses cannot
-    /// be bound, nothing changes.
+    /// be bound, nothing changes. Does nothing once the client drains.
     pub async fn replace_listeners(
         &self,
         listeners: Vec<Listener>,
         reverse: &[Reverse],
     ) -> Result<(), ClientError> {
         check_reverse(reverse)?;
+        // A client that drains opens none. Its successor has the addresses.
+        if self.shared.draining.is_cancelled() {
+            return Ok(());
+        }
         self.open_listeners(listeners, &mut Handed::default()).await?;
         self.shared.reverses.replace(reverse, &self.shared, &self.shards);
         Ok(())

@@ -67,6 +67,7 @@ pub struct Handed {
     owners: Vec<SocketOwner>,
     /// In the process that takes over: whether the hand-over is complete.
     is_complete: Arc<AtomicBool>,
+    is_of_process: bool,
 }
 
 /// The UDP sockets of a server, each with the processes that carry former connections.
@@ -95,7 +96,7 @@ pub(crate) struct SocketOwner(Arc<Mutex<Owner>>);
 #[derive(Debug)]
 enum Owner {
     Bound(#[expect(dead_code, reason = "dropped")] BoundFile),
-    TakenOver { path: PathBuf, is_complete: Arc<AtomicBool> },
+    TakenOver { path: PathBuf, inode: Option<(u64, u64)>, is_complete: Arc<AtomicBool> },
     Given,
 }
 
@@ -110,8 +111,9 @@ impl Handed {
         self.add(name, file);
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.files.is_empty()
+    /// Whether a running end has handed these sockets over, though it may have none left.
+    pub(crate) fn is_of_process(&self) -> bool {
+        self.is_of_process
     }
 
     pub(crate) fn take(&mut self, name: &str) -> Option<OwnedFd> {
@@ -123,7 +125,8 @@ impl Handed {
     pub(crate) fn take_path(&mut self, name: &str, path: &Path) -> Option<(OwnedFd, SocketOwner)> {
         let file = self.take(name)?;
         let is_complete = Arc::clone(&self.is_complete);
-        let owner = Owner::TakenOver { path: path.to_owned(), is_complete };
+        let inode = inode_of_socket(path);
+        let owner = Owner::TakenOver { path: path.to_owned(), inode, is_complete };
         Some((file, SocketOwner(Arc::new(Mutex::new(owner)))))
     }
 
@@ -171,17 +174,21 @@ impl SocketOwner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        if let Self::TakenOver { path, is_complete } = self
+        if let Self::TakenOver { path, inode, is_complete } = self
             && is_complete.load(Ordering::Relaxed)
-            && path.symlink_metadata().is_ok_and(|found| is_socket(&found))
+            && inode.is_some()
+            && inode_of_socket(path) == *inode
         {
             let _ = std::fs::remove_file(path);
         }
     }
 }
 
-fn is_socket(found: &std::fs::Metadata) -> bool {
-    found.mode() & 0o170_000 == 0o140_000
+/// Another program may have put its own socket at the path meanwhile.
+fn inode_of_socket(path: &Path) -> Option<(u64, u64)> {
+    let found = path.symlink_metadata().ok()?;
+    let is_socket = found.mode() & 0o170_000 == 0o140_000;
+    is_socket.then(|| (found.dev(), found.ino()))
 }
 
 /// Hands the sockets of `end` to the process behind `stream`, and waits until that process has
@@ -276,7 +283,8 @@ impl TakenOver {
             return Err(broken(io::Error::other(reason)));
         }
         let files = manifest.names.into_iter().zip(files).collect();
-        let handed = Handed { generation: manifest.generation, files, ..Handed::default() };
+        let generation = manifest.generation;
+        let handed = Handed { generation, files, is_of_process: true, ..Handed::default() };
         Ok(Self { stream, process, handed })
     }
 
