@@ -154,6 +154,11 @@ impl Handed {
         (!sockets.is_empty()).then_some(HandedUdp { generation, sockets })
     }
 
+    /// The former processes of the process that hands over, oldest first.
+    pub(crate) fn take_processes(&mut self) -> Vec<OwnedFd> {
+        std::iter::from_fn(|| self.take(PROCESS)).collect()
+    }
+
     /// Leaves the files of UNIX sockets to the other process.
     pub(crate) fn give(&self) {
         self.owners.iter().for_each(SocketOwner::give);
@@ -346,6 +351,7 @@ pub(crate) fn listener_name(listen: &impl Display, number: usize) -> String {
 
 const UDP: &str = "udp";
 const FORMER: &str = "former ";
+pub(crate) const PROCESS: &str = "process";
 pub(crate) const TCP: &str = "tcp";
 pub(crate) const STATUS: &str = "status";
 pub(crate) const METRICS: &str = "metrics";
