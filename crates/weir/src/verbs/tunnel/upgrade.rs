@@ -223,3 +223,15 @@ goes on, and the exit status is 1.
 
 By hand, the same: start the end again with --take-over. The units of
 `weir tunnel unit` upgrade by `systemctl reload` once the program has changed.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_effective_user_is_the_second_of_four() {
+        let status = "Name:\tweir\nUmask:\t0077\nUid:\t1000\t1001\t1002\t1003\nGid:\t0\t0\t0\t0\n";
+        assert_eq!(effective_user(status), Some(1001));
+        assert_eq!(effective_user("Name:\tweir\n"), None);
+    }
+}
