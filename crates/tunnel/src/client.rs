@@ -465,12 +465,13 @@ impl Client {
     /// Accepts no new tunnels from now on. Open tunnels continue.
     pub fn begin_drain(&self) {
         self.shared.draining.cancel();
+        self.listeners.forget_sockets();
     }
 
     /// Accepts no new tunnels, waits until all tunnels have ended or `patience` has passed, and
     /// notifies the server.
     pub async fn drain(self, patience: Duration) {
-        self.shared.draining.cancel();
+        self.begin_drain();
         self.shared.counters.no_tunnels(patience).await;
         self.shared.links.close("the client is shutting down");
         // The last packets have to leave before the threads end.
