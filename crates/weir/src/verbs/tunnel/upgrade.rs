@@ -130,6 +130,15 @@ impl Former {
         if self.user != Some(rustix::process::geteuid().as_raw()) {
             anyhow::bail!("process {pid} belongs to another user: run this command as that user");
         }
+        if let (Some(theirs), Some(ours)) =
+            (network_of(&self.directory), network_of(Path::new("/proc/self")))
+            && theirs != ours
+        {
+            anyhow::bail!(
+                "process {pid} runs in another network namespace: run this command there (`nsenter \
+                 --net --target {pid}`)"
+            );
+        }
         let mut command = Command::new(program);
         let of_former = |word: &&OsString| !word.as_bytes().starts_with(b"--take-over");
         command
@@ -164,6 +173,12 @@ impl Former {
 fn group_of(process: &Path) -> Option<String> {
     let text = std::fs::read_to_string(process.join("cgroup")).ok()?;
     Some(text.trim_end().trim_end_matches("/.control").to_owned())
+}
+
+/// The network namespace of a process, if this process may know it (namespaces(7)).
+fn network_of(process: &Path) -> Option<(u64, u64)> {
+    let about = process.join("ns/net").metadata().ok()?;
+    Some((about.dev(), about.ino()))
 }
 
 /// The effective user in the text of a process's `status` (proc_pid_status(5)).
