@@ -48,6 +48,11 @@ impl ListeningProcess {
         self.pid
     }
 
+    /// A copy of the descriptor, for another process (pidfd_open(2)).
+    pub fn descriptor(&self) -> io::Result<OwnedFd> {
+        self.process.try_clone()
+    }
+
     pub fn hang_up(&self) -> io::Result<()> {
         Ok(rustix::process::pidfd_send_signal(&self.process, Signal::HUP)?)
     }

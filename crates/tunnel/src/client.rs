@@ -280,7 +280,7 @@ impl Client {
             ended: CancellationToken::new(),
         });
         let client = Self { shared, shards, listeners: Listeners::default() };
-        let takes_over = !handed.is_empty();
+        let takes_over = handed.is_of_process();
         if !takes_over {
             client.open_listeners(parts.listeners.clone(), handed).await?;
         }
@@ -313,13 +313,17 @@ impl Client {
     }
 
     /// Replaces all listeners with these. Existing tunnels continue. If one of the addresses cannot
-    /// be bound, nothing changes.
+    /// be bound, nothing changes. Does nothing once the client drains.
     pub async fn replace_listeners(
         &self,
         listeners: Vec<Listener>,
         reverse: &[Reverse],
     ) -> Result<(), ClientError> {
         check_reverse(reverse)?;
+        // A client that drains opens none. Its successor has the addresses.
+        if self.shared.draining.is_cancelled() {
+            return Ok(());
+        }
         self.open_listeners(listeners, &mut Handed::default()).await?;
         self.shared.reverses.replace(reverse, &self.shared, &self.shards);
         Ok(())
@@ -461,12 +465,13 @@ impl Client {
     /// Accepts no new tunnels from now on. Open tunnels continue.
     pub fn begin_drain(&self) {
         self.shared.draining.cancel();
+        self.listeners.forget_sockets();
     }
 
     /// Accepts no new tunnels, waits until all tunnels have ended or `patience` has passed, and
     /// notifies the server.
     pub async fn drain(self, patience: Duration) {
-        self.shared.draining.cancel();
+        self.begin_drain();
         self.shared.counters.no_tunnels(patience).await;
         self.shared.links.close("the client is shutting down");
         // The last packets have to leave before the threads end.

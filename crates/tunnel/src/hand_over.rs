@@ -67,6 +67,7 @@ pub struct Handed {
     owners: Vec<SocketOwner>,
     /// In the process that takes over: whether the hand-over is complete.
     is_complete: Arc<AtomicBool>,
+    is_of_process: bool,
 }
 
 /// The UDP sockets of a server, each with the processes that carry former connections.
@@ -95,7 +96,7 @@ pub(crate) struct SocketOwner(Arc<Mutex<Owner>>);
 #[derive(Debug)]
 enum Owner {
     Bound(#[expect(dead_code, reason = "dropped")] BoundFile),
-    TakenOver { path: PathBuf, is_complete: Arc<AtomicBool> },
+    TakenOver { path: PathBuf, inode: Option<(u64, u64)>, is_complete: Arc<AtomicBool> },
     Given,
 }
 
@@ -110,8 +111,9 @@ impl Handed {
         self.add(name, file);
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.files.is_empty()
+    /// Whether a running end has handed these sockets over, though it may have none left.
+    pub(crate) fn is_of_process(&self) -> bool {
+        self.is_of_process
     }
 
     pub(crate) fn take(&mut self, name: &str) -> Option<OwnedFd> {
@@ -123,7 +125,8 @@ impl Handed {
     pub(crate) fn take_path(&mut self, name: &str, path: &Path) -> Option<(OwnedFd, SocketOwner)> {
         let file = self.take(name)?;
         let is_complete = Arc::clone(&self.is_complete);
-        let owner = Owner::TakenOver { path: path.to_owned(), is_complete };
+        let inode = inode_of_socket(path);
+        let owner = Owner::TakenOver { path: path.to_owned(), inode, is_complete };
         Some((file, SocketOwner(Arc::new(Mutex::new(owner)))))
     }
 
@@ -151,6 +154,11 @@ impl Handed {
         (!sockets.is_empty()).then_some(HandedUdp { generation, sockets })
     }
 
+    /// The former processes of the process that hands over, oldest first.
+    pub(crate) fn take_processes(&mut self) -> Vec<OwnedFd> {
+        std::iter::from_fn(|| self.take(PROCESS)).collect()
+    }
+
     /// Leaves the files of UNIX sockets to the other process.
     pub(crate) fn give(&self) {
         self.owners.iter().for_each(SocketOwner::give);
@@ -171,23 +179,34 @@ impl SocketOwner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        if let Self::TakenOver { path, is_complete } = self
+        if let Self::TakenOver { path, inode, is_complete } = self
             && is_complete.load(Ordering::Relaxed)
-            && path.symlink_metadata().is_ok_and(|found| is_socket(&found))
+            && inode.is_some()
+            && inode_of_socket(path) == *inode
         {
             let _ = std::fs::remove_file(path);
         }
     }
 }
 
-fn is_socket(found: &std::fs::Metadata) -> bool {
-    found.mode() & 0o170_000 == 0o140_000
+/// Another program may have put its own socket at the path meanwhile.
+fn inode_of_socket(path: &Path) -> Option<(u64, u64)> {
+    let found = path.symlink_metadata().ok()?;
+    let is_socket = found.mode() & 0o170_000 == 0o140_000;
+    is_socket.then(|| (found.dev(), found.ino()))
 }
 
 /// Hands the sockets of `end` to the process behind `stream`, and waits until that process has
 /// started or failed.
 pub(crate) async fn give(mut stream: tokio::net::UnixStream, end: &dyn HandOver, within: Duration) {
-    let handed = match end.begin() {
+    let begun = end.begin().and_then(|handed| match handed.files.len() {
+        count if count > MOST_FILES => {
+            end.give_up();
+            Err(format!("it has {count} sockets, more than the {MOST_FILES} that can be passed"))
+        }
+        _ => Ok(handed),
+    });
+    let handed = match begun {
         Ok(handed) => handed,
         Err(refused) => {
             tracing::warn!(reason = %refused, "no hand-over");
@@ -221,12 +240,6 @@ async fn send(
     manifest: &Manifest,
     files: &[BorrowedFd<'_>],
 ) -> io::Result<()> {
-    if files.len() > MOST_FILES {
-        return Err(io::Error::other(format!(
-            "{} sockets are more than {MOST_FILES}",
-            files.len()
-        )));
-    }
     let text = serde_json::to_vec(manifest)?;
     let message = [&(text.len() as u32).to_le_bytes()[..], &text].concat();
     let rights = SendAncillaryMessage::ScmRights(files);
@@ -275,7 +288,8 @@ impl TakenOver {
             return Err(broken(io::Error::other(reason)));
         }
         let files = manifest.names.into_iter().zip(files).collect();
-        let handed = Handed { generation: manifest.generation, files, ..Handed::default() };
+        let generation = manifest.generation;
+        let handed = Handed { generation, files, is_of_process: true, ..Handed::default() };
         Ok(Self { stream, process, handed })
     }
 
@@ -301,7 +315,12 @@ fn received(stream: &UnixStream) -> io::Result<(Manifest, Vec<OwnedFd>)> {
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let parts = &mut [IoSliceMut::new(&mut buffer)];
         let flags = RecvFlags::CMSG_CLOEXEC;
-        let got = rustix::net::recvmsg(stream, parts, &mut ancillary, flags)?.bytes;
+        let got = match rustix::net::recvmsg(stream, parts, &mut ancillary, flags) {
+            Ok(message) => message.bytes,
+            // A signal: a socket with a timeout is not read again (signal(7)).
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(error) => return Err(error.into()),
+        };
         for message in ancillary.drain() {
             if let RecvAncillaryMessage::ScmRights(rights) = message {
                 files.extend(rights);
@@ -332,6 +351,7 @@ pub(crate) fn listener_name(listen: &impl Display, number: usize) -> String {
 
 const UDP: &str = "udp";
 const FORMER: &str = "former ";
+pub(crate) const PROCESS: &str = "process";
 pub(crate) const TCP: &str = "tcp";
 pub(crate) const STATUS: &str = "status";
 pub(crate) const METRICS: &str = "metrics";

@@ -124,6 +124,7 @@ pub fn server(
             &facts,
             &supervisor,
             (Server::hand_over, Server::take_back),
+            &former,
         );
         former.started(&supervisor, &endpoints)?;
         let manage = move |server: &Server, request| match request {
@@ -239,6 +240,7 @@ pub fn client(
             &facts,
             &supervisor,
             (Client::hand_over, |_| {}),
+            &former,
         );
         former.started(&supervisor, &endpoints)?;
         let manage = move |client: &Client, request| match request {

@@ -346,7 +346,7 @@ impl Server {
     /// Accepts no new tunnels, waits until all tunnels have ended or `patience` has passed, and
     /// notifies the peers.
     pub async fn drain(self, patience: Duration) {
-        self.shared.draining.cancel();
+        self.begin_drain();
         self.shared.counters.no_tunnels(patience).await;
         self.shared.close(SERVER_SHUTS_DOWN);
         let notified = async {

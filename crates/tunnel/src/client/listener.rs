@@ -29,8 +29,9 @@ pub(super) struct OpenListener {
     /// The bound address, with the actual port in place of port 0.
     pub(super) bound: ListenAt,
     pub(super) route: SharedRoute,
-    /// A copy of the socket for another process, and the file of a UNIX socket.
-    pub(super) socket: OwnedFd,
+    /// A copy of the socket for another process, and the file of a UNIX socket. A client that
+    /// drains has none.
+    pub(super) socket: Option<OwnedFd>,
     pub(super) owner: Option<SocketOwner>,
     cancel: CancellationToken,
 }
@@ -71,7 +72,7 @@ pub(super) async fn open(
     let opened = OpenListener {
         bound,
         route: Arc::new(RwLock::new(route)),
-        socket: copy,
+        socket: Some(copy),
         owner,
         cancel: CancellationToken::new(),
     };

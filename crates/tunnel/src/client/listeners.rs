@@ -73,13 +73,22 @@ impl Listeners {
     pub(super) fn hand_over(&self, handed: &mut Handed) -> std::io::Result<()> {
         for one in &*self.lock() {
             let name = listener_name(&one.requested.0, one.requested.1);
-            let file = one.opened.socket.try_clone()?;
+            let Some(socket) = &one.opened.socket else { continue };
+            let file = socket.try_clone()?;
             match &one.opened.owner {
                 Some(owner) => handed.add_path(name, file, owner),
                 None => handed.add(name, file),
             }
         }
         Ok(())
+    }
+
+    /// Closes the copies of all sockets, with which the kernel would go on accepting connections
+    /// that nobody serves. The listeners close the sockets themselves.
+    pub(super) fn forget_sockets(&self) {
+        for one in self.lock().iter_mut() {
+            (one.opened.socket, one.opened.owner) = (None, None);
+        }
     }
 
     /// Closes all listeners, which another process has. Tunnels go on.

@@ -51,10 +51,19 @@ impl std::fmt::Debug for Secret {
 impl Identity {
     /// Loads PEM files; the certificate file may hold a chain. The key must match the certificate
     /// and be unreadable for others, and the certificate must be valid today. If the key does not
-    /// match, a key that was handed to this process and matches takes its place.
+    /// match or cannot be read, a key that was handed to this process and matches takes its place.
     pub fn load(certificate: &Path, key: &Path) -> Result<Self, IdentityError> {
         let chain = chain(certificate, &read(certificate)?)?;
-        let secret = private(key, &read(key)?)?;
+        let text = match read(key) {
+            Ok(text) => text,
+            // systemd 256 and earlier hide the credentials from the processes of ExecReload= (its
+            // issue 35227).
+            Err(error) => {
+                let handed = handed::key().map(|handed| Self::of(chain, handed));
+                return handed.and_then(Result::ok).ok_or(error);
+            }
+        };
+        let secret = private(key, &text)?;
         let mode =
             fs::metadata(key).map_err(|source| IdentityError::file("read", key, source))?.mode();
         if mode & 0o007 != 0 {

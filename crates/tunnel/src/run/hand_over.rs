@@ -4,11 +4,13 @@
 use super::endpoints::StatusEndpoints;
 use super::{RunError, lock};
 use crate::config::Settings;
-use crate::hand_over::{HandOver, Handed, TakeOverError, TakenOver};
+use crate::hand_over::{HandOver, Handed, PROCESS, TakeOverError, TakenOver};
 use crate::health::Supervisor;
 use crate::status::{self, Directory, Facts, SharedSocket};
 use std::future::pending;
 use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -18,6 +20,8 @@ use tokio_util::sync::CancellationToken;
 #[derive(Debug, Default)]
 pub(super) struct Former {
     taken: Option<TakenOver>,
+    /// The former processes of that process, which may end before they do.
+    earlier: Vec<OwnedFd>,
     nothing: Handed,
 }
 
@@ -30,11 +34,12 @@ impl Former {
         say: &impl Fn(String),
     ) -> Result<Self, RunError> {
         let Some(within) = take_over else { return Ok(Self::default()) };
-        let taken = sockets_of_running(role, settings, within).await?;
+        let mut taken = sockets_of_running(role, settings, within).await?;
         if taken.is_none() {
             say(format!("no {role} runs here: starting without --take-over"));
         }
-        Ok(Self { taken, nothing: Handed::default() })
+        let earlier = taken.as_mut().map(|taken| taken.handed.take_processes());
+        Ok(Self { taken, earlier: earlier.unwrap_or_default(), nothing: Handed::default() })
     }
 
     pub(super) fn sockets(&mut self) -> &mut Handed {
@@ -50,17 +55,33 @@ impl Former {
         let Some(taken) = &mut self.taken else { return Ok(()) };
         // The supervisor must know the new main process before the former one may end.
         supervisor.tell(&format!("MAINPID={}\nREADY=1", std::process::id()));
-        taken.started()?;
+        if let Err(error) = taken.started() {
+            // The former process goes on. Otherwise the end of this one would end the service.
+            supervisor.tell(&format!("MAINPID={}", taken.process.pid()));
+            return Err(error.into());
+        }
         endpoints.own();
         tracing::info!(process = taken.process.pid(), "taken over from another process");
         Ok(())
     }
 
-    /// Makes the former process reload its files too, if it still runs.
+    /// Makes the former processes that still run reload their files too.
     pub(super) fn hang_up(&self) {
+        for process in &self.earlier {
+            let _ = rustix::process::pidfd_send_signal(process, rustix::process::Signal::HUP);
+        }
         if let Some(taken) = &self.taken {
             let _ = taken.process.hang_up();
         }
+    }
+
+    /// Copies for the process that takes over from this one, oldest first.
+    fn processes(&self) -> io::Result<Vec<OwnedFd>> {
+        let earlier = self.earlier.iter().map(OwnedFd::try_clone);
+        let taken = self.taken.iter().map(|taken| taken.process.descriptor());
+        let mut all = earlier.chain(taken).collect::<io::Result<Vec<_>>>()?;
+        all.drain(..all.len().saturating_sub(MOST_PROCESSES));
+        Ok(all)
     }
 }
 
@@ -104,7 +125,11 @@ pub(super) struct Handing<T> {
     pub(super) handed: CancellationToken,
     pub(super) begin: fn(&T) -> io::Result<Handed>,
     pub(super) take_back: fn(&T),
+    /// Another process has asked, and has not failed.
+    is_under_way: AtomicBool,
     completed: watch::Sender<Option<Instant>>,
+    /// The former processes of this one.
+    formers: Vec<OwnedFd>,
 }
 
 /// The end of a process that has handed its end over.
@@ -119,8 +144,13 @@ impl<T> Handing<T> {
         facts: &Arc<Mutex<Facts>>,
         supervisor: &Arc<Supervisor>,
         (begin, take_back): (fn(&T) -> io::Result<Handed>, fn(&T)),
+        former: &Former,
     ) -> (Self, Left) {
         let (completed, receiver) = watch::channel(None);
+        let formers = former.processes().unwrap_or_else(|error| {
+            tracing::warn!(%error, "a later process does not reload the former ones");
+            Vec::new()
+        });
         let handing = Self {
             end,
             facts: Arc::clone(facts),
@@ -129,7 +159,9 @@ impl<T> Handing<T> {
             handed: CancellationToken::new(),
             begin,
             take_back,
+            is_under_way: AtomicBool::new(false),
             completed,
+            formers,
         };
         (handing, Left { completed: receiver, since: None })
     }
@@ -143,10 +175,17 @@ impl<T: Send + Sync> HandOver for Handing<T> {
         let Some(end) = self.end.upgrade() else {
             return Err("this end is shutting down".to_owned());
         };
+        // Two hand-overs at once would leave the sockets to two processes.
+        if self.is_under_way.swap(true, Ordering::AcqRel) {
+            return Err("another process is taking over".to_owned());
+        }
         let all = || {
             let mut more = Vec::new();
             for (name, file, owner) in &*lock(&self.sockets) {
                 more.push((name.clone(), file.try_clone()?, owner.clone()));
+            }
+            for process in &self.formers {
+                more.push((PROCESS.to_owned(), process.try_clone()?, None));
             }
             let mut handed = (self.begin)(&end)?;
             for (name, file, owner) in more {
@@ -157,13 +196,17 @@ impl<T: Send + Sync> HandOver for Handing<T> {
             }
             Ok(handed)
         };
-        all().map_err(|error: io::Error| format!("its sockets cannot be copied: {error}"))
+        all().map_err(|error: io::Error| {
+            self.is_under_way.store(false, Ordering::Release);
+            format!("its sockets cannot be copied: {error}")
+        })
     }
 
     fn give_up(&self) {
         if let Some(end) = self.end.upgrade() {
             (self.take_back)(&end);
         }
+        self.is_under_way.store(false, Ordering::Release);
         // The other process may have claimed the service.
         self.supervisor.tell(&format!("MAINPID={}", std::process::id()));
     }
@@ -202,6 +245,8 @@ impl Left {
 
 /// Clients have moved to the new process by then, or are of a version that does not move.
 pub(super) const SETTLED: Duration = Duration::from_secs(15);
+/// As many former processes may carry sessions (`MOST_FORMERS` of the transport).
+const MOST_PROCESSES: usize = 8;
 const LOOK: Duration = Duration::from_millis(50);
 const LOOKS: u32 = 4;
 

@@ -55,6 +55,7 @@ impl Server {
     /// Accepts no new sessions and tunnels from now on. Open tunnels continue.
     pub fn begin_drain(&self) {
         self.shared.draining.cancel();
+        self.shared.forget_tcp();
     }
 
     /// Ends the sessions without a tunnel and without a dial, whose clients then choose another
@@ -94,7 +95,7 @@ impl Server {
     /// their new tunnels there.
     pub fn leave(&self) {
         self.shared.left.cancel();
-        drop(self.shared.tcp.lock().unwrap_or_else(PoisonError::into_inner).take());
+        self.shared.forget_tcp();
         let shared = Arc::clone(&self.shared);
         self.threads.spawn(0, async move {
             ask_all_for_renewal(Arc::clone(&shared)).await;
@@ -112,6 +113,12 @@ impl Server {
 }
 
 impl Shared {
+    /// Closes the copy of the TCP listener, with which the kernel would go on accepting clients
+    /// that nobody serves.
+    fn forget_tcp(&self) {
+        drop(self.tcp.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+
     pub(super) fn open_access_log(&self, at: Option<&AccessLogAt>) -> Result<(), ServerError> {
         let failed = |error| {
             let at = at.map(ToString::to_string).unwrap_or_default();

@@ -65,6 +65,11 @@ impl Formers {
     }
 }
 
+/// Whether the process behind this socket still runs. It ignores an empty message.
+pub(super) fn lives(former: &UnixDatagram) -> bool {
+    !matches!(former.send(&[]), Err(error) if has_ended(&error))
+}
+
 fn has_ended(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionRefused, ConnectionReset, NotConnected};
     matches!(error.kind(), BrokenPipe | ConnectionRefused | ConnectionReset | NotConnected)
@@ -185,6 +190,7 @@ mod tests {
     #[test]
     fn packets_of_a_former_process_reach_it_with_their_addresses_and_no_others_do() {
         let (here, there) = UnixDatagram::pair().unwrap();
+        let copy = here.try_clone().unwrap();
         let mut formers = Formers::new(vec![(4, here)]).unwrap();
         let id =
             |generation| MarkedIds { socket: 1, sockets: 2, generation }.generate_cid().to_vec();
@@ -220,7 +226,9 @@ mod tests {
             assert_eq!(format!("{got:?}"), format!("{meta:?}"));
         }
         assert!(parsed(&[0; HEADER - 1]).is_none());
+        assert!(lives(&copy));
         drop(there);
+        assert!(!lives(&copy));
         formers.forward(4, &RecvMeta::default(), &all);
         assert!(formers.is_empty());
     }

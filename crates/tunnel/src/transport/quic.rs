@@ -1,6 +1,7 @@
 //! QUIC as the carrier: endpoints of [`quic`] on UDP sockets of this machine.
 
 use super::driver::{Driven, Handle, Source, Until};
+use super::formers;
 use super::steering::{MarkedIds, drawn, steer};
 use super::{
     Connection, DatagramRefused, Lost, Receiving, SERVER_HAS_ENDED, Sending, Shards, Statistics,
@@ -203,17 +204,22 @@ impl QuicServer {
     /// Stops reading the sockets, and returns them for another process. Packets of connections of
     /// this process come from the other process from now on.
     pub fn hand_over(&self) -> io::Result<HandedUdp> {
-        let mut sockets = Vec::new();
+        let (mut sockets, mut successors) = (Vec::new(), Vec::new());
         for one in &self.sockets {
             let (here, there) = UnixDatagram::pair()?;
             // As much as the kernel allows.
             let _ = socket2::SockRef::from(&there).set_send_buffer_size(FORWARDED);
             let mut formers = cloned(&one.formers)?;
+            formers.retain(|(_, former)| formers::lives(former));
             formers.push((self.generation, there));
             // A chain of processes that all carry old connections does not grow for ever.
             let beyond = formers.len().saturating_sub(MOST_FORMERS);
             formers.drain(..beyond);
             sockets.push((one.socket.try_clone()?, formers));
+            successors.push(here);
+        }
+        // Nothing fails from here on: no process would read a socket of a failed hand-over.
+        for (one, here) in self.sockets.iter().zip(successors) {
             one.driven.receive_from(Source::Successor(here));
         }
         Ok(HandedUdp { generation: self.generation.wrapping_add(1), sockets })

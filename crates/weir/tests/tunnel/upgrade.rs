@@ -126,3 +126,23 @@ fn a_new_process_that_fails_leaves_the_running_end_as_it_was() {
     let now = status(&sandbox, "server.sock").unwrap();
     assert_eq!((&now["pid"], &now["is_draining"]), (&server.pid().into(), &false.into()), "{now}");
 }
+
+#[test]
+fn an_end_that_drains_keeps_no_copy_of_its_listener() {
+    let Some(sandbox) = Sandbox::new() else { return };
+    let ends = Ends::new(&sandbox);
+    let target = sandbox.inside(echo);
+    let allow = format!("tcp:127.0.0.1:{target}");
+    let _server = ends.server(&[&allow]);
+    let _client = ends.client(&[&format!("tcp:127.0.0.1:6000={allow}")]);
+    let mut streams = vec![open(&sandbox, 6000)];
+    exchange(&mut streams, 1);
+    for (socket, port) in [("server.sock", 7500), ("client.sock", 6000)] {
+        let begun = sandbox.weir(&["tunnel", "drain", "--no-wait", "--status-socket", socket]);
+        assert_eq!(begun.status.code(), Some(0), "{begun:?}");
+        await_some("the refusal of a connection", || {
+            sandbox.inside(|| TcpStream::connect(("127.0.0.1", port))).err()
+        });
+        exchange(&mut streams, 2);
+    }
+}

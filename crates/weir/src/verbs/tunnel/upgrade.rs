@@ -76,6 +76,7 @@ struct Former {
     directory: PathBuf,
     words: Vec<OsString>,
     environment: Vec<(OsString, OsString)>,
+    user: Option<u32>,
 }
 
 impl Former {
@@ -84,9 +85,7 @@ impl Former {
         let read = |name: &str| {
             let read = std::fs::read(directory.join(name));
             read.with_context(|| {
-                format!(
-                    "process {pid} cannot be examined: run this command as its user, or as root"
-                )
+                format!("process {pid} cannot be examined: run this command as its user")
             })
         };
         let words = texts(&read("cmdline")?);
@@ -96,7 +95,8 @@ impl Former {
             Some((OsStr::from_bytes(name).to_owned(), OsStr::from_bytes(&value[1..]).to_owned()))
         });
         let environment = environment.collect();
-        Ok(Self { pid, words, environment, directory })
+        let user = effective_user(&String::from_utf8_lossy(&read("status")?));
+        Ok(Self { pid, words, environment, user, directory })
     }
 
     /// Whether the process runs this program, and not an earlier file at the same path.
@@ -124,6 +124,19 @@ impl Former {
         if is_service && self.group() != group_of(Path::new("/proc/self")) {
             anyhow::bail!(
                 "process {pid} is a service: upgrade it by `systemctl reload` of its unit"
+            );
+        }
+        // The environment and the arguments of another user can run any program (ld.so(8)).
+        if self.user != Some(rustix::process::geteuid().as_raw()) {
+            anyhow::bail!("process {pid} belongs to another user: run this command as that user");
+        }
+        if let (Some(theirs), Some(ours)) =
+            (network_of(&self.directory), network_of(Path::new("/proc/self")))
+            && theirs != ours
+        {
+            anyhow::bail!(
+                "process {pid} runs in another network namespace: run this command there (`nsenter \
+                 --net --target {pid}`)"
             );
         }
         let mut command = Command::new(program);
@@ -162,6 +175,18 @@ fn group_of(process: &Path) -> Option<String> {
     Some(text.trim_end().trim_end_matches("/.control").to_owned())
 }
 
+/// The network namespace of a process, if this process may know it (namespaces(7)).
+fn network_of(process: &Path) -> Option<(u64, u64)> {
+    let about = process.join("ns/net").metadata().ok()?;
+    Some((about.dev(), about.ino()))
+}
+
+/// The effective user in the text of a process's `status` (proc_pid_status(5)).
+fn effective_user(status: &str) -> Option<u32> {
+    let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    users.split_whitespace().nth(1)?.parse().ok()
+}
+
 /// The texts of a file in which each ends with a zero byte.
 fn texts(bytes: &[u8]) -> Vec<OsString> {
     let mut all: Vec<_> =
@@ -173,7 +198,9 @@ fn texts(bytes: &[u8]) -> Vec<OsString> {
 /// Waits until the new process serves. Otherwise ends it, and the former process goes on.
 fn await_serving(child: &mut Child, socket: Option<&Path>, former: u32) -> anyhow::Result<()> {
     let until = Instant::now() + STARTS_WITHIN;
-    while Instant::now() < until {
+    loop {
+        // Look once more after the time: this machine may have stalled.
+        let is_last = Instant::now() >= until;
         if let Some(status) = child.try_wait()? {
             anyhow::bail!(
                 "the new process has failed ({status}), and process {former} goes on: its log says \
@@ -184,6 +211,9 @@ fn await_serving(child: &mut Child, socket: Option<&Path>, former: u32) -> anyho
         let ends = tunnel::run::statuses(socket).unwrap_or_default();
         if ends.iter().any(|end| end.pid == child.id()) {
             return Ok(());
+        }
+        if is_last {
+            break;
         }
         std::thread::sleep(LOOK);
     }
@@ -208,3 +238,15 @@ goes on, and the exit status is 1.
 
 By hand, the same: start the end again with --take-over. The units of
 `weir tunnel unit` upgrade by `systemctl reload` once the program has changed.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_effective_user_is_the_second_of_four() {
+        let status = "Name:\tweir\nUmask:\t0077\nUid:\t1000\t1001\t1002\t1003\nGid:\t0\t0\t0\t0\n";
+        assert_eq!(effective_user(status), Some(1001));
+        assert_eq!(effective_user("Name:\tweir\n"), None);
+    }
+}
