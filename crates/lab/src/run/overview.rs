@@ -132,8 +132,15 @@ mod tests {
     }
 
     /// The labs of which no run is on record yet.
-    const NOT_ON_RECORD: [&str; 6] =
-        ["hard-paths", "senders", "drawn-faults", "captures", "robustness", "before-after"];
+    const NOT_ON_RECORD: [&str; 7] = [
+        "hard-paths",
+        "senders",
+        "drawn-faults",
+        "captures",
+        "robustness",
+        "before-after",
+        "caqm-hosts",
+    ];
 
     #[test]
     fn the_estimates_of_the_list_follow_the_runs_on_record() {

@@ -109,9 +109,7 @@ fn the_algorithm_of_a_tunnel_is_the_tunnels_own() {
     let Some(sandbox) = Sandbox::new() else { return };
     for lab in ["quic-tun", "tunnel-latency", "tunnel-scale"] {
         let systems = if lab == "quic-tun" { "tcp-bbr,weir-tunnel" } else { "weir-tunnel" };
-        let words = ["lab", "run", lab, "--smoke", "--systems", systems, "--out", lab];
-        let output = sandbox.weir(&words);
-        let results = sandbox.results(lab);
+        let (output, results) = sandbox.measure(&[lab, "--smoke", "--systems", systems], &[]);
         let read = &results["environment"]["congestion_control_read_back"];
         assert_eq!(read["weir-tunnel"], "tcpa", "{lab}: {read} {output:?}");
         if lab == "quic-tun" {

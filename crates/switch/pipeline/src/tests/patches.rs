@@ -77,8 +77,10 @@ fn the_bridge_behind_a_patch_port_is_part_of_the_translation() {
     rule(&bridges[1], 0, &[from_patch, (Field::Reg0, 0), (Field::IpDst, 8)], actions);
     let found = translate(&bridges, &udp(4, 7, 8));
     let Step::Clone(inner) = &found.steps[0] else { panic!("{:?}", found.steps) };
-    assert_eq!(inner[1], Step::Meter(MeterId { bridge: 1, meter: 3 }));
-    assert_eq!(inner[2], Step::Output(PortIndex(2)));
+    let [metered, Step::Rewrite(behind), sent] = &inner[..] else { panic!("{inner:?}") };
+    assert_eq!(behind.value.read(Field::NwTtl), 5);
+    assert_eq!(*metered, Step::Meter(MeterId { bridge: 1, meter: 3 }));
+    assert_eq!(*sent, Step::Output(PortIndex(2)));
     // The first bridge goes on with the packet as it was.
     let Step::Rewrite(rewrite) = &found.steps[1] else { panic!("{:?}", found.steps) };
     assert_eq!(rewrite.value.read(Field::NwTtl), 9);
