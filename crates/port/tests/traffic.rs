@@ -22,7 +22,7 @@ fn tcp_over_ipv4_and_ipv6_arrives_intact() {
     let addresses = each_family("10.9.0.2:5000", "[fd09::2]:5000");
     let ways = [SuperPackets::Queue, SuperPackets::Ring];
     for (address, way) in addresses.iter().flat_map(|address| ways.map(|way| (address, way))) {
-        let address: &'static str = *address;
+        let address: &'static str = address;
         let ports = || testbed.middle.run(move || packet_ports_with(way));
         let [left, right] = forwarded(ports, || exchange(&testbed.left, &testbed.right, address));
         for counters in [left, right] {
@@ -44,7 +44,7 @@ fn tcp_with_a_vlan_interface_on_top_arrives_intact() {
         let made = host
             .run(|| testbed::try_command("ip", "link add link eth0 name eth0.5 type vlan id 5"));
         if !made {
-            testing::skip(testing::Need::Vlan);
+            testing::skip(Need::Vlan);
             return;
         }
         host.ip(&format!("address add 10.5.0.{number}/24 dev eth0.5"));
@@ -86,7 +86,7 @@ fn tap_and_tun_devices_carry_tcp_and_udp() {
             let port = match host.run(move || TapPort::create("dev%d", kind)) {
                 Ok(port) => port,
                 Err(PortError::NotSupported { feature }) => {
-                    testing::skip_because(testing::Need::Tun, feature);
+                    testing::skip_because(Need::Tun, feature);
                     return;
                 }
                 Err(error) => panic!("{error}"),

@@ -54,7 +54,7 @@ impl Symbols {
         let table = |offset: usize, entry: usize, count: usize, size: u64| {
             let (entry, count) = (u64::from(half(&head, entry)?), u64::from(half(&head, count)?));
             let bytes = part(long(&head, offset)?, entry * count)?;
-            (entry >= size).then(|| (bytes, entry as usize))
+            (entry >= size).then_some((bytes, entry as usize))
         };
         let (programs, entry) = table(32, 54, 56, PROGRAM_HEADER)?;
         let segment = |header: &[u8]| {

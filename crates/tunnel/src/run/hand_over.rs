@@ -138,12 +138,15 @@ pub(super) struct Left {
     since: Option<Instant>,
 }
 
+/// The functions that give the sockets of an end away, and that take them back.
+type Steps<T> = (fn(&T) -> io::Result<Handed>, fn(&T));
+
 impl<T> Handing<T> {
     pub(super) fn new(
         end: Weak<T>,
         facts: &Arc<Mutex<Facts>>,
         supervisor: &Arc<Supervisor>,
-        (begin, take_back): (fn(&T) -> io::Result<Handed>, fn(&T)),
+        (begin, take_back): Steps<T>,
         former: &Former,
     ) -> (Self, Left) {
         let (completed, receiver) = watch::channel(None);

@@ -87,11 +87,11 @@ fn generation(packet: &[u8]) -> Option<u8> {
 }
 
 /// Splits the packets of one read into runs with the same owner.
-pub(super) fn runs<'a>(
-    packets: &'a [u8],
+pub(super) fn runs(
+    packets: &[u8],
     stride: usize,
     owner: impl Fn(&[u8]) -> Option<u8>,
-) -> Vec<(Option<u8>, &'a [u8])> {
+) -> Vec<(Option<u8>, &[u8])> {
     let mut all: Vec<(Option<u8>, usize, usize)> = Vec::new();
     let mut at = 0;
     for packet in packets.chunks(stride.max(1)) {

@@ -88,7 +88,7 @@ pub(crate) fn account_port(
         let points = way.trace.as_ref().map_or(&[][..], emu::QueueTrace::points);
         let mut inside = points.iter().filter(|point| window.contains(&(started + point.at)));
         let first = *inside.next()?;
-        let last = *inside.last()?;
+        let last = *inside.next_back()?;
         (last.at > first.at).then_some((first, last))
     };
     let carried = |(first, last): (TracePoint, TracePoint)| {

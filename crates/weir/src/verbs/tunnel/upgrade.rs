@@ -112,7 +112,7 @@ impl Former {
     fn successor(&self, program: &Path, timeout: Span) -> anyhow::Result<Child> {
         let pid = self.pid;
         let role = self.words.get(1..3).unwrap_or_default();
-        if !role.first().is_some_and(|word| word == "tunnel")
+        if role.first().is_none_or(|word| word != "tunnel")
             || !role.iter().any(|word| word == "server" || word == "client")
         {
             anyhow::bail!(
