@@ -82,9 +82,9 @@ pub struct HandedUdp {
 #[derive(Debug, Serialize, Deserialize)]
 struct Manifest {
     generation: u8,
-    /// One name for each descriptor.
+    /// The name of each descriptor.
     names: Vec<String>,
-    /// Why there are none; empty otherwise.
+    /// The reason why no descriptor is given; empty otherwise.
     refused: String,
 }
 

@@ -285,7 +285,7 @@ impl Tables {
     }
 
     /// Sets the generations of the bridges whose translations may reach this one by patch ports.
-    /// They change with this bridge's.
+    /// Each change of this bridge changes their generations.
     pub fn set_followers(&mut self, followers: Vec<Arc<AtomicU64>>) {
         let is_same = followers.len() == self.followers.len()
             && followers.iter().zip(&self.followers).all(|(a, b)| Arc::ptr_eq(a, b));
