@@ -115,6 +115,7 @@ mod tests {
             "weir tunnel unit",
             "weir tunnel server",
             "weir tunnel client",
+            "weir tunnel top",
             "weir switch run",
             "weir link run",
             "weir perf plain-client",
