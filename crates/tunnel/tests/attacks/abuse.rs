@@ -3,7 +3,8 @@
 
 use crate::PROCESS;
 use crate::ends::{
-    Keys, echo, pair_over_wire, soon, target, tcp_of, through, to_tcp, tuning, write_endlessly,
+    Keys, echo, pair_over_wire, refusal, soon, target, tcp_of, through, to_tcp, tuning,
+    write_endlessly,
 };
 use quinn_proto::crypto::rustls::QuicClientConfig;
 use std::io::ErrorKind;
@@ -224,10 +225,7 @@ async fn a_target_that_does_not_answer_is_refused_in_time_and_delays_no_other() 
     client.connected().await;
     let listener_addresses: Vec<_> = client.bound().iter().map(tcp_of).collect();
     let dead_address = listener_addresses[0];
-    let waiting = tokio::spawn(async move {
-        let mut stream = through(dead_address).await;
-        soon(stream.read(&mut [0; 1])).await.unwrap_err().kind()
-    });
+    let waiting = tokio::spawn(async move { soon(refusal(dead_address)).await });
     let mut stream = through(listener_addresses[1]).await;
     for _ in 0..20 {
         stream.write_all(b"x").await.unwrap();

@@ -1,6 +1,6 @@
 //! After any failure the application gets an error, others continue, and the client reconnects.
 
-use crate::ends::{Keys, pair, pair_over_wire, soon, target, tcp_of, through, to_tcp};
+use crate::ends::{Keys, pair, pair_over_wire, refusal, soon, target, tcp_of, through, to_tcp};
 use std::io::{self, ErrorKind};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -50,9 +50,8 @@ async fn an_absent_or_unlisted_target_gives_a_reset_and_others_continue() {
     let client = Client::start(parts).await.unwrap();
     let echo = tokio::spawn(echo(listener));
     for listener_address in [0, 1] {
-        let mut stream = through(tcp_of(&client.bound()[listener_address])).await;
-        let error = stream.read(&mut [0; 1]).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+        let error = refusal(tcp_of(&client.bound()[listener_address])).await;
+        assert_eq!(error, ErrorKind::ConnectionReset);
     }
     let mut stream = through(tcp_of(&client.bound()[2])).await;
     stream.write_all(b"x").await.unwrap();
@@ -114,9 +113,8 @@ async fn an_unknown_client_is_refused() {
     let (_listener, address) = target().await;
     let parts = thief.client_parts(&[server.local_addr().unwrap()], vec![to_tcp(address)]);
     let client = Client::start(parts).await.unwrap();
-    let mut stream = through(tcp_of(&client.bound()[0])).await;
-    let error = stream.read(&mut [0; 1]).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    let error = refusal(tcp_of(&client.bound()[0])).await;
+    assert_eq!(error, ErrorKind::ConnectionReset);
     assert_eq!(server.counted().tunnels_opened, 0);
     drop((client, server));
 }

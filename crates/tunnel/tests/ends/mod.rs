@@ -5,10 +5,11 @@ pub mod raw;
 pub mod verifier;
 pub mod wire;
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tunnel::access::{Access, Rights, SystemResolver};
 use tunnel::client::{Client, ClientLimits, ClientParts, ListenAt, Listener, ServerAt};
@@ -175,6 +176,15 @@ pub async fn target() -> (TcpListener, SocketAddr) {
 
 pub async fn through(listener_address: SocketAddr) -> TcpStream {
     TcpStream::connect(listener_address).await.unwrap()
+}
+
+/// The error with which the client refuses a connection. A reset may arrive before the connect
+/// returns.
+pub async fn refusal(listener_address: SocketAddr) -> ErrorKind {
+    match TcpStream::connect(listener_address).await {
+        Ok(mut stream) => stream.read(&mut [0; 1]).await.unwrap_err().kind(),
+        Err(error) => error.kind(),
+    }
 }
 
 /// Pseudo-random bytes: the same seed gives the same bytes.
