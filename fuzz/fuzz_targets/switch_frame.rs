@@ -47,7 +47,7 @@ impl Sink for Unchanged {
         }
     }
 
-    fn packet_in(&mut self, _: PacketIn) {}
+    fn packet_in(&mut self, _: Option<u16>, _: PacketIn) {}
 }
 
 impl Switch {
