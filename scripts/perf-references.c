@@ -105,7 +105,7 @@ static void connected(int ends[2])
 		setsockopt(ends[end], IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
 }
 
-/* Both ends of a carrier: of the process that measures, and of its peer. */
+/* Opens the two ends of a carrier, for the measuring process and for its peer. */
 static void open_carrier(const char *over, struct ends *own, struct ends *peer)
 {
 	int there[2], back[2];

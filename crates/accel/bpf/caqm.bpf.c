@@ -267,8 +267,8 @@ u32 BPF_PROG(caqm_undo_cwnd, struct sock *sk)
 #define EVENT .cwnd_event = (void *)caqm_cwnd_event
 #define TX_START .cwnd_event_tx_start = (void *)caqm_cwnd_event_tx_start
 
-/* One of them is loaded, depending on the arguments of the kernel's cong_control, and on which
- * callback reports the first packet after a silence. */
+/* The loader loads a single form of caqm. The arguments of the kernel's cong_control decide, and
+ * the callback that reports the first packet after an idle period. */
 SEC("?.struct_ops.link")
 struct tcp_congestion_ops ops = OPS(caqm_cong_control, EVENT);
 SEC("?.struct_ops.link")

@@ -1,10 +1,10 @@
 //! The hand-over of an end's sockets to another process, which takes over from the end.
 //!
-//! Both processes talk over the status socket of the running end. The new process asks. The running
-//! end stops reading its UDP sockets, and sends descriptors with their names. The new process
-//! starts, and says so by a byte. The running end agrees by a byte: from then on it takes no new
-//! connections, and ends with its last one. If the new process fails before, the running end goes
-//! on as before.
+//! The new process asks over the status socket of the running end. The running end stops reading
+//! its UDP sockets, and sends descriptors with their names. The new process starts, and reports the
+//! start by a byte. The running end confirms by a byte. The end then takes no new connections, and
+//! ends with its last connection. If the new process fails before the confirmation, the running end
+//! goes on as before.
 
 use crate::status::{Reply, StatusError};
 use host::{BoundFile, ListeningProcess};

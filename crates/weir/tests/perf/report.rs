@@ -60,7 +60,7 @@ fn a_profile_has_functions_a_flame_graph_and_stacks_of_the_measured_time() {
         let output = sandbox.weir(&[&words[..], &[place]].concat());
         assert!(output.status.success(), "{}", output.stderr);
         assert!(server.end().status.success());
-        // Both ends run on this machine, and the kernel carries their data.
+        // Client and server run on this machine, so the profile has the kernel's functions of TCP.
         let stacks = read("profile/this-machine.folded");
         let told = ["this-machine: ", "function "].iter().all(|one| output.stderr.contains(one));
         match told && stacks.contains("tcp_sendmsg") {

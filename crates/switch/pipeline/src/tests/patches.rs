@@ -86,7 +86,7 @@ fn the_bridge_behind_a_patch_port_is_part_of_the_translation() {
     assert_eq!(rewrite.value.read(Field::NwTtl), 9);
     assert_eq!(found.steps[2], Step::Output(PortIndex(1)));
     assert_ne!(found.mask.read(Field::IpDst), 0, "the rule behind the port matches the address");
-    // Both rules and both ends of the cable count the packet.
+    // The packet counts at two rules and at the two ends of the cable.
     assert_eq!(found.counters.len(), 4);
 }
 
