@@ -113,7 +113,7 @@ fn the_algorithm_of_a_tunnel_is_the_tunnels_own() {
         let read = &results["environment"]["congestion_control_read_back"];
         assert_eq!(read["weir-tunnel"], "tcpa", "{lab}: {read} {output:?}");
         if lab == "quic-tun" {
-            assert_eq!(read["tcp-bbr"], "bbr", "{read}");
+            assert_eq!(read["tcp-bbr"], "bbr", "{read} {output:?}");
         }
     }
     assert_eq!(sandbox.leftovers(), [""; 0]);

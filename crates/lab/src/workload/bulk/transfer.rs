@@ -56,11 +56,9 @@ impl Transfer<'_> {
             sample::account(&self.seen, &window, &mut result);
         }
         result.series = sample::series(&self.seen, begun, step);
-        result.congestion_control = self
-            .seen
-            .last()
-            .and_then(|sample| sample.sockets.first())
-            .and_then(|socket| socket.congestion_control.clone());
+        // The last sample may come after the client's end, when its sockets are gone.
+        let sockets = self.seen.iter().rev().find_map(|sample| sample.sockets.first());
+        result.congestion_control = sockets.and_then(|socket| socket.congestion_control.clone());
         Ok(Measured::between_ends(step, window, result))
     }
 
