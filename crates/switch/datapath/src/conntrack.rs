@@ -10,16 +10,12 @@
 //! | `tuple.rs` | tuples and their hashes |
 //! | `entry.rs`, `tcp.rs` | a connection and its states |
 //! | `shard.rs`, `index.rs`, `slab.rs`, `wheel.rs` | the table of connections |
-//! | `domain.rs`
-//! the locks of that table |
+//! | `domain.rs` | the locks of that table |
 //! | `nat.rs`, `translate.rs` | the choice of a translation, and its application |
-//! | `track.rs`, `thread.rs`
-//! the processing of a packet |
+//! | `track.rs`, `thread.rs` | the processing of a packet |
 //! | `track/shares.rs` | space in a full table for ports and zones with few connections |
-//! | `known.rs`
-//! a faster path for most packets: TCP or UDP over IPv4, of a known connection |
-//! | `helpers.rs`, `ftp.rs`
-//! connections that a control connection announces |
+//! | `known.rs` | a faster path for most packets: TCP or UDP over IPv4, of a known connection |
+//! | `helpers.rs`, `ftp.rs` | connections that a control connection announces |
 //! | `fragments.rs` | fragments that wait for the rest of their packet |
 //! | `admin.rs` | dumps, flushes and limits |
 //!

@@ -6,17 +6,14 @@
 //!
 //! | file | for |
 //! | --- | --- |
-//! | `tracker.rs`, `sink.rs`, `meter.rs`
-//! the interfaces to tracking, ports and meters |
+//! | `tracker.rs`, `sink.rs`, `meter.rs` | the interfaces to tracking, ports and meters |
 //! | `parse.rs` | the fields of a frame |
 //! | `packet.rs`, `edit.rs`, `checksum.rs` | a packet, and changes of it |
 //! | `cache.rs` | megaflows by mask and key |
 //! | `program.rs`, `execute.rs` | steps, compiled and run |
-//! | `pass.rs`
-//! the processing of a batch: cache, pipeline, tracking and programs |
+//! | `pass.rs` | the processing of a batch: cache, pipeline, tracking and programs |
 //! | `conntrack.rs` | connections and address translation |
-//! | `statistics.rs`
-//! counts, and the time of each stage |
+//! | `statistics.rs` | counts, and the time of each stage |
 //!
 //! # Use
 //!
