@@ -3,9 +3,9 @@ use units::Time;
 
 /// Converts the kernel's receive timestamps, which are on `CLOCK_REALTIME`, to `CLOCK_MONOTONIC`.
 ///
-/// The difference of the two clocks is sampled once per batch. The clock may be set between a
+/// The difference of the two clocks is sampled once per batch. Somebody may set the clock between a
 /// packet's arrival and the sample, so a time is clamped between the previous batch's sample and
-/// now. It never decreases, so that a model receives packets in order.
+/// now. Arrival times never decrease, so that a model receives packets in order.
 #[derive(Debug)]
 pub(crate) struct ArrivalClock {
     /// `CLOCK_REALTIME` minus `CLOCK_MONOTONIC`, in nanoseconds.

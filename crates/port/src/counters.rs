@@ -5,10 +5,10 @@ use std::ops::{Add, Sub};
 pub struct PortCounters {
     pub received_frames: u64,
     pub received_bytes: u64,
-    /// Super-packets, and the frames into which they were cut.
+    /// Super-packets. `segments` counts the frames into which they were cut.
     pub super_packets: u64,
     pub segments: u64,
-    /// Completed partial checksums of single frames. Those of segments are not counted.
+    /// Completed partial checksums of single frames. Checksums of segments are not counted.
     pub checksums_completed: u64,
     /// VLAN tags put back into frames.
     pub tags_inserted: u64,

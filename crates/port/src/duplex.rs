@@ -41,7 +41,7 @@ pub trait DuplexPort: Send + Sync + std::fmt::Debug {
     }
 
     /// A descriptor that becomes readable when a queue has frames again after at least thirty-two
-    /// empty calls of [`Self::receive`]. It stays the same when the peer changes.
+    /// empty calls of [`Self::receive`]. The descriptor stays the same when the peer changes.
     fn fd(&self, queue: usize) -> Option<OwnedFd>;
 
     /// Whether the peer is connected, or the interface exists.

@@ -9,7 +9,7 @@ use std::ptr::null_mut;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 
-/// The guard of a mapping. It must be dropped before the mapping.
+/// The guard of a mapping, to be dropped before the mapping.
 #[derive(Debug)]
 pub(crate) struct Guard {
     place: &'static Place,

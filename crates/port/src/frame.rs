@@ -331,7 +331,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_frames_and_none_have_their_bytes() {
+    fn frames_of_all_lengths_keep_their_bytes() {
         for len in [0, 1, SHORT - HEADROOM, SHORT - HEADROOM + 1, 9000, 70_000] {
             let bytes: Vec<u8> = (0..len).map(|at| at as u8).collect();
             let arrival = Time::from_nanos(7);
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_are_pushed_and_popped_in_front() {
+    fn a_frame_grows_and_shrinks_at_its_front() {
         let mut frame = Frame::from_bytes(&[1, 2, 3], Time::ZERO);
         for push in 0..100 {
             frame.grow_front(4);

@@ -15,9 +15,9 @@ use crate::{Frame, Offload, Port, PortCounters, PortError, SendReport, tun};
 /// The user's end of a TAP or TUN device. It receives the frames that the kernel sends into the
 /// device.
 ///
-/// The device exists as long as the port. The caller brings it up and assigns addresses. A TUN
-/// device carries bare IP packets, so the port adds a MAC header to received packets and removes it
-/// from sent ones. It refuses frames that are not IP.
+/// The device exists as long as the port. The caller brings the device up and assigns addresses. A
+/// TUN device carries bare IP packets, so the port adds a MAC header to received packets and
+/// removes it from sent ones. The port refuses frames that are not IP.
 ///
 /// There is no receive timestamp: a frame's arrival time is when the port fetches it.
 #[derive(Debug)]

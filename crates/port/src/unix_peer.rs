@@ -201,7 +201,7 @@ impl Meeting {
     }
 }
 
-/// A thread that connects a port to its peers. It ends when this value is dropped.
+/// A thread that connects a port to its peers. The thread ends when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Attendant {
     stop: OwnedFd,

@@ -9,7 +9,7 @@ pub struct Table {
     pub size: u16,
 }
 
-/// A buffer. Its address is not checked yet.
+/// A buffer whose address is not checked yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
     pub address: u64,

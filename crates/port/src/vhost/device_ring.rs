@@ -22,7 +22,7 @@ pub(super) struct DeviceRing {
     table: Table,
     available: Spot,
     used: Spot,
-    /// The indices of the next entries in both rings. They wrap at 2^16.
+    /// The indices, modulo 2^16, of the next entries in both rings.
     next_available: u16,
     next_used: u16,
     settings: RingSettings,

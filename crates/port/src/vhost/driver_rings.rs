@@ -403,7 +403,7 @@ const AHEAD: u16 = 32;
 const MOST_BUFFERS: u16 = ((HEADER + LONGEST) / BUFFER + 1) as u16;
 /// The length of both rings with their buffers.
 const LEN: usize = 2 * SIZE as usize * (40 + BUFFER);
-/// The guest address of the memory. It is not valid in any process.
+/// The guest address of the memory. No process has memory mapped at this address.
 const BASE: u64 = 1 << 32;
 const INDEX: usize = 2;
 const ENTRIES: usize = 4;

@@ -42,7 +42,7 @@ pub(super) fn open() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Registers the memory of the buffers. It must outlive the socket.
+/// Registers the memory of the buffers, which must outlive the socket.
 pub(super) fn register(socket: &OwnedFd, memory: &SharedMemory, chunk: u32) -> io::Result<()> {
     let registration = libc::xdp_umem_reg {
         addr: memory.address(),

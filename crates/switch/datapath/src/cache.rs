@@ -1,9 +1,9 @@
 //! The megaflow cache: translations by the bits of a packet that they depend on.
 //!
-//! Each mask has a hash table ([`tuple`]). Megaflows do not contradict each other: a lookup ends at
-//! the first megaflow that matches the packet. It searches the tables in the order of their hits.
-//! With many masks, it first tries the mask that matched the previous packet of the same
-//! connection.
+//! Each mask has a hash table ([`tuple`]). A lookup searches the tables in the order of their hits.
+//! Megaflows do not contradict each other, so the lookup ends at the first megaflow that matches
+//! the packet. With many masks, the lookup first tries the mask that matched the previous packet of
+//! the same connection.
 
 mod ahead;
 mod programs;
@@ -137,7 +137,7 @@ impl Cache {
         }
     }
 
-    /// Whether the cache takes no further megaflow.
+    /// Whether the cache accepts no further megaflow.
     pub(super) fn is_full(&self) -> bool {
         self.len >= self.limit
     }
@@ -299,8 +299,8 @@ impl Cache {
         packets: &[Packet],
         now: Time,
     ) {
-        // Consecutive packets often have the same megaflow. Their sum is added at once, because
-        // each write to a counter waits for the one before.
+        // Consecutive packets often have the same megaflow. They are counted together, because each
+        // write to a counter waits for the write before it.
         let (mut former, mut share) = (Place::NONE, Share::default());
         for (place, index) in places.iter().zip(chosen) {
             if *place != former {

@@ -121,7 +121,7 @@ struct Totals {
     zone_full: AtomicU64,
     exhausted: AtomicU64,
     clashed: AtomicU64,
-    /// The input of random choices. It starts at the seed, and each choice adds to it.
+    /// The input of random choices: the seed, to which each choice adds.
     drawn: AtomicU64,
 }
 
@@ -236,8 +236,8 @@ fn milliseconds(now: Time) -> u64 {
     now.nanos() / 1_000_000
 }
 
-/// Enough that two threads seldom want the same shard, and few enough that a batch has several
-/// packets for each shard.
+/// Shards per thread: enough that two threads seldom want the same shard, and few enough that a
+/// batch has several packets for each shard.
 const SHARDS_PER_THREAD: usize = 4;
 const EXPIRY_BUDGET: u32 = 256;
 /// Collected connections per millisecond. A thread without packets collects ten times a second.

@@ -295,7 +295,7 @@ impl Datapath {
         }
     }
 
-    /// The new megaflows since the last call. Their keys are whole packets.
+    /// The new megaflows since the last call. The key of each is that of a whole packet.
     pub fn take_installs(&mut self) -> Vec<Megaflow> {
         self.installs.as_mut().map(std::mem::take).unwrap_or_default()
     }

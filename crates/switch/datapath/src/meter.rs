@@ -50,8 +50,8 @@ struct Bucket {
 }
 
 impl Meters {
-    /// Adds a meter of the first bridge, or replaces the meter with its number. Its buckets are
-    /// full.
+    /// Adds a meter of the first bridge, or replaces the meter with its number. The new meter's
+    /// buckets are full.
     pub fn configure(&self, entry: &MeterEntry, now: Time) {
         self.configure_at(entry.meter.into(), entry, now);
     }

@@ -12,10 +12,10 @@ pub struct Packet {
     /// frame also update the key, except after a push or a pop of a header: see [`Packet::parse`].
     pub key: Key,
     pub layout: Layout,
-    /// A header was pushed or popped since the last [`Packet::parse`].
+    /// Whether a header was pushed or popped since the last [`Packet::parse`].
     pub(super) is_stale: bool,
-    /// The key's words are 0, except for the port, those of tracking, and those of a usual frame
-    /// ([`parse_over`]). The next frame in this slot need not clear them.
+    /// Whether the key's words are 0, except for the port, those of tracking, and those of a usual
+    /// frame ([`parse_over`]). If so, the next frame in this slot need not clear them.
     pub(super) is_usual: bool,
     /// The fragments that the tracker had kept, and that continue in place of this one.
     pub released: Option<Box<Vec<Packet>>>,

@@ -289,7 +289,7 @@ impl Datapath {
         runner.packet(index, ops, 0, Steps::Cached(&self.cache, place), hash);
     }
 
-    /// A stopwatch for the next batch. It measures one batch in [`Stages::SAMPLING`].
+    /// A stopwatch for the next batch, which runs for one batch in [`Stages::SAMPLING`].
     pub(super) fn watch(&mut self) -> Stopwatch {
         if !self.lane.statistics.batches.is_multiple_of(Stages::SAMPLING) {
             return Stopwatch::stopped();

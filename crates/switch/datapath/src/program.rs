@@ -63,7 +63,7 @@ impl Op {
     }
 }
 
-/// The operations of a [`Step::CheckLength`]. They run on a copy unless the check is the last
+/// The operations of a [`Step::CheckLength`], which run on a copy unless the check is the last
 /// operation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct LengthOp {

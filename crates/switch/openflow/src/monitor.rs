@@ -39,8 +39,8 @@ pub(super) struct Monitors {
     /// The number of the latest change that the peer may know.
     seen: u64,
     /// While monitors are paused because the peer reads too slowly: `seen` when the pause began.
-    /// Meanwhile the peer gets only removals of rules. It gets all other changes after it has read
-    /// the earlier output.
+    /// During the pause, the peer gets only removals of rules. The peer gets all other changes
+    /// after it has read the earlier output.
     paused: Option<u64>,
     /// Whether a reply lists the rules as they were at `seen`. Later changes of rules are held
     /// back.
@@ -117,7 +117,7 @@ impl Monitors {
     }
 
     /// Writes a rule in the reply to the request that began the monitors `ids`, unless the rule was
-    /// removed, which the peer was told.
+    /// removed. In that case, the peer already got the removal.
     pub(super) fn initial(
         &self,
         ids: &[u32],
@@ -250,7 +250,7 @@ impl Monitors {
     }
 
     /// Writes a rule that was added or changed during the pause that began at `since`, unless the
-    /// rule was removed, which the peer was told.
+    /// rule was removed. In that case, the peer already got the removal.
     pub(super) fn held_back(
         &self,
         since: u64,

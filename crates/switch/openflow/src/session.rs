@@ -36,7 +36,8 @@ pub enum ProtocolError {
 /// How a connection was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A tool connected to the switch. It gets packets and events only after it asks for them.
+    /// A tool connected to the switch. The tool gets packets and events only after it asks for
+    /// them.
     Service,
     /// The switch connected to a controller, which gets packets and events at once.
     Controller,

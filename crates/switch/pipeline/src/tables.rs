@@ -142,8 +142,8 @@ impl Tables {
         }
     }
 
-    /// Makes megaflows equal those of Open vSwitch. They then also depend on the former values of
-    /// fields that steps set, so that there are more megaflows.
+    /// Makes megaflows equal those of Open vSwitch. Megaflows then also depend on the former values
+    /// of fields that steps set, so that there are more megaflows.
     pub fn set_alike(&mut self) {
         if !std::mem::replace(&mut self.is_alike, true) {
             self.invalidate();

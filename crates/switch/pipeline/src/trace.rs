@@ -226,8 +226,8 @@ fn translate_addresses(track: &Track, key: &mut Key) {
     }
 }
 
-/// The lines between the bridge's name and the final flow. They form a tree: below a rule are its
-/// actions and the tables that they search.
+/// The lines between the bridge's name and the final flow. The lines form a tree: below a rule are
+/// its actions and the tables that the actions search.
 struct Lines<'a, P> {
     printer: &'a P,
     nodes: Vec<Node>,

@@ -106,7 +106,7 @@ impl<'a> Translator<'a> {
         Way { neighbors: self.neighbors, ..Way::new(self.tables, key, frame, now_ms) }
     }
 
-    /// The steps of a packet-out. They are only for this packet.
+    /// The steps of a packet-out, for this packet alone.
     #[must_use]
     pub fn packet_out(&self, packet: &PacketOut, key: &Key, now_ms: u64) -> Translation {
         let mut key = key.clone();

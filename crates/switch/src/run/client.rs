@@ -105,7 +105,7 @@ impl Timed {
     }
 }
 
-/// Reports an expired socket timeout as such: the kernel returns EAGAIN for it (socket(7)).
+/// Turns the kernel's EAGAIN, which reports an expired socket timeout (socket(7)), into `TimedOut`.
 fn timed_out(error: io::Error) -> io::Error {
     match error.kind() {
         ErrorKind::WouldBlock => ErrorKind::TimedOut.into(),

@@ -74,7 +74,7 @@ pub struct BridgeConfig {
     pub hardware_address: Option<HardwareAddress>,
     /// Whether the bridge's own port is a TAP device with the bridge's name.
     pub own_interface: bool,
-    /// The VLANs of the bridge's own port; the keys are those of other ports.
+    /// The VLANs of the bridge's own port. Other ports have the same keys.
     pub vlan_mode: Option<VlanModeSetting>,
     pub tag: Option<u16>,
     pub trunks: Vec<u16>,

@@ -317,7 +317,8 @@ impl Connection {
         self.session.demote(generation, self.out.buffer());
     }
 
-    /// `own`: the number of the peer's request that made those changes that were requested.
+    /// `own`: the number of the peer's request, if a request of this peer made the requested
+    /// changes.
     pub(super) fn rule_events(&mut self, events: &[RecordedEvent], own: Option<u32>) {
         if events.is_empty() || !self.is_monitoring() {
             return;

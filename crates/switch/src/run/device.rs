@@ -97,7 +97,8 @@ impl Device {
         }
     }
 
-    /// Whether a readable descriptor means a frame, and not that the device is gone.
+    /// Whether a thread may wait for the queues' descriptors: not if the device is gone, because
+    /// the descriptors are then always readable.
     pub(super) fn may_wake(&self) -> bool {
         match self {
             Self::Duplex(device) => device.may_receive(),

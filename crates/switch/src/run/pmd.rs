@@ -343,8 +343,8 @@ impl PmdThread {
     fn sleep(&mut self, handle: &Pmd, next_frame: Option<Span>) {
         self.sleeps += 1;
         let mut fds = vec![PollFd::from_borrowed_fd(handle.waker.as_fd(), PollFlags::IN)];
-        // Without devices that another thread found gone: their descriptors would wake this thread
-        // again and again.
+        // The thread does not wait for devices that another thread found gone: their descriptors
+        // would wake it again and again.
         let queues = self.queues.iter().filter(|queue| queue.port.may_wake());
         let queues = queues.filter_map(|queue| queue.fd.as_ref());
         fds.extend(queues.map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)));

@@ -385,7 +385,8 @@ impl SwitchPort {
         Some(if now { Change::LinkUp } else { Change::LinkDown })
     }
 
-    /// Whether a readable descriptor means a frame, and not that the device is gone.
+    /// Whether a thread may wait for the queues' descriptors: not if the device is gone, because
+    /// the descriptors are then always readable.
     pub(super) fn may_wake(&self) -> bool {
         self.device.may_wake()
     }
@@ -437,7 +438,7 @@ impl SwitchPort {
     #[must_use]
     pub fn statistics(&self) -> PortStatistics {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        // These kinds have no kernel interface that could lose frames.
+        // Ports of these kinds have no kernel interface that could lose frames.
         let loses_nothing = matches!(self.settings.kind.as_str(), "dummy" | "internal" | "patch");
         let dropped = || {
             read(&self.counts.sent_dropped)

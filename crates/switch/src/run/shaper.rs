@@ -32,7 +32,7 @@ impl Shaper {
         Ok(Some(Self { link: Link::new(&config, now)?, start: now, lost: 0 }))
     }
 
-    /// Adds frames to the queue, which may drop or mark them. They count as queued since their
+    /// Adds frames to the queue, which may drop or mark them. Frames count as queued since their
     /// arrivals, so that a late thread causes no burst.
     pub(super) fn enqueue(&mut self, frames: &mut Vec<Frame>, arrival: impl Fn(&Frame) -> Time) {
         for frame in frames.drain(..) {

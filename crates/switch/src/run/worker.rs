@@ -99,8 +99,8 @@ impl Worker {
         }
     }
 
-    /// Notes that more frames may wait at the port of these frames. They arrived after the last of
-    /// these.
+    /// Notes that more frames may wait at the port of these frames, and that those arrived after
+    /// the last of these.
     pub(super) fn expect_more(&mut self, frames: &[Frame]) {
         if let (Some(horizon), Some(last)) = (self.outlets.horizon, frames.last()) {
             let last = self.clock.of_arrival(last.arrival(), horizon);

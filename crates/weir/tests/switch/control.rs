@@ -207,7 +207,7 @@ fn a_trace_reports_resubmissions_with_too_much_output() {
 }
 
 #[test]
-fn normal_learns_addresses_and_forgets_them_in_time() {
+fn normal_learns_addresses_and_forgets_them_after_their_timeout() {
     let Some(switch) = start() else { return };
     switch.ofctl(&["add-flow", "br0", "priority=0 actions=NORMAL"]);
     switch.appctl(&["time/stop"]);

@@ -376,7 +376,7 @@ fn ports_follow_the_database_and_their_columns_are_written_back() {
 }
 
 #[test]
-fn the_switch_outlives_its_database_and_comes_back_after_a_kill() {
+fn rules_survive_a_kill_of_the_database_and_port_numbers_a_kill_of_the_switch() {
     let Some(database) = Database::new() else { return };
     let server = database.serve();
     let switch = database.switch();

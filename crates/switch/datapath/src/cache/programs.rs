@@ -237,7 +237,7 @@ mod tests {
     use flow::step::Track;
 
     #[test]
-    fn equal_steps_are_in_memory_once() {
+    fn equal_steps_share_memory() {
         let mut programs = Programs::default();
         let forward = || Arc::from([Step::PopVlan, Step::Output(PortIndex(1))]);
         let first = programs.intern(forward());
@@ -261,7 +261,7 @@ mod tests {
         let (first, second) = (programs.intern(mark(1)), programs.intern(mark(2)));
         assert_eq!(first.program, second.program);
         assert_eq!((programs.steps(first), programs.steps(second)), (&mark(1), &mark(2)));
-        // The program keeps its first steps for users to come.
+        // The program keeps its first steps for later users.
         programs.release(first);
         assert_eq!(programs.intern(mark(1)), first);
         programs.release(first);

@@ -138,7 +138,8 @@ impl Table {
 
     /// Makes room: more buckets, or fewer graves if many slots are graves.
     fn grow(&mut self, len: usize) {
-        // Usually the last growth is complete. It may not be if most megaflows were removed since.
+        // Usually the last growth is complete. It may be incomplete if most megaflows were removed
+        // since.
         self.migrate(usize::MAX);
         let buckets = self.current.buckets.len();
         let wanted =
@@ -259,7 +260,7 @@ mod tests {
     proptest! {
         /// Few distinct hashes over several growths, so that buckets overflow and wrap.
         #[test]
-        fn behaves_as_a_map(
+        fn the_table_behaves_as_a_map(
             steps in prop::collection::vec((0_u8..4, 0_u32..30, any::<prop::sample::Index>()), 1..1500),
             spread in prop::sample::select(vec![1_u32, 0x0888_8889, u32::MAX / 3]),
         ) {

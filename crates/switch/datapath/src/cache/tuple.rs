@@ -127,7 +127,7 @@ impl Tuple {
         key
     }
 
-    /// Adds a megaflow. Its key must be new.
+    /// Adds a megaflow, whose key must be new.
     pub(super) fn insert(&mut self, key: &Key, mut head: Head, cold: Cold) -> u32 {
         let values = self.words.iter().map(|(index, bits)| key.words[usize::from(*index)] & bits);
         let mut tail = [0; WORDS];

@@ -29,8 +29,8 @@ struct Padded(Mutex<Domain>);
 #[derive(Debug)]
 struct Domain {
     number: usize,
-    /// The number of domains as a power of two. A thread that waited for the lock sees from it
-    /// whether its shard has moved meanwhile.
+    /// The number of domains as a power of two. A thread that waited for the lock sees from this
+    /// number whether its shard has moved meanwhile.
     bits: u32,
     shards: Vec<Shard>,
 }
@@ -230,7 +230,7 @@ impl<'a> Both<'a> {
         &mut self.own
     }
 
-    /// The shard of the reply tuple. It may be the shard of the original tuple.
+    /// The shard of the reply tuple, perhaps the same as the shard of the original tuple.
     pub(super) fn other(&mut self) -> &mut Shard {
         match &mut self.other {
             Other::Near(at) => &mut self.own.domain.shards[*at],

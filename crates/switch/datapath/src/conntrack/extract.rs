@@ -18,7 +18,7 @@ pub(super) struct Extracted {
     pub(super) is_fragment: bool,
 }
 
-/// Offsets of a quoted packet. It ends where the ICMP error ends.
+/// Offsets of a quoted packet, which ends where the ICMP error ends.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Inner {
     network: u32,

@@ -25,7 +25,8 @@ pub(super) struct Index {
     whereabouts: Arc<Whereabouts>,
 }
 
-/// The address of an index's lines, for a thread without the index's lock. It may be outdated.
+/// The address of an index's lines, for a thread without the index's lock. The address may be
+/// outdated.
 #[derive(Debug, Default)]
 pub(super) struct Whereabouts {
     start: AtomicUsize,
@@ -280,8 +281,9 @@ fn unpack(slot: u64) -> Reference {
 const FIRST_LINES: usize = 16;
 /// The average number of used slots per line at which the table grows.
 const GROW_AT: usize = 5;
-/// Lines that an insertion moves. One would do: at growth, the former table has `GROW_AT` entries a
-/// line, and the table grows again only after as many insertions as it has entries.
+/// Lines that an insertion moves. One line would be enough: at growth, the former table has
+/// `GROW_AT` entries a line, and the table grows again only after as many insertions as it has
+/// entries.
 const MIGRATED_LINES: usize = 2;
 /// The table shrinks below this fraction of the entries at which it grows.
 const SHRINK_BELOW: usize = 8;
@@ -302,7 +304,7 @@ mod tests {
     proptest! {
         /// Few distinct tags over several growths, so that lines overflow and wrap.
         #[test]
-        fn behaves_as_a_list(
+        fn the_index_behaves_as_a_list(
             steps in prop::collection::vec((any::<bool>(), 0u32..40, 0u32..8), 1..2000),
             spread in prop::sample::select(vec![1u32, 0x0101_0101, 16, 15]),
         ) {

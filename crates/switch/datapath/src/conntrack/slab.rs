@@ -43,7 +43,7 @@ impl Slab {
         self.chunks.get(number as usize / CHUNK)?.entries.get(number as usize % CHUNK)
     }
 
-    /// The entry of this number, or a free one if it was removed long ago and its chunk is gone.
+    /// The entry of this number, or a free entry if the chunk of that number was freed.
     #[inline]
     pub(super) fn any(&self, number: u32) -> &Entry {
         self.get(number).unwrap_or(&GONE)
@@ -114,8 +114,8 @@ impl Slab {
             return;
         }
         self.first_unused = self.first_unused.min(at);
-        // A chunk is kept until enough other places are free. Otherwise, a connection that ends and
-        // comes again would free and allocate the chunk each time.
+        // A chunk is kept until enough other places are free. Otherwise, connections that end and
+        // start again would free and allocate the chunk each time.
         let freed = chunk.entries.len();
         if chunk.used == 0 && self.unused - freed >= SPARE {
             *chunk = Chunk { entries: HugeVec::new(), free: NONE, used: 0 };

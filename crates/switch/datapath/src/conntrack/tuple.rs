@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_directions_have_one_place() {
+    fn both_directions_of_a_connection_have_the_same_place() {
         let hasher = Hasher::new(7);
         let tuple = Tuple {
             source: 0x0a00_0001,

@@ -75,7 +75,7 @@ fn a_tag_and_padding_are_no_part_of_a_connection() {
 }
 
 #[test]
-fn a_transport_is_found_behind_extension_headers() {
+fn the_tracker_finds_a_transport_header_behind_extension_headers() {
     let mut switch = Switch::new(true);
     let (client, server) = (end("[fd00::1]:1000"), end("[fd00::2]:80"));
     let options = [0, 0, 1, 4, 0, 0, 0, 0];

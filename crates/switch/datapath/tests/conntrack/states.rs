@@ -55,7 +55,7 @@ fn a_packet_shows_the_original_tuple_in_both_directions() {
 }
 
 #[test]
-fn tcp_goes_through_its_states() {
+fn a_tcp_connection_goes_through_its_states() {
     let tracker = tracker();
     let (client, server) = (end("10.0.0.1:1000"), end("10.0.0.2:80"));
     let to = |segment| tcp(client, server, segment);
@@ -102,7 +102,7 @@ fn a_reset_closes_a_connection_only_with_the_right_number() {
 }
 
 #[test]
-fn tcp_is_picked_up_in_the_middle_but_not_by_an_answer() {
+fn a_tcp_connection_may_begin_with_data_but_not_with_an_answer() {
     let tracker = tracker();
     let (client, server) = (end("10.0.0.1:1000"), end("10.0.0.2:80"));
     let answer = Tcp::new(SYN | ACK, 500, 101);
@@ -191,7 +191,7 @@ fn protocols_without_ports_have_a_connection_by_addresses() {
 }
 
 #[test]
-fn marks_and_labels_change_under_their_masks() {
+fn only_masked_bits_of_marks_and_labels_change() {
     let tracker = tracker();
     let (client, server) = (end("10.0.0.1:1000"), end("10.0.0.2:53"));
     let set = |mark, label| Track { mark, label, ..commit(0) };

@@ -95,7 +95,7 @@ fn a_change_of_the_thread_number_loses_no_connection() {
 
 /// Expiry, dumps and limits run while another thread tracks packets.
 #[test]
-fn commands_run_beside_packets() {
+fn commands_run_while_another_thread_tracks_packets() {
     let table = Conntrack::new(&Settings { threads: 2, seed: 5, ..Settings::default() });
     let is_done = AtomicBool::new(false);
     std::thread::scope(|scope| {

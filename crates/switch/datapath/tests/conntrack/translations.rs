@@ -113,7 +113,7 @@ fn connections_beyond_the_ports_of_a_range_are_dropped() {
 }
 
 #[test]
-fn an_address_of_zero_moves_only_a_taken_port() {
+fn an_address_of_zero_translates_only_a_taken_port() {
     for_each_shard_count(|tracker| {
         let (client, server) = (end("10.0.0.1:1000"), end("10.0.0.9:80"));
         let track = snat(0, "0.0.0.0", None);

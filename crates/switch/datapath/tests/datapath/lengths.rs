@@ -51,10 +51,10 @@ fn a_check_measures_the_packet_with_its_new_tags() {
     assert_eq!(sent(bridge.process(1, &frames)), [(3, 101)]);
 }
 
-/// A packet may already have the value that an action writes. Its megaflow must write the value in
-/// packets with another value, too.
+/// A packet may already have the value that an action writes. The packet's megaflow must also write
+/// the value in packets with another value.
 #[test]
-fn a_field_that_is_written_behind_a_check_is_written_in_all_packets() {
+fn a_megaflow_writes_a_field_even_if_its_first_packet_had_the_value() {
     let mut bridge = Bridge::new(&[
         "actions=resubmit(,1),output:2",
         "table=1,actions=check_pkt_larger(100)->NXM_NX_REG0[0],mod_dl_src:02:00:00:00:00:77",

@@ -45,7 +45,7 @@ fn a_composed_packet_parses_to_its_own_fields() {
 }
 
 #[test]
-fn padding_is_no_payload() {
+fn padding_does_not_count_as_payload() {
     let mut padded = frame("icmp,nw_src=10.0.0.1,icmp_type=3,nw_ttl=1");
     padded.truncate(42);
     padded[16..18].copy_from_slice(&28_u16.to_be_bytes());
@@ -73,7 +73,7 @@ fn an_inner_tag_is_the_type_of_the_frame() {
 }
 
 #[test]
-fn a_length_is_no_type() {
+fn a_length_does_not_count_as_a_type() {
     let with = |bytes: &[u8]| extract(1, &[&[2; 12][..], bytes, &[0; 20]].concat());
     assert_eq!(with(&[0, 46, 0x42, 0x42, 3]).read(Field::EthType), 0x05ff);
     let snap = [0, 46, 0xaa, 0xaa, 3, 0, 0, 0, 0x08, 0x06];

@@ -40,7 +40,7 @@ fn a_frame_without_headroom_takes_tags_too() {
 }
 
 #[test]
-fn truncation_is_for_one_output() {
+fn truncation_applies_to_one_output() {
     let mut bridge = Bridge::new(&["actions=output(port=2,max_len=20),output:3"]);
     let sent = bridge.process(1, &[frame("udp")]).sent;
     let lengths: Vec<_> = sent.iter().map(|(port, bytes)| (*port, bytes.len())).collect();
@@ -48,7 +48,7 @@ fn truncation_is_for_one_output() {
 }
 
 #[test]
-fn a_clone_changes_its_copy_alone() {
+fn actions_in_a_clone_change_only_the_copy() {
     let rule = "actions=clone(mod_dl_dst:02:00:00:00:00:99,output:3),output:2";
     let mut bridge = Bridge::new(&[rule]);
     let packet = frame("udp,dl_dst=02:00:00:00:00:01");

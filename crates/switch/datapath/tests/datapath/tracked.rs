@@ -29,7 +29,7 @@ fn tracked_packets_agree_with_the_reference_in_a_million_cases() {
 }
 
 #[test]
-fn connections_share_the_megaflow_that_takes_them_to_a_controller() {
+fn connections_share_the_megaflow_that_sends_them_to_a_controller() {
     let mut bridge = Bridge::new(&[
         "udp,actions=ct(table=1,zone=7)",
         "table=1,udp,ct_state=+new,actions=controller,ct(commit),controller",
@@ -267,7 +267,7 @@ impl Reference<'_> {
 }
 
 #[test]
-fn all_fragments_go_on_once_their_packet_is_whole() {
+fn all_fragments_continue_when_the_last_one_arrives() {
     let rules = [
         "table=0,ip,in_port=1 actions=ct(commit,zone=3,table=1,nat(src=192.0.2.1))",
         "table=1,ct_state=+new+trk,udp,ip_frag=first actions=output:2",

@@ -19,7 +19,7 @@ use wire::{Gso, VirtioHeader};
 use super::bridge::{Bridge, add, tables};
 
 #[test]
-fn a_super_packet_leaves_as_its_frames_would() {
+fn a_super_packet_is_processed_like_its_frames() {
     let mut random = Pcg64Mcg::seed_from_u64(48);
     let mut meters = Vec::new();
     let [mut whole, mut cut] = [(); 2].map(|()| {

@@ -27,7 +27,8 @@ pub(super) const COMMANDS: &[Command] = &[
         most: 2,
         run: set_admin_state,
     },
-    // These do nothing: packets check their own megaflows, and there is no revalidator thread.
+    // `revalidator/pause` and `revalidator/resume` do nothing: packets check their own megaflows,
+    // and there is no revalidator thread.
     Command {
         name: "revalidator/pause",
         usage: "",
