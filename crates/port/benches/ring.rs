@@ -1,7 +1,7 @@
-//! Millions of 64-byte frames a second between two threads, through a ring in shared memory and
-//! through virtio rings.
+//! Measures how many millions of 64-byte frames a second pass between two threads, through a ring
+//! in shared memory and through virtio rings.
 //!
-//! `cargo bench -p weir-port --bench ring`. With `WEIR_BENCH_SECONDS=1` each case takes a second.
+//! `cargo bench -p weir-port --bench ring`. With `WEIR_BENCH_SECONDS=1`, each case takes a second.
 
 use std::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -79,8 +79,8 @@ fn report(
     Ok(())
 }
 
-/// Gives the calling thread a CPU of its own. The scheduler may put both on one, whose cache then
-/// has all that the ring has.
+/// Pins the calling thread to a CPU. The scheduler may run both threads on one CPU, whose cache
+/// then holds the whole ring.
 fn pin(cpu: usize) {
     let mut cpus = CpuSet::new();
     if cpus.set(cpu).and_then(|()| sched_setaffinity(Pid::from_raw(0), &cpus)).is_err() {

@@ -1,11 +1,11 @@
-//! Measures the cost of a port: two namespaces, a thread that forwards every frame between them,
-//! and a bulk transfer through it with the ends' default offloads.
+//! Measures the cost of a port: a thread forwards every frame between two namespaces during a bulk
+//! transfer with default offloads at its ends.
 //!
 //! `cargo run --release -p weir-port --example forward -- [SECONDS [queue|ring [IPERF3
 //! ARGUMENTS...]]]`
 //!
-//! Needs root and iperf3. The forwarding thread is pinned to the first processor, the two ends of
-//! the transfer to the second.
+//! Needs root and iperf3. The forwarding thread is pinned to the first processor, and the two ends
+//! of the transfer to the second.
 
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -71,7 +71,7 @@ fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Nanoseconds spent, by activity.
+/// The nanoseconds spent on each activity.
 #[derive(Default)]
 struct Cost {
     receive: u64,
@@ -90,7 +90,7 @@ fn forward(
     nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET)?;
     let mut ends = Vec::new();
     for (number, veth) in ["left", "right"].iter().enumerate() {
-        // A sleeping process holds the namespace open and gives it a name.
+        // A sleeping process keeps the namespace open and identifies it.
         let end = Command::new("unshare").args(["--net", "sleep", "3600"]).spawn()?;
         std::thread::sleep(Duration::from_millis(200));
         let pid = end.id().to_string();
@@ -143,7 +143,7 @@ fn forward(
     Ok(cost)
 }
 
-/// Elapsed time, because the kernel's work on this core in the meantime is part of the cost.
+/// Reads elapsed time, because the kernel's work on this core is part of the cost.
 fn nanos() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64

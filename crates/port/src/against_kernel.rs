@@ -1,6 +1,6 @@
-//! The same super-packet, segmented by the kernel's own code and by a port: the frames must be
-//! equal to the last bit. The test sends it with the VLAN tag in its bytes; on the receiving side
-//! the kernel takes the tag from there and carries it beside the packet.
+//! Compares segmentation by the kernel's own code and by a port: the frames of a super-packet must
+//! be equal bit by bit. The test sends the super-packet with the VLAN tag in its bytes; on the
+//! receiving side, the kernel moves the tag out of the bytes and carries it beside the packet.
 
 use etherparse::PacketBuilder;
 use nix::sched::{CloneFlags, unshare};
@@ -24,7 +24,7 @@ fn segments_equal_those_of_the_kernel() {
         }
         run("ip", "link add one type veth peer name two");
         for name in ["one", "two"] {
-            // The test would also receive the kernel's own router solicitations.
+            // Without IPv6, so that the test does not receive router solicitations of the kernel.
             let setting = format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6");
             let _ = std::fs::write(setting, "1");
             run("ip", &format!("link set {name} up"));
@@ -78,7 +78,8 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-/// As the kernel passes it to a device with all offloads: a `virtio_net_hdr` and the frame.
+/// A packet as the kernel passes it to a device with all offloads: a `virtio_net_hdr` and the
+/// frame.
 fn super_packet(case: Case) -> Vec<u8> {
     let payload: Vec<u8> = (0..case.len).map(|n| ((n * 13) >> 3) as u8).collect();
     let mut frame = Vec::new();
@@ -136,7 +137,7 @@ fn through_port(packets: &[Vec<u8>]) -> (Vec<Vec<u8>>, PortCounters) {
     let mut batch = Vec::new();
     for packet in packets {
         assert_eq!(socket::send(&sender, std::iter::once(packet.as_slice())).unwrap(), 1);
-        // A veth pair delivers before the call returns, or soon after in ksoftirqd.
+        // A veth pair delivers packets before the call returns, or soon afterwards in ksoftirqd.
         let before = batch.len();
         let payload = packet.len();
         while batch[before..].iter().map(crate::Frame::len).sum::<usize>() + 10 < payload {

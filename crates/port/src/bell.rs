@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rustix::event::epoll;
 
-/// One descriptor for a port's whole life, which becomes readable when the descriptor of its
+/// A descriptor for the whole lifetime of a port. It becomes readable when the descriptor of the
 /// present peer does.
 #[derive(Debug)]
 pub(crate) struct Bell(Arc<OwnedFd>);
@@ -39,7 +39,8 @@ impl AsFd for Watched {
 }
 
 impl Drop for Watched {
-    /// The peer may hold the same file open, which would be watched further.
+    /// Removes the descriptor explicitly: if the peer has the same file open, closing would not end
+    /// the watch.
     fn drop(&mut self) {
         let _ = epoll::delete(&self.bell, &self.fd);
     }

@@ -3,9 +3,9 @@ use units::Time;
 
 /// Converts the kernel's receive timestamps, which are on `CLOCK_REALTIME`, to `CLOCK_MONOTONIC`.
 ///
-/// The difference of the two clocks is sampled once per batch. The clock may be set between a
+/// The difference of the two clocks is sampled once per batch. Somebody may set the clock between a
 /// packet's arrival and the sample, so a time is clamped between the previous batch's sample and
-/// now. It never decreases, so that a model receives packets in order.
+/// now. Arrival times never decrease, so that a model receives packets in order.
 #[derive(Debug)]
 pub(crate) struct ArrivalClock {
     /// `CLOCK_REALTIME` minus `CLOCK_MONOTONIC`, in nanoseconds.
@@ -47,7 +47,8 @@ impl ArrivalClock {
         let stamp = i64::from(seconds) * 1_000_000_000 + i64::from(nanoseconds);
         let time = Time::from_nanos(stamp.wrapping_sub(self.difference).max(0) as u64);
         if time > self.now {
-            // Arrived after the batch began; that is as long ago as copying its packets took.
+            // The packet arrived after the batch began. The clock is read again, because copying
+            // earlier packets took time.
             self.now = monotonic();
         }
         self.latest = time.clamp(self.before, self.now).max(self.latest);
@@ -70,7 +71,7 @@ fn nanos(clock: ClockId) -> i64 {
     time.tv_sec * 1_000_000_000 + time.tv_nsec as i64
 }
 
-/// Three readings of the clock take about 0.1 us. A longer sequence was interrupted.
+/// Three readings of the clock take about 0.1 us. If they take longer, the thread was interrupted.
 const NARROW: u64 = 1_000;
 const ATTEMPTS: usize = 3;
 
@@ -79,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_timestamp_is_clamped_to_the_batch_and_kept_in_order() {
+    fn a_timestamp_is_clamped_to_the_batch_and_never_decreases() {
         let mut clock = ArrivalClock::new();
         let mut last = Time::ZERO;
         for _ in 0..100 {

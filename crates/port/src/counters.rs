@@ -1,14 +1,14 @@
 use std::ops::{Add, Sub};
 
-/// A port's counters. A frame is counted after segmentation, as on a wire.
+/// A port's counters. They count frames after segmentation, as on a wire.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PortCounters {
     pub received_frames: u64,
     pub received_bytes: u64,
-    /// Super-packets, and the number of frames made of them.
+    /// Super-packets. `segments` counts the frames into which they were cut.
     pub super_packets: u64,
     pub segments: u64,
-    /// Partial checksums of single frames completed; those of segments are not counted.
+    /// Completed partial checksums of single frames. Checksums of segments are not counted.
     pub checksums_completed: u64,
     /// VLAN tags put back into frames.
     pub tags_inserted: u64,
@@ -20,23 +20,23 @@ pub struct PortCounters {
     pub backlog_drops: u64,
     /// Packets that the kernel truncated, and that the port dropped for that reason.
     pub truncated: u64,
-    /// Super-packets of a kind that this port cannot segment, dropped.
+    /// Dropped super-packets of a kind that this port cannot segment.
     pub unsegmentable: u64,
 
     pub sent_frames: u64,
     pub sent_bytes: u64,
-    /// Frames for which the kernel had no room after repeated attempts: a full transmit queue, or a
-    /// full backlog at a veth peer.
+    /// Frames for which the kernel had no space after repeated attempts: the transmit queue was
+    /// full, or the backlog of a veth peer.
     pub dropped_queue_full: u64,
     /// Frames longer than the interface's MTU.
     pub dropped_too_long: u64,
     /// Frames that the kernel refused for another reason, such as one shorter than a MAC header.
     pub dropped_refused: u64,
-    /// Attempts repeated because the kernel had no room. Usually no frame is lost.
+    /// Repeated attempts because the kernel had no space. Usually no frame is lost.
     pub send_retries: u64,
 }
 
-/// The outcome for the frames of one call.
+/// The result of sending the frames of one call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SendReport {
     pub sent: usize,
@@ -44,7 +44,7 @@ pub struct SendReport {
 }
 
 impl PortCounters {
-    /// Frames that this port itself lost, in both directions; for a valid link this is zero.
+    /// Frames that this port itself lost, in both directions; zero on a valid link.
     pub fn drops(&self) -> u64 {
         self.kernel_drops
             + self.backlog_drops
@@ -84,7 +84,7 @@ impl Add for PortCounters {
     }
 }
 
-/// The counts between two readings.
+/// The difference between two readings.
 impl Sub for PortCounters {
     type Output = Self;
     fn sub(self, earlier: Self) -> Self {

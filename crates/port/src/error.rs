@@ -15,7 +15,7 @@ pub enum PortError {
     InterfaceDown { name: String },
     #[error("this kernel has no {feature}")]
     NotSupported { feature: &'static str },
-    /// The place is an interface, or a socket.
+    /// `place`: the name of an interface, or the path of a socket.
     #[error("{place}: {problem}")]
     Refused { place: String, problem: String },
     #[error("{doing}: {source}")]

@@ -1,28 +1,28 @@
 #![allow(unsafe_code)]
-//! Survival of shared memory that its owner cuts off.
+//! Handling of shared memory whose owner truncates it.
 //!
-//! An access behind the end of a mapped file raises SIGBUS. For memory that is guarded, the handler
-//! puts memory of this process in its place, so that the access goes on with zeros, and marks it as
-//! cut. Other faults get the handler that was there before.
+//! An access beyond the end of a mapped file raises SIGBUS. For guarded memory, the handler
+//! replaces the mapping by zeroed memory of this process and marks it as cut, so that the access
+//! continues. Other faults go to the former handler.
 
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 
-/// The guard of a mapping. It must end before the mapping does.
+/// The guard of a mapping, to be dropped before the mapping.
 #[derive(Debug)]
 pub(crate) struct Guard {
     place: &'static Place,
 }
 
-/// A mapping that is guarded, or a free place for one. The handler reads it without a lock.
+/// A guarded mapping, or a free place for one. The handler reads the places without a lock.
 #[derive(Debug)]
 struct Place {
     is_taken: AtomicBool,
     /// Odd while `start` and `len` change.
     version: AtomicUsize,
     start: AtomicUsize,
-    /// 0 for none.
+    /// 0 for a free place.
     len: AtomicUsize,
     is_cut: AtomicBool,
 }
@@ -49,7 +49,7 @@ impl Guard {
         Some(Self { place })
     }
 
-    /// Whether the owner has cut the memory off. Bytes that were read since may be zeros.
+    /// Whether the owner has truncated the memory. Bytes read since then may be zeros.
     #[inline]
     pub(crate) fn is_cut(&self) -> bool {
         self.place.is_cut.load(Ordering::Acquire)
@@ -64,7 +64,7 @@ impl Drop for Guard {
 }
 
 impl Place {
-    /// Called by the one who has taken the place.
+    /// Sets the mapping. Only the owner of the place calls this.
     fn set(&self, start: usize, len: usize) {
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version.wrapping_add(1), Ordering::Relaxed);
@@ -74,8 +74,8 @@ impl Place {
         self.version.store(version.wrapping_add(2), Ordering::Release);
     }
 
-    /// The mapping, if it has an address. A place that changes meanwhile is not that of a mapping
-    /// in use.
+    /// The mapping, if it contains `address`. A place that changes meanwhile does not count,
+    /// because its mapping is not in use.
     fn mapping_with(&self, address: usize) -> Option<(usize, usize)> {
         let version = self.version.load(Ordering::Acquire);
         let (start, len) = (self.start.load(Ordering::Relaxed), self.len.load(Ordering::Relaxed));
@@ -86,7 +86,7 @@ impl Place {
     }
 }
 
-/// Installs the handler at the first call.
+/// Whether the handler is installed. The first call installs it.
 fn is_installed() -> bool {
     static IS_INSTALLED: OnceLock<bool> = OnceLock::new();
     *IS_INSTALLED.get_or_init(|| {
@@ -126,11 +126,11 @@ extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc
         }
         return;
     }
-    // SAFETY: the former action is put back; the access repeats, and meets it.
+    // SAFETY: the former action is restored. The access repeats, and its fault goes to that action.
     unsafe { libc::sigaction(signal, &raw const *former, null_mut()) };
 }
 
-/// Replaces the guarded mapping of an address; false if there is none.
+/// Replaces the guarded mapping that contains `address`; false if there is none.
 fn replace(address: usize) -> bool {
     for place in &PLACES {
         let Some((start, len)) = place.mapping_with(address) else { continue };
@@ -152,7 +152,7 @@ fn replace(address: usize) -> bool {
     false
 }
 
-/// The action for SIGBUS before.
+/// The former action for SIGBUS.
 struct Former(libc::sigaction);
 
 // SAFETY: it is written once and then only read, and the handler that it names is the process's.
@@ -172,5 +172,5 @@ static PLACES: [Place; MOST] = [const {
     }
 }; MOST];
 
-/// A front end has a few regions; a switch may have hundreds of ports.
+/// The most guarded mappings. A front end has a few regions; a switch may have hundreds of ports.
 const MOST: usize = 4096;

@@ -4,30 +4,31 @@ use wire::Ecn;
 use crate::Offload;
 use crate::pool::FramePool;
 
-/// One Ethernet frame as on a wire, from the MAC addresses on and without the frame check sequence,
+/// An Ethernet frame as on a wire, from the MAC addresses on and without the frame check sequence,
 /// with its arrival time.
 ///
 /// A port that keeps offloads also delivers unfinished frames, with an [`Offload`].
 ///
-/// Its buffer comes from the thread's [`FramePool`] and returns there. A clone copies the bytes. In
-/// front of the bytes there is room for headers that a switch pushes.
+/// The frame's buffer comes from the thread's [`FramePool`] and returns there. A clone copies the
+/// bytes. Before the bytes there is headroom for headers that a switch pushes.
 ///
-/// A frame is one pointer: it moves from queue to queue in a register. A processor stalls for a
-/// dozen cycles where a move loads wider words than were stored just before.
+/// A frame is one pointer, so that it moves between queues in a register. Moving wider words than
+/// were just stored would stall a processor for a dozen cycles.
 #[derive(Default)]
 pub struct Frame {
-    /// `None` for no bytes.
+    /// `None` for an empty frame.
     body: Option<Box<Body>>,
 }
 
 impl Frame {
-    /// A frame of `len` bytes that are yet to be written: a recycled buffer holds old bytes.
+    /// A frame of `len` bytes. The caller must write the bytes, because a recycled buffer holds old
+    /// ones.
     #[inline]
     pub fn with_len(len: usize, arrival: Time) -> Self {
         Self::of_body(FramePool::take(HEADROOM + len), len, arrival)
     }
 
-    /// The body's buffer has space for `len` bytes.
+    /// A frame with this body, whose buffer must hold `len` bytes.
     #[inline]
     pub(crate) fn of_body(mut body: Box<Body>, len: usize, arrival: Time) -> Self {
         (body.start, body.len, body.arrival) = (HEADROOM as u32, len as u32, arrival);
@@ -35,13 +36,14 @@ impl Frame {
         Self { body: Some(body) }
     }
 
-    /// Whether a frame of this length fits into the buffer that each body has.
+    /// Whether a frame of this length fits into the short buffer that each body has.
     #[inline]
     pub(crate) fn is_short(len: usize) -> bool {
         len <= SHORT - HEADROOM
     }
 
-    /// Its body, unless it has a longer buffer, or none.
+    /// The body of a frame in the short buffer. Returns the frame itself if it has a long buffer or
+    /// no bytes.
     #[inline]
     pub(crate) fn into_short_body(mut self) -> Result<Box<Body>, Self> {
         match self.body.take_if(|body| body.long.is_empty()) {
@@ -50,8 +52,8 @@ impl Frame {
         }
     }
 
-    /// Copies `lines` as a whole, if there is space for them: the frame has its bytes at their
-    /// beginning. It is faster than a copy of as many bytes as a short frame has.
+    /// Copies whole `lines` if the buffer has space for them; the frame's bytes are at their start.
+    /// This is faster than copying exactly the bytes of a short frame.
     #[inline]
     pub fn fill_from_lines(&mut self, lines: &[[u8; LINE]]) {
         if let [line] = lines
@@ -91,7 +93,7 @@ impl Frame {
         }
     }
 
-    /// Adds `count` bytes in front, whose contents are yet to be written.
+    /// Adds `count` bytes at the front, which the caller must write.
     pub fn grow_front(&mut self, count: usize) {
         if let Some(body) = &mut self.body
             && count <= body.start as usize
@@ -121,7 +123,7 @@ impl Frame {
         }
     }
 
-    /// Removes the bytes behind the first `len`. The frame must be finished.
+    /// Removes the bytes after the first `len`. The frame must be finished.
     #[inline]
     pub fn truncate(&mut self, len: usize) {
         if let Some(body) = &mut self.body {
@@ -148,7 +150,8 @@ impl Frame {
         self.body.as_ref().map_or(Offload::NONE, |body| body.offload)
     }
 
-    /// Describes the work that is left on the frame, whose bytes it must fit ([`Offload::of`]).
+    /// Sets the work that is left on the frame. The offload must fit the frame's bytes
+    /// ([`Offload::of`]).
     #[inline]
     pub fn set_offload(&mut self, offload: Offload) {
         if let Some(body) = &mut self.body {
@@ -156,7 +159,7 @@ impl Frame {
         }
     }
 
-    /// Whether the frame's sender left work to a network card.
+    /// Whether the sender left work to a network card.
     #[inline(always)]
     pub fn is_unfinished(&self) -> bool {
         match &self.body {
@@ -165,8 +168,8 @@ impl Frame {
         }
     }
 
-    /// The frames that this one stands for, and their bytes: one and its own, unless it is a
-    /// super-packet.
+    /// The number of frames that this one stands for, and their bytes. Only a super-packet stands
+    /// for several.
     #[inline(always)]
     pub fn on_wire(&self) -> (u64, u64) {
         match &self.body {
@@ -182,7 +185,7 @@ impl Frame {
         self.body.as_ref().map_or(0, |body| body.offload.longest_on_wire(body.len as usize))
     }
 
-    /// The time when the kernel received the frame, on `CLOCK_MONOTONIC`.
+    /// When the kernel received the frame, on `CLOCK_MONOTONIC`.
     pub fn arrival(&self) -> Time {
         self.body.as_ref().map_or(Time::ZERO, |body| body.arrival)
     }
@@ -198,7 +201,7 @@ impl Frame {
         wire::flow::hash(self.bytes(), seed)
     }
 
-    /// True if a queue may mark the frame instead of dropping it (RFC 3168).
+    /// Whether a queue may mark the frame instead of dropping it (RFC 3168).
     pub fn ecn_capable(&self) -> bool {
         Ecn::read(self.bytes()).is_some_and(Ecn::is_capable)
     }
@@ -209,22 +212,22 @@ impl Frame {
         wire::ecn::mark(self.bytes_mut())
     }
 
-    /// Its CAQM tag.
+    /// Reads the frame's CAQM tag.
     pub fn caqm(&self, tpid: u16) -> Option<wire::caqm::Info> {
         wire::caqm::read(self.bytes(), tpid)
     }
 
-    /// Overwrites the tag that [`Self::caqm`] reads; does nothing without a tag.
+    /// Overwrites the tag that [`Self::caqm`] reads. Does nothing without a tag.
     pub fn set_caqm(&mut self, tpid: u16, info: wire::caqm::Info) {
         wire::caqm::write(self.bytes_mut(), tpid, info);
     }
 
-    /// Answers the question of a CAQM offer; does nothing without an offer.
+    /// Answers a CAQM offer. Does nothing without an offer.
     pub fn answer_caqm_offer(&mut self, tpid: u16) {
         wire::caqm::offer::answer(self.bytes_mut(), tpid);
     }
 
-    /// Flips one bit behind the MAC header, chosen by `random`.
+    /// Flips one bit after the MAC header. `random` chooses the bit.
     pub fn corrupt(&mut self, random: u64) {
         wire::corrupt::flip_bit(self.bytes_mut(), random);
     }
@@ -261,17 +264,17 @@ impl std::fmt::Debug for Frame {
     }
 }
 
-/// The bytes of a frame, and where they lie.
+/// The bytes of a frame, and their position in the buffer.
 ///
-/// Its size is an odd number of cache lines, so that the headers of many frames do not compete for
-/// the same places of the cache.
+/// The size of a body is an odd number of cache lines, so that the headers of many frames use
+/// different cache sets.
 #[repr(C, align(64))]
 pub(crate) struct Body {
-    /// The first byte of the frame in the buffer.
+    /// The offset of the frame's first byte in the buffer.
     start: u32,
     len: u32,
     arrival: Time,
-    /// The buffer of a frame that is too long for the other one; empty for most frames.
+    /// The buffer of a long frame; empty for most frames.
     pub(crate) long: Box<[u8]>,
     offload: Offload,
     short: [u8; SHORT],
@@ -316,9 +319,9 @@ impl Body {
 }
 
 const LINE: usize = 64;
-/// The headers of most frames begin with a cache line, and are within it.
+/// With this headroom, the headers of most frames are at the start of a cache line, and within it.
 const HEADROOM: usize = 88;
-/// A frame of the usual MTU with tags.
+/// A frame with the usual MTU and tags.
 pub(crate) const SHORT: usize = 33 * 64 - 40;
 const _: () = assert!(size_of::<Body>() == 33 * 64);
 const _: () = assert!((std::mem::offset_of!(Body, short) + HEADROOM).is_multiple_of(LINE));
@@ -328,7 +331,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_frames_and_none_have_their_bytes() {
+    fn frames_of_all_lengths_keep_their_bytes() {
         for len in [0, 1, SHORT - HEADROOM, SHORT - HEADROOM + 1, 9000, 70_000] {
             let bytes: Vec<u8> = (0..len).map(|at| at as u8).collect();
             let arrival = Time::from_nanos(7);
@@ -349,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_are_pushed_and_popped_in_front() {
+    fn a_frame_grows_and_shrinks_at_its_front() {
         let mut frame = Frame::from_bytes(&[1, 2, 3], Time::ZERO);
         for push in 0..100 {
             frame.grow_front(4);

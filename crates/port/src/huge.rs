@@ -10,12 +10,12 @@ use std::ptr::NonNull;
 
 use pool::Pool;
 
-/// A vector whose memory lies in huge pages once it is larger than a 32nd of one, if the kernel has
-/// them (`/sys/kernel/mm/transparent_hugepage/enabled`: `madvise` or `always`).
+/// A vector whose memory is in huge pages once it is larger than a 32nd of a huge page, if the
+/// kernel provides them (`/sys/kernel/mm/transparent_hugepage/enabled`: `madvise` or `always`).
 ///
-/// Accesses to a large table in random order miss the TLB with ordinary pages, and each miss costs
-/// more memory accesses. The elements begin at a cache line. Huge pages that no element has used
-/// stay untouched. Vectors that are smaller than a huge page share one.
+/// With ordinary pages, random accesses to a large table miss the TLB, and each miss costs further
+/// memory accesses. The elements begin at a cache line. Huge pages without used elements are never
+/// touched. Vectors smaller than a huge page share huge pages.
 pub struct HugeVec<T> {
     start: NonNull<T>,
     len: usize,
@@ -23,7 +23,7 @@ pub struct HugeVec<T> {
     elements: PhantomData<T>,
 }
 
-/// A type of which zero bytes are a value.
+/// A type for which zero bytes are a valid value.
 ///
 /// # Safety
 ///
@@ -74,13 +74,13 @@ impl<T> HugeVec<T> {
         self.capacity
     }
 
-    /// Appends an element. A full vector moves to memory of a quarter more.
+    /// Appends an element. A full vector moves to a memory block larger by a quarter.
     pub fn push(&mut self, element: T) {
         self.push_within(usize::MAX, element);
     }
 
-    /// As [`HugeVec::push`], but the vector takes no memory for more than `most` elements unless
-    /// it has that many.
+    /// As [`HugeVec::push`], but the vector allocates memory for more than `most` elements only
+    /// when it has that many.
     pub fn push_within(&mut self, most: usize, element: T) {
         if self.len == self.capacity {
             let wanted = (self.capacity + self.capacity / 4).max(FIRST).min(most);
@@ -123,7 +123,7 @@ impl<T> Deref for HugeVec<T> {
 impl<T> DerefMut for HugeVec<T> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: as for `deref`; the vector is borrowed for changes.
+        // SAFETY: as for `deref`; the vector is mutably borrowed.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }
@@ -145,7 +145,7 @@ impl<T: std::fmt::Debug> std::fmt::Debug for HugeVec<T> {
     }
 }
 
-/// Zeroed memory. `None` is a size that overflowed.
+/// Allocates zeroed memory. `None`: the size has overflowed.
 fn allocate(bytes: Option<usize>) -> NonNull<u8> {
     let fits = |bytes: &usize| *bytes <= isize::MAX as usize - 2 * HUGE;
     let Some(bytes) = bytes.filter(fits) else {
@@ -155,7 +155,7 @@ fn allocate(bytes: Option<usize>) -> NonNull<u8> {
     let memory = if pool::takes(bytes) {
         POOL.take(bytes)
     } else if bytes < HUGE {
-        // SAFETY: the size is not zero: neither is that of an element, nor the capacity.
+        // SAFETY: the size is not zero, because neither an element's size nor the capacity is.
         NonNull::new(unsafe { alloc_zeroed(layout) })
     } else {
         map(bytes)
@@ -179,13 +179,13 @@ unsafe fn release(start: NonNull<u8>, bytes: usize) {
     }
 }
 
-/// A mapping that begins at a huge page. Its last, incomplete huge page has ordinary ones, because
-/// the kernel would take a whole one for its first byte.
+/// Maps memory that begins at a huge page. An incomplete last huge page gets ordinary pages,
+/// because the kernel would allocate a whole huge page at its first use.
 fn map(bytes: usize) -> Option<NonNull<u8>> {
     let length = bytes.next_multiple_of(PAGE);
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: a fresh mapping at an address of the kernel's choice touches nothing of ours.
+    // SAFETY: a new mapping at an address that the kernel chooses overlaps no other.
     let mapped =
         unsafe { libc::mmap(std::ptr::null_mut(), length + HUGE, protection, flags, -1, 0) };
     if mapped == libc::MAP_FAILED {
@@ -213,7 +213,7 @@ fn layout(bytes: usize) -> Layout {
 static POOL: Pool = Pool::new();
 const FIRST: usize = 8;
 const LINE: usize = 64;
-/// A multiple of every page size in use but the huge ones.
+/// A multiple of every page size in use except huge pages.
 const PAGE: usize = 64 << 10;
 const HUGE: usize = 2 << 20;
 

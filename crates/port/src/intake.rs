@@ -6,12 +6,12 @@ use crate::Offload;
 use crate::counters::PortCounters;
 use crate::frame::Frame;
 
-/// Completes a packet that the kernel left unfinished, and cuts it into frames.
+/// Completes packets that the kernel left unfinished, and cuts them into frames.
 #[derive(Debug, Default)]
 pub(crate) struct Intake {
-    /// Leaves packets unfinished where an [`Offload`] can say so.
+    /// Whether to leave packets unfinished if an [`Offload`] can describe the work.
     pub(crate) keeps_offloads: bool,
-    /// A super-packet with its tag put back.
+    /// A super-packet with its tag inserted again.
     tagged: Vec<u8>,
 }
 
@@ -64,7 +64,7 @@ impl Intake {
 }
 
 impl Intake {
-    /// Takes a packet whose bytes are in a frame already, with its tag.
+    /// Takes a packet whose bytes are already in a frame, including its tag.
     pub(crate) fn keep(
         &self,
         mut frame: Frame,

@@ -9,21 +9,21 @@ use units::Bytes;
 use crate::PortError;
 use crate::socket::check;
 
-/// The properties of an interface when its port was opened.
+/// The properties of an interface when its port was opened, or when it was queried.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interface {
     pub name: String,
     pub index: u32,
     pub address: [u8; 6],
     pub mtu: Bytes,
-    /// Enabled by its owner.
+    /// Whether its owner has enabled the interface.
     pub up: bool,
-    /// Enabled by its owner, and with a carrier.
+    /// Whether the interface is enabled and has a carrier.
     pub running: bool,
 }
 
 impl Interface {
-    /// An interface of the calling thread's namespace, as it is now.
+    /// The present properties of an interface in the calling thread's namespace.
     pub fn find(name: &str) -> Result<Self, PortError> {
         let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
         // SAFETY: no pointers.
@@ -33,7 +33,7 @@ impl Interface {
         Self::query(&unsafe { OwnedFd::from_raw_fd(socket) }, name)
     }
 
-    /// Queries an interface of the namespace in which `socket` was made.
+    /// Queries an interface of the namespace in which `socket` was created.
     pub(crate) fn query(socket: &OwnedFd, name: &str) -> Result<Self, PortError> {
         let ask = |request, what: &str| {
             ioctl(socket, name, request).map_err(|error| match error.raw_os_error() {
@@ -64,7 +64,7 @@ impl Interface {
 }
 
 impl Interface {
-    /// Adds this many bytes to its MTU, which only the kernel needs to know.
+    /// Raises the interface's MTU by `bytes`. `self` keeps the former MTU.
     pub(crate) fn widen(&self, socket: &OwnedFd, bytes: u64) -> Result<(), PortError> {
         // SAFETY: zeroes are a valid ifreq.
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -93,7 +93,7 @@ fn ioctl(
     Ok(query.ifr_ifru)
 }
 
-/// `ENODEV` for a name that no interface can have.
+/// Writes a name into a request. `ENODEV` for a name that no interface can have.
 pub(crate) fn write_name(query: &mut libc::ifreq, name: &str) -> io::Result<()> {
     if name.is_empty() || name.len() >= query.ifr_name.len() || name.contains('\0') {
         return Err(io::Error::from_raw_os_error(libc::ENODEV));
@@ -135,5 +135,5 @@ fn names() -> Vec<String> {
     names.into_iter().filter_map(|name| name.into_string().ok()).collect()
 }
 
-/// A name with more differing letters is another name, not a typo.
+/// The most differing letters of a typo.
 const NEAR: usize = 2;

@@ -1,34 +1,34 @@
-//! Packet I/O: frames in and out of an interface, as on a wire.
+//! Packet I/O: receives and sends frames at an interface, as on a wire.
 //!
-//! Linux passes unfinished packets between virtual interfaces: checksums hold only the
+//! Linux passes unfinished packets between virtual interfaces: checksum fields hold only the
 //! pseudo-header's sum, TCP and UDP data arrive in super-packets of 64 KiB, and the outermost VLAN
-//! tag is beside the packet. A port completes them first, so that a loss model drops frames and a
-//! rate counts frames, whatever the offloads of the peer. A switch needs that work only where a
-//! frame leaves by a port without offloads: its ports leave the work undone ([`Offload`]).
+//! tag is beside the packet. A port completes them first, so that a loss model drops single frames
+//! and a rate counts single frames, whatever the peer's offloads. A switch needs finished frames
+//! only for output ports without offloads, so its ports leave packets unfinished ([`Offload`]).
 //!
 //! | port | description |
 //! | --- | --- |
-//! | [`PacketPort`] | an interface, by a packet socket with a ring |
+//! | [`PacketPort`] | an interface, through a packet socket with a ring |
 //! | [`PacketSender`] | an interface, for a thread that only sends |
 //! | [`TapPort`] | the user's end of a TAP or TUN device |
-//! | [`NullPort`] | discards every frame, never receives one |
+//! | [`NullPort`] | discards every frame, and never receives one |
 //! | [`pair`] | two ports, each of which receives what the other sends |
 //!
-//! Others are used by several threads at once ([`DuplexPort`]):
+//! Several threads can use these ports at once ([`DuplexPort`]):
 //!
 //! | port | description |
 //! | --- | --- |
 //! | [`RingPort`] | another process, through shared memory |
-//! | [`XdpPort`] | an interface's queue, by an AF_XDP socket |
+//! | [`XdpPort`] | an interface's queue, through an AF_XDP socket |
 //! | [`VhostDevice`] | a virtual machine, or another driver of virtio devices |
 //! | [`VhostDriver`] | another process's virtio device |
 //!
-//! [`HugeVec`] is memory for tables with an entry for each flow. [`mod@prefetch`] starts to load an
+//! [`HugeVec`] is memory for tables with an entry per flow. [`mod@prefetch`] starts to load an
 //! entry.
 //!
-//! AF_XDP completes no packets: it delivers their bytes without a `virtio_net_hdr`. Then a veth
-//! peer's partial checksum looks like a wrong one, and a super-packet is lost, unless the peer's
-//! offloads are off.
+//! AF_XDP completes no packets: it delivers their bytes without a `virtio_net_hdr`. The partial
+//! checksum of a veth peer then looks wrong, and a super-packet is lost, unless the peer's offloads
+//! are switched off.
 
 #[cfg(test)]
 mod against_kernel;
@@ -83,32 +83,33 @@ use units::Bytes;
 pub use vhost::{VhostDevice, VhostDriver};
 pub use xdp::{CopyMode, XdpOptions, XdpPort};
 
-/// One end of a link. Receiving and sending never block.
+/// An end of a link. Receiving and sending never block.
 pub trait Port: Send + std::fmt::Debug {
-    /// Appends the frames that have arrived, oldest first, and returns their number. Stops once
-    /// `limit` is reached; the frames of one super-packet stay together, so there may be more.
-    /// Their arrival times never decrease.
+    /// Appends the frames that have arrived, oldest first, and returns their number. Stops at
+    /// `limit`, but keeps the frames of a super-packet together, so that there may be more. Arrival
+    /// times never decrease.
     fn receive(&mut self, batch: &mut Vec<Frame>, limit: usize) -> Result<usize, PortError>;
 
     /// Sends the frames in order, finished or not. A frame that cannot be sent is dropped and
-    /// counted by reason; an error means that the port itself does not work any more.
+    /// counted by reason. An error means that the port itself no longer works.
     fn send(&mut self, frames: &[Frame]) -> Result<SendReport, PortError>;
 
-    /// Whether [`Port::send`] passes unfinished frames on. Otherwise it finishes them, and its
-    /// report counts the finished frames.
+    /// Whether [`Port::send`] sends unfinished frames as they are. Otherwise it finishes them, and
+    /// its report counts the finished frames.
     fn takes_offloads(&self) -> bool {
         true
     }
 
-    /// Becomes readable when there is something to receive. `None` if that never happens.
+    /// A descriptor that becomes readable when frames can be received. `None` if that never
+    /// happens.
     fn fd(&self) -> Option<BorrowedFd<'_>>;
 
-    /// The longest payload of a frame: its bytes behind the MAC header and the VLAN tags.
+    /// The longest payload of a frame, without the MAC header and the VLAN tags.
     fn mtu(&self) -> Bytes;
 
     /// The counts since the port was opened, including the kernel's own drops.
     fn counters(&mut self) -> PortCounters;
 
-    /// One line for people: the kind of port and its settings.
+    /// A line of text for users: the type of port and its settings.
     fn describe(&self) -> String;
 }

@@ -7,14 +7,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::PortError;
 
-/// The kernel's messages about interfaces of one namespace: new ones, those that go, and changes
-/// of their state.
+/// The kernel's messages about the interfaces of a namespace: new interfaces, removed ones, and
+/// changes of their state.
 pub struct LinkEvents {
     socket: Socket,
 }
 
 impl LinkEvents {
-    /// Changes of the calling thread's namespace, from now on.
+    /// Subscribes to changes in the calling thread's namespace from now on.
     pub fn subscribe() -> Result<Self, PortError> {
         let open = || {
             let mut socket = Socket::new(NETLINK_ROUTE)?;
@@ -28,8 +28,8 @@ impl LinkEvents {
             .map_err(|error| PortError::from_io("asking for changes of interfaces", error))
     }
 
-    /// Waits for a change, at most for `most`. Returns whether there were any; all that the kernel
-    /// has told so far count as one.
+    /// Waits for a change, at most for `most`. Returns whether there were any. All messages so far
+    /// count as one change.
     pub fn wait(&self, most: Duration) -> bool {
         let fd = self.socket.as_fd();
         let most = Timespec::try_from(most).ok();
@@ -37,7 +37,7 @@ impl LinkEvents {
         if !matches!(poll(&mut polled, most.as_ref()), Ok(1..)) {
             return false;
         }
-        // An error also counts: the kernel had more to tell than the socket holds.
+        // An error also counts as a change: the socket could not hold all messages.
         let mut buffer = Vec::with_capacity(LONGEST_MESSAGE);
         for _ in 0..MOST_MESSAGES {
             buffer.clear();
@@ -55,9 +55,9 @@ impl std::fmt::Debug for LinkEvents {
     }
 }
 
-/// linux/rtnetlink.h
+/// The group of link messages (linux/rtnetlink.h).
 const RTMGRP_LINK: u32 = 1;
-/// The rest of a longer message is lost, which does not matter.
+/// The rest of a longer message is lost, which does no harm.
 const LONGEST_MESSAGE: usize = 4096;
-/// A flood of changes does not keep the caller.
+/// The most messages of one call, so that a flood of changes does not keep the caller.
 const MOST_MESSAGES: usize = 256;

@@ -7,16 +7,16 @@ use wire::{Gso, Segmenter, VirtioHeader};
 use crate::Frame;
 
 /// The work that the sender of a TCP or UDP frame left to a network card: the checksum, whose field
-/// holds the pseudo-header's sum alone, and perhaps the segmentation.
+/// holds only the pseudo-header's sum, and perhaps the segmentation.
 ///
-/// The kernel calls this work offloads. A port that is asked to keep offloads delivers such frames
-/// as they are. [`Frame::finish`] does the work in software.
+/// The kernel calls this work offloads. A port with the option to keep offloads delivers such
+/// frames unchanged. [`Frame::finish`] does the work in software.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct Offload {
-    /// The first byte of the transport header.
+    /// The offset of the transport header.
     start: u16,
-    /// The bytes of all headers.
+    /// The length of all headers.
     headers: u16,
     /// The payload bytes of a segment; 0 without segmentation.
     size: u16,
@@ -28,7 +28,7 @@ pub struct Offload {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u8)]
 enum Kind {
-    /// There is no work left.
+    /// No work is left.
     #[default]
     None,
     Tcp,
@@ -45,9 +45,9 @@ impl Offload {
     /// No work left.
     pub const NONE: Self = Self { start: 0, headers: 0, size: 0, kind: Kind::None, flags: 0 };
 
-    /// The work that a `virtio_net_hdr` describes. `None` if it describes none, or if the frame is
-    /// not of a kind that all ports can carry on: TCP or UDP over IP, whole, and with the partial
-    /// checksum of that header.
+    /// The work that a `virtio_net_hdr` describes. `None` if it describes no work, or if not all
+    /// ports could pass the frame on: it must be TCP or UDP over IP, complete, and with that
+    /// header's partial checksum.
     #[must_use]
     pub fn of(frame: &[u8], virtio: &VirtioHeader) -> Option<Self> {
         let partial = virtio.partial_checksum?;
@@ -71,7 +71,7 @@ impl Offload {
                 GsoKind::UdpL4 => kind == Kind::Udp,
                 GsoKind::UdpFragments | GsoKind::Unknown(_) => false,
             };
-            // The IP header's length counts all bytes: no padding, and no packet beyond 64 KiB.
+            // The IP header's length must cover all bytes: without padding, and at most 64 KiB.
             let is_whole = layout.end == frame.len()
                 && frame.len() - layout.network_offset <= usize::from(u16::MAX);
             if !fits || !is_whole || gso.size == 0 || headers >= frame.len() {
@@ -87,21 +87,21 @@ impl Offload {
         Some(Self { start: partial.start, headers: headers as u16, size, kind, flags })
     }
 
-    /// Whether there is work left.
+    /// Whether any work is left.
     #[inline(always)]
     #[must_use]
     pub fn is_some(self) -> bool {
         !matches!(self.kind, Kind::None)
     }
 
-    /// Whether the frame stands for several.
+    /// Whether the frame stands for several frames.
     #[inline]
     #[must_use]
     pub fn is_super(self) -> bool {
         self.size != 0
     }
 
-    /// The header by which packet sockets, TAP devices and virtio pass the work on.
+    /// The header that describes the work to packet sockets, TAP devices and virtio.
     #[must_use]
     pub fn virtio(self) -> VirtioHeader {
         let (offset, gso) = match self.kind {
@@ -119,7 +119,7 @@ impl Offload {
         }
     }
 
-    /// The same work after `bytes` were inserted in front of the headers' end.
+    /// The same work after the headers have grown by `bytes` at the front.
     #[inline]
     #[must_use]
     pub(crate) fn moved(mut self, bytes: i32) -> Self {
@@ -128,7 +128,7 @@ impl Offload {
         self
     }
 
-    /// The frames that a frame of `len` bytes becomes, and their bytes.
+    /// The number of frames that a frame of `len` bytes becomes, and their bytes.
     #[inline]
     pub(crate) fn on_wire(self, len: usize) -> (u64, u64) {
         if !self.is_super() {
@@ -139,7 +139,7 @@ impl Offload {
         (frames as u64, (len + (frames - 1) * headers) as u64)
     }
 
-    /// The longest of the frames that a frame of `len` bytes becomes.
+    /// The length of the longest of these frames.
     #[inline]
     pub(crate) fn longest_on_wire(self, len: usize) -> usize {
         match self.is_super() {
@@ -150,7 +150,7 @@ impl Offload {
 }
 
 impl Frame {
-    /// Does the work that the sender left, and appends the resulting frames.
+    /// Does the work that the sender left, and appends the resulting frames to `frames`.
     pub fn finish(mut self, frames: &mut Vec<Self>) {
         if !self.offload().is_super() {
             self.complete_checksum();
@@ -158,7 +158,7 @@ impl Frame {
             return;
         }
         let virtio = self.offload().virtio();
-        // A header that was changed since to one that contradicts the offload: nothing can send it.
+        // If a changed header contradicts the offload, the frame cannot be sent, and is dropped.
         let Ok(mut segmenter) = Segmenter::new(self.bytes(), &virtio) else { return };
         while let Some(len) = segmenter.next_len() {
             let mut frame = Self::with_len(len, self.arrival());
@@ -167,7 +167,8 @@ impl Frame {
         }
     }
 
-    /// Computes a checksum that the sender left. Segmentation does that for each segment.
+    /// Computes the checksum that the sender left out, unless segmentation does it for each
+    /// segment.
     pub fn complete_checksum(&mut self) {
         let offload = self.offload();
         if let (Some(partial), None) = (offload.virtio().partial_checksum, offload.virtio().gso) {
@@ -180,12 +181,12 @@ impl Frame {
         }
     }
 
-    /// Does the work that senders left on all of these frames.
+    /// Does the work that senders left on all these frames.
     pub fn finish_all(frames: &mut Vec<Self>) {
         Self::finish_unless(frames, |_| false);
     }
 
-    /// Does the work that senders left, except for work that `is_taken` by who comes next.
+    /// Does the work that senders left, except for offloads for which `is_taken` is true.
     pub fn finish_unless(frames: &mut Vec<Self>, is_taken: impl Fn(Offload) -> bool) {
         let is_left = |frame: &Self| frame.is_unfinished() && !is_taken(frame.offload());
         if !frames.iter().any(is_left) {
@@ -212,7 +213,7 @@ mod tests {
     use units::Time;
     use wire::checksum::Sum;
 
-    /// A TCP packet of these payload bytes with a partial checksum, as a kernel hands it over.
+    /// A TCP packet with a partial checksum and this many payload bytes, as a kernel passes it.
     fn tcp(payload: usize, tags: usize) -> Vec<u8> {
         let mut bytes = vec![2; 12];
         for tag in 0..tags {
@@ -250,14 +251,14 @@ mod tests {
     }
 
     #[test]
-    fn an_offload_survives_tags_clones_and_the_way_through_a_header() {
+    fn an_offload_survives_tags_clones_and_a_virtio_header() {
         let mut frame = Frame::from_bytes(&tcp(3_000, 0), Time::from_nanos(5));
         let offload = Offload::of(frame.bytes(), &virtio(34, 1_000)).unwrap();
         frame.set_offload(offload);
         assert_eq!(Offload::of(frame.bytes(), &offload.virtio()), Some(offload));
         assert_eq!(frame.on_wire(), (3, 3_000 + 3 * 54));
         assert_eq!(frame.longest_on_wire(), 1_054);
-        // More than the headroom, so that the bytes move to another buffer.
+        // More tags than the headroom holds, so that the bytes move to another buffer.
         for _ in 0..2 {
             for _ in 0..30 {
                 frame.grow_front(4);
@@ -277,7 +278,7 @@ mod tests {
             assert!(!segment.is_unfinished() && segment.len() == 1_062);
             assert!(has_right_sum(segment.bytes()) && segment.arrival() == frame.arrival());
         }
-        // A recycled buffer keeps nothing.
+        // A recycled buffer has no offload.
         drop(frame);
         assert!(!Frame::from_bytes(&tcp(3_000, 0), Time::ZERO).is_unfinished());
     }
@@ -296,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn other_work_is_for_the_port_that_receives_it() {
+    fn work_that_no_offload_can_describe_is_refused() {
         let bytes = tcp(3_000, 0);
         assert!(Offload::of(&bytes, &virtio(34, 1_000)).is_some());
         let mut padded = bytes.clone();
@@ -309,7 +310,7 @@ mod tests {
             (&padded, virtio(34, 1_000)),
             (&fragment, virtio(34, 1_000)),
             (&bytes, virtio(33, 1_000)),
-            // More frames than a super-packet may have.
+            // More frames than a super-packet may stand for.
             (&bytes, virtio(34, 1)),
             (&bytes, VirtioHeader { gso: v6, ..virtio(34, 0) }),
             (&bytes, unsummed),

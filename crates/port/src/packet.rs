@@ -13,13 +13,13 @@ use crate::ring::Ring;
 use crate::statistics::{InterfaceDrops, Side};
 use crate::{Frame, Port, PortCounters, PortError, SendReport, socket};
 
-/// A port on an interface, by a packet socket.
+/// A port on an interface, through a packet socket.
 ///
-/// Packets arrive in a ring of small slots. The kernel also queues packets larger than a slot,
-/// which are the super-packets, on the socket (`PACKET_COPY_THRESH`, `tpacket_rcv` in
+/// Packets arrive in a ring of small slots. The kernel queues packets that are larger than a slot,
+/// which are the super-packets, also on the socket (`PACKET_COPY_THRESH`, `tpacket_rcv` in
 /// net/packet/af_packet.c): the slot keeps the packet's place in the order and its timestamp, and a
-/// system call, which serves some forty frames at once, fetches the bytes. If the queue may not be
-/// large, the ring has fewer and larger slots instead ([`SuperPackets`]).
+/// system call, which serves some forty frames at once, fetches the bytes. If the socket's queue
+/// may not be large enough, the ring has fewer and larger slots instead ([`SuperPackets`]).
 ///
 /// Measured with `examples/forward.rs` between namespaces on a shared virtual machine of two
 /// processors, TCP with all offloads at 1 Gbit/s, four runs of 3 s each, in turn: receiving took
@@ -36,15 +36,16 @@ pub struct PacketPort {
     interface: Interface,
     ring: Ring,
     receiver: OwnedFd,
-    /// A separate socket for sending, so that neither direction takes the other's locks, and so
-    /// that no frame carries a meaningless `virtio_net_hdr`.
+    /// A separate socket for sending, so that neither direction takes the other's locks, and no
+    /// frame needs a meaningless `virtio_net_hdr`.
     sender: OwnedFd,
-    /// A third socket, whose packets have that header, for unfinished frames.
+    /// A third socket for unfinished frames, whose packets have that header.
     unfinished_sender: Option<OwnedFd>,
-    /// The socket for unfinished frames while the port does not use it, because the interface does
-    /// not segment, and when the port stopped using it.
+    /// The socket for unfinished frames and the time since when it is unused, if the port stopped
+    /// using it because the interface does not segment.
     resting: Option<(OwnedFd, Time)>,
-    /// Unfinished frames refused in succession whose finished frames the kernel took at once.
+    /// The number of successive unfinished frames that the kernel refused although it accepted
+    /// their finished frames at once.
     refusals: u32,
     drops: Option<InterfaceDrops>,
     large: Vec<u8>,
@@ -52,36 +53,37 @@ pub struct PacketPort {
     clock: ArrivalClock,
     counters: PortCounters,
     idle: u32,
-    /// An error not yet reported to the caller.
+    /// An error to be reported to the caller.
     pending: Option<std::io::Error>,
 }
 
 /// The settings of a [`PacketPort`]; the default suits links of up to some Gbit/s.
 #[derive(Debug, Clone, Copy)]
 pub struct PacketOptions {
-    /// Slots of the ring: the number of packets that may wait.
+    /// The number of slots in the ring: the most packets that can wait.
     pub slots: usize,
     pub super_packets: SuperPackets,
-    /// Memory for super-packets that wait in the queue.
+    /// Memory for super-packets in the socket's queue.
     pub receive_buffer: Bytes,
-    /// Receive frames to every address, not only to the interface's own.
+    /// Whether to receive frames to every address, not only to the interface's own.
     pub promiscuous: bool,
-    /// Also receive frames that leave by the interface, for an observer.
+    /// Whether to receive also frames that leave by the interface, for an observer.
     pub outgoing: bool,
-    /// The caller may change the interface: the port gives it room for a tag beyond its MTU, which
-    /// the kernel itself allows a packet socket for customer tags only
-    /// (`packet_extra_vlan_len_allowed`). On other interfaces, full frames with service tags,
-    /// CAQM's among them, are lost and counted as too long.
+    /// Whether the caller may change the interface. The port then raises the MTU by a tag, which
+    /// the kernel otherwise allows a packet socket only for customer tags
+    /// (`packet_extra_vlan_len_allowed`). On other interfaces, full frames with service tags, such
+    /// as CAQM's, are lost and counted as too long.
     pub own: bool,
-    /// Deliver frames as their senders left them, with an [`Offload`](crate::Offload).
+    /// Whether to deliver frames as their senders left them, with an [`Offload`](crate::Offload).
     pub keep_offloads: bool,
 }
 
-/// The place where super-packets wait.
+/// The memory in which super-packets wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SuperPackets {
-    /// In the queue if its limit may be raised enough (`SO_RCVBUFFORCE`, which needs CAP_NET_ADMIN
-    /// outside user namespaces, or a large `net.core.rmem_max`), in the ring otherwise.
+    /// In the socket's queue if its limit can be raised enough (`SO_RCVBUFFORCE`, which needs
+    /// CAP_NET_ADMIN outside user namespaces, or a large `net.core.rmem_max`), otherwise in the
+    /// ring.
     #[default]
     Auto,
     /// In the socket's queue, beside a ring of many small slots.
@@ -146,7 +148,7 @@ impl PacketPort {
             socket::set_promiscuous(&receiver, index)
                 .map_err(|error| PortError::from_io("receiving to every address", error))?;
         }
-        // Packets may arrive only now: the ring exists, and they come from this interface only.
+        // Bind only now: the ring exists, and the socket gets packets only from this interface.
         let bound = socket::bind(&receiver, index, libc::ETH_P_ALL);
         bound.map_err(|error| gone_or(&interface, "binding a packet socket", error))?;
 
@@ -179,12 +181,13 @@ impl PacketPort {
         })
     }
 
-    /// The interface as it was when the port was opened.
+    /// The properties of the interface when the port was opened.
     pub fn interface(&self) -> &Interface {
         &self.interface
     }
 
-    /// A link that went down leaves an error on the socket, which an empty ring does not show.
+    /// Looks for an error of the socket, such as a link that went down, which an empty ring does
+    /// not show.
     fn look_for_error(&mut self) -> Result<(), PortError> {
         let pending = self.pending.take().map(Err);
         pending
@@ -201,11 +204,11 @@ impl PacketPort {
     fn too_long(&self, frame: &Frame) -> bool {
         let longest = self.interface.mtu.count() as usize + MAC_HEADER;
         let len = frame.longest_on_wire();
-        // The MTU does not count one tag, as in packet_snd.
+        // As in packet_snd, the MTU does not include one tag.
         len > longest && (len > longest + TAG || vlan::outermost(frame.bytes()).is_none())
     }
 
-    /// Sends as many frames as fit into one system call and returns the number of frames handled.
+    /// Sends as many frames as fit into one system call. Returns the number of handled frames.
     fn send_some(
         &mut self,
         frames: &[Frame],
@@ -222,7 +225,7 @@ impl PacketPort {
             })
             .unwrap_or(frames.len().min(socket::BATCH));
         if fitting == 0 && first.is_unfinished() && self.unfinished_sender.is_none() {
-            // The port has given up on its offloads since the call began.
+            // The port has given up the interface's offloads since the call began.
             self.send_finished(first, report)?;
             return Ok(1);
         }
@@ -260,10 +263,10 @@ impl PacketPort {
                         self.send_finished(first, report)?;
                         return Ok(1);
                     }
-                    // Linux before 6.2 takes no UDP super-packets.
+                    // Linux before 6.2 does not accept UDP super-packets.
                     Some(libc::EINVAL) if is_unfinished => {
                         *attempts = 0;
-                        // The interface may segment TCP.
+                        // The count of refusals stays, because the interface may still segment TCP.
                         let refusals = std::mem::take(&mut self.refusals);
                         self.send_finished(first, report)?;
                         self.refusals = refusals;
@@ -272,7 +275,7 @@ impl PacketPort {
                     Some(libc::ENOBUFS | libc::EAGAIN) if *attempts < ATTEMPTS => {
                         *attempts += 1;
                         self.counters.send_retries += 1;
-                        // Another thread makes the room, and may be waiting for this core.
+                        // Another thread makes the space, and may be waiting for this core.
                         rustix::thread::sched_yield();
                         return Ok(0);
                     }
@@ -295,9 +298,9 @@ impl PacketPort {
 }
 
 impl PacketPort {
-    /// Sends a frame in finished form that the kernel did not take as it was. The kernel has no
-    /// room, or the interface does not segment: then the port gives up on its offloads, which a
-    /// socket without a queueing discipline cannot do for it (`__dev_direct_xmit`).
+    /// Finishes and sends a frame that the kernel refused in unfinished form. Either the kernel had
+    /// no space, or the interface does not segment. In the second case the port gives up offloads,
+    /// because a socket that bypasses the queueing discipline cannot do that (`__dev_direct_xmit`).
     fn send_finished(&mut self, frame: &Frame, report: &mut SendReport) -> Result<(), PortError> {
         let retries = self.counters.send_retries;
         let mut finished = Vec::new();
@@ -318,8 +321,8 @@ impl PacketPort {
         Ok(())
     }
 
-    /// Lets the next unfinished frame try again, some time after the port gave up on offloads: the
-    /// kernel may have lacked room only, or the interface's settings may have changed.
+    /// Lets the next unfinished frame try again some time after the port gave up offloads: perhaps
+    /// the kernel only lacked space, or the interface's settings have changed.
     fn end_rest(&mut self) {
         let resting = self.resting.as_ref();
         let is_over = resting.is_some_and(|(_, since)| monotonic().since(*since).nanos() >= REST);
@@ -422,7 +425,7 @@ impl Port for PacketPort {
     }
 
     fn counters(&mut self) -> PortCounters {
-        // Cannot fail on a socket that has been set up.
+        // This does not fail on a socket that has been set up.
         self.counters.kernel_drops +=
             u64::from(socket::take_drops(&self.receiver).unwrap_or_default());
         if let Some(drops) = &mut self.drops {
@@ -449,8 +452,9 @@ fn open_socket() -> Result<OwnedFd, PortError> {
     })
 }
 
-/// The oldest packet of the socket's queue. The kernel reports an error of the socket, such as
-/// ENETDOWN, once and in a packet's place; it is stored for [`PacketPort::look_for_error`].
+/// Reads the oldest packet of the socket's queue. The kernel reports an error of the socket, such
+/// as ENETDOWN, once and in place of a packet. The error is stored for
+/// [`PacketPort::look_for_error`].
 fn fetch<'a>(
     socket: &OwnedFd,
     buffer: &'a mut [u8],
@@ -466,8 +470,8 @@ fn fetch<'a>(
     Some((VirtioHeader::parse(header)?, packet))
 }
 
-/// The oldest packet of the socket's queue in a frame of its own, with its tag put back. `len` is
-/// its length without the tag.
+/// Reads the oldest packet of the socket's queue into a new frame, and inserts its tag again.
+/// `len`: its length without the tag.
 fn fetch_frame(
     socket: &OwnedFd,
     len: usize,
@@ -497,7 +501,7 @@ fn fetch_frame(
     Some((VirtioHeader::parse(&header)?, frame))
 }
 
-/// An unfinished frame, behind the header that describes its work.
+/// An unfinished frame, and the header that describes its work.
 fn with_header(frame: &Frame) -> ([u8; VirtioHeader::LEN], &[u8]) {
     let header = frame.offload().virtio().to_bytes();
     let mut short = [0; VirtioHeader::LEN];
@@ -506,8 +510,8 @@ fn with_header(frame: &Frame) -> ([u8; VirtioHeader::LEN], &[u8]) {
 }
 
 fn prepare_sender(sender: &OwnedFd, interface: &Interface) -> Result<(), PortError> {
-    // Otherwise a queueing discipline could hold or drop frames unseen. With this option the
-    // kernel reports at once that there is no room.
+    // Without this option, a queueing discipline could hold or drop frames unnoticed. With it, the
+    // kernel reports at once that it has no space.
     socket::set_number(sender, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1)
         .map_err(|error| unsupported("PACKET_QDISC_BYPASS", error))?;
     let size = SEND_BUFFER as i32;
@@ -518,8 +522,8 @@ fn prepare_sender(sender: &OwnedFd, interface: &Interface) -> Result<(), PortErr
         .map_err(|error| gone_or(interface, "binding a packet socket", error))
 }
 
-/// Raises the limit beyond the system's if permitted, and returns the result. The kernel doubles
-/// the number to account for its own overhead.
+/// Raises the limit, even beyond the system's if permitted, and returns the resulting limit. The
+/// kernel doubles the number for its own overhead.
 fn grow_receive_buffer(socket: &OwnedFd, wanted: Bytes) -> Bytes {
     let half = i32::try_from(wanted.count() / 2).unwrap_or(i32::MAX / 2);
     if socket::set_number(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, half).is_err() {
@@ -529,8 +533,8 @@ fn grow_receive_buffer(socket: &OwnedFd, wanted: Bytes) -> Bytes {
     Bytes::new(got as u64)
 }
 
-/// Room for a frame of the MTU behind the kernel's header, as a power of two so that slots fill
-/// pages.
+/// Space for a frame of the MTU and the kernel's header, rounded up to a power of two so that slots
+/// fill pages.
 fn slot_size(mtu: Bytes) -> usize {
     let frame = MAC_HEADER + 2 * TAG + mtu.count().min(MOST_IN_SLOT) as usize;
     (frame + SLOT_OVERHEAD).next_power_of_two().max(2048)
@@ -554,26 +558,27 @@ fn unsupported(feature: &'static str, error: std::io::Error) -> PortError {
 
 /// tpacket2_hdr, sockaddr_ll, virtio_net_hdr and alignment, rounded up.
 const SLOT_OVERHEAD: usize = 128;
-/// Any packet of 64 KiB, and a whole number of pages.
+/// Holds any packet of 64 KiB, and is a whole number of pages.
 const LARGE_SLOT: usize = 17 << 12;
 const MOST_LARGE_SLOTS: usize = 1024;
-/// A hundred super-packets; with less, the ring holds more of them.
+/// Holds a hundred super-packets. A smaller queue would hold fewer than the ring.
 const ENOUGH_QUEUED: Bytes = Bytes::new(16 << 20);
-/// Frames of a larger MTU, such as loopback's, are handled like super-packets.
+/// Frames of a larger MTU, such as loopback's, are treated like super-packets.
 const MOST_IN_SLOT: u64 = 9216;
-/// Bytes of super-packets that are received together: what stays in the processor's cache until
-/// the frames have left.
+/// The most bytes of super-packets that are received together, so that they stay in the processor's
+/// cache until the frames are sent.
 const MOST_KEPT: usize = 256 << 10;
 const SEND_BUFFER: usize = 16 << 20;
-/// The kernel's limit without "BIG TCP". The slot shows larger ones, and the buffer grows for them.
+/// The kernel's limit without "BIG TCP". A slot shows larger packets, and the buffer grows for
+/// them.
 const LARGEST_USUAL: usize = VirtioHeader::LEN + MAC_HEADER + 2 * TAG + 65535;
-/// The number of attempts on a full queue. The calls themselves take about a microsecond each.
+/// The most attempts on a full queue. A call takes about a microsecond.
 const ATTEMPTS: u32 = 100;
-/// The number of attempts before an unfinished frame is sent in finished form.
+/// The most attempts for an unfinished frame before it is sent in finished form.
 const UNFINISHED_ATTEMPTS: u32 = 3;
 const MOST_REFUSALS: u32 = 8;
-/// Nanoseconds without offloads after that many refusals.
+/// The nanoseconds without offloads after that many refusals.
 const REST: u64 = 10_000_000_000;
-/// The number of empty polls before the socket is checked for errors: frequent enough for a thread
-/// that wakes each millisecond, rare enough for one that spins.
+/// The number of empty polls before a check for socket errors: often enough for a thread that wakes
+/// each millisecond, seldom enough for one that spins.
 const IDLE_CHECK: u32 = 256;

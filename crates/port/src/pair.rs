@@ -7,8 +7,8 @@ use units::Bytes;
 use crate::clock::monotonic;
 use crate::{Frame, Port, PortCounters, PortError, SendReport};
 
-/// Two ports, each of which receives the frames that the other sends: an interface for tests,
-/// without a kernel in between. A frame arrives when it is sent.
+/// Two ports, each of which receives the frames that the other sends: a link for tests, without the
+/// kernel. A frame arrives at the time when it is sent.
 pub fn pair() -> Result<(PairPort, PairPort), PortError> {
     let (left_sends, right_receives) = mpsc::channel();
     let (right_sends, left_receives) = mpsc::channel();
@@ -34,12 +34,12 @@ pub fn pair() -> Result<(PairPort, PairPort), PortError> {
     Ok((left, right))
 }
 
-/// One end of a [`pair`].
+/// An end of a [`pair`].
 #[derive(Debug)]
 pub struct PairPort {
     outgoing: mpsc::Sender<Frame>,
     incoming: mpsc::Receiver<Frame>,
-    /// An eventfd that is readable while frames wait.
+    /// An eventfd that is readable while frames are queued.
     bell: OwnedFd,
     peer_bell: OwnedFd,
     counters: PortCounters,
@@ -47,7 +47,7 @@ pub struct PairPort {
 
 impl Port for PairPort {
     fn receive(&mut self, batch: &mut Vec<Frame>, limit: usize) -> Result<usize, PortError> {
-        // Cleared before the poll, so that a frame that arrives meanwhile sets it again.
+        // Clear the bell before the poll, so that a frame that arrives meanwhile sets it again.
         let _ = rustix::io::read(&self.bell, &mut [0; 8]);
         let before = batch.len();
         batch.extend(self.incoming.try_iter().take(limit));
@@ -101,7 +101,8 @@ fn bell() -> Result<OwnedFd, PortError> {
         .map_err(|error| PortError::from_io("making an eventfd", error.into()))
 }
 
-/// Fails only when the counter is full; the descriptor is readable then anyway.
+/// Makes the descriptor readable. A write fails only if the counter is full, and then it is
+/// readable.
 fn ring(bell: &OwnedFd) {
     let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
 }

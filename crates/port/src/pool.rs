@@ -5,11 +5,11 @@ use units::Time;
 use crate::Frame;
 use crate::frame::{Body, SHORT};
 
-/// The buffers of dropped frames, kept for the next ones.
+/// The buffers of dropped frames, kept for later frames.
 ///
-/// Every thread has its own pool, so that taking and returning a buffer are a few instructions
-/// without lock or atomic. A frame that is dropped on another thread leaves its buffer there; that
-/// costs an allocation, not correctness.
+/// Every thread has its own pool, so that taking and returning a buffer takes only a few
+/// instructions, without locks or atomics. A frame that is dropped on another thread leaves its
+/// buffer there, which costs only an allocation.
 #[derive(Default)]
 pub struct FramePool {
     bodies: Vec<Kept>,
@@ -17,7 +17,7 @@ pub struct FramePool {
     huge: Vec<Box<[u8]>>,
 }
 
-/// A body keeps its address: it is too large to move.
+/// A boxed body, which is too large to move.
 struct Kept(Box<Body>);
 
 impl FramePool {
@@ -67,8 +67,8 @@ impl FramePool {
     }
 }
 
-/// A thread's [`FramePool`] for the time of a batch: its frames need no access to the thread's
-/// memory of their own. Frames that are made or dropped elsewhere meanwhile do not use the pool.
+/// A thread's [`FramePool`] during a batch, so that the batch's frames need no access to
+/// thread-local memory. Other frames that are made or dropped meanwhile do not use the pool.
 #[derive(Debug)]
 pub struct Lease {
     pool: FramePool,
@@ -154,7 +154,8 @@ fn keep_long(buffer: Box<[u8]>) {
     });
 }
 
-/// `None` while the thread ends and its pool is already dropped.
+/// Calls `work` with the thread's pool. `None` at the end of the thread, when its pool is already
+/// dropped.
 fn with_pool<T>(work: impl FnOnce(&mut FramePool) -> T) -> Option<T> {
     POOL.try_with(|pool| work(&mut pool.borrow_mut())).ok()
 }
@@ -167,12 +168,12 @@ thread_local! {
 
 /// A jumbo frame of 9000 bytes.
 const LONG: usize = 9216;
-/// A super-packet of 64 KiB with tags in front.
+/// A super-packet of 64 KiB with tags.
 const HUGE: usize = 65_536 + 256;
-/// 132 MiB: a second at 500 Mbit/s in flight.
+/// The most kept buffers: 132 MiB, or the frames in flight of a second at 500 Mbit/s.
 const KEPT: usize = 65536;
 const KEPT_LONG: usize = 4096;
-/// 16 MiB.
+/// The most kept buffers of this size: 16 MiB.
 const KEPT_HUGE: usize = 256;
 
 #[cfg(test)]
@@ -180,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_buffer_comes_back() {
+    fn a_dropped_frames_buffer_is_used_again() {
         for (len, long) in
             [(60, 0), (SHORT, 0), (SHORT + 1, LONG), (60_000, HUGE), (70_000, 70_000)]
         {
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_returns_its_buffers_and_those_that_came_meanwhile() {
+    fn a_lease_returns_its_buffers_and_those_dropped_meanwhile() {
         let kept = || with_pool(|pool| (pool.bodies.len(), pool.long.len()));
         with_pool(std::mem::take);
         let mut lease = FramePool::lease();

@@ -1,5 +1,5 @@
-//! The start of memory accesses whose results are needed later. A processor ignores one that it
-//! cannot begin.
+//! Starting memory accesses whose results are needed later. A processor ignores a prefetch that it
+//! cannot start.
 #![allow(unsafe_code)]
 
 /// Starts to load the cache line of `place`.
@@ -8,7 +8,7 @@ pub fn prefetch<T>(place: &T) {
     prefetch_address(std::ptr::from_ref(place).addr());
 }
 
-/// Starts to load the cache line of an address, at which there need not be anything.
+/// Starts to load the cache line of an address, which need not be valid.
 #[inline(always)]
 pub fn prefetch_address(address: usize) {
     #[cfg(target_arch = "x86_64")]
@@ -22,8 +22,8 @@ pub fn prefetch_address(address: usize) {
     let _ = address;
 }
 
-/// As [`prefetch_address`], and takes the line from the caches of other processors, because it is
-/// to be written.
+/// As [`prefetch_address`], for a cache line that will be written: also takes it from other
+/// processors' caches.
 #[inline(always)]
 pub fn prefetch_to_write(address: usize) {
     #[cfg(target_arch = "x86_64")]

@@ -10,8 +10,8 @@ use wire::vlan::Tag;
 
 use crate::socket;
 
-/// The receive ring of a packet socket, version 2 (Documentation/networking/packet_mmap.rst): slots
-/// of one size, which the kernel fills and the port returns in turn.
+/// The receive ring of a packet socket, version 2 (Documentation/networking/packet_mmap.rst). Its
+/// slots have the same size; the kernel fills them, and the port returns them in order.
 #[derive(Debug)]
 pub(crate) struct Ring {
     start: NonNull<u8>,
@@ -24,7 +24,7 @@ pub(crate) struct Ring {
 #[derive(Debug)]
 pub(crate) struct Slot<'a> {
     pub(crate) status: u32,
-    /// The whole packet's length.
+    /// The length of the whole packet.
     pub(crate) len: usize,
     pub(crate) seconds: u32,
     pub(crate) nanoseconds: u32,
@@ -54,7 +54,7 @@ impl Ring {
         let len = blocks * block_size;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
-        // SAFETY: a fresh mapping at an address of the kernel's choice touches nothing of ours.
+        // SAFETY: a new mapping at an address that the kernel chooses overlaps no other.
         let start = unsafe {
             libc::mmap(std::ptr::null_mut(), len, protection, flags, socket.as_raw_fd(), 0)
         };
@@ -74,7 +74,7 @@ impl Ring {
         self.slot_size
     }
 
-    /// The oldest packet that was not returned; costs one load if there is none.
+    /// The oldest packet that was not returned. Costs only one load if there is none.
     #[inline]
     pub(crate) fn peek(&self) -> Option<Slot<'_>> {
         let status = self.status(self.next).load(Ordering::Acquire);
@@ -147,7 +147,7 @@ impl Drop for Ring {
     }
 }
 
-/// The kernel allocates a block of whole pages in one piece if it can. This size is small enough
-/// that it usually can.
+/// The size of a block. The kernel tries to allocate the pages of a block in one piece, and usually
+/// can at this size.
 const BLOCK: usize = 1 << 16;
 const HEADER: usize = size_of::<libc::tpacket2_hdr>();

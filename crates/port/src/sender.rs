@@ -6,18 +6,18 @@ use wire::headers::{MAC_HEADER, TAG};
 use crate::interface::Interface;
 use crate::{PortError, socket};
 
-/// The sending half of a packet socket alone, for a thread that receives nothing: several of them
-/// may send by one interface.
+/// Only the sending half of a packet socket, for a thread that does not receive. Several senders
+/// may use the same interface.
 ///
-/// Frames bypass the queueing discipline, as those of [`PacketPort`](crate::PacketPort) do. Nothing
-/// is repeated or dropped here: the caller learns that the kernel has no room, and decides.
+/// Frames bypass the queueing discipline, as with [`PacketPort`](crate::PacketPort). The sender
+/// neither repeats nor drops frames: the caller learns that the kernel has no space, and decides.
 #[derive(Debug)]
 pub struct PacketSender {
     interface: Interface,
     socket: OwnedFd,
 }
 
-/// The outcome of one call: how many frames were sent, and the reason for which the next was not.
+/// The result of a call: the number of sent frames, and why the next one was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Accepted {
     pub sent: usize,
@@ -26,11 +26,12 @@ pub struct Accepted {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// The transmit queue, or a veth peer's backlog, is full. The frame may be sent again.
+    /// The transmit queue or the backlog of a veth peer is full. The caller may try the frame
+    /// again.
     Full,
-    /// The frame is longer than the interface's MTU permits.
+    /// The frame is longer than the interface's MTU allows.
     TooLong,
-    /// The kernel refuses the frame for another reason.
+    /// The kernel refused the frame for another reason.
     Refused,
     /// The port is not connected.
     NoPeer,
@@ -65,12 +66,12 @@ impl PacketSender {
         self.interface.mtu
     }
 
-    /// The longest frame, with a tag.
+    /// The longest frame, including a tag.
     pub fn longest(&self) -> usize {
         self.interface.mtu.count() as usize + MAC_HEADER + TAG
     }
 
-    /// Sends frames in order until the kernel refuses one. At most 32 are sent by one call.
+    /// Sends frames in order until the kernel refuses one. A call sends at most 32.
     pub fn send<'a>(
         &self,
         frames: impl ExactSizeIterator<Item = &'a [u8]>,

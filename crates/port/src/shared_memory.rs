@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Memory that another process, or the kernel, writes at the same time.
+//! Memory that another process or the kernel may write at any time.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 use crate::fault::Guard;
 use crate::prefetch::{prefetch_address, prefetch_to_write};
 
-/// A mapping. Bytes are copied in and out, and words are atomic: there is never a reference to
-/// bytes that the other side may change. Every access is checked against the length, because its
-/// place may come from the other side.
+/// A mapping. Bytes are copied in and out, and words are atomic, so that there is never a reference
+/// to bytes that the other side may change. Every access is checked against the length, because its
+/// offset may come from the other side.
 #[derive(Debug)]
 pub(crate) struct SharedMemory {
     start: NonNull<u8>,
@@ -21,17 +21,17 @@ pub(crate) struct SharedMemory {
 
 // SAFETY: the mapping belongs to the process, not to a thread, and this is its only owner.
 unsafe impl Send for SharedMemory {}
-// SAFETY: all access is by copies of bytes, whose source or target nobody borrows, and by atomics.
+// SAFETY: all accesses copy bytes, whose source or target nobody borrows, or use atomics.
 unsafe impl Sync for SharedMemory {}
 
 impl SharedMemory {
-    /// Maps `len` bytes of a file from `offset` on, which must be a multiple of the page size. The
-    /// caller makes sure that the file is as long as that, and stays so.
+    /// Maps `len` bytes of a file from `offset` on, a multiple of the page size. The caller
+    /// guarantees that the file is that long, and stays so.
     pub(crate) fn map(file: impl AsFd, offset: u64, len: usize) -> io::Result<Self> {
         Self::map_with(file.as_fd().as_raw_fd(), offset, len, libc::MAP_SHARED)
     }
 
-    /// As [`Self::map`], of a file whose owner may make it shorter: see [`Self::is_cut`].
+    /// As [`Self::map`], for a file that its owner may truncate: see [`Self::is_cut`].
     pub(crate) fn map_guarded(file: impl AsFd, offset: u64, len: usize) -> io::Result<Self> {
         let mut memory = Self::map(file, offset, len)?;
         // SAFETY: the mapping is this one's, which drops the guard first. Nobody has references
@@ -43,14 +43,14 @@ impl SharedMemory {
         }
     }
 
-    /// Whether the owner of guarded memory has made it shorter than the mapping, and an access met
-    /// that. Bytes that were read since then may be zeros.
+    /// Whether the owner of guarded memory has truncated it, and an access has met that. Bytes read
+    /// since then may be zeros.
     #[inline]
     pub(crate) fn is_cut(&self) -> bool {
         self.guard.as_ref().is_some_and(Guard::is_cut)
     }
 
-    /// As [`Self::map`], with all pages present at once.
+    /// As [`Self::map`], but loads all pages at once.
     pub(crate) fn map_present(file: impl AsFd, offset: u64, len: usize) -> io::Result<Self> {
         let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
         Self::map_with(file.as_fd().as_raw_fd(), offset, len, flags)
@@ -82,12 +82,12 @@ impl SharedMemory {
         self.len
     }
 
-    /// The address of the first byte, for the kernel and for peers that name places by addresses.
+    /// The address of the first byte, for the kernel and for peers that use addresses.
     pub(crate) fn address(&self) -> u64 {
         self.start.as_ptr() as u64
     }
 
-    /// Copies bytes out; false if they are not all within the mapping.
+    /// Copies bytes out of the mapping; false if they are not all within it.
     #[inline]
     pub(crate) fn read(&self, at: usize, out: &mut [u8]) -> bool {
         if !self.holds(at, out.len()) {
@@ -102,7 +102,7 @@ impl SharedMemory {
         true
     }
 
-    /// Copies bytes in; false, and nothing is written, if they do not all fit into the mapping.
+    /// Copies bytes into the mapping; false, without any write, if they do not all fit.
     #[inline]
     pub(crate) fn write(&self, at: usize, bytes: &[u8]) -> bool {
         if !self.holds(at, bytes.len()) {
@@ -138,8 +138,8 @@ impl SharedMemory {
         Some(unsafe { AtomicU64::from_ptr(place.cast()) })
     }
 
-    /// Starts to load the cache line of a byte, or to take it from the other side if it is to be
-    /// written. A place outside is ignored.
+    /// Starts to load the cache line of a byte. If it will be written, also takes the line from the
+    /// other side. An offset outside the mapping is ignored.
     #[inline]
     pub(crate) fn prefetch(&self, at: usize, is_written: bool) {
         if self.holds(at, 1) {
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_outside_is_reached() {
+    fn accesses_outside_the_mapping_are_refused() {
         let memory = SharedMemory::anonymous(4096).unwrap();
         for at in [0, 4095, 4096, usize::MAX] {
             memory.prefetch(at, false);

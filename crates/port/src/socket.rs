@@ -1,10 +1,10 @@
 #![allow(unsafe_code)]
-//! The system calls of packet sockets, with Rust's types around them.
+//! The system calls of packet sockets, with Rust types.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-/// A raw packet socket that receives nothing until it is bound: protocol 0 is no protocol.
+/// Opens a raw packet socket with protocol 0, which receives nothing until it is bound.
 pub(crate) fn open() -> io::Result<OwnedFd> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: no pointers are passed.
@@ -45,8 +45,8 @@ pub(crate) fn set_ring(socket: &OwnedFd, ring: &libc::tpacket_req) -> io::Result
     unsafe { set(socket, libc::SOL_PACKET, libc::PACKET_RX_RING, ring) }
 }
 
-/// The user of the program at the other end of a UNIX socket. Its process is of no interest: one in
-/// another process namespace has the number 0, which rustix takes for a failure.
+/// The user of the program at the other end of a UNIX socket. Its process number is not read: for a
+/// process in another namespace it is 0, which rustix treats as an error.
 pub(crate) fn peer_user(socket: BorrowedFd<'_>) -> io::Result<u32> {
     let mut credentials = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut len = size_of_val(&credentials) as libc::socklen_t;
@@ -77,8 +77,8 @@ pub(crate) fn number(socket: &OwnedFd, level: i32, option: i32) -> io::Result<i3
     Ok(value)
 }
 
-/// Packets dropped for lack of room since the last reading: the kernel clears the counter on
-/// reading.
+/// The number of packets dropped for lack of space since the last reading. The kernel clears the
+/// counter when it is read.
 pub(crate) fn take_drops(socket: &OwnedFd) -> io::Result<u32> {
     let mut stats = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
     let mut len = size_of_val(&stats) as libc::socklen_t;
@@ -89,7 +89,7 @@ pub(crate) fn take_drops(socket: &OwnedFd) -> io::Result<u32> {
     Ok(stats.tp_drops)
 }
 
-/// The next packet's length, which may be more than the buffer holds.
+/// Receives a packet. Returns the packet's length, which may be more than the buffer holds.
 pub(crate) fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<usize> {
     let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
     let (start, len) = (buffer.as_mut_ptr().cast(), buffer.len());
@@ -98,7 +98,7 @@ pub(crate) fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<usize> 
     usize::try_from(received).map_err(|_| io::Error::last_os_error())
 }
 
-/// The next packet's length, which may be more than the pieces hold.
+/// Receives a packet. Returns the packet's length, which may be more than the pieces hold.
 pub(crate) fn receive_pieces(
     socket: &OwnedFd,
     pieces: &mut [io::IoSliceMut<'_>],
@@ -114,7 +114,7 @@ pub(crate) fn receive_pieces(
     usize::try_from(received).map_err(|_| io::Error::last_os_error())
 }
 
-/// As [`send`], for packets with a header in front.
+/// As [`send`], for packets with a separate header.
 pub(crate) fn send_with_headers<'a, const HEADER: usize>(
     socket: &OwnedFd,
     packets: impl ExactSizeIterator<Item = ([u8; HEADER], &'a [u8])>,
@@ -136,15 +136,15 @@ pub(crate) fn send_with_headers<'a, const HEADER: usize>(
         message.msg_hdr.msg_iovlen = pieces.len() as _;
         count += 1;
     }
-    // SAFETY: the first `count` messages point to pieces and headers that live on this stack frame,
-    // and to packets borrowed for 'a; sending only reads them.
+    // SAFETY: the first `count` messages point to pieces and headers on this stack frame, and to
+    // packets borrowed for 'a; sending only reads them.
     let sent = check(unsafe {
         libc::sendmmsg(socket.as_raw_fd(), messages.as_mut_ptr(), count, libc::MSG_DONTWAIT)
     })?;
     Ok(sent as usize)
 }
 
-/// Sends packets in order and returns how many were sent; an error concerns the first of them.
+/// Sends packets in order. Returns how many were sent; an error concerns the first packet.
 pub(crate) fn send<'a>(
     socket: &OwnedFd,
     packets: impl ExactSizeIterator<Item = &'a [u8]>,
@@ -164,15 +164,15 @@ pub(crate) fn send<'a>(
         message.msg_hdr.msg_iovlen = 1;
         count += 1;
     }
-    // SAFETY: the first `count` messages point to pieces that live on this stack frame, and those
-    // to packets borrowed for 'a; sending only reads them.
+    // SAFETY: the first `count` messages point to pieces on this stack frame, and those to packets
+    // borrowed for 'a; sending only reads them.
     let sent = check(unsafe {
         libc::sendmmsg(socket.as_raw_fd(), messages.as_mut_ptr(), count, libc::MSG_DONTWAIT)
     })?;
     Ok(sent as usize)
 }
 
-/// The usual case of a link below a gigabit, where every frame has its own departure time.
+/// The usual case on a link below a gigabit, where every frame has its own departure time.
 fn send_one(socket: &OwnedFd, packet: &[u8]) -> io::Result<usize> {
     let (start, len) = (packet.as_ptr().cast(), packet.len());
     // SAFETY: `packet` is readable for its length.
@@ -180,7 +180,7 @@ fn send_one(socket: &OwnedFd, packet: &[u8]) -> io::Result<usize> {
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(1) }
 }
 
-/// The longest batch one call of [`send`] takes.
+/// The most packets of a call of [`send`].
 pub(crate) const BATCH: usize = 32;
 
 pub(crate) fn check(result: i32) -> io::Result<RawFd> {

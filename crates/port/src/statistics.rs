@@ -6,8 +6,8 @@ use netlink_packet_route::link::{LinkAttribute, LinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 
-/// The drops that an interface itself has counted since the watch began: packets that the kernel
-/// lost before a port could see them.
+/// The drops that an interface has counted since the watch began: packets that the kernel lost
+/// before a port could see them.
 pub(crate) struct InterfaceDrops {
     socket: Socket,
     index: u32,
@@ -23,7 +23,7 @@ pub(crate) enum Side {
 }
 
 impl InterfaceDrops {
-    /// Watches an interface of the calling thread's namespace; `None` if its counters cannot be
+    /// Watches an interface of the calling thread's namespace. `None` if its counters cannot be
     /// read.
     pub(crate) fn watch(index: u32, side: Side) -> Option<Self> {
         let socket = Socket::new(NETLINK_ROUTE).ok()?;
@@ -33,7 +33,7 @@ impl InterfaceDrops {
         Some(this)
     }
 
-    /// Drops since the last call.
+    /// The number of drops since the last call.
     pub(crate) fn take(&mut self) -> u64 {
         let Some(now) = self.read() else { return 0 };
         now.saturating_sub(std::mem::replace(&mut self.seen, now))

@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{Offload, PortCounters};
 
-/// Counters of a port that several threads use. They only count.
+/// The counters of a port that several threads use, without any order among them.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     received_frames: AtomicU64,
@@ -20,7 +20,7 @@ impl Tally {
         self.received_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// `offloads` has the work that is left on each packet, or is empty.
+    /// Counts sent packets. `offloads`: the work left on each packet, or empty.
     #[inline]
     pub(crate) fn sent(&self, packets: &[&[u8]], offloads: &[Offload]) {
         let (count, bytes) = if offloads.is_empty() {
@@ -33,7 +33,7 @@ impl Tally {
         self.sent_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Frames that arrived and could not be taken.
+    /// Counts received frames that the port could not accept.
     pub(crate) fn refused(&self, count: u64) {
         self.truncated.fetch_add(count, Ordering::Relaxed);
     }

@@ -12,26 +12,26 @@ use crate::interface::Interface;
 use crate::statistics::{InterfaceDrops, Side};
 use crate::{Frame, Offload, Port, PortCounters, PortError, SendReport, tun};
 
-/// The user's end of a TAP or TUN device: it receives the frames that the kernel sends into the
+/// The user's end of a TAP or TUN device. It receives the frames that the kernel sends into the
 /// device.
 ///
-/// The device lives as long as the port. The caller brings it up and gives it addresses. A TUN
-/// device carries bare IP packets, so the port adds a MAC header to received packets and removes it
-/// from sent ones; it refuses frames that are not IP.
+/// The device exists as long as the port. The caller brings the device up and assigns addresses. A
+/// TUN device carries bare IP packets, so the port adds a MAC header to received packets and
+/// removes it from sent ones. The port refuses frames that are not IP.
 ///
-/// There is no receive timestamp: a frame arrives when the port fetches it.
+/// There is no receive timestamp: a frame's arrival time is when the port fetches it.
 #[derive(Debug)]
 pub struct TapPort {
     interface: Interface,
     kind: TapKind,
     device: OwnedFd,
-    /// A socket for queries about the device, in the namespace in which it was made.
+    /// A socket for queries about the device, in the namespace of the device's creation.
     control: OwnedFd,
     drops: Option<InterfaceDrops>,
-    /// A packet with its `virtio_net_hdr`, behind room for a MAC header.
+    /// A packet with its `virtio_net_hdr`, after space for a MAC header.
     buffer: Vec<u8>,
     intake: Intake,
-    /// A frame for the next packet, of the largest length.
+    /// A frame of the largest length for the next packet.
     spare: Frame,
     clock: ArrivalClock,
     counters: PortCounters,
@@ -39,15 +39,15 @@ pub struct TapPort {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TapKind {
-    /// Ethernet frames.
+    /// The device carries Ethernet frames.
     Tap,
-    /// IP packets.
+    /// The device carries IP packets.
     Tun,
 }
 
 impl TapPort {
-    /// Makes a device in the calling thread's network namespace; `%d` in the name stands for a free
-    /// number. The port may be moved to any other thread afterwards.
+    /// Creates a device in the calling thread's network namespace; `%d` in the name stands for a
+    /// free number. Any thread may use the port afterwards.
     pub fn create(name: &str, kind: TapKind) -> Result<Self, PortError> {
         let (device, name) = tun::create(name, kind == TapKind::Tap)?;
         let control = rustix::net::socket(AddressFamily::UNIX, SocketType::DGRAM, None)
@@ -68,7 +68,7 @@ impl TapPort {
         })
     }
 
-    /// From now on, delivers frames of a TAP device as their senders left them, with an
+    /// Makes the port deliver frames of a TAP device as their senders left them, with an
     /// [`Offload`](crate::Offload).
     #[must_use]
     pub fn keep_offloads(mut self) -> Self {
@@ -76,12 +76,12 @@ impl TapPort {
         self
     }
 
-    /// The device's properties when it was made, with the name that the kernel gave it.
+    /// The device's properties at its creation, with the name that the kernel gave it.
     pub fn interface(&self) -> &Interface {
         &self.interface
     }
 
-    /// Reads one packet; `None` when there is none.
+    /// Reads a packet; `None` if there is none.
     fn read(&mut self) -> Result<Option<usize>, PortError> {
         match rustix::io::read(&self.device, &mut self.buffer[MAC_HEADER..]) {
             Ok(len) => Ok(Some(len)),
@@ -91,8 +91,8 @@ impl TapPort {
         }
     }
 
-    /// Receives one packet of a device that keeps offloads: a long one without a copy. Returns
-    /// its bytes that belong to super-packets; `None` if there is no packet.
+    /// Receives a packet from a device that keeps offloads, without copying a long packet. Returns
+    /// the length of a long packet, 0 for a short one, and `None` if there is no packet.
     fn receive_kept(&mut self, batch: &mut Vec<Frame>) -> Result<Option<usize>, PortError> {
         if self.spare.is_empty() {
             self.spare = Frame::with_len(LARGEST - VirtioHeader::LEN, Time::ZERO);
@@ -133,8 +133,8 @@ impl TapPort {
         PortError::from_io(format!("{doing} {:?}", self.interface.name), error)
     }
 
-    /// Appends one packet's frames to the batch. For a TUN device the MAC header overwrites the
-    /// `virtio_net_hdr`, which has been parsed by then.
+    /// Appends the frames of a packet to the batch. For a TUN device, the MAC header overwrites the
+    /// `virtio_net_hdr`, which was parsed before.
     fn take(&mut self, len: usize, batch: &mut Vec<Frame>) {
         let packet_start = MAC_HEADER + VirtioHeader::LEN;
         let packet_end = MAC_HEADER + len;
@@ -159,7 +159,7 @@ impl TapPort {
         self.intake.take(packet, None, &virtio, arrival, batch, &mut self.counters);
     }
 
-    /// The part of a frame that goes into the device; `None` if the device cannot carry it.
+    /// The bytes of a frame that go into the device; `None` if the device cannot carry the frame.
     fn outgoing<'a>(&self, frame: &'a Frame) -> Option<&'a [u8]> {
         match self.kind {
             TapKind::Tap => Some(frame.bytes()),
@@ -175,7 +175,7 @@ impl TapPort {
         let tags = Layout::parse(frame.bytes()).map_or(0, |layout| usize::from(layout.tags));
         let payload = frame.longest_on_wire().saturating_sub(MAC_HEADER + tags * TAG) as u64;
         if payload > self.interface.mtu.count() {
-            // The caller may have set it since.
+            // The caller may have changed the device's MTU meanwhile.
             self.interface.mtu = self.mtu();
         }
         payload > self.interface.mtu.count()
@@ -223,9 +223,9 @@ impl Port for TapPort {
                     self.counters.sent_bytes += bytes;
                     continue;
                 }
-                // tun_get_user returns this if the device is not up.
+                // tun_get_user returns this error if the device is down.
                 Err(rustix::io::Errno::IO | rustix::io::Errno::BADFD) => return Err(self.down()),
-                // Linux before 6.2 takes no UDP super-packets.
+                // Linux before 6.2 does not accept UDP super-packets.
                 Err(rustix::io::Errno::INVAL) if frame.is_unfinished() => {
                     let mut finished = Vec::new();
                     frame.clone().finish(&mut finished);
@@ -283,11 +283,11 @@ fn send_one(device: &OwnedFd, offload: Offload, packet: &[u8]) -> rustix::io::Re
     rustix::io::writev(device, &pieces).map(|_| ())
 }
 
-/// A locally administered address: "weir" and the end's number.
+/// Locally administered addresses: "weir" in ASCII, and the number of the end.
 const MADE_UP_ADDRESSES: [u8; 12] =
     [0x02, b'w', b'e', b'i', b'r', 2, 0x02, b'w', b'e', b'i', b'r', 1];
-/// Shorter packets are copied into buffers of their size.
+/// Packets below this length are copied into buffers of their size.
 const LONG: usize = 4096;
-/// Bytes of super-packets that are received together, as for packet sockets.
+/// The most bytes of super-packets that are received together, as for packet sockets.
 const MOST_KEPT: usize = 256 << 10;
 const LARGEST: usize = VirtioHeader::LEN + MAC_HEADER + 2 * TAG + 65535;

@@ -1,5 +1,5 @@
 #![allow(unsafe_code)]
-//! Making TUN and TAP devices (Documentation/networking/tuntap.rst).
+//! Creating TUN and TAP devices (Documentation/networking/tuntap.rst).
 
 use std::ffi::CStr;
 use std::fs::OpenOptions;
@@ -11,7 +11,7 @@ use crate::PortError;
 use crate::interface::write_name;
 use crate::socket::check;
 
-/// Makes a device and returns its name. Its packets carry a `virtio_net_hdr`, and the kernel may
+/// Creates a device and returns its name. Its packets carry a `virtio_net_hdr`, and the kernel may
 /// leave checksums and segmentation to the port.
 pub(crate) fn create(name: &str, tap: bool) -> Result<(OwnedFd, String), PortError> {
     let device = OpenOptions::new()
@@ -41,8 +41,8 @@ pub(crate) fn create(name: &str, tap: bool) -> Result<(OwnedFd, String), PortErr
     let name = unsafe { CStr::from_ptr(request.ifr_name.as_ptr()) };
     let name = name.to_string_lossy().into_owned();
 
-    // Kernels before 6.2 do not know UDP segmentation. Any accepted set works, because the kernel
-    // does the rest itself.
+    // Kernels before 6.2 do not support UDP segmentation. Any accepted set works, because the
+    // kernel does the rest itself.
     for offloads in [TCP_OFFLOADS | UDP_OFFLOADS, TCP_OFFLOADS] {
         let offloads = libc::c_ulong::from(offloads);
         // SAFETY: TUNSETOFFLOAD takes a number.

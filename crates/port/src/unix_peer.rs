@@ -1,4 +1,4 @@
-//! UNIX sockets by which peers hand over memory and descriptors.
+//! UNIX sockets through which peers pass memory and descriptors.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -17,7 +17,7 @@ use rustix::net::{
 
 use crate::socket::peer_user;
 
-/// A socket that listens for one peer after the other. Its file is removed with it.
+/// A socket that listens for one peer after another. Its drop removes the socket's file.
 #[derive(Debug)]
 struct Door {
     listener: UnixListener,
@@ -26,7 +26,8 @@ struct Door {
 }
 
 impl Door {
-    /// Replaces the socket that a dead process left; only its owner may connect.
+    /// Listens at a path, and replaces the socket of a dead process. Only the socket's owner may
+    /// connect.
     fn open(path: &Path) -> io::Result<Self> {
         if let Ok(metadata) = std::fs::symlink_metadata(path) {
             if !metadata.file_type().is_socket() {
@@ -46,7 +47,7 @@ impl Door {
         }
         let (family, flags) = (AddressFamily::UNIX, SocketFlags::CLOEXEC);
         let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
-        // Before bind(2), which gives the file the socket's own mode.
+        // Before bind(2), which gives the file the mode of the socket.
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
         rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
         rustix::net::listen(&socket, 4)?;
@@ -79,7 +80,8 @@ impl Drop for Door {
     }
 }
 
-/// A peer of another user could write anything into the memory; root could do so anyway.
+/// Checks the peer's user: a peer of another user could write anything into the memory. Root could
+/// do so in any case.
 fn check_owner(stream: &UnixStream) -> io::Result<()> {
     let user = peer_user(stream.as_fd())?;
     if user == rustix::process::geteuid().as_raw() || user == 0 {
@@ -98,11 +100,11 @@ pub(crate) fn send(socket: &UnixStream, bytes: &[u8], fds: &[BorrowedFd<'_>]) ->
     }
     let sent =
         rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?;
-    // A message is smaller than any socket's buffer.
+    // Messages are smaller than any socket's buffer.
     if sent == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
 
-/// Receives at most the buffer's length, and the descriptors that come along. 0 is the end.
+/// Receives at most the buffer's length of bytes, and descriptors. 0 bytes mean the end.
 pub(crate) fn receive(
     socket: &UnixStream,
     buffer: &mut [u8],
@@ -124,7 +126,7 @@ pub(crate) fn receive(
     Ok(received.bytes)
 }
 
-/// Fills the buffer; an error if the peer ends before, or lets us wait.
+/// Fills the buffer. An error if the peer ends before, or is too slow.
 pub(crate) fn receive_exactly(
     socket: &UnixStream,
     buffer: &mut [u8],
@@ -142,13 +144,13 @@ pub(crate) fn receive_exactly(
     Ok(())
 }
 
-/// The way in which a port finds its peers.
+/// How a port finds its peers.
 #[derive(Debug)]
 pub(crate) struct Meeting {
     path: PathBuf,
-    /// The peers come here. The mode of its file says who may.
+    /// The socket at which peers connect. The mode of its file decides who may.
     door: Option<Door>,
-    /// The listening program has to be the same user's, or root's.
+    /// Whether the listening program must belong to the same user or root.
     is_strict: bool,
 }
 
@@ -158,7 +160,7 @@ impl Meeting {
         Ok(Self { path: path.to_owned(), door: Some(Door::open(path)?), is_strict: true })
     }
 
-    /// Connects to a program of the same user, or root's, that listens at a path.
+    /// Connects to a program of the same user or root that listens at a path.
     pub(crate) fn with(path: &Path) -> Self {
         Self { path: path.to_owned(), door: None, is_strict: true }
     }
@@ -173,7 +175,7 @@ impl Meeting {
         self.door.is_some()
     }
 
-    /// The next peer, or the reason for which there is none yet; `None` at the end.
+    /// The next peer, or why there is none yet; `None` when the port is closed.
     pub(crate) fn next(&self, stop: &StopSignal) -> Result<Option<UnixStream>, String> {
         let Some(door) = &self.door else {
             let connected = self.connect().map_err(|error| match error.kind() {
@@ -199,14 +201,14 @@ impl Meeting {
     }
 }
 
-/// A thread that looks after a port's peer. It ends with this value.
+/// A thread that connects a port to its peers. The thread ends when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Attendant {
     stop: OwnedFd,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-/// Wakes a thread that has to end.
+/// A descriptor that wakes a thread that has to end.
 #[derive(Debug)]
 pub(crate) struct StopSignal(OwnedFd);
 
@@ -240,8 +242,8 @@ impl Drop for Attendant {
 }
 
 impl StopSignal {
-    /// Waits for events of a descriptor, for the end, or for the time to pass. Without flags only
-    /// the end of the peer is an event.
+    /// Waits for events of a descriptor, for the stop signal, or for the time to pass. Without
+    /// flags, only the peer's end is an event.
     pub(crate) fn wait(
         &self,
         of: Option<(BorrowedFd<'_>, PollFlags)>,
@@ -264,7 +266,7 @@ impl StopSignal {
     }
 }
 
-/// Room for the descriptors of any message.
+/// Space for the descriptors of any message.
 const ANCILLARY: usize = rustix::cmsg_space!(ScmRights(64));
 
 #[cfg(test)]
@@ -273,7 +275,7 @@ mod tests {
     use std::io::Read;
 
     #[test]
-    fn a_door_replaces_a_dead_socket_and_nothing_else() {
+    fn listening_replaces_only_a_dead_socket() {
         let folder = std::env::temp_dir().join(format!("weir-door-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let path = folder.join("socket");
@@ -288,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptors_come_along() {
+    fn a_message_carries_descriptors() {
         let (left, right) = UnixStream::pair().unwrap();
         let (mut reader, writer) = io::pipe().unwrap();
         send(&left, b"hello", &[writer.as_fd()]).unwrap();

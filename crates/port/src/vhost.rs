@@ -1,14 +1,16 @@
 //! vhost-user: a virtio network device whose rings are in memory that its user shares
 //! (<https://qemu-project.gitlab.io/qemu/interop/vhost-user.html>, virtio 1.2).
 //!
-//! [`VhostDevice`] is the back end: the device, as Open vSwitch's dpdkvhostuser ports are it for a
-//! virtual machine. [`VhostDriver`] is the front end: the driver, as DPDK's virtio-user is it.
-//! Split rings, mergeable receive buffers, indirect descriptors; no offloads: every frame is whole.
+//! [`VhostDevice`] is the back end: the device, like Open vSwitch's dpdkvhostuser ports for a
+//! virtual machine. [`VhostDriver`] is the front end: the driver, like DPDK's virtio-user. Both
+//! support split rings with mergeable receive buffers. The device also supports indirect
+//! descriptors, and checksum and segmentation offloads; the driver sends and receives only finished
+//! frames.
 //!
 //! Neither end trusts the other. Messages are checked ([`message`]), and every index, address,
-//! length and chain of descriptors in the memory is copied and then checked ([`chain`]). A front
-//! end that cuts its memory off while it is used is disconnected (`fault.rs`). The socket is open
-//! to its owner alone.
+//! length and descriptor chain in the memory is copied and then checked ([`chain`]). A front end
+//! that truncates its memory during use is disconnected (`fault.rs`). Only the socket's owner can
+//! open the socket.
 
 pub mod chain;
 mod device;

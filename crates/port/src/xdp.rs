@@ -1,9 +1,9 @@
-//! AF_XDP sockets (Documentation/networking/af_xdp.rst): rings shared with the kernel, filled by a
-//! small program on the interface.
+//! AF_XDP sockets (Documentation/networking/af_xdp.rst): rings that are shared with the kernel. A
+//! small program on the interface redirects packets to them.
 //!
-//! A packet arrives as bytes alone, without a `virtio_net_hdr`. On a veth pair the peer's partial
-//! checksums would look wrong: its user switches them off (`ethtool -K PEER tx off`). Network cards
-//! complete them before.
+//! A packet arrives without a `virtio_net_hdr`. On a veth pair, the peer's partial checksums would
+//! look wrong, so the user must switch them off (`ethtool -K PEER tx off`). Network cards complete
+//! checksums before.
 
 mod bpf;
 mod port;

@@ -1,4 +1,4 @@
-//! Rings in shared memory: both ends, peers that go and come, and peers that write anything.
+//! Rings in shared memory: both ends, peers that reconnect, and hostile peers.
 
 #![allow(clippy::unwrap_used)]
 
@@ -34,7 +34,7 @@ fn frames_of_all_sizes_arrive_in_order_in_both_directions() {
 }
 
 #[test]
-fn a_full_ring_refuses_frames_and_takes_them_later() {
+fn a_full_ring_refuses_frames_and_accepts_them_later() {
     let folder = Folder::new("full");
     let path = folder.path("ring");
     let creator = RingPort::create(&path).unwrap();
@@ -106,7 +106,7 @@ fn a_sleeping_end_is_woken() {
 }
 
 #[test]
-fn wild_indexes_and_descriptors_end_the_connection() {
+fn invalid_indexes_and_descriptors_end_the_connection() {
     let folder = Folder::new("hostile");
     let path = folder.path("ring");
     let creator = RingPort::create(&path).unwrap();
@@ -157,7 +157,7 @@ fn wild_indexes_and_descriptors_end_the_connection() {
 }
 
 #[test]
-fn random_writes_into_the_memory_do_no_harm() {
+fn random_writes_into_the_memory_cause_no_panic() {
     let folder = Folder::new("random");
     let path = folder.path("ring");
     let creator = RingPort::create(&path).unwrap();
@@ -192,7 +192,7 @@ fn random_writes_into_the_memory_do_no_harm() {
 }
 
 #[test]
-fn memory_that_could_be_cut_off_is_refused() {
+fn memory_that_its_creator_can_truncate_is_refused() {
     let folder = Folder::new("unsealed");
     let path = folder.path("ring");
     let listener = UnixListener::bind(&path).unwrap();
@@ -223,10 +223,10 @@ fn memory_that_could_be_cut_off_is_refused() {
     }
 }
 
-/// Bytes at a place of the memory.
+/// Bytes at an offset of the memory.
 type Write = (usize, Vec<u8>);
 
-/// Attaches to a ring by hand.
+/// Attaches to a ring without [`RingPort`]. Returns the socket and the memory.
 fn hostile(path: &str) -> (UnixStream, File) {
     let mut stream = UnixStream::connect(path).unwrap();
     let memory = receive_with(&stream, &mut [0; 16]);

@@ -1,4 +1,4 @@
-//! Traffic of real network stacks through ports, with the kernel's default offloads.
+//! Traffic of real network stacks through ports, with default offloads.
 
 #![allow(clippy::unwrap_used)]
 
@@ -129,7 +129,7 @@ fn a_port_that_cannot_be_opened_reports_the_reason() {
 }
 
 #[test]
-fn an_interface_that_goes_away_is_an_error() {
+fn the_removal_of_an_interface_is_an_error() {
     let Some(testbed) = Testbed::new() else { return };
     let mut port = testbed.middle.run(|| PacketPort::open("left")).unwrap();
     testbed.middle.ip("link delete left");
@@ -172,7 +172,7 @@ fn packet_ports_with(super_packets: SuperPackets) -> [Box<dyn Port>; 2] {
         .map(|name| Box::new(PacketPort::open_with(name, options).unwrap()) as Box<dyn Port>)
 }
 
-/// Some megabytes in each direction at the same time, with different contents.
+/// Transfers some megabytes in each direction at the same time, with different contents.
 fn exchange(client: &Namespace, server: &Namespace, address: &'static str) {
     let listener = server.run(move || TcpListener::bind(address).unwrap());
     let accepted = std::thread::spawn(move || both_ways(listener.accept().unwrap().0, 2));

@@ -1,5 +1,4 @@
-//! vhost-user: our driver with our device, DPDK's driver with our device, and front ends that write
-//! anything.
+//! vhost-user: our driver with our device, DPDK's driver with our device, and hostile front ends.
 
 #![allow(clippy::unwrap_used)]
 
@@ -45,7 +44,7 @@ fn frames_of_all_sizes_arrive_in_order_in_both_directions() {
 }
 
 #[test]
-fn either_end_may_go_and_come_back() {
+fn either_end_can_disconnect_and_return() {
     let folder = Folder::new("vhost-again");
     let path = folder.path("socket");
     let path = Path::new(&path);
@@ -68,7 +67,7 @@ fn either_end_may_go_and_come_back() {
 }
 
 #[test]
-fn wild_rings_and_chains_end_the_connection() {
+fn invalid_rings_and_chains_end_the_connection() {
     let folder = Folder::new("vhost-hostile");
     let path = folder.path("socket");
     let device = VhostDevice::listen(Path::new(&path), 1).unwrap();
@@ -77,7 +76,7 @@ fn wild_rings_and_chains_end_the_connection() {
             .concat()
     };
     let offered = |count: u16| [0_u16.to_le_bytes(), count.to_le_bytes(), [0, 0]].concat();
-    // Places in the hostile memory: see `FrontEnd`.
+    // Offsets in the hostile memory: see `FrontEnd`.
     let attacks: [(&str, Vec<Patch>); 6] = [
         ("index runs ahead", vec![(AVAILABLE, offered(SIZE + 1))]),
         ("head outside", vec![(AVAILABLE, [offered(1)[..4].to_vec(), vec![0xff; 2]].concat())]),
@@ -102,7 +101,7 @@ fn wild_rings_and_chains_end_the_connection() {
         });
         assert!(device.describe().contains("because"), "{name}: {}", device.describe());
     }
-    // A buffer outside the memory is a lost frame.
+    // A frame in a buffer outside the memory is dropped.
     let front = FrontEnd::connect(&path);
     front.set_up();
     until("the connection", || device.is_connected());
@@ -112,7 +111,7 @@ fn wild_rings_and_chains_end_the_connection() {
         assert_eq!(device.receive(0, &mut Vec::new(), 64).unwrap(), 0);
         device.counters().truncated == 1
     });
-    // A read-only buffer must not be written.
+    // The device must not write a read-only buffer.
     front.memory.write_all_at(&descriptor(BASE, 2048, 0, 0), 0).unwrap();
     front.memory.write_all_at(&offered(1), AVAILABLE).unwrap();
     until("the end", || {
@@ -126,11 +125,11 @@ fn wild_rings_and_chains_end_the_connection() {
 }
 
 #[test]
-fn super_packets_pass_if_the_driver_accepts_them() {
+fn super_packets_pass_only_to_a_driver_that_accepts_them() {
     let folder = Folder::new("vhost-super");
     let path = folder.path("socket");
     let device = VhostDevice::listen(Path::new(&path), 1).unwrap();
-    // A TCP packet whose checksum field is of no interest here.
+    // A TCP packet; the test does not need a right checksum.
     let mut packet = vec![2; 12];
     packet.extend([0x08, 0x00, 0x45, 0, 0x0b, 0xe0, 0, 7, 0x40, 0, 64, 6, 0, 0]);
     packet.extend([10, 0, 0, 1, 10, 0, 0, 2, 0x12, 0x34, 0, 80, 0, 0, 0, 9, 0, 0, 0, 1]);
@@ -177,7 +176,7 @@ fn super_packets_pass_if_the_driver_accepts_them() {
         assert_eq!((accepted.sent, device.counters().sent_frames), (1, 3));
         let mut arrived = vec![0; whole.len()];
         front.memory.read_exact_at(&mut arrived, received_at).unwrap();
-        // The number of buffers is 1.
+        // The header's number of buffers is 1.
         assert_eq!(arrived[..10], whole[..10]);
         assert!(arrived[10..12] == [1, 0] && arrived[12..] == packet);
         assert!(device.describe().contains("offloads pass"), "{}", device.describe());
@@ -185,11 +184,12 @@ fn super_packets_pass_if_the_driver_accepts_them() {
 }
 
 #[test]
-fn memory_that_is_cut_off_ends_the_connection_alone() {
+fn truncated_memory_ends_only_the_connection() {
     let folder = Folder::new("vhost-cut");
     let path = folder.path("socket");
     let device = VhostDevice::listen(Path::new(&path), 1).unwrap();
-    // By a packet to the driver, and by a look for packets from it.
+    // The truncation is met by a packet to the driver, or by the search for packets from the
+    // driver.
     for is_sending in [true, false] {
         let front = FrontEnd::connect(&path);
         front.set_up();
@@ -210,7 +210,7 @@ fn memory_that_is_cut_off_ends_the_connection_alone() {
 }
 
 #[test]
-fn malformed_messages_end_the_connection_and_nothing_else() {
+fn malformed_messages_end_only_the_connection() {
     let folder = Folder::new("vhost-messages");
     let path = folder.path("socket");
     let device = VhostDevice::listen(Path::new(&path), 1).unwrap();
@@ -298,13 +298,13 @@ fn testpmd_returns_every_frame() {
             child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
             panic!("testpmd does not connect: {}\n{said}", device.describe());
         }
-        // A driver that has just started may throw the first frames away.
+        // A driver that has just started may drop the first frames.
         until("an echo", || {
             device.send(&[&frame(1, 77)]).unwrap();
             std::thread::sleep(Duration::from_millis(20));
             device.receive(0, &mut Vec::new(), 1).unwrap() > 0
         });
-        // All earlier echoes have come with the last one, because they keep their order.
+        // Echoes keep their order, so that all earlier ones have arrived before the last one.
         let last = frame(2, 78);
         send_all(&device, &[&last]);
         until("the last echo", || {
@@ -329,10 +329,10 @@ fn testpmd_returns_every_frame() {
     }
 }
 
-/// Bytes at a place of the memory.
+/// Bytes at an offset of the memory.
 type Patch = (u64, Vec<u8>);
 
-/// A front end by hand: one region with two rings of [`SIZE`] descriptors.
+/// A hand-written front end: one region with two rings of [`SIZE`] descriptors.
 struct FrontEnd {
     stream: UnixStream,
     memory: File,
@@ -400,7 +400,7 @@ impl FrontEnd {
     }
 }
 
-/// A program that has the driver, and does not need other libraries than those installed.
+/// A `testpmd` with the driver, whose libraries are installed.
 fn testpmd() -> Option<String> {
     let named = std::env::var("WEIR_TESTPMD").unwrap_or_else(|_| "dpdk-testpmd".to_owned());
     let output = Command::new("timeout")
@@ -410,14 +410,14 @@ fn testpmd() -> Option<String> {
         .output()
         .ok()?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    // Without the driver, the name of the device is not known.
+    // Without the driver, the program does not know the device's name.
     (output.status.code() != Some(127) && said.contains("irtio")).then_some(named)
 }
 
 const SIZE: u16 = 64;
 const BASE: u64 = 1 << 30;
 const LEN: u64 = 1 << 20;
-/// The second ring, into which a driver sends.
+/// The offset of the second ring, into which a driver sends.
 const SECOND: u64 = 1 << 16;
 const AVAILABLE: u64 = 1024;
 const USED: u64 = 2048;

@@ -1,20 +1,20 @@
-//! The parts of a running switch that touch the machine.
+//! The parts of a running switch that do I/O.
 //!
 //! | module | for |
 //! | --- | --- |
-//! | `start` | a switch as a process: from its settings to its end |
-//! | `switch` | the running switch: bridges, ports, packet threads, and changes of them |
+//! | `start` | the process of a switch, from its settings to its end |
+//! | `switch` | the running switch: bridges, ports, packet threads, and their changes |
 //! | `bridge`, `bridge_session`, `bridge_thread`, `connection`, `snapshots` | a bridge and its OpenFlow connections |
 //! | `pmd`, `worker` | packet threads |
-//! | `bonds` | ports that NORMAL uses as one |
+//! | `bonds` | bonds: ports that NORMAL uses as one |
 //! | `ports`, `port_table`, `device`, `interface_facts`, `capture_source`, `pcap`, `shaper`, `policing` | ports |
 //! | `unixctl`, `unixctl_thread`, `pid_file`, `commands` | the control protocol of ovs-appctl |
-//! | `client` | the other end of it, for `weir switch` |
-//! | `metrics`, `metrics_thread` | figures for Prometheus |
+//! | `client` | the client of that protocol, for `weir switch` |
+//! | `metrics`, `metrics_thread` | metrics for Prometheus |
 //! | `coverage` | events and their rates, for `coverage/show` |
-//! | `ovsdb` | a database of Open vSwitch that has the settings |
+//! | `ovsdb` | an Open vSwitch database that holds the settings |
 //! | `config`, `table_settings`, `vlan_settings`, `flow_file`, `progress` | settings, rules in files, changes |
-//! | `clock`, `waker`, `stream`, `outgoing` | their parts |
+//! | `clock`, `waker`, `stream`, `outgoing` | helpers of the modules above |
 
 mod bonds;
 mod bridge;

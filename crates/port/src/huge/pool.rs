@@ -1,15 +1,15 @@
-//! Huge pages that several allocations share, each of which is smaller than a page.
+//! Huge pages that several smaller allocations share.
 
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{HUGE, map};
 
-/// The process's huge pages, in units.
+/// The process's shared huge pages, divided into units.
 ///
-/// Tables that are divided for the threads are smaller than a huge page each, and miss the TLB with
-/// ordinary pages as a large one does. Only the units' owners use the memory; the pool knows which
-/// units have one.
+/// A table that is divided among threads has parts smaller than a huge page, which with ordinary
+/// pages miss the TLB like a large table. The pool knows which units have an owner, but only the
+/// owners access the memory.
 #[derive(Debug)]
 pub(super) struct Pool {
     pages: Mutex<Vec<Page>>,
@@ -20,14 +20,15 @@ struct Page {
     start: NonNull<u8>,
     /// A bit for each unit that has an owner.
     used: u32,
-    /// A bit for each unit that had an owner since the page was mapped: it may not be zero.
+    /// A bit for each unit that has had an owner since the page was mapped, and may not be zero.
     written: u32,
 }
 
 // SAFETY: a page is memory of the process, and the pool itself does not access it.
 unsafe impl Send for Page {}
 
-/// Whether an allocation of this size shares a huge page. Smaller ones need few pages.
+/// Whether an allocation of this size shares a huge page. Smaller allocations need few ordinary
+/// pages anyway.
 pub(super) fn takes(bytes: usize) -> bool {
     (UNIT..HUGE).contains(&bytes)
 }
@@ -47,7 +48,7 @@ impl Pool {
         Some(start)
     }
 
-    /// Finds neighbouring units without an owner, and tells whether all of them are still zero.
+    /// Finds adjacent free units. Also returns whether all of them are still zero.
     fn units(&self, count: usize) -> Option<(NonNull<u8>, bool)> {
         let mut pages = self.pages();
         for page in pages.iter_mut() {
@@ -103,12 +104,12 @@ impl Page {
     }
 }
 
-/// As many of the lowest bits.
+/// A mask with the lowest `count` bits.
 fn mask(count: usize) -> u32 {
     u32::MAX >> (UNITS - count.clamp(1, UNITS))
 }
 
-/// A multiple of the size of a cache line and of every page size in use but the huge ones.
+/// A multiple of the cache line size, and of every page size in use except huge pages.
 const UNIT: usize = HUGE / UNITS;
 const UNITS: usize = u32::BITS as usize;
 
@@ -122,7 +123,7 @@ mod tests {
         unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), len) }
     }
 
-    /// Whether places all over the memory, and its ends, have a number.
+    /// Whether several bytes of the memory, including both ends, have this value.
     fn has(start: NonNull<u8>, len: usize, number: u8) -> bool {
         let bytes = bytes(start, len);
         bytes.last() == Some(&number) && bytes.iter().step_by(509).all(|byte| *byte == number)
@@ -131,7 +132,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(32))]
         #[test]
-        fn allocations_are_zeroed_and_apart_and_leave_nothing(
+        fn allocations_are_zeroed_disjoint_and_freed(
             steps in prop::collection::vec((any::<bool>(), UNIT..HUGE, 1..=u8::MAX), 1..40),
         ) {
             let pool = Pool::new();

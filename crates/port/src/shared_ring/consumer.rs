@@ -14,7 +14,7 @@ pub(super) struct Consumer {
     geometry: Geometry,
     places: Places,
     consumed: u32,
-    /// The producer's index as it was last seen.
+    /// The producer's index at the last reading.
     produced: u32,
 }
 
@@ -28,7 +28,7 @@ impl Consumer {
         self.geometry
     }
 
-    /// Appends at most `limit` frames. `now` is read once, and only if there are any.
+    /// Appends at most `limit` frames. Calls `now` once, and only if there are frames.
     #[inline]
     pub(super) fn receive(
         &mut self,
@@ -63,7 +63,8 @@ impl Consumer {
         Ok(count)
     }
 
-    /// Asks the producer for a wake-up when it has frames. False if there are some already.
+    /// Asks the producer to wake the consumer for the next frames. False if there are frames
+    /// already.
     pub(super) fn prepare_to_sleep(&mut self) -> Result<bool, Violation> {
         if let Some(flag) = self.memory.word32(self.places.sleeps) {
             flag.store(1, Ordering::Relaxed);

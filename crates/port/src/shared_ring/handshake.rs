@@ -1,4 +1,4 @@
-//! The first messages on the socket: the creator hands over the memory, the other end checks it.
+//! The first messages on the socket: the creator passes the memory, and the other end checks it.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -101,7 +101,7 @@ fn parse(bytes: &[u8; GREETING]) -> Option<Geometry> {
     Some(Geometry { descriptors: number(8)?, area: number(12)? })
 }
 
-/// The last byte is the version.
+/// The last byte is the version of the protocol.
 const MAGIC: &[u8; 8] = b"weirrng\x01";
 const ATTACHED: &[u8; 8] = b"attached";
 const GREETING: usize = 16;

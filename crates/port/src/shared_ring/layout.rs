@@ -1,4 +1,4 @@
-//! The places in the shared memory, and the checks of everything that a peer writes there.
+//! The layout of the shared memory, and the checks of everything that a peer writes there.
 
 use thiserror::Error;
 
@@ -7,13 +7,13 @@ use crate::Frame;
 /// The sizes of a ring, the same in both directions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Geometry {
-    /// Descriptors, a power of two.
+    /// The number of descriptors, a power of two.
     pub descriptors: u32,
-    /// Bytes of the area that holds frames, a multiple of 64.
+    /// The bytes of the area for frames, a multiple of 64.
     pub area: u32,
 }
 
-/// A rule that a peer has broken.
+/// A rule of the protocol that a peer has broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Violation {
     #[error("it announces {descriptors} descriptors and an area of {area} bytes")]
@@ -24,21 +24,21 @@ pub enum Violation {
     Descriptor { offset: u32, len: u32, area: u32 },
 }
 
-/// A frame's place in the area.
+/// The position of a frame in the area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Descriptor {
     pub offset: u32,
     pub len: u32,
 }
 
-/// The places of one direction in the memory.
+/// The offsets of one direction's parts in the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Places {
     /// The number of frames that were produced.
     pub produced: usize,
     /// The number of frames that were consumed.
     pub consumed: usize,
-    /// Not 0 if the consumer sleeps.
+    /// Not 0 if the consumer waits to be woken.
     pub sleeps: usize,
     pub descriptors: usize,
     pub area: usize,
@@ -60,18 +60,18 @@ impl Geometry {
         if is_fine { Ok(self) } else { Err(Violation::Geometry { descriptors, area }) }
     }
 
-    /// The whole memory's length.
+    /// The length of the whole memory.
     #[must_use]
     pub fn memory_len(self) -> usize {
         let direction = HEADER + self.descriptors as usize * DESCRIPTOR + self.area as usize;
         2 * direction.next_multiple_of(PAGE)
     }
 
-    /// The part of a direction's room that frames take, by descriptors or by bytes.
+    /// The share of a direction's capacity that frames use, by descriptors or by bytes.
     #[must_use]
     pub fn occupancy(self, frames: &[Frame]) -> f64 {
         let sizes = || frames.iter().map(|frame| frame.bytes().len().next_multiple_of(LINE));
-        // A frame that does not fit at the area's end is put at its start, and skips the end.
+        // A frame that does not fit at the area's end is written to its start, and skips the end.
         let bytes = sizes().sum::<usize>() + 2 * sizes().max().unwrap_or_default();
         let descriptors = frames.len() as f64 / f64::from(self.descriptors);
         descriptors.max(bytes as f64 / f64::from(self.area))
@@ -99,7 +99,7 @@ pub enum Direction {
     ToCreator,
 }
 
-/// The frames that wait, by the producer's index; the consumer's own index is not the peer's.
+/// The number of waiting frames by the producer's index. The consumer's own index is trusted.
 #[inline]
 pub fn waiting(produced: u32, consumed: u32, geometry: Geometry) -> Result<u32, Violation> {
     let moved = produced.wrapping_sub(consumed);
@@ -109,7 +109,7 @@ pub fn waiting(produced: u32, consumed: u32, geometry: Geometry) -> Result<u32, 
     }
 }
 
-/// The frames that a consumer has returned since it was last looked at, out of `in_flight`.
+/// The number of frames, out of `in_flight`, that the consumer has returned since the last check.
 #[inline]
 pub fn returned(consumed: u32, before: u32, in_flight: u32) -> Result<u32, Violation> {
     let moved = consumed.wrapping_sub(before);
@@ -126,7 +126,7 @@ impl Descriptor {
         u64::from(self.offset) | u64::from(self.len) << 32
     }
 
-    /// The descriptor of a word that a peer wrote.
+    /// Checks and decodes the descriptor in a word that a peer wrote.
     #[inline]
     pub fn check(word: u64, geometry: Geometry) -> Result<Self, Violation> {
         let (offset, len) = (word as u32, (word >> 32) as u32);
@@ -138,11 +138,11 @@ impl Descriptor {
     }
 }
 
-/// The longest frame: an IP packet of 65,535 bytes behind a MAC header and two tags.
+/// The longest frame: an IP packet of 65,535 bytes with a MAC header and two tags.
 pub const LONGEST: usize = 65_535 + 22;
 const LINE: usize = 64;
 const PAGE: usize = 4096;
-/// Two lines for each word, because processors fetch lines in pairs.
+/// Each word has two cache lines, because processors fetch lines in pairs.
 const HEADER: usize = 6 * LINE;
 const DESCRIPTOR: usize = 8;
 const LEAST_DESCRIPTORS: u32 = 64;
@@ -167,7 +167,7 @@ mod tests {
         }
 
         #[test]
-        fn indexes_never_run_away(produced: u32, consumed: u32, in_flight in 0..4096_u32) {
+        fn accepted_indexes_stay_within_the_frames_in_flight(produced: u32, consumed: u32, in_flight in 0..4096_u32) {
             let geometry = Geometry::default();
             if let Ok(count) = waiting(produced, consumed, geometry) {
                 prop_assert!(count <= geometry.descriptors);

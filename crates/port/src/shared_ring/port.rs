@@ -19,7 +19,7 @@ use crate::tally::Tally;
 use crate::unix_peer::{Attendant, Meeting, StopSignal, Wake};
 use crate::{Accepted, DuplexPort, Frame, PortCounters, PortError, Refusal};
 
-/// One end of a ring in shared memory.
+/// An end of a ring in shared memory.
 #[derive(Debug)]
 pub struct RingPort {
     place: PathBuf,
@@ -28,7 +28,7 @@ pub struct RingPort {
     _attendant: Attendant,
 }
 
-/// The two directions, while a peer is there.
+/// The two directions, while a peer is connected.
 #[derive(Debug)]
 struct Ends {
     bell: Bell,
@@ -37,7 +37,7 @@ struct Ends {
     is_connected: AtomicBool,
     changes: AtomicU64,
     tally: Tally,
-    /// The reason for which there is no peer.
+    /// Why there is no peer.
     problem: Mutex<Option<String>>,
 }
 
@@ -45,10 +45,10 @@ struct Ends {
 struct Receiving {
     consumer: Consumer,
     socket: Arc<UnixStream>,
-    /// The same socket.
+    /// The watch of the same socket.
     _watched: Option<Watched>,
     empty_calls: u32,
-    /// The peer is gone; the frames that it left are still received.
+    /// Whether the peer has ended. Its remaining frames are still received.
     has_ended: bool,
 }
 
@@ -59,14 +59,15 @@ struct Sending {
 }
 
 impl RingPort {
-    /// Listens at a path, or at a name without a slash, and serves one peer after the other.
+    /// Listens at a path, or at a name without a slash, and serves one peer after another.
     pub fn create(place: &str) -> Result<Self, PortError> {
         let path = path_of(place);
         let meeting = Meeting::at(&path).map_err(|error| failed(&path, "listening at", error))?;
         Self::start(path, meeting)
     }
 
-    /// Attaches to a ring that another process creates, now or later, and again when it returns.
+    /// Attaches to a ring that another process creates, now or later, and attaches again when that
+    /// process returns.
     pub fn attach(place: &str) -> Result<Self, PortError> {
         let path = path_of(place);
         let meeting = Meeting::with(&path);
@@ -214,7 +215,7 @@ impl Ends {
         let (memory, geometry) = (&handed.memory, handed.geometry);
         let watched = socket.as_fd().try_clone_to_owned().and_then(|fd| self.bell.watch(fd)).ok();
         let mut consumer = Consumer::new(memory.clone(), geometry, receives);
-        // The thread that receives may sleep.
+        // The receiving thread may sleep from the start.
         let _ = consumer.prepare_to_sleep();
         *lock(&self.receiving) = Some(Receiving {
             consumer,
@@ -239,7 +240,7 @@ impl Ends {
         self.changes.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Ends the connection with a peer that broke a rule. The attendant sees the end.
+    /// Ends the connection with a peer that broke a rule. The attendant thread sees the end.
     fn accuse(&self, violation: Violation, socket: &UnixStream, place: &Path) {
         tracing::warn!("ring {}: the peer is disconnected: {violation}", place.display());
         *lock(&self.problem) = Some(format!("disconnected, because {violation}"));
@@ -247,7 +248,7 @@ impl Ends {
     }
 }
 
-/// Finds a peer, stays with it to its end, and finds the next one.
+/// Connects to a peer, waits for its end, and connects to the next one.
 fn attend(ends: &Ends, place: &Path, meeting: &Meeting, stop: &StopSignal) {
     loop {
         match meet(meeting, stop) {
@@ -276,7 +277,7 @@ fn attend(ends: &Ends, place: &Path, meeting: &Meeting, stop: &StopSignal) {
     }
 }
 
-/// The next peer, and the memory that it shares; `None` at the end.
+/// The next peer and the memory shared with it; `None` when the port is closed.
 fn meet(meeting: &Meeting, stop: &StopSignal) -> Result<Option<(Handed, UnixStream)>, String> {
     let Some(stream) = meeting.next(stop)? else { return Ok(None) };
     let handed = match meeting.listens() {
@@ -286,12 +287,12 @@ fn meet(meeting: &Meeting, stop: &StopSignal) -> Result<Option<(Handed, UnixStre
     handed.map(|handed| Some((handed, stream))).map_err(|error| error.to_string())
 }
 
-/// A byte on the socket. If there is no room, enough bytes wait already.
+/// Writes a byte to the socket. If the socket is full, enough bytes wait already.
 fn wake(socket: &UnixStream) {
     let _ = rustix::net::send(socket, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }
 
-/// Takes the bytes that woke this end. A peer that floods the socket ends the loop nevertheless.
+/// Reads the bytes that woke this end, but not without limit, because a peer may flood the socket.
 fn drain(socket: &UnixStream) {
     let mut bytes = [0; 512];
     for _ in 0..64 {
@@ -302,7 +303,7 @@ fn drain(socket: &UnixStream) {
     }
 }
 
-/// A name without a slash is a socket in memory.
+/// The socket's path. A name without a slash means an abstract socket.
 fn path_of(place: &str) -> PathBuf {
     match place.contains('/') {
         true => PathBuf::from(place),
@@ -318,7 +319,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Calls of `receive` without a frame, after which the producer is asked for a wake-up. Each one
-/// costs it a system call.
+/// The number of empty calls of `receive` before the producer is asked for a wake-up, which costs
+/// the producer a system call.
 const BEFORE_SLEEP: u32 = 32;
 const PAUSE: Duration = Duration::from_millis(100);

@@ -13,11 +13,11 @@ pub(super) struct Producer {
     geometry: Geometry,
     places: Places,
     produced: u32,
-    /// The consumer's index as it was last seen.
+    /// The consumer's index at the last reading.
     consumed: u32,
     /// The next free byte of the area.
     head: u32,
-    /// The area's bytes that frames in flight take, the skipped ones at its end included.
+    /// The bytes of the area that frames in flight occupy, including skipped bytes at its end.
     taken: u32,
     /// The bytes of each frame in flight, oldest first.
     sizes: VecDeque<u32>,
@@ -37,8 +37,8 @@ impl Producer {
         }
     }
 
-    /// Sends packets in order until there is no room. The second value says that the consumer
-    /// sleeps, and has to be woken.
+    /// Sends packets in order until there is no space. The second value tells whether the consumer
+    /// sleeps, and must be woken.
     #[inline]
     pub(super) fn send(&mut self, packets: &[&[u8]]) -> Result<(Accepted, bool), Violation> {
         let mut sent = 0;
@@ -78,14 +78,14 @@ impl Producer {
         Ok((Accepted { sent, refusal }, sleeps))
     }
 
-    /// A frame's offset, and the bytes that it takes with those that it skips.
+    /// The offset of a new frame, and the bytes that it occupies, including skipped bytes.
     #[inline]
     fn place(&mut self, len: usize) -> Option<(u32, u32)> {
         if self.sizes.len() == self.geometry.descriptors as usize {
             return None;
         }
         if self.sizes.is_empty() {
-            // The same few lines are used again and again, and stay in the cache.
+            // Using the same few lines again and again keeps them in the cache.
             self.head = 0;
         }
         let size = (len.max(1) as u32).next_multiple_of(LINE);
@@ -97,7 +97,7 @@ impl Producer {
         (self.taken + size <= self.geometry.area).then_some((offset, size))
     }
 
-    /// The bytes at the area's end that the frame at this offset skips.
+    /// The bytes at the area's end that a frame at this offset skips.
     #[inline]
     fn skipped(&self, offset: u32) -> u32 {
         match offset < self.head {
@@ -106,7 +106,7 @@ impl Producer {
         }
     }
 
-    /// Takes back the room of frames that were consumed.
+    /// Frees the space of consumed frames.
     fn look(&mut self) -> Result<(), Violation> {
         let Some(word) = self.memory.word32(self.places.consumed) else { return Ok(()) };
         let consumed = word.load(Ordering::Acquire);
@@ -116,14 +116,14 @@ impl Producer {
         Ok(())
     }
 
-    /// Shows the frames to the consumer. True if it sleeps.
+    /// Publishes the frames to the consumer. Returns whether the consumer sleeps.
     #[inline]
     fn publish(&self) -> bool {
         if let Some(word) = self.memory.word32(self.places.produced) {
             word.store(self.produced, Ordering::Release);
         }
-        // The consumer sets its flag and then looks at the index; this side does the reverse. One
-        // of them sees the other's store.
+        // The consumer sets its flag and then reads the index; the producer does the reverse. So at
+        // least one of them sees the other's store.
         fence(Ordering::SeqCst);
         let Some(flag) = self.memory.word32(self.places.sleeps) else { return false };
         flag.load(Ordering::Relaxed) != 0 && flag.swap(0, Ordering::Relaxed) != 0
@@ -131,6 +131,7 @@ impl Producer {
 }
 
 const LINE: u32 = 64;
-/// With so many frames in flight the consumer's index is worth a cache miss: if it has caught up,
-/// the area begins anew in lines that are in the cache.
+/// With this many frames in flight, reading the consumer's index is worth a cache miss: if the
+/// consumer has caught up, the producer starts again at the area's start, whose lines are in the
+/// cache.
 const MANY: usize = 256;

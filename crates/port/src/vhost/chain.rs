@@ -1,20 +1,20 @@
-//! Chains of descriptors, as a driver writes them.
+//! Chains of descriptors that a driver writes.
 
 use thiserror::Error;
 
-/// A ring's table of descriptors in the driver's memory.
+/// The descriptor table of a ring, in the driver's memory.
 #[derive(Debug, Clone, Copy)]
 pub struct Table {
     pub address: u64,
     pub size: u16,
 }
 
-/// A buffer. Its address is not checked.
+/// A buffer whose address is not checked yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
     pub address: u64,
     pub len: u32,
-    /// The device may write it, and nothing else.
+    /// Whether the device may write the buffer. Otherwise it may only read.
     pub is_writable: bool,
 }
 
@@ -31,8 +31,8 @@ pub enum ChainError {
 }
 
 /// Appends the buffers of the chain that begins at `head`. `read` copies bytes of the driver's
-/// memory, and returns false for places outside. There are at most as many buffers as the ring has
-/// descriptors, and more than 1024 never.
+/// memory, and returns false for an invalid address. A chain has at most as many buffers as the
+/// ring has descriptors, and never more than 1024.
 pub fn walk(
     table: Table,
     head: u16,
@@ -105,7 +105,7 @@ impl Descriptor {
         }
     }
 
-    /// The buffer, if it is all of a chain.
+    /// The buffer, if this descriptor is a whole chain.
     #[inline]
     pub(super) fn alone(self) -> Option<Piece> {
         (self.flags & (NEXT | INDIRECT) == 0).then_some(Piece {
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn loops_and_wild_indexes_end() {
+    fn loops_and_invalid_indexes_are_errors() {
         let looped = table(&[(1, 1, NEXT, 1), (1, 1, NEXT, 0)]);
         assert_eq!(walk_in(&looped, 2, 0), Err(ChainError::TooLong));
         assert_eq!(walk_in(&looped, 2, 2), Err(ChainError::Index(2)));
@@ -187,7 +187,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_memory_ends(memory in proptest::collection::vec(any::<u8>(), 0..600), size: u16, head: u16) {
+        fn any_memory_gives_a_chain_or_an_error(memory in proptest::collection::vec(any::<u8>(), 0..600), size: u16, head: u16) {
             if let Ok(pieces) = walk_in(&memory, size, head) {
                 prop_assert!(pieces.len() <= usize::from(size));
             }

@@ -26,8 +26,8 @@ pub struct VhostDevice {
     _attendant: Attendant,
 }
 
-/// The rings of all queues: those that the driver receives from have even numbers, those that it
-/// sends into odd ones.
+/// The rings of all queues. Rings into which the driver receives have even numbers, and those from
+/// which it sends have odd ones.
 #[derive(Debug)]
 pub(super) struct Rings {
     slots: Vec<Mutex<Slot>>,
@@ -37,7 +37,7 @@ pub(super) struct Rings {
     changes: AtomicU64,
     tally: Tally,
     problem: Mutex<Option<String>>,
-    /// The connection, for ending it.
+    /// The connection, so that it can be ended.
     stream: Mutex<Option<UnixStream>>,
 }
 
@@ -46,18 +46,19 @@ struct Slot {
     bell: Bell,
     ring: Option<DeviceRing>,
     empty_calls: u32,
-    /// The driver is gone; the frames that it left are still received.
+    /// Whether the driver has disconnected. Its remaining frames are still received.
     has_ended: bool,
 }
 
 impl VhostDevice {
-    /// Listens at a path, and serves one front end after the other.
+    /// Listens at a path, and serves one front end after another.
     pub fn listen(path: &Path, queues: usize) -> Result<Self, PortError> {
         let meeting = Meeting::at(path).map_err(|error| failed(path, "listening at", error))?;
         Self::start(path, meeting, queues)
     }
 
-    /// Connects to a front end that listens at a path, now or later, and again when it returns.
+    /// Connects to a front end that listens at a path, now or later, and connects again when it
+    /// returns.
     pub fn connect(path: &Path, queues: usize) -> Result<Self, PortError> {
         Self::start(path, Meeting::with_any(path), queues)
     }
@@ -85,7 +86,7 @@ impl VhostDevice {
         Ok(Self { place: path.to_owned(), listens, rings, _attendant: attendant })
     }
 
-    /// Ends the connection with a driver that broke a rule. The attendant sees the end.
+    /// Ends the connection with a driver that broke a rule. The attendant thread sees the end.
     fn accuse(&self, error: RingError) {
         tracing::warn!("vhost-user {}: the driver is disconnected: {error}", self.place.display());
         *lock(&self.rings.problem) = Some(format!("disconnected, because {error}"));
@@ -94,7 +95,7 @@ impl VhostDevice {
         }
     }
 
-    /// The ring in which the driver receives a packet. The packets of a flow stay together.
+    /// The ring for a packet to the driver. All packets of a flow use the same ring.
     fn ring_of(&self, packet: &[u8], running: usize) -> usize {
         match running {
             0 | 1 => 0,
@@ -102,7 +103,7 @@ impl VhostDevice {
         }
     }
 
-    /// `offloads` may be empty: then all packets are finished.
+    /// Sends packets to a ring. `offloads`: the work left on each packet, or empty.
     fn send_to(&self, ring: usize, packets: &[&[u8]], offloads: &[Offload]) -> Accepted {
         let absent = Accepted { sent: 0, refusal: Some(Refusal::NoPeer) };
         let Some(slot) = self.rings.slots.get(ring) else { return absent };
@@ -234,7 +235,7 @@ impl DuplexPort for VhostDevice {
 }
 
 impl Rings {
-    /// The driver has accepted features.
+    /// Sets the features that the driver has accepted.
     pub(super) fn agree(&self, features: u64) {
         self.features.store(features, Ordering::Relaxed);
     }
@@ -254,7 +255,7 @@ impl Rings {
         self.refresh();
     }
 
-    /// Lets a descriptor wake the thread that receives from a ring.
+    /// Makes a descriptor wake the thread that receives from a ring.
     pub(super) fn watch(&self, index: usize, fd: OwnedFd) -> io::Result<Watched> {
         let slot = self.slots.get(index).ok_or(io::ErrorKind::NotFound)?;
         lock(slot).bell.watch(fd)
@@ -270,7 +271,7 @@ impl Rings {
         ring.map_or(0, |ring| ring.base())
     }
 
-    /// Both rings of the first queue run: frames can pass.
+    /// Updates whether both rings of the first queue run, so that frames can pass.
     fn refresh(&self) {
         let runs =
             |index: usize| self.slots.get(index).is_some_and(|slot| lock(slot).ring.is_some());
@@ -282,13 +283,13 @@ impl Rings {
         self.changes.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// The queues, from the first one on, whose driver can receive.
+    /// The number of queues, from the first one on, whose driver can receive.
     fn running_pairs(&self) -> usize {
         let receiving = self.slots.iter().step_by(2);
         receiving.take_while(|slot| lock(slot).ring.is_some()).count()
     }
 
-    /// The driver is gone.
+    /// Handles the end of the driver's connection.
     fn end(&self) {
         self.is_connected.store(false, Ordering::Release);
         self.features.store(0, Ordering::Relaxed);
@@ -309,7 +310,7 @@ impl Slot {
         Ok(Self { bell: Bell::new()?, ring: None, empty_calls: 0, has_ended: false })
     }
 
-    /// Appends frames, and returns the number of malformed ones.
+    /// Appends frames. Returns the number of malformed ones.
     fn take(&mut self, batch: &mut Vec<Frame>, limit: usize) -> Result<u64, RingError> {
         let Some(ring) = self.ring.as_mut() else { return Ok(0) };
         let received = ring.receive(batch, limit, monotonic)?;
@@ -333,7 +334,7 @@ impl Slot {
     }
 }
 
-/// Finds a front end, serves it to its end, and finds the next one.
+/// Connects to a front end, serves it to its end, and connects to the next one.
 fn attend(rings: &Rings, place: &Path, meeting: &Meeting, stop: &StopSignal) {
     loop {
         let outcome = match meeting.next(stop) {
@@ -366,7 +367,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// As many as Open vSwitch has.
+/// The most queues, as in Open vSwitch.
 const MOST_QUEUES: usize = 64;
 const OFFLOADS: u64 = features::CHECKSUM | features::GUEST_CHECKSUM;
 const BEFORE_SLEEP: u32 = 32;

@@ -15,37 +15,37 @@ use crate::bell::Watched;
 use crate::intake::Intake;
 use crate::{Accepted, Frame, Offload, PortCounters, Refusal};
 
-/// A ring that runs.
+/// A running ring.
 #[derive(Debug)]
 pub(super) struct DeviceRing {
     memory: Arc<GuestMemory>,
     table: Table,
     available: Spot,
     used: Spot,
-    /// The next entries of both rings; they run freely.
+    /// The indices, modulo 2^16, of the next entries in both rings.
     next_available: u16,
     next_used: u16,
     settings: RingSettings,
     pieces: Vec<Piece>,
     chains: Vec<Chain>,
-    /// The heads of the entries from `ahead_from` on, with their first descriptors.
+    /// The heads of the entries from `ahead_from` on, each with its first descriptor.
     ahead: Vec<(u16, Option<Descriptor>)>,
     ahead_from: u16,
     intake: Intake,
 }
 
-/// The part of a ring's settings that does not concern its memory.
+/// The settings of a ring besides its memory.
 #[derive(Debug)]
 pub(super) struct RingSettings {
-    /// Bytes of the `virtio_net_hdr` in front of each frame.
+    /// The length of the `virtio_net_hdr` before each frame.
     pub(super) header: usize,
-    /// A frame may take several chains.
+    /// Whether a frame may use several chains.
     pub(super) is_mergeable: bool,
-    /// The driver's headers may describe work that it left.
+    /// Whether the driver's headers may describe work that it left.
     pub(super) reads_offloads: bool,
-    /// Becomes readable when the driver has added something.
+    /// Becomes readable when the driver has added entries.
     pub(super) kick: Option<Watched>,
-    /// Tells the driver that something was used.
+    /// Tells the driver that entries were used.
     pub(super) call: Option<OwnedFd>,
 }
 
@@ -66,15 +66,15 @@ pub(super) enum RingError {
     Cut,
 }
 
-/// The buffers of one descriptor chain.
+/// The buffers of a descriptor chain.
 #[derive(Debug, Clone, Copy)]
 struct Chain {
     head: u16,
-    /// The end of its pieces.
+    /// The index after its last piece in `pieces`.
     end: usize,
 }
 
-/// The frames of one call, and those that were malformed.
+/// The numbers of frames in a call, and of malformed ones among them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Received {
     pub(super) entries: usize,
@@ -114,11 +114,11 @@ impl DeviceRing {
             ahead_from: 0,
             intake: Intake::new(true),
         };
-        // Everything that was taken was also returned, so that both indexes are the same. They are
-        // in the memory even after this process was killed.
+        // Every taken entry was also returned, so both indices are equal. The memory keeps them
+        // even if this process was killed.
         ring.next_used = ring.load(used, INDEX);
         ring.next_available = ring.next_used;
-        // The thread that receives may sleep.
+        // The receiving thread may sleep from the start.
         ring.ask_for_kicks(true);
         Ok(ring)
     }
@@ -127,7 +127,7 @@ impl DeviceRing {
         self.next_available
     }
 
-    /// Takes the frames that the driver sends.
+    /// Receives the frames that the driver sends.
     pub(super) fn receive(
         &mut self,
         batch: &mut Vec<Frame>,
@@ -136,7 +136,7 @@ impl DeviceRing {
     ) -> Result<Received, RingError> {
         let before = batch.len();
         let outcome = self.gather_all(batch, limit, now);
-        // Behind the end of memory that was cut off there are zeros, not frames.
+        // After the end of truncated memory there are zeros and no frames.
         if self.memory.is_cut() {
             batch.truncate(before);
             return Err(RingError::Cut);
@@ -191,8 +191,8 @@ impl DeviceRing {
         outcome.map(|()| received)
     }
 
-    /// Gives frames to the driver, in order, as long as it has buffers.
-    /// `offloads` has the work that is left on each packet, or is empty.
+    /// Passes frames to the driver, in order, as long as it has buffers. `offloads`: the work left
+    /// on each packet, or empty.
     pub(super) fn send(
         &mut self,
         packets: &[&[u8]],
@@ -243,7 +243,7 @@ impl DeviceRing {
         Ok(accepted)
     }
 
-    /// Asks for a kick when something is added. False if something was added meanwhile.
+    /// Asks the driver for a kick at the next entries. False if there are entries already.
     pub(super) fn prepare_to_sleep(&mut self) -> Result<bool, RingError> {
         if let Some(kick) = &self.settings.kick {
             let _ = rustix::io::read(kick, &mut [0; 8]);
@@ -260,7 +260,7 @@ impl DeviceRing {
         }
     }
 
-    /// The entries that the driver has added.
+    /// The number of entries that the driver has added.
     #[inline]
     fn waiting(&self) -> Result<u16, RingError> {
         let moved = self.load(self.available, INDEX).wrapping_sub(self.next_available);
@@ -270,8 +270,8 @@ impl DeviceRing {
         }
     }
 
-    /// Reads the descriptors of the next entries, and starts to load the buffers, which the other
-    /// side has in its cache: the header and the beginning of a frame.
+    /// Reads the descriptors of the next entries, and starts to load the start of their buffers,
+    /// which the other side has in its cache.
     #[inline]
     fn prefetch(&mut self, count: usize, is_written: bool) {
         self.ahead.clear();
@@ -304,7 +304,7 @@ impl DeviceRing {
         word.map_or(0, |word| word.load(Ordering::Acquire))
     }
 
-    /// Appends the buffers of an entry's chain, and returns its head.
+    /// Appends the buffers of an entry's chain. Returns the chain's head.
     #[inline]
     fn follow(&mut self, entry: u16) -> Result<u16, ChainError> {
         let ahead = usize::from(entry.wrapping_sub(self.ahead_from));
@@ -320,7 +320,7 @@ impl DeviceRing {
     }
 
     /// The frame in the buffers, and its header if that describes work that the driver left. `None`
-    /// if it is none.
+    /// if the buffers hold no valid frame.
     #[inline]
     fn gather(&self, arrival: Time) -> Option<(Frame, Option<VirtioHeader>)> {
         let total: u64 = self.pieces.iter().map(|piece| u64::from(piece.len)).sum();
@@ -358,8 +358,8 @@ impl DeviceRing {
         Some((frame, virtio.filter(has_work)))
     }
 
-    /// Finds the chains for a frame of `len` bytes among those that wait, and returns their number.
-    /// `None` if there are too few. None of them is taken yet.
+    /// Finds enough waiting chains for a frame of `len` bytes, without taking them. Returns their
+    /// number, or `None` if there are too few.
     fn reserve(&mut self, len: usize, waiting: u16) -> Result<Option<u16>, Unfit> {
         self.pieces.clear();
         self.chains.clear();
@@ -385,7 +385,7 @@ impl DeviceRing {
                 return Err(Unfit::TooLong);
             }
         }
-        // A frame larger than all the buffers that the ring can have never fits.
+        // A frame that does not fit into all buffers of a full ring never fits.
         if waiting == self.table.size { Err(Unfit::TooLong) } else { Ok(None) }
     }
 
@@ -428,7 +428,7 @@ impl DeviceRing {
         self.next_used = self.next_used.wrapping_add(1);
     }
 
-    /// Shows the driver what was used, and calls it if it wants that.
+    /// Publishes the used entries to the driver, and calls it if it asked for that.
     #[inline]
     fn publish(&self) {
         if let Some(word) = self.memory.of(self.used).word16(self.used.at + INDEX) {
@@ -443,13 +443,13 @@ impl DeviceRing {
     }
 }
 
-/// The reason for which a frame gets no buffers.
+/// Why a frame gets no buffers.
 enum Unfit {
     TooLong,
     Broken(RingError),
 }
 
-/// Moves bytes of the sources into a buffer, and returns their number.
+/// Moves bytes from the sources to a buffer. Returns their number.
 fn fill(memory: &GuestMemory, piece: Piece, sources: &mut [&[u8]; 2]) -> Result<u32, RingError> {
     let mut done = 0;
     for source in sources {
@@ -469,21 +469,22 @@ fn fill(memory: &GuestMemory, piece: Piece, sources: &mut [&[u8]; 2]) -> Result<
 }
 
 const MOST_DESCRIPTORS: u32 = 32768;
-/// Places in the available and the used ring.
+/// Offsets in the available and the used ring.
 const FLAGS: usize = 0;
 const INDEX: usize = 2;
 const ENTRIES: usize = 4;
 /// VIRTQ_USED_F_NO_NOTIFY and VIRTQ_AVAIL_F_NO_INTERRUPT.
 const NO_NOTIFY: u16 = 1;
 const NO_INTERRUPT: u16 = 1;
-/// A `virtio_net_hdr` with the number of buffers at its end.
+/// The length of a `virtio_net_hdr` that ends with the number of buffers.
 const HEADER: usize = 12;
 const SHORTEST: u64 = 14;
-/// Bytes of super-packets that are received together, as for packet sockets.
+/// The most bytes of super-packets that are received together, as for packet sockets.
 const MOST_KEPT: usize = 256 << 10;
-/// Frames that the unfinished frames of a call stand for: another stage may need them one by one.
+/// The most frames that a call's unfinished frames may stand for, because a later stage may cut
+/// them.
 const MOST_FRAMES: u64 = Segmenter::MOST_FRAMES as u64;
-/// Entries whose buffers are loaded at a time.
+/// The number of entries whose buffers are loaded together.
 const AHEAD: usize = 32;
 const LINE: u64 = 64;
 pub(super) const LONGEST: usize = 65_535 + 22;

@@ -1,4 +1,4 @@
-//! The device's side of one connection: messages that set up rings.
+//! The device's side of a connection: the messages that set up rings.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,7 +18,7 @@ use super::message::{
 };
 use crate::unix_peer::{self, StopSignal, Wake};
 
-/// A front end's settings, as far as they have come.
+/// The settings of a front end, as far as they have arrived.
 pub(super) struct Session<'a> {
     stream: &'a UnixStream,
     rings: &'a Rings,
@@ -33,7 +33,7 @@ pub(super) struct Session<'a> {
 struct Setup {
     size: Option<u32>,
     addresses: Option<RingAddresses>,
-    /// It was started, with or without a descriptor.
+    /// Whether the ring was started, with or without a descriptor.
     is_kicked: bool,
     kick: Option<OwnedFd>,
     call: Option<OwnedFd>,
@@ -62,9 +62,9 @@ impl<'a> Session<'a> {
         Self { stream, rings, features: 0, protocol_features: 0, memory: None, setups }
     }
 
-    /// Serves the front end until it goes, breaks a rule, or `stop`.
+    /// Serves the front end until it disconnects, breaks a rule, or `stop` is signalled.
     pub(super) fn run(mut self, stop: &StopSignal) -> Result<(), SessionError> {
-        // A message that does not end keeps nobody waiting.
+        // With a timeout, an incomplete message does not block the thread for long.
         self.stream.set_read_timeout(Some(PATIENCE))?;
         self.stream.set_write_timeout(Some(PATIENCE))?;
         loop {
@@ -96,7 +96,7 @@ impl<'a> Session<'a> {
     ) -> Result<(), SessionError> {
         let outcome = match Request::parse(header.request, payload) {
             Ok(request) => self.handle(request, files),
-            // Front ends of later versions send messages that were not agreed upon.
+            // Front ends of later versions send messages without negotiation.
             Err(MessageError::Unknown(request)) => {
                 tracing::debug!("vhost-user: message {request} is ignored");
                 Ok(Some(1_u64.to_ne_bytes().to_vec()).filter(|_| header.wants_reply()))
@@ -116,7 +116,7 @@ impl<'a> Session<'a> {
         outcome.map(drop)
     }
 
-    /// Returns the reply, if the message has one of its own.
+    /// Handles a request. Returns the reply if the request has a special one.
     fn handle(
         &mut self,
         request: Request,
@@ -156,7 +156,7 @@ impl<'a> Session<'a> {
             Request::SetRingAddresses(addresses) => {
                 self.change(addresses.ring, |setup| setup.addresses = Some(addresses))?;
             }
-            // The memory has the index, too; see `DeviceRing::new`.
+            // The memory holds the index, too; see `DeviceRing::new`.
             Request::SetRingBase(state) => self.change(state.ring, |_| {})?,
             Request::GetRingBase(RingState { ring, .. }) => {
                 let index = self.index(ring)?;
@@ -191,7 +191,7 @@ impl<'a> Session<'a> {
         index.ok_or(SessionError::NoRing(ring))
     }
 
-    /// Changes a ring's settings while it does not run.
+    /// Changes the settings of a ring, which must not run.
     fn change(&mut self, ring: u32, change: impl FnOnce(&mut Setup)) -> Result<(), SessionError> {
         let index = self.index(ring)?;
         self.rings.stop(index);
@@ -199,7 +199,7 @@ impl<'a> Session<'a> {
         self.start(index)
     }
 
-    /// Starts a ring that has everything.
+    /// Starts a ring if all its settings have arrived.
     fn start(&mut self, index: usize) -> Result<(), SessionError> {
         let setup = &self.setups[index];
         let is_enabled = setup.is_enabled || self.features & features::PROTOCOL_FEATURES == 0;
@@ -233,7 +233,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// The descriptor of a message, which never blocks whoever writes it.
+/// The only descriptor of a message, set to never block its writer.
 fn single(is_expected: bool, mut files: Vec<OwnedFd>) -> Result<Option<OwnedFd>, SessionError> {
     if files.len() != usize::from(is_expected) {
         return Err(SessionError::Files(files.len()));

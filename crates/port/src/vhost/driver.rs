@@ -32,7 +32,7 @@ struct State {
     changes: AtomicU64,
     tally: Tally,
     problem: Mutex<Option<String>>,
-    /// A device broke a rule: the connection ends.
+    /// Whether a device broke a rule, so that the connection must end.
     is_accused: AtomicBool,
 }
 
@@ -41,17 +41,18 @@ struct Receiving {
     ring: ReceiveRing,
     call: Watched,
     empty_calls: u32,
-    /// The device is gone; the frames that it left are still received.
+    /// Whether the device has disconnected. Its remaining frames are still received.
     has_ended: bool,
 }
 
 impl VhostDriver {
-    /// Connects to a device that listens at a path, now or later, and again when it returns.
+    /// Connects to a device that listens at a path, now or later, and connects again when it
+    /// returns.
     pub fn connect(path: &Path) -> Result<Self, PortError> {
         Self::start(path, Meeting::with(path))
     }
 
-    /// Listens at a path, and uses one device after the other.
+    /// Listens at a path, and uses one device after another.
     pub fn listen(path: &Path) -> Result<Self, PortError> {
         let meeting = Meeting::at(path).map_err(|error| failed(path, "listening at", error))?;
         Self::start(path, meeting)
@@ -190,7 +191,7 @@ impl State {
     fn connect(&self, negotiated: Negotiated) -> io::Result<()> {
         let Negotiated { receive, transmit, call } = negotiated;
         let call = self.bell.watch(call)?;
-        // The thread that receives may sleep.
+        // The receiving thread may sleep from the start.
         receive.ask_for_calls(true);
         let receiving =
             Receiving { ring: receive, call, empty_calls: BEFORE_SLEEP, has_ended: false };
@@ -213,7 +214,7 @@ impl State {
     }
 }
 
-/// Finds a device, stays with it to its end, and finds the next one.
+/// Connects to a device, waits for its end, and connects to the next one.
 fn attend(state: &State, place: &Path, meeting: &Meeting, stop: &StopSignal) {
     loop {
         let met = match meeting.next(stop) {

@@ -1,5 +1,5 @@
-//! The driver's side of two split rings and their buffers, in memory that it shares with the
-//! device (virtio 1.2, 2.7).
+//! The driver's side of two split rings and their buffers, in memory shared with the device (virtio
+//! 1.2, 2.7).
 
 use std::collections::VecDeque;
 use std::io;
@@ -23,22 +23,22 @@ pub(super) struct DriverMemory {
     pub(super) memory: Arc<SharedMemory>,
 }
 
-/// The ring that the device writes frames into.
+/// The ring into which the device writes frames.
 #[derive(Debug)]
 pub(super) struct ReceiveRing {
     ring: Ring,
 }
 
-/// The ring that the device takes frames from.
+/// The ring from which the device reads frames.
 #[derive(Debug)]
 pub(super) struct TransmitRing {
     ring: Ring,
-    /// The buffers that were returned first are used first, so that the rings of both sides hold
-    /// the same again and again.
+    /// The free buffers. The longest free buffer is used first, so that the rings of both sides
+    /// hold the same entries again and again.
     free: VecDeque<u16>,
-    /// The descriptor behind each one in its chain.
+    /// The next descriptor in the chain of each descriptor.
     next: Vec<Option<u16>>,
-    /// Whether the device has the chain that begins with this descriptor.
+    /// Whether the device has the chain that begins with each descriptor.
     is_lent: Vec<bool>,
 }
 
@@ -59,11 +59,11 @@ struct Ring {
     places: Places,
     next_available: u16,
     next_used: u16,
-    /// Tells the device that something was added.
+    /// Tells the device that entries were added.
     kick: OwnedFd,
 }
 
-/// The places of a ring's parts in the memory.
+/// The offsets of a ring's parts in the memory.
 #[derive(Debug, Clone, Copy)]
 struct Places {
     descriptors: usize,
@@ -86,7 +86,7 @@ impl DriverMemory {
         Region { guest_address: BASE, size: LEN as u64, user_address: BASE, file_offset: 0 }
     }
 
-    /// The addresses of ring 0, which the device writes into, or 1.
+    /// The addresses of ring 0, which the device writes into, or of ring 1.
     pub(super) fn addresses(ring: u32) -> RingAddresses {
         let places = places(ring);
         let address = |place: usize| BASE + place as u64;
@@ -100,7 +100,7 @@ impl DriverMemory {
 }
 
 impl ReceiveRing {
-    /// Lends all buffers to the device.
+    /// Makes all buffers available to the device.
     pub(super) fn new(memory: &DriverMemory, kick: OwnedFd) -> Self {
         let mut ring = Ring::new(memory, 0, kick);
         for number in 0..SIZE {
@@ -141,7 +141,7 @@ impl ReceiveRing {
         Ok(batch.len() - before)
     }
 
-    /// Asks for a call when a frame arrives. False if one has arrived meanwhile.
+    /// Asks the device for a call when a frame arrives. False if a frame has already arrived.
     pub(super) fn prepare_to_sleep(&self) -> Result<bool, DeviceFault> {
         self.ask_for_calls(true);
         fence(Ordering::SeqCst);
@@ -152,7 +152,7 @@ impl ReceiveRing {
         self.ring.store(self.ring.places.available, if wanted { 0 } else { NO_INTERRUPT });
     }
 
-    /// Takes one frame, and returns the number of its buffers.
+    /// Takes a frame. Returns the number of its buffers.
     fn take(
         &mut self,
         batch: &mut Vec<Frame>,
@@ -177,7 +177,7 @@ impl ReceiveRing {
         let out = frame.bytes_mut();
         let (mut skip, mut done) = (HEADER, 0);
         for number in 0..count {
-            // The device may have changed it since.
+            // Read again, because the device may have changed the entry meanwhile.
             let (buffer, len) = ring.used(number)?;
             let skipped = skip.min(len as usize);
             skip -= skipped;
@@ -189,7 +189,7 @@ impl ReceiveRing {
         batch.push(frame);
         for number in 0..count {
             let (buffer, _) = ring.used(number)?;
-            // Its own length again, should the device have changed the descriptor.
+            // Write the length again, because the device may have changed the descriptor.
             let address = BASE + ring.buffer(buffer) as u64;
             let descriptor = Descriptor { address, len: BUFFER as u32, flags: WRITE, next: 0 };
             ring.describe(buffer, descriptor);
@@ -200,7 +200,7 @@ impl ReceiveRing {
     }
 }
 
-/// The part of the receive ring's buffers that frames took.
+/// The share of the receive ring's buffers that frames used.
 pub(super) fn occupancy(frames: &[Frame]) -> f64 {
     let buffers = |frame: &Frame| (HEADER + frame.bytes().len()).div_ceil(BUFFER);
     frames.iter().map(buffers).sum::<usize>() as f64 / f64::from(SIZE)
@@ -209,7 +209,7 @@ pub(super) fn occupancy(frames: &[Frame]) -> f64 {
 impl TransmitRing {
     pub(super) fn new(memory: &DriverMemory, kick: OwnedFd) -> Self {
         let ring = Ring::new(memory, 1, kick);
-        // This side looks at what was used when it needs room.
+        // The driver reads the used ring only when it needs space, so it asks for no calls.
         ring.store(ring.places.available, NO_INTERRUPT);
         Self {
             ring,
@@ -245,7 +245,7 @@ impl TransmitRing {
         Ok(accepted)
     }
 
-    /// Writes a packet into free buffers, of which there are enough.
+    /// Writes a packet into free buffers. There must be enough.
     fn put(&mut self, packet: &[u8]) {
         let mut rest = packet;
         let mut skip = HEADER;
@@ -279,7 +279,7 @@ impl TransmitRing {
         self.ring.lend(head);
     }
 
-    /// Takes back the buffers of frames that the device has taken.
+    /// Frees the buffers of frames that the device has sent.
     fn collect(&mut self) -> Result<(), DeviceFault> {
         for _ in 0..self.ring.returned()? {
             let (head, _) = self.ring.used(0)?;
@@ -319,8 +319,7 @@ impl Ring {
         }
     }
 
-    /// Starts to load the header and the beginning of a frame, which the other side has in its
-    /// cache.
+    /// Starts to load the header and the start of a frame, which the other side has in its cache.
     #[inline]
     fn prefetch(&self, buffer: u16, is_written: bool) {
         let at = self.buffer(buffer);
@@ -328,7 +327,7 @@ impl Ring {
         self.memory.prefetch(at + 64, is_written);
     }
 
-    /// Adds a chain to the available ring; [`Self::publish`] shows it.
+    /// Adds a chain to the available ring. [`Self::publish`] shows it to the device.
     fn lend(&mut self, head: u16) {
         let slot = usize::from(self.next_available & (SIZE - 1));
         let at = self.places.available + ENTRIES + 2 * slot;
@@ -338,7 +337,7 @@ impl Ring {
         self.next_available = self.next_available.wrapping_add(1);
     }
 
-    /// Shows the device what was added, and kicks it if it wants that.
+    /// Publishes the added entries to the device, and kicks it if it asked for that.
     fn publish(&self) {
         if let Some(word) = self.memory.word16(self.places.available + INDEX) {
             word.store(self.next_available, Ordering::Release);
@@ -349,14 +348,15 @@ impl Ring {
         }
     }
 
-    /// The chains that the device has returned.
+    /// The number of chains that the device has returned.
     fn returned(&self) -> Result<u16, DeviceFault> {
         let moved = self.load(self.places.used + INDEX).wrapping_sub(self.next_used);
         let lent = self.next_available.wrapping_sub(self.next_used);
         if moved <= lent { Ok(moved) } else { Err(DeviceFault::Index(moved)) }
     }
 
-    /// A returned chain, `number` entries behind the next: its head, and the bytes written.
+    /// The returned chain `number` entries after the next: its head, and the number of written
+    /// bytes.
     fn used(&self, number: u16) -> Result<(u16, u32), DeviceFault> {
         let slot = usize::from(self.next_used.wrapping_add(number) & (SIZE - 1));
         let at = self.places.used + ENTRIES + 8 * slot;
@@ -391,19 +391,19 @@ fn places(ring: u32) -> Places {
     }
 }
 
-/// Descriptors of each ring: a device or a driver that stalls for a millisecond loses nothing at
-/// 4 million frames a second.
+/// The number of descriptors in each ring: at 4 million frames a second, a device or driver may
+/// stall for a millisecond without loss.
 pub(super) const SIZE: u16 = 4096;
 const BUFFER: usize = 2048;
-/// The `virtio_net_hdr` of virtio 1, which ends with the number of buffers.
+/// The length of virtio 1's `virtio_net_hdr`, which ends with the number of buffers.
 const HEADER: usize = 12;
 pub(super) const LONGEST: usize = 65_535 + 22;
-/// Frames whose buffers are loaded at a time.
+/// The number of frames whose buffers are loaded together.
 const AHEAD: u16 = 32;
 const MOST_BUFFERS: u16 = ((HEADER + LONGEST) / BUFFER + 1) as u16;
-/// Both rings with their buffers.
+/// The length of both rings with their buffers.
 const LEN: usize = 2 * SIZE as usize * (40 + BUFFER);
-/// An address that is valid nowhere else.
+/// The guest address of the memory. No process has memory mapped at this address.
 const BASE: u64 = 1 << 32;
 const INDEX: usize = 2;
 const ENTRIES: usize = 4;

@@ -14,12 +14,12 @@ use super::message::{
 };
 use crate::unix_peer;
 
-/// The rings that the device serves from now on.
+/// The rings of a connection that was set up.
 #[derive(Debug)]
 pub(super) struct Negotiated {
     pub(super) receive: ReceiveRing,
     pub(super) transmit: TransmitRing,
-    /// Becomes readable when the device has written a frame, if it was asked for that.
+    /// Becomes readable when the device has written a frame, if the driver asked for that.
     pub(super) call: OwnedFd,
 }
 
@@ -63,7 +63,7 @@ pub(super) fn negotiate(stream: &UnixStream) -> Result<Negotiated, NegotiationEr
     let calls = [event()?, event()?];
     let kicks = [event()?, event()?];
     let [receive_kick, transmit_kick] = &kicks;
-    // Before the device sees the rings.
+    // Initialize the rings before the device sees them.
     let receive = ReceiveRing::new(&memory, receive_kick.try_clone()?);
     let transmit = TransmitRing::new(&memory, transmit_kick.try_clone()?);
     let table = Request::SetMemoryTable(vec![DriverMemory::region()]);
@@ -86,7 +86,7 @@ pub(super) fn negotiate(stream: &UnixStream) -> Result<Negotiated, NegotiationEr
             tell(stream, &Request::EnableRing(RingState { ring, value: 1 }), &[])?;
         }
     }
-    // All messages before the answer were handled.
+    // The reply shows that the device has handled all messages before it.
     ask(stream, &Request::GetFeatures)?;
     let [call, _] = calls;
     Ok(Negotiated { receive, transmit, call })

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use super::message::Region;
 use crate::shared_memory::SharedMemory;
 
-/// The front end's memory, as this process has mapped it.
+/// The front end's memory, mapped into this process.
 #[derive(Debug)]
 pub(super) struct GuestMemory {
     parts: Vec<Part>,
@@ -14,11 +14,11 @@ pub(super) struct GuestMemory {
 struct Part {
     region: Region,
     memory: SharedMemory,
-    /// The place of the region in the mapping.
+    /// The offset of the region in the mapping.
     skipped: usize,
 }
 
-/// A place in the memory that is mapped as a whole.
+/// A range of the memory that is within one mapping.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Spot {
     part: usize,
@@ -26,7 +26,7 @@ pub(super) struct Spot {
 }
 
 impl GuestMemory {
-    /// Maps the regions of a message with the files that came along.
+    /// Maps the regions of a message, each from its file.
     pub(super) fn map(regions: &[Region], files: &[OwnedFd]) -> io::Result<Self> {
         let invalid = |problem: &'static str| io::Error::new(io::ErrorKind::InvalidData, problem);
         if regions.len() != files.len() {
@@ -45,7 +45,7 @@ impl GuestMemory {
             if u64::try_from(size).map_or(true, |size| size < end) {
                 return Err(invalid("a memory region is longer than its file"));
             }
-            // mmap(2) takes whole pages; those of a file in huge pages are larger.
+            // mmap(2) maps whole pages; a file in huge pages has larger ones.
             let page = u64::try_from(rustix::fs::fstat(file)?.st_blksize).unwrap_or(PAGE).max(PAGE);
             let page = if page.is_power_of_two() && page <= MOST_PAGE { page } else { PAGE };
             let skipped = region.file_offset % page;
@@ -57,7 +57,7 @@ impl GuestMemory {
         Ok(Self { parts })
     }
 
-    /// Whether the front end has made the memory shorter, and an access met that.
+    /// Whether the front end has truncated the memory, and an access has met that.
     #[inline]
     pub(super) fn is_cut(&self) -> bool {
         self.parts.iter().any(|part| part.memory.is_cut())
@@ -87,13 +87,13 @@ impl GuestMemory {
         }
     }
 
-    /// The place of `len` bytes at a guest address.
+    /// The position of `len` bytes at a guest address.
     #[inline]
     pub(super) fn spot(&self, address: u64, len: u64) -> Option<Spot> {
         self.find(len, |region| address.checked_sub(region.guest_address))
     }
 
-    /// The place of `len` bytes at a user address.
+    /// The position of `len` bytes at a user address.
     pub(super) fn user_spot(&self, address: u64, len: u64) -> Option<Spot> {
         self.find(len, |region| address.checked_sub(region.user_address))
     }
@@ -105,7 +105,7 @@ impl GuestMemory {
         Some(part.region.guest_address + (spot.at - part.skipped) as u64)
     }
 
-    /// The memory that a place is in.
+    /// The mapping that contains a position.
     #[inline]
     pub(super) fn of(&self, spot: Spot) -> &SharedMemory {
         &self.parts[spot.part].memory
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_is_cut_off_is_survived() {
+    fn truncated_memory_reads_as_zeros_and_is_marked() {
         let region =
             Region { guest_address: 0, size: 0x4000, user_address: 0, file_offset: 0x1000 };
         let files = [file(0x5000), file(0x5000)];

@@ -1,8 +1,8 @@
-//! The messages on the socket. The bytes are in the machine's own order.
+//! The messages on the socket, in the machine's byte order.
 
 use thiserror::Error;
 
-/// A message of the front end, with what it carries.
+/// A message of the front end, with its contents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
     GetFeatures,
@@ -21,7 +21,7 @@ pub enum Request {
     SetProtocolFeatures(u64),
     GetQueueCount,
     EnableRing(RingState),
-    /// A message that changes nothing here.
+    /// A message without effect here.
     Ignored(u32),
 }
 
@@ -32,13 +32,13 @@ pub struct Header {
     pub size: u32,
 }
 
-/// A part of the front end's memory.
+/// A region of the front end's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Region {
-    /// Its address in descriptors.
+    /// The region's address in descriptors.
     pub guest_address: u64,
     pub size: u64,
-    /// Its address in messages.
+    /// The region's address in messages.
     pub user_address: u64,
     pub file_offset: u64,
 }
@@ -49,7 +49,7 @@ pub struct RingState {
     pub value: u32,
 }
 
-/// User addresses of a ring's parts.
+/// The user addresses of a ring's parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RingAddresses {
     pub ring: u32,
@@ -58,7 +58,7 @@ pub struct RingAddresses {
     pub available: u64,
 }
 
-/// A ring whose descriptor comes along, or which gets none.
+/// The number of a ring, and whether a descriptor for it comes with the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RingFile {
     pub ring: u32,
@@ -97,7 +97,7 @@ impl Header {
         self.flags & NEED_REPLY != 0
     }
 
-    /// A reply, which has its request's number.
+    /// Whether the message is a reply, which has the number of its request.
     #[must_use]
     pub fn is_reply(self) -> bool {
         self.flags & REPLY != 0
@@ -105,7 +105,7 @@ impl Header {
 }
 
 impl Request {
-    /// Parses what follows the header.
+    /// Parses the payload of a message.
     pub fn parse(request: u32, payload: &[u8]) -> Result<Self, MessageError> {
         let wrong = MessageError::Size { request, size: payload.len() };
         let word = || payload.try_into().map(u64::from_ne_bytes).map_err(|_| wrong);
@@ -188,7 +188,7 @@ impl Request {
     }
 }
 
-/// A whole message.
+/// The bytes of a whole message.
 #[must_use]
 pub fn message(request: u32, flags: u32, payload: &[u8]) -> Vec<u8> {
     let mut bytes = words32(&[request, VERSION | flags, payload.len() as u32]);
@@ -196,14 +196,14 @@ pub fn message(request: u32, flags: u32, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// `Err(None)` for a wrong length.
+/// Parses the regions of memory. `Err(None)` for a wrong length.
 fn regions(payload: &[u8]) -> Result<Vec<Region>, Option<MessageError>> {
     let (head, rest) = payload.split_at_checked(8).ok_or(None)?;
     let count = number(head, 0);
     if count as usize > MOST_REGIONS {
         return Err(Some(MessageError::Regions(count)));
     }
-    // Some front ends send the whole table, whatever the count.
+    // Some front ends send the whole table, whatever the number of regions.
     let used = rest.get(..count as usize * REGION).ok_or(None)?;
     let word =
         |bytes: &[u8], at| u64::from(number(bytes, at)) | u64::from(number(bytes, at + 4)) << 32;
@@ -227,7 +227,7 @@ fn addresses(payload: &[u8]) -> Option<RingAddresses> {
     })
 }
 
-/// The four bytes at a place that is there; 0 otherwise.
+/// The four bytes at an offset; 0 if they are not all there.
 fn number(bytes: &[u8], at: usize) -> u32 {
     let four = bytes.get(at..at + 4).and_then(|four| four.try_into().ok());
     four.map_or(0, u32::from_ne_bytes)
@@ -238,7 +238,7 @@ fn words32(words: &[u32]) -> Vec<u8> {
 }
 
 pub const HEADER: usize = 12;
-/// No message that is known here is longer.
+/// The longest known message is not longer.
 pub const LONGEST: usize = 4096;
 pub const NEED_REPLY: u32 = 8;
 pub const REPLY: u32 = 4;
@@ -267,16 +267,16 @@ const SEND_RARP: u32 = 19;
 const NET_SET_MTU: u32 = 20;
 const SET_STATUS: u32 = 39;
 
-/// Features of virtio and of vhost-user, as both ends offer them.
+/// The features of virtio and of vhost-user that both ends offer.
 pub mod features {
     /// The device completes partial checksums (`VIRTIO_NET_F_CSUM`).
     pub const CHECKSUM: u64 = 1;
-    /// The driver takes partial checksums and super-packets (`VIRTIO_NET_F_GUEST_…`).
+    /// The driver accepts partial checksums and super-packets (`VIRTIO_NET_F_GUEST_…`).
     pub const GUEST_CHECKSUM: u64 = 1 << 1;
     pub const GUEST_TSO4: u64 = 1 << 7;
     pub const GUEST_TSO6: u64 = 1 << 8;
     pub const GUEST_ECN: u64 = 1 << 9;
-    /// The device takes super-packets (`VIRTIO_NET_F_HOST_…`).
+    /// The device accepts super-packets (`VIRTIO_NET_F_HOST_…`).
     pub const HOST_TSO4: u64 = 1 << 11;
     pub const HOST_TSO6: u64 = 1 << 12;
     pub const HOST_ECN: u64 = 1 << 13;
@@ -299,7 +299,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn messages_survive_the_wire() {
+    fn encoded_messages_parse_to_the_same_messages() {
         let state = RingState { ring: 1, value: 256 };
         let file = RingFile { ring: 3, has_file: true };
         let region = Region { guest_address: 1, size: 2, user_address: 3, file_offset: 4 };
@@ -331,7 +331,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_a_message_or_an_error(
+        fn arbitrary_bytes_parse_to_a_message_or_an_error(
             request in 0..45_u32,
             payload in proptest::collection::vec(any::<u8>(), 0..300),
         ) {

@@ -1,10 +1,10 @@
 #![allow(unsafe_code)]
-//! The program that hands packets to the socket, and its map (include/uapi/linux/bpf.h).
+//! The program that redirects packets to the socket, and its map (include/uapi/linux/bpf.h).
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// A map from queues to sockets.
+/// Creates a map from queues to sockets.
 pub(super) fn create_map(queues: u32) -> io::Result<OwnedFd> {
     #[repr(C)]
     struct MapCreate {
@@ -39,8 +39,8 @@ pub(super) fn insert(map: &OwnedFd, queue: u32, socket: BorrowedFd<'_>) -> io::R
     unsafe { call(MAP_UPDATE_ELEM, &attributes) }.map(drop)
 }
 
-/// Loads `return bpf_redirect_map(map, ctx->rx_queue_index, XDP_PASS)`: packets of queues without
-/// a socket go on into the kernel.
+/// Loads `return bpf_redirect_map(map, ctx->rx_queue_index, XDP_PASS)`: packets of queues without a
+/// socket continue into the kernel.
 pub(super) fn load(map: &OwnedFd) -> io::Result<OwnedFd> {
     #[repr(C)]
     struct Load {
@@ -92,7 +92,7 @@ pub(super) fn load(map: &OwnedFd) -> io::Result<OwnedFd> {
 }
 
 /// Attaches a program to an interface of the calling thread's network namespace, as long as the
-/// descriptor lives. Another program that is attached already is an error (`EBUSY`, `EEXIST`).
+/// returned descriptor is open. Fails (`EBUSY`, `EEXIST`) if another program is attached.
 pub(super) fn attach(program: &OwnedFd, interface: u32, mode: u32) -> io::Result<OwnedFd> {
     #[repr(C)]
     struct LinkCreate {

@@ -15,7 +15,7 @@ use crate::shared_memory::SharedMemory;
 use crate::tally::Tally;
 use crate::{Accepted, DuplexPort, Frame, PortCounters, PortError, Refusal};
 
-/// An interface's queue, by an AF_XDP socket.
+/// A queue of an interface, through an AF_XDP socket.
 #[derive(Debug)]
 pub struct XdpPort {
     interface: Interface,
@@ -24,13 +24,13 @@ pub struct XdpPort {
     is_zero_copy: bool,
     receiving: Mutex<Receiving>,
     transmitting: Mutex<TransmitQueue>,
-    /// Packets are in the transmit ring that the kernel did not take at the last attempt.
+    /// Whether the transmit ring has packets that the kernel did not take at the last attempt.
     has_pending: AtomicBool,
     is_gone: AtomicBool,
     tally: Tally,
     refused: AtomicU64,
     socket: OwnedFd,
-    /// The program is detached with it, however this process ends.
+    /// Closing this descriptor detaches the program, however this process ends.
     _attachment: OwnedFd,
     _buffers: Arc<SharedMemory>,
 }
@@ -44,28 +44,28 @@ struct Receiving {
 /// The settings of an [`XdpPort`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct XdpOptions {
-    /// The interface's receive queue. Packets of others go on into the kernel.
+    /// The interface's receive queue. Packets of other queues continue into the kernel.
     pub queue: u32,
     pub copy_mode: CopyMode,
-    /// The thread that receives runs the driver too (SO_PREFER_BUSY_POLL).
+    /// Whether the receiving thread also runs the interface's driver (SO_PREFER_BUSY_POLL).
     pub busy_poll: bool,
 }
 
-/// The way in which packets get into the socket's buffers.
+/// How packets get into the socket's buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CopyMode {
-    /// By the card if its driver has zero-copy, by the kernel otherwise.
+    /// The network card copies if its driver supports zero-copy, otherwise the kernel copies.
     #[default]
     Auto,
-    /// By the card.
+    /// The network card writes the buffers (zero-copy).
     ZeroCopy,
-    /// By the kernel.
+    /// The kernel copies packets.
     Copy,
 }
 
 impl XdpPort {
-    /// Opens an interface of the calling thread's network namespace. The port may be used by any
-    /// thread afterwards.
+    /// Opens an interface of the calling thread's network namespace. Any thread may use the port
+    /// afterwards.
     pub fn open(name: &str, options: XdpOptions) -> Result<Self, PortError> {
         let control = rustix::net::socket(AddressFamily::UNIX, SocketType::DGRAM, None)
             .map_err(|error| PortError::from_io("opening a control socket", error.into()))?;
@@ -120,12 +120,12 @@ impl XdpPort {
         })
     }
 
-    /// The interface as it was when the port was opened.
+    /// The properties of the interface when the port was opened.
     pub fn interface(&self) -> &Interface {
         &self.interface
     }
 
-    /// Makes the kernel send. It takes a few packets at each call (`xsk_generic_xmit`).
+    /// Makes the kernel send. Each call sends only a few packets (`xsk_generic_xmit`).
     fn kick(&self, queue: &TransmitQueue) -> Result<(), PortError> {
         let mut before = queue.pending();
         while before > 0 && queue.needs_wakeup() {
@@ -135,7 +135,7 @@ impl XdpPort {
                 Ok(()) => {}
                 Err(error) => match error.raw_os_error() {
                     Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => return Err(self.gone()),
-                    // The device dropped a packet, for want of room.
+                    // The device had no space, and dropped a packet.
                     Some(libc::ENOBUFS) => {
                         self.refused.fetch_add(1, Ordering::Relaxed);
                     }
@@ -157,7 +157,7 @@ impl XdpPort {
         PortError::InterfaceDown { name: self.interface.name.clone() }
     }
 
-    /// Things to do while nothing arrives.
+    /// Work while nothing arrives: wakes the driver and checks the interface.
     fn idle(&self, receiving: &mut Receiving) -> Result<(), PortError> {
         if self.has_pending.load(Ordering::Relaxed)
             && let Ok(queue) = self.transmitting.try_lock()
@@ -274,7 +274,7 @@ impl fmt::Display for XdpOptions {
     }
 }
 
-/// The size of a buffer. The kernel keeps 256 bytes in front of a packet.
+/// The size of a buffer. The kernel reserves 256 bytes before a packet.
 fn chunk(interface: &Interface) -> Result<u64, PortError> {
     let longest = interface.mtu.count() + (MAC_HEADER + TAG) as u64;
     let chunks = [2048, 4096].into_iter();
@@ -307,7 +307,7 @@ fn queues_of(
     let completion = map(libc::XDP_UMEM_PGOFF_COMPLETION_RING, offsets.completion, ADDRESS)?;
     let receive = map(libc::XDP_PGOFF_RX_RING as u64, offsets.receive, DESCRIPTOR)?;
     let transmit = map(libc::XDP_PGOFF_TX_RING as u64, offsets.transmit, DESCRIPTOR)?;
-    // Linux 6.16 lets a call send more packets than 32; without it the calls are more.
+    // Since Linux 6.16, a call may send more than 32 packets. Older kernels need more calls.
     let _ = socket::set_number(socket, XDP_MAX_TX_SKB_BUDGET, 256);
     Ok((
         ReceiveQueue::new(buffers.clone(), chunk, fill, receive),
@@ -322,7 +322,7 @@ fn prefer_busy_poll(socket: &OwnedFd) -> io::Result<()> {
     set(SO_BUSY_POLL_BUDGET, 64)
 }
 
-/// In the driver if it can, in the network stack otherwise.
+/// Attaches the program in the driver if it supports that, otherwise in the network stack.
 fn attach(program: &OwnedFd, interface: &Interface) -> Result<(OwnedFd, bool), PortError> {
     let name = &interface.name;
     match bpf::attach(program, interface.index, bpf::NATIVE) {
@@ -368,7 +368,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 const HEADROOM: u64 = 256;
-/// Calls of `receive` without a frame between two looks at the interface's state.
+/// The number of empty calls of `receive` between two checks of the interface's state.
 const IDLE_CHECK: u32 = 512;
 const XDP_MAX_TX_SKB_BUDGET: i32 = 9;
 const SO_PREFER_BUSY_POLL: i32 = 69;

@@ -1,5 +1,5 @@
-//! The four rings between a socket and the kernel. A ring's indexes run freely; its size is a power
-//! of two.
+//! The four rings between a socket and the kernel. A ring's indices wrap at 2^32; its size is a
+//! power of two.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,16 +12,16 @@ use super::socket::Offsets;
 use crate::shared_memory::SharedMemory;
 use crate::{Accepted, Frame, Refusal};
 
-/// One ring, of which this side is the producer or the consumer.
+/// A ring of which this side is the producer or the consumer.
 #[derive(Debug)]
 pub(super) struct KernelRing {
     memory: SharedMemory,
     offsets: Offsets,
-    /// This side's index.
+    /// The index of this side.
     own: u32,
 }
 
-/// Buffers that the kernel fills, and those that it has filled.
+/// The buffers that the kernel fills, and those that it has filled.
 #[derive(Debug)]
 pub(super) struct ReceiveQueue {
     buffers: Arc<SharedMemory>,
@@ -30,7 +30,7 @@ pub(super) struct ReceiveQueue {
     receive: KernelRing,
 }
 
-/// Buffers that the kernel sends, and those that it has sent.
+/// The buffers that the kernel sends, and those that it has sent.
 #[derive(Debug)]
 pub(super) struct TransmitQueue {
     buffers: Arc<SharedMemory>,
@@ -63,13 +63,14 @@ impl KernelRing {
         }
     }
 
-    /// The entries that this side, as the consumer, may take.
+    /// The number of entries that this side, as the consumer, may take.
     #[inline]
     fn filled(&self) -> u32 {
         self.load(self.offsets.producer).wrapping_sub(self.own).min(ENTRIES)
     }
 
-    /// The entries that this side, as the producer, has written and the kernel has not taken.
+    /// The number of entries that this side, as the producer, has written and the kernel has not
+    /// taken.
     #[inline]
     fn pending(&self) -> u32 {
         self.own.wrapping_sub(self.load(self.offsets.consumer)).min(ENTRIES)
@@ -79,7 +80,7 @@ impl KernelRing {
         self.load(self.offsets.flags) & libc::XDP_RING_NEED_WAKEUP != 0
     }
 
-    /// The place of the next entry.
+    /// The offset of the next entry.
     #[inline]
     fn entry(&self, size: usize) -> usize {
         self.offsets.entries + (self.own & (ENTRIES - 1)) as usize * size
@@ -99,7 +100,7 @@ impl KernelRing {
 }
 
 impl ReceiveQueue {
-    /// Gives the kernel the first [`ENTRIES`] buffers.
+    /// Gives the first [`ENTRIES`] buffers to the kernel.
     pub(super) fn new(
         buffers: Arc<SharedMemory>,
         chunk: u64,
@@ -145,7 +146,7 @@ impl ReceiveQueue {
         self.fill.needs_wakeup()
     }
 
-    /// There is always room: the ring has as many entries as there are buffers.
+    /// Gives a buffer to the kernel. The ring has space, because it has as many entries as buffers.
     #[inline]
     fn give(&mut self, address: u64) {
         let at = self.fill.entry(ADDRESS);
@@ -155,7 +156,7 @@ impl ReceiveQueue {
 }
 
 impl TransmitQueue {
-    /// Uses [`ENTRIES`] buffers behind those for receiving.
+    /// Uses the [`ENTRIES`] buffers after those for receiving.
     pub(super) fn new(
         buffers: Arc<SharedMemory>,
         chunk: u64,
@@ -167,7 +168,8 @@ impl TransmitQueue {
         Self { buffers, chunk, transmit, completion, free }
     }
 
-    /// Puts packets into the ring until there is no buffer. `longest` is what the interface takes.
+    /// Puts packets into the ring until no buffer is free. `longest`: the longest frame of the
+    /// interface.
     pub(super) fn send(&mut self, packets: &[&[u8]], longest: usize) -> Accepted {
         if self.free.len() < packets.len() {
             self.collect();
@@ -190,7 +192,7 @@ impl TransmitQueue {
             self.buffers.write(address as usize, packet);
             let at = self.transmit.entry(DESCRIPTOR);
             self.transmit.write_address(at, address);
-            // Length and options.
+            // The length, and no options.
             self.transmit.write_address(at + 8, packet.len() as u64);
             self.transmit.own = self.transmit.own.wrapping_add(1);
             sent += 1;
@@ -199,7 +201,7 @@ impl TransmitQueue {
         Accepted { sent, refusal }
     }
 
-    /// Entries that the kernel has not taken yet.
+    /// The number of entries that the kernel has not taken yet.
     pub(super) fn pending(&self) -> u32 {
         self.transmit.pending()
     }
@@ -208,7 +210,7 @@ impl TransmitQueue {
         self.transmit.needs_wakeup()
     }
 
-    /// Takes back the buffers that were sent.
+    /// Frees the buffers that were sent.
     fn collect(&mut self) {
         let count = self.completion.filled();
         for _ in 0..count {
@@ -225,7 +227,7 @@ impl TransmitQueue {
     }
 }
 
-/// Entries of each ring, and buffers of each direction.
+/// The number of entries of each ring, and of buffers for each direction.
 pub(super) const ENTRIES: u32 = 4096;
 pub(super) const DESCRIPTOR: usize = size_of::<libc::xdp_desc>();
 pub(super) const ADDRESS: usize = 8;

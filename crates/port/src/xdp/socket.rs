@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use crate::shared_memory::SharedMemory;
 use crate::socket::check;
 
-/// The places of a ring's words in its mapping.
+/// The offsets of a ring's words in its mapping.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Offsets {
     pub(super) producer: usize,
@@ -25,12 +25,12 @@ pub(super) struct AllOffsets {
     pub(super) completion: Offsets,
 }
 
-/// Packets that the kernel lost.
+/// The numbers of packets that the kernel lost.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Losses {
     /// No buffer was free, or the receive ring was full.
     pub(super) no_room: u64,
-    /// Too long for a buffer, or otherwise not delivered.
+    /// The packet was too long for a buffer, or not delivered for another reason.
     pub(super) other: u64,
 }
 
@@ -42,7 +42,7 @@ pub(super) fn open() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Registers the memory of the buffers. It must outlive the socket.
+/// Registers the memory of the buffers, which must outlive the socket.
 pub(super) fn register(socket: &OwnedFd, memory: &SharedMemory, chunk: u32) -> io::Result<()> {
     let registration = libc::xdp_umem_reg {
         addr: memory.address(),
@@ -56,7 +56,7 @@ pub(super) fn register(socket: &OwnedFd, memory: &SharedMemory, chunk: u32) -> i
     unsafe { set(socket, libc::XDP_UMEM_REG, &registration) }
 }
 
-/// Sets a number of [`libc::SOL_XDP`].
+/// Sets a number option of [`libc::SOL_XDP`].
 pub(super) fn set_number(socket: &OwnedFd, option: i32, value: u32) -> io::Result<()> {
     // SAFETY: the options used with this are all integers.
     unsafe { set(socket, option, &value) }
@@ -68,7 +68,7 @@ pub(super) fn offsets(socket: &OwnedFd) -> io::Result<AllOffsets> {
     // SAFETY: XDP_MMAP_OFFSETS fills an xdp_mmap_offsets.
     let len = unsafe { read(socket, libc::XDP_MMAP_OFFSETS, &mut all) }?;
     if len < size_of_val(&all) {
-        // Linux before 5.4 has no flags.
+        // Linux before 5.4 has no flags in its rings.
         return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
     }
     let of = |ring: &libc::xdp_ring_offset| Offsets {
@@ -98,7 +98,7 @@ pub(super) fn bind(socket: &OwnedFd, interface: u32, queue: u32, flags: u16) -> 
     check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) }).map(drop)
 }
 
-/// Whether the driver reads and writes the buffers itself.
+/// Whether the driver itself reads and writes the buffers.
 pub(super) fn is_zero_copy(socket: &OwnedFd) -> bool {
     let mut options = libc::xdp_options { flags: 0 };
     // SAFETY: XDP_OPTIONS fills an xdp_options.
@@ -119,7 +119,7 @@ pub(super) fn losses(socket: BorrowedFd<'_>) -> Losses {
     }
 }
 
-/// Makes the kernel send what is in the transmit ring.
+/// Makes the kernel send the packets in the transmit ring.
 pub(super) fn kick_transmit(socket: BorrowedFd<'_>) -> io::Result<()> {
     let (fd, flags) = (socket.as_raw_fd(), libc::MSG_DONTWAIT);
     // SAFETY: nothing is passed but numbers and a null pointer of length 0.
@@ -127,7 +127,7 @@ pub(super) fn kick_transmit(socket: BorrowedFd<'_>) -> io::Result<()> {
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Makes the driver look at the fill ring; an error if the interface is down or gone.
+/// Makes the driver look at the fill ring. An error if the interface is down or no longer exists.
 pub(super) fn kick_receive(socket: BorrowedFd<'_>) -> io::Result<()> {
     let flags = libc::MSG_DONTWAIT;
     // SAFETY: a null pointer of length 0: nothing is written.
@@ -135,7 +135,7 @@ pub(super) fn kick_receive(socket: BorrowedFd<'_>) -> io::Result<()> {
     if received < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// The receive queues that the interface has now.
+/// The present number of the interface's receive queues.
 pub(super) fn receive_queues(name: &str) -> Option<u32> {
     let entries = std::fs::read_dir(format!("/sys/class/net/{name}/queues")).ok()?;
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
@@ -152,7 +152,7 @@ unsafe fn set<T>(socket: &OwnedFd, option: i32, value: &T) -> io::Result<()> {
         .map(drop)
 }
 
-/// Returns the length that the kernel has filled.
+/// Reads an option. Returns the length that the kernel has filled.
 ///
 /// # Safety
 /// The option must fill a `T`, for which any bytes are valid.

@@ -1,4 +1,4 @@
-//! Two ports that are connected with each other.
+//! Two connected ports.
 
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
 
@@ -15,7 +15,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
-/// A folder that lives as long as this value.
+/// A temporary folder, removed with this value.
 pub struct Folder(PathBuf);
 
 impl Folder {
@@ -36,7 +36,7 @@ impl Drop for Folder {
     }
 }
 
-/// Waits for a condition; it takes far less, on a busy machine too.
+/// Waits for a condition, for at most a minute.
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
@@ -54,7 +54,7 @@ pub fn frame(number: u32, len: usize) -> Vec<u8> {
     (0..len as u32).map(|at| (number.wrapping_mul(31).wrapping_add(at * 7) >> 2) as u8).collect()
 }
 
-/// Sends all packets, as often as it takes.
+/// Sends all packets, and repeats refused ones.
 pub fn send_all(port: &dyn DuplexPort, packets: &[&[u8]]) {
     let mut done = 0;
     until("room", || {
@@ -80,7 +80,7 @@ pub fn receive_some(port: &dyn DuplexPort, count: usize) -> Vec<Frame> {
     batch
 }
 
-/// Sends frames of many sizes in both directions at once, and checks every byte.
+/// Sends frames of many sizes in both directions at once, and compares every byte.
 pub fn exchange(left: &dyn DuplexPort, right: &dyn DuplexPort) {
     let sizes = [14, 60, 64, 65, 1514, 2036, 2037, 4096, 9018, 65_000];
     let frames: Vec<Vec<u8>> =
@@ -111,7 +111,7 @@ pub fn exchange(left: &dyn DuplexPort, right: &dyn DuplexPort) {
     });
 }
 
-/// Sends bytes with descriptors. The peer may have ended the connection.
+/// Sends bytes with descriptors. Ignores an error, because the peer may have ended the connection.
 pub fn send_with(stream: &UnixStream, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
     let mut control = SendAncillaryBuffer::new(&mut space);

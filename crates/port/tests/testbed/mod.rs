@@ -1,4 +1,4 @@
-//! Network namespaces for tests: two hosts, and a namespace between them for the ports.
+//! Network namespaces for tests: two hosts, and a middle namespace for the ports.
 
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
 
@@ -14,11 +14,11 @@ use port::{Frame, Port, PortCounters};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use testing::Attempt;
 
-/// A namespace that lives as long as this value.
+/// A namespace, removed with this value.
 pub struct Namespace(File);
 
 impl Namespace {
-    /// `None`, with a note, if the test may not make one.
+    /// A new namespace; `None`, with a note, if the test has no permission.
     pub fn new() -> Option<Self> {
         let made = std::thread::spawn(|| {
             unshare(CloneFlags::CLONE_NEWNET)?;
@@ -38,7 +38,7 @@ impl Namespace {
         format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
     }
 
-    /// Runs a closure on a separate thread inside.
+    /// Runs a closure on a new thread inside the namespace.
     pub fn spawn<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -68,7 +68,7 @@ pub fn try_command(program: &str, arguments: &str) -> bool {
     Command::new(program).args(arguments.split_whitespace()).status().unwrap().success()
 }
 
-/// The value for IPv4, and the one for IPv6 if this machine has IPv6.
+/// The value for IPv4, and the value for IPv6 if this machine supports IPv6.
 pub fn each_family<T>(ipv4: T, ipv6: T) -> Vec<T> {
     if testing::Need::Ipv6.is_met() {
         return vec![ipv4, ipv6];
@@ -77,8 +77,8 @@ pub fn each_family<T>(ipv4: T, ipv6: T) -> Vec<T> {
     vec![ipv4]
 }
 
-/// Two hosts, 10.9.0.1 and .2, fd09::1 and ::2. The other ends of their `eth0` are `left` and
-/// `right` in the middle namespace.
+/// Two hosts, 10.9.0.1 and .2, fd09::1 and ::2. The peers of their `eth0` are `left` and `right` in
+/// the middle namespace.
 pub struct Testbed {
     pub left: Namespace,
     pub middle: Namespace,
@@ -102,7 +102,7 @@ impl Testbed {
     }
 }
 
-/// A thread that forwards every frame from one port to the other.
+/// A thread that forwards every frame between two ports.
 pub struct Forwarder {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<[PortCounters; 2]>,
@@ -125,15 +125,15 @@ impl Forwarder {
         Self { stop, thread }
     }
 
-    /// Ends it and returns the ports' counters.
+    /// Stops the thread and returns the ports' counters.
     pub fn stop(self) -> [PortCounters; 2] {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap()
     }
 }
 
-/// Forwards frames while `work` runs, and returns the counters of the ports, which lost nothing. On
-/// a machine that holds the forwarder up, a port may have no room for all frames.
+/// Forwards frames while `work` runs. Returns the counters of the ports, which lost no frame. If
+/// the machine holds up the forwarder, a port may have no space for all frames.
 pub fn forwarded(ports: impl Fn() -> [Box<dyn Port>; 2], work: impl Fn()) -> [PortCounters; 2] {
     let counters = testing::undisturbed("forwarded frames", |_| {
         let forwarder = Forwarder::start(ports());

@@ -1,6 +1,6 @@
-//! Nanoseconds a packet of connection tracking, by the number of connections: packets of known
-//! connections in random order, and commits. The cost of making the packets is measured alone and
-//! subtracted.
+//! Measures the nanoseconds per packet of connection tracking, by the number of connections: for
+//! packets of known connections in random order, and for commits. The cost of making the packets is
+//! measured alone and subtracted.
 //!
 //! `cargo bench -p weir-switch-datapath --bench conntrack [-- THREADS]`
 
@@ -15,7 +15,7 @@ use flow::{Field, Key, word};
 use units::Time;
 
 fn main() {
-    // `cargo bench` passes `--bench`; `cargo test` runs a bench without it, to see that it works.
+    // `cargo bench` passes `--bench`. `cargo test` runs the bench without it, with few connections.
     let is_measuring = std::env::args().any(|argument| argument == "--bench");
     let threads = std::env::args().filter_map(|argument| argument.parse().ok()).next().unwrap_or(1);
     let sizes: &[u32] =
@@ -77,7 +77,7 @@ fn commit(nat: Option<Nat>) -> Track {
     Track { commit: true, nat, ..Track::default() }
 }
 
-/// Makes UDP packets of 64 bytes, of each connection in turn, in an order without a pattern.
+/// Makes UDP packets of 64 bytes for each connection in turn, in a scattered order.
 struct Source {
     batch: Batch,
     template: ([u8; LENGTH], Key),
@@ -120,7 +120,7 @@ impl Source {
     fn run(&mut self, packets: u32, mut take: impl FnMut(&mut Batch)) {
         for _ in 0..packets / BATCH as u32 {
             for frame in &mut self.batch.frames {
-                // An odd multiplier permutes the numbers of a power of two.
+                // Multiplication by an odd number permutes the numbers below a power of two.
                 let number = self.next.wrapping_mul(0x9e37_79b1) & self.mask;
                 self.next = if self.next + 1 >= self.size { 0 } else { self.next + 1 };
                 frame.0 = self.template.0;
@@ -137,7 +137,7 @@ impl Source {
     }
 }
 
-/// The IP checksum; the UDP checksum is updated likewise.
+/// Computes the IP and UDP checksums of a template frame with these addresses.
 fn checksum(frame: &mut [u8; LENGTH], number: u32, server: u32) {
     let fold = |mut sum: u32| {
         while sum > 0xffff {

@@ -1,14 +1,14 @@
-//! How the cost of a packet grows with rules and flows, for the four sets of rules of the
-//! reference report and a fifth without connection tracking.
+//! Measures the growth of a packet's cost with rules and flows, for the four sets of rules of the
+//! reference report and a fifth set without connection tracking.
 //!
 //! `cargo bench -p weir-switch-datapath --bench flatness -- [SET…] [--rounds N] [--threads N]
 //! [--stages]`
 //!
-//! The table of connections is made for `--threads` threads, with several locks for each; one
-//! thread uses it. It takes frames of 60 bytes from memory through a datapath and drops them. The
-//! source copies each frame into a buffer of the pool, and its cost is measured alone and
-//! subtracted: frames of 262,144 flows do not fit the cache either. Turns of all sizes alternate.
-//! Time is the thread's time on a processor, so that other processes disturb less.
+//! The connection table is made for `--threads` threads, with several locks for each, but only one
+//! thread uses it. This thread passes frames of 60 bytes from memory through a datapath and drops
+//! them. The source copies each frame into a buffer of the pool. The copy's cost is measured alone
+//! and subtracted, because frames of 262,144 flows do not fit the cache. Turns of all sizes
+//! alternate. The bench measures the thread's processor time, so that other processes disturb less.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -46,10 +46,10 @@ fn main() {
     }
 }
 
-/// A set of rules.
+/// A named set of rules.
 struct Set {
     name: &'static str,
-    /// The rules for a number of destinations.
+    /// Makes the rules for a number of destinations.
     rules: fn(u32) -> Vec<String>,
 }
 
@@ -112,15 +112,16 @@ struct Bench {
     tracker: ThreadTracker,
     source: Source,
     table: Arc<Conntrack>,
-    /// Nanoseconds a packet of the last turn.
+    /// Nanoseconds per packet in the last turn.
     pace: f64,
     now: Time,
-    /// Nanoseconds a packet, of each round: with the switch and of the source alone.
+    /// Nanoseconds per packet in each round: of the source with the switch, and of the source
+    /// alone.
     whole: Vec<f64>,
     source_alone: Vec<f64>,
 }
 
-/// Frames in memory, one after the other, repeated.
+/// A ring of frames in memory.
 struct Source {
     bytes: Vec<[u8; LENGTH]>,
     next: usize,
@@ -173,7 +174,7 @@ impl Bench {
         }
     }
 
-    /// Nanoseconds a packet.
+    /// Passes packets through the switch. Returns the nanoseconds per packet.
     fn run(&mut self, packets: usize) -> f64 {
         let mut frames = Vec::with_capacity(BATCH);
         let mut sink = Null(0);
@@ -186,7 +187,8 @@ impl Bench {
                 sink: &mut sink,
             };
             self.datapath.process(1, &mut frames, self.now, &mut around);
-            // A packet thread sweeps its megaflows by the time that it takes.
+            // A packet thread sweeps its megaflows by real time, so the clock advances by the
+            // measured pace.
             if batch % 64 == 0 {
                 self.now += Span::from_nanos((self.pace * (64 * BATCH) as f64) as u64);
                 self.datapath.maintain(self.now, &mut around);
@@ -259,7 +261,8 @@ fn measure(set: &Set, rounds: usize, threads: usize, shows_stages: bool) {
     }
 }
 
-/// The first number of `schedstat` (Documentation/scheduler/sched-stats.rst).
+/// The thread's processor time: the first number of `schedstat`
+/// (Documentation/scheduler/sched-stats.rst).
 fn processor_nanos() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("schedstat");
     text.split(' ').next().and_then(|nanos| nanos.parse().ok()).expect("nanoseconds")
@@ -287,7 +290,7 @@ fn packet(number: u32) -> [u8; LENGTH] {
     }
     let mut frame = compose(&key);
     frame.truncate(LENGTH);
-    // 18 bytes of data, and no checksum.
+    // 18 bytes of data, and no UDP checksum.
     frame[16..18].copy_from_slice(&46_u16.to_be_bytes());
     frame[38..40].copy_from_slice(&26_u16.to_be_bytes());
     frame[40..42].fill(0);
@@ -318,6 +321,6 @@ fn port(number: u16) -> BridgePort {
 const FORWARD: &str = "mod_dl_src:02:ac:10:ff:01:01,mod_dl_dst:de:75:cc:e1:c6:85,output:2";
 const SIZES: [u32; 4] = [1, 1024, 65_536, 262_144];
 const LENGTH: usize = 60;
-/// Packets of a turn. The kernel counts processor time in steps of 4 ms, 2 ns a packet here.
+/// Packets of a turn. The kernel counts processor time in steps of 4 ms, here 2 ns per packet.
 const PACKETS: usize = 1 << 21;
 const ROUNDS: usize = 5;

@@ -1,8 +1,9 @@
 //! The megaflow cache: translations by the bits of a packet that they depend on.
 //!
-//! Each mask has a hash table ([`tuple`]). No two megaflows contradict each other, so the first
-//! that takes a packet decides, and tables are searched in the order of their hits. With many
-//! masks, a packet's first guess is the mask that took its predecessor.
+//! Each mask has a hash table ([`tuple`]). A lookup searches the tables in the order of their hits.
+//! Megaflows do not contradict each other, so the lookup ends at the first megaflow that matches
+//! the packet. With many masks, the lookup first tries the mask that matched the previous packet of
+//! the same connection.
 
 mod ahead;
 mod programs;
@@ -27,13 +28,13 @@ use super::{BATCH, milliseconds};
 
 #[derive(Debug)]
 pub(super) struct Cache {
-    /// By number; numbers stay while a batch is on its way.
+    /// By number. A tuple keeps its number while a batch is processed.
     tuples: Vec<Option<Tuple>>,
     by_mask: HashMap<Key, u32>,
     /// Numbers of tuples, the most used first.
     order: Vec<u32>,
-    /// The tuple that took the last packet, by [`hint_of`] the packet. A lookup of many masks
-    /// begins there.
+    /// The tuple that matched the last packet, by [`hint_of`] the packet. A lookup in many masks
+    /// begins with that tuple.
     hints: Vec<u32>,
     programs: Programs,
     len: usize,
@@ -43,19 +44,20 @@ pub(super) struct Cache {
     sweep: Sweep,
 }
 
-/// A megaflow: the number of its tuple in the upper half.
+/// The place of a megaflow: the number of its tuple in the upper half, its index there in the
+/// lower.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place(u64);
 
-/// How far the search for idle megaflows came.
+/// The progress of the sweep, the search for idle megaflows.
 #[derive(Debug, Default)]
 struct Sweep {
     position: usize,
     bucket: usize,
     last_ms: u64,
-    /// Buckets that are due, in thousandths.
+    /// Thousandths of buckets that the sweep still has to visit.
     due: u64,
-    /// This round credits counts, and the last one that did began at that time.
+    /// `is_crediting`: this round credits counts. `credited_ms`: start of the last round that did.
     is_crediting: bool,
     credited_ms: u64,
 }
@@ -69,7 +71,7 @@ pub(super) struct Lookup {
     pub(super) programs: [u32; BATCH],
     hashes: [u32; BATCH],
     candidates: [u32; BATCH],
-    /// The positions of packets that no mask has taken yet.
+    /// The positions of packets for which no megaflow is found yet.
     waiting: [u8; BATCH],
     /// The packets' places in [`Cache::hints`].
     hints: [u16; BATCH],
@@ -135,7 +137,7 @@ impl Cache {
         }
     }
 
-    /// Whether no further megaflow may be added.
+    /// Whether the cache accepts no further megaflow.
     pub(super) fn is_full(&self) -> bool {
         self.len >= self.limit
     }
@@ -152,8 +154,8 @@ impl Cache {
         self.order.len()
     }
 
-    /// Finds the megaflows of packets, at most [`BATCH`]: [`Lookup::places`] has one for each of
-    /// `chosen`.
+    /// Finds the megaflow of each packet in `chosen`, at most [`BATCH`], and writes its place to
+    /// [`Lookup::places`].
     pub(super) fn lookup(
         &mut self,
         packets: &[Packet],
@@ -209,8 +211,8 @@ impl Cache {
         }
     }
 
-    /// Looks at one mask for each packet: the one that took the last packet with the same fields.
-    /// Returns the number of packets that still wait.
+    /// Looks for each packet in the mask that matched the last packet with the same fields. Returns
+    /// the number of packets that still have no megaflow.
     fn lookup_hinted(
         &mut self,
         packets: &[Packet],
@@ -288,7 +290,7 @@ impl Cache {
         self.add(place, Share::of(packet), now);
     }
 
-    /// Counts packets of a batch, each with its megaflow.
+    /// Counts packets of a batch in their megaflows, `places`.
     #[inline]
     pub(super) fn count_all(
         &mut self,
@@ -297,8 +299,8 @@ impl Cache {
         packets: &[Packet],
         now: Time,
     ) {
-        // Packets that follow each other often have the same megaflow, which then counts them
-        // together: a processor waits for each write before it adds to the same number again.
+        // Consecutive packets often have the same megaflow. They are counted together, because each
+        // write to a counter waits for the write before it.
         let (mut former, mut share) = (Place::NONE, Share::default());
         for (place, index) in places.iter().zip(chosen) {
             if *place != former {
@@ -328,7 +330,7 @@ impl Cache {
         self.programs.steps(self.head(place).behaviour)
     }
 
-    /// Stores a translation. `former` is the outdated megaflow of the packet, if it had one.
+    /// Stores a translation. `former` is the outdated megaflow of the packet, or [`Place::NONE`].
     pub(super) fn install(
         &mut self,
         key: &Key,
@@ -351,14 +353,15 @@ impl Cache {
                 self.programs.release(unused);
                 return former;
             }
-            // Another mask may be a narrower one: further megaflows may follow for other packets of
-            // the former one, whose counts go on in the first of them.
+            // The new mask may be narrower: other packets of the former megaflow then get further
+            // megaflows. The counts of the former one continue in the first of them, which is this
+            // one.
             head.inherit(self.head(former));
             self.remove(former, key, now_ms);
         }
         let number = self.tuple_number(&mask);
         let Some(tuple) = &mut self.tuples[number as usize] else { return Place::NONE };
-        // An outdated megaflow of another mask may have hidden one of this mask.
+        // A lookup may have found an outdated megaflow of another mask before one of this mask.
         if let Some(index) = tuple.find(tuple.hash(key), key) {
             let unused = tuple.store.replace(index, behaviour, generation as u32, cold, now_ms);
             self.programs.release(unused);
@@ -369,7 +372,7 @@ impl Cache {
         Place::new(number, tuple.insert(key, head, cold))
     }
 
-    /// Removes the megaflow that takes packets of `key`.
+    /// Removes the megaflow that matches `key`.
     pub(super) fn remove(&mut self, place: Place, key: &Key, now_ms: u64) {
         let Some(tuple) = &mut self.tuples[place.tuple()] else { return };
         let unused = tuple.store.remove(place.index(), now_ms);
@@ -379,7 +382,7 @@ impl Cache {
         self.is_unsettled = true;
     }
 
-    /// Places of removed megaflows may be used again: no packet refers to one.
+    /// Frees the places of removed megaflows: no packet refers to them now.
     #[inline]
     pub(super) fn settle(&mut self) {
         if !std::mem::take(&mut self.is_unsettled) {
@@ -429,15 +432,15 @@ impl Cache {
         )
     }
 
-    /// Goes through a part of the megaflows, and removes those that are idle or outdated. The part
-    /// is that of a second which passed since the last call. Some rounds also credit counts.
-    /// Returns the number of those removed.
+    /// Goes through the megaflows that are due since the last call, for at most a second, and
+    /// removes those that are idle or outdated. Some rounds also credit counts. Returns the number
+    /// of removed megaflows.
     pub(super) fn sweep(&mut self, generation: u64, now_ms: u64) -> u64 {
         let passed = now_ms.saturating_sub(self.sweep.last_ms).min(SWEEP_MS);
         self.sweep.last_ms = now_ms;
         self.tuples.iter_mut().flatten().for_each(Tuple::migrate);
         let total: usize = self.tuples.iter().flatten().map(Tuple::buckets).sum();
-        // Beyond the limit, the sweep hurries.
+        // A full cache is swept ten times as fast.
         let is_full = self.is_full();
         let each_second = if is_full { total * 10 } else { total.min(SWEPT_EACH_SECOND) };
         self.sweep.due += passed * each_second as u64;
@@ -464,7 +467,7 @@ impl Cache {
                 let mut found = [(0, 0, 0); SWEPT_TOGETHER * SLOTS];
                 let is_crediting = self.sweep.is_crediting;
                 let found = tuple.prefetch_group(group, &mut found, is_crediting);
-                // The last slot of a bucket first, because removal moves it.
+                // Backwards, because a removal moves the bucket's last slot.
                 for (bucket, position, index) in found.iter().rev().copied() {
                     if is_crediting {
                         tuple.store.credit(index, now_ms);
@@ -513,7 +516,7 @@ impl Cache {
             *place = place.take().map(Tuple::compacted);
         }
         if self.order.is_empty() {
-            // No megaflow uses one.
+            // No megaflow is left that uses a program.
             self.programs = Programs::default();
         }
         let hits = |number: &u32| tuples[*number as usize].as_ref().map_or(0, |tuple| tuple.hits);
@@ -547,7 +550,7 @@ impl Cache {
     fn store(&self, place: Place) -> &Store {
         match &self.tuples[place.tuple()] {
             Some(tuple) => &tuple.store,
-            // A place is only used in the batch that found it, and tuples go between batches.
+            // The place comes from this batch, and masks are removed only between batches.
             None => unreachable!("a place in a mask without megaflows"),
         }
     }
@@ -561,7 +564,7 @@ impl Cache {
     }
 }
 
-/// A number for a packet, the same for all packets of a connection in one direction.
+/// A hash that is the same for all packets of a connection in one direction.
 fn hint_of(key: &Key) -> u16 {
     let words = &key.words;
     let mut sum = words[word::IN_PORT];
@@ -583,18 +586,19 @@ const HINT_WORDS: [usize; 8] = [
     word::TP,
 ];
 const HINTS: usize = 1 << 16;
-/// More masks than this are searched by hints first.
+/// Number of masks above which a lookup tries hints first.
 const SEARCHED_MASKS: usize = 3;
-/// The sweep goes through all megaflows in this time, if they are not too many.
+/// Time of a round of the sweep through all megaflows, up to [`SWEPT_EACH_SECOND`] buckets.
 const SWEEP_MS: u64 = 1000;
-/// The most buckets that the sweep comes to in a second: about 65,536 megaflows. Without a bound,
-/// packets would pay more for the sweep with each megaflow. A request for counts gets them
-/// without it.
+/// Most buckets that the sweep visits in a second: about 65,536 megaflows. Without this bound, the
+/// delay of packets by the sweep would grow with the number of megaflows. A request for counts
+/// reads all megaflows at once.
 const SWEPT_EACH_SECOND: usize = 16_384;
 /// Buckets whose megaflows the sweep loads at the same time.
 const SWEPT_TOGETHER: usize = 4;
-/// Rules get counts that nobody has asked for at this interval: a credit takes more memory accesses
-/// than the rest of the sweep. Only the ages of addresses that NORMAL learned need them.
+/// Interval at which the sweep credits counts to rules without a request. A credit takes more
+/// memory accesses than the rest of the sweep, and only the ages of addresses that NORMAL learned
+/// need it.
 const CREDIT_MS: u64 = 30_000;
-/// A megaflow that no packet used for this time goes, as in Open vSwitch.
+/// A megaflow without packets for this time is removed, as in Open vSwitch.
 const IDLE_MS: u64 = 10_000;

@@ -1,14 +1,14 @@
 //! Checksums of changed headers: the internet checksum by its change (RFC 1624), and the CRC32c of
 //! SCTP (RFC 9260, appendix A).
 
-/// A change of words that an internet checksum covers.
+/// The difference of changed words that an internet checksum covers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Change(u32);
 
 impl Change {
     pub(super) const NONE: Self = Self(0);
 
-    /// The four 16-bit words of `old` became those of `new`.
+    /// The change of the four 16-bit words of `old` to those of `new`.
     #[inline(always)]
     pub(super) fn of(old: u64, new: u64) -> Self {
         Self(sum(!old) + sum(new))
@@ -28,9 +28,9 @@ impl Change {
     }
 }
 
-/// The field of a TCP or UDP checksum after a change of the addresses and one of other words. An
-/// unfinished frame has the pseudo-header's sum there, without the complement: a card adds the
-/// rest.
+/// The field of a TCP or UDP checksum after a change `pseudo` of the addresses and a change `rest`
+/// of other words. In an unfinished frame the field holds the pseudo-header's sum without the
+/// complement, and a network card adds the rest.
 #[inline(always)]
 pub(super) fn fixed(field: u16, pseudo: Change, rest: Change, is_unfinished: bool) -> u16 {
     match is_unfinished {
@@ -76,13 +76,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rfc_1624_example() {
+    fn a_change_of_words_follows_the_example_of_rfc_1624() {
         assert_eq!(Change::of(0x5555, 0x3285).apply(0xdd2f), 0x0000);
     }
 
     #[test]
-    fn crc32c_of_the_standard_check_string() {
-        // The check value of CRC-32/ISCSI is for nine digits, none at bytes 8 to 11 but "9".
+    fn the_crc32c_of_eight_digits_is_right() {
+        // The published check value is for nine digits, of which the ninth would lie in the
+        // checksum field.
         assert_eq!(crc32c(b"12345678"), 0x6087_809a);
     }
 }

@@ -10,37 +10,41 @@
 //! | `tuple.rs` | tuples and their hashes |
 //! | `entry.rs`, `tcp.rs` | a connection and its states |
 //! | `shard.rs`, `index.rs`, `slab.rs`, `wheel.rs` | the table of connections |
-//! | `domain.rs` | its locks |
+//! | `domain.rs` | the locks of that table |
 //! | `nat.rs`, `translate.rs` | the choice of a translation, and its application |
-//! | `track.rs`, `thread.rs` | a packet's way through them |
+//! | `track.rs`, `thread.rs` | the processing of a packet |
 //! | `track/shares.rs` | space in a full table for ports and zones with few connections |
-//! | `known.rs` | the same for most packets: TCP or UDP over IPv4, of a known connection |
-//! | `helpers.rs`, `ftp.rs` | connections that others announce |
+//! | `known.rs` | a faster path for most packets: TCP or UDP over IPv4, of a known connection |
+//! | `helpers.rs`, `ftp.rs` | connections that a control connection announces |
 //! | `fragments.rs` | fragments that wait for the rest of their packet |
 //! | `admin.rs` | dumps, flushes and limits |
 //!
 //! # Rules beyond the manual pages
 //!
-//! - Fragments wait until their packet is complete, 15 seconds at most; then they are discarded and
-//!   counted. The whole packet is tracked, and all its fragments go on behind each other.
+//! - Fragments wait until all fragments of their packet are there. After 15 seconds they are
+//!   discarded and counted. The whole packet is tracked; then all its fragments go on in order.
 //! - Without reassembly, the first fragment of a packet is tracked by its ports; its checksum and
 //!   the length of its data are not checked. Later fragments have no ports and are invalid.
 //! - A packet that a connection's state calls invalid is not translated: it has the flags `inv`
 //!   and `trk` alone.
-//! - A packet whose new translation finds no free port, or for which the table has no space, is
-//!   dropped and counted, because it would leave untranslated. A new connection without a
-//!   translation that finds no space stays uncommitted, and its packet goes on, as in Open vSwitch.
-//! - A packet counts once for its connection, however often it passes `ct` in the same zone.
+//! - If a new translation finds no free port, or the table has no space for it, the packet is
+//!   dropped and counted, because it would leave untranslated. If the table has no space for a new
+//!   connection without a translation, the packet goes on and the connection stays uncommitted, as
+//!   in Open vSwitch.
+//! - A packet counts once for its connection, even if it passes `ct` in the same zone several
+//!   times.
 //! - When the table is nearly full, TCP connections whose handshake is not complete are removed
 //!   five seconds after their last packet.
-//! - When the table or a zone is full, a new connection of a port that has few in its zone replaces
-//!   one of a port that has many: one without replies, or any if the latter port has a quarter of
-//!   the table.
+//! - When the table or a zone is full, a new connection of a port with few connections in its zone
+//!   replaces a connection of a port with many. The replaced connection has no replies, unless its
+//!   port has a quarter of the limit.
 //! - No two live connections of a zone have equal tuples in either direction. A connection without
-//!   a translation whose replies would be taken for another's stays uncommitted, and is counted.
-//! - With several shards, a translation takes a tuple for used if a connection of another shard has
-//!   the same 32 bits of hash, such as one with the reverse tuple. The connection then gets another
-//!   port although its own is free; at 262,144 connections that happens to one in 16,000.
+//!   a translation stays uncommitted, and is counted, if its reply tuple belongs to another
+//!   connection.
+//! - With several shards, a translation counts a tuple as used if a connection of another shard has
+//!   the same 32 bits of hash, such as a connection with the reverse tuple. The new connection then
+//!   gets another port although its own is free; at 262,144 connections that happens to one in
+//!   16,000.
 
 mod admin;
 mod domain;
@@ -87,7 +91,7 @@ pub use self::view::{Headers, View};
 #[derive(Debug)]
 pub struct Conntrack {
     domains: Domains,
-    /// Where the lines of the shards' indices are.
+    /// The addresses of the shards' indices in memory.
     lines: Box<[Arc<Whereabouts>]>,
     hasher: Hasher,
     verify_checksums: bool,
@@ -102,7 +106,7 @@ pub struct Conntrack {
 #[derive(Debug)]
 struct Limits {
     connections: AtomicU32,
-    /// [`NO_LIMIT`] for a zone without one.
+    /// [`NO_LIMIT`] for a zone without a limit of its own.
     zones: Box<[AtomicU32]>,
     default_zone: AtomicU32,
 }
@@ -117,7 +121,7 @@ struct Totals {
     zone_full: AtomicU64,
     exhausted: AtomicU64,
     clashed: AtomicU64,
-    /// Numbers for random choices.
+    /// The input of random choices: the seed, to which each choice adds.
     drawn: AtomicU64,
 }
 
@@ -158,16 +162,16 @@ impl Conntrack {
         }
     }
 
-    /// Removes connections that have expired, and returns memory. The work of one call is bounded,
-    /// and larger after a pause; a call every few milliseconds keeps up. Lookups never find an
-    /// expired connection, with or without this.
+    /// Removes expired connections, and returns memory. The work of a call is bounded, and larger
+    /// after a pause; a call every few milliseconds keeps up. Lookups never find an expired
+    /// connection, even if nobody calls this.
     pub fn expire(&self, now: Time) {
         self.fragments.expire(milliseconds(now));
         let before = self.expired_ms.swap(milliseconds(now), Ordering::Relaxed);
         let passed = milliseconds(now).saturating_sub(before).min(LONGEST_PAUSE_MS) as u32;
         let budget = EXPIRY_BUDGET.max(passed * EXPIRED_EACH_MS);
         for number in 0..self.domains.shards() as u8 {
-            // A shard in use does it at the next call.
+            // The next call collects a shard that is in use now.
             if let Some(mut shard) = self.domains.try_lock(number) {
                 let remainders = self.collect(&mut shard, milliseconds(now), budget);
                 shard.tidy();
@@ -200,7 +204,7 @@ impl Conntrack {
         remainders
     }
 
-    /// Removes a connection. The caller passes the result to `forget` without a lock.
+    /// Removes a connection. The caller then releases the lock and passes the result to `forget`.
     fn remove(&self, shard: &mut Shard, number: u32) -> Option<Remainder> {
         let entry = shard.entries.entry(number);
         let places = [self.hasher.place(&entry.original()), self.hasher.place(&entry.reply())];
@@ -213,8 +217,8 @@ impl Conntrack {
         shard.remove(number, places, |place| self.home(place))
     }
 
-    /// Removes what is left of connections in the indices of other shards. Until then, such a
-    /// reference leads to an entry with another tuple, and a lookup passes over it.
+    /// Removes the references to removed connections from the indices of other shards. Until then,
+    /// such a reference leads to an entry with another tuple, which a lookup skips.
     fn forget(&self, remainders: &[Remainder]) {
         for Remainder { place, reference } in remainders {
             self.shard(self.home(*place)).index.remove(place.tag, *reference);
@@ -222,7 +226,7 @@ impl Conntrack {
     }
 }
 
-/// The shards that this number of threads need.
+/// The number of shards for this number of threads.
 fn shards(threads: usize) -> usize {
     let count = if threads <= 1 { 1 } else { threads.saturating_mul(SHARDS_PER_THREAD) };
     count.min(MAX_SHARDS).next_power_of_two()
@@ -232,12 +236,12 @@ fn milliseconds(now: Time) -> u64 {
     now.nanos() / 1_000_000
 }
 
-/// Enough that two threads seldom want the same shard, and so few that a batch has several packets
-/// for each.
+/// Shards per thread: enough that two threads seldom want the same shard, and few enough that a
+/// batch has several packets for each shard.
 const SHARDS_PER_THREAD: usize = 4;
 const EXPIRY_BUDGET: u32 = 256;
-/// A thread without packets calls ten times a second.
+/// Collected connections per millisecond. A thread without packets collects ten times a second.
 const EXPIRED_EACH_MS: u32 = 20;
 const LONGEST_PAUSE_MS: u64 = 100;
-/// The value of a limit that does not limit.
+/// The value for no limit.
 const NO_LIMIT: u32 = u32::MAX;

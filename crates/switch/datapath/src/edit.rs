@@ -9,8 +9,9 @@ use super::parse::transport::{ICMP, ICMPV6, SCTP, TCP, UDP};
 use super::parse::{neighbor, u16_at, u64_at};
 
 impl Packet {
-    /// Sets the bits of words of the key, each with its value and mask. As in Open vSwitch, the
-    /// network header stays as it is if the IP protocol or the ARP operation is 0 afterwards.
+    /// Sets bits in words of the key and in the frame: each entry is a word's index, a value and a
+    /// mask. As in Open vSwitch, the network header does not change if the IP protocol or the ARP
+    /// operation would be 0 afterwards.
     pub(super) fn rewrite(&mut self, words: &[(u8, u64, u64)]) {
         let changes =
             || words.iter().map(|(index, value, mask)| (usize::from(*index), value, mask));
@@ -208,7 +209,8 @@ impl Packet {
     fn write_ipv6(&mut self, index: usize, former: u64, word: u64) {
         let at = self.network() + 8 + (index - word::IPV6_SRC) * 8;
         self.put(at, word, 8);
-        // With a routing header, the checksum is over the last destination (RFC 8200, 8.1).
+        // With segments left in a routing header, the checksum is over the last destination (RFC
+        // 8200, 8.1).
         if index < word::IPV6_DST || !self.layout.has(flag::ROUTED) {
             self.fix_transport(Change::of(former, word), true);
         }
@@ -248,7 +250,8 @@ impl Packet {
             }
             SCTP => {
                 let range = at..self.layout.end as usize;
-                // A checksum that was wrong stays wrong by the same bits.
+                // The checksum changes by the difference of the CRCs, so that a wrong one stays
+                // wrong.
                 let before = crc32c(&self.frame.bytes()[range.clone()]);
                 self.put(at, word >> 32, 4);
                 let after = crc32c(&self.frame.bytes()[range]);
@@ -271,7 +274,7 @@ impl Packet {
         }
     }
 
-    /// The link-layer address in an option of neighbour discovery.
+    /// Writes the link-layer address in an option of neighbour discovery.
     fn write_option(&mut self, index: usize, former: u64, word: u64) -> bool {
         let wanted = if index == word::ARP_SHA { 1 } else { 2 };
         let option = neighbor::options(self.segment()).find(|(kind, _)| *kind == wanted);
@@ -295,7 +298,7 @@ impl Packet {
             TCP => self.fix(at + 16, change),
             UDP => {
                 let bytes = self.frame.bytes_mut();
-                // A checksum of 0 means that there is none (RFC 768).
+                // A checksum of 0 means no checksum (RFC 768).
                 match u16_at(bytes, at + 6) {
                     0 => {}
                     former => {
@@ -311,7 +314,7 @@ impl Packet {
         }
     }
 
-    /// Updates the sum of the pseudo-header in the place of a checksum.
+    /// Updates the pseudo-header's sum in the checksum field of an unfinished packet.
     #[cold]
     fn fix_unfinished(&mut self, at: usize, change: Change, is_pseudo: bool) {
         if is_pseudo {
@@ -354,13 +357,13 @@ impl Packet {
         let bytes = self.frame.bytes();
         match bytes.len() >= at + 8 {
             true => u64_at(bytes, at),
-            // An MPLS entry may end the frame.
+            // An MPLS entry may be the last four bytes of the frame.
             false => u64::from(super::parse::u32_at(bytes, at)) << 32,
         }
     }
 }
 
-/// In the word of the network header, the first bit of the IP protocol or the ARP operation.
+/// The lowest bit of the IP protocol or the ARP operation in the word of the network header.
 const PROTOCOL: u32 = 48;
-/// In a key, the bit of a tag's word that says that there is a tag.
+/// The bit that marks a VLAN tag as present, in the key's word of the tag.
 const PRESENT: u16 = 0x1000;

@@ -1,4 +1,4 @@
-//! Programs run on packets.
+//! Running programs on packets.
 
 use std::sync::Arc;
 
@@ -16,13 +16,14 @@ use super::statistics::Statistics;
 use super::tracker::{Awaited, Guess, Steps, TrackCall, Tracked, Tracker};
 use super::{Around, Sink, milliseconds};
 
-/// The packets of a batch, and all that a program does beside changing a packet.
+/// The packets of a batch, and the outputs, meters and statistics of the programs that run on them.
 #[derive(Debug)]
 pub(super) struct Lane {
-    /// The packets of the batch and their copies. Slots keep their place, as packets are large.
+    /// The packets of the batch and their copies. Packets are large, so that they stay in their
+    /// slots.
     pub(super) packets: Vec<Packet>,
     used: usize,
-    /// The packets of this pass, and those that go through another one.
+    /// The slots of the packets of this pass, and of those that recirculate to the next pass.
     pub(super) current: Vec<u16>,
     next: Vec<u16>,
     outputs: Outputs,
@@ -30,7 +31,7 @@ pub(super) struct Lane {
     pub(super) statistics: Statistics,
 }
 
-/// Frames by port.
+/// Outgoing frames by port.
 #[derive(Debug, Default)]
 struct Outputs {
     by_port: Vec<Vec<Frame>>,
@@ -66,7 +67,8 @@ impl Lane {
         }
     }
 
-    /// Makes frames the packets of the first pass. `then` gets each of them, with its number.
+    /// Makes frames the packets of the first pass. Calls `then` with each packet's number and the
+    /// packet.
     #[inline]
     pub(super) fn begin(
         &mut self,
@@ -93,7 +95,7 @@ impl Lane {
         self.statistics.received += self.used as u64;
     }
 
-    /// Ends a pass: the packets that recirculate are those of the next one.
+    /// Ends a pass: the next pass has the packets that recirculated.
     pub(super) fn turn(&mut self) {
         std::mem::swap(&mut self.current, &mut self.next);
         self.next.clear();
@@ -110,12 +112,13 @@ impl Lane {
             let frames = &mut self.outputs.by_port[usize::from(port.0)];
             self.statistics.sent += frames.len() as u64;
             sink.transmit(port, frames);
-            // As a batch: each of them would look for the thread's pool.
+            // Discards the rest of the frames in one call, because each single drop would look up
+            // the thread's pool.
             FramePool::lease().discard(frames);
         }
     }
 
-    /// Puts a packet into a slot of its own.
+    /// Puts a packet into a free slot.
     fn place(&mut self, packet: Packet) -> Option<u16> {
         if self.used >= MAX_COPIES {
             return None;
@@ -128,7 +131,7 @@ impl Lane {
         Some((self.used - 1) as u16)
     }
 
-    /// A copy of a packet in a slot of its own.
+    /// Copies a packet into a free slot.
     fn copy(&mut self, index: u16) -> Option<u16> {
         if self.used >= MAX_COPIES {
             return None;
@@ -142,7 +145,7 @@ impl Lane {
         Some((self.used - 1) as u16)
     }
 
-    /// Ends the use of a copy. Its slot is free if no later one is in use.
+    /// Discards a copy. Its slot becomes free unless a later slot is in use.
     fn release(&mut self, index: u16) {
         self.packets[usize::from(index)].frame = Frame::default();
         if usize::from(index) + 1 == self.used {
@@ -159,7 +162,7 @@ pub(super) struct Runner<'a, K: ?Sized, S: ?Sized> {
     now: Time,
 }
 
-/// The way in which a program left a packet.
+/// The end of a program for a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Done,
@@ -175,8 +178,8 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
         Self { lane, tracker: around.tracker, sink: around.sink, now }
     }
 
-    /// Runs a program from its operation number `done` on. `hash` is the tracker's for the packet
-    /// as it is, if it has one.
+    /// Runs a program from its operation number `done` on. `hash` is the tracker's hash of the
+    /// packet in its present form, if known.
     #[inline]
     pub(super) fn packet(
         &mut self,
@@ -195,7 +198,7 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
         }
     }
 
-    /// Runs a program that sends the packet, perhaps with other MAC addresses, and does no more.
+    /// Runs a program that only sends the packet, perhaps with other MAC addresses.
     #[inline(always)]
     pub(super) fn forward(&mut self, index: u16, addresses: Option<[u8; 12]>, port: PortIndex) {
         let packet = &mut self.lane.packets[usize::from(index)];
@@ -218,8 +221,8 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
         &mut self.lane.statistics
     }
 
-    /// Tracks packets together by the first operations of their programs. `then` gets each packet
-    /// that continues.
+    /// Tracks packets together, by the first operations of their programs. Calls `then` with each
+    /// packet that continues.
     pub(super) fn track_batch(
         &mut self,
         batch: &mut [Option<Awaited<'_>>],
@@ -252,7 +255,8 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
         tracked
     }
 
-    /// Runs the rest of a program for the fragments that the tracker gave back for one of them.
+    /// Runs the rest of a program for the fragments that the tracker released with the last of
+    /// them.
     #[inline(never)]
     pub(super) fn released(&mut self, index: u16, rest: &[Op], steps: Steps<'_>) {
         let Some(fragments) = self.lane.packets[usize::from(index)].released.take() else { return };
@@ -372,13 +376,13 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
                     continue;
                 }
             }
-            // The packet is not the one that was hashed any more.
+            // The packet has changed since it was hashed.
             hash = None;
         }
         End::Done
     }
 
-    /// Runs operations for each of the frames that a packet stands for.
+    /// Cuts a super-packet into its frames, and runs the operations for each of them.
     #[inline(never)]
     fn run_cut(&mut self, index: u16, ops: &[Op], steps: Steps<'_>) -> End {
         for packet in self.lane.packets[usize::from(index)].cut() {
@@ -393,7 +397,7 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
         End::Done
     }
 
-    /// Sends a packet to controllers, if the meter of these packets lets it pass.
+    /// Sends a packet to controllers, if the meter for packet-ins lets it pass.
     #[inline(never)]
     fn send_to_controller(&mut self, slot: usize, step: &ControllerStep) {
         let packet = &self.lane.packets[slot];
@@ -407,7 +411,7 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
                 return;
             }
             Verdict::Remarked(precedence) => {
-                // The other steps have the packet as it is.
+                // The steps after this one get the packet without the remark.
                 let mut copy = Packet::default();
                 copy.copy_from(packet);
                 copy.raise_drop_precedence(precedence);
@@ -418,7 +422,7 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
         self.sink.packet_in(step.bridge, packet_in);
     }
 
-    /// Runs the operations for packets of this length.
+    /// Runs the operations for packets of this packet's length.
     #[inline(never)]
     fn check_length(
         &mut self,
@@ -456,7 +460,7 @@ fn track_call(zone: u16, flags: u8, ordinal: u16, steps: Steps<'_>) -> TrackCall
     }
 }
 
-/// The call of a program's first operation, if that tracks the packet.
+/// The tracking call of a program's first operation, if that tracks the packet.
 #[inline(always)]
 pub(super) fn first_call(tracking: Tracking, steps: Steps<'_>) -> Option<TrackCall<'_>> {
     match tracking {
@@ -498,14 +502,14 @@ fn packet_in(step: &ControllerStep, packet: &Packet) -> PacketIn {
 }
 
 impl Packet {
-    /// Makes the packet one that recirculates.
+    /// Makes the packet a recirculated one.
     #[inline(always)]
     pub(super) fn recirculate(&mut self, id: u32) {
         let word = &mut self.key.words[word::IN_PORT];
         *word = *word >> 32 << 32 | u64::from(id);
     }
 
-    /// Both MAC addresses, the destination first.
+    /// Sets both MAC addresses. `addresses` has the destination first.
     #[inline(always)]
     fn set_addresses(&mut self, addresses: &[u8; 12]) {
         if let Some(head) = self.frame.bytes_mut().first_chunk_mut::<14>() {
@@ -531,5 +535,5 @@ impl Packet {
     }
 }
 
-/// The most slots of a batch: copies beyond are dropped.
+/// The most slots of a batch. Packets and copies beyond are dropped.
 const MAX_COPIES: usize = 4096;

@@ -1,26 +1,26 @@
-//! The datapath: it repeats the pipeline's translations for the packets that follow the first.
+//! The datapath: it applies the pipeline's translation of a flow's first packet to later packets.
 //!
-//! The crate is for packet threads, and has no rules and no tables: a pipeline translates
-//! through [`flow::step::Translate`]. Begin with [`Datapath`]; [`conntrack`] tracks connections.
-//! No I/O happens here. Frames and their buffers come from the crate `port`.
+//! The crate is for packet threads. It has no rules and no tables: a pipeline translates through
+//! [`flow::step::Translate`]. Begin with [`Datapath`]; [`conntrack`] tracks connections. The crate
+//! does no I/O. Frames and their buffers come from the crate `port`.
 //!
 //! | file | for |
 //! | --- | --- |
-//! | `tracker.rs`, `sink.rs`, `meter.rs` | the datapath's other neighbours |
+//! | `tracker.rs`, `sink.rs`, `meter.rs` | the interfaces to tracking, ports and meters |
 //! | `parse.rs` | the fields of a frame |
 //! | `packet.rs`, `edit.rs`, `checksum.rs` | a packet, and changes of it |
 //! | `cache.rs` | megaflows by mask and key |
 //! | `program.rs`, `execute.rs` | steps, compiled and run |
-//! | `pass.rs` | a batch's way through cache, pipeline, tracking and programs |
+//! | `pass.rs` | the processing of a batch: cache, pipeline, tracking and programs |
 //! | `conntrack.rs` | connections and address translation |
-//! | `statistics.rs` | counts, and where the time goes |
+//! | `statistics.rs` | counts, and the time of each stage |
 //!
 //! # Use
 //!
-//! A packet thread has one [`Datapath`] for each bridge: numbers of ports, recirculations and
-//! meters are a bridge's own. In its loop the thread receives frames from a port, hands them over,
-//! and calls [`Datapath::maintain`] now and then. The pipeline translates the first packet of a
-//! flow (`slow`), and the sink takes what leaves.
+//! A packet thread has one [`Datapath`] for each bridge, because numbers of ports, recirculations
+//! and meters belong to a bridge. In its loop the thread receives frames from a port, passes them
+//! to [`Datapath::process`], and calls [`Datapath::maintain`] now and then. The pipeline (`slow`)
+//! translates the first packet of a flow, and the sink gets the outgoing frames.
 //!
 //! ```
 //! use flow::port_number::PortNumber;
@@ -71,17 +71,17 @@
 //! assert_eq!(sent.0, [(PortIndex(2), 1)]);
 //! ```
 //!
-//! Frames keep their order from one port to another, with these exceptions: a packet that
-//! recirculates comes behind those of its batch that do not, and a copy may overtake its original.
+//! Frames from one port to another keep their order, with these exceptions: a packet that
+//! recirculates follows those of its batch that do not, and a copy may overtake its original.
 //!
 //! A frame may be unfinished ([`port::Offload`]): its sender left the checksum, and perhaps the
-//! segmentation, to a card. Such a packet goes through as a whole. It counts as the frames that it
-//! stands for. A step that needs each of these frames cuts it: packets for controllers, pieces of
-//! packets, MPLS headers, checks of the length, and meters that do not let all of it pass. The sink
-//! finishes frames for ports that take finished ones only.
+//! segmentation, to a network card. The datapath processes an unfinished packet as a whole, and
+//! counts it as the frames that it stands for. These steps cut it into its frames: packet-ins,
+//! truncated output, MPLS headers, checks of the length, and meters that do not let all of it pass.
+//! The sink finishes frames for ports that accept only finished ones.
 //!
-//! Nothing here does I/O or reads a clock. `now` is the switch's clock; it may stand still or jump
-//! forward (`time/warp`), not back. The pipeline's milliseconds are its milliseconds.
+//! The datapath reads no clock. `now` is the switch's clock; it may stand still or jump forward
+//! (`time/warp`), but not back. The pipeline gets the same clock in milliseconds.
 
 mod cache;
 mod checksum;
@@ -116,7 +116,7 @@ pub use self::statistics::{Stages, Statistics};
 use self::tracker::Steps;
 pub use self::tracker::{Awaited, Guess, Known, Moment, NoTracker, TrackCall, Tracked, Tracker};
 
-/// The packets of one bridge on one thread.
+/// The datapath of one bridge on one thread.
 #[derive(Debug)]
 pub struct Datapath {
     lane: Lane,
@@ -124,7 +124,8 @@ pub struct Datapath {
     lookup: Lookup,
     many_megaflows: usize,
     early: Early,
-    /// New megaflows, each with its whole first packet, if someone wants them.
+    /// New megaflows, each with its whole first packet; `None` unless [`Datapath::report_installs`]
+    /// asked for them.
     installs: Option<Vec<Megaflow>>,
     ticks: fn() -> u64,
     /// The time of the last call.
@@ -135,11 +136,11 @@ pub struct Datapath {
 pub struct Settings {
     /// The bridge's meters.
     pub meters: Arc<Meters>,
-    /// A counter of time for [`Stages`], the processor's for example. It need not have a known
-    /// rate. [`no_ticks`] switches the stages off.
+    /// A counter of time for [`Stages`], for example the processor's time stamp counter. Its rate
+    /// may be unknown. [`no_ticks`] switches the measurement of stages off.
     pub ticks: fn() -> u64,
-    /// The megaflows of a mask from which on a packet whose connection is known looks first at the
-    /// megaflow that took the last packet of that connection, and not in the mask's hash table.
+    /// If a mask has at least this many megaflows, a packet of a known connection is first compared
+    /// with the megaflow that matched the connection's last packet, without the mask's hash table.
     pub many_megaflows: usize,
 }
 
@@ -155,7 +156,7 @@ pub fn no_ticks() -> u64 {
     0
 }
 
-/// The datapath's neighbours for the time of a call.
+/// The objects that the datapath calls during one of its methods.
 #[derive(Debug)]
 pub struct Around<'a, T: ?Sized, K: ?Sized, S: ?Sized> {
     pub slow: &'a mut T,
@@ -178,8 +179,8 @@ impl Datapath {
         }
     }
 
-    /// Takes all `frames`, which arrived on the OpenFlow port `in_port`, through the switch. The
-    /// sink has got every output when the call returns.
+    /// Processes all `frames`, which arrived on the OpenFlow port `in_port`. When the call returns,
+    /// the sink has got every outgoing frame.
     pub fn process<T, K, S>(
         &mut self,
         in_port: u32,
@@ -207,7 +208,7 @@ impl Datapath {
         }
     }
 
-    /// Parses frames, and meanwhile begins the lookups of their first pass.
+    /// Parses frames, and meanwhile starts the lookups of their first pass.
     fn begin<K: Tracker + ?Sized>(
         &mut self,
         in_port: u32,
@@ -237,9 +238,9 @@ impl Datapath {
         ahead.finish(cache);
     }
 
-    /// Runs steps that are for one packet alone: a packet from a controller, with the translation
-    /// of `pipeline::Translator::packet_out`. If they recirculate, the packet goes through
-    /// the switch like one that arrived on `in_port`.
+    /// Runs steps for a single packet, such as a packet-out with the translation of
+    /// `pipeline::Translator::packet_out`. If the steps recirculate, the packet continues like a
+    /// packet that arrived on `in_port`.
     pub fn execute<T, K, S>(
         &mut self,
         in_port: u32,
@@ -268,10 +269,9 @@ impl Datapath {
         self.lane.transmit(around.sink);
     }
 
-    /// Does a bounded part of what has to be done without packets: removes megaflows that no packet
-    /// used for ten seconds, and every half minute adds the counts of megaflows to those of their
-    /// rules. Called at least every 100 ms, it comes to each megaflow once a second, or to 65,536
-    /// of them.
+    /// Does a bounded part of the maintenance: removes megaflows without a packet for ten seconds,
+    /// and every half minute adds the counts of megaflows to those of their rules. If called at
+    /// least every 100 ms, it visits each megaflow, or 65,536 of them, once a second.
     pub fn maintain<T, K, S>(&mut self, now: Time, around: &mut Around<'_, T, K, S>)
     where
         T: Translate + ?Sized,
@@ -288,20 +288,20 @@ impl Datapath {
         self.cache.credit_all(milliseconds(self.now));
     }
 
-    /// Whether to keep new megaflows for [`Datapath::take_installs`], for logs.
+    /// Switches on or off that [`Datapath::take_installs`] gets new megaflows, for logs.
     pub fn report_installs(&mut self, are_wanted: bool) {
         if are_wanted != self.installs.is_some() {
             self.installs = are_wanted.then(Vec::new);
         }
     }
 
-    /// The megaflows that came since the last call. Their keys are whole packets.
+    /// The new megaflows since the last call. The key of each is that of a whole packet.
     pub fn take_installs(&mut self) -> Vec<Megaflow> {
         self.installs.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Limits the number of megaflows, which otherwise is [`MAX_MEGAFLOWS`]. Packets beyond that
-    /// are translated one by one.
+    /// Sets the limit of megaflows, by default [`MAX_MEGAFLOWS`]. In a full cache, the packets of
+    /// further flows are translated one by one.
     pub fn limit_megaflows(&mut self, most: usize) {
         self.cache.limit = most.max(1);
     }
@@ -322,7 +322,7 @@ impl Datapath {
         self.cache.len() == 0
     }
 
-    /// The memory of all megaflows in bytes, without the steps that they share with others.
+    /// The memory of all megaflows in bytes, without the steps that several megaflows share.
     #[must_use]
     pub fn memory(&self) -> usize {
         self.cache.memory()
@@ -334,8 +334,8 @@ impl Datapath {
         self.cache.masks()
     }
 
-    /// Removes all megaflows, as `dpctl/del-flows` and `revalidator/purge`; their counts go to
-    /// their rules first.
+    /// Removes all megaflows, as `dpctl/del-flows` and `revalidator/purge` do, after adding their
+    /// counts to those of their rules.
     pub fn clear(&mut self) {
         self.cache.clear(milliseconds(self.now));
     }
@@ -361,9 +361,9 @@ fn milliseconds(now: Time) -> u64 {
     now.nanos() / 1_000_000
 }
 
-/// The most packets that go through the stages together.
+/// The most packets that are processed together.
 pub const BATCH: usize = 32;
-/// The usual limit of megaflows: half a gigabyte.
+/// The default limit of megaflows: half a gigabyte.
 pub const MAX_MEGAFLOWS: usize = 4 << 20;
 /// The most recirculations of a packet; Open vSwitch has the same limit.
 pub const MAX_PASSES: usize = 6;

@@ -7,13 +7,14 @@ use units::Time;
 
 /// The meters of bridges, which all datapaths share.
 ///
-/// The pipeline knows which meters there are. A change of one there has to be made here too.
+/// The pipeline has its own list of meters. The caller that changes a meter there must change it
+/// here too.
 #[derive(Debug, Default)]
 pub struct Meters {
     by_id: Mutex<HashMap<MeterId, Meter>>,
 }
 
-/// A meter's counts: packets and bytes in all, and of each band.
+/// A meter's counts of packets and bytes: in all, and for each band.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MeterCounts {
     pub packets: u64,
@@ -21,12 +22,12 @@ pub struct MeterCounts {
     pub bands: Vec<(u64, u64)>,
 }
 
-/// The fate of a metered packet.
+/// The result of metering a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     Passes,
     Dropped,
-    /// The drop precedence of its DSCP rises by this.
+    /// The packet passes, and the drop precedence of its DSCP rises by this value.
     Remarked(u8),
 }
 
@@ -44,12 +45,13 @@ struct Bucket {
     band: Band,
     capacity: u64,
     tokens: u64,
-    /// Time that gave no whole token yet, in units of a millionth of one.
+    /// Time that has given no whole token yet, in millionths of a token.
     rest: u64,
 }
 
 impl Meters {
-    /// Adds a meter of the first bridge, or replaces the one of its number. Buckets begin full.
+    /// Adds a meter of the first bridge, or replaces the meter with its number. The new meter's
+    /// buckets are full.
     pub fn configure(&self, entry: &MeterEntry, now: Time) {
         self.configure_at(entry.meter.into(), entry, now);
     }
@@ -81,7 +83,7 @@ impl Meters {
         self.lock().get(&id.into()).map(|meter| meter.counts.clone())
     }
 
-    /// Measures a packet of `length` bytes. A meter that is gone lets it pass.
+    /// Measures a packet of `length` bytes. If the meter no longer exists, the packet passes.
     pub fn measure(&self, id: impl Into<MeterId>, length: usize, now: Time) -> Verdict {
         let mut meters = self.lock();
         match meters.get_mut(&id.into()) {
@@ -90,8 +92,8 @@ impl Meters {
         }
     }
 
-    /// Measures `frames` frames of `bytes` bytes in all, if all of them pass. Otherwise nothing was
-    /// measured.
+    /// Measures `frames` frames of `bytes` bytes in total if all of them pass. Otherwise it
+    /// measures nothing and returns false.
     pub fn measure_all(&self, id: impl Into<MeterId>, frames: u64, bytes: u64, now: Time) -> bool {
         let mut meters = self.lock();
         meters.get_mut(&id.into()).is_none_or(|meter| meter.measure_all(frames, bytes, now))
@@ -109,7 +111,7 @@ impl Meter {
         self.counts.packets += 1;
         self.counts.bytes += length;
         let cost = if self.is_in_packets { 1000 } else { length * 8 };
-        // The band with the highest rate among those exceeded applies.
+        // Among the exceeded bands, the one with the highest rate applies.
         let mut exceeded: Option<(u32, usize)> = None;
         for (index, bucket) in self.bands.iter_mut().enumerate() {
             bucket.fill(passed);
@@ -148,14 +150,14 @@ impl Meter {
 
 impl Bucket {
     fn new(band: Band, has_burst: bool) -> Self {
-        // Without a size of its own, a bucket holds what a second brings.
+        // Without a burst size, the bucket holds the tokens of one second.
         let burst = if has_burst && band.burst > 0 { band.burst } else { band.rate };
         let capacity = u64::from(burst) * 1000;
         Self { band, capacity, tokens: capacity, rest: 0 }
     }
 
-    /// A rate of one kilobit or one packet a second is 1000 tokens a second, a millionth of a
-    /// token in each nanosecond.
+    /// A rate of one kilobit or one packet a second is 1000 tokens a second, or a millionth of a
+    /// token in a nanosecond.
     fn fill(&mut self, nanos: u64) {
         let millionths = u128::from(self.band.rate) * u128::from(nanos) + u128::from(self.rest);
         self.rest = (millionths % 1_000_000) as u64;

@@ -4,38 +4,37 @@ use port::Frame;
 
 use super::parse::{parse, parse_over};
 
-/// A frame on its way through the datapath, with its fields.
+/// A frame in the datapath, with its fields.
 #[derive(Debug, Default)]
 pub struct Packet {
     pub frame: Frame,
-    /// The fields of the frame, the metadata, and the state of its connection. The methods that
-    /// change the frame keep it up to date, except for pushed and popped headers: see
-    /// [`Packet::parse`].
+    /// The fields of the frame, the metadata, and the connection state. Methods that change the
+    /// frame also update the key, except after a push or a pop of a header: see [`Packet::parse`].
     pub key: Key,
     pub layout: Layout,
-    /// A header was pushed or popped since the last [`Packet::parse`].
+    /// Whether a header was pushed or popped since the last [`Packet::parse`].
     pub(super) is_stale: bool,
-    /// The words of the key are 0, but the port, those of tracking, and those that a usual frame
-    /// has ([`parse_over`]). Then the next frame in this slot need not clear them.
+    /// Whether the key's words are 0, except for the port, those of tracking, and those of a usual
+    /// frame ([`parse_over`]). If so, the next frame in this slot need not clear them.
     pub(super) is_usual: bool,
-    /// The fragments that go on in place of this one, which the tracker took.
+    /// The fragments that the tracker had kept, and that continue in place of this one.
     pub released: Option<Box<Vec<Packet>>>,
 }
 
-/// Where the headers of a frame lie.
+/// The positions of a frame's headers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Layout {
-    /// The first byte behind the Ethernet type: an IP, ARP or MPLS header.
+    /// The first byte after the Ethernet type: an IP, ARP or MPLS header.
     pub network: u32,
-    /// The first byte of the transport header, of a valid IP packet.
+    /// The first byte of a valid IP packet's transport header.
     pub transport: u32,
-    /// The end of the IP packet: padding follows.
+    /// The end of the IP packet. Padding may follow.
     pub end: u32,
     /// Bits of [`flag`].
     pub flags: u16,
 }
 
-/// The headers that are there as a whole.
+/// Bits for complete headers and for properties of the frame.
 pub mod flag {
     pub const IPV4: u16 = 1;
     pub const IPV6: u16 = 1 << 1;
@@ -45,11 +44,11 @@ pub mod flag {
     pub const TRANSPORT: u16 = 1 << 4;
     /// A VLAN tag.
     pub const TAGGED: u16 = 1 << 5;
-    /// An IPv6 routing header with segments left: checksums are over another destination.
+    /// An IPv6 routing header with segments left: checksums are over the last destination.
     pub const ROUTED: u16 = 1 << 6;
     /// A neighbour solicitation or advertisement.
     pub const NEIGHBOR: u16 = 1 << 7;
-    /// The checksum of TCP or UDP is the pseudo-header's sum alone: the frame has a
+    /// The checksum of TCP or UDP is only the pseudo-header's sum: the frame has a
     /// [`port::Offload`].
     pub const UNFINISHED: u16 = 1 << 8;
 }
@@ -63,7 +62,7 @@ impl Layout {
 }
 
 impl Packet {
-    /// A frame that arrived on the OpenFlow port `in_port`.
+    /// The packet of a frame that arrived on the OpenFlow port `in_port`.
     #[must_use]
     pub fn arrived(in_port: u32, frame: Frame) -> Self {
         let mut packet = Self { frame, ..Self::default() };
@@ -71,19 +70,19 @@ impl Packet {
         packet
     }
 
-    /// Reads the fields of the frame again. Metadata and connection state stay.
+    /// Parses the frame again. Metadata and connection state stay.
     pub fn parse(&mut self) {
         parse(self.frame.bytes(), &mut self.key, &mut self.layout);
         self.look_at_offload();
         (self.is_stale, self.is_usual) = (false, false);
     }
 
-    /// Headers have moved, or the key has words that a usual frame lacks.
+    /// Marks that headers have moved, and that the key has words that a usual frame lacks.
     pub(super) fn become_stale(&mut self) {
         (self.is_stale, self.is_usual) = (true, false);
     }
 
-    /// The IP protocol; behind IPv6 extension headers. 0 without a valid IP header.
+    /// The IP protocol, after IPv6 extension headers; 0 without a valid IP header.
     #[must_use]
     pub fn protocol(&self) -> u8 {
         if self.layout.flags & (flag::IPV4 | flag::IPV6) == 0 {
@@ -92,7 +91,7 @@ impl Packet {
         (self.key.words[word::NW] >> 48) as u8
     }
 
-    /// A part of an IP packet.
+    /// Whether the packet is a fragment.
     pub(super) fn is_fragment(&self) -> bool {
         self.layout.flags & (flag::IPV4 | flag::IPV6) != 0
             && self.key.words[word::NW] >> 24 & 0xff != 0
@@ -108,8 +107,8 @@ impl Packet {
         self.frame.bytes().get(range).unwrap_or_default()
     }
 
-    /// Makes the packet a frame that has arrived: it has no metadata but its port. The former
-    /// packet in this slot is gone.
+    /// Initializes the packet from its new frame, in place of the slot's former packet. The only
+    /// metadata is the port.
     #[inline]
     pub(super) fn arrive(&mut self, in_port: u32) {
         let Self { frame, key, layout, is_stale, is_usual, .. } = self;
@@ -129,14 +128,14 @@ impl Packet {
         }
     }
 
-    /// Does the work that the sender left, unless the packet stands for several.
+    /// Computes the checksum that the sender left out. The packet must stand for only one frame.
     #[cold]
     pub(super) fn complete_checksum(&mut self) {
         self.frame.complete_checksum();
         self.layout.flags &= !flag::UNFINISHED;
     }
 
-    /// The packets that this one stands for, each with its metadata.
+    /// Cuts a super-packet into packets, each with the metadata of this one.
     pub(super) fn cut(&mut self) -> impl Iterator<Item = Self> + use<> {
         let mut frames = Vec::new();
         std::mem::take(&mut self.frame).finish(&mut frames);
@@ -148,7 +147,7 @@ impl Packet {
         })
     }
 
-    /// Stores the hash of the packet in its key.
+    /// Computes a hash of the packet and stores it in the key.
     pub(super) fn store_hash(&mut self, hash: PacketHash) {
         if self.is_stale {
             self.parse();

@@ -1,7 +1,7 @@
 //! The fields of a frame, as Open vSwitch extracts them with its default limit of one VLAN tag.
 //!
-//! A header that is cut off, or whose lengths contradict the frame, ends the extraction: the fields
-//! from there on are 0. No content causes a panic.
+//! Parsing ends at a header that is truncated, or whose lengths contradict the frame: the fields
+//! from there on are 0. No frame causes a panic.
 
 mod ipv6;
 pub(crate) mod neighbor;
@@ -20,7 +20,7 @@ pub fn extract(in_port: u32, frame: &[u8]) -> Key {
     key
 }
 
-/// Fills the words of `key` from [`word::ETH_SRC`] on, and the layout. The words of metadata stay.
+/// Fills the words of `key` from [`word::ETH_SRC`] on, and the layout. The metadata words stay.
 #[inline]
 pub(crate) fn parse(frame: &[u8], key: &mut Key, layout: &mut Layout) {
     key.words[word::ETH_SRC..].fill(0);
@@ -29,8 +29,9 @@ pub(crate) fn parse(frame: &[u8], key: &mut Key, layout: &mut Layout) {
     }
 }
 
-/// [`parse`] in place of the fields of a former frame. `is_usual`: that frame was a usual one, so
-/// that only the words are set that a usual one has. Returns whether this frame is a usual one.
+/// [`parse`] into a key that holds the fields of a former frame. `is_usual`: the former frame was a
+/// usual one, and only the words of a usual frame are set. Returns whether this frame is a usual
+/// one.
 #[inline]
 pub(super) fn parse_over(frame: &[u8], key: &mut Key, layout: &mut Layout, is_usual: bool) -> bool {
     if !is_usual {
@@ -44,10 +45,11 @@ pub(super) fn parse_over(frame: &[u8], key: &mut Key, layout: &mut Layout, is_us
     false
 }
 
-/// Untagged IPv4 without options and fragments that carries TCP or UDP; most frames are that.
-/// `None` for others, and for those with a defect; then nothing was written.
+/// Parses a usual frame: untagged IPv4 without options and fragments that carries TCP or UDP.
+/// Returns `None` for other frames and for a frame with a defect, without writing anything.
 ///
-/// It stores the fields of the layout one by one: a processor stalls where a wider load follows.
+/// It stores the layout field by field. A wider store followed by a narrower load would be fast,
+/// but a wider load after narrow stores stalls the processor.
 #[inline]
 fn parse_common(frame: &[u8], key: &mut Key, layout: &mut Layout) -> Option<()> {
     let head = frame.first_chunk::<42>()?;
@@ -93,7 +95,7 @@ fn parse_any(frame: &[u8], key: &mut Key) -> Layout {
     key.words[word::ETH_SRC] = u64_at(addresses, 6) & !0xffff;
     let mut at = 12;
     let outer = u16_at(frame, 12);
-    // A tag counts if a type follows it.
+    // A VLAN tag must be followed by a type.
     if is_vlan(outer) && frame.len() >= 18 {
         key.words[word::ETH_DST] |= u64::from(u16_at(frame, 14)) | 0x1000;
         key.words[word::VLAN_TPID] = outer.into();
@@ -119,7 +121,7 @@ fn parse_any(frame: &[u8], key: &mut Key) -> Layout {
     layout
 }
 
-/// The type at `at`, also from an LLC and SNAP header, and where the next header begins.
+/// The Ethernet type at `at`, or the type in an LLC and SNAP header, and the next header's offset.
 fn ether_type(frame: &[u8], at: usize) -> (u16, usize) {
     let kind = u16_at(frame, at);
     let next = at + 2;
@@ -169,7 +171,7 @@ fn ipv4(frame: &[u8], key: &mut Key, layout: &mut Layout) {
 
 fn arp(frame: &[u8], key: &mut Key, layout: &mut Layout) {
     let Some(packet) = frame[layout.network as usize..].first_chunk::<28>() else { return };
-    // Ethernet and IPv4, with addresses of their lengths.
+    // Ethernet and IPv4, with the address lengths of these.
     if packet[..6] != [0, 1, 8, 0, 6, 4] {
         return;
     }
@@ -198,18 +200,18 @@ pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     bytes[at..].first_chunk().map_or(0, |chunk| u32::from_be_bytes(*chunk))
 }
 
-/// The eight bytes from `at` on; 0 where they are not all there.
+/// The eight bytes from `at` on; 0 if the slice ends before.
 #[inline(always)]
 pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     bytes[at..].first_chunk().map_or(0, |chunk| u64::from_be_bytes(*chunk))
 }
 
-/// Bits of the field `ip_frag`.
+/// The bits of the field `ip_frag`.
 pub(super) const FRAGMENT: u64 = 1;
 pub(super) const LATER: u64 = 2;
-/// OVS refuses packets with more bytes behind the IP packet.
+/// Open vSwitch refuses packets with more padding after the IP packet.
 const MAX_PADDING: usize = 0xffff;
-/// Smaller values are lengths of IEEE 802.3.
+/// Smaller values of the type field are lengths (IEEE 802.3).
 const FIRST_TYPE: u16 = 0x600;
-/// The type of frames without one, in OpenFlow.
+/// OpenFlow's type for frames without a type.
 const NO_TYPE: u16 = 0x05ff;

@@ -1,4 +1,4 @@
-//! A batch's way through cache, pipeline, connection tracking and programs.
+//! The processing of a batch: cache, pipeline, connection tracking and programs.
 
 use flow::Megaflow;
 use flow::step::Translate;
@@ -12,7 +12,7 @@ use super::tracker::{Awaited, Guess, Known, Moment, Steps, Tracked, Tracker};
 use super::{Around, BATCH, Datapath, MAX_PASSES, Sink, Stages, credit, milliseconds};
 
 impl Datapath {
-    /// Lets the packets of the batch go through the switch until none recirculates.
+    /// Processes the packets of the batch until none recirculates.
     pub(super) fn passes<T, K, S>(
         &mut self,
         now: Time,
@@ -69,7 +69,7 @@ impl Datapath {
         let programs = self.lookup.programs;
         let mut zones = [None; BATCH];
         let mut is_plain = true;
-        // Packets that follow each other often have the same program.
+        // Consecutive packets often have the same program.
         let (mut former, mut zone, mut is_former_plain) = (NO_PROGRAM, None, false);
         for (program, tracked) in programs[..chosen.len()].iter().zip(&mut zones) {
             if *program != former {
@@ -92,7 +92,7 @@ impl Datapath {
         if pass == 0 {
             self.early.learn(&zones[..chosen.len()]);
         } else {
-            // Since then, packets have changed.
+            // Packets may have changed since the early search.
             self.early.forget();
         }
         let sought = if has_tracking { self.seek(chosen, &zones, around) } else { Sought::NONE };
@@ -108,8 +108,8 @@ impl Datapath {
         watch.lap(&mut self.lane.statistics.stages.actions);
     }
 
-    /// Starts to load the connections of packets that are tracked in `zones`, unless that happened
-    /// when they arrived.
+    /// Starts to load the connections of packets that are tracked in `zones`, unless the early
+    /// search already did.
     fn seek<T, K, S>(
         &mut self,
         chosen: &[u16],
@@ -143,8 +143,8 @@ impl Datapath {
         sought
     }
 
-    /// Runs packets whose megaflows are all known, stage by stage. The result is the same
-    /// as if the packets were processed one after the other.
+    /// Runs packets whose megaflows are all known, stage by stage. The result is the same as if the
+    /// packets were processed one after the other.
     fn run_plain<T, K, S>(
         &mut self,
         chosen: &[u16],
@@ -183,7 +183,8 @@ impl Datapath {
                     *recirculation = id;
                 }
             }
-            // A packet whose only step left is the recirculation has its next key already.
+            // If only the recirculation is left of a packet's program, the packet's next key is
+            // already known, and the next lookup starts here.
             let (cache, ahead) = (&self.cache, &mut self.lookup.ahead);
             ahead.prepare(1, cache);
             runner.track_batch(&mut batch[..chosen.len()], |packet, awaited, guess| {
@@ -225,7 +226,7 @@ impl Datapath {
         watch.lap(&mut runner.statistics().stages.actions);
     }
 
-    /// Runs one packet, which may have to be translated first.
+    /// Runs one packet, and has the pipeline translate it if it has no current megaflow.
     fn run_one<T, K, S>(
         &mut self,
         index: u16,
@@ -244,8 +245,8 @@ impl Datapath {
         let (mut place, mut hash) = (place, hash);
         let is_current = |place| place != Place::NONE && self.cache.is_current(place, generation);
         if !is_current(place) {
-            // An earlier packet of the batch may have brought the megaflow, or replaced it. The
-            // hash was for the former one's zone.
+            // An earlier packet of the batch may have installed or replaced the megaflow. The hash
+            // is for the zone of the former megaflow.
             place = self.cache.find(&packet.key);
             hash = None;
         }
@@ -274,7 +275,7 @@ impl Datapath {
                 installs.push(Megaflow::new(&packet.key, &translation));
             }
             if is_new {
-                // As Open vSwitch: a megaflow counts the packets after the first.
+                // As in Open vSwitch, a megaflow counts only the packets after the first.
                 credit(&translation, packet.frame.on_wire(), now);
             }
             place = self.cache.install(&packet.key, translation, generation, place, now_ms);
@@ -288,7 +289,7 @@ impl Datapath {
         runner.packet(index, ops, 0, Steps::Cached(&self.cache, place), hash);
     }
 
-    /// A stopwatch for the batch that begins: it runs for one in [`Stages::SAMPLING`].
+    /// A stopwatch for the next batch, which runs for one batch in [`Stages::SAMPLING`].
     pub(super) fn watch(&mut self) -> Stopwatch {
         if !self.lane.statistics.batches.is_multiple_of(Stages::SAMPLING) {
             return Stopwatch::stopped();
@@ -309,8 +310,8 @@ impl Sought {
     const NONE: Self = Self { hashes: [None; BATCH], candidates: [u32::MAX; BATCH] };
 }
 
-/// The search for connections that begins when packets arrive: in the zone in which the first step
-/// tracked the last batch.
+/// The search for connections that begins when packets arrive. It uses the zone in which the last
+/// batch was tracked first.
 #[derive(Debug, Default)]
 pub(super) struct Early {
     usual: Option<u16>,
@@ -327,7 +328,7 @@ impl Early {
         self.count = 0;
     }
 
-    /// Whether it searches for the connections of this batch.
+    /// Whether the early search runs for this batch.
     pub(super) fn searches(&self) -> bool {
         self.zone.is_some()
     }
@@ -350,7 +351,8 @@ impl Early {
         }
     }
 
-    /// The connections of the packets, each with its guess for their arrival if it may have one.
+    /// The connections of the packets, each with the guess for its arrival. `None`: the connection
+    /// cannot have a guess.
     #[inline]
     pub(super) fn recall<K: Tracker + ?Sized>(
         &self,
@@ -358,15 +360,15 @@ impl Early {
         packets: &[Packet],
     ) -> impl Iterator<Item = (Known, Option<Guess>)> {
         let (hashes, candidates) = (&self.hashes[..self.count], &self.candidates[..self.count]);
-        // All guesses are read before the first is used: no packet waits for the connection of
-        // another one.
+        // All guesses are read before the first is used, so that no packet waits for another
+        // packet's connection to load.
         let mut guesses = [None; BATCH];
         tracker.recall(&packets[..self.count], hashes, candidates, &mut guesses[..self.count]);
         let known = hashes.iter().zip(candidates);
         known.map(|(hash, candidate)| Known { hash: *hash, candidate: *candidate }).zip(guesses)
     }
 
-    /// The result for the packets of the first pass, if they are tracked in that zone.
+    /// The search's result for the first pass, if all packets are tracked in the expected zone.
     fn take(&mut self, chosen: &[u16], zones: &[Option<u16>; BATCH]) -> Option<Sought> {
         // The numbers of a batch's packets are their positions in the first pass.
         let is_first = self.count > 0 && std::mem::take(&mut self.count) == chosen.len();
@@ -387,7 +389,7 @@ impl Early {
     }
 }
 
-/// Measures stages of a batch.
+/// Measures the stages of a batch.
 #[derive(Debug)]
 pub(super) struct Stopwatch {
     ticks: Option<fn() -> u64>,
@@ -403,7 +405,7 @@ impl Stopwatch {
         self.ticks.is_some()
     }
 
-    /// Adds the time since the last call to a stage.
+    /// Adds the time since the last call to `stage`.
     #[inline(always)]
     pub(super) fn lap(&mut self, stage: &mut u64) {
         if let Some(ticks) = self.ticks {

@@ -1,9 +1,9 @@
-//! Steps in the form in which packets run them.
+//! Steps, compiled to the operations that packets run.
 
 use flow::step::{LengthCheck, PacketHash, PortIndex, Step};
 use flow::{WORDS, word};
 
-/// A step. The last use of a packet takes the packet itself, earlier ones take copies.
+/// An operation. The last use of a packet consumes the packet; earlier uses take copies.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Op {
     Output {
@@ -13,7 +13,7 @@ pub(super) enum Op {
     },
     /// Both MAC addresses, the destination first.
     Addresses([u8; 12]),
-    /// Words of the key, with value and mask.
+    /// Words of the key: each with its index, value and mask.
     Write(Box<[(u8, u64, u64)]>),
     PushVlan {
         tpid: u16,
@@ -48,8 +48,8 @@ pub(super) enum Op {
 }
 
 impl Op {
-    /// Whether the operation is for finished frames, as a wire carries them. `is_tagged`: the
-    /// packet has a VLAN tag.
+    /// Whether the operation needs finished frames, as a wire carries them. `is_tagged`: the packet
+    /// has a VLAN tag.
     pub(super) fn needs_frames(&self, is_tagged: bool) -> bool {
         match self {
             Self::Output { length, .. } => *length != WHOLE,
@@ -63,7 +63,8 @@ impl Op {
     }
 }
 
-/// The operations of a [`Step::CheckLength`], on a copy unless it is the last.
+/// The operations of a [`Step::CheckLength`], which run on a copy unless the check is the last
+/// operation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct LengthOp {
     length: u16,
@@ -108,7 +109,7 @@ impl Compiler {
         for step in steps {
             ops.extend(self.step(step, &mut length));
         }
-        // Only these can be the end of a packet; a step behind one needs the packet.
+        // These operations can consume the packet, but only as the last ones.
         match ops.last_mut() {
             Some(Op::Output { is_last, .. } | Op::Clone { is_last, .. }) => *is_last = true,
             Some(Op::CheckLength(check)) => check.is_last = true,
@@ -188,7 +189,7 @@ impl Compiler {
     }
 }
 
-/// The controller step of an ordinal, counted as the compiler counts.
+/// The controller step with this ordinal, in the compiler's order.
 pub(super) fn controller<'a>(
     steps: &'a [Step],
     ordinal: &mut u16,
@@ -214,7 +215,7 @@ pub(super) fn controller<'a>(
     None
 }
 
-/// The check of an ordinal, counted as the compiler counts.
+/// The length check with this ordinal, in the compiler's order.
 pub(super) fn length_check<'a>(steps: &'a [Step], ordinal: &mut u16) -> Option<&'a LengthCheck> {
     for step in steps {
         let found = match step {
@@ -233,7 +234,7 @@ pub(super) fn length_check<'a>(steps: &'a [Step], ordinal: &mut u16) -> Option<&
     None
 }
 
-/// No truncation.
+/// The length of output without truncation.
 pub(super) const WHOLE: u32 = u32::MAX;
 
 #[cfg(test)]
@@ -241,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_queue_is_no_operation() {
+    fn setting_a_queue_compiles_to_no_operation() {
         let with = [
             Step::SetPriority(1),
             Step::Output(PortIndex(2)),

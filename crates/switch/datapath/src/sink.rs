@@ -2,13 +2,14 @@ use flow::request::PacketIn;
 use flow::step::PortIndex;
 use port::Frame;
 
-/// Takes what leaves the datapath.
+/// The interface through which packets leave the datapath.
 pub trait Sink {
-    /// Frames for a port in their order. The datapath drops those that it finds in `frames`
-    /// afterwards; a sink that keeps frames takes them out.
+    /// Sends frames to a port, in order. A sink that keeps frames takes them out of `frames`; the
+    /// datapath drops the rest.
     fn transmit(&mut self, port: PortIndex, frames: &mut Vec<Frame>);
 
-    /// A packet for a controller, already cut to the length that it asked for. `bridge` is the
-    /// place of the controller's bridge if a patch port has brought the packet there.
+    /// Sends a packet to a controller. The packet is already truncated to the length that the
+    /// controller asked for. `bridge`: the place of the controller's bridge if the packet came
+    /// there through a patch port.
     fn packet_in(&mut self, bridge: Option<u16>, packet: PacketIn);
 }

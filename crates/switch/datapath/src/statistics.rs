@@ -1,28 +1,28 @@
 /// Counts of one datapath since its start, or since [`super::Datapath::clear_statistics`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Frames that arrived; a super-packet is one, here and below.
+    /// Frames that arrived. A super-packet counts as one frame, here and below.
     pub received: u64,
     /// Passes after a recirculation.
     pub recirculated: u64,
     /// Calls of [`super::Datapath::process`] with at least one frame.
     pub batches: u64,
-    /// Passes that a megaflow took.
+    /// Passes in which a packet found a megaflow.
     pub megaflow_hits: u64,
-    /// Hash tables that those passes looked at in all: one for each mask.
+    /// Hash tables that those passes searched, one for each mask.
     pub masks_probed: u64,
-    /// Passes for which the pipeline was asked.
+    /// Passes in which the pipeline translated the packet.
     pub upcalls: u64,
-    /// Among them, those whose megaflow was older than the last change of the rules.
+    /// Upcalls of packets whose megaflow was older than the last change of the rules.
     pub revalidated: u64,
-    /// Packets that no step sent anywhere.
+    /// Packets that no step sent to a port.
     pub dropped: u64,
     /// Packets that a meter dropped.
     pub dropped_by_meter: u64,
     /// Packets that connection tracking dropped.
     pub dropped_by_tracker: u64,
-    /// Packets that recirculated more than [`super::MAX_PASSES`] times, or whose copies were too
-    /// many.
+    /// Packets that recirculated more than [`super::MAX_PASSES`] times, and copies beyond the
+    /// limit.
     pub dropped_by_depth: u64,
     /// Frames handed to the sink.
     pub sent: u64,
@@ -33,20 +33,20 @@ pub struct Statistics {
     pub stages: Stages,
 }
 
-/// Where the time goes, in the ticks of the datapath's clock. One batch in [`Stages::SAMPLING`] is
+/// The time of each stage, in ticks of the datapath's clock. One batch in [`Stages::SAMPLING`] is
 /// measured, so that reading the clock costs nearly nothing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stages {
-    /// The packets of the measured batches.
+    /// The number of packets in the measured batches.
     pub packets: u64,
-    /// With the start of the first lookups, which overlaps with it.
+    /// Parsing, and the start of the first lookups, which runs in the same loop.
     pub parse: u64,
     /// Lookups of megaflows.
     pub cache: u64,
-    /// The pipeline, for packets without a megaflow.
+    /// The pipeline, for packets without a current megaflow.
     pub classifier: u64,
     pub conntrack: u64,
-    /// Changes, copies and all other steps.
+    /// Changes, copies and all other operations.
     pub actions: u64,
     pub transmit: u64,
 }

@@ -1,4 +1,4 @@
-//! The agreement between the datapath and connection tracking.
+//! The interface between the datapath and connection tracking.
 
 use flow::step::{Step, Track};
 use units::Time;
@@ -15,11 +15,11 @@ use super::packet::Packet;
 /// `ct_zone`, `ct_mark`, `ct_label` and the connection's original addresses and ports, all in the
 /// words from [`flow::word::CT`] to [`flow::word::CT_TP`].
 ///
-/// A lookup in a large table does not wait for memory if it knows the packets of a batch before.
-/// `announce` tells the hash of a packet that will probably be tracked, `warm` those of a batch.
-/// Where all packets are tracked by the first step of known megaflows, `track_batch` gets them
-/// together, with the results of `hash` and `warm`. In other batches `track` gets each packet.
-/// Packets that an earlier step changed come to `track` without a hash.
+/// A lookup in a large table need not wait for memory if the tracker knows the packets of a batch
+/// early. `announce` passes the hash of a packet that will probably be tracked, and `warm` the
+/// hashes of a batch. If all packets of a batch are tracked by the first step of known megaflows,
+/// `track_batch` gets them together, with the results of `hash` and `warm`. In other batches
+/// `track` gets each packet alone. If an earlier step changed a packet, `track` gets no hash.
 pub trait Tracker {
     /// The hash of the packet's connection in a zone.
     fn hash(&self, packet: &Packet, zone: u16) -> u64;
@@ -27,12 +27,12 @@ pub trait Tracker {
     /// Starts to load what [`Tracker::warm`] reads for this hash.
     fn announce(&self, _hash: u64) {}
 
-    /// Starts to load the connections of these hashes, which were announced. `candidates` gets a
-    /// number for each, which [`Awaited::candidate`] brings back.
+    /// Starts to load the connections of these announced hashes. Writes a number for each to
+    /// `candidates`, which comes back in [`Awaited::candidate`].
     fn warm(&self, hashes: &[u64], candidates: &mut [u32]);
 
-    /// Tracks a packet. `hash` is the result of [`Tracker::hash`] for the packet as it is now and
-    /// for this zone.
+    /// Tracks a packet. `hash` is the result of [`Tracker::hash`] for the packet in its present
+    /// form and for this zone.
     fn track(
         &mut self,
         packet: &mut Packet,
@@ -41,9 +41,9 @@ pub trait Tracker {
         now: Time,
     ) -> Tracked;
 
-    /// Tracks packets of a batch in their order. `then` is called for each packet that continues;
-    /// it tracks nothing. It gets the guess that [`Tracker::remember`] left at the connection for
-    /// [`Moment::Tracked`], for packets whose connections may have one.
+    /// Tracks packets of a batch in order. Calls `then` for each packet that continues; `then` must
+    /// not track. `then` also gets the guess that [`Tracker::remember`] stored in the connection
+    /// for [`Moment::Tracked`], or `None` for a connection that cannot have a guess.
     fn track_batch(
         &mut self,
         packets: &mut [Packet],
@@ -61,12 +61,11 @@ pub trait Tracker {
         }
     }
 
-    /// Leaves a guess at the connection of a packet: the packets of its direction get it from now
-    /// on.
+    /// Stores a guess in the connection of a packet, for later packets of the same direction.
     fn remember(&self, _packet: &Packet, _known: Known, _moment: Moment, _guess: Guess) {}
 
     /// Writes the packets' guesses for [`Moment::Arrival`]; `None` for a packet whose connection
-    /// cannot have one. The connections are on their way since `warm`.
+    /// cannot have a guess. `warm` has started to load the connections.
     fn recall(
         &self,
         _packets: &[Packet],
@@ -78,8 +77,8 @@ pub trait Tracker {
     }
 }
 
-/// A guess of a megaflow that a packet will meet, which the tracker keeps for the datapath. It is
-/// compared with the packet, so that a wrong one costs time alone.
+/// A guess of the megaflow that a packet will match. The tracker keeps it for the datapath. The
+/// datapath compares the megaflow with the packet, so a wrong guess costs only time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Guess(pub(super) u32);
 
@@ -90,9 +89,9 @@ impl Guess {
 /// The lookup that a guess is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
-    /// The first one, before the packet is tracked.
+    /// The lookup of the first pass, before the packet is tracked.
     Arrival,
-    /// The one behind the tracking.
+    /// The lookup of the pass after tracking.
     Tracked,
 }
 
@@ -108,7 +107,7 @@ pub struct Known {
 /// A packet of a batch that waits for its tracking.
 #[derive(Debug)]
 pub struct Awaited<'a> {
-    /// Its place among the packets.
+    /// The packet's index among the packets.
     pub index: u16,
     pub call: TrackCall<'a>,
     /// The result of [`Tracker::hash`].
@@ -129,34 +128,34 @@ impl<'a> Awaited<'a> {
     }
 }
 
-/// Whether a tracked packet goes on.
+/// The result of tracking a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tracked {
     Continues,
-    /// The tracker counted why: the ports for a translation ran out, for example.
+    /// The packet is dropped. The tracker has counted the reason, for example exhausted ports.
     Dropped,
-    /// The tracker took the packet, a fragment. If the others of its IP packet are there,
-    /// [`Packet::released`] has all of them, to go on instead.
+    /// The tracker keeps the packet, a fragment. If it completes its IP packet,
+    /// [`Packet::released`] has all fragments, which continue in its place.
     Held,
 }
 
-/// One `ct(…)`. The parts that each packet needs are at hand; a new connection's are a few memory
-/// accesses away ([`TrackCall::track`]), which packets of known connections should avoid.
+/// One `ct(…)`. The fields that each packet needs are here. Those for a new connection cost a few
+/// memory accesses ([`TrackCall::track`]), which packets of known connections should avoid.
 #[derive(Clone, Copy)]
 pub struct TrackCall<'a> {
     pub zone: u16,
     pub commit: bool,
     pub force: bool,
-    /// There is a `nat(…)`, with or without a direction.
+    /// Whether there is a `nat(…)`, with or without a direction.
     pub has_nat: bool,
-    /// `exec(…)` sets bits of ct_mark or ct_label.
+    /// Whether `exec(…)` sets bits of ct_mark or ct_label.
     pub has_marks: bool,
     pub(super) steps: Steps<'a>,
-    /// Which of the steps, counted over all `Track`, clones' among them.
+    /// The call's position among all `Track` steps, nested ones included.
     pub(super) ordinal: u16,
 }
 
-/// The steps that a program comes from. Those of a megaflow are looked up when they are needed.
+/// The steps that a program was compiled from. The steps of a megaflow are looked up on demand.
 #[derive(Clone, Copy)]
 pub(super) enum Steps<'a> {
     Own(&'a [Step]),
@@ -173,7 +172,7 @@ impl<'a> Steps<'a> {
 }
 
 impl<'a> TrackCall<'a> {
-    /// A call of its own, for tests: the first `Track` of `steps`.
+    /// The call of the first `Track` in `steps`, for tests.
     #[must_use]
     pub fn first_of(steps: &'a [Step]) -> Option<Self> {
         let track = nth(steps, &mut 0)?;
@@ -188,7 +187,7 @@ impl<'a> TrackCall<'a> {
         })
     }
 
-    /// All of the step.
+    /// The whole `Track` step.
     #[must_use]
     pub fn track(&self) -> &'a Track {
         static NOTHING: std::sync::OnceLock<Track> = std::sync::OnceLock::new();
@@ -225,7 +224,7 @@ fn nth<'a>(steps: &'a [Step], ordinal: &mut u16) -> Option<&'a Track> {
     None
 }
 
-/// No connection tracking: every packet has the state "untracked".
+/// A tracker that tracks nothing: every packet has the state "untracked".
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoTracker;
 

@@ -1,4 +1,4 @@
-//! Connection tracking, against a naive model and against its own rules.
+//! Tests of connection tracking against a naive model and against written rules.
 
 #[path = "conntrack/fragments.rs"]
 mod fragments;

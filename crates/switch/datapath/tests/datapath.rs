@@ -1,4 +1,4 @@
-//! The datapath as a whole, against a reference that does the same without caches.
+//! Tests of the whole datapath against a reference that works without caches.
 
 mod datapath {
     mod agreement;

@@ -1,7 +1,7 @@
 //! The actions and instructions of OpenFlow rules, as one list.
 //!
-//! Instructions of OpenFlow 1.1 are in its order: meter, the actions that apply at once,
-//! clear_actions, write_actions, write_metadata, goto_table.
+//! OpenFlow 1.1's instructions have their order of execution: meter, the actions that apply at
+//! once, clear_actions, write_actions, write_metadata, goto_table.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
@@ -31,8 +31,8 @@ impl Subfield {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// `max_len` is for the port CONTROLLER: the bytes of the packet that it gets. Others ignore
-    /// the length, and a rule keeps it.
+    /// `max_len`: how many bytes of the packet the port CONTROLLER gets. Other ports ignore the
+    /// length, but a rule keeps it.
     Output {
         port: PortNumber,
         max_len: u16,
@@ -69,7 +69,7 @@ pub enum Action {
     },
     StackPush(Subfield),
     StackPop(Subfield),
-    /// `mod_vlan_vid`: adds a tag where there is none.
+    /// `mod_vlan_vid`: adds a tag to an untagged packet.
     SetVlanVid(u16),
     SetVlanPcp(u8),
     StripVlan,
@@ -90,7 +90,8 @@ pub enum Action {
     SetIpTtl(u8),
     SetTpSrc(u16),
     SetTpDst(u16),
-    /// `dec_ttl`: the controllers that learn of an expired TTL; `[0]` if the rule names none.
+    /// `dec_ttl`: the controllers that get packets with an expired TTL; `[0]` if the rule names
+    /// none.
     DecTtl(Vec<u16>),
     SetTunnel(u64),
     SetQueue(u32),
@@ -117,7 +118,7 @@ pub enum Action {
     Sample(Box<Sample>),
     Ct(Box<Ct>),
     CtClear,
-    /// Lets the datapath look at the packet again, for tests.
+    /// Recirculates the packet in the datapath, for tests.
     DebugRecirculate,
     /// Keeps the packets of the rule out of the datapath's cache, for tests.
     DebugSlow,
@@ -136,7 +137,7 @@ pub enum Action {
     GotoTable(u8),
 }
 
-/// `controller(…)` with more than a length.
+/// `controller(…)` with further options than a length.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Controller {
     pub max_len: u16,
@@ -156,7 +157,7 @@ pub struct Ct {
     /// The table in which the tracked packet continues.
     pub table: Option<u8>,
     pub nat: Option<Nat>,
-    /// `exec(…)`: changes of ct_mark and ct_label alone.
+    /// `exec(…)`: only changes of ct_mark and ct_label.
     pub exec: Vec<Action>,
     /// The port of `alg=`: 21 for ftp, 69 for tftp, 0 for none.
     pub alg: u16,
@@ -211,7 +212,7 @@ pub struct Learn {
     pub table: u8,
     /// The most rules that the action adds; 0 for no limit.
     pub limit: u32,
-    /// The field that says whether the limit allowed the rule.
+    /// The field that stores whether the limit allowed the rule.
     pub result: Option<Subfield>,
     pub specs: Vec<LearnSpec>,
 }

@@ -1,4 +1,4 @@
-//! Tracked connections as commands show connections, and as requests name connections.
+//! Tracked connections, as commands print them and as requests name them.
 
 use std::net::IpAddr;
 
@@ -26,7 +26,7 @@ pub struct Connection {
     pub helper: Option<&'static str>,
 }
 
-/// A connection tuple of `dpctl/flush-conntrack`; a field that is `None` matches any value.
+/// A connection tuple of `dpctl/flush-conntrack`. A field that is `None` matches any value.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TupleMatch {
     pub source: Option<IpAddr>,
@@ -41,7 +41,7 @@ pub struct TupleMatch {
 }
 
 impl TupleMatch {
-    /// Whether the tuple names both ends of one connection.
+    /// Whether the tuple names both ends of a connection.
     #[must_use]
     pub fn names_connection(&self) -> bool {
         let ports = [self.source_port, self.destination_port];

@@ -1,6 +1,6 @@
 use super::key::word;
 
-/// Where a field lies in a [`super::Key`]: `width` bits from bit `shift` of `word` up.
+/// The position of a field in a [`super::Key`]: `width` bits from bit `shift` of `word` up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     pub word: u8,
@@ -16,7 +16,7 @@ impl Place {
     }
 }
 
-/// The kind of packet that has a field.
+/// The kind of packet that has the field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Prerequisite {
     Any,
@@ -36,7 +36,7 @@ pub enum Prerequisite {
     NeighborAdvertisement,
 }
 
-/// How ovs-ofctl writes a field's value.
+/// The syntax of a field's value in ovs-ofctl.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     Decimal,
@@ -50,7 +50,7 @@ pub enum Format {
     CtState,
 }
 
-/// Which masks a field takes.
+/// The masks that a field allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Masking {
     /// All bits or none.
@@ -262,7 +262,7 @@ fields! {
 }
 
 impl Field {
-    /// The field of a name in a rule: a name of ovs-ofctl, an alias, or an NXM or OXM name.
+    /// The field with this name in a rule: a name of ovs-ofctl, an alias, or an NXM or OXM name.
     #[must_use]
     pub fn named(name: &str) -> Option<Field> {
         let is_named =

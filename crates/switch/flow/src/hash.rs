@@ -1,14 +1,14 @@
-//! The hash of a packet's connection, by which groups of the type select spread connections.
+//! The hash of a packet's connection, by which groups of type select spread connections.
 
 use crate::mix::mix;
 use crate::step::PacketHash;
 use crate::{Field, Key, word};
 
 impl PacketHash {
-    /// The hash of the addresses, the protocol and the ports. Fragments do without the ports, which
-    /// the later ones lack, so that all fragments of a packet have the same hash. Packets other
-    /// than IP are hashed by their MAC addresses. The hash is never 0, which says that there is
-    /// none.
+    /// Hashes the addresses, the protocol and the ports. Fragments are hashed without ports,
+    /// because later fragments lack them, so that all fragments of a packet have the same hash.
+    /// Packets other than IP are hashed by their MAC addresses. The hash is never 0, because 0
+    /// means that there is no hash.
     #[must_use]
     pub fn of(self, key: &Key) -> u32 {
         let words = &key.words;
@@ -45,7 +45,7 @@ impl PacketHash {
         mix(mix(hash, first), second)
     }
 
-    /// The same pair for both directions, if they are to have the same hash.
+    /// Orders a pair, so that a symmetric hash is the same for both directions.
     fn order<T: Ord + Copy>(self, source: T, destination: T) -> (T, T) {
         if self.is_symmetric && destination < source {
             (destination, source)
@@ -71,7 +71,8 @@ mod tests {
     const SYMMETRIC: PacketHash = PacketHash { is_symmetric: true, basis: 0 };
     const DIRECTED: PacketHash = PacketHash { is_symmetric: false, basis: 0 };
 
-    /// A packet of a kind and protocol, from `source` to `destination`, by addresses and ports.
+    /// A packet of this Ethernet type and protocol. `source` and `destination` are both addresses
+    /// and ports.
     fn packet(kind: u16, protocol: u8, source: u32, destination: u32) -> Key {
         let mut key = Key::ZERO;
         let fields = [
@@ -118,7 +119,7 @@ mod tests {
         assert_ne!(SYMMETRIC.of(&first), SYMMETRIC.of(&packet(0x0800, UDP, 5000, 53)));
     }
 
-    /// Connections that differ in one field alone fill all values of the low bits about equally.
+    /// Connections that differ in only one field fill all values of the low bits about equally.
     #[test]
     fn connections_spread_over_the_low_bits() {
         let one_port = |number: u32| {

@@ -5,15 +5,15 @@ pub const WORDS: usize = 37;
 
 /// All fields of a packet, and its metadata, at fixed places. A mask has the same layout.
 ///
-/// Values are in host order. A field never crosses a word, except those of 128 bits, which take
+/// Values are in host order. A field lies within one word, except fields of 128 bits, which take
 /// two words, the more significant one first. So masking, hashing and comparing work on words, and
-/// only on those that a mask uses ([`Key::used_words`]).
+/// only on the words that a mask uses ([`Key::used_words`]).
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Key {
     pub words: [u64; WORDS],
 }
 
-/// The word of a [`Key`] that holds a group of fields. [`Field::place`] has the bits within it.
+/// The indices of the words of a [`Key`]. [`Field::place`] has the bits of a field within its word.
 pub mod word {
     pub const IN_PORT: usize = 0;
     pub const METADATA: usize = 1;
@@ -40,8 +40,8 @@ pub mod word {
     pub const ARP_THA: usize = 34;
     pub const ND_TARGET: usize = 35;
 
-    /// Whether a word is one of an IP or ARP header. The one of the IPv6 flow label is none: MPLS
-    /// entries are in it, too.
+    /// Whether a word is part of an IP or ARP header. The word of the IPv6 flow label does not
+    /// count, because it also holds MPLS entries.
     #[inline]
     #[must_use]
     pub const fn is_network(index: usize) -> bool {
@@ -52,8 +52,8 @@ pub mod word {
 impl Key {
     pub const ZERO: Self = Self { words: [0; WORDS] };
 
-    /// The queue that the packet takes to leave, which texts call `skb_priority`. It is no field:
-    /// rules do not see it, and a packet that arrives has 0.
+    /// The queue in which the packet leaves, which texts call `skb_priority`. Rules cannot match
+    /// the queue, and a packet arrives with queue 0.
     pub const PRIORITY: Place = Place { word: word::VLAN_TPID as u8, shift: 32, width: 32 };
 
     #[inline]
@@ -90,7 +90,7 @@ impl Key {
         self.words[word] = self.words[word] & !ones | (value as u64) << place.shift & ones;
     }
 
-    /// A set of word numbers, as bits: the words that are not zero.
+    /// A bit for each word that is not zero.
     #[inline]
     #[must_use]
     pub fn used_words(&self) -> u64 {
@@ -112,8 +112,8 @@ impl Key {
         masked
     }
 
-    /// Removes from a mask the registers and other metadata of the pipeline: they are 0 in every
-    /// packet that the datapath looks up. The datapath itself writes `dp_hash`, which stays.
+    /// Removes the registers and other metadata of the pipeline from a mask, because they are 0 in
+    /// every packet that the datapath looks up. `dp_hash`, which the datapath writes, stays.
     #[inline]
     pub fn remove_metadata(&mut self) {
         let hash = self.read(Field::DpHash);
@@ -129,7 +129,7 @@ impl Key {
         }
     }
 
-    /// Whether every bit of this mask is in `other` too.
+    /// Whether `other` has every bit of this mask.
     #[inline]
     #[must_use]
     pub fn is_within(&self, other: &Key) -> bool {
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_field_reads_back_what_was_written_and_leaves_others_alone() {
+    fn a_written_field_reads_back_and_other_fields_stay() {
         for field in Field::ALL {
             let ones = field.place().all_ones();
             let mut key = Key::ZERO;

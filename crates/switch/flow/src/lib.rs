@@ -1,16 +1,16 @@
 //! The types that all parts of the switch share: the fields of packets, matches on these fields,
 //! actions, requests of controllers, and the steps of the datapath.
 //!
-//! The crate is for the floors above: protocol (`openflow`), language (`text`), tables
-//! (`pipeline`), forwarding (`datapath`). All four depend on this crate, and not on each other.
-//! Everything here is data: no I/O, no clock, no randomness.
+//! The protocol (`openflow`), the rule language (`text`), the tables (`pipeline`) and the
+//! forwarding (`datapath`) depend on this crate, and not on each other. Everything here is data: no
+//! I/O, no clock, no randomness.
 //!
 //! | begin with | for |
 //! | --- | --- |
 //! | [`Field`], [`Key`], [`Match`] | the fields of packets, and matches on fields |
-//! | [`action`] | what rules do |
+//! | [`action`] | the actions of rules |
 //! | [`request`] | changes of tables, and their contents |
-//! | [`step`], [`Megaflow`] | the agreement between pipeline and datapath |
+//! | [`step`], [`Megaflow`] | the interface between pipeline and datapath |
 //! | [`connection`] | tracked connections |
 //!
 //! ```

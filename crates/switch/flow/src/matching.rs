@@ -10,7 +10,7 @@ pub struct Match {
 }
 
 impl Match {
-    /// A match of every packet.
+    /// A match of all packets.
     #[inline]
     #[must_use]
     pub fn any() -> Self {
@@ -22,7 +22,7 @@ impl Match {
         self.set_masked(field, value, u128::MAX);
     }
 
-    /// Adds to what the match already requires of the field.
+    /// Adds a condition on the field to the match.
     #[inline]
     pub fn set_masked(&mut self, field: Field, value: u128, mask: u128) {
         let mask = mask & field.place().all_ones();
@@ -56,7 +56,7 @@ impl Match {
         masked.zip(&self.value.words).all(|((word, mask), value)| word & mask == *value)
     }
 
-    /// Whether every packet that this match takes is also taken by `wider`.
+    /// Whether `wider` matches every packet that this match matches.
     #[inline]
     #[must_use]
     pub fn is_within(&self, wider: &Match) -> bool {

@@ -3,10 +3,10 @@ use std::sync::Arc;
 use crate::Key;
 use crate::step::{Step, Translation, sets_priority};
 
-/// A megaflow as `dpctl/dump-flows` shows megaflows.
+/// A megaflow as `dpctl/dump-flows` shows it.
 #[derive(Debug, Clone)]
 pub struct Megaflow {
-    /// The megaflow takes the packets whose key, under `mask`, equals `key`.
+    /// The megaflow matches the packets whose key, under `mask`, equals `key`.
     pub key: Key,
     pub mask: Key,
     pub steps: Arc<[Step]>,
@@ -19,7 +19,7 @@ pub struct Megaflow {
 }
 
 impl Megaflow {
-    /// The megaflow of a packet and the packet's translation, with counters of zero.
+    /// The megaflow for a packet and its translation, with counters of zero.
     #[must_use]
     pub fn new(key: &Key, translation: &Translation) -> Self {
         let mut mask = translation.mask.clone();
@@ -36,8 +36,8 @@ impl Megaflow {
         }
     }
 
-    /// A megaflow of Open vSwitch that sets the queue also matches the queue. Here all packets
-    /// arrive with queue 0, so that the cache need not match the queue.
+    /// Adds the queue to the mask if a step sets it, as in Open vSwitch's megaflows. Here all
+    /// packets arrive with queue 0, so that the cache itself need not match the queue.
     pub fn show_priority(mask: &mut Key, steps: &[Step]) {
         if sets_priority(steps) {
             mask.write_at(Key::PRIORITY, u128::MAX);

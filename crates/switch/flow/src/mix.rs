@@ -1,4 +1,4 @@
-//! The step of all hashes of keys: mixes a word into the hash of the earlier words.
+//! Mixes a word into a hash of the words before it. All hashes of keys use this step.
 
 #[inline]
 #[must_use]

@@ -1,4 +1,4 @@
-//! Requests that change or read a bridge, whatever protocol or text they came from.
+//! Requests that change or read a bridge, independent of the protocol or text that they came from.
 
 mod bridge;
 mod change;

@@ -1,5 +1,5 @@
-//! The agreement between the pipeline and the datapath: the pipeline translates the first packet
-//! of a megaflow to steps, and the datapath repeats them for each later packet.
+//! The interface between the pipeline and the datapath: the pipeline translates the first packet of
+//! a megaflow to steps, and the datapath repeats the steps for each later packet.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,11 +12,11 @@ use crate::action::Nat;
 pub struct PortIndex(pub u16);
 
 impl PortIndex {
-    /// The index of ports that the datapath does not have: patch ports.
+    /// The index of patch ports, which the datapath does not have.
     pub const NONE: Self = Self(u16::MAX);
 }
 
-/// A meter, and the place in the switch of the bridge that has it.
+/// A meter, with the index of its bridge in the switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MeterId {
     pub bridge: u16,
@@ -30,11 +30,11 @@ impl From<u32> for MeterId {
     }
 }
 
-/// One thing that the datapath does with a packet.
+/// An operation of the datapath on a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     Output(PortIndex),
-    /// Changes of header fields; `PushVlan` and its like change the structure.
+    /// Changes header fields. Steps such as `PushVlan` change which headers there are.
     Rewrite(Box<Rewrite>),
     PushVlan {
         tpid: u16,
@@ -52,16 +52,16 @@ pub enum Step {
     ClearTracking,
     /// Stores a hash of the packet in its `dp_hash`.
     Hash(PacketHash),
-    /// The packet is parsed and looked up again with this `recirc_id`; always the last step.
+    /// Parses the packet and looks it up again with this `recirc_id`. Always the last step.
     Recirculate(u32),
     Meter(MeterId),
-    /// Sets the queue of later outputs. It is for texts alone: no port has several queues.
+    /// Sets the queue of later outputs. Only texts show it, because no port has several queues.
     SetPriority(u32),
-    /// Cuts the packet for the next output alone.
+    /// Truncates the packet for the next output only.
     Truncate(u32),
     /// Steps on a copy of the packet.
     Clone(Arc<[Step]>),
-    /// Steps on a copy of the packet that depend on its length.
+    /// Runs steps on a copy of the packet, depending on its length.
     CheckLength(Box<LengthCheck>),
     Controller(Box<ControllerStep>),
 }
@@ -77,9 +77,8 @@ pub fn sets_priority(steps: &[Step]) -> bool {
     })
 }
 
-/// The steps of packets that are larger than a length, and of the others. Only the megaflows of
-/// packets whose length is checked have one, and other packets do not pay for it: the length is no
-/// part of the key.
+/// Steps for packets that are larger than `length`, and for the others. The length is no part of
+/// the key, so that only megaflows with this step pay for the check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LengthCheck {
     pub length: u16,
@@ -87,7 +86,7 @@ pub struct LengthCheck {
     pub others: Branch,
 }
 
-/// The steps of some of a megaflow's packets, and what counts these alone.
+/// The steps of one case of a check, and the counters that count only its packets.
 #[derive(Debug, Clone)]
 pub struct Branch {
     pub steps: Arc<[Step]>,
@@ -95,7 +94,7 @@ pub struct Branch {
 }
 
 impl LengthCheck {
-    /// The branches in the order in which steps are numbered.
+    /// The two branches, in the order in which their steps are numbered.
     #[inline]
     pub fn branches(&self) -> impl Iterator<Item = &Branch> {
         [&self.larger, &self.others].into_iter()
@@ -119,17 +118,17 @@ impl PartialEq for Branch {
 
 impl Eq for Branch {}
 
-/// Header fields to set: the bits of `mask` become those of `value`. The layout is a key's.
+/// Sets header fields: the bits of `mask` become those of `value`. Both have a key's layout.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rewrite {
     pub value: Key,
     pub mask: Key,
 }
 
-/// A hash by which groups of the type select spread connections.
+/// A hash by which groups of type select spread connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PacketHash {
-    /// Both directions of a connection have the same hash.
+    /// Whether both directions of a connection have the same hash.
     pub is_symmetric: bool,
     pub basis: u32,
 }
@@ -140,7 +139,7 @@ pub struct Track {
     pub zone: u16,
     pub commit: bool,
     pub force: bool,
-    /// Value and mask.
+    /// The value and the mask.
     pub mark: Option<(u32, u32)>,
     pub label: Option<(u128, u128)>,
     pub nat: Option<Nat>,
@@ -149,8 +148,8 @@ pub struct Track {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ControllerStep {
-    /// The place of the bridge whose controllers get the packet, if a patch port has brought the
-    /// packet there.
+    /// The index of the bridge whose controllers get the packet, if the packet came there through a
+    /// patch port.
     pub bridge: Option<u16>,
     pub max_len: u16,
     pub controller: u16,
@@ -162,11 +161,11 @@ pub struct ControllerStep {
     pub userdata: Vec<u8>,
     /// The metadata fields of the packet at this point, and the Ethernet type if it is tracked.
     pub metadata: Key,
-    /// The results of tracking are those of the packet, not of `metadata`.
+    /// Whether the results of tracking are taken from the packet, and not from `metadata`.
     pub is_tracked: bool,
-    /// The state in which the packet waits until the controller lets it continue.
+    /// The number of the state in which the packet waits until the controller resumes it.
     pub continuation: Option<u32>,
-    /// The meter that limits these packets.
+    /// The meter that limits these packet-ins.
     pub meter: Option<MeterId>,
 }
 
@@ -188,24 +187,25 @@ impl Counters {
     }
 }
 
-/// The result of a packet's way through the pipeline.
+/// The translation of a packet by the pipeline.
 #[derive(Debug, Clone)]
 pub struct Translation {
-    /// The bits of the key that the result depends on.
+    /// The bits of the key on which the translation depends.
     pub mask: Key,
     pub steps: Arc<[Step]>,
-    /// All that count this packet.
+    /// All counters that count this packet.
     pub counters: Vec<Arc<Counters>>,
-    /// `false` if the next packet has to be translated too: a learn action that must run, for
-    /// example.
+    /// Whether later packets may use the translation. False, for example, for a learn action, which
+    /// must run for each packet.
     pub is_cacheable: bool,
 }
 
-/// The slow path, as the datapath sees it.
+/// The interface to the pipeline, which translates packets without a megaflow.
 pub trait Translate {
-    /// Translates a packet. `key.recirc_id` says where in the pipeline it continues.
+    /// Translates a packet. `key.recirc_id` tells at which point in the pipeline the packet
+    /// continues.
     fn translate(&mut self, key: &Key, frame: &[u8], now_ms: u64) -> Translation;
 
-    /// A number that changes whenever an earlier translation may be wrong.
+    /// A number that changes whenever earlier translations may be outdated.
     fn generation(&self) -> u64;
 }

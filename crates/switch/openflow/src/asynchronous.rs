@@ -7,7 +7,7 @@ use super::octets::Put;
 use super::oxm_match::{write_entries, write_match};
 use super::plain_match::write_plain_match;
 
-/// The reason for which a rule went away.
+/// Why a rule was removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum FlowRemovedReason {
@@ -20,7 +20,7 @@ pub enum FlowRemovedReason {
 }
 
 impl FlowRemovedReason {
-    /// The reason as a version has it.
+    /// The reason that a version uses for this one.
     pub(super) fn in_version(self, version: Version) -> Self {
         match self {
             Self::MeterDelete if version < Version::V14 => Self::Delete,
@@ -29,7 +29,7 @@ impl FlowRemovedReason {
     }
 }
 
-/// Writes that a rule is gone. `is_nicira` says that OpenFlow 1.0's controller took Nicira's match.
+/// Writes a flow_removed. `is_nicira`: the controller of OpenFlow 1.0 asked for Nicira's match.
 pub(super) fn encode_flow_removed(
     flow: &FlowEntry,
     reason: FlowRemovedReason,
@@ -42,7 +42,7 @@ pub(super) fn encode_flow_removed(
         out.put_u64(flow.cookie);
         out.put_u16(flow.priority);
         out.put_u8(reason as u8);
-        // As Open vSwitch: the table and one more, so that 0 means unknown.
+        // The table plus one, as in Open vSwitch, so that 0 means unknown.
         out.put_u8(flow.table.wrapping_add(1));
         put_duration(flow.duration, out);
         out.put_u16(flow.idle_timeout);

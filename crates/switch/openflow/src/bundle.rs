@@ -8,7 +8,7 @@ use super::Version;
 use super::footprint::footprint;
 use super::octets::{Put, Reader};
 
-/// A message of a bundle: its change, and what an error about it repeats.
+/// A message of a bundle: its change, and the bytes that an error about it repeats.
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) change: Change,
@@ -16,7 +16,7 @@ pub(super) struct Waiting {
     pub(super) start: Vec<u8>,
 }
 
-/// The memory that the bundles of several connections may use together.
+/// The memory that the bundles of several connections share.
 #[derive(Debug)]
 pub struct BundleMemory {
     free: AtomicUsize,
@@ -35,7 +35,7 @@ impl Default for BundleMemory {
     }
 }
 
-/// A part of that memory. It is given back with the bundle.
+/// A bundle's part of that memory, which the drop returns.
 #[derive(Debug)]
 struct Share {
     memory: Arc<BundleMemory>,
@@ -43,7 +43,7 @@ struct Share {
 }
 
 impl Share {
-    /// Whether `bytes` more are free; then they are taken.
+    /// Takes `bytes` more if they are free. Returns whether they were.
     fn grow(&mut self, bytes: usize) -> bool {
         let free = &self.memory.free;
         let less = |free: usize| free.checked_sub(bytes);
@@ -63,7 +63,7 @@ impl Drop for Share {
     }
 }
 
-/// The most that a bundle holds.
+/// The limits of a bundle.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
     pub(super) messages: usize,
@@ -78,14 +78,14 @@ impl Limits {
 struct Bundle {
     flags: u16,
     is_closed: bool,
-    /// A message had no place. The bundle is empty since then, and cannot be committed.
+    /// Whether a message exceeded the limits. The bundle was emptied then, and cannot be committed.
     is_overfull: bool,
     share: Share,
-    /// The start of the message that opened it, for an error about it, and that message's number.
+    /// The message that opened the bundle: its number and its start, for an error about it.
     opening: (u32, Vec<u8>),
-    /// A message has concerned it since the last look at the clock.
+    /// Whether a message concerned the bundle since the last call of `expire`.
     is_touched: bool,
-    /// The clock at the look that followed the last message.
+    /// The time of the call of `expire` that followed the last message.
     used_ms: u64,
     waiting: Vec<Waiting>,
 }
@@ -98,7 +98,7 @@ pub(super) struct Bundles {
     pub(super) limits: Limits,
 }
 
-/// The head of both messages of bundles.
+/// The common start of both messages of bundles.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Control {
     pub(super) id: u32,
@@ -118,12 +118,12 @@ impl Control {
     }
 }
 
-/// The outcome of a commit that went to the bridge.
+/// The result of a commit that the bridge received.
 #[derive(Debug)]
 pub(super) enum Committed {
-    /// The changes of groups that were made, with the numbers of their messages.
+    /// All changes were made. The list has the changes of groups with their message numbers.
     Done(Vec<(u32, GroupMod)>),
-    /// Nothing was changed: the number and the bytes of the message that was refused.
+    /// No change was made. The number and the bytes of the refused message.
     Refused(u32, Vec<u8>, Refusal),
 }
 
@@ -186,7 +186,7 @@ impl Bundles {
             && bundle.share.bytes.saturating_add(bytes) <= self.limits.bytes
             && bundle.share.grow(bytes);
         if !has_place {
-            // A commit without this message would not be what the peer asked for.
+            // Without this message, a commit would not make the changes that the peer asked for.
             bundle.is_overfull = true;
             bundle.waiting = Vec::new();
             bundle.share.clear();
@@ -212,7 +212,7 @@ impl Bundles {
     }
 
     /// Removes the bundles that no message has concerned for ten seconds. Returns the messages that
-    /// opened them.
+    /// opened these bundles.
     pub(super) fn expire(&mut self, now_ms: u64) -> Vec<(u32, Vec<u8>)> {
         let mut expired = Vec::new();
         self.bundles.retain(|_, bundle| {
@@ -232,7 +232,7 @@ impl Bundles {
         self.bundles.remove(&control.id).map(|_| ()).ok_or(Refusal::BadBundle)
     }
 
-    /// Gives the changes to the bridge.
+    /// Passes the changes to the bridge.
     pub(super) fn commit(
         &mut self,
         control: Control,
@@ -270,12 +270,12 @@ pub(super) fn is_allowed(kind: u8, version: Version) -> bool {
 
 const ATOMIC: u16 = 1;
 const ORDERED: u16 = 2;
-/// A connection's bundles.
+/// The most bundles of a connection.
 pub(super) const MAX_BUNDLES: usize = 64;
-/// A bundle's messages and bytes.
+/// The most messages and bytes of a bundle.
 const MOST_MESSAGES: usize = 1 << 20;
 pub(super) const MOST_BYTES: usize = 768 << 20;
-/// The bytes of all bundles of a bridge.
+/// The most bytes of all bundles of a bridge.
 const MOST_OF_ALL: usize = 1 << 30;
-/// Open vSwitch's limit.
+/// The longest pause between messages of a bundle, as in Open vSwitch.
 const LONGEST_PAUSE_MS: u64 = 10_000;

@@ -6,7 +6,7 @@ use super::Version;
 use super::match_entry::has_prerequisite;
 
 /// Checks that the packets of a match have the fields that actions use, and that goto_table leads
-/// forward.
+/// to a later table.
 pub(super) fn check_actions(
     actions: &[Action],
     matching: &Match,
@@ -26,7 +26,7 @@ fn check(
     table: Option<u8>,
     version: Version,
 ) -> Result<(), Refusal> {
-    // OpenFlow 1.0 lets its own actions stand where they have no effect.
+    // In OpenFlow 1.0, standard actions may have no effect.
     let is_strict = version > Version::V10;
     for action in actions {
         match action {
@@ -80,7 +80,7 @@ fn check(
 
 fn require(packet: &Match, field: Field) -> Result<(), Refusal> {
     let is_present = match field {
-        // A packet with no tag gets one from these.
+        // Writing one of these adds a tag to an untagged packet.
         Field::VlanTci | Field::DlVlan | Field::DlVlanPcp => true,
         Field::VlanVid => has_prerequisite(packet, Field::VlanPcp),
         field => has_prerequisite(packet, field),

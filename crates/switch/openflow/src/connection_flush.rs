@@ -1,4 +1,4 @@
-//! Nicira's requests to forget tracked connections.
+//! Nicira's requests to remove tracked connections.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -32,8 +32,8 @@ pub(super) fn decode_flush(mut body: Reader<'_>) -> Result<ConnectionFlush, Refu
             _ => return Err(Refusal::NotPermitted),
         }
     }
-    // A request about ICMP always has identifiers, types and codes: those of a tuple without an
-    // address mean nothing.
+    // A request about ICMP always carries identifiers, types and codes. They do not count in a
+    // tuple without addresses.
     if matches!(protocol, ICMP | ICMPV6) {
         for tuple in [&mut flush.original, &mut flush.reply].into_iter().flatten() {
             if tuple.source.is_none() && tuple.destination.is_none() {
@@ -65,7 +65,8 @@ fn decode_tuple(mut body: Reader<'_>) -> Result<TupleMatch, Refusal> {
     Ok(tuple)
 }
 
-/// The kind and the value of a property; the next one begins at a multiple of eight bytes.
+/// Reads the kind and the value of a property. The next property begins at a multiple of eight
+/// bytes.
 fn property<'a>(body: &mut Reader<'a>) -> Result<(u16, Reader<'a>), Refusal> {
     let (kind, length) = (body.u16()?, usize::from(body.u16()?));
     let value = body.take(length.checked_sub(4).ok_or(Refusal::BadLength)?)?;
@@ -74,7 +75,7 @@ fn property<'a>(body: &mut Reader<'a>) -> Result<(u16, Reader<'a>), Refusal> {
     Ok((kind, Reader::new(value, Refusal::BadLength)))
 }
 
-/// An address of IPv6, or a mapped one of IPv4; all zeros are any.
+/// Reads an IPv6 address or a mapped IPv4 address; all zeros mean any address.
 fn address(value: &mut Reader<'_>) -> Result<Option<IpAddr>, Refusal> {
     let address = Ipv6Addr::from(value.array::<16>()?);
     Ok((!address.is_unspecified()).then(|| match address.to_ipv4_mapped() {
@@ -93,7 +94,7 @@ mod tests {
     #[test]
     fn a_tuple_of_icmp_without_addresses_matches_all() {
         let mut body = vec![1, 0, 0, 0, 0, 0, 0, 0];
-        // An original tuple with a source and an identifier, and a reply tuple without addresses.
+        // The original tuple has a source and an identifier, and the reply tuple has no addresses.
         let source = [0, 0, 0, 20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 1, 1, 2];
         let identified = |id: u8, kind: u8| {
             let mut fields = vec![0, 4, 0, 6, 0, id, 0, 0, 0, 5, 0, 5, kind, 0, 0, 0];

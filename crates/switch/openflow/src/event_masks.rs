@@ -13,16 +13,17 @@ pub(super) enum Event {
     RequestForward,
 }
 
-/// The events that the peer takes, by reason: as master or equal, and as slave.
+/// The reasons for which the peer gets each kind of event: as master or equal, and as slave.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Masks([[u32; 2]; KINDS]);
 
 impl Masks {
-    /// The masks of a new connection: the reasons that its version has, but for those that
-    /// controllers must ask for.
+    /// The masks of a new connection: all reasons of its version, except those that controllers
+    /// must ask for.
     pub(super) fn usual(version: Version) -> Self {
         let (packet_in, flow_removed) = match version {
-            // It has no groups, and no reason for rules that go with one.
+            // OpenFlow 1.0 has no groups, and no reason for rules that are removed with their
+            // group.
             Version::V10 => (0x03, 0x07),
             Version::V11 | Version::V12 | Version::V13 => (0x03, 0x0f),
             _ => (0x3b, 0x3f),
@@ -34,13 +35,13 @@ impl Masks {
         self.0[event as usize][usize::from(is_slave)] >> reason & 1 != 0
     }
 
-    /// Changes whether a master or equal takes packets for a reason.
+    /// Sets whether a master or equal gets packet-ins with a reason.
     pub(super) fn set_packet_in(&mut self, reason: u8, is_taken: bool) {
         let mask = &mut self.0[Event::PacketIn as usize][0];
         *mask = if is_taken { *mask | 1 << reason } else { *mask & !(1 << reason) };
     }
 
-    /// Reads OpenFlow 1.3's masks, in which reasons that the version does not have mean nothing.
+    /// Reads OpenFlow 1.3's masks. Reasons that the version does not have are ignored.
     pub(super) fn decode(&mut self, mut body: Reader<'_>, version: Version) -> Result<(), Refusal> {
         let mut masks = *self;
         for (pair, known) in masks.0[..KINDS_OF_V13].iter_mut().zip(known_reasons(version)) {
@@ -50,8 +51,8 @@ impl Masks {
         Ok(())
     }
 
-    /// Reads OpenFlow 1.4's properties: the slave's mask of each event has the even number.
-    /// Unknown events and reasons are refused.
+    /// Reads OpenFlow 1.4's properties. The even number of each pair is the slave's mask. Unknown
+    /// events and reasons are refused.
     pub(super) fn decode_properties(
         &mut self,
         mut body: Reader<'_>,
@@ -95,7 +96,7 @@ fn known_reasons(version: Version) -> [u32; KINDS] {
     [packet_in, 0x07, 0x3f, 0x07, 0x18, 0x03]
 }
 
-/// Packets, ports, rules, roles, tables, and requests of others.
+/// Packet-ins, ports, rules, roles, tables, and forwarded requests.
 const KINDS: usize = 6;
 const KINDS_OF_V13: usize = 3;
 /// The bytes of a property.
@@ -117,7 +118,7 @@ mod tests {
 
     #[test]
     fn a_property_sets_the_reasons_of_a_version() {
-        // The slave's mask of rules that go.
+        // The slave's mask of removed rules.
         let masks = read(Version::V14, 4, 8, 0x1c).unwrap();
         assert!(masks.takes(Event::FlowRemoved, true, 4));
         assert!(!masks.takes(Event::FlowRemoved, true, 0));
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_reasons_of_openflow_1_3_mean_nothing() {
+    fn unknown_reasons_of_openflow_1_3_are_ignored() {
         let bytes = [0xff; 24];
         let mut masks = Masks::usual(Version::V13);
         let body = Reader::new(&bytes, Refusal::BadLength);
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn openflow_1_0_has_no_reason_for_rules_that_go_with_their_group() {
+    fn openflow_1_0_has_no_reason_for_rules_removed_with_their_group() {
         let takes = |version| Masks::usual(version).takes(Event::FlowRemoved, false, 3);
         assert_eq!((takes(Version::V10), takes(Version::V11)), (false, true));
     }

@@ -9,7 +9,7 @@ use super::octets::Reader;
 use super::oxm_match::{read_entries, read_match};
 use super::plain_match::read_plain_match;
 
-/// Reads OpenFlow 1.0's flow_mod. With `has_table`, the command's upper byte is a table.
+/// Reads OpenFlow 1.0's flow_mod. `has_table`: the upper byte of the command is a table.
 pub(super) fn decode_v10(mut body: Reader<'_>, has_table: bool) -> Result<FlowMod, Refusal> {
     let mut wildcards = body;
     let is_exact = wildcards.u32()? & ALL_WILDCARDS == 0;
@@ -17,7 +17,7 @@ pub(super) fn decode_v10(mut body: Reader<'_>, has_table: bool) -> Result<FlowMo
     let cookie = body.u64()?;
     let mut change = decode_head(&mut body, cookie, has_table)?;
     if is_exact {
-        // OpenFlow 1.0 puts rules without wildcards before all others.
+        // In OpenFlow 1.0, rules without wildcards have the highest priority.
         change.priority = u16::MAX;
     }
     change.matching = matching;
@@ -70,10 +70,10 @@ pub(super) fn decode_later(mut body: Reader<'_>, version: Version) -> Result<Flo
     }
     if command == FlowCommand::Add {
         change.cookie = Some(cookie);
-        // As in OpenFlow 1.0; later versions say so.
+        // OpenFlow 1.1 always resets the counts, as OpenFlow 1.0 does; later versions have a flag.
         change.flags.reset_counts |= version == Version::V11;
     } else if version == Version::V11 && mask == 0 && !is_deletion {
-        // OpenFlow 1.1 adds the rule if there is none to modify.
+        // In OpenFlow 1.1, a modification without a matching rule adds the rule.
         change.cookie = Some(cookie);
         change.keeps_cookie = true;
     } else {
@@ -84,7 +84,7 @@ pub(super) fn decode_later(mut body: Reader<'_>, version: Version) -> Result<Flo
     finish(change, actions, version)
 }
 
-/// The flags with which a rule was added, as dumps have them.
+/// The flags of an existing rule, as dumps show them.
 pub(super) fn state_flags(flags: FlowFlags) -> u16 {
     u16::from(flags.send_flow_removed)
         | u16::from(flags.check_overlap) << 1
@@ -93,7 +93,8 @@ pub(super) fn state_flags(flags: FlowFlags) -> u16 {
         | u16::from(flags.no_byte_counts) << 4
 }
 
-/// Reads the part between the cookie and the match or the actions, which both forms share.
+/// Reads the part between the cookie and the match or the actions, which is the same in OpenFlow
+/// 1.0 and Nicira's extension.
 fn decode_head(body: &mut Reader<'_>, cookie: u64, has_table: bool) -> Result<FlowMod, Refusal> {
     let command = body.u16()?;
     let (table, command) = match has_table {
@@ -109,7 +110,7 @@ fn decode_head(body: &mut Reader<'_>, cookie: u64, has_table: bool) -> Result<Fl
     change.buffer = buffer(body.u32()?);
     change.out_port = PortNumber::from_16_bits(body.u16()?);
     change.flags = decode_flags(body.u16()?, Version::V10)?;
-    // OpenFlow 1.0 always resets them; later versions say so.
+    // OpenFlow 1.0 always resets the counts of an added rule; later versions have a flag.
     change.flags.reset_counts = change.command == FlowCommand::Add;
     let is_add = change.command == FlowCommand::Add;
     change.cookie = (is_add || cookie != u64::MAX).then_some(cookie);
@@ -122,12 +123,12 @@ fn finish(
     version: Version,
 ) -> Result<FlowMod, Refusal> {
     if matches!(change.command, FlowCommand::Delete | FlowCommand::DeleteStrict) {
-        // A deletion's actions have no meaning; the cookie of a deletion is a filter alone.
+        // A deletion has no actions, and its cookie is only a filter.
         change.cookie = None;
         return Ok(change);
     }
     if change.table.is_some_and(|table| table >= TABLES) {
-        // As Open vSwitch, which keeps the table behind the last one for itself.
+        // As in Open vSwitch, which reserves the last table.
         return Err(Refusal::ReservedTable);
     }
     change.out_port = PortNumber::NONE;

@@ -59,7 +59,7 @@ pub(super) fn decode_filter(mut body: Reader<'_>, version: Version) -> Result<Fl
     })
 }
 
-/// Writes a rule as OpenFlow 1.0's reply has it.
+/// Writes a rule for OpenFlow 1.0's reply.
 pub(super) fn encode_v10_flow(flow: &FlowEntry, out: &mut Vec<u8>) {
     let start = out.len();
     out.put_u16(0);
@@ -78,7 +78,7 @@ pub(super) fn encode_v10_flow(flow: &FlowEntry, out: &mut Vec<u8>) {
     end_entry(start, out);
 }
 
-/// Writes a rule as Nicira's reply has it.
+/// Writes a rule for Nicira's reply.
 pub(super) fn encode_nicira_flow(flow: &FlowEntry, out: &mut Vec<u8>) {
     let start = out.len();
     out.put_u16(0);
@@ -103,7 +103,7 @@ pub(super) fn encode_nicira_flow(flow: &FlowEntry, out: &mut Vec<u8>) {
     end_entry(start, out);
 }
 
-/// Writes a rule as the replies of OpenFlow 1.1 and later have it.
+/// Writes a rule for the replies of OpenFlow 1.1 and later.
 pub(super) fn encode_flow(flow: &FlowEntry, version: Version, out: &mut Vec<u8>) {
     let start = out.len();
     out.put_u16(0);
@@ -174,12 +174,12 @@ pub(super) fn encode_table(table: &TableEntry, version: Version, out: &mut Vec<u
     out.put_u64(table.matched);
 }
 
-/// Writes what OpenFlow 1.1 and 1.2 say of a table where later versions have table features.
+/// Writes the abilities of a table in OpenFlow 1.1 and 1.2. Later versions have table features.
 fn encode_table_abilities(table: &TableEntry, version: Version, out: &mut Vec<u8>) {
     let is_last = table.table + 1 == TABLES;
     let instructions = if is_last { ALL_INSTRUCTIONS & !GOTO_TABLE } else { ALL_INSTRUCTIONS };
     if version == Version::V11 {
-        // Wildcards, and fields that a match may have.
+        // The wildcards, and the fields that a match may have.
         out.put_u32(V11_FIELDS);
         out.put_u32(V11_FIELDS);
         out.put_u32(instructions);
@@ -193,7 +193,7 @@ fn encode_table_abilities(table: &TableEntry, version: Version, out: &mut Vec<u8
         let basic = numbers.filter(|wire| wire.class == OXM_BASIC && wire.number <= LAST_V12_FIELD);
         basic.fold(0_u64, |bits, wire| bits | 1 << wire.number)
     };
-    // A match may have, and leave out, each field.
+    // A match may have each field, and may leave it out.
     out.put_u64(fields(|_| true));
     out.put_u64(fields(|_| true));
     out.put_u32(V12_ACTIONS);
@@ -236,33 +236,34 @@ fn put_counter(number: u32, value: u128, bytes: u8, out: &mut Vec<u8>) {
     out.put_number(value, bytes.into());
 }
 
-/// Seconds, then nanoseconds, of 32 bits each.
+/// A duration on the wire: 32 bits of seconds, then 32 bits of nanoseconds.
 fn seconds(duration: Duration) -> u128 {
     u128::from(duration.as_secs().min(u32::MAX.into())) << 32 | u128::from(duration.subsec_nanos())
 }
 
-/// Nicira's age: seconds and one more, so that 0 means unknown.
+/// Nicira's age: seconds plus one, so that 0 means unknown.
 fn age(age: Duration) -> u16 {
     u16::try_from(age.as_secs().saturating_add(1)).unwrap_or(u16::MAX)
 }
 
 fn end_entry(start: usize, out: &mut Vec<u8>) {
-    // The length of an entry that is too long does not matter: Multipart leaves it out.
+    // A wrong length of a long entry does not matter, because Multipart leaves such an entry out.
     out.set_u16(start, (out.len() - start) as u16);
 }
 
 const ALL_WILDCARDS: u32 = (1 << 22) - 1;
 
-/// All wildcards of OpenFlow 1.1's match, and the fields whose masks say it.
+/// All wildcards of OpenFlow 1.1's match, and the bits of fields that have masks.
 const V11_FIELDS: u32 = 0x3fff;
-/// The numbers of actions as bits: output and group, set_… and the MPLS actions, queues and TTLs.
+/// A bit for each action: output and group, set_… and the MPLS actions, queues and TTLs.
 const V11_ACTIONS: u32 = 0x03ff_e7ff;
-/// Output, copies of none, MPLS, VLAN, queue, group, TTL, and set_field.
+/// A bit for each action: output, MPLS, VLAN, queue, group, TTL, and set_field. The copies of TTLs
+/// are missing.
 const V12_ACTIONS: u32 = 0x03ff_8001;
 /// goto_table, write_metadata, write_actions, apply_actions, clear_actions.
 const ALL_INSTRUCTIONS: u32 = 0x3e;
 const GOTO_TABLE: u32 = 1 << 1;
-/// mpls_tc; later fields are of OpenFlow 1.3.
+/// mpls_tc. Later fields belong to OpenFlow 1.3.
 const LAST_V12_FIELD: u8 = 35;
 
 const COUNTERS: u32 = 0x8002;

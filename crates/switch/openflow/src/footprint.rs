@@ -1,10 +1,10 @@
-//! The memory that a change holds.
+//! The memory that a change takes up.
 
 use flow::action::{Action, Bundle, Controller, Ct, Learn, LearnSpec, Multipath, Sample};
 use flow::port_number::PortNumber;
 use flow::request::{Bucket, Change};
 
-/// The bytes of a change beyond its own size.
+/// The heap bytes of a change, besides its own size.
 pub(super) fn footprint(change: &Change) -> usize {
     match change {
         Change::Flow(change) => of_actions(&change.actions),

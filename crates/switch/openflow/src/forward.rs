@@ -7,7 +7,7 @@ use super::message::{
 };
 use super::meter::encode_meter_mod;
 
-/// A change of groups or meters that a controller made: others may ask to hear of it.
+/// A controller's change of groups or meters. Other controllers may ask for such changes.
 #[derive(Debug)]
 pub struct Forward {
     pub(super) xid: u32,
@@ -21,7 +21,7 @@ pub(super) enum Request {
 }
 
 impl Forward {
-    /// The request's number among the reasons of such messages.
+    /// The number of the request among the reasons for forwarded requests.
     pub(super) fn reason(&self) -> u8 {
         match self.request {
             Request::Group(_) => 0,
@@ -42,7 +42,7 @@ impl Forward {
         }
     }
 
-    /// Writes the request in the receiver's version, inside the message that forwards it.
+    /// Writes the request in the receiver's version, as a part of the forwarding message.
     pub(super) fn encode(&self, version: Version, out: &mut Vec<u8>) {
         let start = match version {
             Version::V10 | Version::V11 | Version::V12 => {

@@ -11,8 +11,8 @@ use super::flow_statistics::put_duration;
 use super::match_entry::{Header, write_entry};
 use super::octets::{Put, Reader};
 
-/// Reads a group_mod in the form of OpenFlow 1.3 and 1.4, or in that of 1.5, which Nicira's
-/// extension of 1.0 shares.
+/// Reads a group_mod. OpenFlow 1.3 and 1.4 have one form; OpenFlow 1.5 and Nicira's extension of
+/// 1.0 have another.
 pub(super) fn decode_group_mod(
     mut body: Reader<'_>,
     version: Version,
@@ -86,7 +86,7 @@ pub(super) fn encode_group_mod(change: &GroupMod, version: Version, out: &mut Ve
     encode_buckets(head, &change.buckets, change.selection.as_ref(), version, out);
 }
 
-/// Writes a group's description.
+/// Writes the description of a group.
 pub(super) fn encode_group(group: &GroupEntry, version: Version, out: &mut Vec<u8>) {
     let start = out.len();
     out.put_u16(0);
@@ -95,8 +95,8 @@ pub(super) fn encode_group(group: &GroupEntry, version: Version, out: &mut Vec<u
     out.set_u16(start, (out.len() - start) as u16);
 }
 
-/// Writes what descriptions and changes of groups have in common: the type and number, in the long
-/// form with the number of a bucket, and the buckets.
+/// Writes the common part of a group's description and change: the type and number, in the long
+/// form also the number of a bucket, and the buckets.
 fn encode_buckets(
     (kind, group, bucket): (GroupType, u32, u32),
     buckets: &[Bucket],
@@ -152,12 +152,12 @@ pub(super) fn encode_group_statistics(
 
 pub(super) fn encode_group_features(version: Version, out: &mut Vec<u8>) {
     out.put_u32(0xf);
-    // Weights, liveness and chaining.
+    // The capabilities: weights, liveness and chaining.
     out.put_u32(7);
     for _ in 0..4 {
         out.put_u32(MAX_GROUP);
     }
-    // The actions of the version by their numbers.
+    // A bit for each action of the version.
     let actions = match version {
         Version::V10 => 0xfff,
         Version::V15 => 0x33ff_8001,
@@ -221,7 +221,7 @@ fn read_property<'a>(reader: &mut Reader<'a>) -> Result<(u16, Reader<'a>), Refus
     Ok((kind, property))
 }
 
-/// The property that names how a group chooses among its buckets.
+/// Reads the property that names a group's selection method.
 fn decode_selection(body: &mut Reader<'_>) -> Result<Option<Selection>, Refusal> {
     let mut selection = None;
     while !body.is_empty() {
@@ -315,6 +315,7 @@ fn encode_selection(
 
 const MAX_GROUP: u32 = 0xffff_ff00;
 const NETRONOME: u32 = 0x0000_154d;
-/// The number that Open vSwitch 2.4 gave the experimenter by mistake. It still reads it.
+/// The number that Open vSwitch 2.4 used for the experimenter by mistake. Open vSwitch still
+/// accepts it.
 const FORMER_NETRONOME: u32 = 0x0000_1540;
 const SELECTION: u32 = 1;

@@ -4,7 +4,7 @@ use super::Version;
 use super::message::{Header, begin_message, end_message};
 use super::octets::{Put, Reader};
 
-/// Writes a hello that offers versions.
+/// Writes a hello that offers `versions`.
 pub(super) fn encode_hello(versions: &[Version], out: &mut Vec<u8>) {
     let highest = versions.iter().max().copied().unwrap_or(Version::V10);
     let start = begin_message(Header { version: highest, kind: 0, xid: 1 }, out);
@@ -14,8 +14,8 @@ pub(super) fn encode_hello(versions: &[Version], out: &mut Vec<u8>) {
     end_message(start, out);
 }
 
-/// The highest version that both sides speak. A hello without a bitmap offers its header's version
-/// and all below.
+/// The highest common version. A hello without a bitmap offers its header's version and all lower
+/// versions.
 pub(super) fn negotiate(ours: &[Version], hello: &[u8]) -> Option<Version> {
     let offered = bitmap(hello).unwrap_or_else(|| {
         let highest = hello.first().copied().unwrap_or_default().min(30);

@@ -2,8 +2,8 @@
 //! connection.
 //!
 //! The crate is for a switch that controllers or ovs-ofctl connect to. Begin with [`Session`]: a
-//! session takes the bytes that the other end sends, gives the requests in them to a
-//! [`flow::request::Bridge`], and writes the replies. No I/O happens here.
+//! session takes the bytes that the peer sends, passes the requests in them to a
+//! [`flow::request::Bridge`], and writes the replies. The crate does no I/O.
 //!
 //! ```
 //! use openflow::{Kind, Session, Version};

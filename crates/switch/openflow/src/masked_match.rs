@@ -4,8 +4,8 @@ use flow::{Field, Match};
 
 use super::octets::{Put, Reader};
 
-/// Reads the rest of OpenFlow 1.1's match of 88 bytes, behind its type and length. Ones in its
-/// masks are wildcards.
+/// Reads the rest of OpenFlow 1.1's match of 88 bytes, after its type and length. In its masks,
+/// ones are wildcards.
 pub(super) fn read_masked_match(reader: &mut Reader<'_>) -> Result<Match, Refusal> {
     let in_port = PortNumber(reader.u32()?);
     let wildcards = reader.u32()?;
@@ -73,7 +73,7 @@ pub(super) fn read_masked_match(reader: &mut Reader<'_>) -> Result<Match, Refusa
     Ok(matching)
 }
 
-/// Writes OpenFlow 1.1's match; it has no place for some fields and masks.
+/// Writes OpenFlow 1.1's match, without the fields and masks that it cannot express.
 pub(super) fn write_masked_match(matching: &Match, out: &mut Vec<u8>) {
     let value = |field: Field| matching.value.read(field);
     let is_arp = matches!(value(Field::EthType), 0x0806 | 0x8035);
@@ -173,7 +173,7 @@ fn read_ports(
     let (source_field, destination_field) = match protocol {
         1 => (Field::IcmpType, Field::IcmpCode),
         6 | 17 | 132 => (Field::TcpSrc, Field::TcpDst),
-        // No other protocol has ports, as Open vSwitch says too.
+        // As in Open vSwitch, no other protocol has ports.
         _ if !is_set(TP_SRC) && !is_set(TP_DST) => return Ok(()),
         _ => return Err(Refusal::BadMatchField),
     };
@@ -190,7 +190,7 @@ fn read_ports(
     Ok(())
 }
 
-/// The type and the length of this match.
+/// The type and the length of OpenFlow 1.1's match.
 pub(super) const STANDARD: u16 = 0;
 pub(super) const LENGTH: u16 = 88;
 
@@ -205,7 +205,7 @@ const TP_DST: u32 = 1 << 7;
 const MPLS_LABEL: u32 = 1 << 8;
 const MPLS_TC: u32 = 1 << 9;
 
-/// The bit of a tag's word that says that there is a tag.
+/// The bit that marks a tag as present, in the key's word of the tag.
 const TAGGED: u16 = 0x1000;
 const ANY_VLAN: u16 = 0xfffe;
 const NO_VLAN: u16 = 0xffff;
@@ -216,7 +216,7 @@ mod tests {
     use text::{PortNames, parse_match, print_match};
 
     #[test]
-    fn a_match_reads_back_what_was_written() {
+    fn a_written_match_reads_back() {
         for text in [
             "",
             "in_port=3,dl_src=02:00:00:00:00:01,dl_dst=01:00:00:00:00:00/01:00:00:00:00:00",

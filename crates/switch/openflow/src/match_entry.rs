@@ -15,7 +15,7 @@ pub(super) struct Entry {
     pub(super) has_mask: bool,
 }
 
-/// The 32 bits that name a field on the wire.
+/// The 32 bits that identify a field on the wire.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Header(pub(super) u32);
 
@@ -35,7 +35,7 @@ impl Header {
         Self::new(wire(field, version), true)
     }
 
-    /// The header of a field, without a mask, in the messages of a version.
+    /// The header of a field without a mask, in the messages of a version.
     pub(super) fn of(field: Field, version: Version) -> Self {
         Self::new(wire(field, version), false)
     }
@@ -44,7 +44,7 @@ impl Header {
         self.0 & 0x100 != 0
     }
 
-    /// The number of bytes behind the header.
+    /// The number of bytes after the header.
     pub(super) fn length(self) -> usize {
         (self.0 & 0xff) as usize
     }
@@ -69,7 +69,7 @@ impl Header {
     }
 }
 
-/// Reads the name of a field without a value, which may be ONF's.
+/// Reads the header of a field without a value. The header may be ONF's longer one.
 pub(super) fn read_header(reader: &mut Reader<'_>) -> Result<Header, Refusal> {
     let header = Header(reader.u32()?);
     if header.class() != EXPERIMENTER {
@@ -79,7 +79,7 @@ pub(super) fn read_header(reader: &mut Reader<'_>) -> Result<Header, Refusal> {
     Ok(Header::of(field, Version::V15))
 }
 
-/// Reads an entry: header, value, and mask if the header says so.
+/// Reads an entry: the header, the value, and the mask if there is one.
 pub(super) fn read_entry(reader: &mut Reader<'_>) -> Result<Entry, Refusal> {
     let header = Header(reader.u32()?);
     let mut body = Reader::new(reader.take(header.length())?, Refusal::BadMatchLength);
@@ -105,7 +105,7 @@ pub(super) fn read_entry(reader: &mut Reader<'_>) -> Result<Entry, Refusal> {
     Ok(Entry { field, value, mask, has_mask: header.has_mask() })
 }
 
-/// Writes an entry; the mask only if it does not cover the field.
+/// Writes an entry, with a mask unless it covers the whole field.
 pub(super) fn write_entry(
     field: Field,
     value: u128,
@@ -119,7 +119,7 @@ pub(super) fn write_entry(
     let bytes = usize::from(wire.bytes);
     let header = Header::new(wire, has_mask).0;
     if is_experimenters(field, version) {
-        // ONF's extension has the number that OpenFlow 1.5 took over, behind ONF's own.
+        // ONF's header, then the number that the field has in OpenFlow 1.5.
         out.put_u32(header | u32::from(EXPERIMENTER) << 16);
         out.put_u32(ONF);
         let length = out.len() - 5;
@@ -130,12 +130,12 @@ pub(super) fn write_entry(
     let shift = if field == Field::NwTos { 2 } else { 0 };
     out.put_number((value & ones) << shift, bytes);
     if has_mask {
-        // A mask of a field narrower than its bytes: the bits beyond it stay zero.
+        // The mask's bits beyond a field that is narrower than its bytes stay zero.
         out.put_number((mask & ones) << shift, bytes);
     }
 }
 
-/// Whether the entry of a field in a version is that of ONF's extension.
+/// Whether a version writes the field with ONF's extension.
 fn is_experimenters(field: Field, version: Version) -> bool {
     matches!(field, Field::TcpFlags | Field::ActsetOutput)
         && matches!(version, Version::V13 | Version::V14)
@@ -151,7 +151,7 @@ fn experimenter_field(header: Header, experimenter: u32) -> Option<Field> {
     (header.length() == expected + 4).then_some(field)
 }
 
-/// Whether the match has what `field` requires of a packet.
+/// Whether all packets of the match have `field`.
 pub(super) fn has_prerequisite(matching: &Match, field: Field) -> bool {
     let ethertype = || matching.value.read(Field::EthType) as u16;
     let is_ip = || matches!(ethertype(), 0x0800 | 0x86dd);
@@ -177,7 +177,7 @@ pub(super) fn has_prerequisite(matching: &Match, field: Field) -> bool {
     }
 }
 
-/// The number of a field in the messages of a version. OpenFlow 1.0 prefers Nicira's classes.
+/// The wire form of a field in the messages of a version. OpenFlow 1.0 prefers Nicira's classes.
 fn wire(field: Field, version: Version) -> WireField {
     let field = match field {
         Field::DlVlan => Field::VlanVid,
@@ -185,7 +185,7 @@ fn wire(field: Field, version: Version) -> WireField {
         field => field,
     };
     let (nxm, oxm) = (field.nxm(), field.oxm());
-    // OpenFlow 1.2 has no name of its own for some fields of later versions.
+    // OpenFlow 1.2 has no OXM header for some fields of later versions.
     let is_later = version == Version::V12 && matches!(field, Field::TcpFlags | Field::TunId)
         || version == Version::V11;
     let prefers_nicira = version == Version::V10 || is_later;

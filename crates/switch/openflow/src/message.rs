@@ -11,16 +11,16 @@ pub(super) struct Header {
     pub(super) xid: u32,
 }
 
-/// A whole message that arrived.
+/// A complete message from the peer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Message<'a> {
     pub(super) header: Header,
-    /// With the header.
+    /// The whole message, with its header.
     pub(super) bytes: &'a [u8],
 }
 
 impl<'a> Message<'a> {
-    /// Reads what is behind the header.
+    /// A reader of the bytes after the header.
     pub(super) fn body(&self) -> Reader<'a> {
         Reader::new(self.bytes.get(8..).unwrap_or_default(), Refusal::BadLength)
     }
@@ -45,7 +45,7 @@ pub(super) fn end_message(start: usize, out: &mut Vec<u8>) {
     out.set_u16(start + 2, (out.len() - start) as u16);
 }
 
-/// Writes the header of one of Nicira's messages.
+/// Writes the header of a message of Nicira's.
 pub(super) fn begin_nicira_message(
     version: Version,
     xid: u32,

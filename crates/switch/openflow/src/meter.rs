@@ -56,7 +56,7 @@ pub(super) fn encode_meter(meter: &MeterEntry, out: &mut Vec<u8>) {
     out.set_u16(start, (out.len() - start) as u16);
 }
 
-/// Writes what descriptions and changes of meters have in common.
+/// Writes the common part of a meter's description and change.
 fn encode_bands(
     (is_in_packets, has_burst, has_statistics): (bool, bool, bool),
     meter: u32,

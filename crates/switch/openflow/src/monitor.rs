@@ -14,7 +14,7 @@ use super::octets::{Put, Reader};
 use super::oxm_match::{read_entries, read_match, write_entries, write_match};
 use super::reply::{Form, Reply};
 
-/// A change of a bridge's rules, for controllers that monitor them.
+/// A change of a bridge's rules, for monitors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FlowChange {
     Added,
@@ -22,43 +22,45 @@ pub enum FlowChange {
     Deleted(FlowRemovedReason),
 }
 
-/// A rule that has changed, for controllers that monitor rules.
+/// A changed rule, for monitors.
 #[derive(Debug, Clone, Copy)]
 pub struct FlowUpdate<'a> {
     pub change: FlowChange,
     pub flow: &'a FlowEntry,
-    /// The actions before the change: a monitor of a port or group also hears of rules that no
-    /// longer send there.
+    /// The actions before the change. A monitor of a port also gets a rule whose new actions no
+    /// longer output there.
     pub former: &'a [Action],
 }
 
-/// The monitors of a connection, by the controller's numbers.
+/// The monitors of a connection, by the numbers that the controller chose.
 #[derive(Debug, Default)]
 pub(super) struct Monitors {
     monitors: BTreeMap<u32, Monitor>,
-    /// The number of the last change that the peer could know.
+    /// The number of the latest change that the peer may know.
     seen: u64,
-    /// The peer reads too slowly: `seen` at that time. It hears of rules that go, and of all others
-    /// when it has read what it was sent.
+    /// While monitors are paused because the peer reads too slowly: `seen` when the pause began.
+    /// During the pause, the peer gets only removals of rules. The peer gets all other changes
+    /// after it has read the earlier output.
     paused: Option<u64>,
-    /// A reply tells the peer of the rules that there were at `seen`. Rules that come or change
-    /// meanwhile are for later.
+    /// Whether a reply lists the rules as they were at `seen`. Later changes of rules are held
+    /// back.
     is_replying: bool,
-    /// The number of the last change when the last reply to a request began.
+    /// The number of the latest change when the last reply to a request began.
     listed: u64,
-    /// Updates were held back since the pause began, or since it was last made up for.
+    /// Whether updates were held back since the pause began, or since the last resumption.
     is_behind: bool,
 }
 
 #[derive(Debug)]
 struct Monitor {
-    /// As OpenFlow 1.4 has them.
+    /// The flags, numbered as in OpenFlow 1.4.
     flags: u16,
     filter: FlowFilter,
 }
 
 impl Monitors {
-    /// Takes the requests of a message, and begins a reply with the rules that they ask for.
+    /// Handles the requests of a message, and begins a reply with the rules that new monitors ask
+    /// for.
     pub(super) fn request(
         &mut self,
         mut body: Reader<'_>,
@@ -73,14 +75,16 @@ impl Monitors {
         let mut new = Vec::new();
         let flows = self.begin(requests, &mut new).and_then(|()| {
             if !new.is_empty() {
-                // Before the rules are listed: a packet may teach one right behind that.
+                // Record changes before the rules are listed: a packet may add a rule right after
+                // that.
                 bridge.watch();
             }
             let monitors: Vec<_> = new.iter().filter_map(|id| self.monitors.get(id)).collect();
             rules(bridge, &monitors, None)
         });
         let flows = flows.inspect_err(|_| {
-            // The peer takes a message that was refused for one that began no monitor.
+            // A refused message must not leave any of its monitors, because the peer assumes that
+            // it has none.
             self.monitors.retain(|id, _| !new.contains(id));
         })?;
         self.listed = self.listed.max(flows.newest());
@@ -89,7 +93,7 @@ impl Monitors {
         Ok(Reply::new(version, xid, part(version), flows, Form::Initial(new)))
     }
 
-    /// Begins monitors, whose numbers go to `new`, and cancels others.
+    /// Begins monitors, whose numbers are added to `new`, and cancels others.
     fn begin(
         &mut self,
         requests: Vec<(u32, Option<Monitor>)>,
@@ -112,8 +116,8 @@ impl Monitors {
         Ok(())
     }
 
-    /// Writes a rule in the reply to the request that began these monitors, unless the peer has
-    /// heard that the rule is gone.
+    /// Writes a rule in the reply to the request that began the monitors `ids`, unless the rule was
+    /// removed. In that case, the peer already got the removal.
     pub(super) fn initial(
         &self,
         ids: &[u32],
@@ -122,7 +126,7 @@ impl Monitors {
         version: Version,
         reply: &mut Multipart<'_>,
     ) {
-        // A rule that several monitors select is told once.
+        // A rule that several monitors select is written once.
         let monitors = ids.iter().filter_map(|id| self.monitors.get(id));
         let selecting = monitors.filter(|monitor| selects(&monitor.filter, flow, &[]));
         let flags = selecting.map(|monitor| monitor.flags).filter(|flags| flags & INITIAL != 0);
@@ -135,7 +139,8 @@ impl Monitors {
         }
     }
 
-    /// The reply is over. Behind one of changes the pause is over, too, unless there are new ones.
+    /// Ends a reply. After a reply with held-back changes, the pause ends unless there are further
+    /// changes.
     pub(super) fn replied(&mut self, is_of_changes: bool, version: Version, out: &mut Vec<u8>) {
         self.is_replying = false;
         if is_of_changes && !self.is_behind {
@@ -152,8 +157,9 @@ impl Monitors {
         self.monitors.remove(&id).map(|_| ()).ok_or(Refusal::UnknownMonitor)
     }
 
-    /// Writes the changes that monitors ask for. `own` says that a request of this connection made
-    /// them: then Open vSwitch sends the request's number alone unless a monitor wants the whole.
+    /// Writes the changes that monitors ask for. `own`: the number of this connection's request
+    /// that made the changes. As in Open vSwitch, only that number is sent unless a monitor asks
+    /// for full updates.
     pub(super) fn changed(
         &mut self,
         updates: &[FlowUpdate<'_>],
@@ -174,8 +180,9 @@ impl Monitors {
         for update in updates {
             let Some(flags) = self.flags(update) else { continue };
             let is_whole = match self.paused {
-                // The peer cannot know a rule that was added since then. A change before the reply
-                // under way was begun is not among those that are told later.
+                // The peer does not know rules that were added during the pause. Changes up to the
+                // pause are not part of the later resumption, and are sent now while a reply is
+                // being written.
                 Some(paused) => {
                     let is_told = match update.change {
                         FlowChange::Deleted(_) => update.flow.added <= paused.max(self.listed),
@@ -218,7 +225,7 @@ impl Monitors {
         reply.finish();
     }
 
-    /// Stops all updates but those of rules that go, and writes that.
+    /// Pauses all updates except removals, and tells the peer so.
     pub(super) fn pause(&mut self, version: Version, out: &mut Vec<u8>) {
         if self.paused.is_none() && !self.is_empty() {
             self.paused = Some(self.seen);
@@ -230,7 +237,7 @@ impl Monitors {
         self.paused.is_some()
     }
 
-    /// Begins to write what has changed since the pause began.
+    /// Begins a reply with the changes since the pause began.
     pub(super) fn resume(&mut self, version: Version, bridge: &dyn Bridge) -> Option<Reply> {
         let since = self.paused?;
         let monitors: Vec<_> = self.monitors.values().collect();
@@ -243,7 +250,7 @@ impl Monitors {
     }
 
     /// Writes a rule that was added or changed during the pause that began at `since`, unless the
-    /// peer has heard that the rule is gone.
+    /// rule was removed. In that case, the peer already got the removal.
     pub(super) fn held_back(
         &self,
         since: u64,
@@ -263,7 +270,7 @@ impl Monitors {
         }
     }
 
-    /// The flags of all monitors that ask for a change; `None` if there is none.
+    /// The combined flags of all monitors that ask for a change; `None` if no monitor does.
     fn flags(&self, update: &FlowUpdate<'_>) -> Option<u16> {
         let flag = match update.change {
             FlowChange::Added => ADD,
@@ -294,7 +301,7 @@ fn part(version: Version) -> Part {
     }
 }
 
-/// Reads a request: a monitor, or `None` to cancel one.
+/// Reads the request for a monitor, or `None` to cancel one.
 fn decode(body: &mut Reader<'_>, version: Version) -> Result<(u32, Option<Monitor>), Refusal> {
     let id = body.u32()?;
     let mut out_group = FlowMod::ANY_GROUP;
@@ -344,17 +351,18 @@ fn decode(body: &mut Reader<'_>, version: Version) -> Result<(u32, Option<Monito
     Ok((id, Some(Monitor { flags, filter })))
 }
 
-/// Nicira's flags as those of OpenFlow 1.4.
+/// Converts Nicira's flags to those of OpenFlow 1.4.
 fn from_nicira(flags: u16) -> Result<u16, Refusal> {
     if flags & !0x3f != 0 || flags & 0x0e == 0 {
         return Err(Refusal::BadMonitorFlags);
     }
-    // Nicira's OWN is the sixth bit, where OpenFlow 1.4 has NO_ABBREV; both ask for whole updates.
+    // Nicira's OWN is the sixth bit, where OpenFlow 1.4 has NO_ABBREV; both ask for full updates.
     Ok(flags)
 }
 
-/// The rules among which monitors select, each once; those alone that changed behind `since`.
-/// Several monitors look at all rules together, so that their number does not multiply the work.
+/// The rules from which monitors select, each once. With `since`, only rules changed after it.
+/// Several monitors select from one list of all rules, so that their number does not multiply the
+/// work.
 fn rules(bridge: &dyn Bridge, monitors: &[&Monitor], since: Option<u64>) -> Result<Flows, Refusal> {
     let tables = || monitors.iter().filter_map(|monitor| monitor.filter.table);
     if tables().any(|table| table >= TABLES) {
@@ -372,8 +380,8 @@ fn rules(bridge: &dyn Bridge, monitors: &[&Monitor], since: Option<u64>) -> Resu
     }
 }
 
-/// Whether a filter selects a rule that has, or had before a change, the port it asks for, and that
-/// has the group. Open vSwitch makes that difference.
+/// Whether a filter selects a rule. Its port may also be in the rule's actions before the change,
+/// but its group must be in the present actions, as in Open vSwitch.
 fn selects(filter: &FlowFilter, flow: &FlowEntry, former: &[Action]) -> bool {
     let has_port = |actions: &[Action]| {
         filter.out_port == PortNumber::NONE
@@ -386,7 +394,7 @@ fn selects(filter: &FlowFilter, flow: &FlowEntry, former: &[Action]) -> bool {
         && (filter.out_group == FlowMod::ANY_GROUP || any(&flow.actions, &is_group))
 }
 
-/// Whether `test` holds for an action or for one nested in it.
+/// Whether `test` is true for an action or a nested one.
 fn any(actions: &[Action], test: &dyn Fn(&Action) -> bool) -> bool {
     actions.iter().any(|action| {
         test(action)
@@ -407,7 +415,7 @@ fn sends_to(action: &Action, wanted: PortNumber) -> bool {
     }
 }
 
-/// Writes that updates stop, or that they go on.
+/// Tells the peer that updates pause, or that they resume.
 fn encode_pause(is_start: bool, version: Version, out: &mut Vec<u8>) {
     let start = match version {
         Version::V10 | Version::V11 | Version::V12 => {
@@ -489,8 +497,8 @@ fn encode_update(
     out.set_u16(start, (out.len() - start) as u16);
 }
 
-/// A connection's monitors. Each rule is compared with each of them, and the bridge's other peers
-/// wait meanwhile.
+/// The most monitors of a connection. Each rule is compared with each monitor, and the bridge's
+/// other peers wait meanwhile.
 const MAX_MONITORS: usize = 64;
 
 const INITIAL: u16 = 1;
@@ -498,7 +506,7 @@ const ADD: u16 = 1 << 1;
 const DELETE: u16 = 1 << 2;
 const MODIFY: u16 = 1 << 3;
 const ACTIONS: u16 = 1 << 4;
-/// NO_ABBREV and ONLY_OWN of OpenFlow 1.4, OWN of Nicira: the peer's own changes, too, come whole.
-/// ovs-ofctl also sets ONLY_OWN where it takes the changes of all peers.
+/// NO_ABBREV and ONLY_OWN of OpenFlow 1.4, OWN of Nicira: the peer gets full updates also for its
+/// own changes. ovs-ofctl also sets ONLY_OWN when it wants the changes of all peers.
 const WHOLE: u16 = 3 << 5;
 const KNOWN: u16 = 0x7f;

@@ -9,14 +9,14 @@ pub(super) enum Part {
     Experimenter(u32, u32),
 }
 
-/// Writes a reply in as many messages as it needs.
+/// Writes a reply in as many messages as necessary.
 pub(super) struct Multipart<'a> {
     version: Version,
     xid: u32,
     part: Part,
-    /// Where the message that is being written begins.
+    /// The start of the message that is being written.
     start: usize,
-    /// Where its entries begin.
+    /// The start of its entries.
     entries: usize,
     out: &'a mut Vec<u8>,
 }
@@ -28,7 +28,7 @@ impl<'a> Multipart<'a> {
         multipart
     }
 
-    /// Writes an entry, in a new message if this one has no place for it. An entry that fits no
+    /// Writes an entry, in a new message if the present one is full. An entry too long for any
     /// message is left out.
     pub(super) fn entry(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         let at = self.out.len();
@@ -45,7 +45,7 @@ impl<'a> Multipart<'a> {
         self.out.extend_from_slice(&entry);
     }
 
-    /// The bytes of the buffer to which the reply is written.
+    /// The length of the buffer to which the reply is written.
     pub(super) fn length(&self) -> usize {
         self.out.len()
     }
@@ -54,7 +54,7 @@ impl<'a> Multipart<'a> {
         self.end(0);
     }
 
-    /// As [`Multipart::finish`], but writes nothing if there is no entry.
+    /// As [`Multipart::finish`], but writes nothing if there are no entries.
     pub(super) fn finish_unless_empty(self) {
         if self.out.len() == self.entries {
             self.out.truncate(self.start);
@@ -63,8 +63,8 @@ impl<'a> Multipart<'a> {
         }
     }
 
-    /// Ends the messages for now. Others of the same reply follow, the last of them from
-    /// [`Multipart::finish`].
+    /// Ends the present message. Further messages of the same reply follow; [`Multipart::finish`]
+    /// writes the last one.
     pub(super) fn interrupt(mut self) {
         if self.out.len() == self.entries {
             self.out.truncate(self.start);

@@ -1,6 +1,6 @@
 use flow::request::Refusal;
 
-/// Reads big-endian numbers from the front of a slice. A read past the end gives `short`.
+/// Reads big-endian numbers from the front of a slice. A read beyond the end returns `short`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Reader<'a> {
     bytes: &'a [u8],
@@ -75,9 +75,9 @@ pub(super) trait Put {
     /// The low `bytes` bytes of a number.
     fn put_number(&mut self, value: u128, bytes: usize);
     fn put_zeros(&mut self, count: usize);
-    /// Text in a field of `width` bytes, of which the last is zero.
+    /// Writes text into a field of `width` bytes, of which the last is zero.
     fn put_text(&mut self, text: &str, width: usize);
-    /// Zeros up to the next multiple of 8 bytes from `start`.
+    /// Writes zeros up to the next multiple of 8 bytes from `start`.
     fn pad_to_8(&mut self, start: usize);
     fn set_u16(&mut self, at: usize, value: u16);
 }

@@ -6,7 +6,7 @@ use super::masked_match::{LENGTH, STANDARD, read_masked_match, write_masked_matc
 use super::match_entry::{Header, has_prerequisite, read_entry, write_entry};
 use super::octets::{Put, Reader};
 
-/// Reads the entries of a match, and a cookie where OpenFlow 1.0's requests have one.
+/// Reads the entries of a match, and in OpenFlow 1.0's requests also a cookie.
 pub(super) fn read_entries(
     bytes: &[u8],
     version: Version,
@@ -23,7 +23,7 @@ pub(super) fn read_entries(
         }
         if reader.rest().starts_with(&PACKET_TYPE) {
             reader.skip(PACKET_TYPE.len())?;
-            // A bridge has Ethernet packets alone, which a match without the entry means, too.
+            // A bridge has only Ethernet packets, as a match without this entry means.
             if reader.u32()? != ETHERNET {
                 return Err(Refusal::BadMatchValue);
             }
@@ -50,8 +50,8 @@ pub(super) fn read_entries(
     Ok((matching, cookie))
 }
 
-/// Reads the match of OpenFlow 1.2 and later: type, length, entries, padding. OpenFlow 1.1 has
-/// another.
+/// Reads the match of OpenFlow 1.2 and later: type, length, entries, padding. OpenFlow 1.1's match
+/// has another form.
 pub(super) fn read_match(reader: &mut Reader<'_>, version: Version) -> Result<Match, Refusal> {
     let kind = reader.u16()?;
     let length = usize::from(reader.u16()?);
@@ -73,7 +73,8 @@ pub(super) fn read_match(reader: &mut Reader<'_>, version: Version) -> Result<Ma
     Ok(matching)
 }
 
-/// Writes the entries of a match, each under the name that the match's other fields imply.
+/// Writes the entries of a match. The match's other fields decide under which name an entry is
+/// written.
 pub(super) fn write_entries(matching: &Match, version: Version, out: &mut Vec<u8>) {
     let used = matching.mask.used_words();
     for field in Field::ALL {
@@ -82,7 +83,7 @@ pub(super) fn write_entries(matching: &Match, version: Version, out: &mut Vec<u8
         }
         write_field(matching, *field, used, version, out);
     }
-    // A reader checks prerequisites in order, so these follow eth_type.
+    // Readers check prerequisites in order, so these fields follow eth_type.
     for field in Field::ALL.iter().filter(|field| is_tuple_of_tracking(**field)) {
         write_field(matching, *field, used, version, out);
     }
@@ -114,7 +115,7 @@ fn write_field(matching: &Match, field: Field, used: u64, version: Version, out:
     write_entry(field, matching.value.read(field), matching.mask.read(field), version, out);
 }
 
-/// Whether messages of a version carry this one of the names of the same bits.
+/// Whether a version's messages use this name, out of several names for the same bits.
 fn is_written(field: Field, version: Version) -> bool {
     let is_nxm = version == Version::V10;
     match field {

@@ -88,7 +88,7 @@ pub(super) fn encode_packet_in(
     format: PacketInFormat,
     out: &mut Vec<u8>,
 ) {
-    // A message holds 64 KiB with its headers.
+    // A message holds at most 64 KiB with its headers.
     let frame = &packet.frame[..packet.frame.len().min(MAX_FRAME)];
     match format {
         PacketInFormat::Nicira2 => encode_nicira2(packet, frame, version, out),
@@ -121,7 +121,7 @@ pub(super) fn encode_packet_in(
             let start = begin_message(Header { version, kind: PACKET_IN, xid: 0 }, out);
             out.put_u32(u32::MAX);
             let port = packet.metadata.read(Field::InPort) as u32;
-            // The port, and the physical port under it.
+            // The port, and the physical port.
             out.put_u32(port);
             out.put_u32(port);
             out.put_u16(packet.total_len);
@@ -147,7 +147,7 @@ pub(super) fn reason_number(reason: PacketInReason, version: Version) -> u8 {
         PacketInReason::NoMatch => 0,
         PacketInReason::Action => 1,
         PacketInReason::InvalidTtl => 2,
-        // OpenFlow 1.3 was the first to have table-miss rules.
+        // Table-miss rules exist since OpenFlow 1.3.
         PacketInReason::ExplicitMiss if version < Version::V13 => 1,
         PacketInReason::ExplicitMiss => 0,
         _ if version < Version::V14 => 1,
@@ -190,7 +190,7 @@ fn encode_nicira2(packet: &PacketIn, frame: &[u8], version: Version, out: &mut V
         property(7, out, |out| out.extend_from_slice(&packet.userdata));
     }
     if let Some(state) = packet.continuation {
-        // Opaque for the controller, which sends it back.
+        // An opaque value that the controller sends back.
         property(8, out, |out| {
             out.put_zeros(4);
             out.put_u16(STATE);
@@ -210,7 +210,7 @@ fn property(kind: u16, out: &mut Vec<u8>, value: impl FnOnce(&mut Vec<u8>)) {
     out.pad_to_8(start);
 }
 
-/// The metadata of a packet, as a match of what is not zero.
+/// The non-zero metadata of a packet, as a match.
 fn metadata(packet: &PacketIn) -> Match {
     let mut matching = Match::any();
     for field in METADATA {
@@ -219,7 +219,7 @@ fn metadata(packet: &PacketIn) -> Match {
             matching.set(*field, value);
         }
     }
-    // A packet without a connection, such as an invalid one, has no original tuple.
+    // A packet without a connection, such as an invalid packet, has no original tuple.
     let has_connection = packet.metadata.read(Field::CtState) & CONNECTION_STATES != 0;
     if has_connection && packet.metadata.read(Field::CtNwProto) != 0 {
         let fields: &[Field] = match packet.metadata.read(Field::EthType) {
@@ -234,9 +234,9 @@ fn metadata(packet: &PacketIn) -> Match {
     matching
 }
 
-/// New, established, related and reply.
+/// The states new, established, related and reply.
 const CONNECTION_STATES: u128 = 0xf;
-/// The property of a continuation that has the number of a packet's state.
+/// The property of a continuation that holds the number of the packet's state.
 const STATE: u16 = 0x7000;
 const PACKET_IN: u8 = 10;
 const MAX_FRAME: usize = 0xf000;

@@ -1,8 +1,8 @@
-//! Requests that come in several messages.
+//! Requests that consist of several messages.
 
 use flow::request::Refusal;
 
-/// The parts of a request whose last one has not come.
+/// The parts of a request that is not complete.
 #[derive(Debug, Default)]
 pub(super) struct Parts {
     pending: Option<Pending>,
@@ -11,13 +11,13 @@ pub(super) struct Parts {
 #[derive(Debug)]
 struct Pending {
     xid: u32,
-    /// `None` once the request was too long: its other parts are dropped.
+    /// `None` after the request became too long: its further parts are dropped.
     bytes: Option<Vec<u8>>,
 }
 
 impl Parts {
-    /// Takes a part and returns the whole request with the last one. A part of another request
-    /// drops what was kept.
+    /// Adds a part. Returns the whole request with the last part. A part of another request
+    /// discards the former parts.
     pub(super) fn add(
         &mut self,
         xid: u32,
@@ -43,7 +43,7 @@ impl Parts {
     }
 }
 
-/// The features of all tables have about 350,000 bytes.
+/// The most bytes of a request. The features of all tables have about 350,000 bytes.
 const MAX_REQUEST: usize = 1 << 20;
 
 #[cfg(test)]
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn another_request_drops_parts() {
+    fn another_request_discards_the_former_parts() {
         let mut parts = Parts::default();
         assert_eq!(parts.add(1, &[1], false), Ok(None));
         assert_eq!(parts.add(2, &[2], true), Ok(Some(vec![2])));

@@ -4,8 +4,8 @@ use flow::{Field, Match};
 
 use super::octets::{Put, Reader};
 
-/// Reads OpenFlow 1.0's match of 40 bytes. Fields whose prerequisite is missing are left out, as
-/// Open vSwitch does.
+/// Reads OpenFlow 1.0's match of 40 bytes. As in Open vSwitch, fields without their prerequisites
+/// are ignored.
 pub(super) fn read_plain_match(reader: &mut Reader<'_>) -> Result<Match, Refusal> {
     let wildcards = reader.u32()?;
     let in_port = PortNumber::from_16_bits(reader.u16()?);
@@ -47,7 +47,7 @@ pub(super) fn read_plain_match(reader: &mut Reader<'_>) -> Result<Match, Refusal
     if !is_set(DL_TYPE) {
         return Ok(matching);
     }
-    // 0x5ff stands for frames with a length in place of the type; keys have it as it is.
+    // 0x5ff means a frame with a length in place of the type. Keys use the same number.
     matching.set(Field::EthType, ethertype.into());
     let is_ipv4 = ethertype == 0x0800;
     let is_arp = matches!(ethertype, 0x0806 | 0x8035);
@@ -85,7 +85,7 @@ pub(super) fn read_plain_match(reader: &mut Reader<'_>) -> Result<Match, Refusal
     Ok(matching)
 }
 
-/// Writes OpenFlow 1.0's match; it has no place for some fields and masks.
+/// Writes OpenFlow 1.0's match, without the fields and masks that it cannot express.
 pub(super) fn write_plain_match(matching: &Match, out: &mut Vec<u8>) {
     let value = |field: Field| matching.value.read(field);
     let mut wildcards = 0;

@@ -38,7 +38,7 @@ pub(super) fn encode_port(port: &PortDescription, version: Version, out: &mut Ve
     out.put_u32(port.max_speed_kbit);
 }
 
-/// Writes a port's counters. Those that it does not have are all ones.
+/// Writes a port's counters. A counter that the port does not have is all ones.
 pub(super) fn encode_port_statistics(port: &PortStatistics, version: Version, out: &mut Vec<u8>) {
     match version {
         Version::V10 => {
@@ -92,7 +92,7 @@ pub(super) fn decode_port_request(
     })
 }
 
-/// The number of a port that has statistics, or those of all ports if `port` is NONE.
+/// The number of a port that has statistics. `NONE` means all such ports.
 pub(super) fn port_numbers(port: PortNumber, bridge: &dyn Bridge) -> Option<Vec<u32>> {
     bridge.settle_ports();
     if port == PortNumber::NONE {
@@ -101,7 +101,7 @@ pub(super) fn port_numbers(port: PortNumber, bridge: &dyn Bridge) -> Option<Vec<
     bridge.port_statistics(port).map(|_| vec![port.0])
 }
 
-/// Reads a port_mod. A port in software ignores the advertised features.
+/// Reads a port_mod. The advertised features are ignored, because the ports are software.
 pub(super) fn decode_port_mod(mut body: Reader<'_>, version: Version) -> Result<PortMod, Refusal> {
     let is_v10 = version == Version::V10;
     let number = if is_v10 {
@@ -115,13 +115,13 @@ pub(super) fn decode_port_mod(mut body: Reader<'_>, version: Version) -> Result<
     if !is_v10 {
         body.skip(2)?;
     }
-    // Bits that the version does not have change nothing.
+    // Bits that the version does not have are ignored.
     let known = if is_v10 { CONFIG_V10 } else { CONFIG };
     let (config, mask) = (body.u32()?, body.u32()? & known);
     Ok(PortMod { number, hardware_address, config: config & mask, mask })
 }
 
-/// The speed as a bit. OpenFlow 1.0 has none for the faster and the other speeds.
+/// The bit for a speed. OpenFlow 1.0 has no bit for higher and for other speeds.
 fn feature(speed_kbit: u32, version: Version) -> u32 {
     match speed_kbit {
         0 => 0,
@@ -138,9 +138,9 @@ fn feature(speed_kbit: u32, version: Version) -> u32 {
 }
 
 const LINK_DOWN: u32 = 1;
-/// Port down, no receive, no forward, no packet-in: OpenFlow 1.1 has no others.
+/// Port down, no receive, no forward, no packet-in: all bits that OpenFlow 1.1 has.
 const CONFIG: u32 = 1 | 1 << 2 | 1 << 5 | 1 << 6;
-/// OpenFlow 1.0 also has no spanning tree, no receipt of its packets, and no flood.
+/// OpenFlow 1.0 also has bits for no spanning tree, no receipt of its packets, and no flood.
 const CONFIG_V10: u32 = CONFIG | 1 << 1 | 1 << 3 | 1 << 4;
 
 #[cfg(test)]

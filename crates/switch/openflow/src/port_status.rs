@@ -16,17 +16,19 @@ pub enum PortChange {
     Modify = 2,
 }
 
-/// A port that has changed, for controllers that are told of it.
+/// A changed port, for controllers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortStatus {
     pub change: PortChange,
     pub port: PortDescription,
-    /// The port before a modification. A version that does not show the difference has no message.
+    /// The port before a modification. If a version does not show the difference, no message is
+    /// written.
     pub former: Option<PortDescription>,
 }
 
 impl PortStatus {
-    /// The messages about a new port. As in Open vSwitch, it becomes live behind its addition.
+    /// The messages about a new port. As in Open vSwitch, the port becomes live in a second
+    /// message.
     #[must_use]
     pub fn of_added(port: &PortDescription) -> Vec<Self> {
         let added = PortDescription { state: port.state & !LIVE, ..port.clone() };
@@ -40,8 +42,9 @@ impl PortStatus {
         Self { change: PortChange::Delete, port, former: None }
     }
 
-    /// The messages about a modified port. As in Open vSwitch, the first one has the configuration,
-    /// and that a port that goes down is not live any more. The second one has the link's state.
+    /// The messages about a modified port. As in Open vSwitch, the first message has the new
+    /// configuration, and clears the flag "live" of a port that goes down. The second message has
+    /// the link's state.
     #[must_use]
     pub fn of_modified(former: &PortDescription, port: &PortDescription) -> Vec<Self> {
         let state = former.state & (port.state | !LIVE);
@@ -56,12 +59,12 @@ impl PortStatus {
         modified.collect()
     }
 
-    /// Whether the port's configuration is another than before.
+    /// Whether the port's configuration has changed.
     pub(super) fn is_of_config(&self) -> bool {
         self.former.as_ref().is_some_and(|former| former.config != self.port.config)
     }
 
-    /// Writes the message, unless the version shows the port as it was before.
+    /// Writes the message, unless the port looks unchanged in the version.
     pub(super) fn encode(&self, version: Version, out: &mut Vec<u8>) {
         let start = out.len();
         encode(&self.port, self.change, version, out);
@@ -104,14 +107,14 @@ mod tests {
         }
     }
 
-    /// The changes, configurations and states of messages in a version.
+    /// The change, configuration and state in each message of a version.
     fn told(statuses: &[PortStatus], version: Version) -> Vec<(u8, u8, u8)> {
         let mut told = Vec::new();
         for status in statuses {
             let mut out = Vec::new();
             status.encode(version, &mut out);
-            // The configuration is behind the header, the change, the number, the address and
-            // the name.
+            // The configuration follows the header, the change, the number, the address and the
+            // name.
             let config = if version == Version::V10 { 16 + 24 } else { 16 + 32 };
             if !out.is_empty() {
                 told.push((out[8], out[config + 3], out[config + 7]));
@@ -129,14 +132,14 @@ mod tests {
     fn a_new_port_is_live_in_a_second_message() {
         let statuses = PortStatus::of_added(&port(0, 4));
         assert_eq!(told(&statuses, Version::V12), [(ADD, 0, 0), (MODIFY, 0, 4)]);
-        // It has no word for that.
+        // OpenFlow 1.0 has no flag for that.
         assert_eq!(told(&statuses, Version::V10), [(ADD, 0, 0)]);
         let statuses = PortStatus::of_added(&port(0, 1));
         assert_eq!(told(&statuses, Version::V12), [(ADD, 0, 1)]);
     }
 
     #[test]
-    fn the_configuration_is_told_before_the_state_of_the_link() {
+    fn a_message_about_the_configuration_precedes_that_about_the_link() {
         let down = PortStatus::of_modified(&port(0, 4), &port(DOWN, 1));
         assert_eq!(told(&down, Version::V14), [(MODIFY, 1, 0), (MODIFY, 1, 1)]);
         assert_eq!(told(&down, Version::V10), [(MODIFY, 1, 0), (MODIFY, 1, 1)]);
@@ -149,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_is_lost_and_comes_back_is_told() {
+    fn the_loss_and_the_return_of_a_link_are_reported() {
         let lost = PortStatus::of_modified(&port(0, 4), &port(0, 1));
         assert_eq!(told(&lost, Version::V13), [(MODIFY, 0, 0), (MODIFY, 0, 1)]);
         assert_eq!(told(&lost, Version::V10), [(MODIFY, 0, 1)]);
@@ -158,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_that_does_not_show_a_change_is_not_told() {
+    fn a_version_that_cannot_show_a_change_gets_no_message() {
         let flood = PortStatus::of_modified(&port(0, 4), &port(NO_FLOOD, 4));
         assert_eq!(told(&flood, Version::V10), [(MODIFY, 16, 0)]);
         assert!(told(&flood, Version::V13).is_empty());

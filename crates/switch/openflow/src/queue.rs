@@ -1,4 +1,4 @@
-//! Queues. A port has one, with the number 0: the queue in front of its rate, if it has a rate.
+//! Queues. A port has one queue with the number 0: the queue of its rate limit, if it has one.
 
 use flow::port_number::PortNumber;
 use flow::request::{Bridge, PortStatistics, Refusal};
@@ -9,7 +9,7 @@ use super::message::{Message, begin_message, end_message};
 use super::octets::{Put, Reader};
 use super::port::port_numbers;
 
-/// The numbers of the ports whose queue a request for statistics or descriptions names.
+/// The ports that a request for the statistics or descriptions of queues selects.
 pub(super) fn decode_queue_request(
     mut body: Reader<'_>,
     version: Version,
@@ -38,7 +38,7 @@ pub(super) fn encode_queue_statistics(port: &PortStatistics, version: Version, o
         }
     }
     out.put_u32(ONLY);
-    // Nothing counts for a port without a rate, whose frames do not wait.
+    // A port without a rate has no queue, and no counts.
     let counted = |count: u64| if port.has_rate { count } else { u64::MAX };
     out.put_u64(counted(port.sent_bytes));
     out.put_u64(counted(port.sent_packets));
@@ -50,7 +50,7 @@ pub(super) fn encode_queue_statistics(port: &PortStatistics, version: Version, o
     }
 }
 
-/// Writes a description of OpenFlow 1.4.
+/// Writes a queue's description for OpenFlow 1.4 and later.
 pub(super) fn encode_queue_description(port: &PortStatistics, out: &mut Vec<u8>) {
     out.put_u32(port.number);
     out.put_u32(ONLY);
@@ -58,7 +58,7 @@ pub(super) fn encode_queue_description(port: &PortStatistics, out: &mut Vec<u8>)
     out.put_zeros(6);
 }
 
-/// Answers a request for the queues of a port, as OpenFlow had it before 1.4.
+/// Answers a request for a port's queues in OpenFlow before 1.4.
 pub(super) fn answer_queue_config(
     message: &Message<'_>,
     bridge: &dyn Bridge,
@@ -104,12 +104,12 @@ fn read_port(body: &mut Reader<'_>, version: Version) -> Result<PortNumber, Refu
     })
 }
 
-/// The number of a port, or those of all.
+/// The number of a port, or of all ports.
 fn ports(port: PortNumber, bridge: &dyn Bridge) -> Result<Vec<u32>, Refusal> {
     let wanted = if port == PortNumber::ALL { PortNumber::NONE } else { port };
     port_numbers(wanted, bridge).ok_or(Refusal::BadQueuePort)
 }
 
-/// The number of a port's queue.
+/// The number of the only queue of a port.
 const ONLY: u32 = 0;
 const ALL: u32 = u32::MAX;

@@ -4,7 +4,7 @@ use super::Version;
 use super::message::{Header, begin_message, end_message};
 use super::octets::Put;
 
-/// The part of the protocol that a refused request belongs to; some codes depend on it.
+/// The kind of request that is refused. Some error codes depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Subject {
     Other,
@@ -15,13 +15,13 @@ pub(super) enum Subject {
     Table,
 }
 
-/// An error's type and code, and the experimenter that defined them.
+/// The type and code of an error, for each experimenter that defined it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Code {
     Standard(u16, u16),
-    /// Nicira's codes of OpenFlow 1.0 and 1.1.
+    /// Nicira's codes in OpenFlow 1.0 and 1.1.
     Nicira(u16, u16),
-    /// Nicira's codes of later versions.
+    /// Nicira's codes in later versions.
     NiciraLater(u16),
     /// Codes of ONF's extension of OpenFlow 1.3.
     Onf(u16),
@@ -81,7 +81,7 @@ impl Code {
     fn later(refusal: Refusal, subject: Subject, version: Version) -> Self {
         use Code::{Nicira, Standard};
         if version == Version::V11 {
-            // Codes that OpenFlow 1.2 was the first to have.
+            // Codes that exist since OpenFlow 1.2.
             match refusal {
                 Refusal::BadTable if subject != Subject::Table => return Nicira(1, 512),
                 Refusal::BadPort if subject != Subject::Port => return Nicira(1, 514),
@@ -154,7 +154,8 @@ impl Code {
             Refusal::BadMonitorFlags => Standard(16, 5),
             Refusal::UnknownMonitor if version <= Version::V13 => Self::NiciraLater(8),
             Refusal::UnknownMonitor => Standard(16, 3),
-            // Earlier versions have no command: one message begins monitors, another ends one.
+            // Earlier versions have no command: they have separate messages to begin and to end a
+            // monitor.
             Refusal::BadMonitorCommand => Standard(16, 4),
             Refusal::BadPropertyLength if version == Version::V13 => Standard(13, 3),
             Refusal::BadPropertyLength if version >= Version::V14 => Standard(14, 1),
@@ -185,19 +186,19 @@ impl Code {
             Refusal::BadActionLength => Code::Standard(2, 1),
             Refusal::BadOutPort => Code::Standard(2, 4),
             Refusal::BadActionArgument => Code::Standard(2, 5),
-            // No code of this version says it.
+            // The version has no code for this refusal.
             _ => Code::Standard(1, 5),
         }
     }
 
-    /// A failure of a bundle, by its number in OpenFlow 1.4.
+    /// The code for a failure of a bundle. `code`: the number in OpenFlow 1.4.
     pub(super) fn bundle(code: u16, version: Version) -> Self {
         if version == Version::V13 { Code::Onf(2300 + code) } else { Code::Standard(17, code) }
     }
 }
 
-/// Writes an error message with the request that it is about. OpenFlow asks for its first 64 bytes
-/// at least; a reader understands a whole one better.
+/// Writes an error message with the request that it is about. OpenFlow requires at least the
+/// request's first 64 bytes; the whole request is easier to decode.
 pub(super) fn encode_error(
     version: Version,
     xid: u32,
@@ -233,5 +234,5 @@ pub(super) fn encode_error(
     end_message(start, out);
 }
 
-/// The longest message without the header of the error.
+/// The most bytes of a request that fit into an error message.
 const MOST_REPEATED: usize = 0xffff - 24;

@@ -1,5 +1,5 @@
-//! Replies that list rules, groups, meters, ports, queues or tables. They are made in pieces, so
-//! that other peers' requests are answered between them and no more waits for a peer than it reads.
+//! Replies that list rules, groups, meters, ports, queues or tables. They are written in pieces.
+//! Between the pieces, other peers' requests are answered, and the peer reads what is written.
 
 use std::vec::IntoIter;
 
@@ -19,7 +19,7 @@ use super::queue::{encode_queue_description, encode_queue_statistics};
 use super::table_features::encode_table_features;
 use super::table_mod::encode_table_description;
 
-/// A reply whose last part has not been written.
+/// A reply that is not complete.
 #[derive(Debug)]
 pub(super) struct Reply {
     version: Version,
@@ -34,20 +34,20 @@ enum Source {
     Numbers(Entries, IntoIter<u32>),
 }
 
-/// The way in which a reply has its rules.
+/// The form of a reply that lists rules.
 #[derive(Debug)]
 pub(super) enum Form {
     Standard,
     Nicira,
-    /// One entry for all of them.
+    /// The sum of all rules' counters, in one entry.
     Sum(Aggregate),
-    /// For new monitors, by their numbers.
+    /// The rules for new monitors with these numbers.
     Initial(Vec<u32>),
-    /// Updates of monitors that were paused at this change.
+    /// The updates for monitors that were paused at the change with this number.
     Changes(u64),
 }
 
-/// The entries of a reply about things that have numbers.
+/// The entries of a reply about numbered objects, such as groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Entries {
     Groups,
@@ -68,8 +68,8 @@ impl Reply {
         Self { version, xid, part, source: Source::Rules(flows, form) }
     }
 
-    /// A reply about the things of these numbers. Those that go before their turn comes have no
-    /// entry.
+    /// A reply about the objects with these numbers. An object that is removed before its entry is
+    /// written gets no entry.
     pub(super) fn of_numbers(
         version: Version,
         xid: u32,
@@ -88,8 +88,8 @@ impl Reply {
         matches!(self.source, Source::Rules(_, Form::Changes(_)))
     }
 
-    /// Writes the next entries in messages of their own. Returns their number, in which rules that
-    /// it only looks at count little, and whether the reply is over.
+    /// Writes the next entries in messages of their own. Returns the number of written entries, in
+    /// which a rule that was only looked at counts for less, and whether the reply is complete.
     pub(super) fn write_some(
         &mut self,
         monitors: &Monitors,
@@ -110,7 +110,7 @@ impl Reply {
             }
         };
         match self.source {
-            // Each message has updates of its own.
+            // Each message of updates is complete by itself.
             Source::Rules(_, Form::Changes(_)) => reply.finish_unless_empty(),
             _ if is_over => reply.finish(),
             _ => reply.interrupt(),
@@ -166,7 +166,7 @@ fn write_entries(
     most: usize,
     reply: &mut Multipart<'_>,
 ) -> usize {
-    // Open vSwitch's reply about all tables is one message.
+    // Open vSwitch writes the statistics of all tables in one message.
     let piece = if entries == Entries::TableStatistics { MAX_TABLES } else { PIECE_RULES };
     let mut count = 0;
     while count < piece && reply.length() < most {
@@ -177,7 +177,7 @@ fn write_entries(
     count
 }
 
-/// Writes an entry, or nothing if there is nothing of this number.
+/// Writes an entry, or nothing if no object has this number.
 fn write_entry(
     entries: Entries,
     number: u32,
@@ -231,9 +231,9 @@ fn write_entry(
     }
 }
 
-/// The most entries of a piece, and the bytes after which it takes no more.
+/// The most entries of a piece. `PIECE_BYTES`: the size above which a piece gets no further entry.
 pub const PIECE_RULES: usize = 128;
 const MAX_TABLES: usize = 255;
 const PIECE_BYTES: usize = 64 << 10;
-/// A rule that is only looked at takes that much less time than one that is written.
+/// A piece may look at this many rules in the time in which it writes one.
 const LOOKS_OF_A_RULE: usize = 16;

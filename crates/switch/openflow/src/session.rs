@@ -22,7 +22,7 @@ use super::parts::Parts;
 use super::refusal_code::{Code, Subject, encode_error};
 use super::reply::Reply;
 
-/// A reason to close a connection.
+/// Why a connection must be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum ProtocolError {
     #[error("the peer offers no OpenFlow version that this switch speaks; try -O OpenFlow13")]
@@ -33,22 +33,23 @@ pub enum ProtocolError {
     ShortMessage(u16),
 }
 
-/// How a connection came about.
+/// How a connection was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A tool connected to the switch. It gets packets and events only after it asks for them.
+    /// A tool connected to the switch. The tool gets packets and events only after it asks for
+    /// them.
     Service,
-    /// The switch connected to a controller, which gets them at once.
+    /// The switch connected to a controller, which gets packets and events at once.
     Controller,
 }
 
-/// A connection's state: the bytes of an incomplete message, the version, and what the peer set.
+/// The state of a connection: the version, an incomplete message, and the peer's settings.
 #[derive(Debug)]
 pub struct Session {
     kind: Kind,
     versions: Vec<Version>,
     version: Option<Version>,
-    /// The start of a message whose rest has not arrived: at most 64 KiB.
+    /// The start of an incomplete message: at most 64 KiB.
     partial: Vec<u8>,
     flow_mod_has_table: bool,
     packet_in_format: PacketInFormat,
@@ -57,26 +58,26 @@ pub struct Session {
     config_flags: u16,
     miss_send_len: u16,
     role: Role,
-    /// The peer has become master, and others must hear of it.
+    /// Whether the peer has become master since the last call of [`Session::take_claim`].
     has_claimed: bool,
     masks: Masks,
     bundles: Bundles,
     monitors: Monitors,
     parts: Parts,
-    /// The reply that is being made. No request is answered before it is over.
+    /// The reply that is being written. No request is answered before it is complete.
     reply: Option<Reply>,
-    /// Changes of groups and meters that the peer made since others were last told.
+    /// The peer's changes of groups and meters since the last call of [`Session::take_forwards`].
     forwards: Vec<Forward>,
 }
 
 impl Session {
-    /// A session that speaks all versions.
+    /// A session that supports all versions.
     #[must_use]
     pub fn new(kind: Kind) -> Self {
         Self::with_versions(kind, &Version::ALL)
     }
 
-    /// A session whose bundles share memory with those of others.
+    /// A session whose bundles share memory with those of other sessions.
     #[must_use]
     pub fn sharing(kind: Kind, memory: Arc<BundleMemory>) -> Self {
         Self { bundles: Bundles::new(memory), ..Self::new(kind) }
@@ -111,7 +112,7 @@ impl Session {
         encode_hello(&self.versions, out);
     }
 
-    /// The version that both sides speak, once the peer's hello has arrived.
+    /// The negotiated version, once the peer's hello has arrived.
     #[must_use]
     pub fn version(&self) -> Option<Version> {
         self.version
@@ -123,15 +124,15 @@ impl Session {
         !self.monitors.is_empty()
     }
 
-    /// Whether packets that no rule takes are for this peer: it speaks OpenFlow 1.0 and takes
-    /// packets. Later versions drop them.
+    /// Whether the peer gets packets that match no rule: if it speaks OpenFlow 1.0 and asks for
+    /// packet-ins. In later versions, such packets are dropped.
     #[must_use]
     pub fn takes_misses(&self) -> bool {
         self.version == Some(Version::V10) && self.miss_send_len > 0 && self.controller == 0
     }
 
-    /// Takes bytes from the peer, gives the requests in them to the bridge, and writes whole
-    /// replies. After an error the connection must be closed, once `out` is sent.
+    /// Takes bytes from the peer, passes the requests in them to the bridge, and writes whole
+    /// replies. After an error, the caller sends `out` and then closes the connection.
     pub fn receive(
         &mut self,
         bytes: &[u8],
@@ -151,9 +152,9 @@ impl Session {
         Ok(())
     }
 
-    /// As [`Session::receive`], for one whole message and not behind the start of another. A reply
-    /// that may be long is only begun: until [`Session::is_replying`] is false, call
-    /// [`Session::go_on`] and not this.
+    /// As [`Session::receive`], for one whole message when no incomplete message is pending. A long
+    /// reply is only begun: until [`Session::is_replying`] is false, the caller must call
+    /// [`Session::go_on`] instead.
     pub fn begin(
         &mut self,
         message: &[u8],
@@ -166,7 +167,7 @@ impl Session {
         }
     }
 
-    /// Whether a reply has been begun that is not over.
+    /// Whether a reply is incomplete.
     #[must_use]
     pub fn is_replying(&self) -> bool {
         self.reply.is_some()
@@ -183,16 +184,16 @@ impl Session {
         count
     }
 
-    /// Writes a request that the peer must answer, to learn whether it is alive.
+    /// Writes an echo request, which the peer must answer if it is alive.
     pub fn echo(&mut self, out: &mut Vec<u8>) {
         let version = self.version.unwrap_or(Version::V10);
-        // Open vSwitch's probes have this number too.
+        // Open vSwitch's echo requests have the same number.
         let header = Header { version, kind: ECHO_REQUEST, xid: 0 };
         let start = begin_message(header, out);
         end_message(start, out);
     }
 
-    /// Completes the partial message with the front of `bytes`, and returns what is behind.
+    /// Completes the incomplete message with the front of `bytes`. Returns the rest.
     fn complete_partial<'a>(
         &mut self,
         bytes: &'a [u8],
@@ -242,7 +243,7 @@ impl Session {
         };
         let message = Message { header: Header { version, kind, xid }, bytes };
         if bytes[0] != version.number() && kind != HELLO {
-            // The error is in the version of the request that it repeats, if there is such a one.
+            // The error uses the version of the request that it repeats, if that version exists.
             let version = Version::from_number(bytes[0]).unwrap_or(version);
             let code = Code::of(Refusal::BadVersion, Subject::Other, version);
             encode_error(version, xid, code, bytes, out);
@@ -277,7 +278,7 @@ impl Session {
     }
 }
 
-/// The length in a message's header, once it has arrived.
+/// The length in a message's header, if it has arrived.
 fn message_length(bytes: &[u8]) -> Result<Option<usize>, ProtocolError> {
     let Some(header) = bytes.first_chunk::<8>() else { return Ok(None) };
     let length = u16::from_be_bytes([header[2], header[3]]);
@@ -302,7 +303,7 @@ fn subject(kind: u8, bytes: &[u8], version: Version) -> Subject {
     }
 }
 
-/// The bytes of a packet that a controller gets unless it asks for another number.
+/// The bytes of a packet that a controller gets by default.
 const USUAL_MISS_SEND_LEN: u16 = 128;
 
 const HELLO: u8 = 0;

@@ -12,7 +12,7 @@ use crate::bundle::Waiting;
 use crate::packet::encode_packet_in;
 use crate::{FlowRemovedReason, PortStatus};
 
-/// A bridge that takes all and holds nothing.
+/// A bridge that accepts all requests and stores nothing.
 #[derive(Debug, Default)]
 struct Empty {
     changes: Vec<FlowMod>,
@@ -120,7 +120,7 @@ impl Bridge for Empty {
     }
 }
 
-/// A hello of a version without a bitmap, then echo requests of growing length.
+/// A hello of a version, without a bitmap, then echo requests of growing length.
 fn conversation(version: Version) -> Vec<u8> {
     let mut bytes = vec![version.number(), 0, 0, 8, 0, 0, 0, 1];
     for length in [0_u16, 1, 7, 100, 3000] {
@@ -133,7 +133,7 @@ fn conversation(version: Version) -> Vec<u8> {
 }
 
 #[test]
-fn a_stream_in_any_pieces_gets_the_same_replies() {
+fn replies_do_not_depend_on_how_reads_split_the_stream() {
     let bytes = conversation(Version::V13);
     let mut whole = Vec::new();
     Session::new(Kind::Service).receive(&bytes, &mut Empty::default(), &mut whole).unwrap();
@@ -148,19 +148,19 @@ fn a_stream_in_any_pieces_gets_the_same_replies() {
 }
 
 #[test]
-fn the_highest_common_version_is_spoken() {
+fn the_session_uses_the_highest_common_version() {
     for version in Version::ALL {
         let mut session = Session::new(Kind::Service);
         let mut out = Vec::new();
         session.receive(&conversation(version)[..8], &mut Empty::default(), &mut out).unwrap();
         assert_eq!(session.version(), Some(version));
     }
-    // A bitmap of 1.0 and 1.3 in a hello of 1.5.
+    // A hello of 1.5 whose bitmap has 1.0 and 1.3.
     let hello = [6, 0, 0, 16, 0, 0, 0, 1, 0, 1, 0, 8, 0, 0, 0, 0x12];
     let mut session = Session::new(Kind::Service);
     session.receive(&hello, &mut Empty::default(), &mut Vec::new()).unwrap();
     assert_eq!(session.version(), Some(Version::V13));
-    // A version that nobody speaks, alone: an error, and the end.
+    // A hello with only an unknown version ends the session with an error.
     let hello = [8, 0, 0, 16, 0, 0, 0, 1, 0, 1, 0, 8, 0, 0, 1, 0];
     let mut out = Vec::new();
     let result = Session::new(Kind::Service).receive(&hello, &mut Empty::default(), &mut out);
@@ -169,7 +169,7 @@ fn the_highest_common_version_is_spoken() {
 }
 
 #[test]
-fn a_stream_that_does_not_begin_with_hello_ends() {
+fn a_stream_without_a_hello_at_its_start_is_closed() {
     let mut out = Vec::new();
     let echo = [4, 2, 0, 8, 0, 0, 0, 1];
     let result = Session::new(Kind::Service).receive(&echo, &mut Empty::default(), &mut out);
@@ -179,7 +179,7 @@ fn a_stream_that_does_not_begin_with_hello_ends() {
     assert_eq!(result, Err(ProtocolError::ShortMessage(7)));
 }
 
-/// A session of a version, and what it answers to messages.
+/// Opens a session in `version`, sends `messages`, and returns the reply bytes.
 fn answers(version: Version, messages: &[&[u8]]) -> Vec<u8> {
     let mut session = Session::new(Kind::Service);
     let mut bridge = Empty::default();
@@ -196,13 +196,13 @@ fn an_error_has_the_whole_request_in_its_version() {
     let mut request = vec![2, 5, 0, 200, 0, 0, 0, 7];
     request.resize(200, 0x11);
     let out = answers(Version::V10, &[&request]);
-    // OFPET_BAD_REQUEST, OFPBRC_BAD_VERSION.
+    // The error OFPET_BAD_REQUEST, OFPBRC_BAD_VERSION.
     assert_eq!(out[..12], [2, 1, 0, 212, 0, 0, 0, 7, 0, 1, 0, 0]);
     assert_eq!(out[12..], request);
 }
 
 #[test]
-fn a_features_reply_has_the_ports_for_which_it_has_room() {
+fn a_features_reply_has_the_ports_that_fit() {
     let port = |number| PortDescription {
         number: PortNumber(number),
         hardware_address: [0; 6],
@@ -225,7 +225,7 @@ fn a_features_reply_has_the_ports_for_which_it_has_room() {
 }
 
 #[test]
-fn the_peer_that_changes_a_port_is_told_of_its_configuration_from_openflow_1_5_on() {
+fn a_peer_is_told_its_own_port_change_only_in_openflow_1_5() {
     let port = |config, state| PortDescription {
         number: PortNumber(1),
         hardware_address: [0; 6],
@@ -252,7 +252,7 @@ fn the_peer_that_changes_a_port_is_told_of_its_configuration_from_openflow_1_5_o
 }
 
 #[test]
-fn a_peer_of_openflow_1_4_that_asks_for_it_is_told_of_vacancies() {
+fn vacancy_events_need_openflow_1_4_and_a_request() {
     let (change, config) = (VacancyChange::Up, TableConfig::default());
     let status = TableStatus { change, table: 1, config, vacancy: 90 };
     for (version, is_told) in [(Version::V13, false), (Version::V14, true)] {
@@ -261,7 +261,7 @@ fn a_peer_of_openflow_1_4_that_asks_for_it_is_told_of_vacancies() {
         session.receive(hello, &mut Empty::default(), &mut Vec::new()).unwrap();
         session.table_status(&status, &mut out);
         assert!(out.is_empty(), "nobody asked");
-        // Nicira's request for the events of masters: vacancies that fall or rise.
+        // Nicira's request for events as master: vacancies that fall or rise.
         let mut ask = vec![version.number(), 4, 0, 24, 0, 0, 0, 1];
         ask.extend(NICIRA.to_be_bytes());
         ask.extend([0, 0, 0, 27, 0, 9, 0, 8, 0, 0, 0, 0x18]);
@@ -272,7 +272,7 @@ fn a_peer_of_openflow_1_4_that_asks_for_it_is_told_of_vacancies() {
 }
 
 #[test]
-fn openflow_1_4_is_told_of_rules_that_go_with_their_meter() {
+fn openflow_1_4_has_a_reason_for_rules_removed_with_their_meter() {
     let flow = FlowEntry {
         table: 0,
         priority: 0,
@@ -301,7 +301,7 @@ fn openflow_1_4_is_told_of_rules_that_go_with_their_meter() {
 }
 
 #[test]
-fn a_new_connection_takes_the_events_of_its_version() {
+fn a_new_connection_gets_the_events_of_its_version() {
     let request = |version: Version| [version.number(), 26, 0, 8, 0, 0, 0, 1];
     let out = answers(Version::V13, &[&request(Version::V13)]);
     let words: Vec<_> = out[8..].chunks(4).map(|word| word[3]).collect();
@@ -313,7 +313,7 @@ fn a_new_connection_takes_the_events_of_its_version() {
 }
 
 #[test]
-fn changes_of_groups_are_forwarded_to_those_who_ask() {
+fn group_changes_are_forwarded_to_peers_that_ask() {
     let mut bridge = Empty::default();
     let mut maker = Session::new(Kind::Service);
     let hello = &conversation(Version::V14)[..8];
@@ -329,7 +329,7 @@ fn changes_of_groups_are_forwarded_to_those_who_ask() {
         let mut out = Vec::new();
         other.forward(&forwards[0], &mut out);
         assert!(out.is_empty(), "nobody asked");
-        // Nicira's request for the events of masters: requests of others, of both kinds.
+        // Nicira's request for events as master: forwarded requests of both kinds.
         let mut ask = vec![version.number(), 4, 0, 24, 0, 0, 0, 1];
         ask.extend(NICIRA.to_be_bytes());
         ask.extend([0, 0, 0, 27, 0, 11, 0, 8, 0, 0, 0, 3]);
@@ -341,12 +341,12 @@ fn changes_of_groups_are_forwarded_to_those_who_ask() {
     }
 }
 
-/// A control message of a bundle in OpenFlow 1.4.
+/// A control message for a bundle in OpenFlow 1.4.
 fn control(id: u8, kind: u8) -> Vec<u8> {
     vec![5, 33, 0, 16, 0, 0, 0, 1, 0, 0, 0, id, 0, kind, 0, 3]
 }
 
-/// An addition of a rule, as a message of a bundle in OpenFlow 1.4.
+/// A message that adds a rule to a bundle in OpenFlow 1.4.
 fn addition(id: u8, table: u8) -> Vec<u8> {
     let mut bytes = vec![5, 34, 0, 72, 0, 0, 0, 1, 0, 0, 0, id, 0, 0, 0, 3];
     bytes.extend([5, 14, 0, 56, 0, 0, 0, 1]);
@@ -357,7 +357,7 @@ fn addition(id: u8, table: u8) -> Vec<u8> {
     bytes
 }
 
-/// A session of OpenFlow 1.4 whose bundles share memory.
+/// A session of OpenFlow 1.4 whose bundles use `memory`.
 fn with_memory(memory: &Arc<BundleMemory>) -> Session {
     let mut session = Session::sharing(Kind::Service, memory.clone());
     let hello = &conversation(Version::V14)[..8];
@@ -365,7 +365,7 @@ fn with_memory(memory: &Arc<BundleMemory>) -> Session {
     session
 }
 
-/// The failure of a bundle that a message causes, by OpenFlow's number.
+/// OpenFlow's code of the bundle failure that a message causes.
 fn failure(session: &mut Session, bridge: &mut Empty, message: &[u8]) -> Option<u8> {
     let mut out = Vec::new();
     session.receive(message, bridge, &mut out).unwrap();
@@ -388,7 +388,7 @@ fn a_bundle_that_is_opened_twice_is_dropped() {
 }
 
 #[test]
-fn a_connection_has_so_many_bundles() {
+fn a_connection_can_open_a_limited_number_of_bundles() {
     let mut bridge = Empty::default();
     let mut session = with_memory(&Arc::default());
     let most = super::super::bundle::MAX_BUNDLES as u8;
@@ -396,13 +396,13 @@ fn a_connection_has_so_many_bundles() {
         assert_eq!(failure(&mut session, &mut bridge, &control(id, 0)), None);
     }
     assert_eq!(failure(&mut session, &mut bridge, &control(most, 0)), OUT_OF_BUNDLES);
-    // One that ends makes room.
+    // After the end of a bundle, another can be opened.
     assert_eq!(failure(&mut session, &mut bridge, &control(0, 6)), None);
     assert_eq!(failure(&mut session, &mut bridge, &control(most, 0)), None);
 }
 
 #[test]
-fn a_bundle_has_so_many_messages_and_bytes() {
+fn a_bundle_has_limits_of_messages_and_bytes() {
     for (messages, bytes) in [(3, usize::MAX), (usize::MAX, 8 << 10)] {
         let mut bridge = Empty::default();
         let mut session = with_memory(&Arc::default());
@@ -410,7 +410,7 @@ fn a_bundle_has_so_many_messages_and_bytes() {
         let mut add = |bridge: &mut _| failure(&mut session, bridge, &addition(1, 0));
         let added = (0..100).find(|_| add(&mut bridge).is_some()).unwrap();
         assert!((2..100).contains(&added), "{added} messages");
-        // The bundle stays refused, and changes nothing: a part of it is not what was asked for.
+        // The overfull bundle stays refused, because a part of it must not be committed.
         assert_eq!(add(&mut bridge), TOO_MANY);
         assert_eq!(failure(&mut session, &mut bridge, &control(1, 4)), TOO_MANY);
         assert!(bridge.changes.is_empty());
@@ -421,12 +421,12 @@ fn a_bundle_has_so_many_messages_and_bytes() {
 }
 
 #[test]
-fn connections_share_the_memory_of_bundles_and_give_it_back() {
+fn connections_share_the_memory_of_bundles_and_return_it() {
     let mut bridge = Empty::default();
     let memory = Arc::new(BundleMemory::new(64 << 10));
     let mut greedy = with_memory(&memory);
     while failure(&mut greedy, &mut bridge, &addition(1, 0)).is_none() {}
-    // The refused bundle holds nothing any more.
+    // The refused bundle has returned its memory.
     let mut fill = |session: &mut Session| {
         (0..1000).find(|_| failure(session, &mut bridge, &addition(2, 0)).is_some()).unwrap()
     };
@@ -445,7 +445,7 @@ fn connections_share_the_memory_of_bundles_and_give_it_back() {
 }
 
 #[test]
-fn a_bundle_of_262_144_rules_has_room() {
+fn a_bundle_of_262_144_rules_fits() {
     let text = "table=1,priority=10,tcp,nw_dst=48.0.0.1,tp_dst=80 actions=load:1->NXM_NX_REG0[],\
         ct(commit,zone=1,table=2,nat(dst=10.0.0.1-10.0.0.9:1000-2000),exec(load:1->NXM_NX_CT_MARK[])),\
         mod_dl_dst:02:00:00:00:00:01,dec_ttl,output:2";
@@ -462,12 +462,12 @@ fn a_rule_of_the_reserved_table_is_refused_when_it_is_added_to_a_bundle() {
     let mut session = with_memory(&Arc::default());
     let mut out = Vec::new();
     session.receive(&addition(1, 254), &mut Empty::default(), &mut out).unwrap();
-    // OFPBRC_EPERM
+    // The error OFPBRC_EPERM.
     assert_eq!((out[1], &out[8..12]), (1, &[0, 1, 0, 5][..]));
 }
 
 #[test]
-fn a_controller_of_openflow_1_0_that_asks_for_expired_packets_can_tell_them() {
+fn openflow_1_0_packet_ins_have_the_reason_invalid_ttl_on_request() {
     let mut session = Session::new(Kind::Service);
     let hello = &conversation(Version::V10)[..8];
     session.receive(hello, &mut Empty::default(), &mut Vec::new()).unwrap();
@@ -517,7 +517,7 @@ fn nicira_packet_ins_have_the_reasons_of_their_version() {
     let has = |out: &[u8], part: &[u8]| out.windows(part.len()).any(|window| window == part);
     assert!(has(&encoded(&packet, Version::V10), &[0, 5, 0, 5, 1]));
     assert!(has(&encoded(&packet, Version::V14), &[0, 5, 0, 5, 5]));
-    // NXM_NX_CT_NW_PROTO: an invalid packet has no original tuple.
+    // The entry NXM_NX_CT_NW_PROTO is missing, because an invalid packet has no original tuple.
     let protocol = [0, 1, 119 << 1, 1, 17];
     assert!(!has(&encoded(&packet, Version::V10), &protocol));
     packet.metadata.write(Field::CtState, 0x21);
@@ -534,12 +534,12 @@ fn packets_of_openflow_1_5_may_say_that_they_are_ethernet() {
         bytes
     };
     assert_eq!(answers(Version::V15, &[&packet(0)]), [] as [u8; 0]);
-    // OFPBMC_BAD_VALUE: the bridge has no packets without an Ethernet header.
+    // The error OFPBMC_BAD_VALUE: the bridge has only packets with an Ethernet header.
     assert_eq!(answers(Version::V15, &[&packet(1)])[8..12], [0, 4, 0, 7]);
 }
 
 #[test]
-fn a_group_may_have_the_former_number_of_its_selection_method() {
+fn a_selection_method_may_have_its_former_experimenter_number() {
     for experimenter in [0x4d, 0x40] {
         let mut add = vec![6, 15, 0, 64, 0, 0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0];
         add.extend([0xff; 4]);
@@ -551,7 +551,7 @@ fn a_group_may_have_the_former_number_of_its_selection_method() {
 }
 
 #[test]
-fn messages_of_every_type_and_length_do_no_harm() {
+fn messages_of_every_type_and_length_cause_no_panic() {
     for version in Version::ALL {
         let mut session = Session::new(Kind::Service);
         let mut out = Vec::new();
@@ -567,7 +567,7 @@ fn messages_of_every_type_and_length_do_no_harm() {
                     out.clear();
                 }
             }
-            // Multipart requests and Nicira's messages by their numbers.
+            // Multipart requests and Nicira's messages, by number.
             for number in 0..40_u16 {
                 for length in 16..120_u16 {
                     for head in
@@ -598,7 +598,7 @@ fn messages_of_every_type_and_length_do_no_harm() {
 
 proptest::proptest! {
     #[test]
-    fn any_bytes_do_no_harm(version in 0..4_usize, kind in 0..40_u8, body in proptest::collection::vec(proptest::num::u8::ANY, 0..400)) {
+    fn arbitrary_bytes_cause_no_panic(version in 0..4_usize, kind in 0..40_u8, body in proptest::collection::vec(proptest::num::u8::ANY, 0..400)) {
         let version = Version::ALL[version];
         let mut bytes = vec![version.number(), 0, 0, 8, 0, 0, 0, 1, version.number(), kind];
         bytes.extend((8 + body.len() as u16).to_be_bytes());

@@ -15,7 +15,7 @@ use super::queue::decode_queue_request;
 use super::reply::{Entries, Form, Reply};
 use super::table_features::decode_table_names;
 
-/// Answers a request for statistics or a description. A reply that may be long is only begun: it is
+/// Answers a request for statistics or a description. A reply that may be long is only begun, and
 /// returned.
 pub(super) fn answer(
     message: &Message<'_>,
@@ -35,7 +35,7 @@ pub(super) fn answer(
     let has_more = flags & 1 != 0;
     let whole;
     if number == TABLE_FEATURES && version >= Version::V13 {
-        // Those of all tables do not fit a message.
+        // The features of all tables do not fit into one message.
         match parts.add(header.xid, body.rest(), !has_more)? {
             Some(bytes) => whole = bytes,
             None => return Ok(None),
@@ -103,7 +103,7 @@ pub(super) fn answer(
     Ok(None)
 }
 
-/// The entries of the reply to a request about things that have numbers.
+/// The kind of entries in the reply to a request about numbered objects.
 fn entries(part: Part, version: Version) -> Option<Entries> {
     let is_v10 = version == Version::V10;
     Some(match part {
@@ -124,8 +124,8 @@ fn entries(part: Part, version: Version) -> Option<Entries> {
     })
 }
 
-/// The numbers of the things that a request asks for. A request for the features of tables may also
-/// give them names.
+/// The numbers of the objects that a request selects. A request for the features of tables may also
+/// name tables.
 fn numbers(
     entries: Entries,
     version: Version,
@@ -133,14 +133,14 @@ fn numbers(
     bridge: &mut dyn Bridge,
 ) -> Result<Vec<u32>, Refusal> {
     Ok(match entries {
-        // OpenFlow 1.5 was the first to describe single groups, as Nicira's extension does.
+        // Since OpenFlow 1.5, and in Nicira's extension, a request may select one group.
         Entries::Groups if (Version::V11..=Version::V14).contains(&version) => {
             bridge.group_numbers(GroupMod::ALL)
         }
         Entries::Groups | Entries::GroupStatistics => bridge.group_numbers(body.u32()?),
         Entries::Meters | Entries::MeterStatistics => bridge.meter_numbers(body.u32()?)?,
         Entries::Ports => {
-            // OpenFlow 1.5 was the first to describe single ports.
+            // Since OpenFlow 1.5, a request may select one port.
             let wanted = match version {
                 Version::V15 => PortNumber(body.u32()?),
                 _ => PortNumber::NONE,
@@ -166,7 +166,7 @@ fn numbers(
     })
 }
 
-/// Whether a request also changes the bridge: it gives tables names.
+/// Whether a request also changes the bridge, by naming tables.
 pub(super) fn is_change(message: &Message<'_>) -> bool {
     let mut body = message.body();
     message.header.version >= Version::V13

@@ -6,7 +6,7 @@ use super::Version;
 use super::match_entry::Header;
 use super::octets::{Put, Reader};
 
-/// Writes what a table can do: all that the switch can.
+/// Writes the abilities of a table, which are those of the switch.
 pub(super) fn encode_table_features(table: &TableEntry, version: Version, out: &mut Vec<u8>) {
     let start = out.len();
     out.put_u16(0);
@@ -17,7 +17,7 @@ pub(super) fn encode_table_features(table: &TableEntry, version: Version, out: &
     out.put_u64(u64::MAX);
     out.put_u32(0);
     out.put_u32(table.max_entries);
-    // No packet goes on from the last table.
+    // No packet continues after the last table.
     let is_last = table.table + 1 >= TABLES;
     property(INSTRUCTIONS, out, |out| {
         let first = if is_last { GOTO_TABLE + 1 } else { GOTO_TABLE };
@@ -38,7 +38,7 @@ pub(super) fn encode_table_features(table: &TableEntry, version: Version, out: &
     }
     property(MATCH, out, |out| {
         for field in fields(|_| true) {
-            // The bit of the mask says that the field takes any.
+            // The header's mask bit marks a field that allows any mask.
             let header = match field.masking() {
                 Masking::Arbitrary => Header::masked(field, version),
                 Masking::Exact => Header::of(field, version),
@@ -54,7 +54,7 @@ pub(super) fn encode_table_features(table: &TableEntry, version: Version, out: &
     out.set_u16(start, (out.len() - start) as u16);
 }
 
-/// Reads the tables of a request with their names. All else about a table is fixed.
+/// Reads the names of tables in a request. A table's other features cannot be changed.
 pub(super) fn decode_table_names(mut body: Reader<'_>) -> Result<Vec<(u8, String)>, Refusal> {
     let mut names = Vec::new();
     while !body.is_empty() {
@@ -66,7 +66,7 @@ pub(super) fn decode_table_names(mut body: Reader<'_>) -> Result<Vec<(u8, String
         entry.skip(5)?;
         let name = entry.take(NAME)?;
         let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
-        // A name is printed by others: it has visible characters alone.
+        // Names are printed by tools, so only visible characters are kept.
         let name = String::from_utf8_lossy(&name[..end]);
         names.push((table, name.chars().filter(|c| c.is_ascii_graphic()).collect()));
     }
@@ -89,14 +89,14 @@ fn put_fields(version: Version, is_listed: fn(Field) -> bool, out: &mut Vec<u8>)
 fn fields(is_listed: fn(Field) -> bool) -> impl Iterator<Item = Field> {
     Field::ALL.iter().copied().filter(move |field| {
         let has_name = field.nxm().is_some() || field.oxm().is_some();
-        // Names of Nicira's alone for the same bits would be listed twice.
+        // Fields that are only another name for the same bits would be listed twice.
         let is_double = matches!(field, Field::InPort | Field::VlanTci | Field::NwTos) || !has_name;
         !is_double && is_listed(*field)
     })
 }
 
 const GOTO_TABLE: u16 = 1;
-/// The bytes of a name.
+/// The bytes of a table's name.
 const NAME: usize = 32;
 
 const INSTRUCTIONS: u16 = 0;

@@ -41,7 +41,7 @@ pub(super) fn decode_table_mod(
         }
         let [down, up, now, _] = body.array()?;
         if kind == VACANCY_PROPERTY {
-            // The present vacancy is the switch's to say.
+            // The present vacancy is not for the controller to set.
             if down > up || up > 100 || now != 0 {
                 return Err(Refusal::BadPropertyValue);
             }
@@ -57,7 +57,7 @@ pub(super) fn encode_table_description(table: &TableEntry, out: &mut Vec<u8>) {
     encode_description(table.table, table.config, table.vacancy, out);
 }
 
-/// Writes that a table's vacancy has crossed a limit. OpenFlow 1.4 was the first to have that.
+/// Writes that a table's vacancy has crossed a limit; nothing before OpenFlow 1.4.
 pub(super) fn encode_table_status(status: &TableStatus, version: Version, out: &mut Vec<u8>) {
     let start = begin_message(Header { version, kind: TABLE_STATUS, xid: 0 }, out);
     out.put_u8(status.change as u8);
@@ -76,7 +76,7 @@ fn encode_description(table: u8, config: TableConfig, vacancy: u8, out: &mut Vec
     out.put_u32(is_evicting | is_reporting);
     out.put_u16(EVICTION_PROPERTY);
     out.put_u16(PROPERTY);
-    // Rules may go by importance, lifetime, or otherwise.
+    // Rules may be evicted by importance, by lifetime, or otherwise.
     out.put_u32(7);
     if let Some((down, up)) = config.vacancy {
         out.put_u16(VACANCY_PROPERTY);

@@ -1,6 +1,6 @@
 use std::fmt;
 
-/// A version of OpenFlow that a session speaks.
+/// A version of OpenFlow that sessions support.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Version {

@@ -1,4 +1,4 @@
-//! Debian's ovs-ofctl against the OpenFlow session, with a bridge that only remembers.
+//! Tests of the OpenFlow session with Debian's ovs-ofctl, and with a bridge that only stores rules.
 
 #![allow(clippy::unwrap_used)]
 

@@ -34,7 +34,7 @@ impl Database {
         for (table, id, new) in changes {
             let rows = self.tables.entry(table.clone()).or_default();
             match new {
-                // Columns that are read once keep their value.
+                // Columns that are read only once keep their value.
                 Some(new) => rows.entry(id).or_default().columns.extend(new),
                 None => drop(rows.remove(&id)),
             }
@@ -42,8 +42,8 @@ impl Database {
         Ok(())
     }
 
-    /// Adds columns to rows that are there already. `rows` is the result of a `select` with the
-    /// column `_uuid` (RFC 7047, section 5.2.2).
+    /// Adds columns to existing rows. `rows` is the result of a `select` with the column `_uuid`
+    /// (RFC 7047, section 5.2.2).
     pub fn complete(&mut self, table: &str, rows: &Json) -> Result<(), WrongValue> {
         for row in rows.as_array().ok_or(WrongValue)? {
             let mut columns = columns(row)?;
@@ -74,7 +74,7 @@ impl Database {
         self.rows(table).next()
     }
 
-    /// The rows of `table` that a column of a row names, by identity.
+    /// The rows of `table` that a column of a row refers to, with their identities.
     pub fn referred<'a>(
         &'a self,
         row: &'a Row,
@@ -121,7 +121,7 @@ impl Row {
         })
     }
 
-    /// The rows that a set, or the values of a map, name.
+    /// The identities of the rows that a set, or the values of a map, refer to.
     pub fn rows(&self, column: &str) -> impl Iterator<Item = Uuid> {
         let members = self.members(column);
         members.chain(self.pairs(column).map(|(_, value)| value)).filter_map(|atom| match atom {
@@ -139,7 +139,7 @@ impl Row {
         .flatten()
     }
 
-    /// The text under `key` in a column that maps texts to texts.
+    /// The value of `key` in a column that maps texts to texts.
     #[must_use]
     pub fn entry(&self, column: &str, key: &str) -> Option<&str> {
         match self.columns.get(column) {

@@ -1,13 +1,13 @@
-//! JSON documents that follow one another in a stream of bytes, as JSON-RPC 1.0 sends them.
+//! The JSON documents in a stream of bytes, as JSON-RPC 1.0 sends them.
 
 use serde_json::Value;
 
-/// The documents that arrive on a connection.
+/// The parser of the documents on a connection.
 #[derive(Debug)]
 pub struct Documents {
     received: Vec<u8>,
     limit: usize,
-    /// Where the search for the end of the first document continues.
+    /// The state of the search for the first document's end.
     scan: Scan,
 }
 
@@ -20,13 +20,13 @@ struct Scan {
     escaped: bool,
 }
 
-/// The peer has sent bytes that are no JSON document, or a document that is too long.
+/// The peer has sent bytes that are not JSON, or a document that is too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("malformed JSON")]
 pub struct Malformed;
 
 impl Documents {
-    /// Refuses more than `limit` bytes of a document.
+    /// A parser that refuses documents of more than `limit` bytes.
     #[must_use]
     pub fn with_limit(limit: usize) -> Self {
         Self { received: Vec::new(), limit, scan: Scan::default() }
@@ -40,7 +40,7 @@ impl Documents {
         Ok(())
     }
 
-    /// The bytes that wait for the rest of their document.
+    /// The number of bytes of an incomplete document.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.received.len()
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn documents_are_found_wherever_the_stream_is_cut() {
+    fn documents_are_parsed_however_reads_split_the_stream() {
         let text = br#" {"id":0,"method":"a"}["}\"{"] "#;
         for cut in 0..text.len() {
             let mut documents = Documents::with_limit(100);

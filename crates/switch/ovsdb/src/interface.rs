@@ -6,22 +6,22 @@ use units::foreign;
 
 use crate::database::Row;
 
-/// The facts about this machine that the types of interfaces need.
+/// The facts about this machine on which the types of interfaces depend.
 pub trait Machine {
-    /// The kernel's interface of the PCI function, or of the function's `representor`.
+    /// The kernel's interface of a PCI function, or of the function's `representor`.
     fn interface_of_pci(&self, address: &str, representor: Option<u32>) -> Option<String>;
 
-    /// Whether interfaces of the kernel and TAP devices become dummy ports, for tests.
+    /// Whether kernel interfaces and TAP devices become dummy ports, for tests.
     fn has_dummies_alone(&self) -> bool;
 
-    /// The folder for the sockets of interfaces that name no path.
+    /// The folder for the sockets of interfaces that have no path.
     fn rundir(&self) -> &Path;
 }
 
-/// The device of a port, as one of the switch's own types of ports.
+/// The device of a port, as a port type of the switch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Device {
-    /// An interface of the kernel: the named one, or the interface with the port's name.
+    /// A kernel interface with this name, or with the port's name.
     Packet {
         interface: Option<String>,
     },
@@ -45,15 +45,15 @@ pub enum Device {
         queues: usize,
     },
     Null,
-    /// A port whose frames arrive at a port of another bridge.
+    /// A port that is connected to a port of another bridge.
     Patch {
         peer: String,
     },
-    /// A port for tests: frames arrive by `netdev-dummy/receive`.
+    /// A port for tests, which receives frames through `netdev-dummy/receive`.
     Dummy {
         write: Option<PathBuf>,
     },
-    /// A dummy port that is connected to the dummy port of another process.
+    /// A dummy port that is connected to a dummy port of another process.
     Ring {
         path: PathBuf,
         is_server: bool,
@@ -66,7 +66,7 @@ pub enum CopyMode {
     Copy,
 }
 
-/// The device of a row, and while the device is absent, the reason.
+/// The device of a row, and the reason if the device does not exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
     pub device: Device,
@@ -79,7 +79,8 @@ impl From<Device> for Found {
     }
 }
 
-/// The types of `Interface` that the switch has, for `Open_vSwitch.iface_types`.
+/// The values of the column `type` of `Interface` that the switch supports, for
+/// `Open_vSwitch.iface_types`.
 pub const TYPES: [&str; 10] = [
     "afxdp",
     "afxdp-nonpmd",
@@ -95,7 +96,7 @@ pub const TYPES: [&str; 10] = [
 const TUNNELS: [&str; 10] =
     ["bareudp", "erspan", "geneve", "gre", "gtpu", "ip6erspan", "ip6gre", "lisp", "stt", "vxlan"];
 
-/// The device that a row of `Interface` describes, or the text for the row's column `error`.
+/// The device that a row of `Interface` describes, or the text for its column `error`.
 pub fn device(row: &Row, machine: &dyn Machine) -> Result<Found, String> {
     let name = row.text("name").unwrap_or_default();
     let option = |key: &str| row.entry("options", key);
@@ -183,7 +184,7 @@ pub fn device(row: &Row, machine: &dyn Machine) -> Result<Found, String> {
     }
 }
 
-/// A DPDK device: a PCI function that the kernel drives here, or a virtual device.
+/// A DPDK device: a PCI function that a kernel driver uses here, or a virtual device.
 fn dpdk(row: &Row, arguments: &str, machine: &dyn Machine) -> Result<Found, String> {
     let own_name = row.text("name").unwrap_or_default();
     let mut parts = split(arguments);
@@ -211,8 +212,8 @@ fn dpdk(row: &Row, arguments: &str, machine: &dyn Machine) -> Result<Found, Stri
         }
         let of = representor.map(|number| format!("representor {number} of ")).unwrap_or_default();
         return Ok(Found {
-            // No interface has a PCI address as its name, so the port is down until a driver makes
-            // the device's own interface.
+            // No interface has a PCI address as its name, so the port stays down until a driver
+            // creates the interface of this device.
             device: Device::Packet { interface: Some(name.to_owned()) },
             absence: Some(format!(
                 "could not open network device {}: the kernel has no interface of {of}PCI device \
@@ -268,7 +269,7 @@ fn dummy(row: &Row, machine: &dyn Machine) -> Device {
         }
     }
     match (option("pcap"), option("tx_pcap")) {
-        // With `pcap` the file also gets the frames that the port receives.
+        // The file of `pcap` also gets the frames that the port receives.
         (Some(write), _) => Device::Dummy { write: Some(write.into()) },
         (None, Some(write)) => {
             Device::Pcap { file: None, write: Some(write.into()), repeats: false, queues: 1 }
@@ -277,7 +278,7 @@ fn dummy(row: &Row, machine: &dyn Machine) -> Device {
     }
 }
 
-/// The parts of devargs between commas, except commas within brackets.
+/// Splits devargs at commas that are not within brackets.
 fn split(text: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0_usize;
     text.split(move |c: char| {
@@ -290,7 +291,7 @@ fn split(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// `0000:65:00.0`, or without the domain.
+/// Whether a text is a PCI address such as `0000:65:00.0`, with or without the domain.
 fn is_pci(text: &str) -> bool {
     let (bus, function) = text.rsplit_once('.').unwrap_or_default();
     let is_hex = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -301,7 +302,7 @@ fn is_pci(text: &str) -> bool {
         && function.len() == 1
 }
 
-/// The number of the virtual function in `[1]`, `1`, `vf1` or `pf0vf1`.
+/// The virtual function's number in `[1]`, `1`, `vf1` or `pf0vf1`.
 fn representor(text: &str) -> Option<u32> {
     let text = text.trim_start_matches('[').trim_end_matches(']');
     let digits = text.rsplit(|c: char| !c.is_ascii_digit()).next()?;
@@ -364,7 +365,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_reports_interfaces_become_ports() {
+    fn interfaces_of_the_reference_report_become_ports() {
         let absent = found("dpdk", &[("dpdk-devargs", "0000:65:00.0")]).unwrap();
         let words = absent.absence.unwrap();
         assert!(words.contains("no interface of PCI device 0000:65:00.0"), "{words}");
@@ -414,7 +415,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn other_types_are_taken_or_refused_with_advice() {
+    fn other_types_are_supported_or_refused_with_advice() {
         let vhost = Device::VhostUser { path: "/run/ovs/p0".into(), is_server: true, queues: 1 };
         assert_eq!(found("dpdkvhostuser", &[]), Ok(vhost.into()));
         assert_eq!(found("internal", &[]), Ok(Device::Tap { interface: None }.into()));

@@ -1,6 +1,6 @@
-//! The client's side of the Open vSwitch Database (RFC 7047) in the place of ovs-vswitchd, without
-//! I/O: messages, values, rows, a session, the switch that the rows describe, and the columns that
-//! the switch writes back.
+//! A client of the Open vSwitch Database (RFC 7047) in place of ovs-vswitchd, without I/O:
+//! messages, values, rows, a session, the switch that the rows describe, and the columns that the
+//! switch writes.
 //!
 //! | module | for |
 //! | --- | --- |

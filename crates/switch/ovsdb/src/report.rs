@@ -9,13 +9,13 @@ use crate::value::{Uuid, Value};
 /// A row of a table.
 pub type Place = (&'static str, Uuid);
 
-/// The values that columns of rows should have.
+/// The values that the database should have.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
     rows: BTreeMap<Place, Vec<(&'static str, Value)>>,
 }
 
-/// The values that the database has, as far as this process has written them in its session.
+/// The values that this process has written in its session.
 #[derive(Debug, Default)]
 pub struct Written {
     columns: HashMap<Place, HashMap<&'static str, Value>>,
@@ -28,9 +28,9 @@ impl Report {
 }
 
 impl Written {
-    /// Returns the operations that give the database the values of the report, each as the text of
-    /// its JSON, and forgets rows that the report lacks. After a transaction that failed, begin
-    /// again with [`Written::default`].
+    /// Returns the operations that give the database the values of the report, each as JSON text.
+    /// Forgets rows that the report lacks. After a failed transaction, the caller starts again with
+    /// [`Written::default`].
     pub fn operations(
         &mut self,
         report: Report,

@@ -3,18 +3,18 @@
 use serde_json::{Map, Value as Json, json};
 
 pub const DATABASE: &str = "Open_vSwitch";
-/// The lock that ovs-vswitchd holds: one process at a time follows the database.
+/// The lock of ovs-vswitchd, so that only one process follows the database.
 pub const LOCK: &str = "ovs_vswitchd";
-/// The newest major version of the schema that the switch knows.
+/// The highest major version of the schema that the switch knows.
 const KNOWN: u64 = 8;
 
-/// A table, the columns without which the switch cannot follow a database, and the columns that
-/// older or newer schemas may lack.
+/// A table with its required columns, and with optional columns that older or newer schemas may
+/// lack.
 struct Table {
     name: &'static str,
     needed: &'static [&'static str],
     optional: &'static [&'static str],
-    /// Columns that are read once, at the start of a session: the switch itself writes them.
+    /// Columns that are read only at the start of a session, because the switch itself writes them.
     once: &'static [&'static str],
 }
 
@@ -152,7 +152,7 @@ impl Schema {
         columns.and_then(|columns| columns.get(column)).is_some()
     }
 
-    /// Whether the major version of the schema is newer than the versions that the switch knows.
+    /// Whether the schema's major version is higher than those that the switch knows.
     #[must_use]
     pub fn is_newer(&self) -> bool {
         let first = self.version.split('.').next().and_then(|number| number.parse::<u64>().ok());
@@ -173,8 +173,8 @@ impl Schema {
         requests.into()
     }
 
-    /// The operations that read the columns of the session's start, with the table of each. A
-    /// monitor would send back each value that the switch writes there.
+    /// The operations that read the columns of the session's start, each with its table. A monitor
+    /// of these columns would send back each value that the switch writes.
     pub(crate) fn once_requests(&self) -> Vec<(&'static str, Json)> {
         let request = |table: &'static Table| {
             let known = table.once.iter().filter(|column| self.has(table.name, column));
@@ -195,7 +195,7 @@ impl Schema {
 mod tests {
     use super::*;
 
-    /// A schema with all columns that the switch reads, and `version`.
+    /// A schema with this version and all columns that the switch reads.
     fn whole(version: &str) -> Json {
         let mut tables = Map::new();
         for table in TABLES {
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schema_without_a_needed_column_is_refused_by_its_name() {
+    fn the_refusal_of_a_schema_names_the_missing_column() {
         let mut json = whole("9.0.0");
         assert!(Schema::parse(&json).unwrap().is_newer());
         assert!(!Schema::parse(&whole("8.3.1")).unwrap().is_newer());

@@ -1,5 +1,5 @@
-//! A connection to ovsdb-server (RFC 7047, section 4): the schema is checked, the lock is asked
-//! for, the tables are monitored, and changes are written, one transaction at a time.
+//! A connection to ovsdb-server (RFC 7047, section 4). The session checks the schema, asks for the
+//! lock, monitors the tables, and writes changes, one transaction at a time.
 
 use serde_json::{Value as Json, json};
 
@@ -7,22 +7,22 @@ use crate::database::Database;
 use crate::documents::{Documents, Malformed};
 use crate::schema::{DATABASE, LOCK, Schema, SchemaError};
 
-/// The client's side of a connection. The caller moves bytes and tells the time.
+/// The client's side of a connection. The caller does the I/O and passes the time.
 #[derive(Debug)]
 pub struct Session {
     documents: Documents,
     output: Vec<u8>,
     schema: Schema,
     database: Database,
-    /// The requests that have no reply yet, in their order.
+    /// The requests without a reply, oldest first.
     waiting: Vec<Waiting>,
     next_id: u64,
     is_locked: bool,
-    /// The first rows have come, with the columns that are read once.
+    /// Whether the first rows have arrived, including the columns that are read once.
     is_settled: bool,
-    /// The tables of the columns that are read once, in the order of their operations.
+    /// The tables whose columns are read once, in the order of the operations.
     once: Vec<&'static str>,
-    /// The last time that the server sent something.
+    /// When the server last sent something.
     heard_ms: u64,
 }
 
@@ -30,7 +30,7 @@ pub struct Session {
 struct Waiting {
     id: u64,
     kind: Kind,
-    /// The latest time for the reply.
+    /// When the reply is due.
     until_ms: u64,
 }
 
@@ -39,7 +39,7 @@ enum Kind {
     Schema,
     Lock,
     Monitor,
-    /// The columns that are read once.
+    /// The request for the columns that are read once.
     Once,
     Transact,
     Echo,
@@ -47,19 +47,19 @@ enum Kind {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// Rows have changed, or are there for the first time.
+    /// Rows have changed, or have arrived for the first time.
     Changed,
-    /// This process has got or lost the lock.
+    /// This process has got the lock or lost it.
     Lock,
-    /// The major version of the schema is newer than the versions that the switch knows.
+    /// The schema's major version is higher than those that the switch knows.
     NewerSchema,
-    /// The last transaction is in the database.
+    /// The last transaction was committed.
     Committed,
     /// The server refused the last transaction.
     Refused(String),
 }
 
-/// A reason to close the connection.
+/// Why the connection must be closed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Lost {
     #[error("the server sent bytes that are no message of OVSDB")]
@@ -83,7 +83,7 @@ impl From<Malformed> for Lost {
 }
 
 impl Session {
-    /// Begins on a fresh connection.
+    /// Begins a session on a new connection.
     #[must_use]
     pub fn begin(now_ms: u64) -> Self {
         let mut session = Self {
@@ -116,7 +116,7 @@ impl Session {
         Ok(events)
     }
 
-    /// Asks a silent server for an echo, and ends the session if the server does not answer.
+    /// Sends an echo request to a silent server. Ends the session if the server does not answer.
     pub fn tick(&mut self, now_ms: u64) -> Result<(), Lost> {
         if let Some(late) = self.waiting.iter().find(|waiting| waiting.until_ms <= now_ms) {
             return Err(Lost::Silent(patience(late.kind)));
@@ -128,7 +128,7 @@ impl Session {
         Ok(())
     }
 
-    /// The bytes for the server. The caller removes the bytes that the server has taken.
+    /// The bytes to send to the server. The caller removes those that it has sent.
     pub fn output(&mut self) -> &mut Vec<u8> {
         &mut self.output
     }
@@ -143,7 +143,7 @@ impl Session {
         &self.schema
     }
 
-    /// Whether the rows are known and this process alone follows them.
+    /// Whether the rows have arrived, and this process has the lock.
     #[must_use]
     pub fn may_act(&self) -> bool {
         self.is_settled && self.is_locked
@@ -159,13 +159,13 @@ impl Session {
         self.is_locked
     }
 
-    /// Whether a transaction waits for its reply.
+    /// Whether a transaction has no reply yet.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         self.waiting.iter().any(|waiting| waiting.kind == Kind::Transact)
     }
 
-    /// Sends operations, each as the text of its JSON, as one transaction, which fails if this
+    /// Sends operations, each as JSON text, as one transaction. The transaction fails if this
     /// process has lost the lock.
     pub fn transact(&mut self, operations: &[String], now_ms: u64) {
         let lock = json!({ "op": "assert", "lock": LOCK });
@@ -217,7 +217,7 @@ impl Session {
             }
             word @ ("locked" | "stolen") => self.set_lock(word == "locked", events),
             "monitor_canceled" => return Err(Lost::Canceled),
-            // A request for a method that this client does not have.
+            // A request for a method that this client does not implement.
             _ if id.is_some_and(|id| !id.is_null()) => self.send(&json!({
                 "id": id, "result": null, "error": "unknown method" })),
             _ => {}
@@ -256,7 +256,8 @@ impl Session {
                 let requests = self.schema.monitor_requests();
                 let requests = json!([DATABASE, "weir", requests]);
                 self.request(Kind::Monitor, "monitor", &requests, now_ms);
-                // The monitor's reply comes first, so that the rows of these columns are known.
+                // After the monitor request, so that the rows of these columns are known when the
+                // values arrive.
                 let (tables, operations): (Vec<_>, Vec<_>) =
                     self.schema.once_requests().into_iter().unzip();
                 self.once = tables;
@@ -301,7 +302,7 @@ impl Session {
     }
 }
 
-/// Adds `event` unless `events` already holds the same event.
+/// Adds `event` unless `events` already has it.
 fn note(events: &mut Vec<Event>, event: Event) {
     if !events.contains(&event) {
         events.push(event);
@@ -316,7 +317,7 @@ fn reason(error: &Json) -> String {
     }
 }
 
-/// The longest time for a reply. The first rows of a large database take a while.
+/// The longest wait for a reply. The server needs a while for the first rows of a large database.
 fn patience(kind: Kind) -> u64 {
     match kind {
         Kind::Monitor | Kind::Once | Kind::Transact => 60_000,
@@ -324,10 +325,10 @@ fn patience(kind: Kind) -> u64 {
     }
 }
 
-/// A message of ten thousand ports has some ten megabytes.
+/// A message about ten thousand ports has some ten megabytes.
 const LONGEST_MESSAGE: usize = 128 << 20;
 const MOST_OUTPUT: usize = 128 << 20;
-/// After this time of silence the switch asks the server for an echo, as ovs-vswitchd does.
+/// After this time without a message, the switch sends an echo request, as ovs-vswitchd does.
 const IDLE_MS: u64 = 5_000;
 
 #[cfg(test)]

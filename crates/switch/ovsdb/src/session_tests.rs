@@ -27,8 +27,8 @@ fn schema() -> Json {
     } })
 }
 
-/// A session that has asked for the lock (request 1), the monitor (request 2) and the numbers of
-/// ports (request 3).
+/// A session that has asked for the lock (request 1), the monitor (request 2) and the port numbers
+/// (request 3).
 fn begun() -> Session {
     let mut session = Session::begin(0);
     assert_eq!(sent(&mut session)[0]["method"], "get_schema");
@@ -41,7 +41,7 @@ fn begun() -> Session {
 }
 
 #[test]
-fn a_session_acts_with_the_lock_and_the_rows() {
+fn a_session_may_act_once_it_has_the_lock_and_the_rows() {
     let mut session = begun();
     let row = "4a2a6ed5-c59f-4e8a-b922-f54d07efc5ba";
     let rows = json!({ "Interface": { row: { "new": { "name": "p1" } } } });
@@ -67,7 +67,7 @@ fn a_session_acts_with_the_lock_and_the_rows() {
 }
 
 #[test]
-fn a_transaction_asserts_the_lock_and_tells_its_outcome() {
+fn a_transaction_asserts_the_lock_and_reports_its_outcome() {
     let mut session = begun();
     let transact = |session: &mut Session, result: Json| {
         session.transact(&[json!({ "op": "comment" }).to_string()], 0);
@@ -95,7 +95,7 @@ fn echoes_are_answered_and_unknown_requests_refused() {
 }
 
 #[test]
-fn a_silent_server_is_asked_for_an_echo_before_the_session_ends() {
+fn a_silent_server_gets_an_echo_request_before_the_session_ends() {
     let mut session = begun();
     answer(&mut session, json!({ "id": 1, "result": { "locked": true } })).unwrap();
     answer(&mut session, json!({ "id": 2, "result": {} })).unwrap();

@@ -8,8 +8,8 @@ use crate::database::{Database, Row};
 use crate::interface::{self, Found, Machine};
 use crate::value::{Atom, Uuid};
 
-/// Bridges, ports and threads as the database describes them. Values that the switch has to check
-/// against this machine, such as CPUs, are texts.
+/// The bridges, ports and threads that a database describes. A value that the switch has to check
+/// against this machine, such as CPUs, is kept as text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Topology {
     /// The row of `Open_vSwitch`.
@@ -17,7 +17,7 @@ pub struct Topology {
     pub next_cfg: i64,
     pub pmd_cpu_mask: Option<String>,
     pub bridges: Vec<Bridge>,
-    /// Settings in the database that the switch does not follow.
+    /// Settings of the database that the switch ignores.
     pub ignored: Vec<String>,
 }
 
@@ -72,7 +72,7 @@ pub struct Port {
     /// The device, or the text for the interface's column `error`.
     pub device: Result<Found, String>,
     pub hardware_address: Option<String>,
-    /// The number that the interface asks for.
+    /// The OpenFlow number that the row requests.
     pub number: Option<u32>,
     /// The number that the port had when the session began.
     pub former_number: Option<u32>,
@@ -82,20 +82,20 @@ pub struct Port {
     pub vlans: Vlans,
 }
 
-/// A port of several interfaces, which are ports of the bridge.
+/// A bond: a port with several interfaces, each of which is a port of the bridge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bond {
     pub row: Uuid,
     pub name: String,
     pub members: Vec<String>,
-    /// `active-backup` if the column is empty.
+    /// The mode; `None` means `active-backup`.
     pub mode: Option<String>,
     pub primary: Option<String>,
     pub updelay: u64,
     pub downdelay: u64,
     pub hash_basis: u32,
     pub all_members_active: bool,
-    /// The address of the member that was active when the session began.
+    /// The address of the active member when the session began.
     pub last_active: Option<[u8; 6]>,
 }
 
@@ -128,15 +128,15 @@ pub struct Mirror {
     pub snap_length: Option<u32>,
 }
 
-/// A rate at which frames leave, in bit/s, and the queueing discipline in front of it.
+/// The rate at which frames leave, in bit/s, and the queueing discipline before the rate limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Egress {
     pub bits_per_second: u64,
     pub queue: Option<&'static str>,
 }
 
-/// The limits of the frames that an interface takes; 0 is none. Larger ones than the type holds
-/// become the largest.
+/// The limits of the frames that an interface receives; 0 means no limit. A value above the type's
+/// maximum becomes the maximum.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Police {
     pub rate_kbit: u32,
@@ -164,7 +164,7 @@ impl Topology {
         topology
     }
 
-    /// Whether both topologies describe the same switch. `next_cfg` is no part of the description.
+    /// Whether both topologies describe the same switch. `next_cfg` does not count.
     #[must_use]
     pub fn is_same_switch(&self, other: &Self) -> bool {
         let Self { root, next_cfg: _, pmd_cpu_mask, bridges, ignored } = self;
@@ -304,7 +304,7 @@ fn bond(id: Uuid, row: &Row, mut members: Vec<String>) -> Bond {
     }
 }
 
-/// Six bytes as Open vSwitch writes them: `02:00:00:00:00:01`.
+/// Reads six bytes in Open vSwitch's syntax: `02:00:00:00:00:01`.
 fn address(text: &str) -> Option<[u8; 6]> {
     let bytes = text.split(':').map(|byte| u8::from_str_radix(byte, 16).ok());
     bytes.collect::<Option<Vec<_>>>()?.try_into().ok()
@@ -373,7 +373,7 @@ fn mirrors(database: &Database, bridge: &Row) -> Vec<Mirror> {
     mirrors
 }
 
-/// The rate of a QoS, whose `max-rate` is in bit/s.
+/// The egress settings of a QoS, whose `max-rate` is in bit/s.
 fn egress(qos: &Row, port: &str, ignored: &mut Vec<String>) -> Option<Egress> {
     let kind = qos.text("type").unwrap_or_default();
     let queue = match kind {
@@ -421,7 +421,7 @@ fn tables(database: &Database, row: &Row) -> Vec<Table> {
     tables
 }
 
-/// The address behind `tcp:ADDRESS[:PORT]` or `ptcp:[PORT][:ADDRESS]`.
+/// The address in `tcp:ADDRESS[:PORT]` or `ptcp:[PORT][:ADDRESS]`.
 fn target(text: &str) -> Target {
     let refused = |why: &str| Target::Refused(format!("{}: {why}", foreign(text)));
     let is_port = |port: &str| port.parse::<u16>().is_ok_and(|port| port > 0);

@@ -17,14 +17,14 @@ pub enum Atom {
     Row(Uuid),
 }
 
-/// A column's value. A scalar is a set with one member.
+/// The value of a column. A scalar is a set with one member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
     Set(BTreeSet<Atom>),
     Map(BTreeMap<Atom, Atom>),
 }
 
-/// A JSON value that is no value of OVSDB, or whose type no column of the switch has.
+/// A JSON value that OVSDB does not allow, or whose type no column of the switch has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a value has no type of OVSDB")]
 pub struct WrongValue;
@@ -121,7 +121,7 @@ impl From<u32> for Atom {
     }
 }
 
-/// A counter above the largest integer of the database becomes that integer.
+/// A counter above the database's largest integer becomes that integer.
 impl From<u64> for Atom {
     fn from(number: u64) -> Self {
         Self::Integer(number.try_into().unwrap_or(i64::MAX))
@@ -129,7 +129,7 @@ impl From<u64> for Atom {
 }
 
 impl Value {
-    /// The empty set, which stands for an absent value.
+    /// The empty set, which means that there is no value.
     #[must_use]
     pub fn none() -> Self {
         Self::Set(BTreeSet::new())
@@ -205,7 +205,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn values_are_read_as_they_are_written(
+        fn printed_values_parse_to_the_same_values(
             members in prop::collection::btree_set(atom(), 0..5),
             pairs in prop::collection::btree_map(atom(), atom(), 0..5),
         ) {

@@ -4,14 +4,14 @@ use super::change::Log;
 use super::tables::Tables;
 
 impl Tables {
-    /// Refuses a packet whose actions name a group, port or the like that is not there.
+    /// Refuses a packet-out whose actions name a group, port or the like that does not exist.
     pub fn check_packet_out(&self, packet: &PacketOut) -> Result<(), Refusal> {
         self.check_actions(&packet.actions, None)
     }
 
-    /// Makes the changes of rules and groups, all or none; an error names the change that was
-    /// refused. Changes of ports are checked alone: the caller makes them. `packet_out` sees the
-    /// tables as they are at the packet's place among the changes.
+    /// Makes all changes of rules and groups, or none. An error has the index of the refused
+    /// change. Changes of ports are only checked: the caller makes them. `packet_out` is called for
+    /// each packet-out, with the tables as the changes before it have left them.
     pub fn commit(
         &mut self,
         changes: &[Change],

@@ -16,7 +16,7 @@ impl Tables {
         self.change(&change, now_ms)
     }
 
-    /// Changes all or nothing; an error names the change that was refused.
+    /// Makes all changes or none. An error has the index of the refused change.
     pub fn change_all(
         &mut self,
         changes: Vec<FlowMod>,
@@ -33,7 +33,7 @@ impl Tables {
         Ok(())
     }
 
-    /// A change through the locks inside, as learn actions make it.
+    /// Makes a change through the tables' inner locks, as learn actions need it.
     pub(super) fn change(&self, change: &FlowMod, now_ms: u64) -> Result<(), Refusal> {
         let mut log = Log::default();
         let result = self.apply(change, now_ms, &mut log);
@@ -67,7 +67,7 @@ impl Tables {
                         self.modify(rule.modified(change, &actions, now_ms), log);
                     }
                 }
-                // A modification of OpenFlow 1.2 and later has no cookie, and adds no rule.
+                // A modification without a cookie, as in OpenFlow 1.2 and later, adds no rule.
                 if !is_any && change.cookie_filter.mask == 0 && change.cookie.is_some() {
                     return self.add(change, first, now_ms, log);
                 }
@@ -124,7 +124,7 @@ impl Tables {
         Ok(())
     }
 
-    /// Removes the rules of all tables for which `test` holds.
+    /// Removes the rules of all tables for which `test` is true.
     pub(super) fn remove_where(
         &self,
         reason: RemovalReason,
@@ -153,7 +153,7 @@ impl Tables {
     fn modify(&self, mut rule: Rule, log: &mut Log) {
         rule.changed = self.next_change();
         let rule = Arc::new(rule);
-        // Packets on other threads may have changed or removed the former rule.
+        // A packet on another thread may have changed or removed the former rule meanwhile.
         let replaced = self.table_mut(rule.table).rules.insert(rule.clone());
         lock(&self.timers).add(&rule);
         log.done.push(match replaced {
@@ -162,7 +162,7 @@ impl Tables {
         });
     }
 
-    /// The rules of a table that a modification or deletion is about.
+    /// The rules of a table that a modification or deletion selects.
     fn chosen(&self, change: &FlowMod, number: u8) -> Vec<Arc<Rule>> {
         let table = self.table(number);
         let is_strict =
@@ -245,8 +245,8 @@ impl Tables {
         self.invalidate();
     }
 
-    /// Refuses actions that name a group, meter, table or port that cannot be. `table` is the
-    /// rule's, if that is known.
+    /// Refuses actions that name an invalid group, meter, table or port. `table`: the rule's table,
+    /// if known.
     pub(super) fn check_actions(
         &self,
         actions: &[Action],
@@ -255,7 +255,7 @@ impl Tables {
         self.check_list(actions, table, false)
     }
 
-    /// As [`Tables::check_actions`], for a bucket: it may name a group that comes later.
+    /// As [`Tables::check_actions`], for a bucket, which may name a group that is added later.
     pub(super) fn check_bucket(&self, actions: &[Action]) -> Result<(), Refusal> {
         self.check_list(actions, None, true)
     }
@@ -321,7 +321,7 @@ fn check_port(port: PortNumber) -> Result<(), Refusal> {
     }
 }
 
-/// The changes that were made, in their order.
+/// The changes made so far, in order, so that they can be reverted.
 #[derive(Debug, Default)]
 pub(super) struct Log {
     done: Vec<Done>,
@@ -329,7 +329,7 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// Notes that a rule was removed.
+    /// Records the removal of a rule.
     fn remove(&mut self, rule: Arc<Rule>, reason: RemovalReason, now_ms: u64) {
         if rule.flags.send_flow_removed {
             self.removals.push(Removal { rule: rule.entry(now_ms), reason });
@@ -342,8 +342,8 @@ impl Log {
 enum Done {
     Added(Arc<Rule>),
     Removed(Arc<Rule>, RemovalReason),
-    /// The former rule, and the one that was added in its place.
+    /// The former rule, and the added rule that replaced it.
     Replaced(Arc<Rule>, Arc<Rule>),
-    /// The former rule, and the same with other actions.
+    /// The former rule, and the same rule with other actions.
     Modified(Arc<Rule>, Arc<Rule>),
 }

@@ -1,5 +1,5 @@
-//! Tuple space search: the rules of one mask share a hash table. A lookup goes through the tables
-//! in the order of their highest priorities.
+//! Tuple space search: all rules with the same mask share a hash table. A lookup searches the
+//! tables in the order of their highest priorities.
 
 mod prefixes;
 mod stages;
@@ -39,8 +39,8 @@ impl Classifier {
         self.rules == 0
     }
 
-    /// The rule of the highest priority that takes the packet. Adds to `mask` the bits of the key
-    /// that the result depends on.
+    /// The rule of the highest priority that matches the packet. Adds to `mask` the bits of the key
+    /// on which the result depends.
     #[must_use]
     pub fn lookup(&self, key: &Key, mask: &mut Key) -> Option<Arc<Rule>> {
         if self.conjunctive == 0 {
@@ -57,7 +57,8 @@ impl Classifier {
             for id in complete_conjunctions(rules) {
                 let mut key = key.clone();
                 key.write(Field::ConjId, id.into());
-                // The conjunction's rule itself has no conjunction action, so it is a hard one.
+                // The rule on conj_id has no conjunction action itself, so the search treats it as
+                // an ordinary one.
                 if let Some(rule) = self.search(&key, mask, Some(&mut Vec::new()))
                     && rule.priority >= priority
                 {
@@ -68,14 +69,14 @@ impl Classifier {
         hard
     }
 
-    /// The rule with exactly this match and priority.
+    /// The rule with this match and priority.
     #[must_use]
     pub fn find(&self, matching: &Match, priority: u16) -> Option<&Arc<Rule>> {
         let tuple = &self.tuples[self.tuple_of(&matching.mask)?];
         tuple.equal(&matching.value).find(|rule| rule.priority == priority)
     }
 
-    /// The mask as rules of this table share it.
+    /// The mask in the form that rules of this table share.
     pub(crate) fn mask(&self, mask: &Key) -> Arc<Mask> {
         match self.tuple_of(mask) {
             Some(index) => self.tuples[index].mask().clone(),
@@ -83,7 +84,7 @@ impl Classifier {
         }
     }
 
-    /// Adds a rule. Returns the one of the same match and priority that it replaces.
+    /// Adds a rule. Returns the rule with the same match and priority that it replaces.
     pub fn insert(&mut self, rule: Arc<Rule>) -> Option<Arc<Rule>> {
         let index = match self.tuple_of(&rule.mask.key) {
             Some(index) => index,
@@ -113,7 +114,7 @@ impl Classifier {
         replaced
     }
 
-    /// Removes this rule, not another one of its match and priority.
+    /// Removes this rule, but not a later rule with the same match and priority.
     pub fn remove(&mut self, rule: &Arc<Rule>) -> bool {
         let Some(index) = self.tuple_of(&rule.mask.key) else { return false };
         let former_priority = self.tuples[index].highest_priority();
@@ -142,7 +143,7 @@ impl Classifier {
         self.tuples.iter().flat_map(Tuple::iter)
     }
 
-    /// The rules whose every packet `wider` takes.
+    /// The rules that match only packets that `wider` matches.
     #[must_use]
     pub fn within(&self, wider: &Match) -> Vec<Arc<Rule>> {
         let mut found = Vec::new();
@@ -157,8 +158,8 @@ impl Classifier {
         found
     }
 
-    /// The masks and rules that [`Classifier::within`] looks at; some number above `most` if there
-    /// are more masks than that.
+    /// The number of masks and rules that [`Classifier::within`] looks at. With more than `most`
+    /// masks, any number above `most`.
     #[must_use]
     pub fn search_length(&self, wider: &Match, most: usize) -> usize {
         let masks = self.tuples.len();
@@ -177,7 +178,7 @@ impl Classifier {
         masks + self.tuples.iter().map(rules).sum::<usize>()
     }
 
-    /// Whether a rule of this priority takes packets that `matching` takes too.
+    /// Whether a rule of this priority and `matching` match some packet in common.
     #[must_use]
     pub fn overlaps(&self, matching: &Match, priority: u16) -> bool {
         self.tuples.iter().filter(|tuple| tuple.has_priority(priority)).any(|tuple| {
@@ -211,7 +212,8 @@ impl Classifier {
                 }
             }
             if !is_any {
-                // Fewer bits of the ports than the rules have show that none of them takes it.
+                // No rule matches. Instead of all port bits of the mask, fewer bits are enough to
+                // show that.
                 mask.words[word::TP] = former | tuple.ports_looked_at(key);
             }
         }
@@ -231,7 +233,7 @@ impl Classifier {
     }
 }
 
-/// The conjunctions of which each clause has a rule among these, all of one priority.
+/// The conjunctions all of whose clauses have a rule in `rules`, which have the same priority.
 fn complete_conjunctions(rules: &[&Arc<Rule>]) -> Vec<u32> {
     let mut clauses: BTreeMap<u32, (u64, u8)> = BTreeMap::new();
     for action in rules.iter().flat_map(|rule| rule.actions.iter()) {

@@ -3,18 +3,19 @@ use flow::request::FlowEntry;
 
 use super::expiry::RemovalReason;
 
-/// A change of a rule, and what made it.
+/// A change of a rule, with its origin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordedEvent {
     pub event: RuleEvent,
-    /// A controller's request made the change. Otherwise a packet, a timeout or a command did.
+    /// Whether a controller requested the change. Other changes come from packets, timeouts and
+    /// commands.
     pub is_requested: bool,
 }
 
-/// A change of a rule, for those that monitor a bridge.
+/// A change of a rule, for monitors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RuleEvent {
-    /// Also a rule that came in place of another one, whose actions are `former`.
+    /// A new rule, or one that replaced a rule with the actions `former`.
     Added {
         flow: FlowEntry,
         former: Vec<Action>,

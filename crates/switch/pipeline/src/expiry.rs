@@ -6,7 +6,7 @@ use flow::request::FlowEntry;
 
 use super::rule::Rule;
 
-/// A rule that left its table.
+/// A rule that was removed from its table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Removal {
     pub rule: FlowEntry,
@@ -18,11 +18,11 @@ pub enum RemovalReason {
     IdleTimeout,
     HardTimeout,
     Delete,
-    /// Its group was deleted.
+    /// The rule's group was deleted.
     GroupDelete,
-    /// Its meter was deleted.
+    /// The rule's meter was deleted.
     MeterDelete,
-    /// Its table was full.
+    /// The rule's table was full.
     Eviction,
 }
 
@@ -45,8 +45,8 @@ impl Timers {
         }
     }
 
-    /// A rule that may have expired. The caller asks it for its deadline, and adds it again if
-    /// that is later.
+    /// A rule that may have expired. The caller checks the rule's deadline, and adds the rule again
+    /// if the deadline is later.
     pub(super) fn due(&mut self, now_ms: u64) -> Option<Arc<Rule>> {
         while self.heap.peek().is_some_and(|Reverse(timer)| timer.at <= now_ms) {
             if let Some(rule) = self.heap.pop().and_then(|Reverse(timer)| timer.rule.upgrade()) {
@@ -56,7 +56,7 @@ impl Timers {
         None
     }
 
-    /// The time of the next call of `due` that can return a rule.
+    /// The earliest time at which `due` can return a rule.
     pub(super) fn next(&self) -> Option<u64> {
         self.heap.peek().map(|Reverse(timer)| timer.at)
     }

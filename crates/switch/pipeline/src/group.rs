@@ -23,7 +23,7 @@ pub struct Group {
     /// In the order of the buckets.
     pub bucket_counters: Vec<Arc<Counters>>,
     pub created_ms: u64,
-    /// Those of a group that chooses its buckets by the datapath's hash.
+    /// The slots of a group that chooses its buckets by the datapath's hash.
     pub(super) slots: Option<Slots>,
 }
 
@@ -69,12 +69,12 @@ impl Groups {
         self.by_id.get(&id)
     }
 
-    /// The groups whose numbers are in a range.
+    /// The groups with numbers in a range.
     pub(super) fn within(&self, numbers: RangeInclusive<u32>) -> impl Iterator<Item = &Group> {
         self.by_id.range(numbers).map(|(_, group)| group)
     }
 
-    /// Changes groups. Returns those that are gone.
+    /// Adds, changes or deletes groups. Returns the numbers of deleted groups.
     pub(super) fn change(&mut self, change: &GroupMod, now_ms: u64) -> Result<Vec<u32>, Refusal> {
         let exists = self.by_id.contains_key(&change.group);
         match change.command {
@@ -116,7 +116,7 @@ impl Groups {
         Ok(Vec::new())
     }
 
-    /// Whether a group of a kind may choose the bucket.
+    /// Whether a group of this type may choose the bucket.
     pub(super) fn is_live(
         &self,
         kind: GroupType,
@@ -204,7 +204,7 @@ fn position(buckets: &[Bucket], id: u32) -> Result<usize, Refusal> {
     buckets.iter().position(|bucket| bucket.id == id).ok_or(Refusal::UnknownBucket)
 }
 
-/// The first number that no group can have.
+/// The first number that is reserved.
 const FIRST_RESERVED: u32 = 0xffff_ff01;
 const NO_GROUP: u32 = 0xffff_ffff;
 const MAX_DEPTH: u32 = 64;

@@ -1,5 +1,5 @@
-//! Learned rules that go with the last learn action that adds them: `learn(delete_learned)`,
-//! ovs-actions(7).
+//! Learned rules that are removed with the last learn action that adds them:
+//! `learn(delete_learned)`, ovs-actions(7).
 
 use std::collections::HashMap;
 
@@ -11,10 +11,10 @@ use super::expiry::{Removal, RemovalReason};
 use super::rule::{Rule, any};
 use super::tables::{Tables, lock};
 
-/// The rules that a learn action adds: their table and their cookie.
+/// The table and the cookie of the rules that a learn action adds.
 type Target = (u8, u64);
 
-/// The learn actions with `delete_learned` among all rules: how many have each target.
+/// The number of learn actions with `delete_learned` among all rules, by target.
 #[derive(Debug, Default)]
 pub(super) struct LearnedCookies {
     actions: HashMap<Target, u32>,
@@ -27,7 +27,7 @@ impl LearnedCookies {
         }
     }
 
-    /// Returns the targets that no learn action has any more.
+    /// Removes the rule's learn actions. Returns the targets that no learn action has any more.
     fn remove(&mut self, rule: &Rule) -> Vec<Target> {
         let mut unused = targets(&rule.actions);
         unused.retain(|target| {
@@ -44,8 +44,8 @@ impl LearnedCookies {
 }
 
 impl Tables {
-    /// Counts the groups, meters and learn actions of rules that came and went, and removes the
-    /// learned rules that no learn action adds any more. Those may have learn actions too.
+    /// Counts the groups, meters and learn actions of added and removed rules, and removes the
+    /// learned rules that no learn action adds any more. Those rules may have learn actions, too.
     pub(super) fn count_rules<'a>(
         &self,
         came: impl Iterator<Item = &'a Rule>,

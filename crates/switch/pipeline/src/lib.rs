@@ -1,8 +1,8 @@
-//! Tables, groups, meters, MAC learning, and a packet's way through them.
+//! Tables, groups, meters, MAC learning, and the translation of packets.
 //!
-//! The crate is for the bridge of a switch: controllers change [`Tables`], and a datapath asks a
-//! [`Translator`] for the steps of each flow's first packet. Begin with these two types. No I/O
-//! happens here, and the time is an argument of each call.
+//! The crate implements the pipeline of a bridge: controllers change [`Tables`], and a datapath
+//! asks a [`Translator`] for the steps of each flow's first packet. Begin with these two types. The
+//! crate does no I/O, and gets the time as an argument of each call.
 //!
 //! ```
 //! use flow::Key;
@@ -21,23 +21,23 @@
 //!
 //! | file | for |
 //! | --- | --- |
-//! | `tables.rs` | [`Tables`]: all of a bridge that a packet's way depends on |
+//! | `tables.rs` | [`Tables`]: all the state of a bridge on which translations depend |
 //! | `table.rs` | a table of rules, its limit and its vacancy |
-//! | `change.rs`, `bundle.rs` | changes of rules, and of all else, all or nothing |
+//! | `change.rs`, `bundle.rs` | changes of rules, and bundles of changes, all or none |
 //! | `rule.rs`, `classifier.rs` | a rule, and the search for the rule of a packet |
 //! | `expiry.rs` | the timeouts of rules |
 //! | `event.rs` | changes of rules, for monitors |
-//! | `learned_cookies.rs` | learned rules that go with the learn actions that add them |
-//! | `group.rs`, `meter.rs`, `ports.rs` | their state |
+//! | `learned_cookies.rs` | learned rules that are removed with the learn actions that add them |
+//! | `group.rs`, `meter.rs`, `ports.rs` | groups, meters and ports |
 //! | `slots.rs` | the buckets of a group by the hash of a packet |
 //! | `references.rs` | how many rules name each group and meter |
 //! | `bond.rs` | ports that NORMAL uses as one |
-//! | `mac.rs`, `vlans.rs` | the addresses that NORMAL learned, the VLANs of ports |
+//! | `mac.rs`, `vlans.rs` | the addresses that NORMAL learns, the VLANs of ports |
 //! | `mirror.rs` | copies of the packets of ports |
 //! | `patch.rs` | the other ends of patch ports |
-//! | `recirculation.rs` | the states in which packets wait for the datapath |
-//! | `translate.rs` | a packet's way through the tables |
-//! | `trace.rs` | that way as text |
+//! | `recirculation.rs` | the states of packets that recirculate or wait for a controller |
+//! | `translate.rs` | the translation of a packet |
+//! | `trace.rs` | that translation as text |
 
 mod bond;
 mod bundle;

@@ -5,11 +5,12 @@ use std::sync::atomic::Ordering;
 use flow::port_number::PortNumber;
 use flow::step::Counters;
 
-/// The ports behind which NORMAL saw addresses, by VLAN.
+/// The ports at which NORMAL saw addresses, by VLAN.
 #[derive(Debug)]
 pub struct MacTable {
     entries: HashMap<(u16, [u8; 6]), Learned>,
-    /// The learned entries by the time at which they were last looked at, the oldest first.
+    /// The learned entries by the listed time of their last use, the oldest first. The time may be
+    /// outdated.
     by_age: BTreeSet<(u64, u16, [u8; 6])>,
     /// The number of learned entries of each port.
     by_port: HashMap<PortNumber, usize>,
@@ -18,31 +19,31 @@ pub struct MacTable {
     counts: MacCounts,
 }
 
-/// Counts of a MAC table since the start, or since they were cleared.
+/// The counts of a MAC table since the start or the last clearing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MacCounts {
-    /// Entries now, and at most.
+    /// The present entries, and the most.
     pub entries: usize,
     pub capacity: usize,
-    /// Entries that were added, not learned.
+    /// Entries that a command added.
     pub fixed: usize,
     pub learned: u64,
     pub expired: u64,
     pub evicted: u64,
-    /// Addresses that appeared behind another port.
+    /// Addresses that appeared at another port.
     pub moved: u64,
-    /// Addresses of fixed entries that appeared behind another port.
+    /// Addresses of added entries that appeared at another port.
     pub not_moved: u64,
 }
 
 #[derive(Debug, Clone)]
 struct Learned {
     port: PortNumber,
-    /// The time under which `by_age` has the entry.
+    /// The time of the entry in `by_age`.
     listed_ms: u64,
-    /// Megaflows with this source add here.
+    /// The counters that megaflows with this source address add to.
     seen: Arc<Counters>,
-    /// It was added, not learned, and never changes by itself.
+    /// Whether a command added the entry. Such an entry does not age or move.
     is_fixed: bool,
 }
 
@@ -58,11 +59,11 @@ pub struct MacEntry {
     pub port: PortNumber,
     pub vlan: u16,
     pub address: [u8; 6],
-    /// `None` for an entry that was added.
+    /// The age; `None` for an entry that a command added.
     pub age_seconds: Option<u64>,
 }
 
-/// An entry that gave way to another one.
+/// An entry that was replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FormerMac {
     pub port: PortNumber,
@@ -85,7 +86,7 @@ impl MacTable {
         }
     }
 
-    /// Changes the limits. Addresses beyond them go later.
+    /// Changes the limits. Addresses beyond the limits are removed later.
     pub fn limit(&mut self, aging_seconds: u64, capacity: usize) {
         self.aging_ms = aging_seconds * 1000;
         self.capacity = capacity.max(1);
@@ -98,13 +99,13 @@ impl MacTable {
         (entry.is_fixed || now_ms < entry.used_ms() + self.aging_ms).then_some(entry.port)
     }
 
-    /// The counters whose use keeps an entry alive.
+    /// The counters of an entry. Each packet counted there renews the entry.
     #[must_use]
     pub fn seen(&self, vlan: u16, address: [u8; 6]) -> Option<Arc<Counters>> {
         self.entries.get(&(vlan, address)).map(|entry| entry.seen.clone())
     }
 
-    /// Learns that an address is behind a port. `true` if that is news.
+    /// Learns an address at a port. Returns whether the entry is new or has moved.
     pub fn learn(&mut self, vlan: u16, address: [u8; 6], port: PortNumber, now_ms: u64) -> bool {
         if address[0] & 1 != 0 {
             return false;
@@ -127,7 +128,8 @@ impl MacTable {
         seen.used.store(now_ms, Ordering::Relaxed);
         let entry = Learned { port, listed_ms: now_ms, seen, is_fixed: false };
         if known.is_none() && self.entries.len() >= self.capacity {
-            // Before the new address counts: its port may have fewer addresses than others.
+            // Before the new address is counted, because its port may have fewer addresses than
+            // others.
             self.forget_oldest();
         }
         self.counts.learned += 1;
@@ -144,7 +146,7 @@ impl MacTable {
         true
     }
 
-    /// Adds an entry that stays. Returns the entry that was there, or `Err` if the table is full.
+    /// Adds an entry that stays. Returns the replaced entry, or `Err` if the table is full.
     pub fn add(
         &mut self,
         vlan: u16,
@@ -163,7 +165,7 @@ impl MacTable {
         Ok(former.map(|former| FormerMac { port: former.port, is_fixed: former.is_fixed }))
     }
 
-    /// Removes an entry that was added; false if there is none.
+    /// Removes an entry that a command added; false if there is none.
     pub fn remove_added(&mut self, vlan: u16, address: [u8; 6]) -> bool {
         let is_there = self.entries.get(&(vlan, address)).is_some_and(|entry| entry.is_fixed);
         if is_there {
@@ -172,7 +174,7 @@ impl MacTable {
         is_there
     }
 
-    /// Removes the addresses that were not seen for the aging time. `true` if there were any.
+    /// Removes the addresses that were not seen for the aging time. Returns whether there were any.
     pub fn expire(&mut self, now_ms: u64) -> bool {
         let mut has_expired = false;
         while let Some(first) = self.by_age.first().copied()
@@ -198,14 +200,14 @@ impl MacTable {
         self.counts = MacCounts::default();
     }
 
-    /// Forgets what was learned.
+    /// Removes all learned entries.
     pub fn clear(&mut self) {
         self.entries.retain(|_, entry| entry.is_fixed);
         self.by_age.clear();
         self.by_port.clear();
     }
 
-    /// Forgets what is behind a port.
+    /// Removes the learned entries of a port.
     pub fn forget(&mut self, port: PortNumber) {
         self.entries.retain(|_, entry| entry.port != port);
         let entries = &self.entries;
@@ -213,7 +215,7 @@ impl MacTable {
         self.by_port.remove(&port);
     }
 
-    /// All entries, the longest unseen first, as `fdb/show` lists them.
+    /// All entries as `fdb/show` lists them, the longest unused first.
     #[must_use]
     pub fn entries(&self, now_ms: u64) -> Vec<MacEntry> {
         let mut known: Vec<_> = self.entries.iter().collect();
@@ -227,8 +229,8 @@ impl MacTable {
         known.into_iter().map(entry).collect()
     }
 
-    /// Forgets the oldest address of the ports that have most, so that a port with few addresses
-    /// keeps them.
+    /// Removes the oldest address of the ports with the most addresses. Ports with fewer keep
+    /// theirs.
     fn forget_oldest(&mut self) {
         let Some(most) = self.by_port.values().max().copied() else { return };
         loop {
@@ -259,7 +261,7 @@ impl MacTable {
         }
     }
 
-    /// Lists an entry by its last use, if it was used since.
+    /// Updates the listed time of an entry. Returns whether the entry was used since.
     fn list_again(&mut self, listed: (u64, u16, [u8; 6])) -> bool {
         let (listed_ms, vlan, address) = listed;
         let Some(entry) = self.entries.get_mut(&(vlan, address)) else { return false };
@@ -306,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_forgets_the_address_that_was_unseen_longest() {
+    fn a_full_table_removes_the_address_that_was_unused_longest() {
         let mut table = MacTable::new(300, 2);
         table.learn(0, A, PortNumber(1), 0);
         table.learn(0, B, PortNumber(1), 1);
@@ -342,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn an_added_address_stays_where_it_was_put() {
+    fn an_added_address_stays_at_its_port() {
         let mut table = MacTable::new(300, 2);
         table.learn(0, A, PortNumber(1), 0);
         let former = FormerMac { port: PortNumber(1), is_fixed: false };
@@ -352,7 +354,7 @@ mod tests {
         table.clear();
         assert_eq!(table.port(0, A, 10_000_000), Some(PortNumber(2)));
         assert_eq!((table.counts().fixed, table.counts().not_moved), (1, 1));
-        // Learned addresses give way to each other, not to it.
+        // Learned addresses replace each other, but not the added one.
         table.learn(0, B, PortNumber(1), 0);
         table.learn(0, C, PortNumber(1), 1);
         assert_eq!(table.entries(1).len(), 2);

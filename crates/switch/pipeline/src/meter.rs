@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use flow::request::{MeterEntry, MeterMod, MeterStatistics};
 
-/// A meter's configuration. The datapath polices.
+/// A meter's configuration. The datapath applies it.
 #[derive(Debug, Clone)]
 pub struct Meter {
     pub entry: MeterEntry,
@@ -22,7 +22,7 @@ impl Meter {
         Self { entry, created_ms }
     }
 
-    /// The statistics of a meter that the datapath has not used yet.
+    /// The statistics of a meter, without the packets that the datapath counts.
     #[must_use]
     pub fn statistics(&self, flows: u32, now_ms: u64) -> MeterStatistics {
         MeterStatistics {

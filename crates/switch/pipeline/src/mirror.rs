@@ -9,10 +9,10 @@ pub struct Mirror {
     pub sources: MirroredPorts,
     /// The ports whose sent packets are copied.
     pub destinations: MirroredPorts,
-    /// The VLANs whose packets are copied; all if the list is empty.
+    /// The VLANs whose packets are copied; an empty list means all.
     pub vlans: Vec<u16>,
     pub output: MirrorOutput,
-    /// The length of the longest copy, in bytes.
+    /// The longest copy, in bytes.
     pub snap_length: Option<u32>,
 }
 

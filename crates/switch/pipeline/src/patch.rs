@@ -1,4 +1,4 @@
-//! Patch ports: a translation continues in the bridge behind them.
+//! Patch ports: a translation continues in the connected bridge.
 
 use std::sync::Arc;
 
@@ -7,13 +7,13 @@ use flow::step::Counters;
 
 use super::tables::Tables;
 
-/// The other end of a patch port.
+/// The peer of a patch port.
 #[derive(Debug, Clone)]
 pub struct Patch {
-    /// The place of the bridge in the switch, and the number of the port there.
+    /// The index of the peer's bridge in the switch, and the peer's number there.
     pub bridge: u16,
     pub port: PortNumber,
-    /// The counts of the port that sends, and of the one that receives.
+    /// The counts of the sending port and of the receiving port.
     pub sent: Arc<Counters>,
     pub received: Arc<Counters>,
 }
@@ -26,7 +26,7 @@ impl PartialEq for Patch {
     }
 }
 
-/// A bridge that a translation can reach by patch ports.
+/// A bridge that a translation can reach through patch ports.
 #[derive(Debug, Clone, Copy)]
 pub struct Neighbor<'a> {
     pub name: &'a str,

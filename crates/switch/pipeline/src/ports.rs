@@ -34,15 +34,15 @@ pub struct Ports {
     /// The VLANs of ports that do not carry all frames unchanged.
     vlans: BTreeMap<PortNumber, PortVlans>,
     pub(crate) mirrors: Vec<Mirror>,
-    /// The other ends of patch ports.
+    /// The peers of patch ports.
     patches: BTreeMap<PortNumber, Patch>,
     bonds: Vec<Bond>,
-    /// The places in `bonds` of the bonds that ports are members of.
+    /// For each member of a bond, the index of the bond in `bonds`.
     bond_of: BTreeMap<PortNumber, usize>,
 }
 
 impl Ports {
-    /// Adds a port. Returns the one of its number that it replaces.
+    /// Adds a port. Returns the port with the same number that it replaces.
     pub fn insert(&mut self, port: BridgePort) -> Option<BridgePort> {
         self.by_number.insert(port.description.number, port)
     }
@@ -50,7 +50,7 @@ impl Ports {
     pub fn remove(&mut self, number: PortNumber) -> Option<BridgePort> {
         self.vlans.remove(&number);
         self.patches.remove(&number);
-        // Another port may get the number before the bonds are set again.
+        // Another port may get this number before the bonds are set again.
         for bond in &mut self.bonds {
             bond.members.retain(|member| *member != number);
             bond.enabled.retain(|member| *member != number);
@@ -60,7 +60,7 @@ impl Ports {
         self.by_number.remove(&number)
     }
 
-    /// The VLANs of a port; `None` if the port takes and sends all frames as they are.
+    /// The VLANs of a port; `None` if the port receives and sends all frames unchanged.
     #[must_use]
     pub fn vlans(&self, number: PortNumber) -> Option<&PortVlans> {
         self.vlans.get(&number)
@@ -73,13 +73,13 @@ impl Ports {
         };
     }
 
-    /// The other end of a patch port.
+    /// The peer of a patch port.
     #[must_use]
     pub fn patch(&self, number: PortNumber) -> Option<&Patch> {
         self.patches.get(&number)
     }
 
-    /// Sets the other end of a patch port. `true` if that is news.
+    /// Sets the peer of a patch port. Returns whether it changed.
     pub(crate) fn set_patch(&mut self, number: PortNumber, patch: Option<Patch>) -> bool {
         if self.patches.get(&number) == patch.as_ref() {
             return false;
@@ -96,7 +96,7 @@ impl Ports {
         &self.bonds
     }
 
-    /// The bond that a port is a member of.
+    /// The bond of a member port.
     #[must_use]
     pub fn bond(&self, number: PortNumber) -> Option<&Bond> {
         self.bond_of.get(&number).and_then(|place| self.bonds.get(*place))
@@ -112,19 +112,19 @@ impl Ports {
         self.bonds = bonds;
     }
 
-    /// The port that stands for the bond of a port: the port itself if there is no bond.
+    /// The port that represents the bond of a port, or the port itself if it is in no bond.
     #[must_use]
     pub fn bundle(&self, number: PortNumber) -> PortNumber {
         self.bond(number).and_then(|bond| bond.members.first().copied()).unwrap_or(number)
     }
 
-    /// Whether the port sends copies of a mirror and nothing else.
+    /// Whether a mirror outputs to the port, which then sends nothing else.
     #[must_use]
     pub fn is_mirror_output(&self, number: PortNumber) -> bool {
         self.mirrors.iter().any(|mirror| self.is_output_of(mirror, number))
     }
 
-    /// Whether a mirror's copies leave by the port, or by the bond that the port is a member of.
+    /// Whether a mirror outputs to the port or to its bond.
     pub(crate) fn is_output_of(&self, mirror: &Mirror, number: PortNumber) -> bool {
         match mirror.output {
             MirrorOutput::Port(output) => self.bundle(output) == self.bundle(number),
@@ -146,7 +146,7 @@ impl Ports {
         self.by_number.values()
     }
 
-    /// Refuses a change of a port that is not there, or that has another address.
+    /// Refuses a change of a port that does not exist or has another address.
     pub fn check(&self, change: &PortMod) -> Result<(), Refusal> {
         let port = self.by_number.get(&change.number).ok_or(Refusal::BadPort)?;
         match change.hardware_address == port.description.hardware_address {

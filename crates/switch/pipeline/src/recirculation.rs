@@ -5,31 +5,32 @@ use flow::Key;
 use flow::action::Action;
 use flow::step::Counters;
 
-/// Where in the pipeline a packet continues when the datapath has looked at it again.
+/// The state in which a packet continues after the datapath has parsed and looked it up again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frozen {
-    /// The place of the bridge that the packet is in, if a patch port has brought the packet there.
+    /// The index of the packet's bridge, if the packet came there through a patch port.
     pub bridge: Option<u16>,
-    /// The table to search; `None` continues with `rest` alone.
+    /// The table to search; `None`: only run `rest`.
     pub table: Option<u8>,
-    /// In_port, registers, metadata and tunnel of the packet, without its `dp_hash`.
+    /// The packet's in_port, registers, metadata and tunnel, without its `dp_hash`.
     pub metadata: Key,
     /// Values of the stack with their widths, the top last.
     pub stack: Vec<(u8, u128)>,
     pub action_set: Vec<Action>,
-    /// The zone of the connection tracking that precedes, for traces.
+    /// The zone of the preceding connection tracking, for traces.
     pub zone: Option<u16>,
-    /// The packet has results of connection tracking.
+    /// Whether the packet has results of connection tracking.
     pub is_tracked: bool,
-    /// The packet has a `dp_hash` of the datapath. Otherwise one that it has from before is void.
+    /// Whether the datapath has hashed the packet for this state. If not, an older `dp_hash` is
+    /// ignored.
     pub is_hashed: bool,
-    /// The mirrors that have a copy of the packet already: one bit for each mirror.
+    /// A bit for each mirror that has already copied the packet.
     pub mirrored: u32,
-    /// Actions that follow, those of the innermost rule first.
+    /// The remaining actions, those of the innermost rule first.
     pub rest: Vec<Rest>,
 }
 
-/// The actions of a rule that follow, with its table and cookie.
+/// The remaining actions of a rule, with its table and cookie.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rest {
     pub table: u8,
@@ -37,8 +38,8 @@ pub struct Rest {
     pub actions: Vec<Action>,
 }
 
-/// The frozen states by their numbers. A state lives as long as a megaflow uses it: translations
-/// that recirculate carry its counters.
+/// The states by number. A state is kept as long as a megaflow uses it: a translation that
+/// recirculates holds the state's counters.
 #[derive(Debug, Default)]
 pub struct Recirculations {
     states: HashMap<u32, State>,
@@ -55,7 +56,7 @@ struct State {
 }
 
 impl Recirculations {
-    /// The number of a state, and the counters that show its use.
+    /// Returns the number of a state, and the counters whose holders keep the state.
     pub fn intern(&mut self, frozen: Frozen, now_ms: u64) -> Option<(u32, Arc<Counters>)> {
         let hash = frozen.hash();
         for id in self.by_hash.get(&hash).into_iter().flatten() {
@@ -93,7 +94,7 @@ impl Recirculations {
         self.states.is_empty()
     }
 
-    /// Drops states that no megaflow uses, and that no packet on its way can still need.
+    /// Removes states that no megaflow uses and no packet in flight can still need.
     pub fn sweep(&mut self, now_ms: u64) {
         let by_hash = &mut self.by_hash;
         self.states.retain(|id, state| {

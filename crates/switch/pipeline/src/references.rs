@@ -1,5 +1,5 @@
-//! How many rules name each group and meter. Replies have these numbers, and look at no rule for
-//! them.
+//! The number of rules that name each group and meter. Replies have these numbers without a search
+//! of the rules.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
@@ -15,7 +15,7 @@ pub(super) enum Named {
     Meter(u32),
 }
 
-/// Signed numbers, because a rule that two threads replace in turn may go before it comes.
+/// Signed, because a rule that two threads replace in turn may be removed before it is counted.
 #[derive(Debug, Default)]
 pub(super) struct References(HashMap<Named, i64>);
 
@@ -28,7 +28,7 @@ impl References {
         self.change(rule, -1);
     }
 
-    /// The rules that name a group or meter.
+    /// The number of rules that name a group or meter.
     pub(super) fn of(&self, named: Named) -> u32 {
         self.0.get(&named).map_or(0, |rules| u32::try_from(*rules).unwrap_or(0))
     }
@@ -44,7 +44,7 @@ impl References {
     }
 }
 
-/// A rule counts once, however often it names the same group.
+/// The groups and meters that a rule names, each once.
 fn named_by(rule: &Rule) -> BTreeSet<Named> {
     let found = RefCell::new(BTreeSet::new());
     any(&rule.actions, &|action| {

@@ -12,7 +12,7 @@ use flow::{Key, Match, WORDS};
 #[derive(Debug, PartialEq, Eq)]
 pub struct Mask {
     pub key: Key,
-    /// Word numbers with the bits that count there, ascending.
+    /// The numbers of the words, ascending, each with the mask's bits.
     pub words: Box<[(u8, u64)]>,
 }
 
@@ -26,7 +26,7 @@ impl Mask {
         }
     }
 
-    /// The words of `key` under this mask, without those that the mask does not use.
+    /// The masked words of `key`, without the words that the mask does not use.
     #[must_use]
     pub fn pack(&self, key: &Key) -> Box<[u64]> {
         self.words.iter().map(|(index, mask)| key.words[usize::from(*index)] & mask).collect()
@@ -53,7 +53,8 @@ pub struct Rule {
     pub changed: u64,
     pub actions: Arc<[Action]>,
     pub counters: Arc<Counters>,
-    /// When a learn action last confirmed the rule: megaflows that would learn it again add here.
+    /// When a learn action last confirmed the rule. Megaflows that would learn it again add to
+    /// these counters.
     pub(crate) refreshed: OnceLock<Arc<Counters>>,
 }
 
@@ -82,14 +83,15 @@ impl Rule {
         }
     }
 
-    /// Counters that begin again. The time of the last packet stays.
+    /// New counters of zero that keep the time of the last packet.
     pub(crate) fn reset_counters(&self) -> Arc<Counters> {
         let counters = Counters::default();
         counters.used.store(self.counters.used.load(Ordering::Relaxed), Ordering::Relaxed);
         Arc::new(counters)
     }
 
-    /// The rule with other actions, and the cookie and counters that the change asks for.
+    /// A copy of the rule with other actions, and with the cookie and counters that the change asks
+    /// for.
     pub(crate) fn modified(&self, change: &FlowMod, actions: &Arc<[Action]>, now_ms: u64) -> Self {
         let counters = match change.flags.reset_counts {
             true => self.reset_counters(),
@@ -133,7 +135,7 @@ impl Rule {
             .all(|((index, mask), word)| key.words[usize::from(*index)] & mask == *word)
     }
 
-    /// Whether a filter takes the rule.
+    /// Whether a filter selects the rule.
     #[must_use]
     pub fn is_taken_by(&self, filter: &FlowFilter) -> bool {
         filter.table.is_none_or(|table| table == self.table)
@@ -144,7 +146,7 @@ impl Rule {
             && self.has_group(filter.out_group)
     }
 
-    /// Whether the rule requires the values of `wider`. Its mask has all bits of that of `wider`.
+    /// Whether the rule has the values of `wider`, whose mask must be within the rule's mask.
     #[must_use]
     pub(crate) fn has_values_of(&self, wider: &Match) -> bool {
         self.mask.words.iter().zip(&self.values).all(|((index, _), word)| {
@@ -153,33 +155,33 @@ impl Rule {
         })
     }
 
-    /// Whether the rule takes what no other rule of its table takes.
+    /// Whether the rule is a table-miss rule: priority 0, and a match of all packets.
     #[must_use]
     pub fn is_table_miss(&self) -> bool {
         self.priority == 0 && self.mask.words.is_empty()
     }
 
-    /// Seconds; 0 for none.
+    /// The idle timeout in seconds; 0 for none.
     #[must_use]
     pub fn idle_timeout(&self) -> u16 {
         self.idle_timeout.load(Ordering::Relaxed)
     }
 
-    /// Seconds; 0 for none.
+    /// The hard timeout in seconds; 0 for none.
     #[must_use]
     pub fn hard_timeout(&self) -> u16 {
         self.hard_timeout.load(Ordering::Relaxed)
     }
 
-    /// The time of the last change, or of the last packet that would have learned the rule.
+    /// The time of the last change, or of the last packet that would have learned the rule again.
     #[must_use]
     pub fn confirmed_ms(&self) -> u64 {
         let refreshed = self.refreshed.get().map_or(0, |at| at.used.load(Ordering::Relaxed));
         self.modified_ms.max(refreshed)
     }
 
-    /// When the rule expires if no packet comes before, and whether by its idle timeout. As in Open
-    /// vSwitch, it stays until more than the timeout has passed.
+    /// The time at which the rule expires without further packets, and whether by its idle timeout.
+    /// As in Open vSwitch, a rule expires only after more than its timeout.
     #[must_use]
     pub fn deadline(&self) -> Option<(u64, bool)> {
         let after = |seconds: u16, since: u64| {
@@ -194,7 +196,7 @@ impl Rule {
         }
     }
 
-    /// Whether an action, also one of those written to the action set, sends to `port`.
+    /// Whether an action, or one written to the action set, outputs to `port`.
     #[must_use]
     pub fn sends_to(&self, port: PortNumber) -> bool {
         port == PortNumber::NONE || any(&self.actions, &|action| outputs_to(action, port))
@@ -231,7 +233,7 @@ impl Rule {
     }
 }
 
-/// Whether `test` holds for an action or for one nested in it.
+/// Whether `test` is true for an action or a nested one.
 pub(crate) fn any(actions: &[Action], test: &dyn Fn(&Action) -> bool) -> bool {
     actions.iter().any(|action| {
         test(action)

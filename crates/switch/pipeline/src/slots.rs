@@ -1,20 +1,20 @@
-//! The buckets of a group of the type select by the datapath's hash of a packet.
+//! The buckets of a select group, chosen by the datapath's hash of a packet.
 
 use flow::request::{GroupEntry, GroupType};
 use flow::step::PacketHash;
 
-/// A table with a bucket for each value of the low bits of a hash. A bucket has a share of the
-/// table as its weight is a share of all weights.
+/// A table with a bucket for each value of the hash's low bits. A bucket's share of the table is
+/// its share of all weights.
 #[derive(Debug, Clone)]
 pub(super) struct Slots {
     pub(super) hash: PacketHash,
-    /// Positions of buckets: a power of two of them.
+    /// The positions of buckets. The length is a power of two.
     buckets: Box<[u32]>,
 }
 
 impl Slots {
-    /// The slots of a group. `None` if it hashes in the pipeline: because it says so, because no
-    /// bucket has a weight, or because the weights need more slots than there may be.
+    /// The slots of a group. `None` if the group hashes in the pipeline: it asks for that, or no
+    /// bucket has a weight, or the weights need too many slots.
     pub(super) fn new(entry: &GroupEntry) -> Option<Self> {
         if entry.kind != GroupType::Select {
             return None;
@@ -28,8 +28,8 @@ impl Slots {
         self.buckets.len() as u32 - 1
     }
 
-    /// The positions of buckets, that of the slot first. The others follow for the case that it
-    /// cannot be used: the slots behind one are those of many buckets, so that these share its
+    /// The positions of buckets, the slot's first. The following ones serve if a bucket is not
+    /// live: the slots after one bucket's slots belong to many buckets, so that these share its
     /// connections by their weights.
     pub(super) fn of(&self, hash: u32) -> impl Iterator<Item = usize> {
         let (behind, first) = self.buckets.split_at((hash & self.mask()) as usize);
@@ -37,7 +37,7 @@ impl Slots {
     }
 }
 
-/// The hash that the group asks for. Without a method it is symmetric, as in Open vSwitch.
+/// The hash that the group asks for. Without a method the hash is symmetric, as in Open vSwitch.
 fn hash_of(entry: &GroupEntry) -> Option<PacketHash> {
     match &entry.selection {
         None => Some(PacketHash { is_symmetric: true, basis: 0 }),
@@ -49,9 +49,9 @@ fn hash_of(entry: &GroupEntry) -> Option<PacketHash> {
     }
 }
 
-/// The positions of buckets for each slot, by the method of Webster: each slot goes to the bucket
-/// whose weight, divided by the odd number that counts its slots, is highest. The lightest bucket
-/// has a slot.
+/// The bucket's position for each slot, by Webster's method: each slot goes to the bucket whose
+/// weight, divided by the odd number for its slots so far, is highest. The lightest bucket gets at
+/// least one slot.
 fn distribute(weights: &[u16]) -> Option<Box<[u32]>> {
     let total: u64 = weights.iter().map(|weight| u64::from(*weight)).sum();
     let least = weights.iter().filter(|weight| **weight > 0).min()?;
@@ -60,7 +60,7 @@ fn distribute(weights: &[u16]) -> Option<Box<[u32]>> {
     if count > MOST {
         return None;
     }
-    // Position, weight and divisor.
+    // Each bucket's position, weight and divisor.
     let mut shares: Vec<_> = (0_u32..)
         .zip(weights)
         .filter(|(_, weight)| **weight > 0)
@@ -80,10 +80,10 @@ fn distribute(weights: &[u16]) -> Option<Box<[u32]>> {
     Some(slots.collect())
 }
 
-/// Open vSwitch's numbers of slots.
+/// The limits of the number of slots, as in Open vSwitch.
 const FEWEST: u64 = 16;
 const MOST: u64 = 256;
-/// Open vSwitch's number of the algorithm; the others are not symmetric.
+/// Open vSwitch's number of the symmetric algorithm.
 const SYMMETRIC_L4: u64 = 1;
 
 #[cfg(test)]
@@ -118,14 +118,14 @@ mod tests {
         assert_eq!(counts(&[5, 10, 25, 60, 0]), [2, 3, 8, 19, 0]);
         assert_eq!(counts(&[1, 255]), [1, 255]);
         assert_eq!(counts(&[7; 256]), [1; 256]);
-        // More slots than there may be, or none.
+        // The weights need more slots than allowed, or all weights are zero.
         for weights in [&[1, 256][..], &[1; 257], &[0, 0], &[]] {
             assert!(group(weights, None).is_none());
         }
     }
 
     #[test]
-    fn all_slots_are_in_the_order_behind_a_hash() {
+    fn a_hash_lists_all_slots_from_its_own_on() {
         let slots = group(&[1, 1, 2], None).expect("slots");
         assert_eq!(slots.mask(), 15);
         for hash in [0, 5, 0xffff_fff7] {
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_says_how_its_packets_are_hashed() {
+    fn a_groups_selection_method_chooses_the_hash() {
         let hash = |method: &str, parameter| {
             let selection = Some((method.to_owned(), parameter, Vec::new()));
             group(&[1, 1], selection).map(|slots| (slots.hash.is_symmetric, slots.hash.basis))

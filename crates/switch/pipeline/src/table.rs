@@ -12,19 +12,19 @@ use super::rule::Rule;
 pub(super) struct Table {
     pub(super) rules: Classifier,
     pub(super) missed: Arc<Counters>,
-    /// The packets of rules that are gone.
+    /// The packets of removed rules.
     pub(super) former_packets: u64,
     pub(super) config: TableConfig,
     pub(super) limit: TableLimit,
     name: String,
-    /// The settings of the switch name the table: OpenFlow does not.
+    /// Whether the switch's settings name the table, which OpenFlow then cannot rename.
     has_fixed_name: bool,
-    /// The change of the vacancy that is reported next.
+    /// The change of the vacancy that is to be reported next.
     awaited: Option<VacancyChange>,
 }
 
 impl Table {
-    /// Removes a rule and keeps what it counted.
+    /// Removes a rule and keeps its packet count.
     pub(super) fn take(&mut self, rule: &Arc<Rule>) -> bool {
         let is_there = self.rules.remove(rule);
         if is_there {
@@ -48,8 +48,8 @@ impl Table {
         }
     }
 
-    /// Changes the settings. A table that begins to report its vacancy reports first that it falls,
-    /// unless it is below the upper limit already.
+    /// Changes the settings. After reports are turned on, the first report is the fall of the
+    /// vacancy, or its rise if it is below the upper limit now.
     pub(super) fn configure(&mut self, change: &TableMod) {
         self.config.miss = change.miss.unwrap_or(self.config.miss);
         self.config.is_evicting = change.is_evicting.unwrap_or(self.config.is_evicting);
@@ -61,8 +61,8 @@ impl Table {
         }
     }
 
-    /// Takes the name that OpenFlow gives. Returns false if the settings of the switch give the
-    /// table another one.
+    /// Sets the name that OpenFlow gives. Returns false if the switch's settings give the table
+    /// another name.
     pub(super) fn rename(&mut self, name: &str) -> bool {
         if self.has_fixed_name {
             return self.name == name;
@@ -71,7 +71,7 @@ impl Table {
         true
     }
 
-    /// Takes the name that the settings of the switch have, or gives it up.
+    /// Sets the name of the switch's settings, or removes it.
     pub(super) fn fix_name(&mut self, name: Option<&str>) {
         if name.is_some() || self.has_fixed_name {
             name.unwrap_or_default().clone_into(&mut self.name);
@@ -79,17 +79,17 @@ impl Table {
         }
     }
 
-    /// Whether the table has no place for another rule.
+    /// Whether the table has no space for another rule.
     pub(super) fn is_full(&self) -> bool {
         self.limit.rules.is_some_and(|most| self.rules.len() >= most as usize)
     }
 
-    /// The rule that makes room for another one.
+    /// The rule to evict for a new one.
     pub(super) fn first_to_go(&self) -> Option<Arc<Rule>> {
         self.evictable().min_by_key(|(order, _)| *order).map(|(_, rule)| rule.clone())
     }
 
-    /// The rules that go because there are more than the limit allows.
+    /// The rules to evict because the table has more than its limit.
     pub(super) fn beyond_limit(&self) -> Vec<Arc<Rule>> {
         let most = self.limit.rules.map_or(usize::MAX, |most| most as usize);
         let excess = self.rules.len().saturating_sub(most);
@@ -101,13 +101,12 @@ impl Table {
         rules.into_iter().take(excess).map(|(_, rule)| rule.clone()).collect()
     }
 
-    /// Whether the vacancy is reported.
+    /// Whether the table reports its vacancy.
     pub(super) fn is_reporting(&self) -> bool {
         self.awaited.is_some()
     }
 
-    /// The report of the vacancy that is due. Behind a fall, a rise is next, and the other way
-    /// round.
+    /// The due report of the vacancy. A fall is followed by a rise, and a rise by a fall.
     pub(super) fn report(&mut self, number: u8) -> Option<TableStatus> {
         let (down, up) = self.config.vacancy?;
         let vacancy = self.vacancy();
@@ -125,15 +124,16 @@ impl Table {
         Some(TableStatus { change, table: number, config: self.config, vacancy })
     }
 
-    /// The percentage of free places.
+    /// The percentage of free entries.
     fn vacancy(&self) -> u8 {
         let most = u64::from(self.limit.rules.unwrap_or(u32::MAX)).max(1);
         let free = most.saturating_sub(self.rules.len() as u64);
         (free * 100 / most) as u8
     }
 
-    /// The rules that may go, if any may, and their order. As in Open vSwitch, those without
-    /// timeouts stay. The least important one is the first, and then the one that expires first.
+    /// The rules that may be evicted, with their order, if eviction is on. As in Open vSwitch,
+    /// rules without timeouts stay. The least important rule is evicted first, then the one that
+    /// expires first.
     fn evictable(&self) -> impl Iterator<Item = ((u16, u64, u64), &Arc<Rule>)> {
         let is_evicting = self.limit.is_evicting || self.config.is_evicting;
         let rules = self.rules.iter().filter(move |_| is_evicting);
@@ -144,5 +144,5 @@ impl Table {
     }
 }
 
-/// The most rules that a table reports to have room for.
+/// The limit that a table without one reports.
 const MAX_ENTRIES: u32 = 1_000_000;

@@ -29,12 +29,12 @@ use super::table::Table;
 use super::translate::Failure;
 use super::vlans::PortVlans;
 
-/// All of a bridge that a packet's way depends on.
+/// All the state of a bridge on which translations depend.
 ///
-/// Translations borrow it; those that learn change it through locks inside.
+/// Translations borrow the tables. A translation that learns changes them through inner locks.
 #[derive(Debug)]
 pub struct Tables {
-    /// The place of the bridge in the switch.
+    /// The index of the bridge in the switch.
     pub(super) place: u16,
     pub(super) tables: Vec<RwLock<Table>>,
     pub(super) groups: Groups,
@@ -44,27 +44,27 @@ pub struct Tables {
     pub(super) recirculations: Mutex<Recirculations>,
     pub(super) timers: Mutex<Timers>,
     pub(super) removals: Mutex<Vec<Removal>>,
-    /// Whether all changes of rules are recorded, for monitors.
+    /// Whether changes of rules are recorded for monitors.
     pub is_watched: bool,
-    /// Whether the change that is being made is a controller's request.
+    /// Whether a controller requested the change that is being made.
     is_requested: bool,
     pub(super) events: Mutex<Vec<RecordedEvent>>,
     table_statuses: Mutex<Vec<TableStatus>>,
     pub(super) learned_cookies: Mutex<LearnedCookies>,
     pub(super) references: Mutex<References>,
-    /// The number of the last change of a rule.
+    /// The number of the latest change of a rule.
     changes: AtomicU64,
     generation: Arc<AtomicU64>,
-    /// The generations of the bridges whose translations may reach this one by patch ports.
+    /// The generations of the bridges whose translations may reach this bridge through patch ports.
     followers: Vec<Arc<AtomicU64>>,
-    /// Whether packets that no rule takes go to the controllers.
+    /// Whether packets that match no rule go to the controllers.
     pub is_miss_sent: bool,
-    /// Whether NORMAL takes the place of all rules, while no controller sets them.
+    /// Whether NORMAL replaces all rules while no controller is connected.
     is_standalone: bool,
     fragments: Fragments,
-    /// Megaflows depend on all that Open vSwitch's depend on, and their steps are the same.
+    /// Whether megaflows and steps must equal those of Open vSwitch.
     pub(super) is_alike: bool,
-    /// The packets that came to each limit, in the order of [`Failure::ALL`].
+    /// The packets that each limit dropped, in the order of [`Failure::ALL`].
     pub(super) failures: [Arc<Counters>; Failure::ALL.len()],
 }
 
@@ -75,7 +75,7 @@ impl Tables {
         Self::at(0)
     }
 
-    /// The tables of the bridge at a place in the switch.
+    /// The tables of the bridge with this index in the switch.
     #[must_use]
     pub fn at(place: u16) -> Self {
         Self {
@@ -105,25 +105,25 @@ impl Tables {
         }
     }
 
-    /// Changes whenever an earlier translation may be wrong.
+    /// A number that changes whenever earlier translations may be outdated.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// The number that [`Tables::generation`] returns, for readers that do not borrow the tables.
+    /// The source of [`Tables::generation`], for readers that do not borrow the tables.
     #[must_use]
     pub fn generation_source(&self) -> Arc<AtomicU64> {
         self.generation.clone()
     }
 
-    /// The way of IP fragments through the tables.
+    /// How the tables handle IP fragments.
     #[must_use]
     pub fn fragments(&self) -> Fragments {
         self.fragments
     }
 
-    /// The packets that were dropped because they came to a limit.
+    /// The number of packets that a limit dropped.
     #[must_use]
     pub fn failed_packets(&self, failure: Failure) -> u64 {
         self.failures[failure as usize].packets.load(Ordering::Relaxed)
@@ -134,7 +134,7 @@ impl Tables {
         self.is_standalone
     }
 
-    /// Lets NORMAL take the place of all rules, or ends that.
+    /// Turns on or off that NORMAL replaces all rules.
     pub fn set_standalone(&mut self, is_standalone: bool) {
         if self.is_standalone != is_standalone {
             self.is_standalone = is_standalone;
@@ -142,8 +142,8 @@ impl Tables {
         }
     }
 
-    /// Makes megaflows Open vSwitch's: they depend on the former values of fields that steps set,
-    /// so that there are more of them.
+    /// Makes megaflows equal those of Open vSwitch. Megaflows then also depend on the former values
+    /// of fields that steps set, so that there are more megaflows.
     pub fn set_alike(&mut self) {
         if !std::mem::replace(&mut self.is_alike, true) {
             self.invalidate();
@@ -157,19 +157,19 @@ impl Tables {
         }
     }
 
-    /// The rules that a filter takes, by table, then the highest priority first.
+    /// The rules that match a filter, by table, then the highest priority first.
     pub fn flows(&self, filter: &FlowFilter, now_ms: u64) -> Result<Vec<FlowEntry>, Refusal> {
         Ok(self.rules(filter)?.iter().map(|rule| rule.entry(now_ms)).collect())
     }
 
-    /// As [`Tables::flows`], the rules themselves.
+    /// As [`Tables::flows`], but returns the rules themselves.
     pub fn rules(&self, filter: &FlowFilter) -> Result<Vec<Arc<Rule>>, Refusal> {
         let mut rules = self.filtered(filter)?;
         rules.sort_by_cached_key(|rule| (rule.table, std::cmp::Reverse(rule.priority)));
         Ok(rules)
     }
 
-    /// Whether a rule is still there, perhaps with other actions.
+    /// Whether a rule still exists, perhaps with other actions.
     #[must_use]
     pub fn has_flow(&self, flow: &FlowEntry) -> bool {
         if flow.table >= TABLES {
@@ -193,10 +193,10 @@ impl Tables {
         Some(self.table(number).entry(number))
     }
 
-    /// Changes the settings of a table, or of all.
+    /// Changes the settings of a table, or of all tables.
     pub fn table_mod(&mut self, change: &TableMod) -> Result<(), Refusal> {
         match change.table {
-            // Open vSwitch has a table of its own there.
+            // Open vSwitch reserves this table for itself.
             Some(TABLES) => return Err(Refusal::ReservedTable),
             Some(table) if table > TABLES => return Err(Refusal::BadTable),
             _ => {}
@@ -208,7 +208,7 @@ impl Tables {
         Ok(())
     }
 
-    /// Limits the rules of a table. Those beyond the limit go if they may.
+    /// Limits the rules of a table. Evicts rules beyond the limit if eviction is on.
     pub fn limit_table(&mut self, number: u8, limit: TableLimit, now_ms: u64) {
         if number >= TABLES || self.table(number).limit == limit {
             return;
@@ -222,7 +222,7 @@ impl Tables {
         self.finish(log, now_ms);
     }
 
-    /// Gives a table a name, for people.
+    /// Gives a table a name for users.
     pub fn name_table(&mut self, number: u8, name: &str) -> Result<(), Refusal> {
         if number >= TABLES {
             return Err(Refusal::BadTableFeature);
@@ -230,7 +230,7 @@ impl Tables {
         if self.table_mut(number).rename(name) { Ok(()) } else { Err(Refusal::FixedTableName) }
     }
 
-    /// Gives a table a name that OpenFlow does not change, or takes that back.
+    /// Gives a table a name that OpenFlow cannot change, or removes that name.
     pub fn fix_table_name(&mut self, number: u8, name: Option<&str>) {
         if number < TABLES {
             self.table_mut(number).fix_name(name);
@@ -242,15 +242,14 @@ impl Tables {
         &self.ports
     }
 
-    /// Adds a port. Returns the one of its number that it replaces.
+    /// Adds a port. Returns the port with the same number that it replaces.
     pub fn insert_port(&mut self, port: BridgePort) -> Option<BridgePort> {
         let former = self.ports.insert(port);
         self.invalidate();
         former
     }
 
-    /// Sets the VLANs of a port. If they change, NORMAL forgets the addresses that it learned at
-    /// the port.
+    /// Sets the VLANs of a port. If they change, the addresses learned at the port are removed.
     pub fn set_port_vlans(&mut self, number: PortNumber, vlans: PortVlans) {
         let plain = PortVlans::default();
         let former = self.ports.vlans(number).unwrap_or(&plain);
@@ -267,7 +266,7 @@ impl Tables {
         mirrors.truncate(Mirror::MOST);
         if self.ports.mirrors != mirrors {
             for mirror in &mirrors {
-                // NORMAL sends no more to an address that was learned there.
+                // NORMAL does not send to an output port of a mirror.
                 if let MirrorOutput::Port(port) = mirror.output {
                     lock(&self.macs).forget(port);
                 }
@@ -277,15 +276,15 @@ impl Tables {
         }
     }
 
-    /// Sets the other end of a patch port.
+    /// Sets the peer of a patch port.
     pub fn set_patch(&mut self, number: PortNumber, patch: Option<Patch>) {
         if self.ports.set_patch(number, patch) {
             self.invalidate();
         }
     }
 
-    /// Sets the generations of the bridges whose translations may reach this one by patch ports.
-    /// Each change of this bridge changes their generations.
+    /// Sets the generations of the bridges whose translations may reach this bridge through patch
+    /// ports. A change of this bridge also changes their generations.
     pub fn set_followers(&mut self, followers: Vec<Arc<AtomicU64>>) {
         let is_same = followers.len() == self.followers.len()
             && followers.iter().zip(&self.followers).all(|(a, b)| Arc::ptr_eq(a, b));
@@ -295,7 +294,7 @@ impl Tables {
         }
     }
 
-    /// Sets the bonds of the bridge as they are now. `true` if that is news.
+    /// Sets the present bonds of the bridge. Returns whether they changed.
     pub fn set_bonds(&mut self, bonds: Vec<Bond>) -> bool {
         if *self.ports.bonds() == *bonds {
             return false;
@@ -304,7 +303,7 @@ impl Tables {
         let former: BTreeMap<_, _> =
             members.map(|port| (*port, self.ports.bundle(*port))).collect();
         self.ports.set_bonds(bonds);
-        // Addresses of these belong to another port now.
+        // Addresses learned at these ports now belong to another port.
         let moved = former.into_iter().filter(|(port, former)| self.ports.bundle(*port) != *former);
         let gone: BTreeSet<_> = moved.flat_map(|(port, former)| [port, former]).collect();
         for port in gone {
@@ -338,7 +337,7 @@ impl Tables {
         for bucket in &change.buckets {
             self.check_bucket(&bucket.actions)?;
         }
-        // In the order of their numbers.
+        // Sorted by number.
         let gone = self.groups.change(change, now_ms)?;
         let is_gone =
             |action: &Action| matches!(action, Action::Group(id) if gone.binary_search(id).is_ok());
@@ -350,7 +349,7 @@ impl Tables {
         Ok(())
     }
 
-    /// The number of a group if it is there, or of all if `group` is [`GroupMod::ALL`].
+    /// The number of a group if it exists, or of all groups if `group` is [`GroupMod::ALL`].
     #[must_use]
     pub fn group_numbers(&self, group: u32) -> Vec<u32> {
         self.chosen_groups(group).map(|group| group.entry.group).collect()
@@ -398,7 +397,7 @@ impl Tables {
         Ok(())
     }
 
-    /// The number of a meter, or of all if `meter` is [`MeterMod::ALL`].
+    /// The number of a meter, or of all meters if `meter` is [`MeterMod::ALL`].
     pub fn meter_numbers(&self, meter: u32) -> Result<Vec<u32>, Refusal> {
         Ok(self.chosen_meters(meter)?.map(|meter| meter.entry.meter).collect())
     }
@@ -407,7 +406,8 @@ impl Tables {
         Ok(self.chosen_meters(meter)?.map(|meter| meter.entry.clone()).collect())
     }
 
-    /// The meters with the rules that use them; their packets are the datapath's to count.
+    /// The statistics of meters without packets, which the datapath counts, and with the rules that
+    /// use the meters.
     pub fn meter_statistics(
         &self,
         meter: u32,
@@ -450,20 +450,20 @@ impl Tables {
         removed
     }
 
-    /// The next time at which [`Tables::expire`] can remove a rule.
+    /// The earliest time at which [`Tables::expire`] can remove a rule.
     #[must_use]
     pub fn next_expiry_ms(&self) -> Option<u64> {
         lock(&self.timers).next()
     }
 
-    /// The rules that changes, not timeouts, removed since the last call, if they have the flag
-    /// for it.
+    /// The rules with the flag send_flow_rem that changes, not timeouts, removed since the last
+    /// call.
     #[must_use]
     pub fn take_removals(&self) -> Vec<Removal> {
         std::mem::take(&mut *lock(&self.removals))
     }
 
-    /// The changes of rules since the last call, in their order, if the tables are watched.
+    /// The changes of rules since the last call, in order, if the tables are watched.
     #[must_use]
     pub fn take_events(&self) -> Vec<RecordedEvent> {
         std::mem::take(&mut *lock(&self.events))
@@ -475,7 +475,7 @@ impl Tables {
         std::mem::take(&mut *lock(&self.table_statuses))
     }
 
-    /// Makes changes that a controller asked for: the events of these changes say that.
+    /// Makes changes that a controller requested, and marks their events so.
     pub fn requested<T>(&mut self, change: impl FnOnce(&mut Self) -> T) -> T {
         self.is_requested = true;
         let outcome = change(self);
@@ -498,19 +498,19 @@ impl Tables {
         lock(&self.macs).clear_counts();
     }
 
-    /// Changes how long, and how many, addresses NORMAL remembers.
+    /// Changes the limits of the age and the number of learned addresses.
     pub fn limit_macs(&mut self, aging_seconds: u64, capacity: usize) {
         lock(&self.macs).limit(aging_seconds, capacity);
         self.invalidate();
     }
 
-    /// Forgets what NORMAL learned, as `fdb/flush`.
+    /// Removes the learned addresses, as `fdb/flush` does.
     pub fn clear_macs(&mut self) {
         lock(&self.macs).clear();
         self.invalidate();
     }
 
-    /// Says where an address is, as `fdb/add`. Returns the entry that this replaces.
+    /// Adds an address at a port, as `fdb/add` does. Returns the replaced entry.
     pub fn add_mac(
         &mut self,
         vlan: u16,
@@ -522,20 +522,20 @@ impl Tables {
         former
     }
 
-    /// Takes an address back that was added; false if there is none.
+    /// Removes an address that a command added; false if there is none.
     pub fn remove_mac(&mut self, vlan: u16, address: [u8; 6]) -> bool {
         let is_removed = lock(&self.macs).remove_added(vlan, address);
         self.invalidate();
         is_removed
     }
 
-    /// Whether a packet may continue in the state of this number.
+    /// Whether the recirculation state with this number exists.
     #[must_use]
     pub fn has_recirculation(&self, id: u32) -> bool {
         lock(&self.recirculations).state(id).is_some()
     }
 
-    /// Whether packets that no rule takes go to the controllers.
+    /// Sets whether packets that match no rule go to the controllers.
     pub fn send_misses(&mut self, is_sent: bool) {
         if self.is_miss_sent != is_sent {
             self.is_miss_sent = is_sent;
@@ -558,11 +558,11 @@ impl Tables {
         }
     }
 
-    /// Looks at the vacancies of tables that rules were added to or removed from.
+    /// Reports vacancies of tables whose rules were added or removed.
     pub(super) fn report_vacancies(&self, tables: impl Iterator<Item = u8>) {
         let mut last = None;
         for number in tables {
-            // Nearly all changes are of one table, and nearly no table reports.
+            // Consecutive changes mostly concern the same table, and few tables report.
             if last.replace(number) != Some(number) && self.table(number).is_reporting() {
                 let status = self.table_mut(number).report(number);
                 lock(&self.table_statuses).extend(status);
@@ -570,7 +570,7 @@ impl Tables {
         }
     }
 
-    /// The number of a new change of a rule.
+    /// The number for a new change of a rule.
     pub(super) fn next_change(&self) -> u64 {
         self.changes.fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -579,13 +579,13 @@ impl Tables {
         self.meters.contains_key(&meter)
     }
 
-    /// The meter of packets for a controller: the action's own one, or else the virtual meter.
+    /// The meter of packet-ins: the action's own meter if it exists, otherwise the virtual meter.
     pub(super) fn controller_meter(&self, own: Option<u32>) -> Option<MeterId> {
         let mut meters = [own, Some(MeterMod::CONTROLLER)].into_iter().flatten();
         meters.find(|meter| self.has_meter(*meter)).map(|meter| self.meter_id(meter))
     }
 
-    /// The meter as the datapath knows it.
+    /// The meter's identity in the datapath.
     pub(super) fn meter_id(&self, meter: u32) -> MeterId {
         MeterId { bridge: self.place, meter }
     }
@@ -612,8 +612,8 @@ impl Tables {
         Ok(found)
     }
 
-    /// Whether the search for the rules that a filter takes looks at `most` masks and rules at the
-    /// most.
+    /// Whether the search for the rules that match a filter looks at no more than `most` masks and
+    /// rules.
     pub fn is_search_short(&self, filter: &FlowFilter, most: usize) -> bool {
         let mut length = 0;
         tables_of(filter).all(|number| {
@@ -642,7 +642,7 @@ impl Default for Tables {
     }
 }
 
-/// The numbers of the tables whose rules a filter may take.
+/// The numbers of the tables that a filter selects.
 fn tables_of(filter: &FlowFilter) -> std::ops::Range<u8> {
     match filter.table {
         None => 0..TABLES,

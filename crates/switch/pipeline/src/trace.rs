@@ -1,4 +1,4 @@
-//! A packet's way through the tables as the text of `ofproto/trace`.
+//! The translation of a packet as text, for `ofproto/trace`.
 
 use std::fmt::Write as _;
 
@@ -13,17 +13,17 @@ use super::rule::Rule;
 use super::tables::{Tables, lock};
 use super::translate::{Failure, Observe, Translator, is_oversized};
 
-/// Prints matches and actions as ovs-ofctl does, and steps as the actions of the datapath.
+/// Prints matches and actions like ovs-ofctl, and steps as datapath actions.
 pub trait Print {
     fn matching(&self, matching: &Match) -> String;
-    /// The packets of a megaflow.
+    /// Prints the match of a megaflow.
     fn megaflow(&self, matching: &Match) -> String;
     fn actions(&self, actions: &[Action]) -> String;
-    /// `key` is the packet that the steps are for.
+    /// Prints steps. `key`: the packet that they are for.
     fn steps(&self, steps: &[Step], key: &Key) -> String;
-    /// Flags of `ct_state`: `new|trk`.
+    /// Prints flags of `ct_state`: `new|trk`.
     fn connection_state(&self, state: u16) -> String;
-    /// The lines that follow are of another bridge; `None` is the one in which the trace began.
+    /// The next lines belong to another bridge, or with `None` to the first one.
     fn enters(&self, _bridge: Option<&str>) {}
 }
 
@@ -34,7 +34,7 @@ pub struct Trace<'a, P> {
     bridge: &'a str,
     neighbors: &'a [Neighbor<'a>],
     printer: P,
-    /// The states that tracked packets get, one after the other; then those of new connections.
+    /// The states of tracked packets, in order; further packets are new connections.
     pub states: Vec<u16>,
 }
 
@@ -44,7 +44,7 @@ impl<'a, P: Print> Trace<'a, P> {
         Self { tables, bridge, neighbors: &[], printer, states: Vec::new() }
     }
 
-    /// Lets traces go on in other bridges, behind patch ports.
+    /// Lets traces continue in bridges that patch ports reach.
     #[must_use]
     pub fn with_neighbors(self, neighbors: &'a [Neighbor<'a>]) -> Self {
         Self { neighbors, ..self }
@@ -54,7 +54,7 @@ impl<'a, P: Print> Trace<'a, P> {
         Translator::new(self.tables).with_neighbors(self.neighbors)
     }
 
-    /// The text for a packet, and for the copies that continue after connection tracking, as new
+    /// The trace of a packet, and of the packets that continue after connection tracking, as new
     /// packets of tracked connections.
     #[must_use]
     pub fn run(&self, key: &Key, frame: &[u8], now_ms: u64) -> String {
@@ -63,7 +63,7 @@ impl<'a, P: Print> Trace<'a, P> {
         self.run_waiting(waiting, frame, now_ms, text)
     }
 
-    /// As [`Trace::run`], for a packet from a controller.
+    /// As [`Trace::run`], for a packet-out.
     #[must_use]
     pub fn run_packet_out(&self, packet: &PacketOut, key: &Key, now_ms: u64) -> String {
         let mut text = String::new();
@@ -83,7 +83,7 @@ impl<'a, P: Print> Trace<'a, P> {
         let mut states = self.states.iter();
         let mut seen = Vec::new();
         while let Some((id, mut key)) = (!waiting.is_empty()).then(|| waiting.remove(0)) {
-            // A translated address may take a packet to the same place again.
+            // A translated address may lead a packet to the same key again.
             if seen.contains(&key) || seen.len() >= MAX_RECIRCULATIONS {
                 continue;
             }
@@ -150,7 +150,7 @@ impl<'a, P: Print> Trace<'a, P> {
         mask.write(Field::RecircId, u128::MAX);
         mask.remove_metadata();
         if key.words[word::VLAN_TPID] & TPID == 0 {
-            // The type, which every megaflow of Open vSwitch matches, says that there is no tag.
+            // The type, which every megaflow of Open vSwitch matches, shows that there is no tag.
             mask.write(Field::VlanTci, 0);
             mask.words[word::VLAN_TPID] = 0;
         }
@@ -160,8 +160,8 @@ impl<'a, P: Print> Trace<'a, P> {
         self.printer.megaflow(&Match { value: key.masked(&mask), mask })
     }
 
-    /// The packets that continue after connection tracking, as in Open vSwitch's traces. Those
-    /// that the datapath must look at again for another reason wait for a trace of their own.
+    /// The packets that continue after connection tracking, as in Open vSwitch's traces. Packets
+    /// that recirculate for another reason need a trace of their own.
     fn continuations(&self, steps: &[Step], end: &Key) -> Vec<(u32, Key)> {
         let mut found = Vec::new();
         let mut end = end.clone();
@@ -202,7 +202,7 @@ fn title(bridge: &str) -> String {
     format!("bridge(\"{bridge}\")")
 }
 
-/// Gives the packet the first address and port that the translation may choose, as OVS's traces do.
+/// Gives the packet the first address and port that the translation allows, as OVS's traces do.
 fn translate_addresses(track: &Track, key: &mut Key) {
     let Some(nat) = &track.nat else { return };
     let is_source = match nat.direction {
@@ -226,21 +226,22 @@ fn translate_addresses(track: &Track, key: &mut Key) {
     }
 }
 
-/// The lines between the bridge's name and the final flow, as a tree: a rule's actions and the
-/// tables that they lead to are below it.
+/// The lines between the bridge's name and the final flow. The lines form a tree: below a rule are
+/// its actions and the tables that the actions search.
 struct Lines<'a, P> {
     printer: &'a P,
     nodes: Vec<Node>,
-    /// An action keeps the packets out of the datapath's cache.
+    /// Whether an action keeps the packets out of the datapath's cache.
     is_slow: bool,
-    /// The bridges that the packet has come to by patch ports and not left.
+    /// The bridges that the packet has entered through patch ports and not left.
     bridges: Vec<String>,
 }
 
 struct Node {
     depth: usize,
     text: String,
-    /// Actions and notes; a table is indented by what follows it.
+    /// Whether the line is an action or a note. The line of a table is indented depending on its
+    /// children.
     is_leaf: bool,
     is_bridge: bool,
 }
@@ -353,7 +354,7 @@ impl<P: Print> Observe for Lines<'_, P> {
         }
         let last = lines.len() - 1;
         for (index, line) in lines.iter().enumerate() {
-            // As a tree's nodes that are no leaves.
+            // Indented like the tree's inner nodes.
             let indent = if index < last { 8 } else { 4 };
             self.push(depth, format!("{:indent$}{line}", ""), true);
         }
@@ -364,7 +365,7 @@ fn is_ip(key: &Key) -> bool {
     matches!(key.read(Field::EthType), 0x0800 | 0x86dd)
 }
 
-/// The fields that a packet of this kind has, and the metadata that is not zero.
+/// The fields that a packet of this type has, and the metadata that is not zero.
 fn flow_mask(key: &Key) -> Key {
     let mut mask = Key::ZERO;
     let protocol = key.read(Field::NwProto);
@@ -406,9 +407,9 @@ fn is_metadata(field: Field) -> bool {
 }
 
 const MAX_RECIRCULATIONS: usize = 64;
-/// The type of the outer VLAN tag in its word.
+/// The type of the outer VLAN tag, in the word that holds it.
 const TPID: u64 = 0xffff;
 const NEW_AND_TRACKED: u128 = 0x21;
-/// Open vSwitch's words.
+/// Open vSwitch's wording.
 const SLOW: &str = "This flow is handled by the userspace slow path because it:\n  - Uses action(s) \
                     not supported by datapath.\n";

@@ -1,5 +1,5 @@
-//! The way of a packet through the tables: which steps it gets, and which of its bits that
-//! depends on.
+//! The translation of a packet by the tables: its steps, and the bits of the packet on which they
+//! depend.
 
 mod action_set;
 mod bonds;
@@ -32,14 +32,14 @@ use super::recirculation::{Frozen, Rest};
 use super::rule::Rule;
 use super::tables::{Tables, lock};
 
-/// Translates packets by the tables of a bridge.
+/// Translates packets with the tables of a bridge.
 #[derive(Debug, Clone, Copy)]
 pub struct Translator<'a> {
     tables: &'a Tables,
     neighbors: &'a [Neighbor<'a>],
 }
 
-/// A limit that a packet's way came to: the packet is dropped.
+/// A limit that drops a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     #[error("Recursion too deep")]
@@ -64,17 +64,17 @@ impl Failure {
     ];
 }
 
-/// Sees a translation as it goes on, for traces. The number is how deep tables are nested.
+/// Gets the parts of a translation in order, for traces. `depth`: the nesting of tables.
 pub trait Observe {
     fn searched(&mut self, depth: usize, table: u8, rule: Option<&Rule>);
     fn drops_fragment(&mut self, depth: usize, table: u8);
     fn acts(&mut self, depth: usize, action: &Action);
     fn notes(&mut self, depth: usize, note: &str);
-    /// The actions of a group's bucket follow.
+    /// The actions of a bucket follow.
     fn enters(&mut self, depth: usize, bucket: u32);
-    /// The packet continues in a state.
+    /// The packet continues in a recirculation state.
     fn thaws(&mut self, depth: usize, state: &Frozen);
-    /// The translation begins again.
+    /// The translation starts again from the beginning.
     fn restarts(&mut self);
     /// The packet continues in another bridge, until [`Observe::returns`].
     fn crosses(&mut self, depth: usize, bridge: &str);
@@ -93,7 +93,7 @@ impl<'a> Translator<'a> {
         self.tables
     }
 
-    /// Lets translations reach other bridges by patch ports.
+    /// Lets translations reach other bridges through patch ports.
     #[must_use]
     pub fn with_neighbors(self, neighbors: &'a [Neighbor<'a>]) -> Self {
         Self { neighbors, ..self }
@@ -106,7 +106,7 @@ impl<'a> Translator<'a> {
         Way { neighbors: self.neighbors, ..Way::new(self.tables, key, frame, now_ms) }
     }
 
-    /// The steps of a packet from a controller. They are for this packet alone.
+    /// The steps of a packet-out, for this packet alone.
     #[must_use]
     pub fn packet_out(&self, packet: &PacketOut, key: &Key, now_ms: u64) -> Translation {
         let mut key = key.clone();
@@ -122,7 +122,7 @@ impl<'a> Translator<'a> {
         Translation { is_cacheable: false, ..way.finish().0 }
     }
 
-    /// The steps of a packet that a controller lets continue, or `None` if its state is gone.
+    /// The steps of a packet that a controller resumes, or `None` if its state no longer exists.
     #[must_use]
     pub fn resume(&self, resumption: &Resumption, key: &Key, now_ms: u64) -> Option<Translation> {
         let state = lock(&self.tables.recirculations).state(resumption.state)?;
@@ -142,7 +142,7 @@ impl<'a> Translator<'a> {
     }
 
     /// Translates without effects on the tables, and reports each part. Also returns the packet's
-    /// key as it was at the end, and the limit at which it ended.
+    /// final key, and the limit that dropped the packet.
     pub fn observe(
         &self,
         key: &Key,
@@ -154,7 +154,7 @@ impl<'a> Translator<'a> {
         Way::complete(make, Way::start, Some(observer))
     }
 
-    /// As [`Translator::observe`], for a packet from a controller.
+    /// As [`Translator::observe`], for a packet-out.
     pub fn observe_packet_out(
         &self,
         packet: &PacketOut,
@@ -177,36 +177,37 @@ impl Translate for Translator<'_> {
     }
 }
 
-/// A packet on its way.
+/// The translation of a packet in progress.
 struct Way<'a> {
-    /// The tables of the bridge that the packet is in, and of the one that it came to first.
+    /// The tables of the packet's present bridge, and those of the bridge where it arrived
+    /// (`home`).
     tables: &'a Tables,
     home: &'a Tables,
     neighbors: &'a [Neighbor<'a>],
     now_ms: u64,
     frame: &'a [u8],
-    /// The packet with the changes so far.
+    /// The packet with all changes so far.
     flow: Key,
-    /// The bits of `flow` that the same bits of the original packet do not decide any more.
+    /// The bits of `flow` that no longer come from the same bits of the original packet.
     written: Key,
-    /// The bits of the original packet that the steps depend on.
+    /// The bits of the original packet on which the steps depend.
     mask: Key,
-    /// The bits that no Rewrite has brought to the packet yet.
+    /// The changed bits that no Rewrite step has written yet.
     pending: Key,
-    /// Megaflows and steps are Open vSwitch's, which depend on more of the packet.
+    /// Whether megaflows and steps must equal Open vSwitch's, which depend on more bits.
     is_alike: bool,
-    /// The packet as the datapath has it; kept if `is_alike`.
+    /// The packet as the steps so far leave it in the datapath; used if `is_alike`.
     base: Key,
-    /// The queue of the datapath's packet, and the one with which the packet arrived.
+    /// The queue that the steps so far have set, and the queue with which the packet arrived.
     priority: u32,
     first_priority: u32,
     tags: Tags,
-    /// The type of an MPLS entry that was pushed and not emitted.
+    /// The type of a pushed MPLS entry for which there is no step yet.
     pushed_mpls: Option<u16>,
-    /// The MPLS entries of the packet: those that were added, and one that it came with.
+    /// The number of the packet's MPLS entries: those pushed, and one if it arrived with any.
     labels: usize,
-    /// An MPLS entry was popped: the datapath must look at the packet again before a field of what
-    /// is under it is read.
+    /// Whether an MPLS entry was popped. The datapath must then parse the packet again before a
+    /// field under the entry is read.
     was_mpls: bool,
     steps: Vec<Step>,
     counters: Vec<Arc<Counters>>,
@@ -216,39 +217,41 @@ struct Way<'a> {
     table: u8,
     rule: Option<Arc<Rule>>,
     cookie: u64,
-    /// Resubmissions to the same or an earlier table that surround this one.
+    /// The number of enclosing resubmissions to the same or an earlier table.
     depth: u32,
     nesting: usize,
-    /// The nesting at which the packet came to this bridge.
+    /// The nesting at which the packet entered this bridge.
     floor: usize,
     resubmits: u32,
-    /// The outputs so far, those of all copies and branches.
+    /// The number of outputs so far, in all copies and branches.
     outputs: usize,
     has_exited: bool,
     failure: Option<Failure>,
-    /// The port that the next lookup takes the packet to come from: a resubmission's.
+    /// The input port for the next lookup, set by a resubmission.
     lookup_port: Option<PortNumber>,
-    /// Actions that follow when the datapath has looked at the packet again.
+    /// The remaining actions, to be run after the datapath has looked up the packet again.
     freezing: Option<Vec<Rest>>,
-    /// The hash with which the datapath looks at the packet again, for a group.
+    /// The hash that the datapath must compute for a group.
     hashing: Option<PacketHash>,
-    /// The controller that must let the packet continue; the datapath otherwise.
+    /// The controller for which the packet waits; `None` if it waits for the datapath.
     pausing: Option<Box<Controller>>,
     is_packet_out: bool,
-    /// A controller has given the results of tracking, which the datapath does not know.
+    /// Whether a controller gave the results of tracking, which the datapath then does not have.
     has_given_results: bool,
-    /// The packet has results of connection tracking: it continues behind `ct(table=…)`.
+    /// Whether the packet has results of connection tracking, because it continues after
+    /// `ct(table=…)`.
     is_tracked: bool,
-    /// The actions that run are those of the action set, or of a group's bucket.
+    /// Whether actions of the action set run (`is_in_set`), or actions of a bucket
+    /// (`is_in_bucket`).
     is_in_set: bool,
     is_in_bucket: bool,
     lengths: Lengths,
-    /// The mirrors that have a copy of the packet already: one bit for each mirror.
+    /// A bit for each mirror that has already copied the packet.
     mirrored: u32,
     observer: Option<&'a mut dyn Observe>,
 }
 
-/// The parts of a way that a bucket or a clone changes for itself alone.
+/// The parts of a translation that a bucket or a clone changes only for itself.
 #[derive(Clone)]
 struct Saved {
     flow: Key,
@@ -275,7 +278,7 @@ impl<'a> Way<'a> {
         let mut flow = key.clone();
         flow.write(Field::ActsetOutput, PortNumber::UNSET.0.into());
         let mut mask = Key::ZERO;
-        // As in Open vSwitch, a megaflow is for one port and one kind of packet.
+        // As in Open vSwitch, a megaflow is for one input port and one packet type.
         for field in [Field::RecircId, Field::InPort, Field::EthType] {
             mask.write(field, u128::MAX);
         }
@@ -389,7 +392,7 @@ impl<'a> Way<'a> {
         }
     }
 
-    /// Ends the way. Also returns the packet as it is at the end.
+    /// Ends the translation. Also returns the final packet.
     fn finish(mut self) -> (Translation, Key, Option<Failure>) {
         if let Some(failure) = self.failure {
             self.steps.clear();
@@ -404,12 +407,12 @@ impl<'a> Way<'a> {
             counters: self.counters,
             is_cacheable: self.is_cacheable,
         };
-        // The datapath and texts know nothing of the action set's output.
+        // The datapath and texts do not know this field of the pipeline.
         self.flow.write(Field::ActsetOutput, 0);
         (translation, self.flow, self.failure)
     }
 
-    /// The action set, or the state in which the packet waits.
+    /// Runs the action set, or stores the state of a packet that has to wait.
     fn end_pipeline(&mut self) {
         if self.freezing.is_none() && !self.action_set.is_empty() && self.failure.is_none() {
             let set = std::mem::take(&mut self.action_set);
@@ -421,14 +424,14 @@ impl<'a> Way<'a> {
         self.freeze();
     }
 
-    /// Ends a way that waits: for the datapath, or for a controller.
+    /// Ends the translation of a packet that waits for the datapath or a controller.
     fn freeze(&mut self) {
         let Some(rest) = self.freezing.take() else { return };
         self.commit();
         match self.pausing.take() {
             None => self.recirculate(None, rest, None),
             Some(controller) => {
-                // The controller gives the packet back to its own bridge.
+                // The controller resumes the packet in the controller's own bridge.
                 if let Some(id) = self.intern(self.tables, None, rest, None) {
                     self.send_with(&controller, Some(id));
                 }
@@ -436,7 +439,7 @@ impl<'a> Way<'a> {
         }
     }
 
-    /// Runs the actions that followed when the way was frozen.
+    /// Runs the actions that remained when the packet's state was stored.
     fn run_rest(&mut self, rest: &[Rest]) {
         for (index, part) in rest.iter().enumerate() {
             (self.table, self.cookie) = (part.table, part.cookie);
@@ -451,7 +454,7 @@ impl<'a> Way<'a> {
         }
     }
 
-    /// Stores the state of the packet, and lets the datapath look at it again.
+    /// Stores the packet's state, and adds a step that recirculates the packet.
     fn recirculate(&mut self, table: Option<u8>, rest: Vec<Rest>, zone: Option<u16>) {
         if let Some(id) = self.intern(self.home, table, rest, zone) {
             self.steps.extend(self.hashing.map(Step::Hash));
@@ -460,7 +463,8 @@ impl<'a> Way<'a> {
         self.hashing = None;
     }
 
-    /// The number of the packet's state. It lives as long as a megaflow uses it.
+    /// Stores the packet's state and returns its number. The state is kept as long as a megaflow
+    /// uses it.
     fn intern(
         &mut self,
         of: &Tables,
@@ -498,14 +502,14 @@ impl<'a> Way<'a> {
         }
     }
 
-    /// Does `act` on a copy of the packet.
+    /// Runs `act` on a copy of the packet.
     fn on_a_copy(&mut self, act: impl FnOnce(&mut Self)) {
         let (saved, lengths) = self.begin_copy();
         act(self);
         self.end_copy(saved, lengths);
     }
 
-    // Copies nest deeply, and the packet as it was is not to be on the stack of each.
+    // Copies nest deeply, so the saved packet must not be on the stack of each.
     #[inline(never)]
     fn begin_copy(&mut self) -> (Box<Saved>, Lengths) {
         let saved = Box::new(self.save());
@@ -538,7 +542,7 @@ impl<'a> Way<'a> {
             self.steps.extend(inner);
             self.priority = priority;
         } else if self.is_alike && inner.iter().all(is_reversible) {
-            // As Open vSwitch: it brings the former values back later.
+            // As in Open vSwitch, the former values are restored later, without a clone.
             for step in &inner {
                 if let Step::Rewrite(rewrite) = step {
                     self.pending.unite(&rewrite.mask);
@@ -552,7 +556,7 @@ impl<'a> Way<'a> {
         }
     }
 
-    /// Takes the steps so far, and copies the rest.
+    /// Saves the state: takes the steps so far, and copies the rest.
     fn save(&mut self) -> Saved {
         Saved {
             flow: self.flow.clone(),
@@ -589,7 +593,7 @@ impl<'a> Way<'a> {
         self.steps = saved.steps;
     }
 
-    /// A copy at the end needs no copying: nothing follows that would use the packet.
+    /// A clone at the end is replaced by its steps, because no later step uses the packet.
     fn flatten_last(&mut self) {
         while let Some(Step::Clone(inner)) = self.steps.last() {
             let inner = inner.clone();
@@ -611,8 +615,8 @@ impl<'a> Way<'a> {
     }
 }
 
-/// Whether there are so many steps that Open vSwitch's datapath would not take them: more than
-/// 64 kB, at the 8 bytes of an output.
+/// Whether Open vSwitch's datapath would refuse the steps: they have more than 64 kB, at 8 bytes
+/// per output.
 pub(super) fn is_oversized(steps: &[Step]) -> bool {
     fn count(steps: &[Step]) -> usize {
         let nested = |step: &Step| match step {
@@ -628,5 +632,5 @@ pub(super) fn is_oversized(steps: &[Step]) -> bool {
 }
 
 const MOST_STEPS: usize = 65_535 / 8;
-/// The words that a packet keeps while the datapath looks at it again.
+/// The words of a packet that its recirculation state keeps.
 const FROZEN_WORDS: [usize; 12] = [0, 1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12];

@@ -1,12 +1,12 @@
 //! The VLANs of a port, by which NORMAL and mirrors forward (802.1Q).
 
-/// The VLANs whose frames a port takes and sends.
+/// The VLANs whose frames a port receives and sends.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PortVlans {
     pub mode: VlanMode,
     /// The VLAN of frames without a tag; a trunk ignores the value.
     pub tag: u16,
-    /// The VLANs of a trunk, in order; all if the list is empty.
+    /// The VLANs of a trunk, sorted; an empty list means all.
     pub trunks: Vec<u16>,
 }
 
@@ -24,14 +24,14 @@ pub enum VlanMode {
 }
 
 impl PortVlans {
-    /// Whether the port takes and sends all frames as they are.
+    /// Whether the port receives and sends all frames unchanged.
     #[must_use]
     pub fn is_plain(&self) -> bool {
         self.mode == VlanMode::Trunk && self.trunks.is_empty()
     }
 
-    /// The VLAN of a received frame; `None` if the port drops the frame. A tag of VLAN 0 carries a
-    /// priority only.
+    /// The VLAN of a received frame; `None` if the port drops the frame. A tag of VLAN 0 carries
+    /// only a priority.
     #[must_use]
     pub fn of_received(&self, tag: Option<u16>) -> Option<u16> {
         let tag = tag.unwrap_or(0);
@@ -45,14 +45,14 @@ impl PortVlans {
         self.carries(vlan).then_some(vlan)
     }
 
-    /// Whether frames of the VLAN pass the port.
+    /// Whether the port receives and sends frames of the VLAN.
     #[must_use]
     pub fn carries(&self, vlan: u16) -> bool {
         let is_trunk = || self.trunks.is_empty() || self.trunks.binary_search(&vlan).is_ok();
         match self.mode {
             VlanMode::Access => vlan == self.tag,
             VlanMode::Trunk => is_trunk(),
-            // As in Open vSwitch, frames without a tag are those of the native VLAN alone.
+            // As in Open vSwitch, untagged frames belong only to the native VLAN.
             VlanMode::NativeTagged | VlanMode::NativeUntagged => {
                 vlan == self.tag || (vlan != 0 && is_trunk())
             }
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_leave_with_the_tag_that_the_mode_asks_for() {
+    fn sent_frames_have_the_tag_that_the_mode_requires() {
         use VlanMode::{Access, NativeTagged, NativeUntagged, Trunk};
         for (mode, vlan, tag) in [
             (Access, 10, None),

@@ -1,4 +1,4 @@
-//! Bonds: ports that NORMAL uses as one, and which of them sends.
+//! Bonds: ports that NORMAL uses as one, and the choice of the member that sends.
 
 use indexmap::IndexMap;
 use pipeline::Balance;
@@ -15,20 +15,20 @@ pub struct BondSettings {
     pub mode: BondMode,
     /// The member of an active-backup bond that sends whenever its link is up.
     pub primary: Option<String>,
-    /// The milliseconds for which a link is up before its member sends, and for which it is down
-    /// before another one does.
+    /// The milliseconds that a link must be up before its member is enabled, and down before its
+    /// member is disabled.
     pub updelay: u64,
     pub downdelay: u64,
-    /// Another basis gives other members to the same packets.
+    /// Part of the hash that chooses a member for a packet.
     pub hash_basis: u32,
-    /// All members of a balance-slb bond receive multicast.
+    /// Whether all members of a balance-slb bond receive multicast.
     pub all_members_active: bool,
-    /// The address of the member that was active last, if a database knows one.
+    /// The address of the last active member if a database has stored it, otherwise zeros.
     #[serde(skip)]
     pub last_active: [u8; 6],
 }
 
-/// The way in which a bond chooses a member for a packet.
+/// How a bond chooses a member for a packet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BondMode {
@@ -47,7 +47,7 @@ impl BondMode {
         }
     }
 
-    /// The mode that Open vSwitch's database names.
+    /// The mode of this name in Open vSwitch's database.
     pub(super) fn named(name: &str) -> Option<Self> {
         let all = [Self::ActiveBackup, Self::BalanceSlb, Self::BalanceTcp];
         all.into_iter().find(|mode| mode.name() == name)
@@ -63,7 +63,7 @@ impl BondMode {
 }
 
 impl BondSettings {
-    /// Checks a bond of a bridge that has ports of these names.
+    /// Checks the settings. `is_port` tells whether the bridge has a port of a name.
     pub(super) fn check(&self, is_port: impl Fn(&str) -> bool) -> Result<(), String> {
         if let Some(unknown) = self.members.iter().find(|name| !is_port(name)) {
             return Err(format!("there is no port {unknown:?}: name ports of the bridge"));
@@ -80,7 +80,7 @@ impl BondSettings {
         }
     }
 
-    /// Whether a port that is no member has the name of the bond. A member may have it.
+    /// Whether the name of the bond is also the name of a port that is not its member.
     pub(super) fn has_name_of_other(
         &self,
         bond: &str,
@@ -90,13 +90,14 @@ impl BondSettings {
     }
 }
 
-/// A bond as it is now.
+/// The present state of a bond.
 #[derive(Debug)]
 pub(super) struct Bond {
     pub(super) settings: BondSettings,
-    /// In the order of their names.
+    /// Sorted by name.
     members: Vec<Member>,
-    /// The name and the address of the active member; the address stays when all are down.
+    /// The name of the active member, and the address of the last active member, which stays when
+    /// all members are down.
     active: Option<String>,
     pub(super) active_address: [u8; 6],
 }
@@ -105,11 +106,11 @@ pub(super) struct Bond {
 struct Member {
     name: String,
     is_enabled: bool,
-    /// The time at which the member is enabled or disabled, in milliseconds.
+    /// When the pending change of `is_enabled` takes effect, in milliseconds.
     changes_at: Option<u64>,
 }
 
-/// The port of a member.
+/// The port of a bond member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct MemberPort {
     pub(super) name: String,
@@ -119,14 +120,14 @@ pub(super) struct MemberPort {
 }
 
 impl Bond {
-    /// A bond whose last active member had `active_address`; all zeros if nobody knows.
+    /// A bond whose last active member had `active_address`, or zeros if it is unknown.
     pub(super) fn new(active_address: [u8; 6]) -> Self {
         let (settings, members) = (BondSettings::default(), Vec::new());
         Self { settings, members, active: None, active_address }
     }
 
-    /// Follows the settings and the links. `ports` are those of the members that exist, in the
-    /// order of their names.
+    /// Updates the bond from its settings and the links. `ports`: the existing ports of members,
+    /// sorted by name.
     pub(super) fn run(&mut self, settings: &BondSettings, ports: &[MemberPort], now_ms: u64) {
         if self.settings != *settings {
             self.settings = settings.clone();
@@ -134,7 +135,7 @@ impl Bond {
         self.members.retain(|member| ports.iter().any(|port| port.name == member.name));
         for port in ports {
             if !self.members.iter().any(|member| member.name == port.name) {
-                // A new member needs no delay.
+                // A new member is enabled without delay if its link is up.
                 let (name, is_enabled) = (port.name.clone(), port.has_carrier);
                 self.members.push(Member { name, is_enabled, changes_at: None });
             }
@@ -151,8 +152,8 @@ impl Bond {
         }
     }
 
-    /// The member that should be active: the last one, any that is enabled, or the first that will
-    /// be.
+    /// The member that should become active: the last active one, or another enabled one, or the
+    /// one that is enabled next.
     fn next_active(&self, ports: &[MemberPort]) -> Option<String> {
         let last = ports.iter().find(|port| port.address == self.active_address);
         let last = last.filter(|port| self.is_enabled(&port.name)).map(|port| port.name.clone());
@@ -168,7 +169,7 @@ impl Bond {
         if let Some(member) =
             self.members.iter_mut().find(|member| Some(&member.name) == name.as_ref())
         {
-            // No other member is enabled: this one does not wait for the end of its delay.
+            // If no other member is enabled, this one is enabled without waiting for its delay.
             (member.is_enabled, member.changes_at) = (true, None);
         }
         if let Some(port) = ports.iter().find(|port| Some(&port.name) == name.as_ref()) {
@@ -177,7 +178,7 @@ impl Bond {
         self.active = name;
     }
 
-    /// Makes a member the active one, until its link goes down.
+    /// Makes a member active until its link goes down.
     pub(super) fn set_active(
         &mut self,
         name: &str,
@@ -213,7 +214,7 @@ impl Bond {
         self.members.iter().any(|member| member.name == name && member.is_enabled)
     }
 
-    /// The bond for the bridge's tables.
+    /// The bond as the bridge's tables store it.
     pub(super) fn for_tables(&self, ports: &[MemberPort]) -> pipeline::Bond {
         let number = |name: &str| {
             let port = ports.iter().find(|port| port.name == name);
@@ -276,7 +277,7 @@ impl Bond {
         text
     }
 
-    /// The line of `bond/list`.
+    /// The bond's line in `bond/list`.
     pub(super) fn line(&self, name: &str) -> String {
         let members: Vec<_> = self.members.iter().map(|member| member.name.as_str()).collect();
         format!("{name}\t{}\t0\t{}\n", self.settings.mode.name(), members.join(", "))
@@ -284,7 +285,7 @@ impl Bond {
 }
 
 impl Member {
-    /// Enables or disables the member when its link has been so for the delay.
+    /// Enables or disables the member once its link has been up or down for the delay.
     fn follow(&mut self, has_carrier: bool, settings: &BondSettings, now_ms: u64) {
         if has_carrier == self.is_enabled {
             self.changes_at = None;
@@ -322,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn the_active_member_moves_by_carrier_and_comes_back_to_the_primary_alone() {
+    fn the_active_member_changes_with_the_carrier_and_returns_only_to_a_primary() {
         let mut bond = Bond::new([0; 6]);
         let mut active = |settings: &BondSettings, up: [bool; 3]| {
             bond.run(settings, &ports(up), 0);
@@ -338,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn delays_hold_changes_back_unless_no_other_member_is_up() {
+    fn changes_wait_for_their_delay_unless_no_other_member_is_up() {
         let mut bond = Bond::new([0; 6]);
         let delays = settings(None, 200, 100);
         let mut run = |up: [bool; 3], now_ms: u64| {
@@ -359,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_chooses_the_active_member_and_the_text_says_so() {
+    fn a_command_chooses_the_active_member_that_bond_show_prints() {
         let mut bond = Bond::new([2, 0, 0, 0, 0, 2]);
         let up = ports([true, true, false]);
         bond.run(&settings(Some("p9"), 7, 0), &up, 0);

@@ -22,28 +22,28 @@ use super::waker::Waker;
 #[derive(Debug)]
 pub struct BridgeState {
     pub name: String,
-    /// The bridge's place in the switch.
+    /// The bridge's index in the switch.
     pub index: usize,
     pub datapath_id: u64,
     tables: RwLock<Tables>,
     generation: Arc<AtomicU64>,
-    /// The other bridges that patch ports lead to, in the order of their places.
+    /// The other bridges that patch ports lead to, sorted by index.
     neighbors: RwLock<Vec<Weak<Self>>>,
     ports: RwLock<BTreeMap<PortNumber, Arc<SwitchPort>>>,
-    /// The last number that a port got without asking for it.
+    /// The last number given to a port without a requested number.
     last_number: AtomicU32,
-    /// Megaflows match all fields of their first packet.
+    /// Whether megaflows match all fields of their first packet.
     pub(super) is_exact: AtomicBool,
     /// The state of the meters of all bridges.
     pub(super) meters: Arc<Meters>,
     events: Mutex<VecDeque<BridgeEvent>>,
     lost_packet_ins: AtomicU64,
-    /// Controllers and addresses that the bridge's thread has not taken over yet.
+    /// Controllers and listening addresses that the bridge's thread has not taken over yet.
     remotes: Mutex<Option<Remotes>>,
-    /// Those that the bridge's thread has, or gets next.
+    /// The addresses that the bridge's thread uses, or will use after `remotes`.
     places: Mutex<Places>,
     controllers: Mutex<Vec<ControllerState>>,
-    /// Whether the bridge forwards by itself when its controllers are lost.
+    /// Whether the bridge forwards by itself without a controller.
     is_standalone: AtomicBool,
     /// The bonds by their names.
     pub(super) bonds: Mutex<BTreeMap<String, Bond>>,
@@ -52,7 +52,7 @@ pub struct BridgeState {
     pub(super) clock: Arc<Clock>,
 }
 
-/// The peers that a bridge connects to and listens for.
+/// The addresses that a bridge connects to and listens on.
 #[derive(Debug)]
 pub(super) struct Remotes {
     /// All addresses to listen at, as the settings write them.
@@ -65,7 +65,7 @@ pub(super) struct Remotes {
 /// Addresses as the settings write them.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Places {
-    /// Those at which the bridge listens.
+    /// The addresses at which the bridge listens.
     pub(super) listening: Vec<SocketAddr>,
     pub(super) controllers: Vec<SocketAddr>,
 }
@@ -75,7 +75,7 @@ pub(super) struct Places {
 pub(super) struct ControllerState {
     pub(super) address: SocketAddr,
     pub(super) is_connected: bool,
-    /// The reason for which the last connection ended or could not be made.
+    /// Why the last connection ended or could not be made.
     pub(super) last_error: Option<String>,
 }
 
@@ -85,7 +85,7 @@ pub(super) enum BridgeEvent {
     PacketIn(Box<PacketIn>),
     Port {
         status: PortStatus,
-        /// The connection that asked for the change.
+        /// The connection that requested the change.
         requester: Option<u64>,
     },
     Expired(Box<Removal>),
@@ -131,19 +131,19 @@ impl BridgeState {
         self.tables.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The bridge's place in the switch, as its tables know it.
+    /// The bridge's index in the switch, in the type that tables use.
     pub(super) fn place(&self) -> u16 {
         place_of(self.index)
     }
 
-    /// The other bridges that patch ports lead to, in the order of their places.
+    /// The other bridges that patch ports lead to, sorted by index.
     pub(super) fn neighbors(&self) -> Vec<Arc<Self>> {
         let neighbors = self.neighbors.read().unwrap_or_else(PoisonError::into_inner);
         neighbors.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Sets the bridges that patch ports lead to. Their changes are then changes of this bridge,
-    /// too.
+    /// Sets the bridges that patch ports lead to. A change of their tables then also counts as a
+    /// change of this bridge.
     pub(super) fn set_neighbors(&self, neighbors: &[Arc<Self>]) {
         let weak = neighbors.iter().map(Arc::downgrade).collect();
         *self.neighbors.write().unwrap_or_else(PoisonError::into_inner) = weak;
@@ -155,7 +155,7 @@ impl BridgeState {
         self.tables_mut().set_patch(number, patch);
     }
 
-    /// Translates packets of the bridge.
+    /// Locks the tables for reading, and calls `act` with a translator for packets of the bridge.
     pub(super) fn translate<R>(&self, act: impl FnOnce(Translator<'_>, &[Neighbor<'_>]) -> R) -> R {
         let lock = || self.tables();
         self.locked(lock, |tables, others| {
@@ -168,9 +168,8 @@ impl BridgeState {
         })
     }
 
-    /// Locks the tables of the bridge by `lock`, and those that patch ports lead to for reading.
-    /// All threads lock them in the order of their places, so that none waits for another that
-    /// waits for it.
+    /// Locks the tables of the bridge by `lock`, and the tables of its neighbours for reading. All
+    /// threads lock bridges in the order of their indices, so that no deadlock arises.
     pub(super) fn locked<G, R>(
         &self,
         lock: impl FnOnce() -> G,
@@ -192,13 +191,13 @@ impl BridgeState {
         act(tables, &others)
     }
 
-    /// The tables' generation, without a lock.
+    /// The tables' generation, read without a lock.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// The ports in the order of their numbers.
+    /// The ports, sorted by number.
     #[must_use]
     pub fn ports(&self) -> Vec<Arc<SwitchPort>> {
         self.port_map().values().cloned().collect()
@@ -219,8 +218,9 @@ impl BridgeState {
         self.port_map().values().map(|port| (port.number, port.name.clone())).collect()
     }
 
-    /// The number that a new port gets if it asks for none. As in Open vSwitch, the search begins
-    /// behind the last one, so that rules for a port that is gone do not take another's packets.
+    /// The number of a new port without a requested number. As in Open vSwitch, the search begins
+    /// after the last number, so that rules for a removed port do not match another port's packets
+    /// soon.
     pub(super) fn free_number(&self) -> PortNumber {
         let ports = self.port_map();
         let last = self.last_number.load(Ordering::Relaxed);
@@ -248,25 +248,25 @@ impl BridgeState {
         }
     }
 
-    /// Tells tables and connections that a port's state is another now.
+    /// Tells tables and connections that a port's state has changed.
     pub(super) fn port_changed(&self, port: &SwitchPort) {
         self.port_configured(port, None);
     }
 
-    /// As [`BridgeState::port_changed`], because a connection has changed the configuration.
+    /// As [`BridgeState::port_changed`], after a connection changed the port's configuration.
     pub(super) fn port_configured(&self, port: &SwitchPort, requester: Option<u64>) {
         let mut tables = self.tables_mut();
         let description = port.description();
         let entry = BridgePort { index: port.index, description: description.clone() };
         let former = tables.insert_port(entry);
-        // Under the lock, so that messages have the order of the changes.
+        // Under the lock, so that messages keep the order of the changes.
         if let Some(former) = former {
             let statuses = PortStatus::of_modified(&former.description, &description);
             self.push_ports(statuses, requester);
         }
     }
 
-    /// Hands a packet to the connections. Packets beyond a limit are counted and dropped.
+    /// Queues a packet-in for the connections. Packets beyond a limit are counted and dropped.
     pub(super) fn packet_in(&self, packet: PacketIn) {
         let mut events = self.lock_events();
         if events.len() >= MOST_EVENTS {
@@ -278,7 +278,7 @@ impl BridgeState {
         self.waker.wake();
     }
 
-    /// Tells the connections that a rule with the flag for it has expired.
+    /// Tells the connections that a rule with the flag send_flow_rem has expired.
     pub(super) fn rule_expired(&self, removal: Removal) {
         self.push(BridgeEvent::Expired(Box::new(removal)));
     }
@@ -287,13 +287,13 @@ impl BridgeState {
         std::mem::take(&mut *self.lock_events())
     }
 
-    /// The packets that no connection got because too many waited.
+    /// The number of packet-ins that were dropped because the queue was full.
     #[must_use]
     pub fn lost_packet_ins(&self) -> u64 {
         self.lost_packet_ins.load(Ordering::Relaxed)
     }
 
-    /// Hands other controllers and addresses to the bridge's thread.
+    /// Gives the bridge's thread other controllers and listening addresses.
     pub(super) fn change_remotes(&self, mut remotes: Remotes) {
         let mut places = self.places();
         places.listening.retain(|address| remotes.listen.contains(address));
@@ -345,7 +345,7 @@ impl BridgeState {
         self.bonds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The ports of a bond's members that exist, in the order of their names.
+    /// The existing ports of a bond's members, sorted by name.
     pub(super) fn members(&self, settings: &BondSettings) -> Vec<MemberPort> {
         members_of(settings, &self.ports_by_name())
     }
@@ -354,7 +354,7 @@ impl BridgeState {
         self.port_map().values().map(|port| (port.name.clone(), port.clone())).collect()
     }
 
-    /// Lets the bonds follow the links.
+    /// Updates the bonds from their links.
     pub(super) fn run_bonds(&self) {
         let now_ms = self.clock.now_ms();
         let mut bonds = self.bonds();
@@ -373,14 +373,14 @@ impl BridgeState {
             }
             current.push(now);
         }
-        // Most rounds change nothing, and translations wait for a lock that writes.
+        // Most calls change nothing, and a write lock would delay translations.
         let is_news = *self.tables().port_set().bonds() != *current;
         if is_news {
             self.tables_mut().set_bonds(current);
         }
     }
 
-    /// Takes over the bonds of the settings.
+    /// Sets the bonds to those of the settings.
     pub(super) fn set_bonds<'a>(
         &self,
         settings: impl Iterator<Item = (&'a String, &'a BondSettings)>,
@@ -415,7 +415,7 @@ impl BridgeState {
         self.ports.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The port of an index, for texts about megaflows.
+    /// The port with this index, for texts about megaflows.
     #[must_use]
     pub fn port_of_index(&self, index: PortIndex) -> Option<Arc<SwitchPort>> {
         self.port_map().values().find(|port| port.index == index).cloned()
@@ -439,19 +439,19 @@ fn members_of(
     members
 }
 
-/// A switch has fewer bridges than such numbers.
+/// Converts the index. A switch has fewer than 65,535 bridges.
 fn place_of(index: usize) -> u16 {
     index.try_into().unwrap_or(u16::MAX)
 }
 
-/// As Open vSwitch: the hardware address of the bridge's own port.
+/// The hardware address of the bridge's own port, as in Open vSwitch.
 fn default_datapath_id(name: &str) -> u64 {
     let [a, b, c, d, e, f] = super::ports::address_of(name, PortNumber::LOCAL);
     u64::from_be_bytes([0, 0, a, b, c, d, e, f])
 }
 
 const MOST_EVENTS: usize = 4096;
-/// Open vSwitch leaves higher numbers to ports that ask for them.
+/// The highest number for ports without a requested number, as in Open vSwitch.
 const LAST_NUMBER: u32 = 0x7fff;
 
 #[cfg(test)]
@@ -459,7 +459,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_number_of_a_port_that_is_gone_is_the_last_to_be_used_again() {
+    fn the_number_of_a_removed_port_is_reused_last() {
         let clock = Arc::new(Clock::start());
         let bridge = BridgeState::new("br0", 0, None, clock, Arc::default()).unwrap();
         let add = |number: PortNumber| {

@@ -16,13 +16,13 @@ use super::snapshots::{self, Snapshots};
 use super::switch::Switch;
 use super::worker::translate_packet_out;
 
-/// A bridge as the OpenFlow session of one connection changes it.
+/// The bridge's side of an OpenFlow connection's session: it answers and applies requests.
 #[derive(Debug)]
 pub(super) struct BridgeSession {
     pub(super) bridge: Arc<BridgeState>,
     pub(super) switch: Arc<Switch>,
     pub(super) generation: Option<u64>,
-    /// The connection whose requests are answered.
+    /// The connection whose requests the session answers now.
     pub(super) requester: Option<u64>,
     snapshots: Snapshots,
 }
@@ -86,9 +86,9 @@ impl Bridge for BridgeSession {
     }
 
     fn watch(&mut self) {
-        // A packet that changes rules has the lock for reading until it has recorded the change and
-        // ended the sharing of earlier lists. Also if changes are recorded already, a list that is
-        // made now has all that were.
+        // A packet that changes rules holds the read lock until it has recorded the change and
+        // outdated earlier lists. After this write lock, every list includes all changes that were
+        // not recorded.
         self.bridge.tables_mut().is_watched = true;
     }
 
@@ -106,7 +106,7 @@ impl Bridge for BridgeSession {
     }
 
     fn table_numbers(&self) -> Vec<u8> {
-        // For the statistics of the tables, which are read one by one.
+        // Credits the counts first: the statistics of the tables are read one by one.
         self.switch.credit(&self.bridge);
         (0..TABLES).collect()
     }
@@ -159,7 +159,7 @@ impl Bridge for BridgeSession {
     }
 
     fn group_numbers(&self, group: u32) -> Vec<u32> {
-        // For the statistics of the groups, which are read one by one.
+        // Credits the counts first: the statistics of the groups are read one by one.
         self.switch.credit(&self.bridge);
         self.bridge.tables().group_numbers(group)
     }
@@ -181,7 +181,7 @@ impl Bridge for BridgeSession {
         let meters = &self.bridge.meters;
         let id = MeterId { bridge: self.bridge.place(), meter: number };
         if number == MeterMod::ALL {
-            // Only a deletion names all.
+            // Only a deletion may have this number.
             meters.of_bridge(id.bridge).into_iter().for_each(|gone| meters.remove(gone));
         } else if let Ok([entry]) = tables.meters(number).as_deref() {
             meters.configure_at(id, entry, now);

@@ -22,24 +22,24 @@ pub(super) struct BridgeThread {
     bridge: Arc<BridgeState>,
     session: BridgeSession,
     unix: UnixListener,
-    /// Removes the socket's file when the thread ends.
+    /// Its drop removes the socket's file.
     _file: BoundFile,
-    /// Listeners with their addresses as the settings write them.
+    /// Listeners, each with its address as written in the settings.
     tcp: Vec<(SocketAddr, TcpListener)>,
     connections: Vec<Connection>,
     /// The number of the last connection.
     last_number: u64,
-    /// For the bundles of all connections of an [`Origin`].
+    /// The memory for bundles of all connections of an [`Origin`].
     memory: [Arc<BundleMemory>; 2],
-    /// The connection with which the next turn begins.
+    /// The index of the connection that the next turn serves first.
     first: usize,
     controllers: Vec<Controller>,
-    /// The last time, on the switch's clock, that a controller was connected.
+    /// When a controller was last connected, on the switch's clock.
     controlled_ms: u64,
     scratch: Vec<u8>,
     expires: Instant,
     checks: Instant,
-    /// The last time that a peer sent something.
+    /// When a peer last sent something.
     served: Option<Instant>,
     stop: Arc<AtomicBool>,
 }
@@ -48,13 +48,13 @@ pub(super) struct BridgeThread {
 #[derive(Debug, Clone)]
 struct Controller {
     address: SocketAddr,
-    /// The next attempt, if there is no connection.
+    /// The time of the next attempt; `None` while there is a connection.
     next: Option<Instant>,
     pause: Duration,
     last_error: Option<String>,
 }
 
-/// The places where a bridge's connections come from.
+/// The listeners of a bridge.
 pub(super) struct Doors {
     pub(super) unix: UnixListener,
     pub(super) file: BoundFile,
@@ -90,7 +90,7 @@ impl BridgeThread {
         }
     }
 
-    /// Serves until the bridge is stopped.
+    /// Serves until the bridge is removed.
     pub(super) fn run(mut self) {
         while !self.stop.load(Ordering::Acquire) {
             self.turn();
@@ -104,7 +104,7 @@ impl BridgeThread {
         let ready = self.wait();
         self.bridge.waker.clear();
         self.accept();
-        // No request sees a rule whose timeout has passed.
+        // Expire rules first, so that no request sees a rule after its timeout.
         self.expire_rules();
         if ready.iter().any(|ready| ready.contains(PollFlags::IN)) {
             self.served = Some(Instant::now());
@@ -116,7 +116,7 @@ impl BridgeThread {
         self.check();
     }
 
-    /// Takes over other controllers and addresses. A connection to a controller that stays in the
+    /// Applies other controllers and addresses. A connection to a controller that stays in the
     /// settings remains open.
     fn change_remotes(&mut self) {
         let Some(remotes) = self.bridge.take_remotes() else { return };
@@ -144,8 +144,8 @@ impl BridgeThread {
         self.tell_controllers();
     }
 
-    /// Forwards as a learning switch after a time without a controller, if the settings want that,
-    /// and ends that when a controller is back. As in Open vSwitch, the rules of the lost
+    /// Makes a standalone bridge a learning switch after a time without a controller, and an
+    /// ordinary bridge again when a controller is back. As in Open vSwitch, the rules of the lost
     /// controller are removed first.
     fn look_at_controllers(&mut self) {
         let now_ms = self.bridge.clock.now_ms();
@@ -165,7 +165,7 @@ impl BridgeThread {
                 "bridge {name}: no controller for {} s: forwards as a learning switch",
                 lost_ms / 1000
             );
-            // The tables do not refuse to delete all rules.
+            // The tables never refuse to delete all rules.
             let _ = tables.flow_mod(FlowMod::new(FlowCommand::Delete), now_ms);
         } else {
             tracing::info!("bridge {name}: no longer forwards as a learning switch");
@@ -173,7 +173,7 @@ impl BridgeThread {
         tables.set_standalone(is_alone);
     }
 
-    /// Gives the bridge the states of its controllers' connections.
+    /// Stores the states of the controllers' connections in the bridge.
     fn tell_controllers(&self) {
         let state = |(index, controller): (usize, &Controller)| {
             let mut own = self.connections.iter().filter(|c| c.controller == Some(index));
@@ -186,7 +186,7 @@ impl BridgeThread {
         self.bridge.set_controllers(self.controllers.iter().enumerate().map(state).collect());
     }
 
-    /// Waits for something to do; returns what each connection is ready for.
+    /// Waits until there is work. Returns the readiness of each connection.
     fn wait(&self) -> Vec<PollFlags> {
         let mut fds = vec![
             PollFd::from_borrowed_fd(self.bridge.waker.as_fd(), PollFlags::IN),
@@ -207,21 +207,21 @@ impl BridgeThread {
         let pause = if has_work { Duration::ZERO } else { PAUSE };
         let pause = Timespec { tv_sec: 0, tv_nsec: pause.as_nanos() as i64 };
         if has_work || !self.has_event_soon(&mut fds) {
-            // An interrupted wait is a short one.
+            // If a signal interrupts the wait, the turn comes early, which does no harm.
             let _ = poll(&mut fds, Some(&pause));
         }
         fds[first..].iter().map(PollFd::revents).collect()
     }
 
-    /// Looks for events for a short time, if there was one just before: a peer that waits for each
-    /// reply sends its next request at once, and a sleep would take longer than its answer.
+    /// Polls for a short time if a peer has just sent something. A peer that waits for each reply
+    /// sends its next request at once, and a sleep would take longer than the reply.
     fn has_event_soon(&self, fds: &mut [PollFd<'_>]) -> bool {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         while self.served.is_some_and(|served| served.elapsed() < SOON) {
             if poll(fds, Some(&now)).is_ok_and(|ready| ready > 0) {
                 return true;
             }
-            // The peer may have no other CPU.
+            // The peer may share this CPU.
             std::thread::yield_now();
         }
         false
@@ -248,7 +248,7 @@ impl BridgeThread {
         }
     }
 
-    /// Adds a connection, or closes it if there are too many of its origin.
+    /// Adds a connection, or closes it if its origin has too many.
     fn admit(&mut self, accepted: std::io::Result<Stream>) -> bool {
         match accepted {
             Ok(stream) if self.count(stream.origin()) < MOST_CONNECTIONS => {
@@ -268,7 +268,7 @@ impl BridgeThread {
             }
             Err(error) => {
                 tracing::warn!("bridge {}: cannot accept: {error}", self.bridge.name);
-                // The cause, such as a lack of descriptors, may pass.
+                // The cause, such as a lack of descriptors, may be temporary.
                 std::thread::sleep(Duration::from_millis(10));
                 false
             }
@@ -280,8 +280,8 @@ impl BridgeThread {
         self.last_number
     }
 
-    /// The accepted connections of an origin. Controllers that the settings name have places of
-    /// their own.
+    /// The number of accepted connections of an origin. Connections to controllers of the settings
+    /// do not count.
     fn count(&self, origin: Origin) -> usize {
         self.connections
             .iter()
@@ -289,8 +289,8 @@ impl BridgeThread {
             .count()
     }
 
-    /// With as many connections of an origin as there may be, closes the one that has lasted
-    /// longest without a hello, if it had time for one.
+    /// If an origin has its most connections, closes the one that has waited longest for a hello,
+    /// unless that one is very recent.
     fn free_a_place(&mut self, origin: Origin) {
         if self.count(origin) < MOST_CONNECTIONS {
             return;
@@ -305,13 +305,15 @@ impl BridgeThread {
         }
     }
 
-    /// Whether so many bytes wait for peers of an origin that none of their requests is answered.
+    /// Whether the queued output for an origin's peers is so large that their requests have to
+    /// wait.
     fn is_full(&self, origin: Origin) -> bool {
         let own = self.connections.iter().filter(|connection| connection.origin() == origin);
         own.map(|connection| connection.backlog().0).sum::<usize>() > MOST_OUTPUT
     }
 
-    /// Gives up connections whose peers do not read, until there is room for replies to others.
+    /// Abandons connections whose peers do not read, until the origin's queued output is below its
+    /// limit.
     fn make_room(&mut self, origin: Origin) {
         while self.is_full(origin) {
             let backlogs = self.connections.iter().map(|connection| match connection.origin() {
@@ -323,8 +325,8 @@ impl BridgeThread {
         }
     }
 
-    /// Serves each connection once. Peers by TCP share a time, so that many of them do not delay
-    /// those by UNIX sockets; the next turn begins with the first of them that got none.
+    /// Serves each connection once. Peers by TCP share a limited time, so that they do not delay
+    /// peers by UNIX sockets. The next turn begins with the first peer that was not served.
     fn serve(&mut self, ready: &[PollFlags]) {
         let mut closed = Vec::new();
         let count = self.connections.len();
@@ -363,7 +365,7 @@ impl BridgeThread {
         if ready.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
             connection.read(&mut self.scratch, now_ms)?;
         }
-        // Before a request begins a monitor: its first reply tells of these changes, too.
+        // Before the requests: the first reply to a new monitor already includes these changes.
         self.dispatch();
         let Some((before, [this, behind @ ..])) = self.connections.split_at_mut_checked(index)
         else {
@@ -387,7 +389,7 @@ impl BridgeThread {
                     .chain(behind.iter_mut())
                     .for_each(|other| other.forward(&forward));
             }
-            // The tables are watched since the request that began the first monitor.
+            // If a request began the first monitor, the tables record changes since that request.
             is_watched |= this.is_monitoring();
             let removals = bridge.tables().take_removals();
             let events = if is_watched { bridge.tables().take_events() } else { Vec::new() };
@@ -413,7 +415,7 @@ impl BridgeThread {
         this.write_if_open(now_ms)
     }
 
-    /// Hands events to all connections.
+    /// Passes the bridge's events to all connections.
     fn dispatch(&mut self) {
         let (removals, events, statuses) = {
             let tables = self.bridge.tables();
@@ -508,7 +510,7 @@ impl BridgeThread {
         }
     }
 
-    /// Passes on to the tables what the connections ask for.
+    /// Tells the tables which events the connections want.
     fn look_at_interests(&self) {
         let is_watched = self.connections.iter().any(Connection::is_monitoring);
         let takes_misses = self.connections.iter().any(Connection::takes_misses);
@@ -556,31 +558,31 @@ impl Controller {
     }
 }
 
-/// The connection whose peer has read nothing for the longest time, if that is long enough.
+/// The connection whose peer has not read for the longest time; `None` if no peer has been that
+/// slow.
 fn slowest(backlogs: impl Iterator<Item = (usize, Duration)>) -> Option<usize> {
     let waiting = backlogs.enumerate().filter(|(_, (bytes, _))| *bytes > 0);
     let (index, (_, pause)) = waiting.max_by_key(|(_, (_, pause))| *pause)?;
     (pause >= PATIENCE).then_some(index)
 }
 
-/// As in Open vSwitch: three times the time after which a silent controller is asked for an echo.
+/// Three times the inactivity probe of controllers, as in Open vSwitch.
 const ALONE_MS: u64 = 15_000;
 const READ: usize = 256 << 10;
-/// Requests of one connection before the next one's turn.
+/// The most requests of a connection in one turn.
 const REQUESTS: usize = 4096;
-/// The accepted connections of each origin.
+/// The most accepted connections of each origin.
 const MOST_CONNECTIONS: usize = 128;
-/// The time of a turn for all peers by TCP together.
+/// The time of a turn that all peers by TCP share.
 const TCP_TURN: Duration = Duration::from_millis(100);
-/// The bytes that wait for all peers of an origin, beyond which those that do not read lose their
-/// connection.
+/// The queued output of an origin in bytes, above which peers that do not read are disconnected.
 const MOST_OUTPUT: usize = 512 << 20;
-/// The time in which a peer reads something, if so many bytes wait.
+/// Above that limit, a peer must read something in this time.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The time for a hello if there are as many connections as there may be.
+/// If an origin has its most connections, a peer must send its hello in this time.
 const SHORTEST_GREETING: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(100);
-/// The time after which a peer that waited for a reply has sent its next request.
+/// A peer that waited for a reply usually sends its next request in this time.
 const SOON: Duration = Duration::from_micros(50);
 const EXPIRY: Duration = Duration::from_millis(500);
 const CHECK: Duration = Duration::from_millis(500);

@@ -14,23 +14,23 @@ use crate::run::ports::SwitchPort;
 use crate::run::{Config, Process};
 
 #[test]
-fn the_peer_that_has_read_nothing_for_longest_makes_room() {
+fn the_peer_that_has_not_read_for_longest_is_disconnected() {
     let seconds = Duration::from_secs;
     let backlogs = [(9, seconds(3)), (1, seconds(40)), (0, seconds(50)), (99, seconds(0))];
     assert_eq!(slowest(backlogs.into_iter()), Some(1));
-    // A peer that reads keeps its reply.
+    // A peer that reads is not disconnected.
     assert_eq!(slowest([(1 << 30, seconds(1))].into_iter()), None);
     assert_eq!(slowest(std::iter::empty()), None);
 }
 
-/// A bridge's connections, whose turns a test makes.
+/// A bridge's connection thread, whose turns the test calls.
 struct Rig {
     thread: BridgeThread,
     folder: TempDir,
 }
 
 impl Rig {
-    /// With rules whose cookies are 0, 1 and so on.
+    /// A bridge with rules whose cookies are 0, 1 and so on.
     fn with_rules(count: u32) -> Self {
         let folder = TempDir::new().unwrap();
         let stop = Arc::new(AtomicBool::new(false));
@@ -64,7 +64,7 @@ impl Rig {
         self.thread.bridge.tables_mut().flow_mod(change, now_ms).unwrap();
     }
 
-    /// A peer that has sent its hello and these messages, and has read nothing.
+    /// A peer that has sent its hello and these messages, and has not read.
     fn peer(&self, messages: &[&[u8]]) -> UnixStream {
         let mut peer = UnixStream::connect(self.folder.path().join(SOCKET)).unwrap();
         peer.set_nonblocking(true).unwrap();
@@ -73,7 +73,7 @@ impl Rig {
         peer
     }
 
-    /// Checks the connections after this time of the switch's clock, and writes to them.
+    /// Advances the clock, checks the connections, and lets them write.
     fn later(&mut self, time: Duration) {
         self.thread.bridge.clock.warp(time);
         self.thread.checks = Instant::now();
@@ -90,7 +90,7 @@ impl Rig {
     }
 }
 
-/// Reads what has arrived, at most `most` bytes, and returns the number.
+/// Reads at most `most` bytes of those that have arrived. Returns their number.
 fn read(peer: &mut UnixStream, most: usize, to: &mut Vec<u8>) -> usize {
     let former = to.len();
     match peer.take(most as u64).read_to_end(to) {
@@ -99,7 +99,7 @@ fn read(peer: &mut UnixStream, most: usize, to: &mut Vec<u8>) -> usize {
     }
 }
 
-/// Whole messages behind the hello.
+/// The complete messages after the hello.
 fn messages(mut bytes: &[u8]) -> Vec<&[u8]> {
     let mut messages = Vec::new();
     while bytes.len() >= 8 {
@@ -111,7 +111,7 @@ fn messages(mut bytes: &[u8]) -> Vec<&[u8]> {
     messages.into_iter().skip(1).collect()
 }
 
-/// The cookies of the rules in a reply, which has parts of one number and ends with its last part.
+/// The cookies of the rules in a multipart reply, which must end with its last part.
 fn cookies(parts: &[&[u8]]) -> Vec<u64> {
     let mut cookies = Vec::new();
     for (index, part) in parts.iter().enumerate() {
@@ -128,7 +128,8 @@ fn cookies(parts: &[&[u8]]) -> Vec<u64> {
     cookies
 }
 
-/// Makes turns until a peer that reads slowly has the answer to its barrier behind `bytes`.
+/// Makes turns until a slowly reading peer has the reply to its barrier. `bytes`: bytes read
+/// before.
 fn read_slowly(rig: &mut Rig, peer: &mut UnixStream, mut bytes: Vec<u8>) -> Vec<u8> {
     while messages(&bytes).last().is_none_or(|last| *last != BARRIER_REPLY) {
         rig.thread.turn();
@@ -138,7 +139,7 @@ fn read_slowly(rig: &mut Rig, peer: &mut UnixStream, mut bytes: Vec<u8>) -> Vec<
 }
 
 #[test]
-fn peers_that_ask_for_all_rules_and_read_nothing_delay_others_by_a_piece_each() {
+fn a_peer_that_requests_all_rules_and_does_not_read_delays_others_by_one_piece() {
     let mut rig = Rig::with_rules(20_000);
     let mut silent: Vec<_> = (0..8).map(|_| rig.peer(&[&DUMP, &DUMP])).collect();
     let mut other = rig.peer(&[&BARRIER]);
@@ -157,7 +158,7 @@ fn peers_that_ask_for_all_rules_and_read_nothing_delay_others_by_a_piece_each() 
         let made = waiting[index] + arrived.len();
         assert!(made <= turns * 2 * PIECE, "{made} bytes in {turns} turns");
     }
-    // Then they get what they have room for.
+    // The silent peers then get what fits their buffers.
     for turn in 0.. {
         if !rig.has_work() {
             break;
@@ -170,7 +171,7 @@ fn peers_that_ask_for_all_rules_and_read_nothing_delay_others_by_a_piece_each() 
 }
 
 #[test]
-fn a_peer_that_reads_slowly_gets_each_rule_once_and_later_answers_behind_them() {
+fn a_slow_reader_gets_each_rule_once_and_then_later_replies() {
     let mut rig = Rig::with_rules(5000);
     let mut peer = rig.peer(&[&DUMP, &BARRIER]);
     let bytes = read_slowly(&mut rig, &mut peer, Vec::new());
@@ -195,7 +196,7 @@ fn a_reply_lists_the_rules_of_the_time_of_its_request() {
     let answers = messages(&bytes);
     let listed: BTreeSet<_> = cookies(&answers[..answers.len() - 1]).into_iter().collect();
     assert!(listed.into_iter().eq(0..20_000));
-    // A later request lists those that there are now.
+    // A later request lists the present rules.
     peer.write_all(&DUMP).unwrap();
     peer.write_all(&BARRIER).unwrap();
     let bytes = read_slowly(&mut rig, &mut peer, HELLO.to_vec());
@@ -226,7 +227,7 @@ fn rules_are_selected_in_pieces() {
             assert_eq!(cookies(parts), [7777]);
         } else {
             assert_eq!((parts.len(), &parts[0][8..12]), (1, &[0, SUM, 0, 0][..]));
-            // The number of rules is behind their packets and bytes.
+            // The number of rules follows the packet and byte counts.
             assert_eq!(parts[0][32..36], [0, 0, 0, 1]);
         }
     }
@@ -279,12 +280,12 @@ fn no_request_sees_a_rule_whose_timeout_has_passed() {
 }
 
 #[test]
-fn a_peer_is_told_whole_of_a_change_that_it_did_not_ask_for() {
+fn a_monitor_gets_full_updates_for_changes_that_packets_make() {
     let mut rig = Rig::with_rules(0);
     let mut peer = rig.peer(&[&MONITOR, &BARRIER]);
     read_slowly(&mut rig, &mut peer, Vec::new());
     rig.change(1, FlowCommand::Add);
-    // As if a packet had made the change while a request of the peer was answered.
+    // The state after a packet made the change while a request of the peer was answered.
     let events = rig.thread.bridge.tables().take_events();
     rig.thread.connections[0].rule_events(&events, Some(3));
     peer.write_all(&BARRIER).unwrap();
@@ -292,22 +293,22 @@ fn a_peer_is_told_whole_of_a_change_that_it_did_not_ask_for() {
     let answers = messages(&bytes);
     let [update, last] = answers.as_slice() else { panic!("{answers:?}") };
     assert_eq!(*last, BARRIER_REPLY);
-    // The event of the entry: a rule was added. 3 is the peer's own request.
+    // The entry's event is "added". The transaction number 3 is that of the peer's own request.
     assert_eq!((update[1], &update[26..28]), (19, &[0, 0][..]));
 }
 
 #[test]
-fn a_new_monitor_hears_once_of_a_rule_that_came_before_it() {
+fn a_new_monitor_gets_an_earlier_rule_once() {
     let mut rig = Rig::with_rules(0);
     let mut first = rig.peer(&[&MONITOR, &BARRIER]);
     read_slowly(&mut rig, &mut first, Vec::new());
     let mut second = rig.peer(&[&BARRIER]);
     read_slowly(&mut rig, &mut second, Vec::new());
-    // Nothing but a turn of a connection hands out the change.
+    // Without expiry, only a connection's turn dispatches the change.
     rig.thread.expires = Instant::now() + Duration::from_secs(600);
     rig.change(1, FlowCommand::Add);
     let mut request = MONITOR;
-    // With the rules that there are.
+    // The flag for the rules that exist at the request.
     request[29] |= 1;
     second.write_all(&[&request[..], &BARRIER[..]].concat()).unwrap();
     let bytes = read_slowly(&mut rig, &mut second, HELLO.to_vec());
@@ -316,14 +317,14 @@ fn a_new_monitor_hears_once_of_a_rule_that_came_before_it() {
     assert_eq!(*last, BARRIER_REPLY);
     let length = usize::from(u16::from_be_bytes([told[24], told[25]]));
     assert_eq!((told[1], told.len()), (19, 24 + length));
-    // The other peer hears of the change.
+    // The other peer gets an update for the change.
     first.write_all(&BARRIER).unwrap();
     let bytes = read_slowly(&mut rig, &mut first, HELLO.to_vec());
     assert_eq!(messages(&bytes).len(), 2);
 }
 
 #[test]
-fn a_tool_that_is_silent_is_asked_for_an_echo_and_then_closed() {
+fn a_silent_tool_gets_an_echo_request_and_is_then_disconnected() {
     let minute = Duration::from_secs(60);
     let mut rig = Rig::with_rules(0);
     rig.thread.bridge.clock.stop();
@@ -350,7 +351,7 @@ fn a_tool_that_is_silent_is_asked_for_an_echo_and_then_closed() {
 }
 
 #[test]
-fn the_peer_that_changes_a_port_hears_of_its_link_alone() {
+fn the_peer_that_changes_a_port_is_told_only_the_link_change() {
     let mut rig = Rig::with_rules(0);
     let local = SwitchPort::local("br0", 0, PortIndex(100), None, Time::from_nanos(0));
     let address = local.hardware_address;
@@ -368,7 +369,7 @@ fn the_peer_that_changes_a_port_hears_of_its_link_alone() {
         let answers = messages(&bytes);
         let statuses = &answers[..answers.len() - 1];
         assert!(statuses.iter().all(|status| (status[1], status[8]) == (12, 2)), "{answers:?}");
-        // The configuration and the state.
+        // The port's configuration and state.
         let told: Vec<_> = statuses.iter().map(|status| (status[51], status[55])).collect();
         assert_eq!(told, expected);
     }
@@ -396,7 +397,7 @@ fn a_standalone_bridge_forwards_by_itself_from_15_s_without_a_controller_until_o
     assert_eq!(state(&rig), (false, 1));
     rig.later(Duration::from_millis(1));
     assert_eq!(state(&rig), (true, 0));
-    // The connections before are closed, as nobody has answered on them.
+    // The connections opened before are closed, because the test answers on none of them.
     while rig.thread.connections.iter().any(|c| c.controller.is_some()) {
         rig.later(Duration::from_secs(5));
     }
@@ -405,7 +406,7 @@ fn a_standalone_bridge_forwards_by_itself_from_15_s_without_a_controller_until_o
     let mut peers = Vec::new();
     while rig.thread.bridge.tables().is_standalone() {
         if let Ok((mut peer, _)) = listener.accept() {
-            // A connection that was closed takes no hello.
+            // The write fails on a connection that was closed.
             let _ = peer.write_all(&HELLO);
             peers.push(peer);
         }
@@ -415,7 +416,7 @@ fn a_standalone_bridge_forwards_by_itself_from_15_s_without_a_controller_until_o
 }
 
 const SOCKET: &str = "br0.mgmt";
-/// Somewhat more than the bytes of the rules that one turn lists.
+/// Slightly more than the bytes of the rules that a turn lists.
 const PIECE: usize = 64 << 10;
 
 /// Messages of OpenFlow 1.3.
@@ -424,14 +425,14 @@ const BARRIER: [u8; 8] = [4, 20, 0, 8, 0, 0, 0, 3];
 const BARRIER_REPLY: [u8; 8] = [4, 21, 0, 8, 0, 0, 0, 3];
 const ECHO_REQUEST: [u8; 8] = [4, 2, 0, 8, 0, 0, 0, 0];
 const ECHO_REPLY: u8 = 3;
-/// Sets the length of packets, and so asks for events.
+/// Sets the length of packet-ins, and so asks for events.
 const TAKE_EVENTS: [u8; 12] = [4, 9, 0, 12, 0, 0, 0, 2, 0, 0, 0, 128];
 /// Asks for changes of all rules.
 const MONITOR: [u8; 48] = [
     4, 18, 0, 48, 0, 0, 0, 2, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0x4f, 0x4e, 0x46, 0, 0, 0, 7, 0x4e, 0,
     0, 0, 7, 0, 0x0e, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 1, 0, 4, 0, 0, 0, 0,
 ];
-/// OpenFlow's numbers of lists of rules, and of the sums of their counters.
+/// OpenFlow's numbers of the requests for rules and for the sums of their counters.
 const LIST: u8 = 1;
 const SUM: u8 = 2;
 /// Asks for all rules.

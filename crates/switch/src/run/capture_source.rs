@@ -9,15 +9,15 @@ use super::pcap::Capture;
 #[derive(Debug)]
 pub(super) struct CaptureSource {
     capture: Arc<Capture>,
-    /// The frames of this queue; `None` are all.
+    /// The numbers of this queue's frames; `None`: all frames.
     chosen: Option<Vec<u32>>,
     next: usize,
     repeats: bool,
 }
 
 impl CaptureSource {
-    /// A source for each queue. As a network card does, a hash of addresses and ports chooses the
-    /// queue of a frame.
+    /// A source for each queue. A hash of addresses and ports chooses a frame's queue, as in a
+    /// network card.
     pub(super) fn split(capture: Capture, queues: usize, repeats: bool) -> Vec<Self> {
         let capture = Arc::new(capture);
         let source = |chosen| Self { capture: capture.clone(), chosen, next: 0, repeats };
@@ -54,7 +54,7 @@ impl CaptureSource {
         limit
     }
 
-    /// The number in the capture of a frame of this queue.
+    /// The number, in the capture, of a frame at a position of this queue.
     #[inline]
     fn index(&self, position: usize) -> usize {
         match &self.chosen {
@@ -77,5 +77,5 @@ impl CaptureSource {
     }
 }
 
-/// Frames that are on their way from memory.
+/// The number of frames that are loaded ahead.
 const AHEAD: usize = 32;

@@ -13,7 +13,7 @@ use super::unixctl;
 
 /// The name of the control socket in the switch's folder.
 pub const CONTROL_SOCKET: &str = "weir-switch.ctl";
-/// The longest wait for the backlog of a switch that does not accept.
+/// The longest wait while the switch's listen backlog is full.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 const LONGEST_REPLY: u64 = 1 << 30;
 
@@ -44,7 +44,7 @@ pub enum ClientError {
     Refused(String),
 }
 
-/// Advice where the system's own message is not enough.
+/// Advice for errors whose system message is not enough.
 fn remedy(error: &io::Error) -> &'static str {
     match error.kind() {
         ErrorKind::PermissionDenied => ": run this command as the switch's user, or as root",
@@ -53,8 +53,8 @@ fn remedy(error: &io::Error) -> &'static str {
     }
 }
 
-/// Calls a command of the switch whose folder is `rundir`, and waits no longer than `patience` for
-/// the whole reply. Refuses a folder that other users can change, and a process of another user.
+/// Calls a command of the switch whose folder is `rundir`. Waits at most `patience` for the whole
+/// reply. Refuses a folder that other users can change, and a process of another user.
 pub fn call(
     rundir: &Path,
     method: &str,
@@ -90,8 +90,8 @@ pub fn call(
     }
 }
 
-/// A stream whose reads and writes together take no longer than `patience` from `begin`: a peer
-/// that sends a byte now and then does not prolong them.
+/// A stream whose reads and writes together take at most `patience` from `begin` on, even if the
+/// peer sends single bytes.
 struct Timed {
     stream: UnixStream,
     begin: Instant,
@@ -105,7 +105,7 @@ impl Timed {
     }
 }
 
-/// The kernel says that a socket's timeout has passed by EAGAIN (socket(7)).
+/// Turns the kernel's EAGAIN, which reports an expired socket timeout (socket(7)), into `TimedOut`.
 fn timed_out(error: io::Error) -> io::Error {
     match error.kind() {
         ErrorKind::WouldBlock => ErrorKind::TimedOut.into(),

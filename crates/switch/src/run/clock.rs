@@ -12,7 +12,7 @@ pub(super) struct Clock {
     origin: Time,
     /// Nanoseconds that `time/warp` has added.
     warped: AtomicU64,
-    /// The clock's reading when it was stopped; [`RUNNING`] if it runs.
+    /// The reading at which the clock was stopped; [`RUNNING`] if it runs.
     stopped_at: AtomicU64,
 }
 
@@ -37,8 +37,8 @@ impl Clock {
         base + self.warped.load(Ordering::Acquire)
     }
 
-    /// The time of an arrival that the system's monotonic clock has seen; `now` for one without a
-    /// time, and while the clock is stopped.
+    /// The time of a frame's arrival by the system's monotonic clock. `now` if the frame has no
+    /// time, or while the clock is stopped.
     #[must_use]
     pub(super) fn of_arrival(&self, arrival: Time, now: Time) -> Time {
         if arrival == Time::ZERO || self.stopped_at.load(Ordering::Acquire) != RUNNING {
@@ -53,7 +53,7 @@ impl Clock {
         self.now_ns() / 1_000_000
     }
 
-    /// Stops the clock; from then on it advances by [`Clock::warp`] alone.
+    /// Stops the clock. From then on only [`Clock::warp`] advances it.
     pub(super) fn stop(&self) {
         let now = self.start.elapsed().as_nanos() as u64;
         let _ = self.stopped_at.compare_exchange(RUNNING, now, Ordering::AcqRel, Ordering::Acquire);
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn arrivals_have_their_own_times_unless_the_clock_is_stopped() {
+    fn an_arrival_keeps_its_time_unless_the_clock_is_stopped() {
         let clock = Clock::start();
         clock.warp(Duration::from_millis(5));
         let seen = monotonic();

@@ -1,4 +1,4 @@
-//! The commands of the control socket, by the names that Open vSwitch gives them.
+//! The commands of the control socket, with the names that Open vSwitch uses.
 
 mod bonds;
 mod bridge;
@@ -31,7 +31,7 @@ struct Command {
     run: fn(&Arc<Switch>, &[String]) -> Outcome,
 }
 
-/// Runs a command. Errors are worded as those of Open vSwitch.
+/// Runs a command. Errors have Open vSwitch's wording.
 pub(super) fn run(switch: &Arc<Switch>, name: &str, arguments: &[String]) -> Outcome {
     let Some(command) = all().into_iter().find(|command| command.name == name) else {
         return Err(format!(

@@ -21,7 +21,7 @@ use super::policing::Policing;
 use super::table_settings::TableSettings;
 use super::vlan_settings::{MirrorSettings, VlanModeSetting, check_vlans};
 
-/// The folder of the control sockets if the user names none.
+/// The default folder of the control sockets.
 pub const DEFAULT_RUNDIR: &str = "/run/weir-switch";
 /// The folder in which Open vSwitch's tools look for sockets.
 pub const OVS_RUNDIR: &str = "/run/openvswitch";
@@ -53,14 +53,14 @@ pub struct Config {
     pub rundir: Option<PathBuf>,
     /// The CPUs of the packet threads, one thread each.
     pub pmd_cpus: Option<Vec<usize>>,
-    /// Packet threads never sleep, not even when no frame arrives.
+    /// Whether packet threads never sleep, even without frames.
     pub busy_poll: bool,
     /// The address that serves metrics to Prometheus: `127.0.0.1:9151` or `unix:/PATH`.
     pub metrics_on: Option<MetricsAddress>,
-    /// The socket of an ovsdb-server whose database has the bridges: `unix:/PATH`.
+    /// The socket of an ovsdb-server whose database describes the bridges: `unix:/PATH`.
     pub ovsdb: Option<OvsdbAddress>,
     pub bridge: IndexMap<String, BridgeConfig>,
-    /// The interfaces of a database become dummy ports, for tests.
+    /// Whether the database's interfaces become dummy ports, for tests.
     #[serde(skip)]
     pub dummies: bool,
 }
@@ -68,28 +68,28 @@ pub struct Config {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct BridgeConfig {
-    /// 16 hexadecimal digits; made from the bridge's name otherwise.
+    /// 16 hexadecimal digits, by default derived from the bridge's name.
     pub datapath_id: Option<String>,
-    /// The address of the bridge's own port; made from the bridge's name otherwise.
+    /// The address of the bridge's own port, by default derived from the bridge's name.
     pub hardware_address: Option<HardwareAddress>,
-    /// The bridge's own port is a TAP device with the bridge's name.
+    /// Whether the bridge's own port is a TAP device with the bridge's name.
     pub own_interface: bool,
-    /// The VLANs of the bridge's own port, as those of other ports.
+    /// The VLANs of the bridge's own port. Other ports have the same keys.
     pub vlan_mode: Option<VlanModeSetting>,
     pub tag: Option<u16>,
     pub trunks: Vec<u16>,
-    /// TCP addresses on which controllers and ovs-ofctl may connect.
+    /// TCP addresses at which the bridge accepts controllers and ovs-ofctl.
     #[serde(deserialize_with = "addresses")]
     pub listen: Vec<SocketAddr>,
-    /// Controllers to which the switch connects.
+    /// Controllers to which the bridge connects.
     #[serde(deserialize_with = "addresses")]
     pub controller: Vec<SocketAddr>,
     pub fail_mode: FailMode,
-    /// The seconds after which NORMAL forgets an address that it has not seen.
+    /// Seconds without a packet after which NORMAL forgets an address.
     pub mac_aging_time: Option<u64>,
     /// The most addresses that NORMAL remembers.
     pub mac_table_size: Option<usize>,
-    /// A file of rules in ovs-ofctl's language that is loaded at the start.
+    /// A file of rules in ovs-ofctl's syntax that is loaded at the start.
     pub flows: Option<PathBuf>,
     /// Tables by their numbers.
     pub table: IndexMap<String, TableSettings>,
@@ -101,7 +101,8 @@ pub struct BridgeConfig {
 }
 
 impl BridgeConfig {
-    /// Takes the former values of what a running bridge cannot change. Returns whether any differs.
+    /// Restores the former values of settings that a running bridge cannot change. Returns whether
+    /// any differed.
     pub(super) fn keep_fixed(&mut self, former: Self) -> bool {
         let fixed = |config: &Self| {
             let Self { datapath_id, hardware_address, own_interface, .. } = config;
@@ -114,7 +115,7 @@ impl BridgeConfig {
     }
 }
 
-/// The socket of an ovsdb-server, as Open vSwitch writes it: `unix:/run/openvswitch/db.sock`.
+/// The socket of an ovsdb-server in Open vSwitch's syntax: `unix:/run/openvswitch/db.sock`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct OvsdbAddress(pub PathBuf);
@@ -141,7 +142,7 @@ impl TryFrom<String> for OvsdbAddress {
     }
 }
 
-/// Open vSwitch writes `tcp:` before such an address.
+/// Reads addresses. Open vSwitch's prefix `tcp:` is optional.
 fn addresses<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<SocketAddr>, D::Error> {
     let texts = Vec::<String>::deserialize(from)?;
     let address = |text: &String| {
@@ -155,11 +156,11 @@ fn addresses<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<SocketAddr>, D::E
     texts.iter().map(address).collect()
 }
 
-/// The rules with which a bridge begins.
+/// The initial rules of a bridge.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FailMode {
-    /// None: packets are dropped until somebody adds rules.
+    /// None: packets are dropped until a user or a controller adds rules.
     #[default]
     Secure,
     /// The bridge begins with the rule `priority=0 actions=NORMAL`, or without rules if its
@@ -176,44 +177,44 @@ pub struct PortConfig {
     pub kind: String,
     /// The capture that a pcap port plays.
     pub file: Option<PathBuf>,
-    /// Whether the capture is played for ever.
+    /// Whether the capture is repeated for ever.
     #[serde(default, rename = "loop")]
     pub repeats: bool,
-    /// The capture into which a pcap port writes the frames that it sends, and a dummy port also
+    /// The capture to which a pcap port writes the frames that it sends. A dummy port also writes
     /// those that it receives.
     pub write: Option<PathBuf>,
-    /// The network interface of a packet, tap or xdp port; the port's name otherwise.
+    /// The network interface of a packet, tap or xdp port, by default the port's name.
     pub interface: Option<String>,
     /// The socket of a ring or vhost-user port; a ring also takes a name without a slash.
     pub path: Option<PathBuf>,
-    /// The patch port of another bridge at which the frames of a patch port arrive.
+    /// The patch port of another bridge that is connected to this patch port.
     pub peer: Option<String>,
-    /// The end of that socket; the switch listens otherwise.
+    /// Whether the switch listens at that socket (the default) or connects.
     pub role: Option<Role>,
-    /// The interface's receive queue of an xdp port; the first one otherwise.
+    /// The receive queue of an xdp port's interface, by default the first.
     pub receive_queue: Option<u32>,
-    /// The way of packets into an xdp port; the better one otherwise.
+    /// How packets get into an xdp port's memory, by default the fastest way that works.
     pub copy_mode: Option<CopyMode>,
-    /// An xdp port runs the interface's driver in the packet thread.
+    /// Whether an xdp port runs the interface's driver in the packet thread.
     #[serde(default)]
     pub busy_poll: bool,
-    /// The address that OpenFlow shows; made from the port's name otherwise.
+    /// The address that OpenFlow shows, by default derived from the port's name.
     pub hardware_address: Option<HardwareAddress>,
-    /// The OpenFlow number; the first free one otherwise.
+    /// The OpenFlow number, by default the first free one.
     pub number: Option<u32>,
     /// Receive queues of a pcap or vhost-user port.
     pub queues: Option<usize>,
     /// The rate at which frames leave: `100mbit`.
     pub rate: Option<Capacity>,
-    /// The queue in front of the rate: `fq_codel`, `droptail:256KiB`.
+    /// The queue before the rate limit: `fq_codel`, `droptail:256KiB`.
     pub queue: Option<QueueConfig>,
-    /// The limits of the frames that the port takes.
+    /// The limits of the frames that the port receives.
     #[serde(default)]
     pub policing: Policing,
-    /// Queues and the CPUs of the packet threads that poll them: `0:1,1:2`.
+    /// For each queue, the CPU of the packet thread that polls it: `0:1,1:2`.
     pub rxq_affinity: Option<RxqAffinity>,
-    /// `trunk`, `access`, `native-tagged` or `native-untagged`, for NORMAL; `access` if there is a
-    /// tag, and otherwise `trunk`.
+    /// `trunk`, `access`, `native-tagged` or `native-untagged`, for NORMAL. The default is `access`
+    /// with a tag, and otherwise `trunk`.
     pub vlan_mode: Option<VlanModeSetting>,
     /// The VLAN of frames without a tag.
     pub tag: Option<u16>,
@@ -252,7 +253,7 @@ pub enum Role {
     Client,
 }
 
-/// The way of packets into an xdp port.
+/// How packets get into an xdp port's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CopyMode {
@@ -269,13 +270,13 @@ impl From<ovsdb::interface::CopyMode> for CopyMode {
     }
 }
 
-/// The CPUs that poll a port's queues, as Open vSwitch writes them: `0:3,1:7`.
+/// The CPU that polls each queue of a port, in Open vSwitch's syntax: `0:3,1:7`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct RxqAffinity(pub Vec<(usize, usize)>);
 
 impl RxqAffinity {
-    /// The CPU of a queue.
+    /// The CPU that polls a queue.
     #[must_use]
     pub fn cpu(&self, queue: usize) -> Option<usize> {
         self.0.iter().find(|(of, _)| *of == queue).map(|(_, cpu)| *cpu)
@@ -315,7 +316,7 @@ impl Config {
         Ok(config)
     }
 
-    /// Adds a port as a flag names it: `BRIDGE:PORT=KIND[:ARGUMENT][,OPTION…]`.
+    /// Adds a port from the text of a flag: `BRIDGE:PORT=KIND[:ARGUMENT][,OPTION…]`.
     pub fn add_port(&mut self, text: &str) -> Result<(), ConfigError> {
         let malformed = || {
             ConfigError::Value(format!(
@@ -344,8 +345,8 @@ impl Config {
         Ok(())
     }
 
-    /// All that would keep a switch with these settings from starting, or one of its ports from
-    /// working. Reads the files that the settings name.
+    /// All reasons why a switch with these settings would not start, or a port would not work.
+    /// Reads the files that the settings name.
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
         if let Err(error) = self.check() {
@@ -380,7 +381,7 @@ impl Config {
         problems
     }
 
-    /// Checks all that can be checked without opening anything.
+    /// Checks everything that needs no file or device.
     pub fn check(&self) -> Result<(), ConfigError> {
         let wrong = |problem: String| Err(ConfigError::Value(problem));
         if self.bridge.is_empty() && self.ovsdb.is_none() {
@@ -482,12 +483,12 @@ impl Config {
 }
 
 impl BridgeConfig {
-    /// Whether the bridge begins with the rule `priority=0 actions=NORMAL`.
+    /// Whether the initial rule of the bridge is `priority=0 actions=NORMAL`.
     pub(super) fn begins_open(&self) -> bool {
         self.fail_mode == FailMode::Standalone && self.controller.is_empty()
     }
 
-    /// The names of the ports with their numbers, as a switch gives them.
+    /// The names of the ports with the numbers that a switch gives them.
     fn names(&self) -> PortNames {
         let mut names = PortNames::none();
         let taken: Vec<_> = self.port.values().filter_map(|port| port.number).collect();
@@ -527,7 +528,7 @@ impl PortConfig {
         }
     }
 
-    /// Receive queues.
+    /// The number of receive queues.
     #[must_use]
     pub fn queues(&self) -> usize {
         self.queues.unwrap_or(1)
@@ -597,7 +598,7 @@ impl PortConfig {
         Ok(config)
     }
 
-    /// Checks all that can be checked without opening anything.
+    /// Checks everything that needs no file or device.
     pub fn check(&self) -> Result<(), String> {
         self.check_vlans()?;
         self.policing.check()?;
@@ -657,7 +658,7 @@ impl PortConfig {
     }
 }
 
-/// The CPUs of a mask in hexadecimal, as Open vSwitch's pmd-cpu-mask: `6` is CPUs 1 and 2.
+/// The CPUs of a hexadecimal mask, as in Open vSwitch's pmd-cpu-mask: `6` is CPUs 1 and 2.
 pub fn parse_cpu_mask(text: &str) -> Result<Vec<usize>, String> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
     let mask = u128::from_str_radix(digits, 16).ok().filter(|mask| *mask != 0);
@@ -703,7 +704,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_describe_ports() {
+    fn a_flag_sets_kind_file_and_options_of_a_port() {
         let mut config = with_bridge();
         config.add_port("br0:p0=pcap:/tmp/a:b.pcap,loop,number=7").unwrap();
         config.add_port("br0:p1=null").unwrap();
@@ -737,13 +738,13 @@ mod tests {
     }
 
     #[test]
-    fn cpus_of_a_mask() {
+    fn the_bits_of_a_mask_are_cpus() {
         assert_eq!(parse_cpu_mask("0x6").unwrap(), [1, 2]);
         assert!(parse_cpu_mask("0").is_err() && parse_cpu_mask("x").is_err());
     }
 
     #[test]
-    fn wrong_flags_are_explained() {
+    fn the_error_of_a_wrong_flag_explains_the_fault() {
         let cases = [
             ("br0", "write BRIDGE:PORT=KIND"),
             ("br1:p0=null", "there is no bridge br1; the bridges are: br0"),
@@ -766,7 +767,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_cannot_be_are_refused_with_advice() {
+    fn impossible_settings_are_refused_with_advice() {
         let problem = |change: fn(&mut Config)| {
             let mut config = with_bridge();
             config.add_port("br0:p0=null").unwrap();

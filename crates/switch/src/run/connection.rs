@@ -18,29 +18,29 @@ use super::stream::{Origin, Stream};
 /// An OpenFlow connection.
 #[derive(Debug)]
 pub(super) struct Connection {
-    /// No other connection of the bridge has had it.
+    /// A number that no other connection of the bridge has had.
     pub(super) number: u64,
     stream: Stream,
     session: Session,
     kind: Kind,
-    /// The controller's place in the settings.
+    /// The index of the controller in the settings, for a connection to a controller.
     pub(super) controller: Option<usize>,
     is_open: bool,
-    /// Bytes whose requests have not been answered.
+    /// Received bytes of requests that are not answered yet.
     input: Vec<u8>,
     out: Outgoing,
     has_ended: bool,
     opened: Instant,
     inactivity: Inactivity,
-    /// It was given up because too many bytes wait.
+    /// Whether the connection was given up because its peer does not read.
     is_abandoned: bool,
-    /// The beginning of the list of rules that is being written.
+    /// When the list of rules that is being written was begun.
     list_begun: Option<Instant>,
-    /// Packets that the peer did not get because it reads too slowly.
+    /// Packet-ins that were dropped because the peer reads too slowly.
     dropped: u64,
 }
 
-/// A reason to close a connection, for the log.
+/// Why a connection was closed, for the log.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Closed {
     #[error("the peer closed it")]
@@ -58,7 +58,7 @@ pub(super) enum Closed {
 }
 
 impl Connection {
-    /// A tool or controller that connected to the switch.
+    /// A connection of a tool or controller that connected to the switch.
     pub(super) fn accepted(
         number: u64,
         stream: Stream,
@@ -68,7 +68,7 @@ impl Connection {
         Self::new(number, stream, None, memory, now_ms)
     }
 
-    /// A connection to a controller that is not established yet.
+    /// A connection to a controller, before it is established.
     pub(super) fn connecting(
         number: u64,
         stream: Stream,
@@ -115,7 +115,7 @@ impl Connection {
         self.stream.origin()
     }
 
-    /// `None` for a controller to which the switch connected.
+    /// The origin of an accepted connection; `None` for a connection to a controller.
     pub(super) fn accepted_by(&self) -> Option<Origin> {
         (self.kind == Kind::Service).then(|| self.origin())
     }
@@ -131,7 +131,7 @@ impl Connection {
         flags
     }
 
-    /// Whether requests wait that can be answered now, or a reply that can go on.
+    /// Whether a request can be answered now, or a reply can continue.
     pub(super) fn has_work(&self) -> bool {
         if self.session.is_replying() {
             return self.takes_pieces();
@@ -151,7 +151,7 @@ impl Connection {
         self.session.takes_misses()
     }
 
-    /// Reads what has arrived.
+    /// Reads the bytes that have arrived.
     pub(super) fn read(&mut self, scratch: &mut [u8], now_ms: u64) -> Result<(), Closed> {
         match self.stream.read(scratch) {
             Ok(0) => self.has_ended = true,
@@ -165,8 +165,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Answers requests until `limit` of them are done, or they have listed so many rules that it
-    /// is another connection's turn. `after` runs behind each.
+    /// Answers requests until `limit` of them are answered, or they have listed so many rules that
+    /// another connection should be served. Calls `after` after each request.
     pub(super) fn answer_some(
         &mut self,
         limit: usize,
@@ -211,7 +211,7 @@ impl Connection {
         result
     }
 
-    /// Notes when the list of rules that is being written was begun.
+    /// Stores when the list of rules that is being written was begun.
     fn time_list(&mut self) {
         self.list_begun = match self.session.is_replying() {
             true => self.list_begun.or_else(|| Some(Instant::now())),
@@ -229,8 +229,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Writes replies, unless the connection is still being made. An error if the peer has
-    /// ended and got all replies.
+    /// Writes replies if the connection is established. Returns an error if the peer has closed its
+    /// end and got all replies.
     pub(super) fn write_if_open(&mut self, now_ms: u64) -> Result<(), Closed> {
         if self.is_abandoned {
             return Err(Closed::Stuck);
@@ -243,36 +243,36 @@ impl Connection {
         if is_over { Err(Closed::End) } else { Ok(()) }
     }
 
-    /// The bytes that the peer has not read, and the time since it last read some.
+    /// The bytes that the peer has not read, and the time since it last read any.
     pub(super) fn backlog(&self) -> (usize, Duration) {
         (self.out.waiting(), self.out.pause())
     }
 
-    /// Frees what waits for the peer. The connection is closed at its next turn.
+    /// Drops the output for the peer. The connection is closed at its next turn.
     pub(super) fn abandon(&mut self) {
         self.out = Outgoing::new();
         self.is_abandoned = true;
     }
 
-    /// How long the peer of an accepted connection has sent no hello.
+    /// How long an accepted connection has waited for the peer's hello.
     pub(super) fn greeting(&self) -> Option<Duration> {
         let waits = self.kind == Kind::Service && self.session.version().is_none();
         waits.then(|| self.opened.elapsed())
     }
 
-    /// Closes connections that hang, and asks a silent peer whether it is alive.
+    /// Closes a connection that hangs, and sends an echo request to a silent peer.
     pub(super) fn check(&mut self, now_ms: u64) -> Result<(), Closed> {
         if self.greeting().is_some_and(|time| time > LONGEST_GREETING) {
             return Err(Closed::NoHello);
         }
-        // A list keeps its rules in memory, also those that are gone meanwhile.
+        // A list keeps its rules in memory, even removed rules.
         if self.list_begun.is_some_and(|begun| begun.elapsed() > LONGEST_LIST) {
             return Err(Closed::Stuck);
         }
         if self.out.is_stuck() || self.out.waiting() > MOST_OUTPUT {
             return Err(Closed::Stuck);
         }
-        // A tool that reads a long list answers no echo until it has read all of it.
+        // A tool that reads a long list answers no echo request before the list's end.
         let reads = self.session.is_replying() || self.out.waiting() > 0;
         if self.kind == Kind::Service && reads {
             self.inactivity.heard(now_ms);
@@ -293,7 +293,7 @@ impl Connection {
         self.session.packet_in(packet, self.out.buffer());
     }
 
-    /// Removes bundles that were left alone for too long.
+    /// Removes bundles that have been idle for too long.
     pub(super) fn expire_bundles(&mut self, now_ms: u64) {
         self.session.expire_bundles(now_ms, self.out.buffer());
     }
@@ -317,7 +317,8 @@ impl Connection {
         self.session.demote(generation, self.out.buffer());
     }
 
-    /// `own` is the number of the peer's own request: it made the changes that were requested.
+    /// `own`: the number of the peer's request, if a request of this peer made the requested
+    /// changes.
     pub(super) fn rule_events(&mut self, events: &[RecordedEvent], own: Option<u32>) {
         if events.is_empty() || !self.is_monitoring() {
             return;
@@ -328,7 +329,7 @@ impl Connection {
             self.session.flows_changed(&updates, own, self.out.buffer());
         }
         if self.out.waiting() > MOST_WAITING_UPDATES && self.is_open {
-            // An error is found again by the next read or write.
+            // The next read or write reports an error again.
             let _ = self.out.write(&mut self.stream);
         }
         if self.out.waiting() > MOST_WAITING_UPDATES {
@@ -336,7 +337,7 @@ impl Connection {
         }
     }
 
-    /// Goes on with updates of rules once the peer has read those before.
+    /// Resumes updates of rules once the peer has read the earlier ones.
     pub(super) fn resume_monitors(&mut self, bridge: &dyn Bridge) {
         let is_free = self.out.waiting() == 0 && !self.session.is_replying();
         if self.session.has_paused_monitors() && is_free {
@@ -352,7 +353,7 @@ impl Connection {
         self.session.table_status(status, self.out.buffer());
     }
 
-    /// `requester` is the connection that asked for the change.
+    /// `requester`: the connection that requested the change.
     pub(super) fn port_status(&mut self, status: &PortStatus, requester: Option<u64>) {
         let is_own = requester == Some(self.number);
         self.session.port_status(status, is_own, self.out.buffer());
@@ -377,8 +378,8 @@ impl AsFd for Connection {
     }
 }
 
-/// The length of the first message, if all of it is there. A length that cannot be is the
-/// session's to refuse.
+/// The length of the first message if all of it has arrived. The session refuses an impossible
+/// length.
 fn message_length(bytes: &[u8]) -> Option<usize> {
     let header = bytes.first_chunk::<8>()?;
     let length = usize::from(u16::from_be_bytes([header[2], header[3]])).max(header.len());
@@ -413,22 +414,22 @@ pub(super) fn is_transient(error: &io::Error) -> bool {
 }
 
 const MOST_INPUT: usize = 256 << 10;
-/// A peer that has not read this much gets no more replies.
+/// With this many unread bytes, a peer gets no further replies.
 const MOST_WAITING_REPLIES: usize = 1 << 20;
-/// A reply that is made in pieces goes on once less than this waits.
+/// With fewer unread bytes than this, a reply in pieces continues.
 const MOST_WAITING_PIECES: usize = 128 << 10;
-/// Beyond this, packets are dropped.
+/// With this many unread bytes, packet-ins are dropped.
 const MOST_WAITING_PACKETS: usize = 1 << 20;
-/// Beyond this, monitors pause.
+/// With more unread bytes than this, monitors pause.
 const MOST_WAITING_UPDATES: usize = 128 << 10;
-/// Beyond this, events close the connection.
+/// With more unread bytes than this, the connection is closed.
 const MOST_OUTPUT: usize = 1 << 30;
-/// Enough for 262,144 rules of 140 bytes at 1 Mbit/s.
+/// The time to write a list of rules: enough for 262,144 rules of 140 bytes at 1 Mbit/s.
 const LONGEST_LIST: Duration = Duration::from_secs(300);
-/// Requests of one connection take this time before the next one's turn.
+/// The most time for requests of a connection in one turn.
 const TURN: Duration = Duration::from_millis(50);
-/// A peer that has sent no hello for so long is none.
+/// A peer that has sent no hello in this time is disconnected.
 const LONGEST_GREETING: Duration = Duration::from_secs(10);
-/// Open vSwitch's inactivity probes.
+/// The inactivity probes of Open vSwitch.
 const CONTROLLER_PROBE_MS: u64 = 5_000;
 const SERVICE_PROBE_MS: u64 = 60_000;

@@ -6,10 +6,11 @@ use pipeline::Failure;
 
 use super::switch::Switch;
 
-/// Open vSwitch's coverage counters, as far as the switch counts the same events.
+/// The coverage counters of Open vSwitch whose events the switch counts as well.
 #[derive(Debug, Default)]
 pub(super) struct Coverage {
-    /// The counters of threads and bridges when they were last read. Commands clear those.
+    /// The counters of threads and bridges at the last reading. Commands clear the counters
+    /// themselves.
     read: [u64; EVENTS.len()],
     totals: [u64; EVENTS.len()],
     /// The totals every few seconds of the last hour, the newest first.
@@ -32,15 +33,15 @@ pub(super) struct Event {
 }
 
 impl Coverage {
-    /// Adds what was counted since the last time. `read` has the counters of threads and bridges.
+    /// Adds the events since the last call. `read`: the present counters of threads and bridges.
     fn count(&mut self, read: [u64; EVENTS.len()], seconds: u64) {
         let mut more = [0; EVENTS.len()];
         for ((more, former), now) in more.iter_mut().zip(&self.read).zip(read) {
-            // A counter that is smaller than before was cleared.
+            // A counter that has become smaller was cleared.
             *more = if now >= *former { now - former } else { now };
         }
         self.read = read;
-        // A packet that came to a limit was not dropped by the rules.
+        // A packet that a limit dropped is not counted as dropped by the rules.
         let failed = more[FAILURES..].iter().sum();
         more[DROPPED] = more[DROPPED].saturating_sub(failed);
         self.totals.iter_mut().zip(more).for_each(|(total, more)| *total += more);
@@ -51,7 +52,7 @@ impl Coverage {
         }
     }
 
-    /// The counters in the order of their names.
+    /// The counters, sorted by name.
     pub(super) fn events(&self, seconds: u64) -> Vec<Event> {
         let mut events: Vec<_> = EVENTS
             .iter()
@@ -66,8 +67,8 @@ impl Coverage {
         events
     }
 
-    /// The rate since the last sample before a window. As in Open vSwitch, a window that began
-    /// before the switch is as long as another one.
+    /// The events per second since the last sample before a window. As in Open vSwitch, the divisor
+    /// is the whole window even if the switch started within it.
     fn rate(&self, index: usize, window: u64, seconds: u64) -> f64 {
         let start = seconds.checked_sub(window);
         let before = start.and_then(|start| self.history.iter().find(|s| s.seconds <= start));
@@ -141,10 +142,10 @@ const EVENTS: [&str; 18] = [
     "drop_action_no_recirculation_context",
     "drop_action_too_many_mpls_labels",
 ];
-/// `drop_action_of_pipeline`, and the first of those that a limit drops.
+/// The index of `drop_action_of_pipeline`, and of the first counter of drops by a limit.
 const DROPPED: usize = 4;
 const FAILURES: usize = 13;
-/// Seconds between samples, and the samples of an hour.
+/// Seconds between samples, and the number of samples in an hour.
 const INTERVAL: u64 = 5;
 const SAMPLES: usize = 721;
 const WINDOWS: [u64; 3] = [INTERVAL, 60, 3600];
@@ -154,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counters_go_on_when_those_of_threads_are_cleared() {
+    fn totals_continue_when_the_counters_of_threads_are_cleared() {
         let mut coverage = Coverage::default();
         let read = |count| [count; EVENTS.len()];
         coverage.count(read(100), 0);
@@ -163,12 +164,12 @@ mod tests {
         coverage.count(read(30), 8);
         let event = coverage.events(8)[0];
         assert_eq!((event.name, event.total), ("conntrack_full", 190));
-        // The last sample before the last five seconds was at the start.
+        // The sample before the last five seconds was taken at the start.
         assert_eq!(event.rates, [90.0 / 8.0, 190.0 / 60.0, 190.0 / 3600.0]);
     }
 
     #[test]
-    fn packets_that_came_to_a_limit_are_counted_by_it_alone() {
+    fn a_packet_dropped_by_a_limit_is_counted_once() {
         let mut coverage = Coverage::default();
         let mut read = [0; EVENTS.len()];
         (read[DROPPED], read[FAILURES]) = (5, 2);

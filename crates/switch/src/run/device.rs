@@ -13,30 +13,29 @@ use super::duplex::DuplexDevice;
 use super::pcap::{Capture, CaptureWriter, PcapError};
 use super::ports::OpenError;
 
-/// The thing behind a port.
+/// The device behind a port.
 #[derive(Debug)]
 pub(super) enum Device {
-    /// Discards frames. Frames arrive by commands alone.
+    /// Discards frames. Only commands let frames arrive.
     Null,
-    /// A dummy port with a capture has no queues.
+    /// Plays a capture and writes one. A dummy port with a capture has no queues.
     Pcap { queues: Vec<Mutex<CaptureSource>>, writer: Option<Mutex<PcapWriter>> },
-    /// An interface, TAP device or the like; `None` while it is gone.
+    /// A network interface; `None` while it does not exist.
     Packet(Mutex<Option<Box<dyn Port>>>),
-    /// A TAP device, which others bring up when they like: until then it is there, and takes no
-    /// frames.
+    /// A TAP device. Users bring it up when they like; until then it exists, and accepts no frames.
     Tap(Mutex<Option<Box<dyn Port>>>),
     /// A port that several threads use at once.
     Duplex(DuplexDevice),
 }
 
-/// An event of a device that its port's users hear of.
+/// A change of a device that the switch reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
-    /// It had gone, and was opened again.
+    /// The device did not exist, and was opened again.
     Back,
     Connected,
     Disconnected,
-    /// Its interface has a carrier again, or lost it.
+    /// The interface got or lost its carrier.
     LinkUp,
     LinkDown,
 }
@@ -44,7 +43,7 @@ pub(super) enum Change {
 #[derive(Debug)]
 pub(super) struct PcapWriter {
     writer: CaptureWriter,
-    /// An error was reported.
+    /// Whether an error was reported.
     has_failed: bool,
 }
 
@@ -81,7 +80,7 @@ impl Device {
         }
     }
 
-    /// A device that is not there yet.
+    /// A device whose interface does not exist yet.
     pub(super) fn missing(config: &PortConfig) -> Self {
         match config.kind.as_str() {
             "xdp" => Self::Duplex(DuplexDevice::missing()),
@@ -89,7 +88,7 @@ impl Device {
         }
     }
 
-    /// Whether the thing behind it was there when it was last used.
+    /// Whether the device existed when it was last used.
     pub(super) fn is_there(&self) -> bool {
         match self {
             Self::Packet(device) | Self::Tap(device) => lock(device).is_some(),
@@ -98,7 +97,8 @@ impl Device {
         }
     }
 
-    /// Whether the descriptor of a queue tells of frames, and not of a device that has gone.
+    /// Whether a thread may wait for the queues' descriptors: not if the device is gone, because
+    /// the descriptors are then always readable.
     pub(super) fn may_wake(&self) -> bool {
         match self {
             Self::Duplex(device) => device.may_receive(),
@@ -106,7 +106,7 @@ impl Device {
         }
     }
 
-    /// Opens an interface again that was gone, and says what has changed since the last call.
+    /// Opens an interface again that did not exist. Returns the change since the last call.
     pub(super) fn look_after(&self, name: &str, config: &PortConfig) -> Option<Change> {
         match self {
             Self::Packet(device) | Self::Tap(device) => {
@@ -122,7 +122,7 @@ impl Device {
         }
     }
 
-    /// The queues from which frames can arrive.
+    /// The number of queues from which frames can arrive.
     pub(super) fn queues(&self) -> usize {
         match self {
             Self::Null => 0,
@@ -158,7 +158,7 @@ impl Device {
         }
     }
 
-    /// Whether the device carries frames with this work on. Others get finished frames.
+    /// Whether the device accepts frames with this offload. Other devices get finished frames.
     pub(super) fn takes(&self, offload: Offload) -> bool {
         match self {
             Self::Null => true,
@@ -202,15 +202,15 @@ impl Device {
         }
     }
 
-    /// Writes frames that a command lets the port receive, if it writes a capture.
+    /// Writes frames that a command injects to the port's capture, if it has one.
     pub(super) fn record(&self, name: &str, frames: &[Frame]) {
         if let Self::Pcap { writer: Some(writer), .. } = self {
             lock(writer).write(name, frames);
         }
     }
 
-    /// The descriptor that becomes readable when a frame arrives. `None` if frames arrive without
-    /// one, or never.
+    /// A descriptor that becomes readable when a frame arrives. `None` for a device without such a
+    /// descriptor, or without frames.
     pub(super) fn fd(&self, queue: usize) -> Option<OwnedFd> {
         match self {
             Self::Packet(device) | Self::Tap(device) => {
@@ -223,7 +223,7 @@ impl Device {
         }
     }
 
-    /// Whether a queue will never have another frame.
+    /// Whether no further frame can arrive from a queue.
     pub(super) fn is_finished(&self, queue: usize) -> bool {
         match self {
             Self::Null => true,
@@ -234,7 +234,7 @@ impl Device {
         }
     }
 
-    /// Writes what a capture writer holds back.
+    /// Flushes the capture writer.
     pub(super) fn flush(&self, name: &str) {
         if let Self::Pcap { writer: Some(writer), .. } = self
             && let Err(error) = lock(writer).writer.flush()
@@ -243,7 +243,7 @@ impl Device {
         }
     }
 
-    /// One line for people.
+    /// A line of text for users.
     pub(super) fn describe(&self) -> String {
         match self {
             Self::Null => "discards every frame".to_owned(),
@@ -268,8 +268,7 @@ impl Device {
     }
 }
 
-/// Whether frames can leave by the interface of a port. A port without an interface has none that
-/// could be missing.
+/// Whether the interface of a port has a carrier. True for a port without an interface.
 pub(super) fn has_carrier(name: &str, config: &PortConfig) -> bool {
     let interface = config.interface.as_deref().unwrap_or(name);
     config.kind != "packet" || Interface::find(interface).is_ok_and(|found| found.running)
@@ -288,8 +287,8 @@ fn open_interface(name: &str, config: &PortConfig) -> Result<Box<dyn Port>, Port
     Ok(match config.kind.as_str() {
         "tap" => Box::new(TapPort::create(interface, TapKind::Tap)?.keep_offloads()),
         _ => {
-            // A socket on an interface that is down reports an error; one without a carrier is
-            // ready for the first frame.
+            // A socket on an interface that is down reports an error. A socket on an interface
+            // without a carrier works once the carrier returns.
             if !Interface::find(interface)?.up {
                 return Err(PortError::InterfaceDown { name: interface.to_owned() });
             }

@@ -11,12 +11,12 @@ use port::{
 use super::config::{CopyMode, PortConfig, Role};
 use super::device::Change;
 
-/// A port of the kind that several threads use at once.
+/// A port that several threads use at once.
 #[derive(Debug)]
 pub(super) struct DuplexDevice {
-    /// `None` while the interface is gone.
+    /// `None` while the interface does not exist.
     port: RwLock<Option<Box<dyn DuplexPort>>>,
-    /// The port's changes that were reported.
+    /// The number of the port's changes that were reported.
     reported: AtomicU64,
 }
 
@@ -26,7 +26,7 @@ impl DuplexDevice {
         Ok(Self { port: RwLock::new(Some(port)), reported: AtomicU64::new(0) })
     }
 
-    /// An interface that is not there yet.
+    /// A device whose interface does not exist yet.
     pub(super) fn missing() -> Self {
         Self { port: RwLock::new(None), reported: AtomicU64::new(0) }
     }
@@ -35,7 +35,8 @@ impl DuplexDevice {
         self.port().as_ref().is_some_and(|port| port.is_connected())
     }
 
-    /// Opens an interface again that is gone. A port that waits for its peer itself is left alone.
+    /// Opens an interface again that did not exist. A port that reconnects to its peer by itself is
+    /// only watched.
     pub(super) fn look_after(&self, name: &str, config: &PortConfig) -> Option<Change> {
         {
             let port = self.port();
@@ -51,7 +52,7 @@ impl DuplexDevice {
                 return None;
             }
         }
-        // The former socket holds its queue of the interface.
+        // Close the former socket first, because it holds its queue of the interface.
         self.replace(None);
         let opened = open(name, config).ok();
         let is_back = opened.is_some();
@@ -79,17 +80,18 @@ impl DuplexDevice {
         }
     }
 
-    /// Whether frames can arrive, from a peer that is there or from one that may come.
+    /// Whether frames can arrive from a peer, now or after it connects.
     pub(super) fn may_receive(&self) -> bool {
         self.port().as_ref().is_some_and(|port| may_receive(port.as_ref()))
     }
 
-    /// Whether the peer carries frames with this work on.
+    /// Whether the peer accepts frames with this offload.
     pub(super) fn takes(&self, offload: Offload) -> bool {
         self.port().as_ref().is_some_and(|port| port.takes(offload))
     }
 
-    /// Returns how many frames were accepted. A full port is tried again a few times.
+    /// Sends frames. Retries a few times if the port is full. Returns how many frames were
+    /// accepted.
     pub(super) fn send(&self, frames: &[Frame]) -> Result<usize, PortError> {
         let port = self.port();
         let Some(port) = port.as_ref() else { return Ok(0) };
@@ -133,7 +135,7 @@ fn may_receive(port: &dyn DuplexPort) -> bool {
     port.reconnects() || port.is_connected()
 }
 
-/// `offloads` has the work that is left on each packet, or is empty.
+/// `offloads`: the unfinished work of each packet, or empty.
 fn send(
     port: &dyn DuplexPort,
     packets: &[&[u8]],

@@ -7,7 +7,7 @@ use thiserror::Error;
 use super::config::ConfigError;
 use super::ports::OpenError;
 
-/// A reason for which a switch does not start, or refuses a change of its settings.
+/// Why a switch does not start, or refuses a change of its settings.
 #[derive(Debug, Error)]
 pub enum SwitchError {
     #[error(transparent)]
@@ -35,7 +35,7 @@ pub enum SwitchError {
 }
 
 impl SwitchError {
-    /// Whether the user, not the machine, has to change something.
+    /// Whether the cause is the user's input and not the machine.
     #[must_use]
     pub fn is_misuse(&self) -> bool {
         match self {
@@ -47,7 +47,7 @@ impl SwitchError {
             | Self::NoCpu { .. }
             | Self::Host(HostError::NotPrivate { .. })
             | Self::Refused(_) => true,
-            // An address that this machine does not have.
+            // The user named an address that this machine does not have.
             Self::Listen { error, .. } => error.kind() == ErrorKind::AddrNotAvailable,
             _ => false,
         }
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_of_another_machine_is_wrong_use_and_one_in_use_is_not() {
+    fn listening_at_a_foreign_address_is_misuse_and_at_a_used_address_is_not() {
         let refused = |kind: ErrorKind| {
             let place = "203.0.113.7:6653".to_owned();
             SwitchError::Listen { place, error: kind.into() }.is_misuse()

@@ -7,7 +7,7 @@ use text::{PortNames, parse_flow_line};
 use super::bridge::BridgeState;
 use super::error::SwitchError;
 
-/// Adds the rules of a file to a bridge, all or none.
+/// Adds all rules of a file to a bridge, or none.
 pub(super) fn load(path: &Path, bridge: &BridgeState) -> Result<usize, SwitchError> {
     let text = host::read_regular_file(path)
         .map_err(|error| SwitchError::ReadFlows { path: path.to_owned(), error })?;
@@ -31,7 +31,7 @@ pub(super) fn check(path: &Path, names: &PortNames) -> Option<String> {
     Some(format!("{}:{line}: {problem}", path.display()))
 }
 
-/// Makes the changes of a text, all or none. An error has the number of its line.
+/// Makes all changes of a text, or none. An error has the number of the line.
 pub(super) fn change(text: &str, bridge: &BridgeState) -> Result<usize, (usize, String)> {
     let names = bridge.port_names();
     let (lines, changes) = parse(text, &names)?;
@@ -43,7 +43,7 @@ pub(super) fn change(text: &str, bridge: &BridgeState) -> Result<usize, (usize, 
     Ok(count)
 }
 
-/// Puts the rules of a text in place of all others. Rules that stay as they are keep their counts.
+/// Replaces all rules by those of a text. Rules that do not change keep their counts.
 pub(super) fn replace(text: &str, bridge: &BridgeState) -> Result<usize, (usize, String)> {
     let names = bridge.port_names();
     let (lines, additions) = parse(text, &names)?;
@@ -66,7 +66,7 @@ pub(super) fn replace(text: &str, bridge: &BridgeState) -> Result<usize, (usize,
         }
     }
     let count = lines.len();
-    // Deletions are the first: they make room in tables that have a limit.
+    // Deletions come first, because they make room in tables with a limit.
     let mut changes = Vec::new();
     for (table, priority, matching) in former.into_keys() {
         let mut deletion = FlowMod::new(FlowCommand::DeleteStrict);
@@ -98,7 +98,7 @@ fn is_same(flow: &FlowEntry, wanted: &FlowMod) -> bool {
 
 type Numbered = (Vec<usize>, Vec<FlowMod>);
 
-/// The changes of a text with the numbers of their lines. Large texts are parsed on several CPUs.
+/// Parses the changes of a text, with their line numbers. Large texts are parsed on several CPUs.
 fn parse(text: &str, names: &PortNames) -> Result<Numbered, (usize, String)> {
     let lines: Vec<(usize, &str)> = text
         .lines()

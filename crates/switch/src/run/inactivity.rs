@@ -1,7 +1,7 @@
-//! The inactivity probe of an OpenFlow connection: a peer that has sent nothing for a while is
-//! asked for an echo, and one that does not answer in the same time is gone.
+//! The inactivity probe of an OpenFlow connection: a peer that has been silent for a while gets an
+//! echo request. A peer that does not answer in the same time counts as gone.
 
-/// Times are the switch's, in milliseconds.
+/// The state of a probe. Times are milliseconds of the switch's clock.
 #[derive(Debug)]
 pub(super) struct Inactivity {
     pause_ms: u64,
@@ -12,7 +12,7 @@ pub(super) struct Inactivity {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     Alive,
-    /// Ask the peer for an echo now.
+    /// Send the peer an echo request now.
     Probe,
     Gone,
 }
@@ -27,7 +27,7 @@ impl Inactivity {
         self.probed_ms = None;
     }
 
-    /// `is_established`: an echo can be asked for.
+    /// `is_established`: whether the peer can get an echo request.
     pub(super) fn check(&mut self, now_ms: u64, is_established: bool) -> Verdict {
         let passed = |since: u64| now_ms.saturating_sub(since);
         match self.probed_ms {
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_silent_peer_is_asked_once_and_then_gone() {
+    fn a_silent_peer_gets_one_probe_and_is_then_gone() {
         let mut peer = Inactivity::new(5000, 1000);
         assert_eq!(peer.check(5999, true), Verdict::Alive);
         assert_eq!(peer.check(6000, true), Verdict::Probe);
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_begins_the_pause_again() {
+    fn an_answer_restarts_the_pause() {
         let mut peer = Inactivity::new(5000, 0);
         assert_eq!(peer.check(5000, true), Verdict::Probe);
         peer.heard(5100);
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_sends_no_hello_is_not_asked() {
+    fn a_peer_without_a_hello_gets_no_probe() {
         let mut peer = Inactivity::new(5000, 0);
         assert_eq!(peer.check(9999, false), Verdict::Alive);
         assert_eq!(peer.check(10_000, false), Verdict::Gone);

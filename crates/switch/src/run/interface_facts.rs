@@ -1,4 +1,4 @@
-//! The kernel's facts about the interface of a port.
+//! Facts that the kernel knows about a port's interface.
 
 use flow::request::PortStatistics;
 use probe::ethtool::{self, Link};
@@ -6,13 +6,13 @@ use probe::interface::{Counters, Interface};
 
 use super::config::PortConfig;
 
-/// The link of a port's interface. A port without an interface has no speed.
+/// The link of a port's interface. Without an interface, the speed is unknown.
 pub(super) fn link_of(port: &str, config: &PortConfig) -> Link {
     interface(port, config).and_then(|name| ethtool::link(name).ok()).unwrap_or_default()
 }
 
-/// The counters that the kernel alone has, since the interface exists. A port without an interface
-/// has none of them.
+/// The counters that only the kernel has, since the interface was created. A port without an
+/// interface has none.
 pub(super) fn kernel_counters(port: &str, config: &PortConfig) -> PortStatistics {
     let found = interface(port, config).and_then(|name| Interface::read(name).ok());
     found.map_or_else(PortStatistics::default, |found| counters_of(&found, &config.kind))
@@ -20,7 +20,7 @@ pub(super) fn kernel_counters(port: &str, config: &PortConfig) -> PortStatistics
 
 fn counters_of(interface: &Interface, kind: &str) -> PortStatistics {
     let Interface { counters: Counters { received, sent }, link_errors, .. } = interface;
-    // The kernel's end of a TAP device sends the frames that the switch receives.
+    // The switch receives the frames that the kernel sends through a TAP device.
     let (received, sent) = if kind == TAP { (sent, received) } else { (received, sent) };
     PortStatistics {
         received_dropped: Some(received.drops),

@@ -1,4 +1,4 @@
-//! The switch's figures for Prometheus
+//! The switch's metrics for Prometheus
 //! (<https://prometheus.io/docs/instrumenting/exposition_formats/>).
 
 use std::fmt::{Display, Write};
@@ -8,7 +8,7 @@ use units::foreign;
 use super::commands::ThreadStatistics;
 use super::switch::Switch;
 
-/// All figures of a switch.
+/// All metrics of a switch, as text.
 pub(super) fn exposition(switch: &Switch) -> String {
     let mut text = String::new();
     let threads = super::commands::threads(switch);
@@ -18,7 +18,7 @@ pub(super) fn exposition(switch: &Switch) -> String {
     text
 }
 
-/// A thread's figure.
+/// Reads a metric of a thread.
 type Read = fn(&ThreadStatistics) -> u64;
 
 fn write_threads(text: &mut String, threads: &[ThreadStatistics]) {
@@ -133,7 +133,7 @@ fn family<V: Display>(
     }
 }
 
-/// The CPU of a packet thread; the thread of commands and controllers is `main`.
+/// The label of a thread: the CPU of a packet thread, or `main`.
 fn named(thread: &ThreadStatistics) -> String {
     thread.core.map_or_else(|| "\"main\"".to_owned(), |core| format!("\"{core}\""))
 }

@@ -1,4 +1,4 @@
-//! Answers Prometheus: GET of two paths.
+//! The HTTP server for Prometheus, which answers GET for two paths.
 
 use super::error::SwitchError;
 use super::metrics;
@@ -12,7 +12,7 @@ pub(super) fn bind(address: &MetricsAddress) -> Result<MetricsListener, SwitchEr
     MetricsListener::bind(address).map_err(refused)
 }
 
-/// Serves until `end` wakes.
+/// Serves requests until `end` is woken.
 pub(super) fn run(switch: &Switch, listener: &MetricsListener, end: &Waker) {
     listener.serve(end.as_fd(), |request| response(request, || metrics::exposition(switch)));
 }

@@ -1,12 +1,12 @@
 use std::io::{self, ErrorKind, Write};
 use std::time::{Duration, Instant};
 
-/// Bytes that a peer has not read yet.
+/// Output that a peer has not read yet.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     bytes: Vec<u8>,
     sent: usize,
-    /// The time of the last progress.
+    /// When the peer last read something.
     since: Instant,
 }
 
@@ -27,7 +27,7 @@ impl Outgoing {
         &mut self.bytes
     }
 
-    /// Writes as much as the stream takes.
+    /// Writes as much as the stream accepts.
     pub(super) fn write(&mut self, stream: &mut impl Write) -> io::Result<()> {
         while self.waiting() > 0 {
             match stream.write(&self.bytes[self.sent..]) {
@@ -46,17 +46,17 @@ impl Outgoing {
         }
         self.sent = 0;
         self.bytes.clear();
-        // The reply to one large request is no reason to keep its memory.
+        // Frees the memory of a large reply.
         self.bytes.shrink_to(KEPT);
         Ok(())
     }
 
-    /// The time for which the peer has read nothing of what waits.
+    /// How long the peer has read nothing of the waiting output.
     pub(super) fn pause(&self) -> Duration {
         if self.waiting() == 0 { Duration::ZERO } else { self.since.elapsed() }
     }
 
-    /// Whether the peer has read nothing for too long.
+    /// Whether that time is too long.
     pub(super) fn is_stuck(&self) -> bool {
         self.waiting() > 0 && self.since.elapsed().as_secs() >= PATIENCE_SECONDS
     }
@@ -76,7 +76,7 @@ const PATIENCE_SECONDS: u64 = 60;
 mod tests {
     use super::*;
 
-    /// Takes five bytes, then nothing until it is asked again.
+    /// A writer that accepts five bytes, and then none until the next call.
     struct Slow(Vec<u8>, usize);
 
     impl Write for Slow {

@@ -1,7 +1,7 @@
-//! The switch in ovs-vswitchd's place: a database of Open vSwitch holds the switch's settings.
+//! The switch in place of ovs-vswitchd: an Open vSwitch database holds its settings.
 //!
-//! The crate `ovsdb` reads the rows. `settings` makes the switch's settings from the rows, `status`
-//! makes the columns that are written back, and `thread` moves the bytes.
+//! The crate `ovsdb` parses the rows. `settings` derives the switch's settings from the rows,
+//! `status` makes the columns that the switch writes, and `thread` does the I/O.
 
 mod machine;
 mod settings;

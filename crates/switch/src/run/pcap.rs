@@ -1,4 +1,4 @@
-//! Capture files in libpcap's format: a source that plays one, and a writer.
+//! Capture files in libpcap's format: a reader and a writer.
 
 use std::fs::File;
 use std::io::{BufWriter, Read, Write};
@@ -11,7 +11,7 @@ use thiserror::Error;
 use units::Time;
 use wire::pcap::{self, Records};
 
-/// The longest frame that the switch takes: a jumbo frame with two VLAN tags.
+/// The longest frame that the switch accepts: a jumbo frame with two VLAN tags.
 pub const LONGEST_FRAME: usize = 9216 + 18;
 
 const SHORTEST_FRAME: usize = 14;
@@ -33,11 +33,11 @@ pub enum PcapError {
     Empty { path: PathBuf },
 }
 
-/// The frames of a capture, in memory: each begins at a cache line, without its record's header.
+/// The frames of a capture in memory. Each begins at a cache line, without its record header.
 #[derive(Debug)]
 pub struct Capture {
     lines: HugeVec<Line>,
-    /// The first line and the length.
+    /// Each frame's first line, and its length.
     frames: Vec<(u32, u32)>,
 }
 
@@ -75,7 +75,7 @@ impl Capture {
         Ok(capture)
     }
 
-    /// The file is so small that the number of lines fits.
+    /// Appends a frame. Capture files are so small that the line number fits.
     fn push(&mut self, frame: &[u8]) {
         self.frames.push((self.lines.len() as u32, frame.len() as u32));
         for part in frame.chunks(LINE) {
@@ -91,7 +91,7 @@ impl Capture {
         lines.as_flattened().get(..length)
     }
 
-    /// A copy of a frame.
+    /// Copies a frame.
     #[inline]
     pub(super) fn copy(&self, index: usize, pool: &mut Lease) -> Option<Frame> {
         let (lines, length) = self.lines(index)?;
@@ -139,7 +139,7 @@ pub struct CaptureWriter {
 impl CaptureWriter {
     pub fn create(path: &Path) -> Result<Self, PcapError> {
         let refused = |error| PcapError::Write { path: path.to_owned(), error };
-        // A packet thread must not wait for the reader of a pipe.
+        // The path must not be a pipe, because a packet thread would wait for the reader.
         let opened = host::open_regular_output(path, Earlier::Replaced, READABLE);
         let mut file = BufWriter::new(opened.map_err(refused)?);
         file.write_all(&pcap::file_header(LONGEST_FRAME as u32)).map_err(refused)?;
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_cut_anywhere_is_refused_or_shorter_but_never_a_panic() {
+    fn a_truncated_file_is_refused_or_shorter() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("cut.pcap");
         let mut writer = CaptureWriter::create(&path).unwrap();

@@ -17,7 +17,7 @@ use super::ports::SwitchPort;
 use super::waker::Waker;
 use super::worker::Worker;
 
-/// A packet thread, as other threads see it.
+/// The handle of a packet thread for other threads.
 pub(super) struct Pmd {
     pub(super) core: usize,
     /// `None` once the thread has ended.
@@ -30,10 +30,10 @@ pub(super) struct Pmd {
 
 type Job = Box<dyn FnOnce(&mut PmdThread) + Send>;
 
-/// Called with a port that a thread can no longer receive from.
+/// A callback for a port from which a thread can no longer receive.
 pub(super) type OnFailure = Arc<dyn Fn(&BridgeState, &SwitchPort, &port::PortError) + Send + Sync>;
 
-/// The state of a packet thread, on that thread.
+/// The state of a packet thread, owned by it.
 pub(super) struct PmdThread {
     pub(super) worker: Worker,
     pub(super) queues: Vec<Queue>,
@@ -44,9 +44,9 @@ pub(super) struct PmdThread {
     pub(super) busy: u64,
     pub(super) iterations: u64,
     pub(super) sleeps: u64,
-    /// Cycles of taking frames from ports.
+    /// Cycles spent on receiving frames from ports.
     pub(super) receiving: u64,
-    /// All cycles and the busy ones at the beginnings of the last windows, the oldest first.
+    /// `idle` plus `busy`, and `busy`, at the start of each of the last windows, the oldest first.
     windows: VecDeque<u64>,
     busy_windows: VecDeque<u64>,
     window_began: Instant,
@@ -60,13 +60,13 @@ pub(super) struct Queue {
     pub(super) queue: usize,
     pub(super) is_pinned: bool,
     fd: Option<OwnedFd>,
-    /// Cycles that went into frames of this queue.
+    /// Cycles spent on frames of this queue.
     pub(super) cycles: u64,
-    /// As those of its thread.
+    /// `cycles` at the start of each of the last windows.
     windows: VecDeque<u64>,
 }
 
-/// A queue's share of its thread.
+/// A queue's share of its thread's cycles.
 #[derive(Debug, Clone)]
 pub(super) struct QueueUsage {
     pub(super) port: String,
@@ -97,7 +97,7 @@ impl Pmd {
         let handle = pmd.clone();
         let thread = std::thread::Builder::new().name(format!("pmd-c{core:02}"));
         let thread = thread.spawn(move || {
-            // Also after a panic: nobody waits for jobs that no thread will do.
+            // Also runs after a panic, so that nobody waits for jobs that no thread will do.
             let _end = End(&handle);
             if let Err(error) = host::pin_to(&[core]) {
                 tracing::warn!("the packet thread of CPU {core} is not pinned: {error}");
@@ -161,7 +161,7 @@ impl Pmd {
     }
 }
 
-/// Drops the jobs of a thread that ends.
+/// Drops the jobs of an ended thread.
 struct End<'a>(&'a Pmd);
 
 impl Drop for End<'_> {
@@ -213,7 +213,7 @@ impl PmdThread {
                 empty_polls = empty_polls.saturating_add(1);
                 self.idle += spent;
             }
-            // The clock is read rarely: once in many iterations, or when there is nothing to do.
+            // The clock is read seldom: once in many iterations, or when queues are empty.
             if (self.iterations.is_multiple_of(MAINTAIN_ITERATIONS) || empty_polls > SPIN)
                 && maintained.elapsed() >= MAINTAIN
             {
@@ -319,7 +319,7 @@ impl PmdThread {
                 Ok(received) => {
                     total += received;
                     self.receiving += cycles().wrapping_sub(start);
-                    // A port hands over few super-packets at a time.
+                    // A port returns few super-packets at a time, so that more may wait.
                     let is_heavy = self.worker.has_rates()
                         && self.batch.iter().any(|frame| frame.offload().is_super());
                     if received >= BATCH || is_heavy {
@@ -343,7 +343,8 @@ impl PmdThread {
     fn sleep(&mut self, handle: &Pmd, next_frame: Option<Span>) {
         self.sleeps += 1;
         let mut fds = vec![PollFd::from_borrowed_fd(handle.waker.as_fd(), PollFlags::IN)];
-        // A device that another thread found gone would wake this one again and again.
+        // The thread does not wait for devices that another thread found gone: their descriptors
+        // would wake it again and again.
         let queues = self.queues.iter().filter(|queue| queue.port.may_wake());
         let queues = queues.filter_map(|queue| queue.fd.as_ref());
         fds.extend(queues.map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)));
@@ -362,7 +363,7 @@ fn remember(windows: &mut VecDeque<u64>, cycles: u64) {
     windows.push_back(cycles);
 }
 
-/// Usage is shown over six windows, a minute as in Open vSwitch.
+/// The length of a window. Usage is shown over six windows, a minute as in Open vSwitch.
 const WINDOW: Duration = Duration::from_secs(10);
 const WINDOWS: usize = 6;
 /// Frames that are received together.
@@ -370,8 +371,8 @@ pub(super) const BATCH: usize = 32;
 /// Empty polls before a thread sleeps: some tens of microseconds.
 const SPIN: u32 = 1000;
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
-/// Packets wait while megaflows are swept: for a hundredth of a second's part of them.
+/// Interval of maintenance. Packets wait during a sweep, here of a hundredth of the megaflows.
 const MAINTAIN: Duration = Duration::from_millis(10);
 const MAINTAIN_ITERATIONS: u64 = 1024;
-/// A job waits for a batch, and that for a change of the tables, at most.
+/// A job waits at most for a batch, which waits at most for a change of the tables.
 const PATIENCE: Duration = Duration::from_secs(30);

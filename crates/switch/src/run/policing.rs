@@ -3,17 +3,17 @@ use flow::request::{Band, BandKind, MeterEntry};
 use serde::Deserialize;
 use units::{Bytes, Rate, Time};
 
-/// The limits of the frames that a port takes. Frames beyond a limit are dropped on reception.
+/// The limits of the frames that a port receives. Frames beyond a limit are dropped at reception.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Policing {
-    /// The rate of whole frames, in steps of 1 kbit/s.
+    /// The rate, counted in whole frames, in steps of 1 kbit/s.
     pub rate: Option<Rate>,
-    /// The size of the bucket of `rate`; 1 MB otherwise, as in Open vSwitch.
+    /// The bucket size of `rate`, by default 1 MB as in Open vSwitch.
     pub burst: Option<Bytes>,
     /// Frames in a second.
     pub packet_rate: Option<u32>,
-    /// The size of the bucket of `packet-rate`; 16,000 frames otherwise, as in Open vSwitch.
+    /// The bucket size of `packet-rate`, by default 16,000 frames as in Open vSwitch.
     pub packet_burst: Option<u32>,
 }
 
@@ -46,7 +46,7 @@ impl Policing {
 }
 
 impl Policer {
-    /// Returns a policer whose buckets are full; `None` if the settings limit nothing.
+    /// A policer whose buckets are full; `None` if the settings have no limit.
     pub(super) fn new(settings: &Policing, now: Time) -> Option<Self> {
         let meters = Meters::default();
         let configure = |meter: u32, rate: u32, burst: u32| {
@@ -94,7 +94,7 @@ fn kbit_of(size: Bytes) -> Option<u32> {
 const BITS: u32 = 1;
 const FRAMES: u32 = 2;
 const BYTES_PER_KBIT: u64 = 125;
-/// Open vSwitch's buckets if the database names no size (vswitchd/vswitch.xml).
+/// Open vSwitch's default bucket sizes (vswitchd/vswitch.xml).
 const USUAL_KBIT: u32 = 8_000;
 const USUAL_FRAMES: u32 = 16_000;
 
@@ -112,7 +112,7 @@ mod tests {
         settings.check().unwrap();
         let admitted = |settings: &Policing| {
             let policer = Policer::new(settings, Time::ZERO).unwrap();
-            // A frame of 1,000 bits each 0.1 ms asks for ten times the rate.
+            // A frame of 1,000 bits every 0.1 ms is ten times the rate.
             let arrivals = (0..10_000).map(|number: u64| Time::from_nanos(number * 100_000));
             arrivals.filter(|arrival| policer.admits(125, *arrival)).count()
         };
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_that_cannot_be_are_refused() {
+    fn impossible_limits_are_refused() {
         let problem = |text: &str| toml::from_str::<Policing>(text).unwrap().check().unwrap_err();
         for (text, words) in [
             ("rate = \"100bit\"", "use 1kbit"),

@@ -6,9 +6,9 @@ use flow::step::PortIndex;
 
 use super::ports::SwitchPort;
 
-/// The ports of all bridges by their index. Packet threads keep the published list, and take
-/// another one when the generation says so. Changes become visible to them by
-/// [`PortTable::publish`] alone, so that a change of many ports makes one new list.
+/// The ports of all bridges by index. Packet threads hold the published list, and fetch a new one
+/// when the generation changes. Only [`PortTable::publish`] makes changes visible, so that a change
+/// of many ports makes one new list.
 #[derive(Debug, Default)]
 pub(super) struct PortTable {
     lists: RwLock<Lists>,
@@ -32,8 +32,8 @@ impl PortTable {
         self.lists.read().unwrap_or_else(PoisonError::into_inner).published.clone()
     }
 
-    /// The index of a new port: its OpenFlow number if no port has that index, because then texts
-    /// about megaflows show the numbers that people know.
+    /// The index of a new port: its OpenFlow number if that index is free, because texts about
+    /// megaflows then show the familiar number.
     pub(super) fn free_index(&self, number: PortNumber) -> Option<PortIndex> {
         let lists = self.lists.read().unwrap_or_else(PoisonError::into_inner);
         let ports = &lists.current;
@@ -67,7 +67,7 @@ impl PortTable {
         });
     }
 
-    /// Makes the changes so far visible to the packet threads.
+    /// Publishes the changes so far to the packet threads.
     pub(super) fn publish(&self) {
         let mut lists = self.lists.write().unwrap_or_else(PoisonError::into_inner);
         lists.published = Arc::new(lists.current.clone());
@@ -79,7 +79,7 @@ impl PortTable {
     }
 }
 
-/// Open vSwitch's dummy datapath gives the bridge's own port this number.
+/// The number of the bridge's own port in Open vSwitch's dummy datapath.
 const FIRST_LOCAL: u16 = 100;
 const LAST: u16 = 0xfeff;
 
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lists_of_a_change_are_as_many_for_a_thousand_ports_as_for_one() {
+    fn a_change_of_a_thousand_ports_makes_as_many_lists_as_one_of_one_port() {
         let lists = |ports: usize| {
             let folder = tempfile::TempDir::new().unwrap();
             let process = Process {

@@ -1,4 +1,4 @@
-//! The switch's ports: where frames come from and go to.
+//! The switch's ports, which receive and send frames.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -35,7 +35,7 @@ pub enum OpenError {
 #[derive(Debug)]
 pub struct SwitchPort {
     pub name: String,
-    /// The bridge's index.
+    /// The index of the port's bridge.
     pub bridge: usize,
     pub number: PortNumber,
     /// The port's index in the switch.
@@ -45,18 +45,18 @@ pub struct SwitchPort {
     config: AtomicU32,
     pub counts: Counts,
     pub settings: PortConfig,
-    /// The administrative state of a dummy port.
+    /// Whether a command has disabled a dummy port.
     is_disabled: AtomicBool,
-    /// The interface has a carrier, as far as the switch knows.
+    /// Whether the interface had a carrier at the last check.
     has_carrier: AtomicBool,
     device: Device,
     shaper: Option<Mutex<Shaper>>,
     is_policed: AtomicBool,
     policer: Mutex<Option<Policer>>,
     opened: Time,
-    /// A patch port's peer is there.
+    /// Whether the patch port's peer exists.
     is_linked: AtomicBool,
-    /// The frames that a patch port has sent, and those that it has received.
+    /// The counters of a patch port.
     patched: Option<Patched>,
 }
 
@@ -67,7 +67,7 @@ pub(super) struct InterfaceFacts {
     pub(super) is_enabled: bool,
 }
 
-/// The counters of a patch port, to which megaflows add.
+/// The counters of a patch port's sent and received frames. Megaflows add to them.
 #[derive(Debug, Default)]
 pub(super) struct Patched {
     pub(super) sent: Arc<Counters>,
@@ -87,8 +87,8 @@ pub struct Counts {
 }
 
 impl SwitchPort {
-    /// Opens the port that `settings` describes. An interface that does not exist opens later; the
-    /// error says so meanwhile.
+    /// Opens the port that `settings` describes. If its interface does not exist, returns the port
+    /// with the error, and the switch opens the device later.
     pub(super) fn open(
         name: &str,
         bridge: usize,
@@ -130,7 +130,7 @@ impl SwitchPort {
         Ok((port, missing))
     }
 
-    /// The bridge's own port, which nothing is attached to.
+    /// The bridge's own port, without a device.
     pub(super) fn local(
         name: &str,
         bridge: usize,
@@ -169,13 +169,12 @@ impl SwitchPort {
         self.patched.as_ref()
     }
 
-    /// Says whether a patch port's peer is there.
+    /// Sets whether a patch port's peer exists.
     pub(super) fn set_linked(&self, is_linked: bool) {
         self.is_linked.store(is_linked, Ordering::Relaxed);
     }
 
-    /// Whether frames may pass: the device is there with a carrier, and nobody has disabled the
-    /// port.
+    /// Whether frames can pass: the device exists and has a carrier, and the port is not disabled.
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.device.is_there()
@@ -193,7 +192,7 @@ impl SwitchPort {
         self.config.load(Ordering::Relaxed)
     }
 
-    /// Sets the flags. A port that goes down loses the frames in its queue.
+    /// Sets the flags. A port that is set down drops the frames in its queue.
     pub(super) fn configure(&self, config: u32) {
         self.config.store(config, Ordering::Relaxed);
         if config & PORT_DOWN != 0
@@ -203,7 +202,7 @@ impl SwitchPort {
         }
     }
 
-    /// Whether the port's interface does not exist. An interface that is down exists.
+    /// Whether the port's interface does not exist. An interface that is down does exist.
     pub(super) fn is_absent(&self) -> bool {
         matches!(self.settings.kind.as_str(), "packet" | "xdp")
             && !self.device.is_there()
@@ -216,7 +215,8 @@ impl SwitchPort {
         has_one.then(|| Interface::find(name).ok()).flatten()
     }
 
-    /// The facts about the port's interface for a database. Ports without an interface are enabled.
+    /// Facts about the port's interface for a database. Ports without an interface count as
+    /// enabled.
     pub(super) fn facts(&self) -> InterfaceFacts {
         match self.interface() {
             Some(found) => InterfaceFacts {
@@ -237,14 +237,14 @@ impl SwitchPort {
         self.config() & PORT_DOWN != 0
     }
 
-    /// The queues from which frames can arrive.
+    /// The number of queues from which frames can arrive.
     #[must_use]
     pub fn queues(&self) -> usize {
         self.device.queues()
     }
 
-    /// Appends up to `limit` frames of a queue, counts them and returns their number. A port that
-    /// is administratively down has none.
+    /// Receives up to `limit` frames of a queue, counts them and returns their number. A port that
+    /// is set down receives none.
     pub fn receive(
         &self,
         queue: usize,
@@ -254,7 +254,7 @@ impl SwitchPort {
         let before = batch.len();
         let received = self.device.receive(queue, limit, batch)?;
         if self.is_set_down() {
-            // An interface that is down discards frames and does not count them.
+            // An interface that is down discards frames without counting them.
             batch.truncate(before);
             return Ok(0);
         }
@@ -270,7 +270,8 @@ impl SwitchPort {
         self.counts.received_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Limits the frames that the port takes. Buckets of the same settings stay as they are.
+    /// Sets the limits of the frames that the port receives. If the settings do not change, the
+    /// buckets keep their tokens.
     pub(super) fn set_policing(&self, settings: &Policing, now: Time) {
         let mut policer = lock(&self.policer);
         if policer.as_ref().map_or(&Policing::default(), Policer::settings) != settings {
@@ -279,7 +280,7 @@ impl SwitchPort {
         }
     }
 
-    /// Removes the received frames that are beyond the limits of the port's policing.
+    /// Drops received frames beyond the limits of the port's policing.
     pub(super) fn police(&self, frames: &mut Vec<Frame>, arrival: impl Fn(&Frame) -> Time) {
         if !self.is_policed.load(Ordering::Relaxed) {
             return;
@@ -294,13 +295,13 @@ impl SwitchPort {
         self.counts.policed.fetch_add(dropped, Ordering::Relaxed);
     }
 
-    /// Frames that policing has dropped; `None` if nothing limits what the port takes.
+    /// The number of frames that policing has dropped; `None` without limits.
     pub(super) fn policed(&self) -> Option<u64> {
         let dropped = self.counts.policed.load(Ordering::Relaxed);
         (dropped > 0 || self.is_policed.load(Ordering::Relaxed)).then_some(dropped)
     }
 
-    /// Counts frames that a command gives the port. A dummy port writes them to its capture, too.
+    /// Counts frames that a command injects. A dummy port also writes them to its capture.
     pub(super) fn inject(&self, frames: &[Frame]) {
         self.count_received(frames);
         if self.settings.kind == "dummy" {
@@ -308,8 +309,8 @@ impl SwitchPort {
         }
     }
 
-    /// Sends frames and counts them. A port with a rate sends what may leave by `horizon`, and
-    /// keeps the others in its queue. A port that is administratively down drops them.
+    /// Sends frames and counts them. A port with a rate sends the frames that may leave by
+    /// `horizon`, and queues the others. A port that is set down drops all.
     pub(super) fn send(
         &self,
         frames: &mut Vec<Frame>,
@@ -317,7 +318,7 @@ impl SwitchPort {
         horizon: Time,
     ) -> Result<(), PortError> {
         let mut shaper = self.shaper.as_ref().map(lock);
-        // Under the lock, so that no frame comes to a queue that was emptied.
+        // Under the lock, so that no frame enters the queue after it was emptied.
         if self.is_set_down() {
             self.counts.sent_dropped.fetch_add(on_wire(frames).0, Ordering::Relaxed);
             return Ok(());
@@ -329,8 +330,8 @@ impl SwitchPort {
         self.release_from(shaper, horizon).map(drop)
     }
 
-    /// Sends the frames of the port's queue that may leave by `horizon`. Returns the time at which
-    /// the next one may.
+    /// Sends the queued frames that may leave by `horizon`. Returns the time at which the next
+    /// frame may leave.
     pub(super) fn release(&self, horizon: Time) -> Result<Option<Time>, PortError> {
         let Some(shaper) = &self.shaper else { return Ok(None) };
         self.release_from(&mut lock(shaper), horizon)
@@ -342,7 +343,7 @@ impl SwitchPort {
         }
         let mut frames = Vec::new();
         shaper.release(horizon, &mut frames);
-        // Under the lock, so that no other thread's frames come between.
+        // Under the lock, so that frames of other threads do not come between these.
         self.transmit(&mut frames)?;
         Ok(shaper.next())
     }
@@ -353,7 +354,7 @@ impl SwitchPort {
 
     fn transmit(&self, frames: &mut Vec<Frame>) -> Result<(), PortError> {
         Frame::finish_unless(frames, |offload| self.device.takes(offload));
-        // The kernel refuses each frame without a carrier, as if there were no room for it yet.
+        // Without a carrier the kernel refuses each frame, as if its queue were full.
         let sent = match self.has_carrier.load(Ordering::Relaxed) {
             true => self.device.send(&self.name, frames),
             false => Ok(0),
@@ -369,8 +370,8 @@ impl SwitchPort {
         sent.map(drop)
     }
 
-    /// Tries to open a device that is gone, looks at its link if that may differ, and says what has
-    /// changed.
+    /// Tries to open a missing device, and checks its link if that may have changed. Returns the
+    /// change.
     pub(super) fn look_after(&self, may_link_differ: bool) -> Option<Change> {
         let change = self.device.look_after(&self.name, &self.settings);
         if !may_link_differ && change.is_none() {
@@ -384,7 +385,8 @@ impl SwitchPort {
         Some(if now { Change::LinkUp } else { Change::LinkDown })
     }
 
-    /// Whether the descriptor of a queue tells of frames, and not of a device that has gone.
+    /// Whether a thread may wait for the queues' descriptors: not if the device is gone, because
+    /// the descriptors are then always readable.
     pub(super) fn may_wake(&self) -> bool {
         self.device.may_wake()
     }
@@ -393,13 +395,13 @@ impl SwitchPort {
         self.device.fd(queue)
     }
 
-    /// Whether a queue will never have another frame.
+    /// Whether no further frame can arrive from a queue.
     #[must_use]
     pub fn is_finished(&self, queue: usize) -> bool {
         self.device.is_finished(queue)
     }
 
-    /// Writes what a capture writer holds back.
+    /// Flushes the capture writer.
     pub fn flush(&self) {
         self.device.flush(&self.name);
     }
@@ -421,22 +423,22 @@ impl SwitchPort {
         }
     }
 
-    /// The speed at which frames leave: the link's, or the rate of the port if that is lower.
+    /// The speed at which frames leave: the link's speed, or the port's rate if that is lower.
     fn speed(&self, link: &Link) -> Option<Rate> {
         let rate = self.settings.rate.as_ref().and_then(Capacity::mean_rate);
         rate.into_iter().chain(link.speed).min()
     }
 
-    /// How long the port has been there.
+    /// How long the port has existed.
     pub(super) fn age(&self, now: Time) -> Duration {
         Duration::from_nanos(now.since(self.opened).nanos())
     }
 
-    /// The counters. The switch adds the duration.
+    /// The counters. The caller adds the duration.
     #[must_use]
     pub fn statistics(&self) -> PortStatistics {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        // Nothing is behind these, so that no frame is lost there.
+        // Ports of these kinds have no kernel interface that could lose frames.
         let loses_nothing = matches!(self.settings.kind.as_str(), "dummy" | "internal" | "patch");
         let dropped = || {
             read(&self.counts.sent_dropped)
@@ -466,7 +468,7 @@ impl SwitchPort {
         }
     }
 
-    /// The device behind the port, for people.
+    /// The device behind the port, as text for users.
     #[must_use]
     pub fn describe(&self) -> String {
         if let Some(peer) = &self.settings.peer {
@@ -492,13 +494,13 @@ impl OpenError {
     }
 }
 
-/// The frames and bytes that these are on a wire.
+/// The numbers of frames and bytes that these frames are on a wire.
 fn on_wire(frames: &[Frame]) -> (u64, u64) {
     let frames = frames.iter().map(Frame::on_wire);
     frames.fold((0, 0), |sum, frame| (sum.0 + frame.0, sum.1 + frame.1))
 }
 
-/// A locally administered address that is the same after each start.
+/// A locally administered address, the same after each start.
 pub(super) fn address_of(name: &str, number: PortNumber) -> [u8; 6] {
     let text = name.bytes().chain(number.0.to_be_bytes());
     let hash = text.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
@@ -508,7 +510,7 @@ pub(super) fn address_of(name: &str, number: PortNumber) -> [u8; 6] {
     [a & 0xfc | 0x02, b, c, d, e, f]
 }
 
-/// A speed in OpenFlow's unit; 0 if it is unknown.
+/// A speed in kbit/s, OpenFlow's unit; 0 if it is unknown.
 fn kbit(speed: Option<Rate>) -> u32 {
     speed.map_or(0, |speed| u32::try_from(speed.bits_per_second() / 1000).unwrap_or(u32::MAX))
 }
@@ -525,7 +527,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_that_is_set_down_loses_its_queue_and_sends_nothing() {
+    fn a_port_that_is_set_down_drops_its_queue_and_sends_nothing() {
         let mut settings = PortConfig::of_kind("null");
         settings.rate = Some("1mbit".parse().unwrap());
         let index = PortIndex(1);
@@ -533,7 +535,7 @@ mod tests {
         let (port, _) = opened.unwrap();
         let millisecond = |number: u64| Time::from_nanos(number * 1_000_000);
         let send = |number: usize| {
-            // Each takes a millisecond.
+            // Each frame takes a millisecond.
             let mut frames = vec![Frame::from_bytes(&[0; 125], Time::ZERO); number];
             port.send(&mut frames, |_| Time::ZERO, Time::ZERO).unwrap();
         };
@@ -560,7 +562,7 @@ mod tests {
         let index = PortIndex(1);
         let opened = SwitchPort::open("p1", 0, PortNumber(1), index, &settings, Time::ZERO);
         let (port, _) = opened.unwrap();
-        // A TCP packet whose checksum field is of no interest here.
+        // A TCP packet; the test does not need a right checksum.
         let mut packet = vec![2; 12];
         packet.extend([0x08, 0x00, 0x45, 0, 0x0b, 0xe0, 0, 7, 0x40, 0, 64, 6, 0, 0]);
         packet.extend([10, 0, 0, 1, 10, 0, 0, 2, 0x12, 0x34, 0, 80, 0, 0, 0, 9, 0, 0, 0, 1]);

@@ -1,4 +1,4 @@
-//! The course of a change of the settings.
+//! Reports of a change of the settings.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -7,19 +7,19 @@ use flow::port_number::PortNumber;
 
 use super::error::SwitchError;
 
-/// The listener of a change of the settings.
+/// The reports of a change of the settings.
 pub(super) struct Progress<'a> {
-    /// Gets a line for each thing that a user should know.
+    /// Gets each line that the user should know.
     pub(super) note: &'a mut dyn FnMut(String),
-    /// Gets each part that fails, and the change goes on. With `None` the first failure ends the
+    /// Gets each failed part, and the change continues. With `None`, the first failure ends the
     /// change.
     pub(super) failures: Option<&'a mut HashMap<Part, String>>,
-    /// The former numbers of ports, by their names: a port whose settings give no number gets its
-    /// former number if that number is free.
+    /// The former numbers of ports, by name. A port whose settings give no number keeps its former
+    /// number if that number is free.
     pub(super) numbers: &'a HashMap<String, PortNumber>,
 }
 
-/// A part of the settings that may fail alone.
+/// A part of the settings that may fail while the others work.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Part {
     Bridge(String),
@@ -33,7 +33,7 @@ impl Progress<'_> {
         (self.note)(line);
     }
 
-    /// Keeps the failure of a part, if failures are kept.
+    /// Stores the failure of a part, or returns it if failures are not collected.
     pub(super) fn check(
         &mut self,
         part: Part,

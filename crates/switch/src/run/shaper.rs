@@ -3,21 +3,21 @@ use port::Frame;
 use units::{Bytes, Time};
 use wire::caqm::Info;
 
-/// The rate and the queue of a port, by the same model as that of emulated links.
+/// The rate and the queue of a port, with the link model that emulation uses.
 #[derive(Debug)]
 pub(super) struct Shaper {
     link: Link<Carried>,
     start: Time,
-    /// Frames that links before this one lost.
+    /// Frames that former links of this shaper lost.
     lost: u64,
 }
 
-/// A frame in the form that the link model uses.
+/// A frame, as a packet of the link model.
 #[derive(Debug, Clone)]
 struct Carried(Frame);
 
 impl Shaper {
-    /// `None` if the settings limit nothing.
+    /// A shaper; `None` if the settings have no rate.
     pub(super) fn new(
         rate: Option<&Capacity>,
         queue: Option<&QueueConfig>,
@@ -32,8 +32,8 @@ impl Shaper {
         Ok(Some(Self { link: Link::new(&config, now)?, start: now, lost: 0 }))
     }
 
-    /// Takes frames into the queue, which may drop or mark them. A thread that comes late does not
-    /// make a burst of them: they have queued since their arrivals.
+    /// Adds frames to the queue, which may drop or mark them. Frames count as queued since their
+    /// arrivals, so that a late thread causes no burst.
     pub(super) fn enqueue(&mut self, frames: &mut Vec<Frame>, arrival: impl Fn(&Frame) -> Time) {
         for frame in frames.drain(..) {
             self.link.arrive(arrival(&frame), Carried(frame));
@@ -62,7 +62,7 @@ impl Shaper {
         self.link.next_delivery()
     }
 
-    /// Frames that the queue has dropped, and those that were in it when the port went down.
+    /// Frames that the queue has dropped, including those in the queue when the port was set down.
     pub(super) fn dropped(&self) -> u64 {
         let stats = self.link.stats();
         let (queued, _) = self.link.queued();
@@ -127,11 +127,11 @@ mod tests {
     }
 
     #[test]
-    fn frames_that_are_handed_over_late_were_queued_when_they_arrived() {
+    fn late_frames_count_as_queued_since_their_arrival() {
         let rate = "1mbit".parse().unwrap();
         let queue = "droptail:3p".parse().unwrap();
         let mut shaper = Shaper::new(Some(&rate), Some(&queue), Time::ZERO).unwrap().unwrap();
-        // Each arrives when the one before it has left.
+        // Each frame arrives when the one before has left.
         let arrival = |number: u64| Time::from_nanos(number * 1_000_000);
         let frame = |number| Frame::from_bytes(&[0; 125], arrival(number));
         let mut frames: Vec<Frame> = (1..=20).map(frame).collect();
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_that_were_dropped_together_count_once_and_later_ones_leave() {
+    fn cleared_frames_count_once_as_dropped_and_later_frames_leave() {
         let rate = "1mbit".parse().unwrap();
         let queue = "droptail:10p".parse().unwrap();
         let mut shaper = Shaper::new(Some(&rate), Some(&queue), Time::ZERO).unwrap().unwrap();

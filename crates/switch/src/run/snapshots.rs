@@ -5,9 +5,9 @@ use pipeline::{Rule, Tables};
 
 use super::clock::Clock;
 
-/// The lists of rules that replies are being made from. Replies about the same tables share a list
-/// while no rule changes; a list goes with its last reply. A reply selects among the rules of its
-/// list when their turn comes.
+/// Lists of rules for replies that are being written. Replies about the same tables share a list
+/// while no rule changes, and the last reply frees the list. A reply selects each rule of its list
+/// only when it writes that rule.
 #[derive(Debug, Default)]
 pub(super) struct Snapshots {
     last: Mutex<Option<Last>>,
@@ -16,7 +16,7 @@ pub(super) struct Snapshots {
 #[derive(Debug)]
 struct Last {
     generation: u64,
-    /// The table of the rules; all tables if there is none.
+    /// The table of the rules; `None`: all tables.
     table: Option<u8>,
     snapshot: Weak<Snapshot>,
 }
@@ -24,12 +24,12 @@ struct Last {
 #[derive(Debug)]
 struct Snapshot {
     rules: Vec<Arc<Rule>>,
-    /// The number of the last change of any of them.
+    /// The number of the latest change of these rules.
     newest: u64,
 }
 
 impl Snapshots {
-    /// The rules that a filter takes now.
+    /// The rules that match a filter now.
     pub(super) fn flows(
         &self,
         tables: &Tables,
@@ -39,7 +39,7 @@ impl Snapshots {
         self.select(tables, filter, clock, SEARCHED_AT_ONCE)
     }
 
-    /// As [`Snapshots::flows`]. A search that looks at `most` rules or fewer is made at once.
+    /// As [`Snapshots::flows`]. If a search looks at no more than `most` rules, it runs at once.
     fn select(
         &self,
         tables: &Tables,
@@ -77,8 +77,8 @@ impl Snapshot {
     }
 }
 
-/// The rules that a filter takes now and that were added or changed behind the change of this
-/// number, in the order of their changes.
+/// The rules that match a filter now and were added or changed after the change with number
+/// `since`, in the order of their changes.
 pub(super) fn changes(
     tables: &Tables,
     filter: &FlowFilter,
@@ -91,7 +91,7 @@ pub(super) fn changes(
     Ok(flows(Arc::new(Snapshot::of(rules)), filter, clock))
 }
 
-/// The rules of a list that a filter takes.
+/// The rules of a list that match a filter.
 fn flows(snapshot: Arc<Snapshot>, filter: &FlowFilter, clock: &Arc<Clock>) -> Flows {
     let (filter, clock) = (filter.clone(), clock.clone());
     let newest = snapshot.newest;
@@ -102,7 +102,7 @@ fn flows(snapshot: Arc<Snapshot>, filter: &FlowFilter, clock: &Arc<Clock>) -> Fl
     Flows::selected(newest, rules)
 }
 
-/// The rules and masks that a request may look at when it arrives.
+/// The most rules and masks that a search at a request's arrival looks at.
 const SEARCHED_AT_ONCE: usize = 4096;
 
 #[cfg(test)]
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_shows_the_rules_of_its_time() {
+    fn a_list_shows_the_rules_at_the_time_of_its_request() {
         let (mut tables, clock) = (Tables::new(), Arc::new(Clock::start()));
         let snapshots = Snapshots::default();
         let all = FlowFilter::all();
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_selected_when_their_turn_comes() {
+    fn a_reply_selects_a_rule_when_it_writes_the_rule() {
         let (mut tables, clock) = (Tables::new(), Arc::new(Clock::start()));
         let snapshots = Snapshots::default();
         [1, 2, 3].into_iter().for_each(|priority| add(&mut tables, priority));
@@ -150,14 +150,14 @@ mod tests {
         assert!(flows.look().is_none() && !flows.is_over());
         assert_eq!(flows.look().map(|flow| flow.priority), Some(2));
         assert!(flows.look().is_none() && flows.is_over());
-        // A short search is made at once: no other rule is in the list.
+        // A short search runs at once, so that its list has only the matching rule.
         let mut flows = snapshots.flows(&tables, &filter, &clock).unwrap();
         assert_eq!(flows.look().map(|flow| flow.priority), Some(2));
         assert!(flows.is_over());
     }
 
     #[test]
-    fn changes_come_in_their_order() {
+    fn changes_are_listed_in_their_order() {
         let (mut tables, clock) = (Tables::new(), Arc::new(Clock::start()));
         [3, 5, 4].into_iter().for_each(|priority| add(&mut tables, priority));
         let all = FlowFilter::all();
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_goes_with_its_last_reply() {
+    fn the_last_reply_frees_its_list() {
         let mut tables = Tables::new();
         let snapshots = Snapshots::default();
         add(&mut tables, 1);

@@ -17,16 +17,16 @@ use super::switch::Switch;
 use super::unixctl_thread::UnixctlThread;
 use super::waker::Waker;
 
-/// The process in which a switch runs.
+/// The interface to the process in which a switch runs.
 #[expect(missing_debug_implementations, reason = "functions have nothing to show")]
 pub struct Process {
-    /// Reads the settings, at the start and for each reload.
+    /// Reads the settings: at the start, and for each reload.
     pub settings: Box<dyn Fn() -> Result<Config, ConfigError> + Send + Sync>,
     /// Sets the log's level: `off`, `error`, `warn`, `info` or `debug`.
     pub set_log_level: Box<dyn Fn(&str) + Send + Sync>,
 }
 
-/// Runs a switch until `stop` is set or a command ends it. `note` gets a line for each thing that a
+/// Runs a switch until `stop` is set or a command stops it. Calls `note` with each line that the
 /// user should know.
 pub fn run(
     process: Process,
@@ -43,7 +43,7 @@ pub fn run(
     }
     let rundir = config.rundir.clone().unwrap_or_else(|| usual_rundir(&config));
     let folder = PrivateDirectory::make_named(&rundir).map_err(|error| refused(&rundir, error))?;
-    // Dropped last: another process that finds no lock may begin.
+    // Dropped last: once the lock is free, another process may start.
     let _pid_file = PidFile::write(&folder)?;
     let switch = Arc::new(Switch::new(folder, stop.clone(), process));
     let listeners = vec![switch.listen(CONTROL_SOCKET)?, switch.listen(&PidFile::socket())?];
@@ -74,7 +74,7 @@ pub fn run(
             tracing::warn!("{error}; the switch looks for lost interfaces five times a second");
         }
         while !stop.load(Ordering::Acquire) {
-            // A neighbour may send as soon as the link is up.
+            // Check the links first: a neighbour may send as soon as a link is up.
             let has_link_changed = links.as_ref().map_or_else(
                 |_| {
                     std::thread::sleep(ROUND);
@@ -163,5 +163,5 @@ fn refused(rundir: &Path, error: HostError) -> SwitchError {
 
 const ROUND: Duration = Duration::from_millis(20);
 const ROUNDS_PER_CARE: u32 = 10;
-/// Five seconds.
+/// Rounds between counts of events: five seconds.
 const ROUNDS_PER_COUNT: u32 = 250;

@@ -6,19 +6,19 @@ use std::os::unix::net::UnixStream;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
-/// A connection of either kind that never blocks.
+/// A TCP or UNIX connection that never blocks.
 #[derive(Debug)]
 pub(super) enum Stream {
     Unix(UnixStream),
     Tcp(TcpStream),
 }
 
-/// Peers by their way to the switch. Those of one do not take the places of the other.
+/// How a peer connected to the switch. The peers of each origin have their own limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// The switch's own user, and root: no other user can open the socket.
+    /// A peer by the UNIX socket: the switch's user or root, because no other user can open it.
     Unix,
-    /// Anybody whose packets reach the address.
+    /// A peer by TCP: anybody who can reach the address.
     Tcp,
 }
 
@@ -52,7 +52,7 @@ impl Stream {
         Ok(Self::Tcp(stream))
     }
 
-    /// Begins to connect. The stream becomes writable when [`Stream::outcome`] is known.
+    /// Starts to connect. When the stream becomes writable, [`Stream::outcome`] has the result.
     pub(super) fn connect(to: SocketAddr) -> io::Result<Self> {
         let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -63,7 +63,7 @@ impl Stream {
         }
     }
 
-    /// The error with which a connection failed to open.
+    /// The result of connecting.
     pub(super) fn outcome(&self) -> io::Result<()> {
         sockopt::socket_error(self)?.map_err(Into::into)
     }

@@ -49,22 +49,22 @@ pub struct Switch {
     /// The meters of all bridges.
     meters: Arc<Meters>,
     pmds: RwLock<Vec<Arc<Pmd>>>,
-    /// Processes the packets of commands and controllers.
+    /// The worker that processes the packets of commands and controllers.
     main: Mutex<Worker>,
     busy_poll: AtomicBool,
     megaflow_limit: AtomicUsize,
     coverage: Mutex<Coverage>,
-    /// The settings as they are in force, for reloads.
+    /// The settings in force, for comparison at a reload.
     pub(super) settings: Mutex<Config>,
     stop: Arc<AtomicBool>,
     process: Process,
     log_level: Mutex<String>,
     measured_since: Mutex<Instant>,
-    /// The start, and the cycle counter at that time.
+    /// The start time, and the cycle counter then.
     started: (Instant, u64),
-    /// A change of bridges, ports or packet threads happens under this lock alone.
+    /// Held during each change of bridges, ports or packet threads.
     changes: Mutex<()>,
-    /// Patch ports are linked under this lock.
+    /// Held while patch ports are linked.
     links: Mutex<()>,
 }
 
@@ -108,11 +108,12 @@ impl Switch {
         }
     }
 
-    /// Reads the settings again and changes what differs. Returns what a user should know.
+    /// Reads the settings again and applies the differences. Returns lines that the user should
+    /// know.
     pub(super) fn reload(self: &Arc<Self>) -> Result<Vec<String>, SwitchError> {
         let mut config = (self.process.settings)()?;
         let mut notes = Vec::new();
-        // The former values stay, so that each later reload says so again.
+        // Keep the former values, so that each later reload notes the difference again.
         let former = self.settings().clone();
         if config.metrics_on != former.metrics_on {
             notes.push("a change of metrics-on takes effect after a restart".to_owned());
@@ -126,7 +127,7 @@ impl Switch {
         Ok(notes)
     }
 
-    /// Asks the switch to end.
+    /// Makes the switch end.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Release);
     }
@@ -141,7 +142,7 @@ impl Switch {
         self.bridges.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
 
-    /// The names of all bridges' ports by the datapath's numbers.
+    /// The names of all bridges' ports, with the datapath's port numbers.
     pub(super) fn datapath_names(&self) -> PortNames {
         let ports = self.bridges().into_iter().flat_map(|bridge| bridge.ports());
         let ports = ports.filter(|port| !port.is_patch());
@@ -152,13 +153,13 @@ impl Switch {
         self.pmds.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The worker of commands and controllers.
+    /// The main worker, for commands and controllers.
     pub(super) fn main(&self) -> MutexGuard<'_, Worker> {
         self.main.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Brings bridges, ports and packet threads to what the settings say, and changes only what
-    /// differs. `note` gets a line for each thing that a user should know.
+    /// Applies the differences between settings and the present bridges, ports and packet threads.
+    /// Calls `note` with each line that the user should know.
     pub(super) fn apply(
         self: &Arc<Self>,
         config: &Config,
@@ -167,7 +168,7 @@ impl Switch {
         self.change(config, &mut Progress { note, failures: None, numbers: &HashMap::new() })
     }
 
-    /// As [`Switch::apply`], but goes on after parts that fail.
+    /// As [`Switch::apply`], but continues after a part that fails.
     pub(super) fn change(
         self: &Arc<Self>,
         config: &Config,
@@ -209,12 +210,12 @@ impl Switch {
             bridge.set_standalone(settings.fail_mode == FailMode::Standalone);
             self.apply_ports(&bridge, settings, progress)?;
             if begins_open {
-                // A bridge that lost its controllers has no rules.
+                // A bridge that lost its controllers starts without rules.
                 add_first_rules(&bridge, settings, self.clock.now_ms())?;
             }
         }
         if config.dummies {
-            // Test cases compare megaflows with those of Open vSwitch.
+            // Test cases compare the megaflows with those of Open vSwitch.
             self.bridges().iter().for_each(|bridge| bridge.tables_mut().set_alike());
         }
         self.link_patches();
@@ -301,7 +302,8 @@ impl Switch {
         progress: &mut Progress<'_>,
     ) -> Result<(), SwitchError> {
         let (listen, controllers) = (&settings.listen, &settings.controller);
-        // The settings in force do not tell: an address may have failed, or a change ended early.
+        // The settings in force do not tell this: an address may have failed, or a change ended
+        // early.
         let Places { listening, controllers: known } = bridge.places();
         let is_left = listening.iter().any(|address| !listen.contains(address));
         let is_new = listen.iter().any(|address| !listening.contains(address));
@@ -371,7 +373,7 @@ impl Switch {
         Ok(())
     }
 
-    /// Adds the bridge's own port: a TAP device of the bridge's name, or a port without a device.
+    /// Adds the bridge's own port: a TAP device with the bridge's name, or a port without a device.
     fn add_local(
         &self,
         bridge: &Arc<BridgeState>,
@@ -434,7 +436,7 @@ impl Switch {
         Some(taken)
     }
 
-    /// Opens a port, and tells `progress` if that fails.
+    /// Opens a port, and reports a failure to `progress`.
     fn open_port(
         &self,
         bridge: &Arc<BridgeState>,
@@ -498,7 +500,8 @@ impl Switch {
         // `ports` holds the removed ports, so that no new port gets the address of a removed port.
         let address = |port: &Arc<SwitchPort>| Arc::as_ptr(port).addr();
         let gone: Arc<HashSet<_>> = Arc::new(ports.iter().map(address).collect());
-        // Wait until no thread polls them, so that their devices are closed when this returns.
+        // Wait until no thread polls the removed ports, so that their devices are closed when this
+        // returns.
         for pmd in self.pmds() {
             let gone = gone.clone();
             pmd.ask(move |thread| {
@@ -513,8 +516,8 @@ impl Switch {
         ports.iter().for_each(|port| port.flush());
     }
 
-    /// Opens devices that had gone and are back, looks at links if they may have changed, and
-    /// writes what captures hold back.
+    /// Opens devices that exist again, checks links if they may have changed, and flushes capture
+    /// writers.
     pub(super) fn look_after_ports(&self, may_links_differ: bool) {
         let mut has_any_changed = false;
         for bridge in self.bridges() {
@@ -538,14 +541,14 @@ impl Switch {
         }
     }
 
-    /// Lets all bonds follow their links.
+    /// Updates all bonds from their links.
     pub(super) fn run_bonds(&self) {
         for bridge in self.bridges() {
             bridge.run_bonds();
         }
     }
 
-    /// The counts of all threads together.
+    /// The sums of all threads' counts.
     pub(super) fn total_statistics(&self) -> WorkerStatistics {
         let mut total = self.main().statistics();
         for pmd in self.pmds() {
@@ -556,7 +559,7 @@ impl Switch {
         total
     }
 
-    /// The megaflows of all threads.
+    /// The number of megaflows of all threads.
     pub(super) fn megaflow_count(&self) -> usize {
         let mut count = self.main().megaflow_count();
         for pmd in self.pmds() {
@@ -565,12 +568,12 @@ impl Switch {
         count
     }
 
-    /// The connections that all threads track.
+    /// The connection table of all threads.
     pub(super) fn conntrack(&self) -> &Conntrack {
         &self.conntrack
     }
 
-    /// Removes all megaflows; packets make them again.
+    /// Removes all megaflows; later packets make new ones.
     pub(super) fn clear_megaflows(&self) {
         self.main().clear_megaflows();
         for pmd in self.pmds() {
@@ -578,7 +581,7 @@ impl Switch {
         }
     }
 
-    /// Limits the megaflows that each packet thread has of a bridge.
+    /// Sets the limit of megaflows per bridge and packet thread.
     pub(super) fn limit_megaflows(&self, limit: usize) {
         self.megaflow_limit.store(limit, Ordering::Relaxed);
         self.main().limit_megaflows(limit);
@@ -591,7 +594,7 @@ impl Switch {
         self.megaflow_limit.load(Ordering::Relaxed)
     }
 
-    /// Lets every thread do what is due, as after a jump of the clock.
+    /// Makes every thread do its maintenance, for example after a jump of the clock.
     pub(super) fn maintain(&self) {
         self.run_bonds();
         self.main().maintain();
@@ -600,8 +603,8 @@ impl Switch {
         }
     }
 
-    /// Adds up what packet threads have counted for the bridge's rules, also for packets that came
-    /// by patch ports.
+    /// Adds the counts of all threads' megaflows to the bridge's rules, including packets that came
+    /// through patch ports.
     pub(super) fn credit(&self, bridge: &BridgeState) {
         let neighbors = bridge.neighbors();
         let indices: Vec<_> =
@@ -613,7 +616,7 @@ impl Switch {
         }
     }
 
-    /// As [`Switch::credit`], for the counts of patch ports. Other ports count by themselves.
+    /// As [`Switch::credit`], for the counts of patch ports. Other ports count without megaflows.
     pub(super) fn credit_patches(&self, bridge: &BridgeState) {
         if bridge.ports().iter().any(|port| port.is_patch()) {
             self.credit(bridge);
@@ -630,7 +633,7 @@ impl Switch {
         bridge.tables_mut().expire(now_ms)
     }
 
-    /// As [`Switch::expire`], and the bridge's connections hear of it.
+    /// As [`Switch::expire`]. Also tells the bridge's connections.
     pub(super) fn expire_and_report(&self, bridge: &BridgeState) {
         for removal in self.expire(bridge) {
             if removal.rule.flags.send_flow_removed {
@@ -640,7 +643,7 @@ impl Switch {
         bridge.waker.wake();
     }
 
-    /// Starts the time of `pmd-perf-show` again.
+    /// Restarts the measured time of `pmd-perf-show`.
     pub(super) fn restart_measurement(&self) {
         let mut began = self.measured_since.lock().unwrap_or_else(PoisonError::into_inner);
         *began = Instant::now();
@@ -655,7 +658,7 @@ impl Switch {
         self.started.0.elapsed().as_secs()
     }
 
-    /// The seconds since the measurement began, and the cycles of a second.
+    /// The seconds since the measurement began, and the cycles per second.
     pub(super) fn measurement(&self) -> (f64, f64) {
         let began = self.measured_since.lock().unwrap_or_else(PoisonError::into_inner);
         let (start, first) = self.started;
@@ -705,7 +708,7 @@ impl Switch {
         Ok(Doors { unix, file, tcp, controllers: settings.controller.clone() })
     }
 
-    /// Listens at a socket of the switch's folder. A socket that a killed switch left is replaced.
+    /// Listens at a socket in the switch's folder, and replaces a socket that a killed switch left.
     pub(super) fn listen(
         &self,
         name: &str,
@@ -731,7 +734,7 @@ impl Switch {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends all threads; sockets are removed.
+    /// Ends all threads and removes the sockets.
     pub(super) fn close(&self) {
         let _changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
         let pmds = std::mem::take(&mut *self.pmds.write().unwrap_or_else(PoisonError::into_inner));
@@ -748,8 +751,8 @@ impl std::fmt::Debug for Switch {
     }
 }
 
-/// The ports of a bridge's settings: those that ask for a number come first, so that no other takes
-/// it.
+/// The ports of a bridge's settings. Ports with a requested number come first, so that no other
+/// port takes that number.
 fn numbered_first(settings: &BridgeConfig) -> impl Iterator<Item = (&String, &PortConfig)> {
     let with = settings.port.iter().filter(|(_, port)| port.number.is_some());
     with.chain(settings.port.iter().filter(|(_, port)| port.number.is_none()))

@@ -7,21 +7,21 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct TableSettings {
-    /// The name that ovs-ofctl uses; OpenFlow does not change it.
+    /// The name for ovs-ofctl. OpenFlow does not change it.
     pub name: Option<String>,
-    /// The most rules; there is no limit otherwise.
+    /// The most rules, by default unlimited.
     pub flow_limit: Option<u32>,
     pub overflow: Overflow,
 }
 
-/// The fate of a rule that is added to a full table.
+/// The treatment of a rule that is added to a full table.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Overflow {
-    /// It is refused, unless a controller asks for eviction.
+    /// The new rule is refused, unless a controller asks for eviction.
     #[default]
     Refuse,
-    /// A rule that has a timeout makes room.
+    /// A rule with a timeout is removed for the new rule.
     Evict,
 }
 
@@ -30,7 +30,7 @@ impl TableSettings {
         TableLimit { rules: self.flow_limit, is_evicting: self.overflow == Overflow::Evict }
     }
 
-    /// Checks the settings of the table that `name` is to be.
+    /// Checks the settings. `name`: the table's key in the settings.
     pub(super) fn check(&self, name: &str) -> Result<(), String> {
         let number = name.parse::<u8>().ok().filter(|number| number.to_string() == name);
         if number.is_none_or(|number| number >= TABLES) {
@@ -52,7 +52,7 @@ impl TableSettings {
     }
 }
 
-/// OpenFlow has room for so many bytes.
+/// The most bytes of a name in OpenFlow.
 const LONGEST_NAME: usize = 32;
 
 #[cfg(test)]
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_has_a_number_and_room_for_a_rule() {
+    fn a_table_needs_a_valid_number_and_a_limit_above_zero() {
         let settings = |text| toml::from_str::<TableSettings>(text);
         let limited = settings("flow-limit = 4\noverflow = \"evict\"").unwrap();
         assert_eq!(limited.limit(), TableLimit { rules: Some(4), is_evicting: true });

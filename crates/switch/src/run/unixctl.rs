@@ -1,12 +1,12 @@
-//! The control protocol of ovs-appctl: JSON-RPC 1.0 over a UNIX socket, one document after another.
+//! The control protocol of ovs-appctl: a sequence of JSON-RPC 1.0 documents over a UNIX socket.
 
 use ovsdb::documents::Documents;
 use serde_json::{Value, json};
 
-/// The longest request that a client may send: `weir switch add-flows` sends a file as one.
+/// The longest request. `weir switch add-flows` sends a whole file in one request.
 const LONGEST_REQUEST: usize = 256 << 20;
 
-/// The requests that arrive on a connection.
+/// The parser of the requests on a connection.
 #[derive(Debug)]
 pub struct Requests {
     documents: Documents,
@@ -26,7 +26,7 @@ pub struct Request {
     pub arguments: Vec<String>,
 }
 
-/// The client has sent what is not a request; the connection is closed.
+/// The client sent something that is not a request; the connection is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("malformed request")]
 pub struct Malformed;
@@ -36,7 +36,7 @@ impl Requests {
         self.documents.receive(bytes).map_err(|_| Malformed)
     }
 
-    /// The bytes that wait for the rest of their request.
+    /// The number of bytes of an incomplete request.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.documents.waiting()
@@ -60,7 +60,7 @@ fn request(document: &Value) -> Result<Request, Malformed> {
     })
 }
 
-/// The reply to a request: the command's output, or its error. Each text ends with its line.
+/// The reply to a request: the command's output or error, each ended by a newline.
 #[must_use]
 pub fn reply(id: &Value, outcome: &Result<String, String>) -> Vec<u8> {
     let line = |text: &str| match text {
@@ -75,7 +75,7 @@ pub fn reply(id: &Value, outcome: &Result<String, String>) -> Vec<u8> {
     document.to_string().into_bytes()
 }
 
-/// Bytes of a call, for a client.
+/// The bytes of a call, for a client.
 #[must_use]
 pub fn call(method: &str, arguments: &[String]) -> Vec<u8> {
     json!({ "id": 0, "method": method, "params": arguments }).to_string().into_bytes()
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_found_however_they_are_cut() {
+    fn requests_are_parsed_however_reads_split_them() {
         let text =
             br#" {"id":0,"method":"a","params":[]}{"id":"x","method":"b","params":["}\"{"]} "#;
         for cut in 0..text.len() {

@@ -18,7 +18,7 @@ use super::waker::Waker;
 /// The thread that serves ovs-appctl and `weir switch`.
 pub(super) struct UnixctlThread {
     pub(super) switch: Arc<Switch>,
-    /// Each listener with its socket's file, which is removed when the thread ends.
+    /// Each listener, with its socket's file, which is removed when the thread ends.
     pub(super) listeners: Vec<(UnixListener, BoundFile)>,
     pub(super) waker: Arc<Waker>,
     pub(super) stop: Arc<AtomicBool>,
@@ -32,7 +32,7 @@ struct Client {
 }
 
 impl UnixctlThread {
-    /// Serves until the switch is stopped. The last replies are sent first.
+    /// Serves until the switch is stopped, then sends the last replies.
     pub(super) fn run(self) {
         let mut clients: Vec<Client> = Vec::new();
         let mut scratch = vec![0; READ];
@@ -77,12 +77,12 @@ impl UnixctlThread {
             fds.push(PollFd::from_borrowed_fd(client.stream.as_fd(), flags));
         }
         let pause = Timespec { tv_sec: 0, tv_nsec: PAUSE.as_nanos() as i64 };
-        // An interrupted wait is a short one.
+        // If a signal interrupts the wait, the turn comes early, which does no harm.
         let _ = poll(&mut fds, Some(&pause));
         fds[first..].iter().map(PollFd::revents).collect()
     }
 
-    /// `false` if the client is done.
+    /// Serves a client; false if the client is done.
     fn serve(
         &self,
         client: &mut Client,
@@ -94,7 +94,7 @@ impl UnixctlThread {
         if client.out.is_stuck() {
             return Ok(false);
         }
-        // One reply at a time: a client that does not read gets no second one.
+        // One reply at a time: a client must read a reply before it gets the next.
         if client.out.waiting() > 0 {
             return Ok(true);
         }
@@ -125,6 +125,7 @@ impl UnixctlThread {
 
 const READ: usize = 256 << 10;
 const MOST_CLIENTS: usize = 64;
-/// Incomplete requests of all clients; one of `weir switch add-flows` has a whole file.
+/// The most bytes of all clients' incomplete requests. A request of `weir switch add-flows` has a
+/// whole file.
 const MOST_HELD: usize = 512 << 20;
 const PAUSE: Duration = Duration::from_millis(500);

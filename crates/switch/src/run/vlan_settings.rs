@@ -6,7 +6,7 @@ use serde::Deserialize;
 use super::config::PortConfig;
 use super::policing::Policing;
 
-/// The way in which a port takes part in VLANs.
+/// How a port handles VLANs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum VlanModeSetting {
@@ -31,7 +31,7 @@ impl From<ovsdb::topology::VlanMode> for VlanModeSetting {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct MirrorSettings {
-    /// Packets of all ports are copied.
+    /// Whether packets of all ports are copied.
     pub all: bool,
     /// Ports whose received packets are copied.
     pub source: Vec<String>,
@@ -42,18 +42,17 @@ pub struct MirrorSettings {
     /// The port that gets the copies, or the VLAN.
     pub output: Option<String>,
     pub output_vlan: Option<u16>,
-    /// The length of the longest copy, in bytes.
+    /// The longest copy, in bytes.
     pub snap_length: Option<u32>,
 }
 
 impl PortConfig {
-    /// The VLANs of the port. As in Open vSwitch, a port with a tag and without a mode is an access
-    /// port.
+    /// The VLANs of the port. As in Open vSwitch, a tag without a mode makes an access port.
     pub(super) fn vlans(&self) -> PortVlans {
         vlans_of(self.vlan_mode, self.tag, &self.trunks)
     }
 
-    /// The settings that a running port cannot change.
+    /// The settings that cannot change while the port is open.
     pub(super) fn fixed(&self) -> Self {
         Self {
             rxq_affinity: None,
@@ -72,7 +71,7 @@ impl PortConfig {
 }
 
 impl MirrorSettings {
-    /// Checks a mirror of a bridge that has ports of these names.
+    /// Checks a mirror. `is_port` tells whether the bridge has a port of a name.
     pub(super) fn check(&self, is_port: impl Fn(&str) -> bool) -> Result<(), String> {
         match (&self.output, self.output_vlan) {
             (Some(_), Some(_)) => {
@@ -125,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_with_a_tag_alone_is_an_access_port() {
+    fn a_port_with_only_a_tag_is_an_access_port() {
         let mut port = PortConfig::of_kind("null");
         assert!(port.vlans().is_plain());
         port.tag = Some(10);

@@ -3,7 +3,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// Wakes a thread that waits in poll(2).
+/// Wakes a thread that waits in poll(2) for this descriptor.
 #[derive(Debug)]
 pub(super) struct Waker {
     event: OwnedFd,
@@ -15,12 +15,12 @@ impl Waker {
         Ok(Self { event })
     }
 
-    /// Makes the descriptor readable. An error means that it is already.
+    /// Makes the descriptor readable. A failed write means that it is readable already.
     pub(super) fn wake(&self) {
         let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
     }
 
-    /// Makes the descriptor wait for the next [`Waker::wake`].
+    /// Makes the descriptor unreadable until the next [`Waker::wake`].
     pub(super) fn clear(&self) {
         let _ = rustix::io::read(&self.event, &mut [0; 8]);
     }

@@ -16,18 +16,18 @@ use super::clock::Clock;
 use super::port_table::{PortList, PortTable};
 use super::ports::SwitchPort;
 
-/// The packets of all bridges on one thread.
+/// The packet processing of all bridges on one thread.
 #[derive(Debug)]
 pub(super) struct Worker {
     clock: Arc<Clock>,
     conntrack: Arc<Conntrack>,
     tracker: ThreadTracker,
     outlets: Outlets,
-    /// By the bridges' indices.
+    /// By bridge index.
     bridges: Vec<Option<BridgeWorker>>,
-    /// The most megaflows of a bridge.
+    /// The limit of megaflows per bridge.
     limit: usize,
-    /// Calls of [`Sink::transmit`], and the frames in them.
+    /// Calls of [`Sink::transmit`] and their frames, at the last clearing of statistics.
     cleared: Transmissions,
 }
 
@@ -37,17 +37,18 @@ struct BridgeWorker {
     datapath: Datapath,
 }
 
-/// The ports to which frames go.
+/// The ports to which frames are sent.
 #[derive(Debug)]
 struct Outlets {
     table: Arc<PortTable>,
     ports: PortList,
-    /// Those with a rate.
+    /// The ports with a rate.
     with_rate: Vec<Arc<SwitchPort>>,
     generation: u64,
     clock: Arc<Clock>,
     now: Time,
-    /// No frame that arrived before this still waits at a port. `None` if nobody polls ports.
+    /// All frames that arrived before this time have been received. `None` on a thread that polls
+    /// no ports.
     horizon: Option<Time>,
     transmissions: Transmissions,
 }
@@ -58,7 +59,7 @@ struct Transmissions {
     frames: u64,
 }
 
-/// The counts of a worker, over all bridges.
+/// The counts of a worker, summed over all bridges.
 #[derive(Debug, Clone, Default)]
 pub(super) struct WorkerStatistics {
     pub(super) datapath: Statistics,
@@ -91,14 +92,15 @@ impl Worker {
         }
     }
 
-    /// Begins a round of polling: until its end, queues with a rate do not advance beyond this.
+    /// Begins a round of polling. Until its end, queues with a rate advance at most to this time.
     pub(super) fn begin_round(&mut self) {
         if self.has_rates() {
             self.outlets.horizon = Some(self.now());
         }
     }
 
-    /// More frames may wait where these came from. They arrived after the last of these.
+    /// Notes that more frames may wait at the port of these frames, and that those arrived after
+    /// the last of these.
     pub(super) fn expect_more(&mut self, frames: &[Frame]) {
         if let (Some(horizon), Some(last)) = (self.outlets.horizon, frames.last()) {
             let last = self.clock.of_arrival(last.arrival(), horizon);
@@ -106,7 +108,7 @@ impl Worker {
         }
     }
 
-    /// Takes frames that arrived on a port through the bridge.
+    /// Processes frames that arrived on a port of the bridge.
     pub(super) fn process(
         &mut self,
         bridge: &Arc<BridgeState>,
@@ -130,7 +132,7 @@ impl Worker {
         }
     }
 
-    /// Sends a packet from a controller.
+    /// Processes a packet-out.
     pub(super) fn packet_out(
         &mut self,
         bridge: &Arc<BridgeState>,
@@ -141,7 +143,7 @@ impl Worker {
         self.execute(bridge, packet.in_port.0, &packet.frame, translation, now);
     }
 
-    /// Runs steps that are for one frame alone.
+    /// Runs steps for a single frame.
     fn execute(
         &mut self,
         bridge: &Arc<BridgeState>,
@@ -159,7 +161,7 @@ impl Worker {
         datapath.execute(port, frame, translation, now, &mut around);
     }
 
-    /// Continues with a packet that waited for a controller.
+    /// Resumes a packet that waited for a controller.
     pub(super) fn resume(&mut self, bridge: &Arc<BridgeState>, resumption: &Resumption) {
         let now = self.now();
         let port = resumption.metadata.read(Field::InPort) as u32;
@@ -178,7 +180,7 @@ impl Worker {
         }
     }
 
-    /// Does what has to be done without packets.
+    /// Does the regular maintenance of all bridges.
     pub(super) fn maintain(&mut self) {
         let now = self.now();
         self.outlets.refresh(now);
@@ -195,18 +197,19 @@ impl Worker {
         }
     }
 
-    /// Whether ports have queues whose frames leave in time.
+    /// Whether any port has a rate.
     pub(super) fn has_rates(&self) -> bool {
         !self.outlets.with_rate.is_empty()
     }
 
-    /// Sends the frames of queues that may leave by now. Returns the time until the next one may.
+    /// Sends the queued frames that may leave by now. Returns the time until the next frame may
+    /// leave.
     pub(super) fn release(&mut self) -> Option<Span> {
         let now = self.now();
         let horizon = self.outlets.horizon.unwrap_or(now);
         let mut next: Option<Time> = None;
         for port in &self.outlets.with_rate {
-            // A device that has gone shows when frames are received or sent next.
+            // An error is ignored here: the next receive or send reports a missing device.
             if let Ok(Some(time)) = port.release(horizon) {
                 next = Some(next.map_or(time, |next| next.min(time)));
             }
@@ -244,7 +247,7 @@ impl Worker {
         }
     }
 
-    /// Lets go of ports that are gone.
+    /// Drops the references to removed ports.
     pub(super) fn forget_ports(&mut self) {
         let now = self.now();
         self.outlets.refresh(now);
@@ -295,7 +298,7 @@ fn datapath<'a>(
     &mut bridges[bridge.index].get_or_insert_with(new).datapath
 }
 
-/// The steps of a packet from a controller.
+/// The translation of a packet-out.
 pub(super) fn translate_packet_out(
     translator: Translator<'_>,
     packet: &PacketOut,
@@ -305,7 +308,7 @@ pub(super) fn translate_packet_out(
     translator.packet_out(packet, &key, now_ms)
 }
 
-/// Logs a megaflow in the words of Open vSwitch, with the whole packet that it was made for.
+/// Logs a new megaflow in Open vSwitch's format, with its whole first packet.
 fn log_install(port: &SwitchPort, mut flow: Megaflow) {
     flow.key.write(Field::InPort, port.index.0.into());
     let key = print_datapath_key(&flow.key, &flow.mask);
@@ -313,8 +316,8 @@ fn log_install(port: &SwitchPort, mut flow: Megaflow) {
     tracing::debug!("flow_add: {key}, actions:{steps}");
 }
 
-/// The tables of the bridge and of those behind its patch ports, which are locked for the packets
-/// alone that need them.
+/// The pipeline of a bridge and of those that patch ports reach. Tables are locked only for packets
+/// that need a translation.
 struct SlowPath<'a> {
     bridge: &'a BridgeState,
 }
@@ -357,7 +360,7 @@ impl Sink for BridgeSink<'_> {
             None => self.bridge.packet_in(packet),
             Some(place) => {
                 let neighbors = self.bridge.neighbors();
-                // A bridge that is gone has no controllers.
+                // A removed bridge has no controllers.
                 if let Some(bridge) = neighbors.iter().find(|bridge| bridge.place() == place) {
                     bridge.packet_in(packet);
                 }
@@ -367,7 +370,7 @@ impl Sink for BridgeSink<'_> {
 }
 
 impl BridgeSink<'_> {
-    /// Tells the bridge of a port, which may be one behind a patch port.
+    /// Reports a change of a port, which may belong to another bridge that patch ports reach.
     fn port_changed(&self, port: &SwitchPort) {
         if port.bridge == self.bridge.index {
             return self.bridge.port_changed(port);

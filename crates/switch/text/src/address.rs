@@ -35,7 +35,7 @@ pub(crate) fn parse_ethernet(text: &str) -> Result<(u128, u128), TextError> {
     parse().ok_or_else(|| refuse!("{text}: invalid Ethernet address"))
 }
 
-/// Four decimal numbers at the start of `text`, and the rest. A number wraps to eight bits.
+/// Four decimal numbers at the start of `text`, and the rest. Numbers above 255 wrap.
 pub(crate) fn scan_ipv4(text: &str) -> Option<(u32, &str)> {
     let mut address = 0;
     let mut rest = text;
@@ -147,7 +147,7 @@ pub(crate) fn print_ipv6_masked(out: &mut String, address: u128, mask: u128) {
     }
 }
 
-/// As C's `inet_ntop`, which writes `::1.2.3.4` for addresses below 2^32.
+/// Prints an address like C's `inet_ntop`, which writes `::1.2.3.4` for addresses below 2^32.
 pub(crate) fn print_ipv6(out: &mut String, address: u128) {
     if address >> 32 == 0 && address > 0xffff {
         let _ = write!(out, "::{}", Ipv4Addr::from(address as u32));

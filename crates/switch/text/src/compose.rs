@@ -43,7 +43,7 @@ fn ipv4(frame: &mut Vec<u8>, key: &Key) {
     put(frame, key.read(Field::NwTos) << 2 | key.read(Field::NwEcn), 1);
     put(frame, 20 + segment.len() as u128, 2);
     put(frame, 0, 2);
-    // "More fragments", and an offset for all but the first fragment.
+    // The flag "more fragments", and an offset for later fragments.
     let offset = match key.read(Field::IpFrag) & 3 {
         0 => 0,
         1 => 0x2000,
@@ -80,7 +80,7 @@ fn pseudo_header(addresses: &[u8], key: &Key, length: usize) -> u32 {
     sum(addresses) + key.read(Field::NwProto) as u32 + length as u32
 }
 
-/// The segment with its checksum.
+/// Appends a segment with its checksum.
 fn append(frame: &mut Vec<u8>, mut segment: Vec<u8>, key: &Key, pseudo: u32) {
     let (at, start) = match key.read(Field::NwProto) {
         1 => (2, 0),
@@ -99,7 +99,7 @@ fn append(frame: &mut Vec<u8>, mut segment: Vec<u8>, key: &Key, pseudo: u32) {
     frame.extend_from_slice(&segment);
 }
 
-/// The transport header and the payload; nothing behind a later fragment's IP header.
+/// The transport header and the payload. A later fragment has neither.
 fn transport(key: &Key) -> Vec<u8> {
     let mut segment = Vec::new();
     if key.read(Field::IpFrag) & 2 != 0 {
@@ -114,7 +114,7 @@ fn transport(key: &Key) -> Vec<u8> {
             put(&mut segment, 0, 8);
             put(&mut segment, 5 << 12 | flags, 2);
             put(&mut segment, 0, 6);
-            // None with FIN, SYN or RST.
+            // Segments with FIN, SYN or RST have no payload.
             flags & 7 == 0
         }
         17 => {
@@ -149,7 +149,7 @@ fn transport(key: &Key) -> Vec<u8> {
     segment
 }
 
-/// The header of ICMP. Returns its type if the code is 0.
+/// Writes the header of ICMP. Returns its type if the code is 0.
 fn icmp(segment: &mut Vec<u8>, key: &Key) -> u128 {
     let (kind, code) = (key.read(Field::IcmpType), key.read(Field::IcmpCode));
     put(segment, kind, 1);

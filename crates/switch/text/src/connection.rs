@@ -6,7 +6,7 @@ use flow::connection::Connection;
 
 use super::datapath::write_address;
 
-/// `udp,orig=(src=10.0.0.1,dst=10.0.0.2,sport=1,dport=2),reply=(…)`
+/// Prints `udp,orig=(src=10.0.0.1,dst=10.0.0.2,sport=1,dport=2),reply=(…)`.
 #[must_use]
 pub fn print_connection(connection: &Connection) -> String {
     let mut out = match connection.protocol {

@@ -11,8 +11,9 @@ use super::flags::{CT_STATE, TCP_FLAGS};
 use super::port::{PortNames, print_name};
 use super::steps::print_steps;
 
-/// A megaflow with its counters, whose `in_port` is the datapath's number. `used` is the time since
-/// its last packet in milliseconds, if it had one. `names` has the names of the datapath's ports.
+/// Prints a megaflow with its counters. Its `in_port` is the datapath's port number. `used`: the
+/// milliseconds since its last packet, if there was one. `names`: the names of the datapath's
+/// ports.
 #[must_use]
 pub fn print_datapath_flow(flow: &Megaflow, used: Option<u64>, names: &PortNames) -> String {
     let mut out = print_datapath_key_with(&flow.key, &flow.mask, names);
@@ -69,7 +70,7 @@ struct Printer<'a> {
 }
 
 impl Printer<'_> {
-    /// The packet's value, which may have bits that the mask lacks, and the mask.
+    /// The mask of a field, and the packet's value, which may have bits outside the mask.
     fn part(&self, field: Field) -> (u128, u128) {
         (self.key.read(field), self.mask.read(field))
     }
@@ -79,7 +80,7 @@ impl Printer<'_> {
         self.out.push('(');
     }
 
-    /// Ends a group, without the comma behind its last part.
+    /// Ends a group: replaces the last part's comma by a parenthesis.
     fn close(&mut self) {
         if self.out.ends_with(',') {
             self.out.pop();
@@ -87,7 +88,7 @@ impl Printer<'_> {
         self.out.push_str("),");
     }
 
-    /// `name(0x1/0xff),`
+    /// Prints `name(0x1/0xff),`.
     fn alone(&mut self, name: &str, field: Field) {
         let (value, mask) = self.part(field);
         if mask != 0 {
@@ -270,7 +271,7 @@ impl Printer<'_> {
         self.transport();
     }
 
-    /// DSCP and ECN as one byte.
+    /// Prints DSCP and ECN as one byte.
     fn service(&mut self, name: &str) {
         let (dscp, dscp_mask) = self.part(Field::NwTos);
         let (ecn, ecn_mask) = self.part(Field::NwEcn);
@@ -286,7 +287,7 @@ impl Printer<'_> {
         self.out.push(',');
     }
 
-    /// A megaflow always says whether the packet is a fragment.
+    /// Prints the fragment field, which every IP megaflow has.
     fn fragment(&mut self) {
         let name = match self.key.read(Field::IpFrag) & 3 {
             0 => "no",
@@ -373,7 +374,7 @@ impl Printer<'_> {
     }
 }
 
-/// An address of either family, for texts of connections.
+/// Prints an address of either IP version, for connections.
 pub(crate) fn write_address(out: &mut String, address: std::net::IpAddr) {
     match address {
         std::net::IpAddr::V4(address) => {

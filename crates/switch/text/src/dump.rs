@@ -9,12 +9,13 @@ use super::action::write_actions;
 use super::matching::write_match;
 use super::port::PortNames;
 
-/// The parts of a rule that a dump prints.
+/// Options for the printed parts of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlowPrint {
-    /// Counters, ages and the cookie even if it is 0: the default, without `--no-stats`.
+    /// Whether to print counters, ages, and the cookie even if it is 0: ovs-ofctl's default without
+    /// `--no-stats`.
     pub has_statistics: bool,
-    /// Ages, which OpenFlow 1.0 with Nicira's extensions carries.
+    /// Whether to print ages, which OpenFlow 1.0 with Nicira's extensions carries.
     pub has_ages: bool,
 }
 
@@ -35,7 +36,7 @@ pub fn print_dump(entries: &[FlowEntry], print: FlowPrint, names: &PortNames) ->
     out
 }
 
-/// ` cookie=0x0, duration=1.234s, table=0, n_packets=0, …, ip actions=NORMAL`
+/// Prints ` cookie=0x0, duration=1.234s, table=0, n_packets=0, …, ip actions=NORMAL`.
 #[must_use]
 pub fn print_flow_entry(entry: &FlowEntry, print: FlowPrint, names: &PortNames) -> String {
     let mut out = String::new();
@@ -81,7 +82,7 @@ fn write_entry(out: &mut String, entry: &FlowEntry, print: FlowPrint, names: &Po
     write_actions(out, &entry.actions, names);
 }
 
-/// The priority, if it is not the default, and the match; with a space behind them.
+/// Prints the priority, unless it is the default, and the match, each followed by a separator.
 fn write_rule(out: &mut String, priority: u16, matching: &flow::Match, names: &PortNames) {
     let start = out.len();
     if priority != FlowMod::DEFAULT_PRIORITY {
@@ -110,7 +111,7 @@ fn write_flags(out: &mut String, flags: FlowFlags) {
     }
 }
 
-/// `1s`, `1.200s` or, where milliseconds are not exact, `1.200000001s`.
+/// Prints `1s`, `1.200s` or, if whole milliseconds are not exact, `1.200000001s`.
 fn write_duration(out: &mut String, duration: Duration) {
     let nanoseconds = duration.subsec_nanos();
     let _ = match nanoseconds {

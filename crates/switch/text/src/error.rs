@@ -1,6 +1,6 @@
 use thiserror::Error;
 
-/// The reason for which a text is refused, as ovs-ofctl prints it after `ovs-ofctl: `.
+/// Why a text is refused, as ovs-ofctl prints it after `ovs-ofctl: `.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct TextError(pub String);

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::error::{TextError, refuse};
 use super::number::scan;
 
-/// Names of flags by bit number, and what an error calls them.
+/// Names of flags by bit number, and the word for them in error texts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FlagNames {
     pub kind: &'static str,
@@ -24,7 +24,7 @@ pub(crate) const CT_STATE: FlagNames = FlagNames {
     names: &["new", "est", "rel", "rpl", "inv", "trk", "snat", "dnat"],
 };
 
-/// Flags of `ct_state` by their names, with spaces or commas between them: `trk,est`.
+/// Reads `ct_state` flags by name, separated by spaces or commas: `trk,est`.
 pub fn parse_connection_state(text: &str) -> Result<u16, TextError> {
     let mut state = 0;
     for name in text.split([',', ' ', '|']).filter(|name| !name.is_empty()) {
@@ -52,7 +52,7 @@ impl FlagNames {
         (1 << self.names.len()) - 1
     }
 
-    /// The value and the mask; the mask has all bits if the text has none.
+    /// Reads the value and the mask. Without a mask, all bits count.
     pub(crate) fn parse(self, text: &str) -> Result<(u128, u128), TextError> {
         if let Some((value, rest)) = scan(text, 0)
             && let Some((mask, _)) = rest.strip_prefix('/').and_then(|rest| scan(rest, 0))
@@ -120,7 +120,7 @@ impl FlagNames {
         refuse!("{text}: unknown {} flag(s)", self.kind)
     }
 
-    /// `syn|ack` if the mask has all flags, otherwise `+syn-ack`.
+    /// Prints `syn|ack` if the mask has all flags, otherwise `+syn-ack`.
     pub(crate) fn print(self, out: &mut String, value: u128, mask: u128) {
         let all = u128::from(self.all());
         if mask & all == all {

@@ -10,7 +10,7 @@ use super::number::{number_8, number_16, number_32, number_64};
 use super::port::{PortNames, parse_port};
 use super::token::KeyValues;
 
-/// The change that `ovs-ofctl add-flow`, `mod-flows` or `del-flows` makes with this text.
+/// The change that `ovs-ofctl add-flow`, `mod-flows` or `del-flows` makes for this text.
 pub fn parse_flow(
     text: &str,
     command: FlowCommand,
@@ -25,8 +25,8 @@ pub fn parse_flow(
     parse(text, Some(command), takes, names)
 }
 
-/// A line of a file for `ovs-ofctl add-flows` or a bundle: a command may stand before the rule,
-/// `delete table=1`.
+/// A line of a file for `ovs-ofctl add-flows` or for a bundle. A command may precede the rule, as
+/// in `delete table=1`.
 pub fn parse_flow_line(text: &str, names: &PortNames) -> Result<FlowMod, TextError> {
     let text = text.trim_start_matches([' ', '\t', '\r', '\n']);
     let end = super::token::until(text, b", \t\r\n");
@@ -38,14 +38,14 @@ pub fn parse_flow_line(text: &str, names: &PortNames) -> Result<FlowMod, TextErr
         ("modify", FlowCommand::Modify),
         ("modify_strict", FlowCommand::ModifyStrict),
     ];
-    // As ovs-ofctl has it, the beginning of a command's name is enough.
+    // As in ovs-ofctl, a prefix of a command's name is enough.
     match commands.iter().find(|(name, _)| name.starts_with(word)) {
         Some((_, command)) => parse_flow(&text[end..], *command, names),
         None => parse_flow(text, FlowCommand::Add, names),
     }
 }
 
-/// The rules that `ovs-ofctl dump-flows` prints with this text.
+/// The filter of `ovs-ofctl dump-flows` with this text.
 pub fn parse_filter(text: &str, names: &PortNames) -> Result<FlowFilter, TextError> {
     let change = parse(text, None, Takes::SELECTION, names)?;
     Ok(FlowFilter {
@@ -57,7 +57,7 @@ pub fn parse_filter(text: &str, names: &PortNames) -> Result<FlowFilter, TextErr
     })
 }
 
-/// The keys that a command takes.
+/// The keys that a command allows.
 #[derive(Debug, Clone, Copy)]
 struct Takes {
     actions: bool,
@@ -103,7 +103,7 @@ fn parse(
     }
     let modifies = matches!(command, Some(FlowCommand::Modify | FlowCommand::ModifyStrict));
     if modifies && change.cookie.is_none() && change.cookie_filter.mask == 0 {
-        // The rule that it adds if there is none has this cookie; others keep theirs.
+        // An added rule gets this cookie; modified rules keep theirs.
         change.cookie = Some(0);
         change.keeps_cookie = true;
     }
@@ -160,7 +160,7 @@ fn parse_other(
         "hard_timeout" if takes.actions => change.hard_timeout = number_16(value, key)?,
         "importance" if takes.importance => change.importance = number_16(value, key)?,
         "cookie" => parse_cookie(change, value, command)?,
-        // The output of dump-flows may be fed back.
+        // These keys are ignored, so that the output of dump-flows is valid input.
         "duration" | "n_packets" | "n_bytes" | "idle_age" | "hard_age" => {}
         _ => return Err(refuse!("unknown keyword {key}")),
     }
@@ -191,7 +191,7 @@ fn parse_cookie(
     Ok(())
 }
 
-/// A group's number, or `any` or `all`.
+/// Reads a group's number, `any` or `all`.
 fn group_number(text: &str) -> Option<u32> {
     if text.eq_ignore_ascii_case("any") {
         return Some(FlowMod::ANY_GROUP);

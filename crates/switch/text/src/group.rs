@@ -16,7 +16,7 @@ use super::value::{self, field_named, ones, parse_exact, print_value, stored, wr
 const MAX_GROUP: u32 = 0xffff_ff00;
 const MAX_METHOD: usize = 16;
 
-/// The change that `ovs-ofctl add-group` and its like make with this text.
+/// The change that `ovs-ofctl add-group` and its sister commands make for this text.
 pub fn parse_group(
     text: &str,
     command: GroupCommand,
@@ -133,7 +133,7 @@ impl Header {
         Ok(())
     }
 
-    /// `fields(ip_src=255.255.0.0,tcp_dst)`: the values are masks.
+    /// Reads `fields(ip_src=255.255.0.0,tcp_dst)`. The values are masks.
     fn selection(&mut self, text: &str, names: &PortNames) -> Result<(), TextError> {
         let mut rest = KeyValues::new(text);
         while let Some((key, mask)) = rest.next() {
@@ -213,7 +213,7 @@ fn bucket_number(text: &str, command: GroupCommand) -> Result<u32, TextError> {
     Ok(number)
 }
 
-/// The text behind `bucket=`: `weight:2,actions=output:1` or `output:1`.
+/// Reads the text of a bucket: `weight:2,actions=output:1` or `output:1`.
 pub fn parse_bucket(text: &str, kind: GroupType, names: &PortNames) -> Result<Bucket, TextError> {
     let mut bucket = Bucket {
         id: GroupMod::EVERY,
@@ -222,7 +222,7 @@ pub fn parse_bucket(text: &str, kind: GroupType, names: &PortNames) -> Result<Bu
         watch_group: FlowMod::ANY_GROUP,
         actions: Vec::new(),
     };
-    // Keys that a bucket has not are actions.
+    // Keys that are not a bucket's are actions.
     let mut actions = String::new();
     for (key, value) in KeyValues::new(text) {
         match key.to_ascii_lowercase().as_str() {
@@ -265,8 +265,8 @@ pub fn parse_bucket(text: &str, kind: GroupType, names: &PortNames) -> Result<Bu
     Ok(bucket)
 }
 
-/// `group_id=1,type=select,bucket=bucket_id:0,weight:2,actions=output:1`. OpenFlow 1.1 to 1.4 do
-/// not carry the bucket's number.
+/// Prints `group_id=1,type=select,bucket=bucket_id:0,weight:2,actions=output:1`. OpenFlow 1.1 to
+/// 1.4 have no bucket numbers.
 #[must_use]
 pub fn print_group(entry: &GroupEntry, has_bucket_ids: bool, names: &PortNames) -> String {
     let mut out = format!("group_id={}", entry.group);

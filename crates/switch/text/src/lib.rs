@@ -1,4 +1,4 @@
-//! The language of ovs-ofctl and ovs-appctl: rules, groups, meters, packets and megaflows as text.
+//! The syntax of ovs-ofctl and ovs-appctl: rules, groups, meters, packets and megaflows as text.
 //!
 //! The crate is for programs that read rules from users or files, or show rules. Begin with
 //! [`parse_flow_line`] and [`print_flow_entry`].
@@ -21,7 +21,7 @@
 //! | `group`, `meter` | groups and meters |
 //! | `matching`, `value`, `normal` | matches |
 //! | `action` | actions |
-//! | `datapath`, `steps`, `packet` | megaflows and packets, as `ovs-appctl` writes them |
+//! | `datapath`, `steps`, `packet` | megaflows and packets in the syntax of `ovs-appctl` |
 //! | `compose` | frames from keys |
 //! | `connection` | tracked connections |
 

@@ -17,7 +17,7 @@ use super::value::{
     self, field_named, foreign, is_foreign, parse_masked, print_hexadecimal, print_value,
 };
 
-/// Keywords that stand for an Ethernet type, and a protocol if it is not zero.
+/// Keywords for an Ethernet type, and for an IP protocol unless it is zero.
 const PROTOCOLS: [(&str, u16, u8); 17] = [
     ("ip", 0x0800, 0),
     ("ipv4", 0x0800, 0),
@@ -42,7 +42,7 @@ const VLAN_PRESENT: u128 = 0x1000;
 const VLAN_VID: u128 = 0x0fff;
 const VLAN_PCP: u128 = 0xe000;
 
-/// The match of a text that has nothing else. Fields whose prerequisites it lacks are dropped.
+/// Reads a text that is only a match. Fields without their prerequisites are dropped.
 pub fn parse_match(text: &str, names: &PortNames) -> Result<Match, TextError> {
     let mut matching = Match::any();
     for (key, text) in KeyValues::new(text) {
@@ -54,7 +54,7 @@ pub fn parse_match(text: &str, names: &PortNames) -> Result<Match, TextError> {
     Ok(matching)
 }
 
-/// Adds `key=text` to a match. Returns `false` if the key is none of a match's.
+/// Adds `key=text` to a match. Returns `false` if a match has no such key.
 pub(crate) fn parse_key(
     matching: &mut Match,
     key: &str,
@@ -72,7 +72,7 @@ pub(crate) fn parse_key(
         return Ok(true);
     }
     if let Some(field) = field_named(key) {
-        // A field without a value matches nothing of it.
+        // A field without a value matches any value.
         let (value, mask) =
             if text.is_empty() { empty_value(field)? } else { parse_masked(field, text, names)? };
         set(matching, field, value, mask);
@@ -88,12 +88,12 @@ pub(crate) fn parse_key(
     Ok(false)
 }
 
-/// Open vSwitch reads a missing value as `0/0`, which most formats do not have.
+/// Open vSwitch reads a missing value as `0/0`. Only some formats allow a missing value.
 fn empty_value(field: Field) -> Result<(u128, u128), TextError> {
     parse_masked(field, "0/0", &PortNames::none())
 }
 
-/// Requires a field's value, as wide as in a message; replaces what was required of it.
+/// Sets a condition on a field in place of the former one. The value has the width of messages.
 fn set(matching: &mut Match, field: Field, value: u128, mask: u128) {
     match field {
         Field::DlVlan if mask == 0 => {
@@ -142,7 +142,7 @@ fn keep_tci(matching: &mut Match, mask: u128) {
     matching.set_masked(Field::VlanTci, value, mask);
 }
 
-/// `reg0[0..15]=5`
+/// Reads `reg0[0..15]=5`.
 fn parse_part(matching: &mut Match, key: &str, text: &str) -> Result<(), TextError> {
     let part = parse_subfield(key)?;
     let Ok((value, "")) = integer(text, value::bytes(part.field)) else {
@@ -173,8 +173,8 @@ pub fn print_match_with(matching: &Match, names: &PortNames) -> String {
     out
 }
 
-/// The packets of a megaflow, as the traces of Open vSwitch print them: ICMP's types and codes lie
-/// in the low bits of ports, and are printed with masks.
+/// Prints a megaflow's match like Open vSwitch's traces, which print ICMP types and codes with
+/// masks, as they are stored in the low bits of ports.
 #[must_use]
 pub fn print_megaflow_match(matching: &Match, names: &PortNames) -> String {
     let mut out = String::new();
@@ -182,7 +182,7 @@ pub fn print_megaflow_match(matching: &Match, names: &PortNames) -> String {
     out
 }
 
-/// Writes a match in Open vSwitch's order, without a comma at its end.
+/// Writes a match in Open vSwitch's order, without a trailing comma.
 pub(crate) fn write_match(out: &mut String, matching: &Match, names: &PortNames) {
     write(out, matching, names, false);
 }
@@ -223,7 +223,7 @@ impl Printer<'_> {
         (self.matching.value.read(field), self.matching.mask.read(field))
     }
 
-    /// Prints a field if the match has it, under another name than its own.
+    /// Prints a field if the match has it, under the name `name`.
     fn field_as(&mut self, name: &str, field: Field) {
         let (value, mask) = self.value(field);
         if mask == 0 {
@@ -268,7 +268,7 @@ impl Printer<'_> {
                 _ => self.field(field),
             }
         }
-        // No rule has it; the packet of a trace may.
+        // Only the packet of a trace may have a queue; rules cannot match it.
         if self.matching.mask.read_at(Key::PRIORITY) != 0 {
             self.out.push_str("skb_priority=");
             print_hexadecimal(self.out, self.matching.value.read_at(Key::PRIORITY));
@@ -303,12 +303,12 @@ impl Printer<'_> {
             self.field(Field::CtTpDst);
         }
         if self.matching.is_set(Field::RecircId) {
-            // A match of the datapath names the type of its packets.
+            // A match of the datapath starts with the packet type.
             self.out.push_str("eth,");
         }
     }
 
-    /// Prints `tcp` and its like. Returns whether that says the protocol too.
+    /// Prints `tcp` or a similar keyword. Returns whether the keyword implies the protocol.
     fn keyword(&mut self, kind: u16) -> bool {
         if !self.matching.is_set(Field::EthType) {
             return false;

@@ -12,7 +12,7 @@ const MAX_METER: u32 = 0xffff_0000;
 const SPACE: &[u8] = b", \t\r\n";
 const KEY_END: &[u8] = b"=, \t\r\n";
 
-/// The change that `ovs-ofctl add-meter`, `mod-meter` or `del-meter` makes with this text.
+/// The change that `ovs-ofctl add-meter`, `mod-meter` or `del-meter` makes for this text.
 pub fn parse_meter(text: &str, command: MeterCommand) -> Result<MeterMod, TextError> {
     let takes_bands = command != MeterCommand::Delete;
     let (keys, bands) = if takes_bands { split_bands(text)? } else { (text, "") };
@@ -131,7 +131,7 @@ fn finish(mut band: Band, precedence: u8, has_burst: bool) -> Result<Band, TextE
     Ok(band)
 }
 
-/// `meter=1 kbps bands=` and a line for each band, as `ovs-ofctl dump-meters` prints them.
+/// Prints `meter=1 kbps bands=` and a line for each band, like `ovs-ofctl dump-meters`.
 #[must_use]
 pub fn print_meter(entry: &MeterEntry) -> String {
     let mut out = String::from("meter=");

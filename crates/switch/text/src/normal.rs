@@ -1,4 +1,4 @@
-//! The normal form of a match: fields whose prerequisites it lacks are dropped.
+//! The normal form of a match, without the fields whose prerequisites it lacks.
 
 use flow::{Field, Match, Prerequisite};
 
@@ -21,7 +21,7 @@ pub(crate) const REGISTERS: [Field; 16] = [
     Field::Reg15,
 ];
 
-/// The fields that hold the bits of all protocols' fields.
+/// Fields that are dropped if the match lacks their prerequisites.
 const DEPENDENT: [Field; 26] = [
     Field::MplsLabel,
     Field::MplsTc,
@@ -89,7 +89,7 @@ pub fn normalize(matching: &mut Match) {
     }
 }
 
-/// Whether every packet of a match is one that an action on a field needs.
+/// Whether every packet of a match satisfies a prerequisite.
 pub(crate) fn is_satisfied(prerequisite: Prerequisite, matching: &Match) -> bool {
     let kind = matching.value.read(Field::EthType) as u16;
     let protocol = matching.value.read(Field::NwProto);
@@ -132,7 +132,7 @@ fn internet(matching: &mut Match, full: &Match, kind: u16, codes: bool) {
         return;
     }
     if codes {
-        // A message carries them without a mask.
+        // Messages carry ICMP types and codes without masks.
         for (field, wide) in [(Field::IcmpType, Field::TcpSrc), (Field::IcmpCode, Field::TcpDst)] {
             if full.is_set(wide) {
                 matching.set(field, full.value.read(field));

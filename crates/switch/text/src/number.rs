@@ -1,4 +1,4 @@
-//! Numbers in the forms that C's `strtoull` and `scanf` take.
+//! Numbers in the forms that C's `strtoull` and `scanf` accept.
 
 use super::error::{TextError, refuse};
 
@@ -35,7 +35,7 @@ pub(crate) fn integer(text: &str, bytes: u8) -> Result<(u128, &str), NumberError
     Ok((value, rest))
 }
 
-/// `strtoull`: a sign is allowed, and a negative number wraps.
+/// Reads a number like `strtoull`: a sign is allowed, and a negative number wraps.
 pub(crate) fn unsigned(text: &str, base: u32) -> Result<(u64, &str), NumberError> {
     let text = text.trim_start_matches(is_space);
     let (negative, text) = match text.as_bytes().first() {
@@ -48,7 +48,8 @@ pub(crate) fn unsigned(text: &str, base: u32) -> Result<(u64, &str), NumberError
     Ok((if negative { value.wrapping_neg() } else { value }, rest))
 }
 
-/// The digits at the start of `text` in base 8, 10 or 16; base 0 finds the base from a prefix.
+/// Reads the digits at the start of `text` in base 8, 10 or 16. Base 0 takes the base from a
+/// prefix.
 fn digits(text: &str, base: u32) -> Result<(u128, &str), NumberError> {
     let bytes = text.as_bytes();
     let has_prefix = bytes.len() > 2
@@ -71,7 +72,7 @@ fn digits(text: &str, base: u32) -> Result<(u128, &str), NumberError> {
     if length == 0 { Err(NumberError::Syntax) } else { Ok((value, &text[length..])) }
 }
 
-/// `scanf` with `%i`, `%d`, `%x` or `%u`: the value wraps to 64 bits.
+/// Reads a number like `scanf` with `%i`, `%d`, `%x` or `%u`: the value wraps to 64 bits.
 pub(crate) fn scan(text: &str, base: u32) -> Option<(u64, &str)> {
     let text = text.trim_start_matches(is_space);
     let (negative, text) = match text.as_bytes().first() {
@@ -84,7 +85,7 @@ pub(crate) fn scan(text: &str, base: u32) -> Option<(u64, &str)> {
     Some((if negative { value.wrapping_neg() } else { value }, rest))
 }
 
-/// `atoi`: zero where there is no number.
+/// Reads a number like `atoi`: zero without digits.
 pub(crate) fn leading(text: &str) -> i64 {
     scan(text, 10).map_or(0, |(value, _)| value as i64)
 }
@@ -134,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_have_the_forms_of_c() {
+    fn numbers_parse_as_in_c() {
         assert_eq!(integer("0x1 2z", 2), Ok((0x12, "z")));
         assert_eq!(integer("0x10000", 2), Err(NumberError::TooLarge));
         assert_eq!(integer("-1", 8), Ok((u128::from(u64::MAX), "")));

@@ -11,11 +11,11 @@ use super::number::integer;
 use super::port::PortNames;
 use super::token::KeyValues;
 
-/// The packet of `ovs-appctl ofproto/trace br0 in_port=1,tcp,nw_dst=10.0.0.1`. Without `in_port` it
-/// comes from no port.
+/// The packet of `ovs-appctl ofproto/trace br0 in_port=1,tcp,nw_dst=10.0.0.1`. Without `in_port`,
+/// it has no port.
 pub fn parse_packet(text: &str, names: &PortNames) -> Result<Key, TextError> {
     let (mut rest, mut priority) = (String::new(), 0);
-    // ovs-appctl takes more keys than a match has.
+    // ovs-appctl accepts keys that a match does not have.
     for (key, value) in KeyValues::new(text) {
         match (key, value) {
             ("table" | "priority" | "cookie", _) => {}
@@ -38,15 +38,15 @@ pub fn parse_datapath_key(text: &str) -> Result<Key, TextError> {
     parse_datapath_key_with(text, &PortNames::none())
 }
 
-/// As [`parse_datapath_key`], for a text that may have a port's name and a megaflow's number, as
-/// `dpctl/dump-flows -m` prints them.
+/// As [`parse_datapath_key`], for a text that may have port names and a megaflow's number, as
+/// printed by `dpctl/dump-flows -m`.
 pub fn parse_datapath_key_with(text: &str, names: &PortNames) -> Result<Key, TextError> {
     let mut key = Key::ZERO;
     let text = match text.trim_start().strip_prefix("ufid:") {
         Some(rest) => rest.split_once(',').map_or("", |(_, rest)| rest),
         None => text,
     };
-    // A line may be broken behind an equals sign.
+    // A line may be broken after an equals sign.
     let mut unbroken = String::with_capacity(text.len());
     for character in text.chars() {
         if !(character.is_whitespace() && unbroken.ends_with('=')) {
@@ -57,7 +57,7 @@ pub fn parse_datapath_key_with(text: &str, names: &PortNames) -> Result<Key, Tex
     Ok(key)
 }
 
-/// A frame in hexadecimal; spaces may separate the bytes.
+/// Reads a hexadecimal frame, with optional spaces between the bytes.
 pub fn parse_hex_frame(text: &str) -> Option<Vec<u8>> {
     let digits: String = text.chars().filter(|character| !character.is_whitespace()).collect();
     if digits.is_empty() || !digits.len().is_multiple_of(2) || !digits.is_ascii() {
@@ -71,7 +71,7 @@ fn byte(digits: &str) -> Option<u8> {
     is_plain.then(|| u8::from_str_radix(digits, 16).ok()).flatten()
 }
 
-/// The nesting of `encap(…)`.
+/// The deepest nesting of `encap(…)`.
 const MAX_DEPTH: u8 = 4;
 
 fn parse_groups(key: &mut Key, text: &str, names: &PortNames, depth: u8) -> Result<(), TextError> {
@@ -106,7 +106,7 @@ fn parse_groups(key: &mut Key, text: &str, names: &PortNames, depth: u8) -> Resu
             "encap" => parse_groups(key, value, names, depth + 1)?,
             "eth_type" => {
                 let kind = number(value)?;
-                // The type of a tag; the packet's own follows in encap(…).
+                // The type of a VLAN tag. The packet's own type follows in encap(…).
                 if matches!(kind, 0x8100 | 0x88a8) && text.contains("encap(") {
                     let word = &mut key.words[flow::word::VLAN_TPID];
                     *word = *word >> 32 << 32 | kind as u64;
@@ -134,7 +134,7 @@ fn parse_group(key: &mut Key, group: &str, text: &str) -> Result<(), TextError> 
     {
         key.write(Field::NwProto, protocol);
     }
-    // A header that the text has implies the packet's type.
+    // Each header in the text implies the packet's type.
     let kind = match group {
         "ipv4" => Some(0x0800),
         "ipv6" => Some(0x86dd),
@@ -219,7 +219,7 @@ fn parse_group(key: &mut Key, group: &str, text: &str) -> Result<(), TextError> 
     Ok(())
 }
 
-/// A number; a mask behind it has no meaning for a packet.
+/// Reads a number. A mask after it is ignored, because a packet has none.
 fn number(text: &str) -> Result<u128, TextError> {
     match integer(text, 16) {
         Ok((value, rest)) if rest.is_empty() || rest.starts_with('/') => Ok(value),

@@ -14,7 +14,7 @@ const RESERVED: [(&str, PortNumber); 9] = [
     ("ANY", PortNumber::NONE),
 ];
 
-/// The names of a bridge's ports, for texts that name ports.
+/// The names of a bridge's ports, for texts with port names.
 #[derive(Debug, Clone, Default)]
 pub struct PortNames {
     names: HashMap<PortNumber, String>,
@@ -22,7 +22,7 @@ pub struct PortNames {
 }
 
 impl PortNames {
-    /// No names: texts have numbers only.
+    /// No names: texts have only numbers.
     #[must_use]
     pub fn none() -> Self {
         Self::default()
@@ -55,7 +55,7 @@ impl<Name: Into<String>> FromIterator<(PortNumber, Name)> for PortNames {
     }
 }
 
-/// A port by number, reserved name or name.
+/// Reads a port: a number, a reserved name or a name.
 pub(crate) fn parse_port(text: &str, names: &PortNames) -> Option<PortNumber> {
     if text.starts_with('-') {
         return None;
@@ -93,7 +93,7 @@ pub(crate) fn print_port(out: &mut String, port: PortNumber, names: &PortNames) 
     }
 }
 
-/// A name without quotes if it has letters, digits and a few signs only.
+/// Prints a name, without quotes if it has only letters, digits and a few signs.
 pub(crate) fn print_name(out: &mut String, name: &str) {
     let first = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphabetic());
     let rest = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');

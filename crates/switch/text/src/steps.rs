@@ -12,8 +12,8 @@ use super::datapath::print_datapath_key;
 use super::port::{PortNames, print_name};
 use super::value::print_hexadecimal;
 
-/// The steps as the datapath's actions; none is `drop`. The packet of `key` is one that they are
-/// for. `names` has the names of the datapath's ports.
+/// Prints steps as the datapath's actions; no steps print as `drop`. `key`: a packet of the
+/// megaflow. `names`: the names of the datapath's ports.
 #[must_use]
 pub fn print_steps(steps: &[Step], key: &Key, names: &PortNames) -> String {
     let mut printer = Printer { out: String::new(), names, key: key.clone() };
@@ -24,7 +24,7 @@ pub fn print_steps(steps: &[Step], key: &Key, names: &PortNames) -> String {
 struct Printer<'a> {
     out: String,
     names: &'a PortNames,
-    /// The packet with the changes of its type so far.
+    /// The packet, with the changes of its type so far.
     key: Key,
 }
 
@@ -43,7 +43,7 @@ impl Printer<'_> {
 
     fn step(&mut self, step: &Step) {
         let out = &mut self.out;
-        // A `String` takes every write.
+        // Writing to a `String` never fails.
         let _ = match step {
             Step::Output(port) => match self.names.name(PortNumber(port.0.into())) {
                 Some(name) => {
@@ -128,7 +128,7 @@ impl Printer<'_> {
     }
 }
 
-/// The datapath's meters start at 0, OpenFlow's at 1; virtual meters have names.
+/// Prints a meter. The datapath's numbers start at 0, OpenFlow's at 1; virtual meters have names.
 fn write_meter(out: &mut String, meter: u32) -> std::fmt::Result {
     match meter {
         MeterMod::SLOW_PATH => out.write_str("meter(slowpath)"),
@@ -149,7 +149,7 @@ fn write_controller(out: &mut String, step: &ControllerStep) -> std::fmt::Result
     write!(out, ",controller_id={},max_len={}))", step.controller, step.max_len)
 }
 
-/// A `set(…)` for each header with changed bits, in Open vSwitch's order.
+/// Prints a `set(…)` for each header with changed bits, in Open vSwitch's order.
 fn write_rewrite(out: &mut String, rewrite: &Rewrite, packet: &Key) {
     let Rewrite { value, mask } = rewrite;
     let has = |fields: &[Field]| fields.iter().any(|field| mask.read(*field) != 0);
@@ -205,7 +205,7 @@ fn write_rewrite(out: &mut String, rewrite: &Rewrite, packet: &Key) {
     }
 }
 
-/// One header of a packet's changes, as a megaflow prints it.
+/// The changes of one header, in the syntax of a megaflow.
 fn header(value: &Key, mask: &Key, fields: &[Field], packet: &Key, name: &str) -> String {
     let mut bits = Key::ZERO;
     for field in fields {
@@ -213,7 +213,7 @@ fn header(value: &Key, mask: &Key, fields: &[Field], packet: &Key, name: &str) -
     }
     let mut key = value.masked(&bits);
     if name == "mpls" {
-        // An entry is set as a whole.
+        // An MPLS entry is always set as a whole.
         for field in fields {
             let ones = field.place().all_ones();
             let bits_set = bits.read(*field);
@@ -221,7 +221,7 @@ fn header(value: &Key, mask: &Key, fields: &[Field], packet: &Key, name: &str) -
             bits.write(*field, ones);
         }
     }
-    // The parts of the packet that say which headers it has.
+    // The fields that tell which headers the packet has.
     let is_arp = fields.contains(&Field::ArpOp);
     for field in [Field::EthType, Field::NwProto].into_iter().take(2 - usize::from(is_arp)) {
         key.write(field, packet.read(field));

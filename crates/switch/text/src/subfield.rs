@@ -10,7 +10,7 @@ use super::number::scan;
 use super::token::until;
 use super::value::{bits, field_named, field_of_header, foreign, is_foreign};
 
-/// A part of a field that is the whole text.
+/// Reads a text that is a part of a field.
 pub(crate) fn parse_subfield(text: &str) -> Result<Subfield, TextError> {
     match scan_subfield(text)? {
         (part, "") => Ok(part),
@@ -18,7 +18,7 @@ pub(crate) fn parse_subfield(text: &str) -> Result<Subfield, TextError> {
     }
 }
 
-/// A part of a field at the start of `text`, and the rest.
+/// Reads a part of a field at the start of `text`. Also returns the rest.
 pub(crate) fn scan_subfield(text: &str) -> Result<(Subfield, &str), TextError> {
     let end = until(text, b"[-");
     let name = &text[..end];
@@ -56,7 +56,7 @@ pub(crate) fn scan_subfield(text: &str) -> Result<(Subfield, &str), TextError> {
     Ok((part, rest))
 }
 
-/// `]`, `3]` or `0..15]`.
+/// Reads `]`, `3]` or `0..15]`.
 fn scan_range(text: &str, width: i64) -> Option<(i64, i64)> {
     if text.starts_with(']') {
         return Some((0, width - 1));
@@ -82,7 +82,7 @@ pub(crate) fn print_subfield(out: &mut String, part: Subfield) {
     }
 }
 
-/// The name in Nicira's extension if the field has one there, otherwise OpenFlow's.
+/// The field's name in Nicira's extension, or OpenFlow's name if Nicira has none.
 fn header_name(field: Field) -> &'static str {
     field.nxm().or(field.oxm()).map_or(field.name(), |(_, name)| name)
 }

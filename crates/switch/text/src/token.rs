@@ -36,7 +36,7 @@ impl<'a> Iterator for KeyValues<'a> {
             _ => return Some((key, "")),
         };
         let mut length = balanced(self.rest, stop);
-        // `check_pkt_larger(100)->reg0[0]`: the value includes what follows the parenthesis.
+        // In `check_pkt_larger(100)->reg0[0]`, the value includes the text after the parenthesis.
         if parenthesis && self.rest[length..].starts_with(")->") {
             length += balanced(&self.rest[length..], b", \t\r\n");
         }
@@ -46,12 +46,12 @@ impl<'a> Iterator for KeyValues<'a> {
     }
 }
 
-/// The offset of the first of `stop`, or the length of `text`.
+/// The offset of the first byte out of `stop`, or the length of `text`.
 pub(crate) fn until(text: &str, stop: &[u8]) -> usize {
     text.bytes().position(|byte| stop.contains(&byte)).unwrap_or(text.len())
 }
 
-/// As [`until`], but skips parentheses with what they enclose.
+/// As [`until`], but skips text in parentheses.
 fn balanced(text: &str, stop: &[u8]) -> usize {
     let bytes = text.as_bytes();
     let mut at = 0;
@@ -77,7 +77,7 @@ fn balanced(text: &str, stop: &[u8]) -> usize {
     at
 }
 
-/// The parts of a text between runs of delimiters, as C's `strtok`.
+/// The parts of a text between runs of delimiters, as in C's `strtok`.
 #[derive(Debug)]
 pub(crate) struct Words<'a> {
     rest: &'a str,

@@ -1,6 +1,6 @@
 //! The value of a field in a rule.
 //!
-//! Values here have the width of a message's entry: the whole byte of `nw_tos`, for example. A
+//! Values here have the width of a match entry in a message, such as the whole byte of `nw_tos`. A
 //! [`flow::Key`] may hold fewer bits; [`stored`] and [`written`] convert.
 
 use std::collections::HashMap;
@@ -34,7 +34,8 @@ static HEADERS: LazyLock<HashMap<&'static str, Field>> = LazyLock::new(|| {
     names
 });
 
-/// The forms of a fragment match: name, value, mask. Bit 0 says fragment, bit 1 not the first.
+/// The forms of a fragment match: name, value, mask. Bit 0 means fragment, bit 1 means later
+/// fragment.
 const FRAGMENTS: [(&str, u128, u128); 7] = [
     ("no", 0, 3),
     ("first", 1, 3),
@@ -45,17 +46,17 @@ const FRAGMENTS: [(&str, u128, u128); 7] = [
     ("later", 2, 2),
 ];
 
-/// A field by its name in rules: `nw_src`.
+/// The field with this name in rules: `nw_src`.
 pub(crate) fn field_named(name: &str) -> Option<Field> {
     NAMES.get(name).copied()
 }
 
-/// A field by its name in messages: `NXM_OF_IP_SRC`.
+/// The field with this name in messages: `NXM_OF_IP_SRC`.
 pub(crate) fn field_of_header(name: &str) -> Option<Field> {
     HEADERS.get(name).copied()
 }
 
-/// Whether Open vSwitch has a field of this name, and Weir has not.
+/// Whether Open vSwitch has a field of this name that Weir lacks.
 pub(crate) fn is_foreign(name: &str) -> bool {
     let prefixes = ["tun_", "nsh_", "NXM_NX_TUN_", "NXOXM_NSH_", "ERICOXM_"];
     prefixes.iter().any(|prefix| name.starts_with(prefix))
@@ -78,7 +79,7 @@ pub(crate) fn ones(field: Field) -> u128 {
     u128::MAX >> (128 - u32::from(bytes(field)) * 8)
 }
 
-/// The bits of a field that parts like `NXM_OF_IP_TOS[0..3]` count.
+/// The number of a field's bits that parts such as `NXM_OF_IP_TOS[0..3]` refer to.
 pub(crate) fn bits(field: Field) -> u8 {
     match field {
         Field::InPort => 16,
@@ -89,7 +90,7 @@ pub(crate) fn bits(field: Field) -> u8 {
     }
 }
 
-/// The value and mask of a message as a key holds them.
+/// Converts the value and mask of a message to those of a key.
 pub(crate) fn stored(field: Field, value: u128, mask: u128) -> (u128, u128) {
     let ones = field.place().all_ones();
     match field {
@@ -99,7 +100,7 @@ pub(crate) fn stored(field: Field, value: u128, mask: u128) -> (u128, u128) {
     }
 }
 
-/// The value and mask of a key as a message writes them.
+/// Converts the value and mask of a key to those of a message.
 pub(crate) fn written(field: Field, value: u128, mask: u128) -> (u128, u128) {
     let is_whole = mask == field.place().all_ones();
     match field {
@@ -109,7 +110,7 @@ pub(crate) fn written(field: Field, value: u128, mask: u128) -> (u128, u128) {
     }
 }
 
-/// A value with its mask, as wide as in a message.
+/// Reads a value with its mask, in the width of messages.
 pub(crate) fn parse_masked(
     field: Field,
     text: &str,
@@ -136,7 +137,7 @@ pub(crate) fn parse_masked(
     Ok((value, mask))
 }
 
-/// A value without a mask, as wide as in a message.
+/// Reads a value without a mask, in the width of messages.
 pub(crate) fn parse_exact(field: Field, text: &str, names: &PortNames) -> Result<u128, TextError> {
     let (value, mask) = parse_masked(field, text, names)?;
     if mask != ones(field) {
@@ -145,7 +146,7 @@ pub(crate) fn parse_exact(field: Field, text: &str, names: &PortNames) -> Result
     Ok(value)
 }
 
-/// Whether a message may carry this value: the bits that the field has not are clear.
+/// Whether a message may carry this value: bits outside the field must be clear.
 pub(crate) fn is_valid(field: Field, value: u128) -> bool {
     let allowed = match field {
         Field::NwTos => 0xfc,
@@ -197,7 +198,7 @@ pub(crate) fn print_value(
     }
 }
 
-/// `0` or `0x1f`.
+/// Prints `0` or `0x1f`.
 pub(crate) fn print_hexadecimal(out: &mut String, value: u128) {
     if value == 0 {
         out.push('0');
@@ -238,7 +239,7 @@ fn parse_port_value(field: Field, text: &str, names: &PortNames) -> Result<u128,
 
 fn parse_fragment(text: &str) -> Result<(u128, u128), TextError> {
     let found = FRAGMENTS.iter().find(|(name, ..)| text.eq_ignore_ascii_case(name));
-    // The bits above the two of the field are set, so that `0xff` is an exact match.
+    // The mask also has the bits above the field's two, so that `0xff` is an exact match.
     found.map(|(_, value, mask)| (*value, mask | !3)).ok_or_else(|| {
         refuse!(
             "{text}: unknown fragment type (valid types are \"no\", \"yes\", \"first\", \

@@ -1,4 +1,5 @@
-//! The rule language against Debian's ovs-ofctl: normal forms, error texts, and its own inverse.
+//! Tests of the rule language against Debian's ovs-ofctl: normal forms and error texts. Printed
+//! rules must parse again.
 
 #[path = "text/generator.rs"]
 mod generator;
@@ -27,7 +28,7 @@ use text::{
 
 const RULES: u64 = 4000;
 
-/// The output of ovs-ofctl with both streams, or `None` where it is not installed.
+/// The output of ovs-ofctl, standard output and standard error, or `None` if it is not installed.
 fn ovs_ofctl(arguments: &[&str]) -> Option<String> {
     let output = Command::new("ovs-ofctl").args(arguments).env("TZ", "UTC").output().ok()?;
     let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -49,7 +50,7 @@ fn file(text: &str) -> tempfile::NamedTempFile {
     file
 }
 
-/// The match and the actions of a rule in the form of `ovs-ofctl diff-flows`.
+/// The match and the actions of a rule, as `ovs-ofctl diff-flows` prints them.
 fn normal_form(rule: &str) -> String {
     let change = parse_flow(rule, FlowCommand::Add, &PortNames::none())
         .unwrap_or_else(|error| panic!("{rule}: {error}"));
@@ -78,7 +79,7 @@ fn generated_rules_have_the_normal_form_of_ovs_ofctl() {
     let mut seen = 0;
     for line in theirs.lines() {
         let Some((head, actions)) = line.split_once(" actions=") else {
-            // A warning of its own concerns ports that OpenFlow 1.0 numbers otherwise.
+            // A warning about ports that OpenFlow 1.0 numbers differently is no rule.
             if !line.contains("|WARN|") {
                 let number = line.split(':').nth(2).and_then(|number| number.parse::<usize>().ok());
                 let rule = number.and_then(|number| text.lines().nth(number - 1));
@@ -107,7 +108,8 @@ fn wrong_rules_have_the_errors_of_ovs_ofctl() {
     }
     let mut differences = String::new();
     for rule in wrong::RULES {
-        // Neither command reaches a switch: the first takes none, the second names none.
+        // Neither command connects to a switch: the first needs none, and the second names none
+        // that exists.
         let arguments = match rule.strip_prefix("delete ") {
             None => ["--no-names", "parse-flow", rule, ""],
             Some(filter) => ["--no-names", "del-flows", "no-such-bridge", filter],
@@ -123,7 +125,7 @@ fn wrong_rules_have_the_errors_of_ovs_ofctl() {
     assert!(differences.is_empty(), "{differences}");
 }
 
-/// The error of an ovs-ofctl that does not get as far as the bridge, if the text has one.
+/// The error of an ovs-ofctl run that fails before it connects to a bridge, if any.
 fn error_of(arguments: &[&str]) -> Option<String> {
     let output = ovs_ofctl(arguments).expect("a run");
     let error = output.lines().find_map(|line| line.strip_prefix("ovs-ofctl: "))?;
@@ -178,7 +180,7 @@ fn matches_without_prerequisites_have_the_normal_form_of_ovs_ofctl() {
     let mut differences = String::new();
     for (text, theirs) in matches.iter().zip(theirs) {
         let ours = parse_match(text, &PortNames::none()).expect(text);
-        // ovs-ofctl writes some matches that it refuses to read.
+        // ovs-ofctl prints some matches that it does not accept as input.
         let Some(theirs) = theirs else { continue };
         if print_match(&ours) != theirs {
             let _ = writeln!(differences, "{text}\n  {theirs}\n  {}", print_match(&ours));
@@ -198,7 +200,7 @@ fn a_printed_rule_parses_to_the_same_rule() {
         let second = parse_flow(&printed, FlowCommand::Add, &names)
             .unwrap_or_else(|error| panic!("{rule}\n{printed}: {error}"));
         assert_eq!(first.matching, second.matching, "{rule}\n{printed}");
-        // A wide load prints as several.
+        // A wide load prints as several loads.
         if !rule.contains("load") && !printed.contains("xreg") {
             assert_eq!(first.actions, second.actions, "{rule}\n{printed}");
         }
@@ -207,7 +209,7 @@ fn a_printed_rule_parses_to_the_same_rule() {
 }
 
 #[test]
-fn a_megaflow_prints_its_kind_of_packet_behind_its_metadata() {
+fn a_megaflow_prints_its_packet_type_after_its_metadata() {
     let mut matching = Match::any();
     matching.set(Field::RecircId, 7);
     matching.set(Field::CtState, 0x20);
@@ -220,7 +222,7 @@ fn a_megaflow_prints_its_kind_of_packet_behind_its_metadata() {
 }
 
 #[test]
-fn the_queue_of_a_packet_is_read_and_printed_but_matched_by_no_rule() {
+fn the_queue_of_a_packet_parses_and_prints_but_no_rule_matches_it() {
     let text = "skb_priority(0x5),in_port(1),eth_type(0x8100),vlan(vid=7,pcp=0),\
                 encap(eth_type(0x0800),ipv4(proto=1,tos=0,ttl=1,frag=no))";
     let key = parse_datapath_key(text).expect("a packet");
@@ -284,7 +286,8 @@ fn fields_without_their_prerequisites_are_dropped() {
     }
 }
 
-/// The texts are those of `ovs-appctl dpctl/dump-flows` 3.1 for packets of netdev-dummy.
+/// The expected texts were printed by `ovs-appctl dpctl/dump-flows` 3.1 for packets of
+/// netdev-dummy.
 #[test]
 fn a_megaflow_prints_as_open_vswitch_prints_it() {
     let ethernet = "eth(src=de:75:cc:30:86:84,dst=02:ac:10:ff:01:01)";
@@ -461,7 +464,7 @@ fn a_connection_prints_as_open_vswitch_prints_it() {
     );
 }
 
-/// The text is that of `ovs-ofctl dump-flows` 3.1.
+/// The expected text was printed by `ovs-ofctl dump-flows` 3.1.
 #[test]
 fn a_dumped_rule_prints_as_ovs_ofctl_prints_it() {
     let rule = "priority=10,ip,in_port=1,nw_dst=48.0.0.0/8 \

@@ -1,4 +1,4 @@
-//! Capture files for ports, and what ports have written.
+//! Capture files for ports, and reading the files that ports write.
 
 use crate::support::Sandbox;
 
@@ -44,7 +44,7 @@ pub fn write(sandbox: &Sandbox, name: &str, frames: &[Vec<u8>]) {
     sandbox.write(name, bytes);
 }
 
-/// The frames of a capture; whole ones alone, as its writer may be at work.
+/// The complete frames of a capture, which may still be written.
 pub fn read(sandbox: &Sandbox, name: &str) -> Vec<Vec<u8>> {
     let bytes = std::fs::read(sandbox.path(name)).unwrap_or_default();
     let mut frames = Vec::new();

@@ -1,11 +1,12 @@
-//! Rules that change while packets arrive as fast as the switch takes them.
+//! Changes of rules while packets arrive as fast as the switch can receive them.
 
 use super::captures::{self, udp};
 use super::test_switch::{TestSwitch, sandbox};
 
-/// A source plays four flows, one packet of each in turn, and each flow has its own output. Rules
-/// with other forms of the same outputs come and go. The source is received in whole turns, so the
-/// outputs must have sent exactly the same number of packets, and together all that arrived.
+/// A source plays four flows, one packet of each in turn, and each flow has its own output.
+/// Meanwhile the test replaces the rules by other rules with the same outputs. The source plays
+/// whole turns, so all outputs must have sent the same number of packets, and together all that
+/// arrived.
 #[test]
 fn packets_are_neither_lost_nor_misrouted_while_rules_change() {
     let Some(sandbox) = sandbox() else { return };
@@ -41,7 +42,7 @@ fn packets_are_neither_lost_nor_misrouted_while_rules_change() {
     switch.end();
 }
 
-/// Commands that are no transactions: each intermediate state has the right outputs.
+/// Changes the rules by separate commands. Each intermediate state has the right outputs.
 fn one_by_one(switch: &TestSwitch, round: u32) {
     for flow in 0..FLOWS {
         let rule = rule(0, 10, flow, &format!("mod_nw_tos:{},{}", 4 * (round % 32), output(flow)));
@@ -67,8 +68,8 @@ fn one_by_one(switch: &TestSwitch, round: u32) {
     switch.ofctl(&["del-flows", "br0", "udp"]);
 }
 
-/// Two tables that agree on a number in a register: a packet that saw the old rules of one table
-/// and the new ones of the other would leave by the last port.
+/// Changes two tables whose rules agree on a number in a register. A packet that matches old rules
+/// of one table and new rules of the other would leave by the last port.
 fn atomically(switch: &TestSwitch, round: u32, base: &str) {
     for version in [2 * round + 1, 2 * round + 2] {
         let mut rules = base.to_owned();
@@ -104,7 +105,7 @@ fn output(flow: u32) -> String {
     format!("output:{}", flow + 1)
 }
 
-/// The packets that each output sent.
+/// The number of packets that each output sent.
 fn sent(switch: &TestSwitch) -> Vec<u64> {
     let number = |port: u32| {
         let text = switch.ofctl(&["dump-ports", "br0", &format!("p{port}")]);

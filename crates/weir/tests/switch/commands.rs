@@ -1,4 +1,4 @@
-//! The verb's own commands.
+//! The commands of `weir switch`.
 
 use super::captures::{self, udp};
 use super::test_switch::{TestSwitch, sandbox};
@@ -10,7 +10,7 @@ fn rules_are_added_changed_dumped_and_deleted() {
     let Some(sandbox) = sandbox() else { return };
     let words = ["--bridge", "br0", "--port", "br0:p1=dummy", "--port", "br0:p2=dummy"];
     let switch = TestSwitch::start(sandbox, &words);
-    // The output has ages in seconds.
+    // The output has ages in seconds, so the clock is stopped.
     switch.appctl(&["time/stop"]);
     switch.weir(&["add-flow", "br0", "in_port=p1,ip actions=output:p2"]);
     switch.sandbox.write("rules", "# two\ntable=1,arp actions=drop\ntable=1,udp actions=normal\n");
@@ -86,7 +86,7 @@ fn ports_bridges_and_threads_change_while_packets_flow() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_wrong_use_and_one_with_mistakes_is_not() {
+fn an_unreadable_file_is_misuse_and_a_file_with_mistakes_is_not() {
     let Some(sandbox) = sandbox() else { return };
     sandbox.write("wrong.toml", "[bridge.br0]\nfail-mod = \"secure\"\n");
     sandbox.write("binary.toml", [0xff, 0xfe]);
@@ -104,7 +104,7 @@ fn a_file_that_cannot_be_read_is_wrong_use_and_one_with_mistakes_is_not() {
 }
 
 #[test]
-fn a_reload_changes_what_differs() {
+fn a_reload_changes_only_what_differs() {
     let Some(sandbox) = sandbox() else { return };
     captures::write(&sandbox, "in.pcap", &[udp(0)]);
     sandbox.write("rules", "in_port=1 actions=output:2\n");
@@ -134,9 +134,9 @@ fn a_reload_changes_what_differs() {
     switch.end();
 }
 
-/// open(2) of a pipe waits for its other end, and the switch must serve its ports meanwhile.
+/// open(2) of a pipe waits for the other end, and the switch must serve its ports meanwhile.
 #[test]
-fn a_pipe_in_the_place_of_a_file_is_refused_and_the_switch_still_answers() {
+fn a_pipe_instead_of_a_file_is_refused_and_the_switch_still_answers() {
     let Some(sandbox) = sandbox() else { return };
     sandbox.write("rules", "in_port=1 actions=drop\n");
     let settings = "[bridge.br0]\nflows = \"rules\"\n[bridge.br0.port]\np1 = { type = \"null\" }\n";

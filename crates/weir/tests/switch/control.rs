@@ -1,4 +1,4 @@
-//! Rules and the control socket, by ovs-ofctl and ovs-appctl.
+//! Rules and the control socket, with ovs-ofctl and ovs-appctl.
 
 use super::captures::{self, udp};
 use super::test_switch::{TestSwitch, sandbox, socket};
@@ -51,7 +51,7 @@ fn rules_are_replaced_and_compared_as_files() {
 fn a_dump_of_megaflows_has_those_that_match_a_filter() {
     let Some(switch) = start() else { return };
     switch.ofctl(&["add-flow", "br0", "icmp actions=output:3"]);
-    // Megaflows without packets stay for ten seconds.
+    // The clock is stopped, because unused megaflows are removed after ten seconds.
     switch.appctl(&["time/stop"]);
     for port in ["p1", "p2"] {
         switch.appctl(&["netdev-dummy/receive", port, PACKET]);
@@ -115,10 +115,10 @@ fn a_bundle_with_a_bad_rule_changes_nothing() {
 }
 
 #[test]
-fn packets_that_a_command_lets_arrive_are_switched_and_traced() {
+fn injected_packets_are_forwarded_and_traced() {
     let Some(switch) = start() else { return };
     switch.ofctl(&["add-flow", "br0", "in_port=1,icmp actions=output:2,output:3"]);
-    // Megaflows without packets stay for ten seconds.
+    // The clock is stopped, because unused megaflows are removed after ten seconds.
     switch.appctl(&["time/stop"]);
     for _ in 0..3 {
         switch.appctl(&["netdev-dummy/receive", "p1", PACKET]);
@@ -150,7 +150,7 @@ fn the_queue_of_a_packet_is_in_traces_and_megaflows() {
     assert!(text.ends_with(expected), "{text}");
     let text = switch.appctl(&["ofproto/trace", "br0", "in_port=1,skb_priority=7,pkt_mark=2"]);
     assert!(text.starts_with("Flow: pkt_mark=0x2,skb_priority=0x7,in_port=1,"), "{text}");
-    // The packet has the queue already that the first output sets.
+    // The packet already has the queue that the first output sets.
     assert!(!text.contains("Megaflow: recirc_id=0,skb_priority"), "{text}");
     assert!(text.ends_with("\nDatapath actions: 2,3\n"), "{text}");
     let frame: String = udp(0).iter().map(|byte| format!("{byte:02x}")).collect();
@@ -189,7 +189,7 @@ fn a_dummy_port_writes_the_frames_of_both_directions() {
 }
 
 #[test]
-fn resubmissions_that_yield_too_much_say_so_in_a_trace() {
+fn a_trace_reports_resubmissions_with_too_much_output() {
     let Some(switch) = start() else { return };
     let mut rules: String = (0..10)
         .map(|table| {
@@ -207,7 +207,7 @@ fn resubmissions_that_yield_too_much_say_so_in_a_trace() {
 }
 
 #[test]
-fn normal_learns_addresses_and_forgets_them_in_time() {
+fn normal_learns_addresses_and_forgets_them_after_their_timeout() {
     let Some(switch) = start() else { return };
     switch.ofctl(&["add-flow", "br0", "priority=0 actions=NORMAL"]);
     switch.appctl(&["time/stop"]);
@@ -231,7 +231,7 @@ fn added_addresses_stay_and_events_are_counted() {
     let said = switch.appctl(&["fdb/add", "br0", "p3", "0", "50:54:00:00:00:09"]);
     assert_eq!(said, "Overriding already existing dynamic entry on 1\n");
     switch.appctl(&["fdb/add", "br0", "p2", "0", "50:54:00:00:00:0a"]);
-    // The destination is known now, and the source is not behind the port that it has.
+    // The destination is known now, and the source is at another port than the added entry.
     switch.appctl(&["netdev-dummy/receive", "p1", PACKET]);
     let text = switch.ofctl(&["dump-ports", "br0", "p2"]);
     assert!(text.contains("tx pkts=2"), "{text}");
@@ -264,7 +264,7 @@ fn added_addresses_stay_and_events_are_counted() {
 }
 
 #[test]
-fn rules_expire_and_monitors_hear_of_it() {
+fn rules_expire_and_monitors_get_flow_removed() {
     let Some(switch) = start() else { return };
     switch.appctl(&["time/stop"]);
     let mut command = std::process::Command::new("ovs-ofctl");
@@ -278,7 +278,7 @@ fn rules_expire_and_monitors_hear_of_it() {
             (out.contains(part) || err.contains(part)).then_some(())
         });
     };
-    // Flow-removed messages go to those who asked for packets.
+    // A monitor gets flow-removed messages once it has asked for packet-ins.
     await_some("the monitor", || {
         let rule = "hard_timeout=10,send_flow_rem,icmp actions=controller";
         switch.ofctl(&["del-flows", "br0"]);
@@ -300,7 +300,7 @@ fn rules_expire_and_monitors_hear_of_it() {
 }
 
 #[test]
-fn a_packet_from_a_controller_takes_its_actions() {
+fn a_packet_out_runs_its_actions() {
     let Some(switch) = start() else { return };
     let frame: String = udp(0).iter().map(|byte| format!("{byte:02x}")).collect();
     let packet = format!("in_port=1 packet={frame} actions=set_field:1.2.3.4->ip_dst,output:3");
@@ -315,7 +315,7 @@ fn a_packet_from_a_controller_takes_its_actions() {
 }
 
 #[test]
-fn the_control_socket_answers_as_that_of_open_vswitch() {
+fn the_control_socket_answers_like_open_vswitch() {
     let Some(switch) = start() else { return };
     let text = switch.appctl(&["list-commands"]);
     for command in [
@@ -404,7 +404,7 @@ fn a_port_that_is_down_receives_and_counts_nothing() {
     };
     await_some("packets", || (received() > 1000).then_some(()));
     switch.ofctl(&["mod-port", "br0", "p1", "down"]);
-    // The packet thread may be in the middle of a batch.
+    // The packet thread may be processing a batch.
     await_some("a port without packets", || {
         let before = received();
         std::thread::sleep(Duration::from_millis(50));
@@ -417,7 +417,7 @@ fn a_port_that_is_down_receives_and_counts_nothing() {
 }
 
 #[test]
-fn a_reload_gives_a_port_the_number_that_another_has_by_chance() {
+fn a_reload_gives_a_port_a_requested_number_that_another_port_got() {
     let Some(sandbox) = sandbox() else { return };
     let settings = |ports: &str| format!("[bridge.br0.port]\n{ports}");
     sandbox.write("switch.toml", settings("p1 = { type = \"dummy\" }\n"));
@@ -427,7 +427,7 @@ fn a_reload_gives_a_port_the_number_that_another_has_by_chance() {
     switch.appctl(&["switch/reload"]);
     let text = switch.ofctl(&["show", "br0"]);
     assert!(text.contains(" 1(p2): ") && text.contains(" 2(p1): "), "{text}");
-    // Two ports that ask for one number are still refused.
+    // Two ports that request the same number are still refused.
     switch.sandbox.write(
         "switch.toml",
         settings(&format!("{both}p3 = {{ type = \"dummy\", number = 1 }}\n")),
@@ -437,7 +437,7 @@ fn a_reload_gives_a_port_the_number_that_another_has_by_chance() {
 }
 
 #[test]
-fn peers_that_say_nothing_leave_their_places_to_others() {
+fn silent_peers_leave_their_connections_to_others() {
     let Some(switch) = start() else { return };
     let socket = socket(&switch.sandbox, "br0.mgmt");
     let silent: Vec<_> = (0..128).map(|_| UnixStream::connect(&socket).unwrap()).collect();
@@ -445,7 +445,7 @@ fn peers_that_say_nothing_leave_their_places_to_others() {
         let shown = switch.try_ofctl(&["show", "br0"]);
         shown.status.success().then_some(())
     });
-    // Those that stay silent lose their connections, also where there is room for them.
+    // The switch closes the connection of a silent peer even if it has room for more.
     drop(silent);
     let mut silent = UnixStream::connect(&socket).unwrap();
     silent.set_read_timeout(Some(Duration::from_secs(60))).unwrap();

@@ -4,7 +4,7 @@ use super::test_switch::{TestSwitch, sandbox};
 use crate::support::{Running, Sandbox, await_some};
 use std::process::{Command, Stdio};
 
-/// A Python that has os-ken: `python3`, or the one that OSKEN_PYTHON names.
+/// A Python with os-ken: `python3`, or the program in OSKEN_PYTHON.
 fn python() -> Option<String> {
     let python = std::env::var("OSKEN_PYTHON").unwrap_or_else(|_| "python3".to_owned());
     let mut command = Command::new(&python);
@@ -19,7 +19,7 @@ fn python() -> Option<String> {
     None
 }
 
-/// A learning switch on os-ken.
+/// Starts a learning switch on os-ken.
 fn controller(sandbox: &Sandbox, python: &str) -> Running {
     sandbox.write("learning.py", include_str!("learning.py"));
     let mut command = Command::new(python);
@@ -36,7 +36,7 @@ fn packet(source: u8, destination: u8) -> String {
 }
 
 #[test]
-fn a_controller_programs_the_switch_and_may_come_later() {
+fn a_controller_programs_the_switch_even_if_it_starts_later() {
     let Some(python) = python() else { return };
     let Some(sandbox) = sandbox() else { return };
     sandbox.write(

@@ -1,4 +1,4 @@
-//! `weir switch run --ovsdb`: Debian's ovsdb-server has the settings, and ovs-vsctl changes them.
+//! `weir switch run --ovsdb`: Debian's ovsdb-server holds the settings, and ovs-vsctl changes them.
 
 use super::test_switch::await_control;
 use crate::support::{CommandOutput, Running, Sandbox, await_some, is_installed};
@@ -9,13 +9,13 @@ use std::process::Command;
 
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 
-/// A folder with a database. Its programs run in a sandbox.
+/// A folder with a database. The test's programs run in a sandbox.
 struct Database {
     sandbox: Sandbox,
 }
 
 impl Database {
-    /// `None` if the programs are not installed.
+    /// A new database; `None` if the programs are not installed.
     fn new() -> Option<Self> {
         for tool in ["ovs-ofctl", "ovs-appctl", "ovsdb-server", "ovsdb-tool", "ovs-vsctl", SCHEMA] {
             if !is_installed(tool) {
@@ -77,7 +77,7 @@ impl Database {
         self.tool("ovs-vsctl", &words)
     }
 
-    /// Runs `ovs-vsctl WORDS`, which waits for the switch and must succeed.
+    /// Runs `ovs-vsctl WORDS`, which waits for the switch. Panics if it fails.
     fn set(&self, words: &str) -> String {
         let words: Vec<_> = words.split_whitespace().collect();
         let ended = self.vsctl(&words);
@@ -112,8 +112,8 @@ impl Database {
     }
 }
 
-/// Mininet makes hosts, cables and bridges by its own commands. It runs in namespaces of its own,
-/// because it looks for the database at one place only.
+/// Mininet creates hosts, cables and bridges by its own commands. It runs in its own namespaces,
+/// because it expects the database at a fixed path.
 #[test]
 fn mininet_reaches_every_host_over_the_switch() {
     for tool in ["mn", "ovs-vsctl", "ovsdb-server", "ovs-testcontroller", "unshare", SCHEMA] {
@@ -144,7 +144,7 @@ fn mininet_reaches_every_host_over_the_switch() {
     assert!(!ended.stdout.contains("Bridge"), "{said}");
 }
 
-/// Host `a` and `b` are in VLAN 10, `c` is in VLAN 20, and a mirror copies the packets of `a`.
+/// Hosts `a` and `b` are in VLAN 10, `c` is in VLAN 20, and a mirror copies the packets of `a`.
 #[test]
 fn vlans_mirrors_and_controllers_change_while_the_switch_runs() {
     let Some(database) = Database::new() else { return };
@@ -161,7 +161,7 @@ fn vlans_mirrors_and_controllers_change_while_the_switch_runs() {
     };
     let from_a = "in_port=a,dl_src=50:54:00:00:00:01,dl_dst=50:54:00:00:00:02";
     let actions = trace(from_a);
-    // The bridge's own port, the trunks t and m have the tag; b has none.
+    // The bridge's own port and the trunks t and m get the tag; b gets none.
     assert!(actions.contains("push_vlan(vid=10") && !actions.contains('3'), "{actions}");
     let mirror = "-- --id=@a get port a -- --id=@m get port m -- --id=@x create mirror name=x \
                   select-src-port=@a output-port=@m -- set bridge br0 mirrors=@x";
@@ -196,20 +196,20 @@ fn vlans_mirrors_and_controllers_change_while_the_switch_runs() {
     database.end(switch, Some(server));
 }
 
-/// The packets that a port has sent, and those that it dropped then.
+/// The packets that a port has sent, and those that it has dropped.
 fn sent(database: &Database, bridge: &str, port: &str) -> (u64, u64) {
     let text = database.ofctl(&["dump-ports", bridge, port]);
     let line = text.lines().find(|line| line.contains("tx pkts=")).unwrap().to_owned();
     let figure = |name: &str| {
         let rest = line.split_once(name).unwrap().1;
-        // A dummy port counts no drops, and ovs-ofctl prints `?`.
+        // A dummy port does not count drops, and ovs-ofctl prints `?`.
         rest.split(',').next().unwrap().parse().unwrap_or(0)
     };
     (figure("pkts="), figure("drop="))
 }
 
 #[test]
-fn patch_ports_connect_bridges_and_loops_of_them_end() {
+fn patch_ports_connect_bridges_and_their_loops_end() {
     let Some(database) = Database::new() else { return };
     let server = database.serve();
     let switch = database.switch();
@@ -228,7 +228,7 @@ fn patch_ports_connect_bridges_and_loops_of_them_end() {
             format!("in_port(1),eth(src={address},dst=50:54:00:00:00:02),eth_type(0x1234)");
         database.appctl(&["netdev-dummy/receive", "a", &packet]);
     };
-    // Registers and metadata of a bridge do not reach the next one.
+    // Registers and metadata do not reach the next bridge.
     database.ofctl(&["del-flows", "br0"]);
     let load = "in_port=a actions=load:7->NXM_NX_REG0[],load:5->OXM_OF_METADATA[],output:x1";
     database.ofctl(&["add-flow", "br0", load]);
@@ -241,7 +241,7 @@ fn patch_ports_connect_bridges_and_loops_of_them_end() {
     assert_eq!((sent(&database, "br0", "x1").0, sent(&database, "br1", "b").0), (3, 3));
     let rules = database.ofctl(&["dump-flows", "br1"]);
     assert!(rules.contains("n_packets=3"), "{rules}");
-    // Two cables between two learning bridges are a loop.
+    // Two pairs of patch ports between two learning bridges form a loop.
     patch(2);
     for bridge in ["br0", "br1"] {
         database.ofctl(&["del-flows", bridge]);
@@ -268,7 +268,7 @@ fn await_words(switch: &Running, words: &str) {
 
 /// The commands of the flow-rules report, as its author typed them.
 #[test]
-fn the_topology_of_the_report_comes_up_by_its_own_commands() {
+fn the_commands_of_the_report_create_its_topology() {
     let Some(database) = Database::new() else { return };
     let server = database.serve();
     let switch = database.switch();
@@ -325,7 +325,7 @@ fn ports_follow_the_database_and_their_columns_are_written_back() {
     assert_eq!(database.set("get interface p1 ofport error"), "7\n[]");
     assert_eq!(database.set("get interface p2 mac_in_use"), "\"02:00:00:00:00:0b\"");
     let packet = "in_port(7),eth(src=50:54:00:00:00:01,dst=50:54:00:00:00:02),eth_type(0x1234)";
-    // The bucket holds two of the packets, and nothing fills it while the clock is stopped.
+    // The bucket holds two packets, and is not filled while the clock is stopped.
     database.appctl(&["time/stop"]);
     database.set("set interface p1 ingress_policing_rate=1 ingress_policing_burst=1");
     for _ in 0..3 {
@@ -376,7 +376,7 @@ fn ports_follow_the_database_and_their_columns_are_written_back() {
 }
 
 #[test]
-fn the_switch_outlives_its_database_and_comes_back_after_a_kill() {
+fn rules_survive_a_kill_of_the_database_and_port_numbers_a_kill_of_the_switch() {
     let Some(database) = Database::new() else { return };
     let server = database.serve();
     let switch = database.switch();
@@ -422,7 +422,7 @@ fn a_second_switch_waits_for_the_lock_of_the_first() {
     first.signal("KILL");
     first.end();
     await_some("the bridge", || database.sandbox.path("other/br0.mgmt").exists().then_some(()));
-    // The database still has the number of the bridge's port, whose device the first switch made.
+    // The database still has the port number from the first switch, which created the device.
     database.set("set bridge br0 external-ids:a=b");
     std::fs::remove_dir_all(database.sandbox.path("run")).unwrap();
     std::fs::create_dir(database.sandbox.path("run")).unwrap();
@@ -430,7 +430,7 @@ fn a_second_switch_waits_for_the_lock_of_the_first() {
 }
 
 #[test]
-fn the_switch_goes_on_after_an_unusable_schema_and_malformed_bytes() {
+fn the_switch_continues_after_an_unusable_schema_and_malformed_bytes() {
     let Some(database) = Database::new() else { return };
     let schema = std::fs::read_to_string(SCHEMA).unwrap().replace("\"fail_mode\"", "\"fail_way\"");
     database.create(&schema);

@@ -1,4 +1,4 @@
-//! How a switch begins and ends.
+//! The start and the end of a switch.
 
 use super::captures::{self, udp};
 use super::test_switch::{TestSwitch, await_control, run, sandbox, socket};
@@ -73,12 +73,12 @@ fn wrong_use_is_explained() {
 }
 
 #[test]
-fn a_flooded_socket_leaves_others_alone() {
+fn a_flooded_socket_does_not_block_other_peers() {
     let Some(sandbox) = sandbox() else { return };
     let switch = TestSwitch::start(sandbox, &BRIDGE);
     let path = socket(&switch.sandbox, "br0.mgmt");
     let hello = [1, 0, 0, 8, 0, 0, 0, 1];
-    // Each asks for all tables again and again, and reads nothing.
+    // Each peer asks for all tables again and again, and does not read.
     let mut floods = Vec::new();
     for _ in 0..20 {
         use std::io::Write;
@@ -105,9 +105,9 @@ fn a_flooded_socket_leaves_others_alone() {
     switch.end();
 }
 
-/// Peers by TCP that have greeted, that ask for all tables again and again and read nothing.
+/// The TCP peers have sent a hello, ask for all tables again and again, and do not read.
 #[test]
-fn peers_by_tcp_do_not_take_the_places_of_the_owner() {
+fn tcp_peers_do_not_use_up_the_owners_connections() {
     use std::io::Write;
     let Some(sandbox) = sandbox() else { return };
     sandbox.write(
@@ -124,7 +124,7 @@ fn peers_by_tcp_do_not_take_the_places_of_the_owner() {
             let connect = |_| {
                 let mut stream = std::net::TcpStream::connect("127.0.0.1:6653").unwrap();
                 stream.set_nonblocking(true).unwrap();
-                // The switch may have refused it already.
+                // The switch may have refused the connection already.
                 let _ = stream.write(&[&[1, 0, 0, 8, 0, 0, 0, 1], request].concat());
                 stream
             };

@@ -1,4 +1,4 @@
-//! The folder of a switch's sockets, prepared by somebody else.
+//! The folder of a switch's sockets, prepared by another user.
 
 use super::test_switch::{TestSwitch, run, sandbox};
 use crate::support::{CommandOutput, Sandbox};
@@ -27,7 +27,7 @@ fn is_root() -> bool {
     is_root
 }
 
-/// Neither a switch nor a command uses the folder, and nothing appears in it.
+/// Checks that neither a switch nor a command uses the folder, and that nothing is created there.
 fn refused(sandbox: &Sandbox, part: &str) {
     let before = std::fs::read_dir(sandbox.path("run")).unwrap().count();
     let ended = run(sandbox, &BRIDGE).end();
@@ -46,16 +46,16 @@ fn command(sandbox: &Sandbox, words: &[&str]) -> CommandOutput {
     sandbox.weir(&[&["switch", words[0]], &options[..], &words[1..]].concat())
 }
 
-/// Answers each connection by `answer` until the test ends.
+/// Calls `answer` with each connection until the test ends.
 fn impostor(sandbox: &Sandbox, answer: impl Fn(UnixStream) + Send + 'static) {
     let listener = UnixListener::bind(sandbox.path(SOCKET)).unwrap();
     std::thread::spawn(move || listener.incoming().flatten().for_each(answer));
 }
 
-/// Answers a whole request.
+/// Reads a whole request, and answers it.
 fn reply(mut stream: UnixStream, bytes: &[u8]) {
     stream.read_to_end(&mut Vec::new()).unwrap();
-    // The client may have given up.
+    // The write fails if the client has given up.
     let _ = stream.write_all(bytes);
 }
 
@@ -87,7 +87,7 @@ fn a_folder_of_another_user_is_not_used() {
 }
 
 #[test]
-fn a_folder_behind_a_link_or_below_a_directory_of_another_user_is_not_used() {
+fn a_folder_through_a_link_or_in_a_foreign_directory_is_not_used() {
     if !is_root() {
         return;
     }
@@ -140,13 +140,13 @@ fn a_process_of_another_user_gets_no_command() {
                    while True:\n c, _ = s.accept(); print('got', c.recv(9999), flush=True); c.close()\n";
     let mut server = Command::new("setpriv");
     server.args(["--reuid=1000", "--clear-groups", "python3", "-c", program]);
-    // The user may not run a Python of root's home.
+    // The user may not run a Python in root's home directory.
     server.arg(sandbox.path(SOCKET)).env("PATH", "/usr/bin:/bin");
     let server = sandbox.start_command(server);
     crate::support::await_some("the impostor", || {
         server.output_so_far().0.contains("listening").then_some(())
     });
-    // The folder is root's alone again, and the socket stays.
+    // Only root can write to the folder again, but the socket stays.
     std::fs::set_permissions(sandbox.path("run"), std::fs::Permissions::from_mode(0o755)).unwrap();
     for words in [&["call", "version"][..], &["del-flows", "br0"], &["show", "--json"]] {
         let ended = command(&sandbox, words);
@@ -159,7 +159,7 @@ fn a_process_of_another_user_gets_no_command() {
 }
 
 #[test]
-fn a_reply_does_not_control_the_terminal() {
+fn control_characters_of_a_reply_do_not_reach_the_terminal() {
     let Some(sandbox) = sandbox() else { return };
     std::fs::create_dir(sandbox.path("run")).unwrap();
     let evil = "a\u{1b}]0;title\u{7}\r\u{9b}2J\u{202e}b\nc\td";
@@ -185,7 +185,7 @@ fn a_reply_does_not_control_the_terminal() {
                 &["top", "--count", "1", "--interval", "0.05"],
             ] {
                 let mut words = [&["switch"], words].concat();
-                // Behind the command stands what is the switch's own.
+                // The words after the command of `call` belong to the switch's command.
                 let place = if words[1] == "call" { 2 } else { words.len() };
                 words.splice(place..place, ["--rundir", "run", "--timeout", "5"]);
                 let ended = sandbox.weir(&words);
@@ -199,10 +199,11 @@ fn a_reply_does_not_control_the_terminal() {
 }
 
 #[test]
-fn a_switch_that_does_not_answer_holds_no_command() {
+fn a_command_gives_up_if_a_switch_does_not_answer() {
     let Some(sandbox) = sandbox() else { return };
     std::fs::create_dir(sandbox.path("run")).unwrap();
-    // It sends nothing; a byte now and then; and reads nothing of a long request.
+    // The first impostor sends nothing, the second a byte now and then, and the third does not read
+    // a long request.
     let silent = |stream: UnixStream| std::mem::forget(stream);
     let slow = |stream: UnixStream| {
         let mut stream = stream;
@@ -227,7 +228,7 @@ fn a_switch_that_does_not_answer_holds_no_command() {
 }
 
 #[test]
-fn a_stopped_switch_holds_no_command() {
+fn a_command_gives_up_if_the_switch_is_stopped() {
     let Some(sandbox) = sandbox() else { return };
     let switch = TestSwitch::start(sandbox, &BRIDGE);
     switch.running.signal("STOP");

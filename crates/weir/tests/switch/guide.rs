@@ -1,11 +1,11 @@
-//! The examples of the switch's guide, run as they are typed.
+//! The examples of the switch's guide, run as a user types them.
 
 use super::test_switch::sandbox;
 use crate::support::is_installed;
 use std::path::Path;
 use std::process::Command;
 
-/// A command of the guide and the output that stands below it.
+/// A command of the guide, and the output that the guide prints below it.
 #[derive(Debug, PartialEq)]
 struct Example {
     command: String,
@@ -24,7 +24,7 @@ fn the_small_site_of_the_guide_prints_what_the_guide_says() {
     print_what_the_guide_says(8, &tools);
 }
 
-/// Runs the section, which is one session.
+/// Runs the examples of a section in one session.
 fn print_what_the_guide_says(section: u8, tools: &[&'static str]) {
     for tool in tools {
         if !is_installed(tool) {
@@ -77,7 +77,7 @@ fn examples(section: u8) -> Vec<Example> {
     found
 }
 
-/// A line without the times in it.
+/// A line without times, which differ in each run.
 fn steady(line: &str) -> String {
     let line = line.split_once(", time ").map_or(line, |(line, _)| line);
     let is_learned = line.contains("  02:00:");
@@ -87,8 +87,9 @@ fn steady(line: &str) -> String {
 }
 
 const MARK: &str = "=== example ";
-/// Namespaces and sockets that go with the shell. A switch in the background is there once it has
-/// said so; a person takes longer to type the next command.
+/// Namespaces and sockets that are removed with the shell. After starting a switch in the
+/// background, the shell waits until the switch has printed that it is ready, as a person does
+/// before the next command.
 const PRELUDE: &str = "
 exec 2>&1
 mount -t tmpfs -o mode=755 none /run && mkdir /run/netns && mount -t tmpfs none /tmp && ip link set lo up || exit

@@ -1,4 +1,4 @@
-//! Ports on interfaces: veth pairs and TAP devices between hosts in their own namespaces.
+//! Ports on interfaces: veth pairs and TAP devices between hosts in namespaces.
 
 use super::test_switch::{TestSwitch, sandbox};
 use crate::support::{Sandbox, await_some};
@@ -9,14 +9,14 @@ use std::time::Duration;
 
 const MTU: u32 = 1500;
 
-/// A host with a cable to the switch's namespace.
+/// A host that is connected to the switch's namespace by a veth pair.
 pub struct Host {
     namespace: Namespace,
     address: Ipv4Addr,
 }
 
-/// Removes the cable. A TCP connection whose last packets are lost, for example because the switch
-/// has ended, keeps the namespace and its interfaces for minutes.
+/// Removes the veth pair. Otherwise, a TCP connection whose last packets were lost, for example
+/// because the switch has ended, would keep the namespace and its interfaces for minutes.
 impl Drop for Host {
     fn drop(&mut self) {
         let _ = host::remove_interface(&self.namespace, "eth0");
@@ -24,7 +24,7 @@ impl Drop for Host {
 }
 
 impl Host {
-    /// The switch's end of the cable is called `name`.
+    /// A host with a veth pair whose end at the switch has the name `name`.
     pub fn cabled(sandbox: &Sandbox, name: &str, address: Ipv4Addr) -> Self {
         let namespace = Namespace::create(name).unwrap();
         let outer = sandbox.inside(|| Namespace::current().unwrap());
@@ -64,7 +64,7 @@ impl Host {
             });
             let sent = sent.unwrap();
             if sent.is_err() {
-                // Ends the accept(2) of the receiver.
+                // This connection ends the receiver's accept(2).
                 let _ = other.namespace.run(|| Ok(TcpStream::connect(address)));
             }
             let received = receiver.join().unwrap();
@@ -95,7 +95,7 @@ fn tcp_passes_between_hosts_on_cables() {
 }
 
 #[test]
-fn a_port_dies_and_comes_back_while_others_go_on() {
+fn other_ports_work_while_a_port_disappears_and_returns() {
     let Some(sandbox) = sandbox() else { return };
     let [a, b] = hosts(&sandbox);
     let words = [&BRIDGE[..], &["--port", "br0:p3=packet"]].concat();
@@ -174,7 +174,7 @@ fn a_port_has_the_speed_and_the_error_counters_of_its_interface() {
         "br0:p3=null,rate=40mbit",
     ];
     let switch = TestSwitch::start(sandbox, &words);
-    // veth says 10 Gbit/s; a port without an interface has the rate alone.
+    // veth reports 10 Gbit/s. A port without an interface has only its rate.
     for version in ["OpenFlow10", "OpenFlow13", "OpenFlow15"] {
         let text = switch.ofctl(&["-O", version, "show", "br0"]);
         let speeds: Vec<_> = text.lines().filter(|line| line.contains("speed:")).collect();
@@ -196,7 +196,7 @@ fn a_port_has_the_speed_and_the_error_counters_of_its_interface() {
     let listed = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
     let of_interface = counters("p1");
     assert!(of_interface.len() == 8 && of_interface.iter().all(|c| !c.contains('?')));
-    // OpenFlow writes a counter that the port does not have as all ones, and ovs-ofctl as `?`.
+    // OpenFlow writes a missing counter as all ones, and ovs-ofctl prints `?`.
     assert_eq!(counters("p2"), listed("drop=? errs=? frame=? over=? crc=? drop=0 errs=? coll=?"));
     let ours = switch.weir(&["dump-ports", "br0", "p1"]);
     assert!(ours.contains("frame=0, over=0, crc=0") && ours.contains("coll=0"), "{ours}");
@@ -226,8 +226,8 @@ fn a_tap_device_serves_a_host_in_its_own_namespace() {
     switch.end();
 }
 
-/// The switch passes super-packets on as a whole, also where rules rewrite addresses and ports. A
-/// port that takes frames alone gets frames as a wire carries them.
+/// The switch forwards super-packets as a whole, even if rules rewrite addresses and ports. A port
+/// that accepts only finished frames gets frames as on a wire.
 #[test]
 fn super_packets_pass_between_hosts_whose_addresses_are_rewritten() {
     let Some(sandbox) = sandbox() else { return };
@@ -239,7 +239,7 @@ fn super_packets_pass_between_hosts_whose_addresses_are_rewritten() {
         Host { namespace: Namespace::create("tap").unwrap(), address: Ipv4Addr::new(10, 9, 0, 2) };
     move_interface(&switch.sandbox, "t0", &b.namespace);
     b.configure("t0");
-    // Each host knows the other by an address and a port that the switch rewrites.
+    // The switch rewrites the address and the port by which each host knows the other.
     for rule in [
         "priority=9,arp actions=NORMAL",
         "in_port=p1,tcp,nw_dst=10.9.0.22 actions=mod_nw_src:10.9.0.11,mod_nw_dst:10.9.0.2,\
@@ -274,7 +274,7 @@ fn super_packets_pass_between_hosts_whose_addresses_are_rewritten() {
         });
         assert!(received == bytes);
     }
-    // Ports and rules count frames of a wire; the packets are far fewer.
+    // Ports and rules count frames as on a wire; the port received far fewer packets.
     let text = switch.weir(&["dump-ports", "--json", "br0", "p1"]);
     let document: serde_json::Value = serde_json::from_str(&text).unwrap();
     let received = document["ports"][0]["received_packets"].as_u64().unwrap();
@@ -288,7 +288,7 @@ fn super_packets_pass_between_hosts_whose_addresses_are_rewritten() {
     });
     for frame in copies {
         assert!(frame.len() <= 1500 + 18 && frame[12..16] == [0x81, 0, 0, 7]);
-        // With the pseudo-header, a whole segment sums up to 0xffff.
+        // With the pseudo-header, the sum of a segment with a right checksum is 0xffff.
         let words = frame[30..]
             .chunks(2)
             .map(|two| u64::from(u16::from_be_bytes([two[0], two.get(1).copied().unwrap_or(0)])));
@@ -314,7 +314,7 @@ fn source_translation_hides_a_host() {
     ] {
         switch.ofctl(&["add-flow", "br0", rule]);
     }
-    // The address that hides the host has no owner who would answer for it.
+    // No host owns the hiding address, so no host answers ARP for it.
     let hardware = hardware_address(&a.namespace, "eth0");
     let hidden = IpAddr::V4(Ipv4Addr::new(10, 9, 0, 100));
     host::add_neighbour(&b.namespace, "eth0", hidden, hardware).unwrap();
@@ -337,7 +337,7 @@ fn source_translation_hides_a_host() {
     assert!(text.contains("tcp,orig=(src=10.9.0.1,dst=10.9.0.2,"), "{text}");
     assert!(text.contains("reply=(src=10.9.0.2,dst=10.9.0.100,"), "{text}");
     assert!(text.contains("zone=1") && text.contains("state=ESTABLISHED"), "{text}");
-    // A socket keeps its namespace, and that the cables.
+    // An open socket keeps its namespace, which keeps the veth pairs.
     drop((client, stream, listener));
     drop((a, b));
     switch.end();
@@ -354,7 +354,7 @@ fn hardware_address(namespace: &Namespace, interface: &str) -> [u8; 6] {
     bytes.try_into().unwrap()
 }
 
-/// Moves an interface by `ip link set … netns PID`, with a process that lives in the namespace.
+/// Moves an interface by `ip link set … netns PID`, where PID is a process in the namespace.
 fn move_interface(sandbox: &Sandbox, interface: &str, to: &Namespace) {
     let mut process =
         to.run(|| Ok(std::process::Command::new("sleep").arg("300").spawn())).unwrap().unwrap();
@@ -372,9 +372,9 @@ fn move_interface(sandbox: &Sandbox, interface: &str, to: &Namespace) {
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// `switch show` names the port's ring, and not the limit of its socket's queue.
+/// `switch show` prints the port's ring, and not the limit of its socket's queue.
 #[test]
-fn an_interface_is_shown_with_the_memory_that_it_has() {
+fn show_prints_the_memory_that_a_packet_port_uses() {
     let Some(sandbox) = sandbox() else { return };
     let host = Host::cabled(&sandbox, "p1", Ipv4Addr::new(10, 9, 0, 1));
     let switch = TestSwitch::start(sandbox, &["--bridge", "br0", "--port", "br0:p1=packet"]);

@@ -1,4 +1,4 @@
-//! Several queues, full tables, and ports that vanish while packets arrive as fast as they can.
+//! Loads: several queues, full tables, and ports that disappear while packets arrive at full speed.
 
 use super::captures::{self, udp};
 use super::interfaces::Host;
@@ -7,7 +7,7 @@ use crate::support::{Sandbox, await_some};
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-/// A capture that `port` plays again and again, once the rules are there.
+/// Adds a port that plays a capture repeatedly, after the test has added its rules.
 fn play(switch: &TestSwitch, port: &str, frames: &[Vec<u8>], options: &str) {
     let file = format!("{port}.pcap");
     captures::write(&switch.sandbox, &file, frames);
@@ -22,7 +22,7 @@ fn start(sandbox: Sandbox, ports: &[&str], cpus: &str) -> TestSwitch {
     TestSwitch::start(sandbox, &words)
 }
 
-/// The number that `dump-ports` has behind `name`: `rx pkts` or `tx pkts`.
+/// The number after `name`, `rx pkts` or `tx pkts`, in the output of `dump-ports`.
 fn counted(switch: &TestSwitch, port: &str, name: &str) -> u64 {
     let text = switch.ofctl(&["dump-ports", "br0", port]);
     let (_, rest) = text.split_once(&format!("{name}=")).unwrap();
@@ -96,7 +96,7 @@ fn more_flows_than_megaflows_are_all_forwarded() {
 }
 
 #[test]
-fn a_full_table_of_connections_leaves_other_traffic_alone() {
+fn a_full_connection_table_does_not_affect_other_traffic() {
     let Some(sandbox) = sandbox() else { return };
     let switch = start(sandbox, &["p1=null", "p2=null"], "0");
     for rule in [
@@ -116,7 +116,8 @@ fn a_full_table_of_connections_leaves_other_traffic_alone() {
     switch.weir(&["port", "del", "br0", "p4"]);
     switch.weir(&["port", "del", "br0", "p3"]);
     assert_eq!(switch.appctl(&["dpctl/ct-get-nconns"]).trim(), maximum.to_string());
-    // Connections that were there go on, the others' packets are dropped: none is untranslated.
+    // Existing connections continue, and packets of further connections are dropped: none leaves
+    // untranslated.
     let full = event(&switch, "conntrack_full");
     let (tracked, other) = (counted(&switch, "p1", "tx pkts"), counted(&switch, "p2", "tx pkts"));
     assert_eq!(tracked + other + full, switch.counted("packets received"));
@@ -124,7 +125,7 @@ fn a_full_table_of_connections_leaves_other_traffic_alone() {
     switch.end();
 }
 
-/// The other port's connections begin in the table that a flood has filled.
+/// The second port's connections start when a flood has already filled the table.
 #[test]
 fn a_flood_from_one_port_leaves_connections_for_another() {
     let Some(sandbox) = sandbox() else { return };
@@ -140,7 +141,7 @@ fn a_flood_from_one_port_leaves_connections_for_another() {
     switch.appctl(&["dpctl/ct-set-maxconns", "700"]);
     play(&switch, "p3", &(0..3000).map(udp).collect::<Vec<_>>(), ",loop");
     await_some("refused connections", || (event(&switch, "conntrack_full") > 10_000).then_some(()));
-    // A connection is counted before it is refused.
+    // A connection is counted before it is refused, so the number may exceed the limit by one.
     let connections = switch.appctl(&["dpctl/ct-get-nconns"]);
     assert!(["700", "701"].contains(&connections.trim()), "{connections}");
     play(&switch, "p4", &(900_000..900_060).map(udp).collect::<Vec<_>>(), ",loop");
@@ -149,7 +150,7 @@ fn a_flood_from_one_port_leaves_connections_for_another() {
         text.lines().filter(|line| line.contains("src=16.13.")).count()
     };
     await_some("the other port's connections", || (of_victim() == 60).then_some(()));
-    // Both floods go on.
+    // Both sources continue.
     let before = counted(&switch, "p1", "tx pkts");
     await_some("more packets", || {
         (counted(&switch, "p1", "tx pkts") > before + 50_000).then_some(())
@@ -158,7 +159,7 @@ fn a_flood_from_one_port_leaves_connections_for_another() {
     switch.end();
 }
 
-/// The connections of a flood, and its megaflows of 257 rules.
+/// A flood of connections, with the megaflows of 257 rules.
 #[test]
 fn memory_is_returned_after_a_flood_and_does_not_grow_with_the_next() {
     let Some(sandbox) = sandbox() else { return };
@@ -220,7 +221,7 @@ fn memory_of_deleted_rules_is_returned_and_does_not_grow_with_the_next() {
     switch.end();
 }
 
-/// The memory of the switch's process that is in use, in bytes.
+/// The resident memory of the switch's process, in bytes.
 fn resident(switch: &TestSwitch) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", switch.running.pid())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
@@ -228,7 +229,7 @@ fn resident(switch: &TestSwitch) -> u64 {
 }
 
 #[test]
-fn a_port_that_vanishes_under_load_takes_nothing_along() {
+fn a_port_that_disappears_under_load_loses_no_other_packets() {
     let Some(sandbox) = sandbox() else { return };
     let host = Host::cabled(&sandbox, "p1", Ipv4Addr::new(10, 9, 0, 1));
     let switch = start(sandbox, &["p1=packet", "p2=null"], "0");
@@ -257,8 +258,8 @@ fn a_port_that_vanishes_under_load_takes_nothing_along() {
     }
     grows("p1");
     switch.weir(&["port", "del", "br0", "p3"]);
-    // The hosts' kernels also send, even between two of these commands: router solicitations and
-    // others.
+    // The hosts' kernels also send packets, such as router solicitations, even between two of these
+    // commands.
     await_some("equal counts", || {
         let received = switch.counted("packets received") - counted(&switch, "p1", "rx pkts");
         (counted(&switch, "p2", "tx pkts") == received).then_some(())

@@ -1,4 +1,4 @@
-//! Figures for Prometheus.
+//! Metrics for Prometheus.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -11,7 +11,7 @@ use super::test_switch::{TestSwitch, sandbox};
 use crate::support::await_some;
 
 #[test]
-fn figures_of_threads_ports_and_connections_are_served() {
+fn metrics_of_threads_ports_and_connections_are_served() {
     let Some(sandbox) = sandbox() else { return };
     captures::write(&sandbox, "in.pcap", &[udp(0), udp(1)]);
     let address = format!("unix:{}", sandbox.path("metrics").display());
@@ -58,9 +58,9 @@ fn figures_of_threads_ports_and_connections_are_served() {
     switch.end();
 }
 
-/// Clients that send nothing, or nothing else than half of a request, do not keep others away.
+/// Clients that send nothing or half a request do not block other clients.
 #[test]
-fn idle_clients_leave_the_figures_available() {
+fn idle_clients_do_not_block_the_metrics() {
     let Some(sandbox) = sandbox() else { return };
     let address = format!("unix:{}", sandbox.path("metrics").display());
     let words = ["--bridge", "br0", "--port", "br0:p1=null", "--metrics-on", &address];
@@ -78,10 +78,10 @@ fn idle_clients_leave_the_figures_available() {
     switch.end();
 }
 
-/// Clients that come again and again, and send half of a request, a byte now and then, or read
-/// nothing, leave places for others.
+/// Clients that reconnect again and again, and send half a request or single bytes, or do not read,
+/// do not use up all connections.
 #[test]
-fn slow_clients_that_keep_coming_leave_the_figures_available() {
+fn slow_clients_that_reconnect_do_not_block_the_metrics() {
     let Some(sandbox) = sandbox() else { return };
     let address = format!("unix:{}", sandbox.path("metrics").display());
     let words = ["--bridge", "br0", "--port", "br0:p1=null", "--metrics-on", &address];
@@ -96,7 +96,7 @@ fn slow_clients_that_keep_coming_leave_the_figures_available() {
                 while !is_over.load(Ordering::Relaxed) {
                     let Ok(mut stream) = UnixStream::connect(switch.path("metrics")) else { break };
                     stream.set_nonblocking(true).unwrap();
-                    // The switch may have closed the connection.
+                    // The write fails if the switch has closed the connection.
                     let _ = stream.write_all(begin.as_bytes());
                     held.push_back(stream);
                     if let Some(stream) = held.get_mut(held.len() / 2) {
@@ -120,7 +120,7 @@ fn slow_clients_that_keep_coming_leave_the_figures_available() {
     switch.end();
 }
 
-/// Ends the other threads of a test, also if it fails.
+/// Ends the other threads of a test, even if the test fails.
 struct End<'a>(&'a AtomicBool);
 
 impl Drop for End<'_> {

@@ -1,4 +1,4 @@
-//! Ports to other processes, and AF_XDP: `weir gen` and hosts in namespaces on both sides.
+//! Ports to other processes, and AF_XDP: `weir gen` and hosts in namespaces at both ends.
 
 use super::interfaces::{Host, hosts};
 use super::test_switch::{TestSwitch, sandbox};
@@ -6,7 +6,7 @@ use crate::support::{Sandbox, await_some};
 use serde_json::Value;
 use std::process::Command;
 
-/// Sends for a while through a switch of two ports, and returns the generator's document.
+/// Sends for a while through a switch with two ports. Returns the generator's report.
 fn generate(switch: &TestSwitch, ports: [&str; 2]) -> Value {
     let profile = "- duration : 1\n  generator :\n          distribution : \"seq\"\n          \
          clients_start : \"16.0.0.1\"\n          clients_end   : \"16.0.0.255\"\n          \
@@ -24,8 +24,8 @@ fn generate(switch: &TestSwitch, ports: [&str; 2]) -> Value {
     serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }
 
-/// Sends until a run has lost nothing. If the machine stalls for longer than a queue holds packets,
-/// some are lost, or not all are sent; a switch that loses packets does so every time.
+/// Repeats runs until one loses no packet. If the machine stalls for longer than a queue can hold
+/// packets, some are lost or not sent. A switch that loses packets does so in every run.
 fn passes_all(switch: &TestSwitch, ports: [&str; 2]) {
     let mut wrong = Vec::new();
     for _ in 0..3 {
@@ -72,7 +72,7 @@ fn the_generator_sends_through_rings_again_and_again() {
         passes_all(&switch, [&ports[0], &ports[1]]);
         await_some("the end", || (state(&switch, "p1") == "down").then_some(()));
     }
-    // A generator that is killed leaves nothing that hinders the next one.
+    // A killed generator must not hinder the next one.
     let ring = format!("ring:{}", paths[0]);
     let running = switch.sandbox.start(&[
         "gen", "-f", "dns.yaml", "-m", "50", "-d", "30", "--port", &ring, "--port", "null",
@@ -105,7 +105,7 @@ fn the_generator_drives_vhost_user_devices() {
 }
 
 #[test]
-fn a_generator_without_a_peer_says_so() {
+fn a_generator_without_a_peer_reports_that() {
     let Some(sandbox) = Sandbox::new() else { return };
     let output = sandbox.weir(&["gen", "-f", "cap2/dns.yaml", "--port", "ring:nobody"]);
     assert!(!output.status.success());
@@ -115,7 +115,7 @@ fn a_generator_without_a_peer_says_so() {
     assert!(output.stderr.contains("nobody listens at ./nobody"), "{output:?}");
 }
 
-/// XDP does not complete the partial checksums of a veth peer.
+/// Switches off a host's offloads, because XDP does not complete a veth peer's partial checksums.
 fn without_offloads(host: &Host) {
     let status = host.namespace().run(|| {
         let mut command = Command::new("ethtool");
@@ -149,7 +149,7 @@ fn tcp_passes_between_hosts_on_xdp_ports() {
     let b = Host::cabled(&switch.sandbox, "p2", std::net::Ipv4Addr::new(10, 9, 0, 2));
     without_offloads(&b);
     await_some("its return", || (state(&switch, "p2") == "up").then_some(()));
-    // The other one still has the address of the former interface.
+    // The other host still has the former interface's address in its ARP table.
     assert!(b.transfers_to(&a, &bytes).unwrap() == bytes);
     drop((a, b));
     switch.end();
@@ -183,7 +183,7 @@ fn the_generator_sends_by_xdp_and_wrong_uses_are_explained() {
         let output = switch.sandbox.weir(&["gen", "-f", "dns.yaml", "--port", port]);
         assert!(!output.status.success() && output.stderr.contains(expected), "{port}: {output:?}");
     }
-    // Nothing stays attached.
+    // No program stays attached.
     let shown = switch.sandbox.inside(|| {
         let output = Command::new("ip").args(["link", "show", "gen1"]).output().unwrap();
         String::from_utf8(output.stdout).unwrap()

@@ -1,4 +1,4 @@
-//! The commands of the flow-rules report, as it has them, and their effect on packets.
+//! The commands of the flow-rules report, and their effect on packets.
 
 use super::captures::{self, read, udp};
 use super::test_switch::{TestSwitch, sandbox};
@@ -12,7 +12,7 @@ const ARP_RESPONDER: &str = "table=0,arp,in_port=vdpa3,arp_op=1,arp_tpa=192.168.
     load:0xc0a81401->NXM_OF_ARP_SPA[],IN_PORT";
 const SETS: &str = "mod_dl_src:02:ac:10:ff:01:01,mod_dl_dst:de:75:cc:e1:c6:85,output:pf0";
 
-/// The report's two bridges: frames arrive at vdpa1 again and again, and leave at pf0.
+/// Starts the report's two bridges. Frames arrive at vdpa1 repeatedly, and leave at pf0.
 fn start() -> Option<TestSwitch> {
     let sandbox = sandbox()?;
     captures::write(&sandbox, "in.pcap", &(0..FLOWS).map(udp).collect::<Vec<_>>());
@@ -73,7 +73,7 @@ fn raw_rules_send_every_packet_to_the_port() {
 }
 
 #[test]
-fn a_rule_for_each_destination_counts_its_packets_alone() {
+fn a_rule_for_each_destination_counts_only_its_packets() {
     let Some(switch) = start() else { return };
     for flow in 0..FLOWS {
         let rule = format!("table=0,ip,nw_dst=48.0.0.{} actions={SETS}", flow + 1);

@@ -1,4 +1,4 @@
-//! A switch in a sandbox, and the real tools that talk to it.
+//! A switch in a sandbox, and the real tools that use it.
 
 use crate::support::{CommandOutput, Running, Sandbox, await_some, is_installed};
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ pub struct TestSwitch {
     pub running: Running,
 }
 
-/// A sandbox, if Open vSwitch's tools are installed.
+/// A new sandbox, if Open vSwitch's tools are installed.
 pub fn sandbox() -> Option<Sandbox> {
     for tool in ["ovs-ofctl", "ovs-appctl"] {
         if !is_installed(tool) {
@@ -21,14 +21,14 @@ pub fn sandbox() -> Option<Sandbox> {
 }
 
 impl TestSwitch {
-    /// Starts `weir switch run --rundir … WORDS` and waits until it serves.
+    /// Starts `weir switch run --rundir … WORDS`, and waits until it serves.
     pub fn start(sandbox: Sandbox, words: &[&str]) -> Self {
         let running = run(&sandbox, words);
         await_control(&sandbox, &running);
         Self { sandbox, running }
     }
 
-    /// Ends the switch by Ctrl-C and checks that nothing is left.
+    /// Ends the switch by Ctrl-C, and checks that no file is left.
     pub fn end(self) -> CommandOutput {
         let Self { sandbox, running } = self;
         running.signal("INT");
@@ -46,7 +46,7 @@ impl TestSwitch {
         output.stdout
     }
 
-    /// Bridges have their own names, as in `ovs-ofctl add-flow br0 …`.
+    /// Runs ovs-ofctl. Bridges have their plain names, as in `ovs-ofctl add-flow br0 …`.
     pub fn try_ofctl(&self, words: &[&str]) -> CommandOutput {
         self.tool("ovs-ofctl", &[&["-t", "60"], words].concat())
     }
@@ -62,7 +62,7 @@ impl TestSwitch {
         self.tool("ovs-appctl", &[&["-T", "60", "-t", &target], words].concat())
     }
 
-    /// Runs `weir switch WORDS`; it must succeed.
+    /// Runs `weir switch WORDS`. Panics if it fails.
     pub fn weir(&self, words: &[&str]) -> String {
         let output = self.try_weir(words);
         assert!(output.status.success(), "weir switch {words:?}: {}", output.stderr);
@@ -80,7 +80,7 @@ impl TestSwitch {
         self.sandbox.start_command(command).end()
     }
 
-    /// The number behind `name` in the packet threads' statistics, all threads added up.
+    /// The sum over all packet threads of the number after `name` in their statistics.
     pub fn counted(&self, name: &str) -> u64 {
         let text = self.appctl(&["dpif-netdev/pmd-stats-show"]);
         let lines =
@@ -88,7 +88,7 @@ impl TestSwitch {
         lines.map(|number| number.trim().parse::<u64>().unwrap()).sum()
     }
 
-    /// Polls `n_packets` of the first rule that has `part` in its line.
+    /// Reads `n_packets` of the first rule whose line contains `part`.
     pub fn packets(&self, bridge: &str, part: &str) -> u64 {
         let text = self.ofctl(&["dump-flows", bridge]);
         let line = text.lines().find(|line| line.contains(part));

@@ -1,4 +1,4 @@
-//! Lookups that begin before their pass.
+//! Lookups that begin before their pass, so that memory is loaded meanwhile.
 
 use flow::Key;
 
@@ -7,33 +7,33 @@ use crate::packet::Packet;
 use crate::{Guess, Known, Moment, Tracker};
 
 /// Lookups of a batch that begin while packets are parsed or tracked, so that memory answers
-/// meanwhile. If one megaflow took most of the last batch, packets look at it first, and they need
-/// no hash table. Neither do packets of a connection, which look at the megaflow that took its last
-/// packet. Others look in the mask that took the last batch.
+/// meanwhile. If one megaflow matched most of the last batch, a packet is compared with that
+/// megaflow first, without a hash table. A packet of a known connection is compared with the
+/// megaflow that matched the connection's last packet. The lookup of any other packet begins in the
+/// mask that matched the last batch.
 ///
-/// Whole keys are compared, so that a wrong guess costs time alone.
+/// A lookup compares whole keys, so a wrong guess costs only time.
 #[derive(Debug)]
 pub(crate) struct Ahead {
-    /// The tuples that took most packets of the last first pass and of the last later one.
+    /// The tuples that matched most packets of the last first pass and of the last later pass.
     usual: [u32; 2],
     tuple: u32,
-    /// The same for single megaflows.
+    /// The megaflows that matched most packets of those passes.
     favorites: [Place; 2],
     favorite: Place,
-    /// The packets that the favorite takes, by the bits of their numbers.
+    /// A bit for each packet that the favorite matches.
     taken: u32,
-    /// By the numbers of packets.
+    /// By packet number.
     hashes: [u32; BATCH],
     candidates: [u32; BATCH],
-    /// The packets whose lookup has begun, in their order. The buckets of the first `loaded` were
-    /// read.
+    /// The packets whose lookup has begun, in order. The buckets of the first `loaded` were read.
     begun: [u8; BATCH],
     count: usize,
     loaded: usize,
-    /// By the numbers of packets, for those with the bit in `guessed`.
+    /// By packet number, for packets whose bit in `guessed` is set.
     guesses: [Place; BATCH],
     guessed: u32,
-    /// The connections of packets with the bit in `known`: those whose guess is not confirmed.
+    /// The connections of packets whose bit in `known` is set: their guess is not confirmed yet.
     connections: [Known; BATCH],
     known: u32,
 }
@@ -69,12 +69,12 @@ impl Ahead {
         (self.taken, self.guessed, self.known) = (0, 0, 0);
     }
 
-    /// Whether one megaflow took most packets of the last such pass.
+    /// Whether one megaflow took most packets of the last pass of this kind, first or later.
     pub(crate) fn has_favorite(&self) -> bool {
         self.favorite != Place::NONE
     }
 
-    /// Whether the favorite takes a packet, whose lookup is over then.
+    /// Whether the favorite matches the packet. If so, the packet's lookup is complete.
     #[inline(always)]
     fn favors(&mut self, cache: &Cache, index: usize, key: &Key) -> bool {
         let Some(Some(tuple)) = cache.tuples.get(self.favorite.tuple()) else { return false };
@@ -83,13 +83,14 @@ impl Ahead {
         is_taken
     }
 
-    /// Whether the mask of the pass has so many megaflows.
+    /// Whether this pass's usual mask holds at least `megaflows` megaflows.
     pub(crate) fn has_at_least(&self, megaflows: usize, cache: &Cache) -> bool {
         let tuple = cache.tuples.get(self.tuple as usize).and_then(Option::as_ref);
         tuple.is_some_and(|tuple| tuple.len() >= megaflows)
     }
 
-    /// Begins the lookup of a packet, by the guess of its connection if that may have one.
+    /// Begins the lookup of a packet with its connection's guess. `None`: the connection cannot
+    /// have one.
     #[inline(always)]
     pub(crate) fn begin_known(
         &mut self,
@@ -140,7 +141,7 @@ impl Ahead {
         }
     }
 
-    /// Reads the buckets that are left.
+    /// Reads the remaining buckets.
     #[inline]
     pub(crate) fn finish(&mut self, cache: &Cache) {
         let Some(Some(tuple)) = cache.tuples.get(self.tuple as usize) else { return };
@@ -151,7 +152,7 @@ impl Ahead {
         self.loaded = self.count;
     }
 
-    /// Remembers which mask and which megaflow took the packets of a pass, if one took most.
+    /// Remembers the mask and the megaflow that matched most packets of a pass.
     pub(crate) fn learn(&mut self, pass: usize, places: &[Place]) {
         let Some(first) = places.first() else { return };
         let are_most = |count: usize| *first != Place::NONE && count * 4 >= places.len() * 3;
@@ -170,8 +171,8 @@ impl Ahead {
         self.known != 0
     }
 
-    /// Gives the connections of some packets, whose guess is not confirmed, the packets' megaflows
-    /// as guesses.
+    /// Stores the packets' megaflows as guesses in their connections, for some of the packets whose
+    /// guess was not confirmed.
     #[cold]
     pub(crate) fn remember<K: Tracker + ?Sized>(
         &mut self,
@@ -209,14 +210,15 @@ impl Place {
 }
 
 impl Cache {
-    /// A place, if there may be a megaflow.
+    /// The place, if it is the place of a megaflow, perhaps of a removed one.
     #[inline]
     fn existing(&self, place: Place) -> Option<Place> {
         let tuple = self.tuples.get(place.tuple())?.as_ref()?;
         tuple.store.has(place.index()).then_some(place)
     }
 
-    /// The place that a guess names, if there may be a megaflow. Starts to load it.
+    /// The place that a guess names, if that is the place of a megaflow. Starts to load the
+    /// megaflow.
     #[inline(always)]
     fn prefetch_guess(&self, guess: Guess) -> Option<Place> {
         let place = Place::of_guess(guess)?;
@@ -225,7 +227,7 @@ impl Cache {
         Some(place)
     }
 
-    /// Ends the lookups that have begun. Returns the number of packets that still wait.
+    /// Completes the lookups that have begun. Returns the number of packets without a megaflow.
     pub(super) fn lookup_ahead(
         &mut self,
         packets: &[Packet],
@@ -238,7 +240,7 @@ impl Cache {
         let begun = std::mem::take(&mut ahead.count).min(ahead.loaded);
         let guessed = std::mem::take(&mut ahead.guessed);
         let taken = std::mem::take(&mut ahead.taken);
-        // Removed megaflows still have their keys.
+        // The keys of removed megaflows still match.
         if begun == 0 && guessed | taken == 0 || self.is_unsettled {
             return count;
         }
@@ -250,7 +252,7 @@ impl Cache {
             0 => NO_PROGRAM,
             _ => self.head(ahead.favorite).current_program(generation),
         };
-        // The mask of the packets before, and how many it took.
+        // The mask that matched the packets before this one, and the number of those packets.
         let (mut mask, mut hits) = (NO_TUPLE, 0);
         let mut left = 0;
         for (position, index) in chosen[..count].iter().map(|index| usize::from(*index)).enumerate()
@@ -304,10 +306,10 @@ impl Cache {
 
 /// The number of no tuple.
 const NO_TUPLE: u32 = u32::MAX;
-/// Packets between the request for a bucket and its use: longer than memory takes.
+/// Packets between the prefetch of a bucket and its use: longer than a memory access takes.
 const LAG: usize = 8;
-/// The most connections of a batch that get a new guess: each of them takes a lock.
+/// The most connections of a batch that get a new guess: each new guess takes a lock.
 const REMEMBERED: usize = 4;
-/// The bits of a guess for the number of the megaflow in its mask; the others are for the mask.
+/// The bits of a guess that hold the megaflow's index in its mask; the other bits number the mask.
 const INDEX_BITS: u32 = 22;
 const _: () = assert!(BATCH <= 32);

@@ -1,4 +1,4 @@
-//! Programs, shared by the megaflows that do the same.
+//! Programs, shared by megaflows with the same operations.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -8,12 +8,12 @@ use flow::step::{PortIndex, Step};
 
 use crate::program::{Op, WHOLE, compile};
 
-/// Growth moves a small part of the programs at a time, because a packet waits for it.
+/// The hash table of programs is divided into parts, because a packet waits while a part grows.
 #[derive(Debug)]
 pub(super) struct Programs {
     programs: Slab<Program>,
     steps: Slab<Steps>,
-    /// By the hash of the operations, whose last bits choose the part.
+    /// By the hash of the operations. The hash's last bits choose the part.
     by_hash: Box<[HashMap<u64, Vec<u32>>]>,
     hasher: RandomState,
 }
@@ -27,22 +27,22 @@ pub(super) struct Behaviour {
 }
 
 impl Behaviour {
-    /// That of no megaflow.
+    /// The behaviour of a place without a megaflow.
     pub(super) const NONE: Self = Self { program: NO_PROGRAM, steps: u32::MAX };
 }
 
-/// Values at places that do not change, by number.
+/// Values by number; a value keeps its place in memory.
 #[derive(Debug)]
 struct Slab<T> {
     chunks: Vec<Vec<T>>,
     free: Vec<u32>,
 }
 
-/// The steps of some megaflows.
+/// Steps that several megaflows share.
 #[derive(Debug)]
 struct Steps {
     steps: Arc<[Step]>,
-    /// Megaflows, and a program.
+    /// The number of users: megaflows and programs.
     users: u32,
 }
 
@@ -93,7 +93,7 @@ pub(crate) struct Program {
     pub(crate) ops: Box<[Op]>,
     pub(crate) tracking: Tracking,
     pub(crate) rest: Rest,
-    /// Those of its first user. Most others have equal ones, and share them.
+    /// The steps of the program's first user. Most other users have equal steps and share these.
     steps: u32,
     users: u32,
 }
@@ -102,7 +102,7 @@ pub(crate) struct Program {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tracking {
     None,
-    /// In its first operation, and nowhere else.
+    /// The first operation tracks, and no other.
     First {
         zone: u16,
         flags: u8,
@@ -110,8 +110,8 @@ pub(crate) enum Tracking {
     Elsewhere,
 }
 
-/// The operations behind the first one that tracks, or all of a program that does not: those of
-/// most packets are here, so that they need not be fetched.
+/// The operations after a first one that tracks, or all operations of a program that does not
+/// track. The usual ones are stored here, so that a packet need not fetch the list of operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rest {
     Recirculate(u32),
@@ -129,8 +129,7 @@ impl Programs {
         &self.steps.get(behaviour.steps).steps
     }
 
-    /// The numbers of a program for these steps and of the steps. The caller becomes a user of
-    /// both.
+    /// Returns the numbers of a program for these steps and of the steps, and adds a use of both.
     pub(super) fn intern(&mut self, steps: Arc<[Step]>) -> Behaviour {
         let ops = compile(&steps);
         let hash = self.hasher.hash_one(&ops);
@@ -139,7 +138,8 @@ impl Programs {
             let program = self.programs.get_mut(id);
             program.users += 1;
             let shared = self.steps.get_mut(program.steps);
-            // Operations do not have all that steps have, such as translated addresses.
+            // Steps with equal operations may differ, for example in the addresses of a
+            // translation.
             if shared.steps == steps {
                 shared.users += 1;
                 return Behaviour { program: id, steps: program.steps };
@@ -237,7 +237,7 @@ mod tests {
     use flow::step::Track;
 
     #[test]
-    fn equal_steps_are_in_memory_once() {
+    fn equal_steps_share_memory() {
         let mut programs = Programs::default();
         let forward = || Arc::from([Step::PopVlan, Step::Output(PortIndex(1))]);
         let first = programs.intern(forward());
@@ -247,7 +247,7 @@ mod tests {
         assert_eq!(programs.steps(first), &steps);
         programs.release(first);
         assert_eq!(Arc::strong_count(&steps), 1);
-        // Both numbers are used again.
+        // A later program gets both released numbers.
         assert_eq!(programs.intern(forward()), first);
     }
 
@@ -261,7 +261,7 @@ mod tests {
         let (first, second) = (programs.intern(mark(1)), programs.intern(mark(2)));
         assert_eq!(first.program, second.program);
         assert_eq!((programs.steps(first), programs.steps(second)), (&mark(1), &mark(2)));
-        // The program keeps its first steps, so that others can share them.
+        // The program keeps its first steps for later users.
         programs.release(first);
         assert_eq!(programs.intern(mark(1)), first);
         programs.release(first);

@@ -11,11 +11,11 @@ use port::prefetch::prefetch;
 use super::programs::{Behaviour, NO_PROGRAM};
 use crate::packet::{Packet, flag};
 
-/// The part of a megaflow that each of its packets needs: one cache line.
+/// The part of a megaflow that each of its packets reads: one cache line.
 #[derive(Debug, Clone, Default)]
 #[repr(C, align(64))]
 pub(super) struct Head {
-    /// The first words of the key under the mask; a tuple has more words in its tails.
+    /// The first words of the masked key. A tuple with more words has the rest in `tails`.
     pub(super) words: [u64; INLINE],
     pub(super) packets: u64,
     /// The bytes in the low 52 bits, the TCP flags of all packets above.
@@ -35,15 +35,15 @@ pub(super) struct Share {
     tcp_flags: u64,
 }
 
-/// The part that only credits need.
+/// The part of a megaflow that only a credit reads.
 #[derive(Debug)]
 pub(super) struct Cold {
     counters: CounterList,
-    /// The low bits of the counts that the counters have already: 26 of packets, 38 of bytes.
+    /// The low bits of the counts that were credited to the counters: 26 of packets, 38 of bytes.
     credited: u64,
 }
 
-/// Few megaflows have more than two counters.
+/// The counters of the rules that a megaflow applies, seldom more than two.
 #[derive(Debug)]
 enum CounterList {
     None,
@@ -55,34 +55,34 @@ enum CounterList {
 #[derive(Debug)]
 pub(super) struct Store {
     heads: Vec<HugeVec<Head>>,
-    /// The words of the keys beyond those in the heads, `tail` for each megaflow.
+    /// Key words that do not fit in a head: `tail` words per megaflow.
     tails: Vec<HugeVec<u64>>,
     tail: usize,
     colds: Vec<HugeVec<Option<Cold>>>,
     free: Vec<u32>,
-    /// Places of megaflows that were removed while packets of a batch may still refer to them.
+    /// Places of removed megaflows. Packets of the present batch may still refer to them.
     freed: Vec<u32>,
     len: u32,
 }
 
 impl Head {
-    /// A megaflow without a key yet.
+    /// A head whose key is not set yet.
     pub(super) fn new(behaviour: Behaviour, generation: u32, now_ms: u32) -> Self {
         Self { behaviour, generation, used_ms: now_ms, ..Self::default() }
     }
 
-    /// Goes on with the counts of a megaflow whose place this one takes.
+    /// Continues the counts of the megaflow that this one replaces.
     pub(super) fn inherit(&mut self, former: &Self) {
         (self.packets, self.bytes_and_flags) = (former.packets, former.bytes_and_flags);
     }
 
-    /// The counts as [`Cold`] keeps those that are credited.
+    /// The counts, packed as in [`Cold`].
     fn credited(&self) -> u64 {
         let packets = self.packets & PACKET_CREDIT_MASK;
         packets << BYTE_CREDIT_BITS | self.bytes() & BYTE_CREDIT_MASK
     }
 
-    /// Whether a credit must follow, before the credited bits overflow.
+    /// Counts packets. Returns whether a credit must follow, before the credited bits overflow.
     #[inline(always)]
     pub(super) fn count(&mut self, share: Share, now_ms: u32) -> bool {
         let before = self.packets;
@@ -100,7 +100,7 @@ impl Head {
         (self.bytes_and_flags >> BYTES_BITS) as u16
     }
 
-    /// False for a place that waits for another megaflow.
+    /// Whether the place holds a megaflow.
     #[inline(always)]
     pub(super) fn is_in_use(&self) -> bool {
         self.behaviour != Behaviour::NONE
@@ -150,13 +150,13 @@ impl Store {
         }
     }
 
-    /// [`Store::prefetch`] for a number that perhaps no megaflow has had.
+    /// [`Store::prefetch`] for a number that may be out of range.
     #[inline(always)]
     pub(super) fn prefetch_any(&self, index: u32) -> Option<()> {
         self.has(index).then(|| self.prefetch(index))
     }
 
-    /// Whether a megaflow has had this number.
+    /// Whether the number is in range: a megaflow has or had it.
     #[inline(always)]
     pub(super) fn has(&self, index: u32) -> bool {
         index < self.len
@@ -215,7 +215,7 @@ impl Store {
         let index = self.len;
         self.len += 1;
         if index & CHUNK_MASK == 0 {
-            // The first chunk grows with use; later ones have their size from the start.
+            // The first chunk grows on demand; later chunks are allocated whole.
             let capacity = if index == 0 { 4 } else { 1 << CHUNK_BITS };
             self.heads.push(HugeVec::with_capacity(capacity));
             self.tails.push(HugeVec::with_capacity(capacity * self.tail));
@@ -231,12 +231,12 @@ impl Store {
         index
     }
 
-    /// The number of places, those without a megaflow included.
+    /// The number of places, used and free.
     pub(super) fn places(&self) -> usize {
         self.len as usize
     }
 
-    /// Takes a megaflow out, for another store. Its place is not used again.
+    /// Takes a megaflow out, for another store. This store does not use the place again.
     pub(super) fn take(&mut self, index: u32) -> Option<(Head, &[u64], Cold)> {
         let cold = self.cold_mut(index).take()?;
         Some((self.head(index).clone(), self.tail(index), cold))
@@ -251,7 +251,7 @@ impl Store {
         self.head(index).behaviour
     }
 
-    /// Frees the places of removed megaflows: no packet refers to them any more, except by guesses.
+    /// Frees the places of removed megaflows. Only guesses may still refer to them.
     pub(super) fn reuse(&mut self) {
         for at in 0..self.freed.len() {
             self.head_mut(self.freed[at]).behaviour = Behaviour::NONE;
@@ -259,8 +259,8 @@ impl Store {
         self.free.append(&mut self.freed);
     }
 
-    /// Replaces what a megaflow does. Counts go to the former counters first. Returns its former
-    /// behaviour.
+    /// Replaces the behaviour and the counters of a megaflow, after a credit to the former
+    /// counters. Returns the former behaviour.
     pub(super) fn replace(
         &mut self,
         index: u32,
@@ -277,7 +277,7 @@ impl Store {
         std::mem::replace(&mut head.behaviour, behaviour)
     }
 
-    /// Adds what was counted since the last time to the counters of the megaflow.
+    /// Adds the packets and bytes since the last credit to the megaflow's counters.
     pub(super) fn credit(&mut self, index: u32, now_ms: u64) {
         let head = self.head(index);
         let (packets, bytes, used_ms) = (head.packets, head.bytes(), widen(head.used_ms, now_ms));
@@ -340,7 +340,7 @@ impl Cold {
         Self { counters: list, credited: 0 }
     }
 
-    /// The counts that the megaflow has so far are not for these counters.
+    /// Marks the megaflow's present counts as credited: they do not belong to these counters.
     pub(super) fn after(mut self, head: &Head) -> Self {
         self.credited = head.credited();
         self
@@ -372,7 +372,7 @@ fn add(counters: &Counters, packets: u64, bytes: u64, used_ms: u64) {
     counters.used.fetch_max(used_ms, Ordering::Relaxed);
 }
 
-/// The full time of a moment in the past of which the low 32 bits are known.
+/// The full value of a past time whose low 32 bits are given.
 pub(super) fn widen(low: u32, now_ms: u64) -> u64 {
     now_ms.saturating_sub((now_ms as u32).wrapping_sub(low).into())
 }

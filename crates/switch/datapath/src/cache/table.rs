@@ -7,23 +7,23 @@ use port::prefetch::prefetch;
 /// Numbers of megaflows by hash.
 ///
 /// A bucket is a cache line of eight slots, each with 32 bits of the hash and the number of a
-/// megaflow. A megaflow whose bucket is full lies in one that follows.
+/// megaflow. If the bucket of a megaflow is full, the megaflow is in one of the next buckets.
 #[derive(Debug)]
 pub(super) struct Table {
     current: Buckets,
-    /// The buckets before the last growth, a few of which move with each insertion.
+    /// The buckets before the last growth. Each insertion moves a few of them.
     former: Option<Buckets>,
 }
 
-/// A cache line: [`HugeVec`] begins at one.
+/// A cache line: a [`HugeVec`] is aligned to one.
 pub(super) type Bucket = [u64; SLOTS];
 
 #[derive(Debug)]
 struct Buckets {
     buckets: HugeVec<Bucket>,
-    /// Slots whose megaflow is gone but which a search must pass.
+    /// Slots of removed megaflows over which a search must continue.
     graves: usize,
-    /// Buckets before this one have moved. A search passes over them.
+    /// The number of leading buckets whose megaflows have moved. A search skips these buckets.
     moved: usize,
 }
 
@@ -40,7 +40,7 @@ impl Table {
         (self.current.buckets.capacity() + former) * size_of::<Bucket>()
     }
 
-    /// The number of buckets. Growth gives megaflows other ones.
+    /// The number of buckets. Growth moves megaflows to other buckets.
     pub(super) fn len(&self) -> usize {
         self.current.buckets.len() + self.former.as_ref().map_or(0, |former| former.buckets.len())
     }
@@ -50,8 +50,7 @@ impl Table {
         prefetch(&self.current.buckets[self.current.home(hash)]);
     }
 
-    /// The first megaflow in the bucket of a hash, [`NONE`], or [`FURTHER`]. A megaflow is counted
-    /// from 1.
+    /// The first megaflow in the bucket of a hash, counted from 1, or [`NONE`], or [`FURTHER`].
     #[inline(always)]
     pub(super) fn candidate(&self, hash: u32) -> u32 {
         let bucket = &self.current.buckets[self.current.home(hash)];
@@ -70,7 +69,7 @@ impl Table {
         }
     }
 
-    /// The megaflow with this hash that `accept` takes.
+    /// The megaflow with this hash that `accept` accepts.
     pub(super) fn find(&self, hash: u32, mut accept: impl FnMut(u32) -> bool) -> Option<u32> {
         let found = self.current.find(hash, &mut accept);
         if found.is_some() {
@@ -79,7 +78,7 @@ impl Table {
         self.former.as_ref()?.find(hash, &mut accept)
     }
 
-    /// Adds a megaflow; `len` is the number of those that are there.
+    /// Adds a megaflow; `len` is the number of megaflows in the table.
     pub(super) fn insert(&mut self, hash: u32, index: u32, len: usize) {
         self.migrate(MOVED_BUCKETS);
         let current = &self.current;
@@ -89,7 +88,7 @@ impl Table {
         self.current.put(hash, index);
     }
 
-    /// Removes a megaflow; false if it is not there.
+    /// Removes a megaflow; false if the table does not hold it.
     pub(super) fn remove(&mut self, hash: u32, index: u32) -> bool {
         self.current.remove(hash, index)
             || self.former.as_mut().is_some_and(|former| former.remove(hash, index))
@@ -137,9 +136,10 @@ impl Table {
         }
     }
 
-    /// Makes room, or drops the graves if they are what fills the table.
+    /// Makes room: more buckets, or fewer graves if many slots are graves.
     fn grow(&mut self, len: usize) {
-        // The last growth has ended long before, unless most megaflows were removed since.
+        // Usually the last growth is complete. It may be incomplete if most megaflows were removed
+        // since.
         self.migrate(usize::MAX);
         let buckets = self.current.buckets.len();
         let wanted =
@@ -209,7 +209,7 @@ impl Buckets {
 
     fn clear(&mut self, (bucket, position): Slot) {
         let slots = &mut self.buckets[bucket];
-        // A search passes a full bucket, so a slot of one may not become empty.
+        // A search continues after a full bucket, so a slot of a full bucket must not become empty.
         let is_full = !slots.contains(&0);
         if is_full {
             slots[position] = GRAVE.into();
@@ -222,7 +222,7 @@ impl Buckets {
         }
     }
 
-    /// The bucket of a hash: its upper bits, scaled to a number of buckets that is no power of two.
+    /// The bucket of a hash: the hash's upper bits, scaled to the number of buckets.
     #[inline(always)]
     fn home(&self, hash: u32) -> usize {
         ((u64::from(hash) * self.buckets.len() as u64) >> 32) as usize
@@ -237,14 +237,15 @@ impl Buckets {
     }
 }
 
-/// Results of [`Table::candidate`] beside the number of a megaflow: there is none, and the search
-/// must go on elsewhere.
+/// Results of [`Table::candidate`] besides the number of a megaflow: no megaflow has the hash, or
+/// the search must continue elsewhere.
 pub(super) const NONE: u32 = 0;
 pub(super) const FURTHER: u32 = u32::MAX;
-/// In a slot, the number of a megaflow that is gone.
+/// In a slot, in place of the number of a removed megaflow.
 const GRAVE: u32 = u32::MAX;
 pub(super) const SLOTS: usize = 8;
-/// A table of B buckets that has grown takes 1.6 B insertions at least until it grows again.
+/// Buckets that an insertion moves. At least 1.6 B insertions follow until a table of B buckets
+/// grows again.
 const MOVED_BUCKETS: usize = 2;
 const _: () = assert!(size_of::<Bucket>() == 64);
 
@@ -257,9 +258,9 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Few distinct hashes, so that buckets overflow and wrap, over several growths.
+        /// Few distinct hashes over several growths, so that buckets overflow and wrap.
         #[test]
-        fn behaves_as_a_map(
+        fn the_table_behaves_as_a_map(
             steps in prop::collection::vec((0_u8..4, 0_u32..30, any::<prop::sample::Index>()), 1..1500),
             spread in prop::sample::select(vec![1_u32, 0x0888_8889, u32::MAX / 3]),
         ) {

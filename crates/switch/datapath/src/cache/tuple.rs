@@ -9,9 +9,9 @@ use super::table::{FURTHER, NONE, Slot, Table};
 #[derive(Debug)]
 pub(super) struct Tuple {
     pub(super) mask: Key,
-    /// Numbers of the words that the mask uses, with its bits.
+    /// The words that the mask uses: their numbers and the mask's bits.
     words: Box<[(u8, u64)]>,
-    /// The first of them, filled up with words of which no bit counts: those of a [`Head`].
+    /// The first words of the mask, as in a [`Head`], padded with words of which no bit counts.
     first_words: [(u8, u64); INLINE],
     table: Table,
     len: usize,
@@ -52,7 +52,7 @@ impl Tuple {
         let word = |(index, bits): &(u8, u64)| key.words[usize::from(*index)] & bits;
         let (pairs, last) = self.words.as_chunks::<2>();
         let mut hash = last.first().map_or(0, |last| fold(word(last) ^ KEYS[0].0, KEYS[0].1));
-        // The products do not wait for each other.
+        // The multiplications are independent of each other, so that the processor overlaps them.
         for ([first, second], keys) in pairs.iter().zip(&KEYS[1..]) {
             hash ^= fold(word(first) ^ keys.0, word(second) ^ keys.1);
         }
@@ -64,7 +64,7 @@ impl Tuple {
         self.table.prefetch(hash);
     }
 
-    /// The first megaflow in the bucket of a hash that may be the packet's; starts to load it.
+    /// The first megaflow in the bucket of a hash that may match the packet; starts to load it.
     #[inline(always)]
     pub(super) fn candidate(&self, hash: u32) -> u32 {
         let candidate = self.table.candidate(hash);
@@ -110,8 +110,7 @@ impl Tuple {
         difference == 0
     }
 
-    /// The head of a megaflow, which may have been removed long ago, if the packet is one of its
-    /// packets.
+    /// The head of a megaflow, which may have been removed long ago, if it matches the key.
     #[inline(always)]
     pub(super) fn matching_head(&self, index: u32, key: &Key) -> Option<&Head> {
         let head = self.store.head(index);
@@ -128,7 +127,7 @@ impl Tuple {
         key
     }
 
-    /// Adds a megaflow whose key is not there yet.
+    /// Adds a megaflow, whose key must be new.
     pub(super) fn insert(&mut self, key: &Key, mut head: Head, cold: Cold) -> u32 {
         let values = self.words.iter().map(|(index, bits)| key.words[usize::from(*index)] & bits);
         let mut tail = [0; WORDS];
@@ -150,14 +149,14 @@ impl Tuple {
         self.len -= usize::from(self.table.remove(hash, index));
     }
 
-    /// Whether most places are without a megaflow, and the others are so few that a packet may wait
-    /// until they have moved.
+    /// Whether most places are free, and the megaflows are so few that a packet may wait while
+    /// [`Tuple::compacted`] moves them.
     pub(super) fn is_sparse(&self) -> bool {
         let places = self.store.places();
         places > SPARSE_PLACES && self.len < places / 8 && self.len <= MOST_MOVED
     }
 
-    /// The same megaflows, at other places of less memory.
+    /// Moves the megaflows to a smaller store.
     pub(super) fn compacted(mut self) -> Self {
         let mut copy = Self { hits: self.hits, ..Self::new(&self.mask) };
         for bucket in 0..self.buckets() {
@@ -177,13 +176,13 @@ impl Tuple {
         self.table.in_bucket(bucket)
     }
 
-    /// Goes on with the growth of the table, if it grows.
+    /// Moves further buckets of a table that grows.
     pub(super) fn migrate(&mut self) {
         self.table.migrate(SWEPT_BUCKETS);
     }
 
-    /// The megaflows of a few buckets, each with its bucket and its position there. All that the
-    /// sweep needs of them is on its way, and so are the buckets of the next group.
+    /// The megaflows of a few buckets, each with its bucket and its position there. Starts to load
+    /// their parts that the sweep reads, and the buckets of the next group.
     pub(super) fn prefetch_group<'a>(
         &self,
         group: std::ops::Range<usize>,
@@ -214,14 +213,15 @@ impl Tuple {
     }
 }
 
-/// Multiplies; both halves of the product count.
+/// Multiplies, and combines both halves of the product.
 #[inline(always)]
 fn fold(left: u64, right: u64) -> u64 {
     let product = u128::from(left) * u128::from(right);
     product as u64 ^ (product >> 64) as u64
 }
 
-/// A pair of numbers for each pair of words, so that each word counts by its place (SplitMix64).
+/// A pair of keys for each pair of words, so that the hash depends on the order of the words
+/// (SplitMix64).
 const KEYS: [(u64, u64); WORDS / 2 + 1] = {
     let mut keys = [(0, 0); WORDS / 2 + 1];
     let mut at = 0;
@@ -240,11 +240,11 @@ const fn split_mix(number: u64) -> u64 {
 }
 
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
-/// Buckets of a table that has grown that the sweep moves at a time.
+/// Buckets of a growing table that the sweep moves at a time.
 const SWEPT_BUCKETS: usize = 64;
-/// A table with fewer places is left as it is.
+/// A table with fewer places is never compacted.
 const SPARSE_PLACES: usize = 1 << 15;
-/// Megaflows that move in about a millisecond.
+/// The most megaflows that a compaction moves: about a millisecond.
 const MOST_MOVED: usize = 8192;
 
 #[cfg(test)]

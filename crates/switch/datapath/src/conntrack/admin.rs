@@ -18,9 +18,9 @@ pub struct Statistics {
     pub hits: u64,
     pub created: u64,
     pub expired: u64,
-    /// Connections that were removed early because the table was full, or nearly so.
+    /// Connections that were removed early because the table or their zone was full, or nearly so.
     pub reclaimed: u64,
-    /// Connections that were flushed, or that a later one replaced.
+    /// Connections that were flushed, or that a later connection replaced.
     pub removed: u64,
     /// Packets with the state `inv`.
     pub invalid: u64,
@@ -30,7 +30,7 @@ pub struct Statistics {
     pub zone_full: u64,
     /// New connections for whose translation no port was free.
     pub exhausted: u64,
-    /// New connections whose replies belong to another connection already.
+    /// New connections whose reply tuple already belongs to another connection.
     pub clashed: u64,
     /// The memory of the table in bytes.
     pub bytes: u64,
@@ -54,14 +54,14 @@ pub struct Counts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ZoneLimit {
     pub zone: u16,
-    /// 0 for none.
+    /// 0 for no limit.
     pub limit: u32,
     pub count: u32,
 }
 
 impl Conntrack {
-    /// Calls `visit` for each live connection, of one zone or of all, with the time that is left.
-    /// A shard is locked while its connections are copied, so packets wait for a copy at most.
+    /// Calls `visit` with each live connection, of one zone or of all, and its remaining lifetime.
+    /// A shard is locked only while its connections are copied.
     pub fn dump(&self, zone: Option<u16>, now: Time, mut visit: impl FnMut(&Connection, Span)) {
         let now = milliseconds(now);
         for number in 0..self.domains.shards() {
@@ -72,7 +72,7 @@ impl Conntrack {
         }
     }
 
-    /// Live connections, by protocol.
+    /// Counts live connections by protocol.
     #[must_use]
     pub fn counts(&self, zone: Option<u16>, now: Time) -> Counts {
         let mut counts = Counts::default();
@@ -84,13 +84,13 @@ impl Conntrack {
         counts
     }
 
-    /// Removes all connections, or those of one zone. Returns their number.
+    /// Removes all connections, or those of one zone. Returns the number of removed connections.
     pub fn flush(&self, zone: Option<u16>) -> u64 {
         self.flush_where(|entry| zone.is_none_or(|zone| entry.zone() == zone))
     }
 
     /// Removes the connections whose tuples match, of one zone or of all. If `original` names a
-    /// whole connection, it may be in either direction, and its zone is 0 if none is given.
+    /// whole connection, it may match either direction, and a missing zone means zone 0.
     pub fn flush_tuples(
         &self,
         zone: Option<u16>,
@@ -123,18 +123,18 @@ impl Conntrack {
         self.limits.connections.load(Ordering::Relaxed)
     }
 
-    /// Existing connections above the limit stay.
+    /// Sets the limit. Existing connections above the limit stay.
     pub fn set_max_connections(&self, limit: u32) {
         self.limits.connections.store(limit, Ordering::Relaxed);
     }
 
-    /// The limit of zones without one of their own; 0 for none.
+    /// The limit of zones that have no limit of their own; 0 for none.
     #[must_use]
     pub fn default_zone_limit(&self) -> u32 {
         shown_limit(self.limits.default_zone.load(Ordering::Relaxed))
     }
 
-    /// 0 removes the limit.
+    /// Sets that limit; 0 removes it.
     pub fn set_default_zone_limit(&self, limit: u32) {
         self.limits.default_zone.store(stored_limit(limit), Ordering::Relaxed);
     }
@@ -160,12 +160,13 @@ impl Conntrack {
         self.limits.zones[usize::from(zone)].store(limit, Ordering::Relaxed);
     }
 
-    /// The default limit applies to the zone again.
+    /// Returns the zone to the default limit.
     pub fn remove_zone_limit(&self, zone: u16) {
         self.limits.zones[usize::from(zone)].store(NO_LIMIT, Ordering::Relaxed);
     }
 
-    /// For packets from now on; a connection keeps its present time to live until its next packet.
+    /// Applies to packets from now on; a connection keeps its present lifetime until its next
+    /// packet.
     pub fn set_timeouts(&self, timeouts: &Timeouts) {
         let lifetimes = Lifetimes::new(timeouts);
         self.change_rules(|rules| rules.lifetimes = lifetimes);
@@ -180,7 +181,7 @@ impl Conntrack {
         self.change_rules(|rules| rules.checks_tcp_sequence = checks);
     }
 
-    /// Fragments that wait, and their limits.
+    /// The waiting fragments, and their limits.
     #[must_use]
     pub fn fragment_status(&self) -> FragmentStatus {
         self.fragments.status()

@@ -1,9 +1,9 @@
 //! Locks of shards: a domain is the shards behind one lock.
 //!
-//! Two packet threads that want one lock wait for each other, so that several threads need many
-//! locks. Each lock of a batch costs time, so that a single thread should need one. The number of
-//! domains follows the number of packet threads ([`Domains::divide`]); shards keep their numbers
-//! and move as a whole, so that no connection moves within them.
+//! Two packet threads that want the same lock wait for each other, so several threads need many
+//! locks. Each lock that a batch takes costs time, so a single thread should need one. The number
+//! of domains follows the number of packet threads ([`Domains::divide`]). A shard keeps its number
+//! and moves as a whole, so its connections stay where they are in the shard.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,10 +12,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::index::MAX_SHARDS;
 use super::shard::Shard;
 
-/// All shards. Their number is a power of two, and so is that of the domains.
+/// All shards. The number of shards and the number of domains are powers of two.
 #[derive(Debug)]
 pub(super) struct Domains {
-    /// One for each shard; those behind the first `count` are empty.
+    /// A lock for each shard; the domains from number `count` on are empty.
     locks: Box<[Padded]>,
     count: AtomicUsize,
 }
@@ -25,12 +25,12 @@ pub(super) struct Domains {
 #[repr(align(128))]
 struct Padded(Mutex<Domain>);
 
-/// The shards whose number, modulo the number of domains, is that of the domain.
+/// The shards whose number, modulo the number of domains, is the domain's number.
 #[derive(Debug)]
 struct Domain {
     number: usize,
-    /// The number of domains as a power of two. It tells a thread that waited for the lock that the
-    /// shards have moved meanwhile.
+    /// The number of domains as a power of two. A thread that waited for the lock sees from this
+    /// number whether its shard has moved meanwhile.
     bits: u32,
     shards: Vec<Shard>,
 }
@@ -42,7 +42,7 @@ pub(super) struct Held<'a> {
     at: usize,
 }
 
-/// The shards of both tuples of a connection, whose domains are locked.
+/// The shards of a connection's two tuples, whose domains are locked.
 #[derive(Debug)]
 pub(super) struct Both<'a> {
     own: Held<'a>,
@@ -51,13 +51,13 @@ pub(super) struct Both<'a> {
 
 #[derive(Debug)]
 enum Other<'a> {
-    /// A place in the own domain.
+    /// The index of the shard in the locked domain of `own`.
     Near(usize),
     Far(Held<'a>),
 }
 
 impl Domains {
-    /// A domain for each shard.
+    /// Puts each shard into a domain of its own.
     pub(super) fn new(shards: Vec<Shard>) -> Self {
         let count = shards.len();
         let bits = count.trailing_zeros();
@@ -78,13 +78,13 @@ impl Domains {
     }
 
     /// Divides the shards into this number of domains, or the next power of two. Threads that want
-    /// a shard wait meanwhile.
+    /// a shard wait until then.
     pub(super) fn divide(&self, count: usize) {
         let count = count.clamp(1, self.locks.len()).next_power_of_two();
         if count == self.count.load(Ordering::Relaxed) {
             return;
         }
-        // Others lock two domains in this order too.
+        // In the order in which `lock_both` locks, so that no deadlock arises.
         let mut domains: Vec<_> = self.locks.iter().map(Padded::lock).collect();
         let mut shards: Vec<Shard> = Vec::with_capacity(domains.len());
         domains.iter_mut().for_each(|domain| shards.append(&mut domain.shards));
@@ -118,7 +118,7 @@ impl Domains {
             let (first, second) = (number.min(foreign), number.max(foreign));
             let first = self.locks[first].lock();
             if number == foreign {
-                // The division may have changed since the number of domains was read.
+                // Another thread may have called `divide` since the number of domains was read.
                 if let Some(own) = Held::new(first, own)
                     && own.domain.has(other)
                 {
@@ -135,8 +135,8 @@ impl Domains {
         }
     }
 
-    /// Calls `visit` once for each domain of these shards, up to 64 of them, with a bit for each of
-    /// its own. The number of one of its shards comes with it.
+    /// Groups up to 64 shards by domain. Calls `visit` once for each domain, with the domain's
+    /// number and a bit for each position of `shards` whose shard is in the domain.
     #[inline]
     pub(super) fn group(
         &self,
@@ -185,7 +185,7 @@ impl<'a> Held<'a> {
         domain.has(shard).then(|| Self { at: usize::from(shard) >> domain.bits, domain })
     }
 
-    /// Whether the lock is that of the shard too. Then it is the one that the value leads to.
+    /// Switches to another shard of the locked domain. False if the shard is in another domain.
     #[inline(always)]
     pub(super) fn turn(&mut self, shard: u8) -> bool {
         let has = self.domain.has(shard);
@@ -230,7 +230,7 @@ impl<'a> Both<'a> {
         &mut self.own
     }
 
-    /// The shard of the reply tuple, which may be the same.
+    /// The shard of the reply tuple, perhaps the same as the shard of the original tuple.
     pub(super) fn other(&mut self) -> &mut Shard {
         match &mut self.other {
             Other::Near(at) => &mut self.own.domain.shards[*at],

@@ -3,26 +3,26 @@ use super::tcp::{self, End, Segment, Update};
 use super::tuple::{ICMP, ICMPV6, Kind, Ports, TCP, Tuple, is_icmp};
 use crate::{Guess, Moment};
 
-/// A connection: two cache lines. A packet of a connection over IPv4 needs the first one alone, and
-/// TCP the other one too.
+/// A connection: two cache lines. A packet of a connection over IPv4 needs only the first, except
+/// for TCP, which needs both.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(64))]
 pub(super) struct Entry {
-    /// Over IPv6, both addresses. Over IPv4, both in the first word, then the translated address
-    /// and the reply's ports, then the guesses of both directions for what follows the tracking,
-    /// and those for arrival ([`Entry::guess_v4`]).
+    /// Over IPv6: both addresses. Over IPv4: word 0 has both addresses, word 1 the translated
+    /// address and the reply's ports, word 2 the guesses of both directions for the lookup after
+    /// tracking, and word 3 those for the lookup at arrival ([`Entry::guess_v4`]).
     near: [u64; 4],
     ports: Ports,
     zone: u16,
     protocol: u8,
     kind: Kind,
-    /// Milliseconds of the caller's clock. The connection has expired at this time.
+    /// The time at which the connection expires, in milliseconds of the caller's clock.
     pub(super) expires: u64,
     pub(super) mark: u32,
     pub(super) helper: u16,
     stage: Stage,
     flags: u8,
-    /// Neighbours in the list of a timer slot, or of free entries.
+    /// The neighbours in the list of a timer slot; for a free entry, `next` is the next free entry.
     pub(super) next: u32,
     pub(super) previous: u32,
 
@@ -34,7 +34,7 @@ pub(super) struct Entry {
 #[repr(C)]
 pub(super) struct Far {
     label: u128,
-    /// This and the next are those of a connection over IPv6.
+    /// `translated` and `reply_ports` are for connections over IPv6.
     translated: u128,
     reply_ports: Ports,
     ends: [End; 2],
@@ -47,7 +47,7 @@ pub(super) struct Far {
 /// The progress of a connection that is not TCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// One packet, or for ICMP requests alone.
+    /// One packet, or only ICMP requests.
     First,
     /// Several packets from the first end.
     Multiple,
@@ -55,7 +55,7 @@ enum Stage {
     Both,
 }
 
-/// Which address a connection's translation replaces in packets of the original direction.
+/// The address that a translation replaces in packets of the original direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Translation {
     Source,
@@ -68,7 +68,7 @@ pub(super) enum Verdict {
     Established,
     New,
     Invalid,
-    /// The packet starts another connection in place of this one.
+    /// The packet starts a new connection that replaces this one.
     Restart,
 }
 
@@ -110,12 +110,12 @@ impl Entry {
         },
     };
 
-    /// A free place, in front of another one.
+    /// A free place. `next` is the next free place.
     pub(super) fn free(next: u32) -> Self {
         Self { next, ..Self::FREE }
     }
 
-    /// A connection that starts with a packet of this tuple. TCP needs the segment.
+    /// A connection that starts with a packet of this tuple. For TCP, `segment` is required.
     pub(super) fn new(
         tuple: &Tuple,
         segment: Option<&Segment>,
@@ -193,7 +193,7 @@ impl Entry {
         reply
     }
 
-    /// Few connections have a label: the others do without the second cache line.
+    /// Connections without a label, which most are, do without the second cache line.
     #[inline]
     pub(super) fn label(&self) -> u128 {
         if self.flags & LABEL == 0 { 0 } else { self.far.label }
@@ -204,22 +204,22 @@ impl Entry {
         self.flags = self.flags & !LABEL | if label == 0 { 0 } else { LABEL };
     }
 
-    /// The guess that [`Entry::set_guess`] left for a direction, or [`Guess::NONE`].
+    /// The guess that [`Entry::set_guess`] stored for a direction, or [`Guess::NONE`].
     #[inline(always)]
     pub(super) fn guess_v4(&self, moment: Moment, is_reply: bool) -> Guess {
         let (word, shift) = guess_place(moment, is_reply);
         Guess((self.near[word] >> shift) as u32)
     }
 
-    /// The guess for a packet that arrives with these addresses. The packet may be another
-    /// connection's.
+    /// The guess for a packet that arrives with these addresses. The packet may belong to another
+    /// connection.
     #[inline(always)]
     pub(super) fn guess_at_arrival(&self, addresses: u64) -> Option<Guess> {
         let is_reply = self.is_reply_v4(addresses);
         (!self.kind.is_v6()).then(|| self.guess_v4(Moment::Arrival, is_reply))
     }
 
-    /// Connections over IPv6 have no space for it.
+    /// Stores a guess. Connections over IPv6 have no space for guesses.
     pub(super) fn set_guess(&mut self, moment: Moment, is_reply: bool, Guess(guess): Guess) {
         if !self.kind.is_v6() {
             let (word, shift) = guess_place(moment, is_reply);
@@ -227,8 +227,7 @@ impl Entry {
         }
     }
 
-    /// Whether a packet over IPv4 that arrives with these addresses, one of this connection's, is a
-    /// reply.
+    /// Whether a packet of this connection over IPv4 that arrives with these addresses is a reply.
     pub(super) fn is_reply_v4(&self, addresses: u64) -> bool {
         self.near[0] != addresses
     }
@@ -242,8 +241,8 @@ impl Entry {
         }
     }
 
-    /// `Some(true)` if the tuple is that of the reply direction, `None` if it is another
-    /// connection's.
+    /// `Some(true)` for the tuple of the reply direction, `Some(false)` for the original tuple,
+    /// `None` for a tuple of another connection.
     #[inline]
     pub(super) fn direction(&self, tuple: &Tuple) -> Option<bool> {
         if self.flags & IN_USE == 0 {
@@ -266,11 +265,10 @@ impl Entry {
             && (self.zone, self.protocol, self.kind) == (tuple.zone, tuple.protocol, tuple.kind)
     }
 
-    /// [`Entry::direction`] of a packet over IPv4 by words: addresses and ports, each with the
-    /// source in the upper half.
+    /// [`Entry::direction`] for the addresses and ports of a packet over IPv4.
     #[inline(always)]
     pub(super) fn direction_v4(&self, packet: Words, zone: u16, protocol: u8) -> Option<bool> {
-        // A connection that needs more than its entry is none of these.
+        // A connection with a helper, or that a helper expected, takes the slower path.
         if self.flags & (IN_USE | ASSISTED) != IN_USE
             || (self.zone, self.protocol, self.kind) != (zone, protocol, Kind::V4)
         {
@@ -305,15 +303,15 @@ impl Entry {
         }
     }
 
-    /// The words with which a packet over IPv4 leaves, once it is translated: those that the other
-    /// direction expects.
+    /// The addresses and ports with which a packet over IPv4 leaves after translation: the reverse
+    /// of those of the other direction.
     #[inline(always)]
     pub(super) fn translated_v4(&self, is_reply: bool) -> Words {
         let other = if is_reply { self.original_v4() } else { self.reply_v4() };
         other.reversed()
     }
 
-    /// Whether the tuple is one of this connection's, which has not expired.
+    /// Whether the connection has this tuple in either direction and has not expired.
     pub(super) fn is_live_as(&self, tuple: &Tuple, now: u64) -> bool {
         self.direction(tuple).is_some() && !self.has_expired(now)
     }
@@ -351,7 +349,7 @@ impl Entry {
         }
     }
 
-    /// A TCP connection whose handshake is not complete.
+    /// Whether this is a TCP connection whose handshake is not complete.
     pub(super) fn is_half_open(&self) -> bool {
         let [first, second] = &self.far.ends;
         self.protocol == TCP
@@ -359,7 +357,7 @@ impl Entry {
             && first.state.max(second.state) <= tcp::State::Established
     }
 
-    /// Whether it has a helper, or was expected by one.
+    /// Whether the connection has a helper, or was expected by one.
     #[inline]
     pub(super) fn is_assisted(&self) -> bool {
         self.flags & ASSISTED != 0
@@ -369,13 +367,13 @@ impl Entry {
         self.flags |= ASSISTED;
     }
 
-    /// The later of both ends' states.
+    /// The later of the states of the connection's two ends.
     pub(super) fn tcp_state(&self) -> Option<tcp::State> {
         let [first, second] = &self.far.ends;
         (self.protocol == TCP).then(|| first.state.max(second.state))
     }
 
-    /// Takes a packet of the connection into account.
+    /// Updates the connection's state and expiry with a packet of the connection.
     #[inline]
     pub(super) fn update(
         &mut self,
@@ -431,7 +429,7 @@ impl Entry {
     }
 }
 
-/// The word and the lowest bit of a guess.
+/// The word of `near` that holds a guess, and the guess's lowest bit there.
 #[inline(always)]
 fn guess_place(moment: Moment, is_reply: bool) -> (usize, u32) {
     let word = match moment {

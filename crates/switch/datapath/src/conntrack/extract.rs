@@ -1,5 +1,4 @@
-//! The tuple of a packet. Open vSwitch's userspace datapath decides in the same way which packets
-//! are invalid.
+//! The tuple of a packet. The same packets are invalid as in Open vSwitch's userspace datapath.
 
 use flow::{Key, word};
 use wire::checksum::Sum;
@@ -12,14 +11,14 @@ use crate::checksum::crc32c;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Extracted {
     pub(super) tuple: Tuple,
-    /// For an ICMP error, the headers of the packet in it. `tuple` is then the reverse of that
-    /// packet's tuple: the direction of the error itself.
+    /// For an ICMP error, the headers of the packet that it quotes. `tuple` is then the reverse of
+    /// the quoted packet's tuple, which is the direction of the error itself.
     pub(super) inner: Option<Inner>,
-    /// The first fragment of a packet: its checksum and length cover bytes that are not here.
+    /// The first fragment of a packet. Its checksum and length also cover bytes of later fragments.
     pub(super) is_fragment: bool,
 }
 
-/// Offsets of a quoted packet, whose end is that of the packet itself.
+/// Offsets of a quoted packet, which ends where the ICMP error ends.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Inner {
     network: u32,
@@ -36,7 +35,7 @@ impl Inner {
     }
 }
 
-/// The tuple of a whole TCP or UDP packet over IPv4, from its fields alone; most packets are that.
+/// The tuple of a whole TCP or UDP packet over IPv4, which most packets are, from the key alone.
 #[inline]
 pub(super) fn quick_tuple(key: &Key, zone: u16) -> Option<Tuple> {
     let words = &key.words;
@@ -63,7 +62,7 @@ pub(super) struct Verify {
     pub(super) transport: bool,
 }
 
-/// `None` makes the packet invalid.
+/// Reads the tuple of a packet. `None` if the packet is invalid.
 #[inline]
 pub(super) fn extract(
     frame: &[u8],
@@ -150,7 +149,7 @@ struct Network {
     is_fragment: bool,
 }
 
-/// Later fragments have no transport header, and so no connection.
+/// Reads an IP header. A later fragment has no transport header, and so no connection.
 #[inline]
 fn network_header(packet: &[u8], length: usize, protocol: u8) -> Option<Network> {
     let version = packet.first()? >> 4;
@@ -189,7 +188,7 @@ struct Extensions {
     is_fragment: bool,
 }
 
-/// Walks the extension headers of IPv6; `None` for a later fragment or a chain that is cut.
+/// Skips the extension headers of IPv6; `None` for a later fragment or a truncated chain.
 fn extension_headers(packet: &[u8]) -> Option<Extensions> {
     let mut protocol = *packet.get(6)?;
     let mut offset = 40;
@@ -197,7 +196,7 @@ fn extension_headers(packet: &[u8]) -> Option<Extensions> {
     for _ in 0..MAX_EXTENSIONS {
         let length = match protocol {
             HOP_BY_HOP | ROUTING | DESTINATION => (usize::from(*packet.get(offset + 1)?) + 1) * 8,
-            // RFC 4302 section 2.2 counts in units of four bytes.
+            // The length of this header counts units of four bytes (RFC 4302 section 2.2).
             AUTHENTICATION => (usize::from(*packet.get(offset + 1)?) + 2) * 4,
             FRAGMENT => {
                 let word = u16_at(packet, offset + 2)?;
@@ -273,7 +272,7 @@ fn is_error(kind: u8, version: Kind) -> bool {
     if version.is_v6() { matches!(kind, 1..=4) } else { matches!(kind, 3 | 4 | 5 | 11 | 12) }
 }
 
-/// Port 0 is invalid.
+/// Reads the ports. Port 0 is invalid.
 #[inline]
 fn ports(transport: &[u8]) -> Option<Ports> {
     let ports = Ports { source: u16_at(transport, 0)?, destination: u16_at(transport, 2)? };
@@ -294,7 +293,7 @@ fn has_whole_chunks(transport: &[u8]) -> bool {
     at == transport.len()
 }
 
-/// The sum is the same in either byte order, once it is complete.
+/// Whether the header's checksum is right. The complete sum does not depend on the byte order.
 #[inline]
 pub(super) fn has_valid_header(header: &[u8]) -> bool {
     let (words, _) = header.as_chunks::<4>();
@@ -310,7 +309,8 @@ fn has_valid_checksum(transport: &[u8], network: &Network, protocol: u8) -> bool
     let sum = match (protocol, network.kind.is_v6()) {
         (ICMP, false) => Sum::of(transport),
         (SCTP, _) => return crc32c(transport) == stored_crc(transport),
-        // A UDP checksum of 0 is none in IPv4, and wrong in IPv6 (RFC 8200 section 8.1).
+        // A UDP checksum of 0 means no checksum in IPv4, and is wrong in IPv6 (RFC 8200 section
+        // 8.1).
         (UDP, false) if transport[6..8] == [0, 0] => return true,
         (TCP | UDP, false) => {
             let addresses = (network.source as u64) << 32 | u64::from(network.destination as u32);

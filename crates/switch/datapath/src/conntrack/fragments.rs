@@ -1,5 +1,5 @@
-//! Fragments of IP packets: they wait until all of a packet are there. Then the whole packet is
-//! tracked, and each fragment shows its connection and has its translation.
+//! Reassembly of IP fragments: they wait until their packet is complete. Then the whole packet is
+//! tracked, and each fragment gets its connection state and its translation.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -14,14 +14,16 @@ use wire::checksum::Sum;
 use super::extract::{has_valid_header, u16_at, u32_at};
 use crate::{Packet, flag};
 
-/// The limits of `dpctl/ipf-set-…`, with Open vSwitch's defaults. The arrays are for IPv4 and IPv6.
+/// The limits that `dpctl/ipf-set-…` sets, with Open vSwitch's defaults. The arrays hold IPv4 and
+/// IPv6.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FragmentLimits {
-    /// A version that is not enabled is tracked without its later fragments, which are invalid.
+    /// Whether fragments of this IP version are reassembled. Without that, later fragments are
+    /// invalid.
     pub is_enabled: [bool; 2],
-    /// Smaller fragments are invalid, except for the last of a packet.
+    /// Shorter fragments are invalid, unless they are the last of a packet.
     pub smallest: [u32; 2],
-    /// The most fragments that wait; more are invalid.
+    /// The most fragments that wait. Further fragments are invalid.
     pub most: u32,
 }
 
@@ -48,7 +50,7 @@ pub struct FragmentCounts {
     pub expired: u64,
     pub too_small: u64,
     pub overlapped: u64,
-    /// Discarded, because the whole packet would be too long.
+    /// Discarded because the whole packet would be too long.
     pub purged: u64,
 }
 
@@ -60,18 +62,18 @@ pub struct IncompletePacket {
     pub recirculation: u32,
     pub identification: u32,
     pub zone: u16,
-    /// 0 for IPv6, whose fragments are told apart without it.
+    /// 0 for IPv6, whose fragments do not carry the protocol of the packet.
     pub protocol: u8,
     pub fragments: usize,
     pub has_first: bool,
     pub has_last: bool,
 }
 
-/// The fragments that wait.
+/// The waiting fragments.
 #[derive(Debug, Default)]
 pub(super) struct Fragments {
     table: Mutex<Table>,
-    /// Their number, to know without the lock that there are none.
+    /// The number of waiting fragments, readable without the lock.
     waiting: AtomicU32,
 }
 
@@ -96,10 +98,10 @@ struct Origin {
 
 #[derive(Debug)]
 struct Pieces {
-    /// In the order of their data.
+    /// Sorted by the position of their data.
     list: Vec<Piece>,
     has_last: bool,
-    /// Milliseconds of the caller's clock.
+    /// When the fragments are discarded, in milliseconds of the caller's clock.
     expires: u64,
 }
 
@@ -109,38 +111,39 @@ struct Piece {
     place: Place,
 }
 
-/// A fragment's data: in its frame, and in the whole packet.
+/// The position of a fragment's data, in its frame and in the whole packet.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     /// The first byte of the data in the frame.
     start: usize,
-    /// The first byte in the whole packet's data, and the byte behind the last one.
+    /// The position of the data in the whole packet, from its first byte to the byte after its
+    /// last.
     from: u32,
     to: u32,
     has_more: bool,
-    /// The fragment header of IPv6, in the frame.
+    /// The offset of the IPv6 fragment header in the frame.
     header: usize,
 }
 
 /// The result of [`Fragments::take`].
 pub(super) enum Taken {
-    /// It is tracked as it is.
+    /// The packet is tracked as if it were no fragment.
     Whole,
     Invalid,
-    /// It is kept.
+    /// The fragment is kept until its packet is complete.
     Waits,
-    /// It was the last that was missing.
+    /// The fragment completes its packet.
     Complete(Box<Assembled>),
 }
 
-/// A whole packet, and the fragments that it came in.
+/// A whole packet, and the fragments that it consists of.
 pub(super) struct Assembled {
     pub(super) packet: Packet,
     pieces: Vec<Piece>,
 }
 
 impl Fragments {
-    /// Looks at a fragment, and keeps it if its packet is not complete.
+    /// Takes a fragment, and keeps it if its packet is not complete.
     pub(super) fn take(&self, packet: &mut Packet, zone: u16, now: Time, verify: bool) -> Taken {
         let now = super::milliseconds(now);
         let mut table = self.table();
@@ -239,7 +242,7 @@ impl Fragments {
 }
 
 impl Pieces {
-    /// Whether the data has no gap. No two pieces overlap.
+    /// Whether all data is there. The pieces do not overlap.
     fn is_complete(&self) -> bool {
         let mut next = 0;
         self.has_last
@@ -271,8 +274,7 @@ impl Pieces {
 }
 
 impl Place {
-    /// Whether both have the same data. Two fragments without data are the same one if they have
-    /// the same place.
+    /// Whether two fragments overlap. Two fragments without data do if they have the same position.
     fn overlaps(self, other: Self) -> bool {
         let is_same = (self.from, self.to) == (other.from, other.to);
         is_same || self.from < other.to && other.from < self.to
@@ -280,8 +282,8 @@ impl Place {
 }
 
 impl Assembled {
-    /// The fragments, in the order of their data, with the connection and the addresses of the
-    /// whole packet. The first one has its transport header, too.
+    /// The fragments in the order of their data. Each has the whole packet's connection state and
+    /// addresses, and the first one also its transport header.
     pub(super) fn spread(self) -> Vec<Packet> {
         let Self { packet: whole, pieces } = self;
         let is_v6 = whole.layout.has(flag::IPV6);
@@ -303,7 +305,8 @@ impl Assembled {
                 complete_header(bytes.get_mut(own..place.start).unwrap_or_default());
             }
             if place.from == 0 {
-                // Both have the same headers in front of their data.
+                // The first fragment and the whole packet have headers of the same length before
+                // the data.
                 let data = bytes.get_mut(place.start..end).unwrap_or_default();
                 if let Some(changed) = source.get(place.start..place.start + data.len()) {
                     data.copy_from_slice(changed);
@@ -370,8 +373,8 @@ fn locate_v6(packet: &Packet, zone: u16) -> Option<(Origin, Place)> {
     Some((origin, place))
 }
 
-/// A first fragment without data has no transport header. A later one waits like any other, as in
-/// Open vSwitch: only whole packets pass.
+/// The position of a fragment's data. A first fragment without data is invalid, because it has no
+/// transport header. A later one without data waits like any other, as in Open vSwitch.
 fn placed(start: usize, end: usize, from: u32, has_more: bool, header: usize) -> Option<Place> {
     let length = u32::try_from(end.checked_sub(start)?).ok()?;
     if length == 0 && from == 0 {
@@ -380,7 +383,7 @@ fn placed(start: usize, end: usize, from: u32, has_more: bool, header: usize) ->
     Some(Place { start, from, to: from + length, has_more, header })
 }
 
-/// Makes the whole packet, unless it is longer than an IP packet can be.
+/// Makes the whole packet. `None` if it would be longer than an IP packet can be.
 fn assemble(pieces: Vec<Piece>, is_v6: bool) -> Option<Assembled> {
     let Piece { packet: first, place } = pieces.first()?;
     let network = first.layout.network as usize;
@@ -401,7 +404,7 @@ fn assemble(pieces: Vec<Piece>, is_v6: bool) -> Option<Assembled> {
     if is_v6 {
         let length = (length - 40) as u16;
         bytes.get_mut(network + 4..network + 6)?.copy_from_slice(&length.to_be_bytes());
-        // The header of a packet that is whole: RFC 8200 section 4.5.
+        // The fragment header of an unfragmented packet (RFC 8200 section 4.5).
         bytes.get_mut(place.header + 2..place.header + 4)?.fill(0);
     } else {
         let length = length as u16;
@@ -415,7 +418,7 @@ fn assemble(pieces: Vec<Piece>, is_v6: bool) -> Option<Assembled> {
     Some(Assembled { packet, pieces })
 }
 
-/// Computes the checksum of an IPv4 header again.
+/// Updates the checksum of an IPv4 header.
 fn complete_header(header: &mut [u8]) {
     let Some(field) = header.get_mut(10..12) else { return };
     field.fill(0);
@@ -423,9 +426,9 @@ fn complete_header(header: &mut [u8]) {
     header[10..12].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// As in Open vSwitch.
+/// The longest wait of a fragment, as in Open vSwitch.
 const LIFETIME_MS: u64 = 15_000;
-/// The bit of an IPv4 header's byte 6.
+/// The flag "more fragments" in byte 6 of an IPv4 header.
 const MORE_FRAGMENTS: u8 = 0x20;
 const HOP_BY_HOP: u8 = 0;
 const ROUTING: u8 = 43;

@@ -4,37 +4,37 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Range;
 
-/// A port at which an end of the control connection waits for a data connection.
+/// A port at which an end of the control connection listens for a data connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Announcement {
     pub(super) port: u16,
-    /// `None` if the message names none: it is that of the control connection.
+    /// `None` if the message has no address: the control connection's address applies.
     pub(super) address: Option<Address>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Address {
     pub(super) value: IpAddr,
-    /// Where its text is in the message.
+    /// The position of the address's text in the message.
     pub(super) text: Range<usize>,
-    /// The text has commas in place of dots.
+    /// Whether the text has commas in place of dots.
     has_commas: bool,
 }
 
 impl Address {
-    /// The text of another address in this place.
+    /// The text of `address` in the format of this message.
     pub(super) fn rewritten(&self, address: IpAddr) -> String {
         let text = address.to_string();
         if self.has_commas { text.replace('.', ",") } else { text }
     }
 }
 
-/// A message that looks like an announcement and is none.
+/// An announcement with an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Malformed;
 
-/// Reads the message at the start of a segment's data. `None` if it announces nothing. A client
-/// commands, and a server replies.
+/// Reads the message at the start of a segment's data. `None` if it is no announcement. Clients
+/// announce with commands, servers with replies.
 pub(super) fn read(data: &[u8], is_reply: bool) -> Option<Result<Announcement, Malformed>> {
     let message = &data[..data.len().min(LONGEST)];
     let begins = |word: &str| {
@@ -50,7 +50,7 @@ pub(super) fn read(data: &[u8], is_reply: bool) -> Option<Result<Announcement, M
     Some(read(message).ok_or(Malformed))
 }
 
-/// `PORT 10,1,1,1,195,80`, `227 Entering Passive Mode (10,1,1,1,195,80).`
+/// Reads `PORT 10,1,1,1,195,80` or `227 Entering Passive Mode (10,1,1,1,195,80).`
 fn numbers(message: &[u8]) -> Option<Announcement> {
     let space = message.iter().position(|byte| *byte == b' ')?;
     let start = space + message[space..].iter().position(u8::is_ascii_digit)?;
@@ -79,7 +79,7 @@ fn numbers(message: &[u8]) -> Option<Announcement> {
     })
 }
 
-/// `EPRT |2|fc00::1|50000|`. The delimiter is any character.
+/// Reads `EPRT |2|fc00::1|50000|`. The delimiter is any character.
 fn extended(message: &[u8]) -> Option<Announcement> {
     let at = 4 + message.get(4..)?.iter().position(|byte| *byte != b' ')?;
     let delimiter = *message.get(at)?;
@@ -101,7 +101,7 @@ fn extended(message: &[u8]) -> Option<Announcement> {
     Some(Announcement { port, address: Some(Address { value, text, has_commas: false }) })
 }
 
-/// `229 Entering Extended Passive Mode (|||50000|)`
+/// Reads `229 Entering Extended Passive Mode (|||50000|)`.
 fn extended_passive(message: &[u8]) -> Option<Announcement> {
     let open = message.iter().position(|byte| *byte == b'(')?;
     let at = open + message[open..].iter().position(u8::is_ascii_digit)?;
@@ -109,7 +109,7 @@ fn extended_passive(message: &[u8]) -> Option<Announcement> {
     Some(Announcement { port: u16::try_from(port).ok()?, address: None })
 }
 
-/// A number of at most so many digits, and where it ends.
+/// Reads a number of at most `most` digits. Returns it with its end.
 fn decimal(message: &[u8], at: usize, most: usize) -> Option<(u32, usize)> {
     let digits = message.get(at..)?.iter().take_while(|byte| byte.is_ascii_digit()).count();
     if digits == 0 || digits > most {
@@ -120,7 +120,7 @@ fn decimal(message: &[u8], at: usize, most: usize) -> Option<(u32, usize)> {
     Some((value, at + digits))
 }
 
-/// The bytes of a segment that are looked at.
+/// The most bytes of a segment that are read.
 const LONGEST: usize = 128;
 
 #[cfg(test)]
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn others_say_nothing_and_wrong_ones_are_malformed() {
+    fn only_broken_announcements_are_malformed() {
         for (text, is_reply) in [
             ("USER anonymous\r\n", false),
             ("227 Entering Passive Mode (10,1,1,2,0,21).\r\n", false),

@@ -1,9 +1,10 @@
-//! Connections that others announce: `ct(alg=ftp)` and `ct(alg=tftp)`.
+//! Connections that a control connection announces: `ct(alg=ftp)` and `ct(alg=tftp)`.
 //!
 //! A connection with a helper is a control connection. The helper reads its packets, and expects
 //! the connections that they announce. A packet of an expected connection has the state `rel`, and
-//! shows its parent's original tuple. If the control connection is translated, the addresses in
-//! its messages are too; texts of another length move the sequence numbers behind them.
+//! shows the original tuple of the control connection, its parent. If the control connection is
+//! translated, the helper translates the addresses in its messages too. If a message changes its
+//! length, the sequence numbers after it are corrected.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -20,23 +21,24 @@ use super::view::{Headers, View};
 use crate::checksum::{Change, fixed};
 use crate::{Packet, flag};
 
-/// All that is known of control connections and of those that they announce.
+/// The control connections and the connections that they announce.
 #[derive(Debug, Default)]
 pub(super) struct Helpers {
     table: Mutex<Table>,
-    /// The number of expected connections, to know without the lock that there are none.
+    /// The number of expected connections, readable without the lock.
     expected: AtomicU32,
 }
 
 #[derive(Debug, Default)]
 struct Table {
-    /// By the tuple of their first packet, with the source port 0.
+    /// By the tuple of the expected first packet, with source port 0.
     expected: HashMap<Tuple, Expectation>,
     /// The expected connections of a control connection.
     announced: HashMap<Tuple, Vec<Tuple>>,
-    /// By the original tuples of connections that were expected.
+    /// The parents of connections that were expected, by the connections' original tuples.
     parents: HashMap<Tuple, Tuple>,
-    /// By the original tuples of control connections; of each direction.
+    /// The changes of both directions' sequence numbers, by the control connections' original
+    /// tuples.
     skews: HashMap<Tuple, [Skew; 2]>,
 }
 
@@ -46,29 +48,29 @@ pub(super) struct Expectation {
     pub(super) parent: Tuple,
     pub(super) mark: u32,
     pub(super) label: u128,
-    /// The translation that belongs to the parent's, for a rule with `nat`.
+    /// For a rule with `nat`, the translation that follows from the parent's translation.
     pub(super) translation: Translation,
     pub(super) address: u128,
 }
 
-/// The part that others have in a connection.
+/// A connection's parent, and the changes of its sequence numbers.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Relations {
     pub(super) parent: Option<Tuple>,
     skews: [Skew; 2],
 }
 
-/// The difference of sequence numbers behind rewritten texts.
+/// The change of sequence numbers by rewritten messages.
 #[derive(Debug, Clone, Copy, Default)]
 struct Skew {
-    /// The segment that was rewritten last, by the sender's numbers.
+    /// The sequence number of the last rewritten segment, before the change.
     position: u32,
-    /// Up to it, and behind it.
+    /// The change up to `position`, and after it.
     before: i32,
     after: i32,
 }
 
-/// A text in a packet that gets another one in its place.
+/// The replacement of a text in a packet.
 #[derive(Debug)]
 pub(super) struct Splice {
     at: usize,
@@ -77,7 +79,7 @@ pub(super) struct Splice {
 }
 
 impl Helpers {
-    /// The expectation that the first packet of a connection fulfils.
+    /// The expectation that a packet of this tuple fulfils.
     pub(super) fn expected(&self, tuple: &Tuple) -> Option<Expectation> {
         if self.expected.load(Ordering::Relaxed) == 0 {
             return None;
@@ -86,7 +88,7 @@ impl Helpers {
         self.table().expected.get(&Tuple { ports, ..*tuple }).copied()
     }
 
-    /// A connection has become that which its parent announced.
+    /// Records the parent of a connection that fulfilled the parent's expectation.
     pub(super) fn adopt(&self, child: &Tuple, parent: &Tuple) {
         self.table().parents.insert(*child, *parent);
     }
@@ -99,7 +101,7 @@ impl Helpers {
         }
     }
 
-    /// A connection has gone, and with it all that it has announced.
+    /// Removes a connection that ended, and the expectations that it announced.
     pub(super) fn forget(&self, original: &Tuple) {
         let mut table = self.table();
         table.parents.remove(original);
@@ -110,8 +112,8 @@ impl Helpers {
         self.expected.store(table.expected.len() as u32, Ordering::Relaxed);
     }
 
-    /// Reads a packet of a control connection, before its sequence number is changed. `rewrites`:
-    /// the packet is translated, and may get another length.
+    /// Reads a packet of a control connection, before its sequence number is corrected. `rewrites`:
+    /// the packet is translated, and may change its length.
     pub(super) fn read(
         &self,
         entry: &Entry,
@@ -145,13 +147,13 @@ impl Helpers {
         let Some(found) = ftp::read(data, is_reply) else { return Ok(()) };
         let announcement = found?;
         let (original, reply) = (entry.original(), entry.reply());
-        // The announcer's address, as it knows it and as the other end does.
+        // The announcer's address as the announcer sees it, and as the other end sees it.
         let (own, shown) = match is_reply {
             true => (reply.source_address(), original.destination_address()),
             false => (original.source_address(), reply.destination_address()),
         };
         if let Some(address) = &announcement.address {
-            // A third host is the target of an attack (RFC 2577 section 3).
+            // The address of a third host is an attack on that host (RFC 2577 section 3).
             if address.value != own && address.value != shown {
                 return Err(Malformed);
             }
@@ -169,11 +171,12 @@ impl Helpers {
         Ok(())
     }
 
-    /// The connection to the port that an end of a control connection has announced.
+    /// Expects the connection to a port that an end of a control connection has announced.
     fn expect(&self, entry: &Entry, port: u16, is_reply: bool) {
         let (original, reply) = (entry.original(), entry.reply());
         let is_destination = entry.translation() == Some(Translation::Destination);
-        // As in Open vSwitch: the address that the data connection's other end does not know.
+        // As in Open vSwitch, the translation sets the address that the announcer's peer cannot
+        // see.
         let (direction, translation, address) = match (is_reply, is_destination) {
             (true, true) => (original, Translation::Destination, reply.source),
             (true, false) => (original, Translation::Source, reply.destination),
@@ -202,8 +205,8 @@ impl Helpers {
         self.expected.store(table.expected.len() as u32, Ordering::Relaxed);
     }
 
-    /// Sequence numbers behind this one are higher by `change`. A segment that is sent again
-    /// changes nothing.
+    /// Adds `change` to the sequence numbers after `sequence`. A retransmitted segment adds
+    /// nothing.
     fn skew(&self, control: &Tuple, is_reply: bool, sequence: u32, change: i32) {
         let mut table = self.table();
         if change == 0 && !table.skews.contains_key(control) {
@@ -225,7 +228,7 @@ impl Helpers {
 }
 
 impl Relations {
-    /// Gives a packet the acknowledgement number that its receiver understands.
+    /// Changes a packet's acknowledgement number to the receiver's sequence numbers.
     pub(super) fn correct_acknowledgement(&self, view: &mut View<'_>, is_reply: bool) {
         let skew = self.skews[usize::from(!is_reply)];
         correct(view, 8, |number| {
@@ -237,7 +240,7 @@ impl Relations {
         });
     }
 
-    /// Gives a packet the sequence number that its receiver expects.
+    /// Changes a packet's sequence number to the numbers that the receiver expects.
     pub(super) fn correct_sequence(&self, view: &mut View<'_>, is_reply: bool) {
         let skew = self.skews[usize::from(is_reply)];
         correct(view, 4, |number| {
@@ -248,7 +251,7 @@ impl Relations {
 }
 
 impl Splice {
-    /// Rewrites the text, and all that depends on the packet's length and bytes.
+    /// Rewrites the text, and the lengths and checksums that depend on it.
     pub(super) fn apply(&self, packet: &mut Packet) {
         let Self { at, length, text } = self;
         let bytes = packet.frame.bytes();
@@ -270,7 +273,8 @@ impl Splice {
     }
 }
 
-/// Writes lengths and checksums of a TCP packet; of an unfinished one the pseudo-header's sum.
+/// Writes the lengths and checksums of a TCP packet. For an unfinished packet, the checksum field
+/// gets only the pseudo-header's sum.
 fn complete(frame: &mut [u8], headers: Headers, is_v6: bool, is_unfinished: bool) -> Option<()> {
     let Headers { network, transport, end } = headers;
     let length = end.checked_sub(network)?;
@@ -298,7 +302,7 @@ fn complete(frame: &mut [u8], headers: Headers, is_v6: bool, is_unfinished: bool
     Some(())
 }
 
-/// Changes a number of a TCP header, and the checksum.
+/// Changes a 32-bit number at offset `at` of a TCP header, and updates the checksum.
 fn correct(view: &mut View<'_>, at: usize, change: impl FnOnce(u32) -> u32) {
     let headers = view.headers;
     let Some(segment) = view.frame.get_mut(headers.transport..headers.end) else { return };
@@ -316,9 +320,9 @@ fn is_behind(number: u32, position: u32) -> bool {
     (number.wrapping_sub(position) as i32) > 0
 }
 
-/// `alg=ftp` and `alg=tftp`, by their ports.
+/// The ports of `alg=ftp` and `alg=tftp`, which also identify the helpers.
 pub(super) const FTP: u16 = 21;
 pub(super) const TFTP: u16 = 69;
-/// Bounds of what control connections can make the switch remember.
+/// Limits on the memory that control connections can take up.
 const MOST_EXPECTED: usize = 65_536;
 const MOST_OF_PARENT: usize = 16;

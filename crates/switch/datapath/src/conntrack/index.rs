@@ -14,9 +14,9 @@ pub(super) struct Reference {
 
 /// A hash table from tags to [`Reference`]s. Tags may repeat.
 ///
-/// A slot takes eight bytes, and a line of eight slots is one cache line, so that a lookup
-/// touches one line as a rule. A full line overflows to the next. The table grows in steps: each
-/// insertion moves a few lines, so that no packet waits for all of them.
+/// A slot takes eight bytes, and a line of eight slots is one cache line, so that a lookup usually
+/// reads one line. A full line overflows to the next. The table grows in steps: each insertion
+/// moves a few lines, so that no packet waits for all lines to move.
 #[derive(Debug)]
 pub(super) struct Index {
     current: Lines,
@@ -25,7 +25,8 @@ pub(super) struct Index {
     whereabouts: Arc<Whereabouts>,
 }
 
-/// The address of an index's lines, for those who do not hold its lock. It may be outdated.
+/// The address of an index's lines, for a thread without the index's lock. The address may be
+/// outdated.
 #[derive(Debug, Default)]
 pub(super) struct Whereabouts {
     start: AtomicUsize,
@@ -82,7 +83,7 @@ impl Index {
         self.len += 1;
     }
 
-    /// Removes one reference; false if it is not there.
+    /// Removes one reference; false if the index does not hold it.
     pub(super) fn remove(&mut self, tag: u32, reference: Reference) -> bool {
         let slot = pack(tag, reference);
         let is_removed = self.current.remove(slot)
@@ -101,8 +102,8 @@ impl Index {
         (self.current.lines.len() + former) * size_of::<Line>()
     }
 
-    /// Goes on with a change of the table's size, or begins to make a table smaller that is nearly
-    /// empty. The work of one call is bounded.
+    /// Continues a change of the table's size, or starts to shrink a nearly empty table. The work
+    /// of a call is bounded.
     pub(super) fn tidy(&mut self) {
         let lines = self.current.lines.len();
         let is_sparse = lines > FIRST_LINES && self.len * SHRINK_BELOW < lines * GROW_AT;
@@ -144,7 +145,7 @@ impl Index {
 #[derive(Debug)]
 struct Lines {
     lines: HugeVec<Line>,
-    /// Lines before this one have moved to the next table. A search passes over them.
+    /// The number of leading lines that have moved to the next table. A search skips them.
     cleared: usize,
 }
 
@@ -195,7 +196,7 @@ impl Lines {
         None
     }
 
-    /// There is space: the table grows before it is full.
+    /// Stores a slot. There is always space, because the table grows before it is full.
     fn insert(&mut self, slot: u64) {
         let mut at = self.start(slot as u32);
         loop {
@@ -229,7 +230,8 @@ impl Lines {
         false
     }
 
-    /// Moves slots that overflowed back, so that a search may stop at a line that is not full.
+    /// Moves overflowed slots back towards their home lines, so that a search may stop at the first
+    /// line that is not full.
     fn close_hole(&mut self, mut hole: usize, mut place: usize) {
         let mask = self.lines.len() - 1;
         let mut at = self.next(hole);
@@ -254,14 +256,14 @@ impl Lines {
     }
 }
 
-/// A cache line: [`HugeVec`] begins at one.
+/// A cache line: a [`HugeVec`] is aligned to one.
 type Line = [u64; 8];
 
 fn is_full(line: &Line) -> bool {
     line.iter().all(|slot| *slot != 0)
 }
 
-/// The tag in the low half, then the entry's number plus one, then the shard.
+/// A slot: the tag in the low half, then the entry's number plus one, then the shard.
 #[inline]
 fn pack(tag: u32, reference: Reference) -> u64 {
     u64::from(tag)
@@ -269,7 +271,7 @@ fn pack(tag: u32, reference: Reference) -> u64 {
         | u64::from(reference.shard) << (32 + ENTRY_BITS)
 }
 
-/// The slot must be in use.
+/// Reads a slot in use.
 #[inline]
 fn unpack(slot: u64) -> Reference {
     let entry = (slot >> 32) as u32 & ((1 << ENTRY_BITS) - 1);
@@ -277,14 +279,15 @@ fn unpack(slot: u64) -> Reference {
 }
 
 const FIRST_LINES: usize = 16;
-/// Slots used in a line on average when the table grows.
+/// The average number of used slots per line at which the table grows.
 const GROW_AT: usize = 5;
-/// At growth the former table has `GROW_AT` entries a line and the next growth needs as many
-/// insertions again, so one line an insertion would do.
+/// Lines that an insertion moves. One line would be enough: at growth, the former table has
+/// `GROW_AT` entries a line, and the table grows again only after as many insertions as it has
+/// entries.
 const MIGRATED_LINES: usize = 2;
-/// The table becomes smaller with less than this part of the entries with which it grows.
+/// The table shrinks below this fraction of the entries at which it grows.
 const SHRINK_BELOW: usize = 8;
-/// Half a mebibyte.
+/// Lines that a call of `tidy` moves: half a mebibyte.
 const TIDIED_LINES: usize = 8192;
 const ENTRY_BITS: u32 = 26;
 /// The most shards that a reference can name.
@@ -299,9 +302,9 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Few distinct tags, so that lines overflow and wrap, over several growths.
+        /// Few distinct tags over several growths, so that lines overflow and wrap.
         #[test]
-        fn behaves_as_a_list(
+        fn the_index_behaves_as_a_list(
             steps in prop::collection::vec((any::<bool>(), 0u32..40, 0u32..8), 1..2000),
             spread in prop::sample::select(vec![1u32, 0x0101_0101, 16, 15]),
         ) {

@@ -1,4 +1,5 @@
-//! A known connection's usual packet: TCP or UDP over IPv4, without options and fragments.
+//! A fast path for the usual packet of a known connection: TCP or UDP over IPv4, without options
+//! and fragments.
 
 use std::sync::atomic::Ordering;
 
@@ -16,11 +17,12 @@ use crate::checksum::{Change, fixed};
 use crate::{Guess, Moment, Packet, TrackCall, flag};
 
 impl Conntrack {
-    /// Tracks a packet of the entry that was found for it, and returns the guess for what follows.
-    /// `None`, and nothing has changed, if the packet or its connection is a case for
-    /// [`Conntrack::track`], which does the same for all.
+    /// Tracks a packet by `number`, the entry that was found for it. Returns the guess for the
+    /// lookup after tracking. Returns `None` without a change if the packet or its connection needs
+    /// [`Conntrack::track`], which handles all packets.
     ///
-    /// Addresses and ports stay in registers here: a tuple takes longer to build than to compare.
+    /// Addresses and ports stay in registers here, because building a tuple takes longer than
+    /// comparing one.
     #[inline(always)]
     pub(super) fn track_known(
         &self,
@@ -76,7 +78,7 @@ impl Conntrack {
                 flags |= state::INVALID;
                 self.totals.invalid.fetch_add(1, Ordering::Relaxed);
             }
-            // The connection is as it was.
+            // The update has not changed the connection.
             Verdict::Restart => return None,
         }
         if call.has_nat
@@ -107,7 +109,7 @@ impl Conntrack {
         words[word::CT_NW + 1..word::CT_TP].fill(0);
         words[word::CT_TP] = u64::from(protocol) << 32 | u64::from(original.ports);
         if entry.expires < expires_before {
-            // A slot that is later than the expiry would keep the entry for too long.
+            // The entry must not wait in its slot, which is later than the new expiry.
             wheel.remove(entries, number);
             wheel.insert(entries, number);
         }
@@ -116,7 +118,7 @@ impl Conntrack {
     }
 }
 
-/// Whether the segment is whole, and its checksum right. UDP may have none.
+/// Whether the segment is whole and its checksum right. UDP may have no checksum.
 #[inline(always)]
 fn is_sound(segment: &[u8], addresses: u64, protocol: u8, verify: bool) -> bool {
     let has_none = match protocol {
@@ -141,7 +143,7 @@ fn is_sound(segment: &[u8], addresses: u64, protocol: u8, verify: bool) -> bool 
     !verify || has_none || has_valid_sum_v4(segment, addresses, protocol)
 }
 
-/// Gives a packet other addresses and ports.
+/// Replaces a packet's addresses and ports.
 #[inline(always)]
 fn rewrite(
     header: &mut [u8; HEADER],
@@ -173,5 +175,5 @@ fn rewrite(
     }
 }
 
-/// An IPv4 header without options.
+/// The length of an IPv4 header without options.
 const HEADER: usize = 20;

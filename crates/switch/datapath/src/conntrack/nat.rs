@@ -14,12 +14,12 @@ pub(super) struct Choice {
     reply: Tuple,
     first_address: u128,
     addresses: RangeInclusive<u128>,
-    /// Ports of the side that the translation names, first.
+    /// The ports from which the search starts; `None`: the reversed packet's ports.
     named: Option<Ports>,
     ranges: Vec<PortRange>,
 }
 
-/// Ports to try, from `first` up and around.
+/// Ports to try: from `first` up, then around.
 #[derive(Debug, Clone)]
 struct PortRange {
     side: Side,
@@ -31,12 +31,13 @@ struct PortRange {
 enum Side {
     Source,
     Destination,
-    /// Both are the identifier of ICMP.
+    /// ICMP, whose identifier is both ports.
     Both,
 }
 
 impl Choice {
-    /// `None` if `nat` has no direction: it applies translations and makes none.
+    /// `None` if `nat` has no direction: such a `nat` applies an existing translation and makes
+    /// none.
     pub(super) fn new(nat: &Nat, original: &Tuple, hasher: &Hasher, random: u64) -> Option<Self> {
         let translation = match nat.direction? {
             NatDirection::Source => Translation::Source,
@@ -67,7 +68,7 @@ impl Choice {
         Some(choice)
     }
 
-    /// The one translation of a connection that its parent's translation decides.
+    /// The translation of an expected connection, which follows from its parent's translation.
     pub(super) fn only(translation: Translation, address: u128, original: &Tuple) -> Self {
         Self {
             translation,
@@ -79,8 +80,8 @@ impl Choice {
         }
     }
 
-    /// The reply tuples to try with each address, from the preferred one on. All with one address
-    /// have the same zone and addresses, and so one shard.
+    /// The reply tuples to try, one for each address, the preferred address first. All tuples with
+    /// the same address are in the same shard, because zone and addresses decide it.
     pub(super) fn addresses(&self) -> impl Iterator<Item = Tuple> + '_ {
         let (start, end) = (*self.addresses.start(), *self.addresses.end());
         let spread = end.saturating_sub(start).saturating_add(1);
@@ -96,7 +97,7 @@ impl Choice {
         })
     }
 
-    /// The first tuple of this address for which `is_free` is true.
+    /// The first reply tuple with this address for which `is_free` is true.
     pub(super) fn free_ports(
         &self,
         address: Tuple,
@@ -124,7 +125,7 @@ impl Choice {
         None
     }
 
-    /// In the reply, the source is the original destination.
+    /// Sets the ports to try. In the reply tuple, the source is the original destination.
     fn port_ranges(&mut self, nat: &Nat, original: &Tuple, offset: u64) {
         let Ports { source, destination } = original.ports;
         let pick = |range: &RangeInclusive<u16>| {
@@ -165,8 +166,8 @@ impl Side {
 }
 
 impl PortRange {
-    /// Tries all ports of a small range. In a large one it tries those that follow the first, and
-    /// then ports at random, so that the work is bounded when nearly all are taken.
+    /// Tries all ports of a small range. In a large range it tries the ports from the first on, and
+    /// then random ports, so that the work is bounded when nearly all are taken.
     fn probe(&self, random: u64, mut is_free: impl FnMut(u16) -> bool) -> bool {
         let (start, end) = (*self.ports.start(), *self.ports.end());
         if start > end {
@@ -193,7 +194,8 @@ impl PortRange {
     }
 }
 
-/// An address of 0 keeps the packet's own; the ports change only if they are taken.
+/// The addresses that `nat` allows. An address of 0 keeps the packet's own address: only ports
+/// change, if they are taken.
 fn address_range(nat: &Nat, kind: Kind, own: u128) -> RangeInclusive<u128> {
     let range = match (&nat.addresses, kind.is_v6()) {
         (Some(NatAddresses::V4(range)), false) => {
@@ -202,13 +204,13 @@ fn address_range(nat: &Nat, kind: Kind, own: u128) -> RangeInclusive<u128> {
         (Some(NatAddresses::V6(range)), true) => {
             u128::from(*range.start())..=u128::from(*range.end())
         }
-        // No address, or addresses of the other IP version.
+        // No address, or one of the other IP version.
         _ => own..=own,
     };
     if *range.start() == 0 || range.is_empty() { own..=own } else { range }
 }
 
-/// Ports to use in place of a source port: privileged ones stay privileged.
+/// Ports that may replace a source port. A privileged port gets a privileged one.
 fn near(port: u16) -> RangeInclusive<u16> {
     match port {
         0..512 => 1..=511,
@@ -229,7 +231,7 @@ fn words_of(tuple: &Tuple) -> [u64; 6] {
     [high, low, to_high, to_low, ports, rest]
 }
 
-/// Addresses of a range that are tried for one connection.
+/// The most addresses of a range that are tried for a connection.
 const MAX_ADDRESSES: u128 = 8;
 const SEQUENTIAL: u32 = 128;
 const RANDOM: u32 = 256;

@@ -1,19 +1,20 @@
 use units::Span;
 
-/// How a [`super::Conntrack`] is made.
+/// The settings of a new [`super::Conntrack`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// For hashes and for the ports that `nat(…,random)` chooses. It should be unknown to the
-    /// senders of packets.
+    /// The seed of hashes and of the ports that `nat(…,random)` chooses. The senders of packets
+    /// should not know it.
     pub seed: u64,
     /// The most threads that track packets at the same time; see [`super::Conntrack::set_threads`].
     pub threads: usize,
-    /// The most connections, as `dpctl/ct-set-maxconns` sets it.
+    /// The most connections; `dpctl/ct-set-maxconns` changes this limit later.
     pub max_connections: u32,
     pub timeouts: Timeouts,
-    /// Packets with wrong checksums are invalid.
+    /// Whether packets with wrong checksums are invalid.
     pub verify_checksums: bool,
-    /// TCP segments outside the window are invalid, as `dpctl/ct-enable-tcp-seq-chk` sets it.
+    /// Whether TCP segments outside the window are invalid; `dpctl/ct-enable-tcp-seq-chk` changes
+    /// it.
     pub check_tcp_sequence: bool,
 }
 
@@ -30,11 +31,11 @@ impl Default for Settings {
     }
 }
 
-/// How long a connection lives after its last packet, by its state. The names and the defaults
-/// are those of Open vSwitch's userspace datapath.
+/// The lifetime of a connection after its last packet, by the connection's state. Names and
+/// defaults are those of Open vSwitch's userspace datapath.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
-    /// A connection request without an answer.
+    /// A SYN without an answer.
     pub tcp_syn_sent: Span,
     /// A handshake that is not complete.
     pub tcp_syn_recv: Span,
@@ -45,11 +46,11 @@ pub struct Timeouts {
     pub tcp_time_wait: Span,
     /// Both ends have closed and acknowledged, or one has reset the connection.
     pub tcp_close: Span,
-    /// UDP and all other protocols: one packet.
+    /// UDP and all other protocols: one packet so far.
     pub udp_first: Span,
-    /// Packets from the first end alone.
+    /// UDP: several packets, all from the first end.
     pub udp_single: Span,
-    /// Packets from both ends.
+    /// UDP: packets from both ends.
     pub udp_multiple: Span,
     pub icmp_first: Span,
     pub icmp_reply: Span,
@@ -73,7 +74,7 @@ impl Default for Timeouts {
     }
 }
 
-/// The state that decides a timeout.
+/// The state of a connection that decides its lifetime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     TcpSynSent,
@@ -89,7 +90,7 @@ pub(super) enum Phase {
     IcmpReply,
 }
 
-/// Milliseconds by [`Phase`].
+/// Lifetimes in milliseconds, by [`Phase`].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lifetimes([u64; 11]);
 
@@ -116,5 +117,5 @@ impl Lifetimes {
     }
 }
 
-/// A year: longer spans gain nothing, and sums with them cannot overflow.
+/// The longest lifetime, a year, so that sums with it do not overflow.
 const LONGEST_MS: u64 = 365 * 24 * 3600 * 1000;

@@ -6,9 +6,9 @@ use super::wheel::Wheel;
 
 /// A part of the connections.
 ///
-/// A connection lives in the shard of its original tuple. The index of that shard leads to it, and
-/// so does the index of the shard of its reply tuple, which is another one only if a translation
-/// changed the addresses.
+/// A connection is stored in the shard of its original tuple. That shard's index has a reference to
+/// it, and so has the index of the shard of its reply tuple. The two shards differ only if a
+/// translation changed the addresses.
 #[derive(Debug)]
 pub(super) struct Shard {
     pub(super) number: u8,
@@ -17,7 +17,7 @@ pub(super) struct Shard {
     pub(super) wheel: Wheel,
     pub(super) rules: Rules,
     pub(super) counts: ShardCounts,
-    /// The entry at which the last search for a victim ended.
+    /// The position of the last search for a victim among all entries.
     hand: u32,
 }
 
@@ -38,18 +38,18 @@ pub(super) enum Found {
         entry: u32,
         is_reply: bool,
     },
-    /// Perhaps an entry of another shard.
+    /// Only entries of other shards have the tag of the lookup. One of them may be the connection.
     Elsewhere(Candidates),
     Nowhere,
 }
 
-/// References to entries of other shards that have the tag of a lookup; one as a rule.
+/// References to entries of other shards that have the tag of a lookup, usually one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Candidates {
     list: [Option<Reference>; 4],
 }
 
-/// The part of a removed connection that is in another shard: its index has to forget it.
+/// A removed connection's reference in the index of another shard, which has to be removed too.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Remainder {
     pub(super) place: Place,
@@ -105,8 +105,8 @@ impl Shard {
         }
     }
 
-    /// The first entry of this shard that a lookup of this tag would compare with its tuple, or
-    /// [`super::entry::NONE`]. Starts to load it.
+    /// The first entry of this shard that has the tag of a lookup, or [`super::entry::NONE`].
+    /// Starts to load the entry.
     #[inline]
     pub(super) fn candidate(&self, tag: u32, has_far: bool) -> u32 {
         let found = self.index.find(tag, |reference| reference.shard == self.number);
@@ -116,8 +116,8 @@ impl Shard {
         })
     }
 
-    /// A connection that `may_go`: one of the soonest to expire, or else of those at the hand of a
-    /// clock that goes round. Looks at this number of each.
+    /// Finds a connection for which `may_go` is true. Looks at `looks` of the connections that
+    /// expire soonest, then at `looks` further ones, from the last search's end on.
     pub(super) fn victim(&mut self, looks: u32, may_go: impl Fn(&Entry) -> bool) -> Option<u32> {
         let entries = &self.entries;
         let soonest = self.wheel.soonest(entries, looks, |number| may_go(entries.entry(number)));
@@ -133,13 +133,13 @@ impl Shard {
         None
     }
 
-    /// Returns memory that few connections need.
+    /// Frees memory that the present number of connections does not need.
     pub(super) fn tidy(&mut self) {
         self.index.tidy();
     }
 
-    /// Stores a connection under the tag of its original tuple. The reply tuple's tag is the
-    /// caller's to store, if it is another one.
+    /// Stores a connection, and indexes its original tuple's tag. If the reply tuple has another
+    /// tag, the caller indexes it.
     pub(super) fn insert(&mut self, entry: Entry, tag: u32, now: u64) -> Option<u32> {
         if self.entries.len() == 0 {
             self.wheel.start(now);
@@ -151,8 +151,8 @@ impl Shard {
         Some(number)
     }
 
-    /// Removes a connection and its references in this shard's index. `places` are those of its
-    /// original and of its reply tuple; `home` maps a place to its shard.
+    /// Removes a connection and its references in this shard's index. `places`: the places of its
+    /// original and its reply tuple. `home` maps a place to its shard.
     pub(super) fn remove(
         &mut self,
         number: u32,

@@ -4,14 +4,14 @@ use port::prefetch::prefetch;
 use super::entry::{Entry, NONE};
 use super::index::MAX_ENTRIES;
 
-/// Entries by number, in pieces that grow up to a huge page, so that growth copies little and few
-/// places are unused. A piece without entries gives its memory back.
+/// Entries by number, in chunks that grow up to a huge page, so that growth copies little and few
+/// places are unused. An empty chunk frees its memory.
 #[derive(Debug)]
 pub(super) struct Slab {
     chunks: Vec<Chunk>,
-    /// No chunk before this one has a place of a removed entry.
+    /// No chunk before this one has a free place of a removed entry.
     first_unused: usize,
-    /// No chunk before this one can take more entries.
+    /// No chunk before this one has room for further entries.
     first_open: usize,
     len: u32,
     /// Places of removed entries.
@@ -21,7 +21,7 @@ pub(super) struct Slab {
 #[derive(Debug)]
 struct Chunk {
     entries: HugeVec<Entry>,
-    /// The first entry that was removed; the others follow by `next`.
+    /// The first free place; `Entry::next` links the others.
     free: u32,
     used: usize,
 }
@@ -31,19 +31,19 @@ impl Slab {
         Self { chunks: Vec::new(), first_unused: 0, first_open: 0, len: 0, unused: 0 }
     }
 
-    /// An entry that is in use, or was removed under the present lock.
+    /// The entry of this number, which is in use or was removed under the present lock.
     #[inline]
     pub(super) fn entry(&self, number: u32) -> &Entry {
         &self.chunks[number as usize / CHUNK].entries[number as usize % CHUNK]
     }
 
-    /// `None` for a number that no entry has.
+    /// The entry of this number; `None` if the number is out of range.
     #[inline]
     pub(super) fn get(&self, number: u32) -> Option<&Entry> {
         self.chunks.get(number as usize / CHUNK)?.entries.get(number as usize % CHUNK)
     }
 
-    /// An entry that may have been removed long ago: a free one then.
+    /// The entry of this number, or a free entry if the chunk of that number was freed.
     #[inline]
     pub(super) fn any(&self, number: u32) -> &Entry {
         self.get(number).unwrap_or(&GONE)
@@ -59,7 +59,7 @@ impl Slab {
         &mut self.chunks[number as usize / CHUNK].entries[number as usize % CHUNK]
     }
 
-    /// The number behind this one, in a circle that leaves out pieces without memory.
+    /// The next number in a circle through all places, without chunks that have no memory.
     pub(super) fn after(&self, number: u32) -> u32 {
         let next = number as usize + 1;
         let (chunk, place) = (next / CHUNK, next % CHUNK);
@@ -81,7 +81,8 @@ impl Slab {
         }
     }
 
-    /// The number of the stored entry; `None` if a reference cannot name another one.
+    /// Stores an entry and returns its number; `None` if references cannot express a further
+    /// number.
     pub(super) fn insert(&mut self, entry: Entry) -> Option<u32> {
         if self.unused == 0 {
             return self.append(entry);
@@ -113,8 +114,8 @@ impl Slab {
             return;
         }
         self.first_unused = self.first_unused.min(at);
-        // Some space stays: a connection that comes and goes again and again would take and return
-        // its memory each time.
+        // A chunk is kept until enough other places are free. Otherwise, connections that end and
+        // start again would free and allocate the chunk each time.
         let freed = chunk.entries.len();
         if chunk.used == 0 && self.unused - freed >= SPARE {
             *chunk = Chunk { entries: HugeVec::new(), free: NONE, used: 0 };
@@ -162,11 +163,11 @@ impl Slab {
 }
 
 static GONE: Entry = Entry::FREE;
-/// Entries of a piece: 2 MiB.
+/// Entries of a chunk: 2 MiB.
 const CHUNK: usize = 16_384;
-/// Entries of the first piece at its start; the others start with a quarter of their size.
+/// Initial entries of the first chunk. The others start with a quarter of their full size.
 const FIRST: usize = 64;
-/// Places that a shard keeps for the next connections.
+/// Free places that a shard keeps for further connections.
 const SPARE: usize = CHUNK / 4;
 
 #[cfg(test)]
@@ -210,7 +211,7 @@ mod tests {
             let mut slab = Slab::new();
             let mut held: HashMap<u32, u32> = HashMap::new();
             for (mark, (kind, pick)) in steps.into_iter().enumerate() {
-                // Many at once, so that chunks come and go.
+                // Sometimes many at once, so that chunks are allocated and freed.
                 let count = if kind > 97 { CHUNK as u32 + pick % 999 } else { 1 };
                 for _ in 0..count {
                     let number = held.keys().copied().nth(pick as usize % held.len().clamp(1, 50));

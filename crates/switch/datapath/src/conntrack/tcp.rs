@@ -1,18 +1,18 @@
-//! The state of a TCP connection, by Guido van Rooij's "Real Stateful TCP Packet Filtering in IP
-//! Filter" (2000). Open vSwitch's userspace datapath and FreeBSD's pf use it too, and the states
-//! and limits here are theirs.
+//! The state of a TCP connection, after Guido van Rooij's "Real Stateful TCP Packet Filtering in IP
+//! Filter" (2000). Open vSwitch's userspace datapath and FreeBSD's pf use the same method; the
+//! states and limits here are theirs.
 
 use super::extract::{u16_at, u32_at};
 use super::settings::Phase;
 
-/// One end of a connection, as the packets that it sent show it.
+/// One end of a connection, as derived from its packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct End {
-    /// The end of the data that it has sent.
+    /// The sequence number after the last data that the end has sent.
     sent: u32,
-    /// The end of the data that the other end allows it to send.
+    /// The sequence number up to which the other end lets the end send.
     allowed: u32,
-    /// The largest window that it has advertised, not scaled.
+    /// The largest window that the end has advertised, not scaled.
     window: u16,
     scale: Scale,
     pub(super) state: State,
@@ -34,7 +34,7 @@ pub(super) enum State {
     TimeWait,
 }
 
-/// A window scale in one byte.
+/// A window scale, in one byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Scale(u8);
 
@@ -43,7 +43,7 @@ impl Scale {
     /// The connection was picked up after its handshake.
     const UNKNOWN: Self = Self(1 << 6);
 
-    /// By the option of a SYN segment.
+    /// The scale in the option of a SYN segment.
     fn by_option(shift: u8) -> Self {
         Self(1 << 7 | shift)
     }
@@ -56,7 +56,7 @@ impl Scale {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Update {
     Valid(Phase),
-    /// In a window that is only tolerated: the connection does not live longer for it.
+    /// The segment is only tolerated: it does not extend the connection's lifetime.
     Tolerated,
     /// The connection is still new.
     New(Phase),
@@ -97,7 +97,7 @@ impl Segment {
         self.flags & flag != 0
     }
 
-    /// The sequence numbers that the segment takes.
+    /// The number of sequence numbers that the segment occupies.
     fn length(&self) -> u32 {
         self.payload + u32::from(self.has(SYN)) + u32::from(self.has(FIN))
     }
@@ -112,14 +112,14 @@ impl Segment {
         self.has(ACK) || !(self.has(FIN) || self.has(PSH) || self.has(URG))
     }
 
-    /// Whether a connection may start with it: SYN, or a segment of a connection that exists
-    /// already, but not an answer to a SYN that was not seen.
+    /// Whether a connection may start with this segment: with a SYN, or with a segment of a
+    /// connection that is older than tracking, but not with the answer to a SYN that was not seen.
     pub(super) fn may_start(&self) -> bool {
         self.has_valid_flags() && !(self.has(SYN) && self.has(ACK))
     }
 }
 
-/// Both ends after the first segment of the connection.
+/// The states of both ends after the first segment of the connection.
 pub(super) fn start(segment: &Segment) -> [End; 2] {
     let mut first = End {
         sent: segment.sequence,
@@ -141,7 +141,7 @@ pub(super) fn start(segment: &Segment) -> [End; 2] {
     [first, second]
 }
 
-/// Takes a segment into account. `ends[0]` is the end that started the connection.
+/// Updates both ends with a segment. `ends[0]` is the end that started the connection.
 pub(super) fn update(
     ends: &mut [End; 2],
     segment: &Segment,
@@ -178,7 +178,8 @@ pub(super) fn update(
         && is_at_least(source.allowed.wrapping_add(FUDGE), window.end)
         && is_at_least(window.start, source.sent.wrapping_sub(FUDGE))
     {
-        // Data of a connection that was picked up, or late data of one that has just closed.
+        // Data of a connection that started before tracking, or late data of a connection that has
+        // just closed.
         window.advance(source, destination);
         if segment.has(FIN) && source.state < State::Closing {
             source.state = State::Closing;
@@ -191,7 +192,7 @@ pub(super) fn update(
     Update::Invalid
 }
 
-/// A segment against the windows of both ends.
+/// A segment, compared with the windows of both ends.
 struct Window {
     source_scale: u32,
     destination_scale: u32,
@@ -226,7 +227,7 @@ impl Window {
         }
     }
 
-    /// The first segment from this end sets where its data starts.
+    /// Initializes an end from its first segment.
     fn first_segment(&mut self, source: &mut End, destination: &mut End, segment: &Segment) {
         if segment.has(SYN)
             && let Some(scale) = destination.scale.known()
@@ -237,7 +238,7 @@ impl Window {
                 self.destination_scale = scale.into();
                 self.advertised = unscaled(self.advertised, own);
             } else {
-                // Without the option in both SYN segments, no window is scaled.
+                // Window scaling needs the option in both SYN segments.
                 let window = u32::from(destination.window) << scale;
                 destination.window = window.min(u16::MAX.into()) as u16;
                 destination.scale = Scale::NONE;
@@ -346,7 +347,7 @@ impl Distance for u32 {
     }
 }
 
-/// Whether one sequence number is another or follows it.
+/// Whether `number` equals `other` or follows it in sequence order.
 fn is_at_least(number: u32, other: u32) -> bool {
     number.wrapping_sub(other) as i32 >= 0
 }
@@ -355,7 +356,7 @@ fn unscaled(window: u16, scale: u8) -> u16 {
     u32::from(window).div_ceil(1 << scale) as u16
 }
 
-/// The shift of the option "window scale", at most 14 (RFC 7323 section 2.3).
+/// The shift of the window scale option, at most 14 (RFC 7323 section 2.3).
 fn window_scale(mut options: &[u8]) -> Option<u8> {
     loop {
         match options {
@@ -377,5 +378,5 @@ const URG: u8 = 1 << 5;
 const MAX_SCALE: u8 = 14;
 /// `End::allowed` of an end that has not sent anything.
 const NOT_SEEN: u32 = 1;
-/// A window and a segment of 1500 bytes.
+/// The tolerance: a full window and a segment of 1500 bytes.
 const FUDGE: u32 = 0xffff + 1500;

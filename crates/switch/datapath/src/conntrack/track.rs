@@ -1,4 +1,4 @@
-//! A packet's way through connection tracking.
+//! The tracking of a packet.
 
 mod assisted;
 mod fragment;
@@ -28,7 +28,7 @@ use super::{Conntrack, NO_LIMIT, milliseconds};
 use crate::tracker::Awaited;
 use crate::{Guess, Packet, TrackCall, Tracked};
 
-/// One packet with all that is known of it.
+/// A packet, its call, and the results of its lookup so far.
 struct Case<'v, 'f, 'c, 'd> {
     view: &'v mut View<'f>,
     call: &'c TrackCall<'d>,
@@ -38,9 +38,9 @@ struct Case<'v, 'f, 'c, 'd> {
     prior: u16,
     place: Place,
     now: u64,
-    /// The announcement that made the connection one that is related to another.
+    /// The expectation that the packet's connection fulfils.
     expected: Option<Expectation>,
-    /// The original tuple of that other one.
+    /// The original tuple of the control connection.
     parent: Option<Tuple>,
 }
 
@@ -51,10 +51,10 @@ enum Next {
 }
 
 impl Conntrack {
-    /// Tracks the packets of a batch as [`Conntrack::track`] does, and in their order. If all their
-    /// connections are known, the packets of one domain come after each other under one lock: a
-    /// connection is in one domain, so its packets keep their order. `then` is called for each
-    /// packet that continues, under that lock.
+    /// Tracks the packets of a batch in order, as [`Conntrack::track`] does. If all their
+    /// connections are known, the packets of a domain are tracked together under one lock. A
+    /// connection is in one domain, so its packets keep their order. Calls `then` under that lock
+    /// with each packet that continues.
     pub(crate) fn track_batch(
         &self,
         packets: &mut [Packet],
@@ -115,7 +115,7 @@ impl Conntrack {
         }
     }
 
-    /// Tracks a packet by `track`, or as a part of the packet that it is a fragment of.
+    /// Tracks a packet by `track`, or a fragment with the packet that it belongs to.
     #[inline(always)]
     pub(super) fn track_packet(
         &self,
@@ -138,7 +138,7 @@ impl Conntrack {
         tracked
     }
 
-    /// Takes the lock of a shard, unless it is held. Another one is given back before.
+    /// Locks a shard unless `held` is its lock. Unlocks another shard before.
     #[inline(always)]
     fn hold<'s, 'h>(&'s self, held: &'h mut Option<Held<'s>>, home: u8) -> &'h mut Shard {
         if held.as_mut().is_some_and(|held| !held.turn(home)) {
@@ -147,8 +147,8 @@ impl Conntrack {
         held.get_or_insert_with(|| self.shard(home))
     }
 
-    /// Looks at the entry that was found for the batch. The lock is given back before another shard
-    /// is needed or the table changes.
+    /// Looks at the entry that was found for the batch. Unlocks the shard before another one is
+    /// needed or the table changes.
     #[inline]
     fn look_up_candidate<'s>(
         &'s self,
@@ -159,8 +159,8 @@ impl Conntrack {
         let home = self.home(case.place);
         if candidate != NONE {
             let shard = self.hold(held, home);
-            // Since `warm`, another packet may have removed the entry or put another one in its
-            // place; the tuple shows it.
+            // Since `warm`, another packet may have removed the entry or stored another one in its
+            // place. The comparison of the tuple shows that.
             if let Some(entry) = shard.entries.get(candidate)
                 && let Some(is_reply) = case.direction_of(entry)
             {
@@ -338,7 +338,7 @@ impl Conntrack {
         }
         case.show(flags, entry);
         if entry.expires < expires_before {
-            // A slot that is later than the expiry would keep the entry for too long.
+            // The entry must not wait in its slot, which is later than the new expiry.
             shard.wheel.remove(&mut shard.entries, number);
             shard.wheel.insert(&mut shard.entries, number);
         }
@@ -349,7 +349,7 @@ impl Conntrack {
         (Next::Done(Tracked::Continues), None)
     }
 
-    /// A packet without a connection.
+    /// Handles a packet without a connection.
     fn create(&self, case: &mut Case<'_, '_, '_, '_>) -> Tracked {
         let tuple = case.extracted.tuple;
         let may_start = case.extracted.inner.is_none()
@@ -417,15 +417,15 @@ impl Conntrack {
         true
     }
 
-    /// Takes back what `admit` counted.
+    /// Reverts the counts of `admit`.
     fn dismiss(&self, case: &Case<'_, '_, '_, '_>) {
         self.totals.connections.fetch_sub(1, Ordering::Relaxed);
         self.totals.zones[usize::from(case.call.zone)].fetch_sub(1, Ordering::Relaxed);
         self.totals.holders.subtract(case.holder());
     }
 
-    /// Makes space in the shard of a new connection: removes expired connections, and half-open
-    /// ones early.
+    /// Makes space in the shard of a new connection: removes expired connections, and some
+    /// half-open ones before they expire.
     fn reclaim(&self, case: &Case<'_, '_, '_, '_>) {
         let mut shard = self.shard(self.home(case.place));
         let mut remainders = self.collect(&mut shard, case.now, RECLAIM_BUDGET);
@@ -444,13 +444,15 @@ impl Conntrack {
         self.forget(&remainders);
     }
 
-    /// The reply tuple has the same place as the original one: one lock is enough.
+    /// Commits a connection without a translation. Its two tuples have the same place, so one lock
+    /// is enough.
     fn create_plain(&self, case: &mut Case<'_, '_, '_, '_>) -> Tracked {
         let tuple = case.extracted.tuple;
         let reply = tuple.reversed();
         let home = self.home(case.place);
         let mut shard = self.shard(home);
-        // Another thread may have been faster, or another connection's translation uses the tuple.
+        // Since the lookup, another thread may have made the connection, or a connection whose
+        // translation uses the tuple.
         let mut checked = Candidates::default();
         loop {
             match shard.find(&tuple, case.place.tag) {
@@ -503,8 +505,8 @@ impl Conntrack {
         outcome
     }
 
-    /// Looks for the tuple of a new connection among connections of other shards: since the lookup,
-    /// another thread may have made one whose translation uses it.
+    /// Looks for the tuple of a new connection among the connections of other shards: since the
+    /// lookup, another thread may have made a connection whose translation uses the tuple.
     fn found_elsewhere(
         &self,
         candidates: &Candidates,
@@ -529,8 +531,8 @@ impl Conntrack {
         case.show_new(&case.extracted.tuple.clone())
     }
 
-    /// Locks the shards of the original tuple and of each reply tuple that is tried, in the order
-    /// of their numbers.
+    /// Commits a connection with a translation. For each address that it tries, it locks the shards
+    /// of the original and of the reply tuple.
     fn create_translated(
         &self,
         case: &mut Case<'_, '_, '_, '_>,
@@ -609,12 +611,13 @@ impl Conntrack {
         Tracked::Continues
     }
 
-    /// Whether no live connection of a shard's index uses a tuple in either direction.
+    /// Whether no live connection in a shard's index has this tuple in either direction.
     fn is_free(&self, shard: &mut Shard, tuple: &Tuple, tag: u32, now: u64) -> bool {
         match shard.find(tuple, tag) {
             Found::Nowhere => true,
             Found::Elsewhere(_) => false,
-            // An expired one stays until its owner collects it, unless that is easy here.
+            // An expired connection is removed here if its references are all in this shard.
+            // Otherwise it uses the tuple until its shard collects it.
             Found::Here { entry, .. } => {
                 let is_plain = shard.entries.entry(entry).translation().is_none();
                 let is_expired = shard.entries.entry(entry).has_expired(now);
@@ -628,8 +631,9 @@ impl Conntrack {
         }
     }
 
-    /// A connection that appeared between lookup and commit. A packet that was translated already
-    /// may also have got the tuple of another connection; it stays without one.
+    /// Handles a connection that appeared between lookup and commit. If the packet was already
+    /// translated, its tuple may belong to a third connection; the packet then stays without a
+    /// connection.
     fn found_late(
         &self,
         shard: Held<'_>,
@@ -655,7 +659,8 @@ struct Translated {
 }
 
 impl Case<'_, '_, '_, '_> {
-    /// The tuple of a packet that was translated already is that of the other direction, reversed.
+    /// The tuple to look up. An already translated packet has the reversed tuple of the other
+    /// direction.
     #[inline]
     fn sought(&self) -> Tuple {
         let tuple = self.extracted.tuple;
@@ -687,14 +692,14 @@ impl Case<'_, '_, '_, '_> {
         entry
     }
 
-    /// The flag of a connection that another one has announced.
+    /// The flag `rel` if another connection announced this one.
     fn related(&self) -> u16 {
         if self.parent.is_some() && self.extracted.inner.is_none() { state::RELATED } else { 0 }
     }
 
-    /// Translates the packet; returns the flag that says so.
+    /// Translates the packet, and returns the flag for the kind of translation.
     fn translate(&mut self, entry: &Entry, is_reply: bool) -> u16 {
-        // A packet leaves with the addresses that the other direction expects.
+        // The reverse of the tuple that the other direction expects.
         let wanted = if is_reply { entry.original() } else { entry.reply() }.reversed();
         translate(self.view, self.extracted, &wanted);
         match (entry.translation(), is_reply) {
@@ -741,13 +746,13 @@ fn place(hash: u64) -> Place {
     Place { home: (hash >> 32) as u32, tag: hash as u32 }
 }
 
-/// The bit of a hash that says that its entry's second cache line is needed. No shard is so large
-/// a number that it would matter.
+/// A bit of a hash: the lookup needs the entry's second cache line. The hash does not need the bit,
+/// because shard numbers are small.
 pub(super) const FAR: u64 = 1 << 63;
 const MOST_WARM: usize = 64;
 /// Steps of the wheel at each new connection: more than one, so that collection keeps up.
 const COMMIT_BUDGET: u32 = 4;
 const RECLAIM_BUDGET: u32 = 32;
-/// The life of a half-open connection when the table is nearly full.
+/// The lifetime of a half-open connection when the table is nearly full.
 const HALF_OPEN_MS: u64 = 5_000;
 const RANDOM_STEP: u64 = 0x9e37_79b9_7f4a_7c15;

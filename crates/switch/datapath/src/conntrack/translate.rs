@@ -5,8 +5,8 @@ use super::tuple::{ICMP, ICMPV6, Kind, Ports, SCTP, TCP, Tuple, UDP, is_icmp};
 use super::view::{Headers, View};
 use crate::checksum::{Change, crc32c, fixed};
 
-/// Gives a packet the addresses and ports of `wanted`: of its own direction, also for an ICMP
-/// error, whose quoted packet gets the reverse.
+/// Gives a packet the addresses and ports of `wanted`. The quoted packet of an ICMP error gets the
+/// reverse.
 pub(super) fn translate(view: &mut View<'_>, extracted: &Extracted, wanted: &Tuple) {
     let headers = view.headers;
     let Some(inner) = extracted.inner else {
@@ -21,8 +21,8 @@ pub(super) fn translate(view: &mut View<'_>, extracted: &Extracted, wanted: &Tup
         }
         return;
     };
-    // The outer address on the translated side changes too, also if a router on the way sent the
-    // error and not the connection's end: its address would be foreign to the receiver.
+    // The outer address on the translated side always changes. If a router on the path sent the
+    // error, the receiver does not know the router's address.
     let (from, to) = (&extracted.tuple, wanted);
     let Some((source, destination)) = addresses(view.frame, headers.network, wanted.kind) else {
         return;
@@ -36,8 +36,8 @@ pub(super) fn translate(view: &mut View<'_>, extracted: &Extracted, wanted: &Tup
     view.set_addresses(wanted.kind, source, destination);
 }
 
-/// Rewrites one packet. `is_partial`: the transport header may be cut off after eight bytes, and
-/// what is cut off cannot be updated. `is_unfinished`: a checksum is the pseudo-header's sum alone.
+/// Rewrites one packet. `is_partial`: the transport header may be truncated after eight bytes, and
+/// fields beyond cannot be updated. `is_unfinished`: the checksum is only the pseudo-header's sum.
 fn rewrite(
     frame: &mut [u8],
     headers: Headers,
@@ -53,7 +53,7 @@ fn rewrite(
     match wanted.protocol {
         TCP => {
             let ports = write_ports(packet, at, wanted.ports)?;
-            // The quoted packet of an error may end in front of the checksum.
+            // The quoted packet may end before the checksum.
             if let Some(checksum) = u16_at(packet, at + 16) {
                 put_u16(packet, at + 16, fixed(checksum, pseudo, ports, is_unfinished))?;
             }
@@ -108,7 +108,8 @@ fn addresses(frame: &[u8], network: usize, kind: Kind) -> Option<(u128, u128)> {
     Some(((both >> 32).into(), (both & 0xffff_ffff).into()))
 }
 
-/// Also updates the checksum of an IPv4 header. Returns the change of the pseudo-header.
+/// Writes the addresses and updates the checksum of an IPv4 header. Returns the change of the
+/// pseudo-header.
 fn write_addresses(
     frame: &mut [u8],
     network: usize,
@@ -138,7 +139,7 @@ fn write_addresses(
     Some(change)
 }
 
-/// Computes the checksum of an ICMP error again: its quoted packet has changed.
+/// Computes the checksum of an ICMP error, whose quoted packet has changed.
 fn complete_icmp(frame: &mut [u8], headers: Headers, protocol: u8, source: u128, target: u128) {
     use wire::checksum::Sum;
     let Some(message) = frame.get_mut(headers.transport..headers.end) else {

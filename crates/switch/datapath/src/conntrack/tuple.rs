@@ -2,7 +2,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The addresses and ports of one direction of a connection, with its protocol and zone.
 ///
-/// ICMP and ICMPv6 have the identifier as both ports, and the message type as `kind`.
+/// For ICMP and ICMPv6, both ports are the identifier, and `kind` includes the message type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Tuple {
     /// IPv4 addresses are in the low 32 bits.
@@ -32,7 +32,7 @@ impl Kind {
         self.0 & V6_BIT != 0
     }
 
-    /// The kind of an ICMP or ICMPv6 message that belongs to a request and its reply.
+    /// The kind of an ICMP or ICMPv6 request or reply; `None` for other messages.
     pub(super) fn of_icmp(self, kind: u8) -> Option<Self> {
         let list = if self.is_v6() { ICMPV6_TYPES } else { ICMP_TYPES };
         let position = list.iter().position(|listed| *listed == kind)?;
@@ -54,7 +54,7 @@ impl Kind {
         if is_icmp(protocol) { Self(self.0 ^ 1) } else { self }
     }
 
-    /// The same for both directions.
+    /// The kind without the direction.
     fn undirected(self) -> u8 {
         self.0 & !1
     }
@@ -85,7 +85,7 @@ impl Tuple {
         address(self.destination, self.kind)
     }
 
-    /// The ports as ct_tp_src and ct_tp_dst show them: type and code for ICMP.
+    /// The ports that ct_tp_src and ct_tp_dst show: type and code for ICMP.
     pub(super) fn shown_ports(&self) -> Ports {
         if is_icmp(self.protocol) {
             return Ports { source: self.kind.icmp_type().into(), destination: 0 };
@@ -93,7 +93,7 @@ impl Tuple {
         self.ports
     }
 
-    /// Whether ports (or ICMP identifiers) tell connections of this protocol apart.
+    /// Whether ports (or ICMP identifiers) distinguish connections of this protocol.
     pub(super) fn has_ports(&self) -> bool {
         matches!(self.protocol, TCP | UDP | SCTP) || is_icmp(self.protocol)
     }
@@ -109,14 +109,15 @@ pub(super) const UDP: u8 = 17;
 pub(super) const ICMPV6: u8 = 58;
 pub(super) const SCTP: u8 = 132;
 
-/// A keyed hash of tuples that both directions of an untranslated connection share.
+/// A keyed hash of tuples. Both directions of an untranslated connection have the same hash.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Hasher {
     keys: [u64; 4],
 }
 
-/// A tuple's place: `home` chooses the shard and depends on zone and addresses alone, so that
-/// all ports that a translation may choose from are in one shard. `tag` is for the shard's index.
+/// A tuple's place. `home` chooses the shard and depends only on zone and addresses, so that all
+/// ports that a translation may choose from are in one shard. `tag` is the key in that shard's
+/// index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) home: u32,
@@ -126,7 +127,7 @@ pub(super) struct Place {
 impl Hasher {
     pub(super) fn new(seed: u64) -> Self {
         let mut state = seed;
-        // SplitMix64; a key is odd, so that it is never zero.
+        // SplitMix64. A key is odd, and so never zero.
         let keys = [(); 4].map(|()| {
             state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
             let mixed = (state ^ state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -143,7 +144,7 @@ impl Hasher {
         let zone = u64::from(tuple.zone) << 1;
         let home =
             fold(source.wrapping_add(destination).wrapping_add(zone) ^ self.keys[2], self.keys[3]);
-        // A port belongs to its address: a sum of ports alone would not tell 1→2 from 2→1.
+        // Each port is hashed with its address: a sum of ports would be equal for 1→2 and 2→1.
         let ends = fold(source ^ u64::from(tuple.ports.source), self.keys[0])
             .wrapping_add(fold(destination ^ u64::from(tuple.ports.destination), self.keys[0]));
         let rest = u64::from(tuple.protocol) | u64::from(tuple.kind.undirected()) << 8 | zone << 16;
@@ -151,7 +152,7 @@ impl Hasher {
         Place { home: (home >> 32) as u32, tag: (tag >> 32) as u32 ^ tag as u32 }
     }
 
-    /// A number for choices that the source decides, or the whole tuple.
+    /// A hash of words for a choice: of the source address, or of the whole tuple.
     pub(super) fn choice(&self, words: &[u64]) -> u64 {
         words.iter().fold(self.keys[1], |hash, word| fold(hash ^ word, self.keys[3]))
     }
@@ -182,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_directions_have_one_place() {
+    fn both_directions_of_a_connection_have_the_same_place() {
         let hasher = Hasher::new(7);
         let tuple = Tuple {
             source: 0x0a00_0001,

@@ -4,27 +4,28 @@ use super::helpers::Splice;
 use super::tuple::{Kind, Ports, Tuple};
 use crate::{Packet, flag};
 
-/// A packet as connection tracking sees it: its fields, its bytes and where its headers lie.
+/// A packet as connection tracking sees it: its fields, its bytes and the positions of its headers.
 #[derive(Debug)]
 pub struct View<'a> {
-    /// The fields of connection tracking are set, and those that a translation changes.
+    /// Tracking writes the packet's connection fields here, and the fields that a translation
+    /// changes.
     pub key: &'a mut Key,
     pub frame: &'a mut [u8],
     pub headers: Headers,
-    /// The checksum of TCP or UDP is the pseudo-header's sum alone.
+    /// The checksum of TCP or UDP is only the pseudo-header's sum.
     pub(super) is_unfinished: bool,
-    /// The packet may get another length.
+    /// The packet may change its length.
     pub(super) is_resizable: bool,
-    /// The caller applies it.
+    /// A replacement of text that the caller has to apply.
     pub(super) splice: Option<Splice>,
 }
 
-/// Offsets within a frame. Offsets outside the frame make a packet invalid, nothing worse.
+/// Offsets within a frame. Offsets outside the frame make a packet invalid, and cause no panic.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Headers {
     /// The IP header.
     pub network: usize,
-    /// The transport header, behind all extension headers. 0 if it is not there as a whole.
+    /// The transport header, after all extension headers. 0 if it is not complete.
     pub transport: usize,
     /// The end of the IP packet; padding follows.
     pub end: usize,
@@ -46,14 +47,14 @@ impl Headers {
 }
 
 impl<'a> View<'a> {
-    /// A packet that keeps its length.
+    /// A view of a packet that keeps its length.
     #[must_use]
     #[inline]
     pub fn new(key: &'a mut Key, frame: &'a mut [u8], headers: Headers) -> Self {
         Self { key, frame, headers, is_unfinished: false, is_resizable: false, splice: None }
     }
 
-    /// A packet that is not IP, or no longer, has no headers to track.
+    /// A view of any packet. A packet that is not IP, or no longer IP, has no headers to track.
     #[inline]
     pub(super) fn of(packet: &'a mut Packet) -> Self {
         let headers = Headers::of(packet);
@@ -70,7 +71,7 @@ impl<'a> View<'a> {
         (self.key.words[word::CT] >> 16) as u16
     }
 
-    /// Sets the fields of connection tracking; `original` is the tuple of the first packet.
+    /// Sets the fields of connection tracking. `original`: the connection's original tuple.
     #[inline]
     pub(super) fn set_connection(&mut self, shown: &Shown, original: Option<&Tuple>) {
         let words = &mut self.key.words;
@@ -94,7 +95,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Whether a tuple is the original one that the packet shows.
+    /// Whether the packet's connection fields show `tuple` as the original tuple.
     pub(super) fn shows(&self, tuple: &Tuple) -> bool {
         let words = &self.key.words;
         let ports = tuple.shown_ports();
@@ -130,7 +131,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// The state, zone, mark and label that a packet shows to rules.
+/// The connection state, zone, mark and label that rules see.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Shown {
     pub(super) state: u16,

@@ -3,17 +3,17 @@ use super::slab::Slab;
 
 /// Timers of entries: a hashed hierarchical wheel (Varghese and Lauck, 1987).
 ///
-/// A packet that prolongs a connection changes `Entry::expires` alone, and the entry stays in its
-/// slot. When the slot's time comes, the wheel moves the entry to the slot of its present expiry,
-/// or reports it as expired. Only a packet after which the connection ends earlier, such as a
-/// reset, moves the entry at once.
+/// A packet that prolongs a connection changes only `Entry::expires`, and the entry stays in its
+/// slot. When the slot's time comes, the wheel moves the entry to the slot of its new expiry, or
+/// reports it as expired. A packet that shortens a connection's lifetime, such as a reset, moves
+/// the entry at once.
 #[derive(Debug)]
 pub(super) struct Wheel {
     /// The first entry of each slot's list, by level.
     heads: Box<[u32; LEVELS * SLOTS]>,
-    /// The slots that have entries.
+    /// A bit for each slot that has entries.
     used: [[u64; SLOTS / 64]; LEVELS],
-    /// The next tick to look at.
+    /// The tick that is processed next.
     tick: u64,
 }
 
@@ -22,7 +22,7 @@ impl Wheel {
         Self { heads: Box::new([NONE; LEVELS * SLOTS]), used: [[0; SLOTS / 64]; LEVELS], tick: 0 }
     }
 
-    /// Tells an empty wheel the time.
+    /// Sets the time of an empty wheel.
     pub(super) fn start(&mut self, now: u64) {
         self.tick = self.tick.max(now / TICK_MS);
     }
@@ -34,8 +34,8 @@ impl Wheel {
         let (level, position) = if distance < SLOTS as u64 {
             (0, expiry.max(self.tick))
         } else {
-            // A slot is never the present one, which comes again only after a whole turn. Times
-            // behind the last slot wait in it, and are moved from there.
+            // The current slot of an upper level is never used: it comes again only after a whole
+            // turn. Entries that expire after the last slot wait in it, and move on from there.
             let (level, ticks) =
                 if distance < LEVEL_2_TICKS { (1, LEVEL_1_TICKS) } else { (2, LEVEL_2_TICKS) };
             let last = self.tick / ticks + SLOTS as u64 - 1;
@@ -67,8 +67,8 @@ impl Wheel {
         }
     }
 
-    /// Advances towards `now`. Returns an expired entry, which stays in its slot until the caller
-    /// removes it; `None` when there is none up to `now` or when `budget`, which each step lowers,
+    /// Advances towards `now`. Returns an expired entry, which the caller removes from its slot.
+    /// Returns `None` if no entry up to `now` has expired, or if `budget`, which each step lowers,
     /// is used up.
     pub(super) fn next_expired(
         &mut self,
@@ -92,7 +92,7 @@ impl Wheel {
             if self.cascade(slab) {
                 continue;
             }
-            // On to the next used slot or to the next slot of level 1, in one step.
+            // Go on to the next used slot or to the next slot of level 1, in one step.
             let boundary = (self.tick / LEVEL_1_TICKS + 1) * LEVEL_1_TICKS;
             let next = self.next_used(boundary);
             if self.tick == target {
@@ -103,8 +103,8 @@ impl Wheel {
         None
     }
 
-    /// Calls `visit` for entries that expire soonest until it has seen `budget` of them. Entries
-    /// that `visit` chooses are returned.
+    /// Calls `visit` for the entries that expire soonest, at most `budget` of them. Returns the
+    /// entries for which `visit` is true.
     pub(super) fn soonest(
         &self,
         slab: &Slab,
@@ -129,8 +129,8 @@ impl Wheel {
         chosen
     }
 
-    /// Moves one entry of the slots of upper levels that begin at this tick down. False if there
-    /// is none.
+    /// Moves an entry of an upper level's slot that begins at this tick to a lower level. False if
+    /// there is no such entry.
     fn cascade(&mut self, slab: &mut Slab) -> bool {
         for (level, ticks) in [(2, LEVEL_2_TICKS), (1, LEVEL_1_TICKS)] {
             if self.tick.is_multiple_of(ticks) {
@@ -146,7 +146,7 @@ impl Wheel {
         false
     }
 
-    /// The first tick behind the present one that has a used slot in level 0, or `boundary`.
+    /// The next tick that has a used slot in level 0, or `boundary`.
     fn next_used(&self, boundary: u64) -> u64 {
         let mut tick = self.tick + 1;
         while tick < boundary {
@@ -163,9 +163,9 @@ impl Wheel {
 
 const LEVELS: usize = 3;
 const SLOTS: usize = 256;
-/// The precision with which entries are collected. A lookup compares milliseconds.
+/// The precision of collection. Lookups compare milliseconds.
 const TICK_MS: u64 = 256;
-/// About a minute.
+/// About a minute: the span of level 0.
 const LEVEL_1_TICKS: u64 = SLOTS as u64;
-/// About five hours.
+/// About five hours: the span of levels 0 and 1.
 const LEVEL_2_TICKS: u64 = LEVEL_1_TICKS * SLOTS as u64;

@@ -35,11 +35,11 @@ pub(super) fn parse(frame: &[u8], key: &mut Key, layout: &mut Layout) {
 struct Chain {
     protocol: u8,
     fragment: u64,
-    /// Where the header of `protocol` begins in the packet.
+    /// The offset of the header of `protocol` in the packet.
     next: usize,
 }
 
-/// Follows the extension headers. `None` if one is cut off.
+/// Skips the extension headers. `None` if one is truncated.
 fn walk(packet: &[u8], first: u8, layout: &mut Layout) -> Option<Chain> {
     let mut chain = Chain { protocol: first, fragment: 0, next: 40 };
     loop {

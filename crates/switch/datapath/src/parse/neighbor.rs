@@ -14,7 +14,7 @@ pub(super) fn parse(segment: &[u8], key: &mut Key, layout: &mut Layout) {
     for (kind, address) in options(segment) {
         let known = &mut addresses[usize::from(kind) - 1];
         if *known != 0 {
-            // An option given twice makes the message invalid.
+            // The same option twice makes the message invalid.
             return;
         }
         *known = u64_at(segment, address - 2) << 16;
@@ -26,8 +26,8 @@ pub(super) fn parse(segment: &[u8], key: &mut Key, layout: &mut Layout) {
     layout.flags |= flag::NEIGHBOR;
 }
 
-/// The options that hold a link-layer address: 1 for the source's, 2 for the target's, and where
-/// the address begins.
+/// The options with a link-layer address: 1 for the source's, 2 for the target's, each with the
+/// offset of the address.
 pub(crate) fn options(segment: &[u8]) -> impl Iterator<Item = (u8, usize)> + '_ {
     let mut at = BODY;
     std::iter::from_fn(move || {
@@ -46,5 +46,5 @@ pub(crate) fn options(segment: &[u8]) -> impl Iterator<Item = (u8, usize)> + '_ 
     })
 }
 
-/// The bytes in front of the options.
+/// The length of the message before its options.
 const BODY: usize = 24;

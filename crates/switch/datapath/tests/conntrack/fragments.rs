@@ -1,4 +1,4 @@
-//! Fragments, which wait for the rest of their packet.
+//! Fragments that wait until their packet is complete.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ impl Switch {
         Self { table, tracker, now: Time::from_nanos(1_000_000_000) }
     }
 
-    /// The outcome for a fragment, and the packets that go on.
+    /// Tracks a fragment. Returns the outcome and the packets that continue.
     fn track(&mut self, bytes: &[u8], track: &Track) -> (Tracked, Vec<Packet>) {
         let mut packet = Packet::arrived(1, PortFrame::from_bytes(bytes, Time::ZERO));
         let steps = [Step::Track(Box::new(track.clone()))];
@@ -45,7 +45,7 @@ impl Switch {
     }
 }
 
-/// A packet of IPv4 or IPv6, cut at these places of its transport.
+/// Cuts a packet of IPv4 or IPv6 at these offsets of its transport data.
 fn cut(frame: &Frame, places: &[usize]) -> Vec<Vec<u8>> {
     let transport = frame.headers.transport;
     let length = frame.bytes.len() - transport;
@@ -101,7 +101,7 @@ fn fragments_wait_for_the_whole_packet_and_show_its_connection() {
         assert_eq!(switch.table.fragment_status().waiting, 2);
         let (outcome, packets) = switch.track(&pieces[1], &track);
         assert_eq!((outcome, packets.len()), (Tracked::Held, 3));
-        // new|trk|snat in each of them.
+        // The flags are new|trk|snat.
         assert!(packets.iter().all(|packet| packet.key.read(Field::CtState) == 0x61));
         let whole = udp_with(
             end(translated),
@@ -123,7 +123,7 @@ fn the_data_of_fragments_may_not_overlap() {
     let pieces = cut(&packet(false), &[1400]);
     let other = cut(&packet(false), &[1392]);
     switch.track(&pieces[0], &commit(1));
-    // inv|trk
+    // The flags are inv|trk.
     assert_eq!(switch.flags(&other[1], &commit(1)), 0x30);
     assert_eq!(switch.flags(&pieces[0], &commit(1)), 0x30);
     assert_eq!(switch.table.fragment_status().counts[0].overlapped, 2);
@@ -144,7 +144,7 @@ fn fragments_of_other_packets_and_zones_do_not_complete_one() {
     assert_eq!(switch.table.fragment_status().packets.len(), 3);
 }
 
-/// The last fragment of a packet, which has no data and begins at this place of the transport.
+/// The last fragment of a packet, without data, at this offset of the transport data.
 fn empty(is_v6: bool, place: usize) -> Vec<u8> {
     let mut pieces = cut(&packet(is_v6), &[place]);
     let mut bytes = pieces.swap_remove(1);
@@ -168,7 +168,7 @@ fn a_later_fragment_without_data_waits_like_any_other() {
             let mut switch = Switch::new();
             let (outcome, packets) = switch.track(&empty(is_v6, place), &commit(1));
             assert_eq!((outcome, packets.len()), (Tracked::Held, 0), "{is_v6} {place}");
-            // A second one of the same place is no other one.
+            // A second fragment without data at the same offset overlaps the first.
             assert_eq!(switch.flags(&empty(is_v6, place), &commit(1)), 0x30);
             assert_eq!(switch.table.fragment_status().waiting, 1);
             switch.now += Span::from_secs(16);
@@ -187,12 +187,13 @@ fn a_fragment_without_data_does_not_complete_a_packet_that_has_more() {
         for piece in [&empty(is_v6, 2800), &pieces[0]] {
             assert_eq!(switch.track(piece, &commit(1)).1.len(), 0);
         }
-        // The first two have all data in front of the empty one, which says that it is the last.
+        // All data precedes the empty fragment, which marks the end of the packet.
         let (outcome, packets) = switch.track(&pieces[1], &commit(1));
         assert_eq!((outcome, packets.len()), (Tracked::Held, 3));
-        // The UDP header has the length of the whole packet.
+        // The length in the UDP header is that of the original packet, so that the packet is
+        // invalid.
         assert!(packets.iter().all(|packet| packet.key.read(Field::CtState) == 0x30));
-        // In the middle of data, it belongs to another packet.
+        // An empty last fragment in the middle of other data overlaps.
         let mut switch = Switch::new();
         switch.track(&pieces[0], &commit(1));
         assert_eq!(switch.flags(&empty(is_v6, 800), &commit(1)), 0x30);
@@ -200,7 +201,7 @@ fn a_fragment_without_data_does_not_complete_a_packet_that_has_more() {
 }
 
 #[test]
-fn small_many_and_disabled_fragments_are_invalid() {
+fn fragments_beyond_the_limits_are_invalid() {
     let mut switch = Switch::new();
     let small = cut(&packet(false), &[800]);
     assert_eq!(switch.flags(&small[0], &commit(1)), 0x30);
@@ -212,7 +213,7 @@ fn small_many_and_disabled_fragments_are_invalid() {
     assert_eq!(switch.track(&small[0], &commit(1)).1.len(), 0);
     assert_eq!(switch.flags(&small[1], &commit(1)), 0x30);
 
-    // The first one has the ports, and the others nothing.
+    // The first fragment has the ports, and the later ones have none.
     switch.table.change_fragment_limits(|limits| limits.is_enabled[0] = false);
     assert_eq!(switch.flags(&small[0], &commit(1)), 0x21);
     assert_eq!(switch.flags(&small[1], &commit(1)), 0x30);
@@ -238,7 +239,7 @@ fn a_packet_longer_than_ip_allows_is_discarded() {
     let mut switch = Switch::new();
     let mut pieces = cut(&packet(false), &[1400]);
     switch.table.change_fragment_limits(|limits| limits.most = 5000);
-    // The last fragment begins at the highest offset, and ends behind 64 KiB.
+    // The last fragment begins at the highest offset, and ends beyond 64 KiB.
     pieces[1][20..22].copy_from_slice(&0x1fff_u16.to_be_bytes());
     for (at, piece) in pieces.iter_mut().enumerate() {
         piece[24..26].fill(0);

@@ -36,7 +36,7 @@ pub(crate) fn udp_with(from: End, to: End, data: &[u8]) -> Frame {
     frame(from, to, 17, segment)
 }
 
-/// The protocol of a number without ports.
+/// A packet of a protocol without ports.
 pub(crate) fn plain(from: IpAddr, to: IpAddr, protocol: u8) -> Frame {
     frame((from, 0), (to, 0), protocol, vec![1, 2, 3, 4, 5, 6, 7, 8])
 }
@@ -76,7 +76,7 @@ pub(crate) fn tcp(from: End, to: End, tcp: Tcp) -> Frame {
     frame(from, to, 6, segment)
 }
 
-/// A segment with these data behind the ones that came before.
+/// A segment with `data` as its payload.
 pub(crate) fn tcp_with(from: End, to: End, tcp: Tcp, data: &[u8]) -> Frame {
     let mut segment = vec![0; 20];
     segment[4..8].copy_from_slice(&tcp.sequence.to_be_bytes());
@@ -95,7 +95,7 @@ pub(crate) fn echo(from: IpAddr, to: IpAddr, kind: u8, identifier: u16) -> Frame
     frame((from, 0), (to, 0), if from.is_ipv4() { 1 } else { 58 }, message)
 }
 
-/// An ICMP error of a router about `quoted`.
+/// An ICMP error that a router sends about the packet `quoted`.
 pub(crate) fn unreachable(router: IpAddr, to: IpAddr, quoted: &Frame) -> Frame {
     let mut message = vec![if router.is_ipv4() { 3 } else { 1 }, 1, 0, 0, 0, 0, 0, 0];
     message.extend_from_slice(&quoted.bytes[14..]);
@@ -172,7 +172,7 @@ impl Frame {
         ((self.source(), source), (self.destination(), destination))
     }
 
-    /// Sets the fields that connection tracking reads.
+    /// Sets the header offsets and the key fields that connection tracking reads.
     pub(crate) fn parse(&mut self) {
         let network = 14;
         let transport = network + self.network_length();
@@ -226,7 +226,7 @@ impl Frame {
         self.bytes[field..field + 2].copy_from_slice(&sum.to_be_bytes());
     }
 
-    /// Fails if a checksum is wrong, or if the fields disagree with the bytes.
+    /// Panics if a checksum is wrong, or if the key disagrees with the bytes.
     pub(crate) fn check(&self) {
         let mut fresh = self.clone();
         fresh.parse();
@@ -262,7 +262,7 @@ impl Frame {
     }
 }
 
-/// Bit by bit, with the checksum field as zero.
+/// The CRC32c of a packet, computed bit by bit, with the checksum field as zero.
 fn crc32c(packet: &[u8]) -> u32 {
     let mut crc = u32::MAX;
     for (at, byte) in packet.iter().enumerate() {

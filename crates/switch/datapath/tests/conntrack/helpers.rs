@@ -36,8 +36,7 @@ impl Switch {
         Self { tracker: ThreadTracker::new(table.clone()), table }
     }
 
-    /// The packet after tracking, with its flags. Its fields agree with its bytes, and its
-    /// checksums are right.
+    /// Tracks a frame. Returns the result with its flags, after a check of its key and checksums.
     fn track(&mut self, frame: &Frame, track: &Track) -> (Frame, u16) {
         let mut packet = Packet::arrived(1, PortFrame::from_bytes(&frame.bytes, Time::ZERO));
         let steps = [Step::Track(Box::new(track.clone()))];
@@ -61,7 +60,8 @@ impl Switch {
         self.track(frame, track).1
     }
 
-    /// A control connection with this first call, as the ends see it.
+    /// Opens a control connection. `first` is the call for its first packet. `shown` are the ends
+    /// after translation.
     fn connect(&mut self, client: End, server: End, first: &Track, shown: [End; 2]) {
         let syn = tcp(client, server, Tcp::new(SYN, 100, 0));
         self.flags(&syn, first);
@@ -105,7 +105,7 @@ fn an_announced_connection_is_related_to_its_parent() {
     assert_eq!(flags, NEW | RELATED);
     assert_eq!(seen.key.read(Field::CtMark), 7);
     assert_eq!(seen.key.read(Field::CtTpSrc), 40000);
-    // Others are not, nor those of another zone.
+    // A connection to another port, or in another zone, is not related.
     assert_eq!(switch.flags(&syn(50001), &look(1)), NEW);
     assert_eq!(switch.flags(&syn(50000), &look(2)), NEW);
     let (seen, flags) = switch.track(&syn(50000), &commit(1));
@@ -114,7 +114,7 @@ fn an_announced_connection_is_related_to_its_parent() {
     let (seen, flags) = switch.track(&answer, &look(1));
     assert_eq!(flags, REPLY | RELATED);
     assert_eq!((seen.key.read(Field::CtTpSrc), seen.key.read(Field::CtTpDst)), (40000, 21));
-    // With the parent goes what it announced.
+    // The flush of the parent also removes the expected connections.
     switch.table.flush(None);
     assert_eq!(switch.flags(&syn(50000), &look(1)), NEW);
 }
@@ -131,7 +131,7 @@ fn a_connection_without_a_helper_announces_nothing() {
 }
 
 #[test]
-fn passive_servers_announce_too_and_foreign_addresses_are_invalid() {
+fn servers_may_announce_and_announced_third_hosts_are_invalid() {
     let mut switch = Switch::new();
     let (client, server) = (end("[fd00::1]:40000"), end("[fd00::2]:21"));
     switch.connect(client, server, &helped(commit(1), FTP), [client, server]);
@@ -151,14 +151,14 @@ fn a_translated_client_is_announced_by_its_new_address() {
     switch.connect(client, server, &first, [outside, server]);
     let text = "PORT 10,0,0,1,195,80\r\n";
     let command = says(client, server, (101, 501), text);
-    // The segment may be sent again.
+    // The second time, the segment is a retransmission.
     for _ in 0..2 {
         let (seen, flags) = switch.track(&command, &look(1));
         assert_eq!(flags, ESTABLISHED | SNAT);
         assert_eq!(data_of(&seen), "PORT 10,0,0,240,195,80\r\n");
         assert_eq!(numbers_of(&seen), (101, 501));
     }
-    // The server's acknowledgements and the client's later data fit the longer text.
+    // Acknowledgements of the server and later data of the client match the longer text.
     let length = text.len() as u32;
     let answer = says(server, outside, (501, 101 + length + 2), "200 OK\r\n");
     let (seen, _) = switch.track(&answer, &look(1));
@@ -166,7 +166,7 @@ fn a_translated_client_is_announced_by_its_new_address() {
     let (seen, flags) =
         switch.track(&says(client, server, (101 + length, 509), "LIST\r\n"), &look(1));
     assert_eq!((numbers_of(&seen), flags), ((101 + length + 2, 509), ESTABLISHED | SNAT));
-    // The server connects to the new address, and reaches the client.
+    // The server connects to the translated address, and reaches the client.
     let data = end("10.0.0.2:20");
     let syn = tcp(data, (outside.0, 50000), Tcp::new(SYN, 1, 0));
     let call = Track { nat: Some(Nat::default()), ..commit(1) };

@@ -1,4 +1,4 @@
-//! Frames that are cut, changed and lied about.
+//! Frames that are truncated or changed, or whose header offsets are wrong.
 
 use datapath::conntrack::{Headers, Settings};
 use flow::Field;
@@ -33,7 +33,7 @@ fn lenient() -> Tracker {
 }
 
 #[test]
-fn a_frame_may_end_at_every_byte() {
+fn a_frame_truncated_inside_its_headers_is_invalid() {
     let tracker = lenient();
     for sample in samples() {
         tracker.track(&mut sample.clone(), &snat(0, "192.0.2.1", None));
@@ -72,7 +72,7 @@ fn every_byte_may_have_any_value() {
 }
 
 #[test]
-fn offsets_may_be_wrong() {
+fn wrong_header_offsets_cause_no_panic() {
     let tracker = lenient();
     let mut random = Pcg64Mcg::seed_from_u64(6);
     let mut offset = |length: usize| match random.random_range(0..8) {
@@ -92,7 +92,7 @@ fn offsets_may_be_wrong() {
 }
 
 #[test]
-fn random_bytes_do_no_harm() {
+fn random_bytes_cause_no_panic_and_use_little_memory() {
     let tracker = lenient();
     let mut random = Pcg64Mcg::seed_from_u64(7);
     for sample in samples() {

@@ -1,4 +1,4 @@
-//! A naive model: a list of connections, searched from the front.
+//! A naive model of connection tracking: a list of connections, searched from the front.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,8 @@ use flow::step::Track;
 
 use crate::frames::{End, Frame};
 
-/// Timeouts of the model, in milliseconds: multiples of 256, so that expiry is exact.
+/// Timeouts of the model in milliseconds. Multiples of 256, the wheel's precision, make expiry
+/// exact.
 pub(crate) mod timeout {
     pub(crate) const SYN_SENT: u64 = 256 * 120;
     pub(crate) const SYN_RECV: u64 = 256 * 110;
@@ -22,7 +23,7 @@ pub(crate) mod timeout {
     pub(crate) const ICMP_REPLY: u64 = 256 * 125;
 }
 
-/// Ends with the ICMP type that each would send, and the protocol and zone.
+/// Both ends, the ICMP type of a packet in this direction, the protocol and the zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tuple {
     pub(crate) from: End,
@@ -57,13 +58,14 @@ pub(crate) struct Connection {
     peers: [Peer; 2],
 }
 
-/// As `struct tcp_peer` of pf: numbers as far as this end has sent, may send, and its window.
+/// One end, as in `struct tcp_peer` of pf: the end of the data that it has sent and that it may
+/// send, and its window.
 #[derive(Debug, Clone, Copy, Default)]
 struct Peer {
     seqlo: u32,
     seqhi: u32,
     max_win: u32,
-    /// 0x80 with a known scale, 0x40 if it is unknown.
+    /// 0x80 and the shift if the scale is known, 0x40 if it is unknown.
     wscale: u32,
     /// 0 closed, 1 SYN sent, 2 established, 3 closing, 4 FIN acknowledged, 5 reset.
     state: u8,
@@ -81,7 +83,7 @@ pub(crate) struct Prediction {
     pub(crate) mark: u32,
     pub(crate) label: u128,
     pub(crate) original: Option<Tuple>,
-    /// The ends of the packet afterwards; `None` if a new translation chooses them.
+    /// The packet's ends after tracking; `None` if a new translation chooses them.
     pub(crate) ends: Option<(End, End)>,
 }
 
@@ -99,7 +101,8 @@ impl Model {
         self.connections.retain(|connection| connection.expires > now);
     }
 
-    /// `prior` has the flags of an earlier pass in this zone. `quoted` is the packet in an error.
+    /// `prior`: the flags of an earlier pass in this zone. `quoted`: the tuple of the packet in an
+    /// error.
     pub(crate) fn track(
         &mut self,
         frame: &Frame,
@@ -189,7 +192,7 @@ impl Model {
         }
         let nat = track.nat.as_ref().and_then(|nat| nat.direction);
         let is_used = self.is_used(&tuple.reversed());
-        // A translated packet whose own connection is gone may look like one of another.
+        // A translated packet whose connection has ended may have the tuple of another connection.
         if (nat.is_none() && is_used) || self.is_used(&tuple) {
             return none(NEW | TRK, tuple);
         }
@@ -211,7 +214,8 @@ impl Model {
         }
     }
 
-    /// Takes the translation that the real one chose for the latest connection, if it is allowed.
+    /// Records the translation that the tracker chose for the latest connection. Fails if it is not
+    /// allowed.
     pub(crate) fn adopt(&mut self, track: &Track, from: End, to: End) -> Result<(), String> {
         let mut latest = self.connections.pop().ok_or("no connection")?;
         let nat = track.nat.as_ref().ok_or("no translation")?;
@@ -238,7 +242,7 @@ impl Model {
                 }
             }
         } else if latest.original.from.1 != from.1 {
-            // Another port only if the own one is taken.
+            // The port may change only if the client's own port is taken.
             let mut kept = tuple;
             kept.to.1 = latest.original.from.1;
             if kept.kind.is_some() {
@@ -254,7 +258,8 @@ impl Model {
         Ok(())
     }
 
-    /// Forgets the latest connection, whose translation was not possible; fails if it was.
+    /// Removes the latest connection because the tracker refused its translation. Fails if a
+    /// translation was possible.
     pub(crate) fn refuse(&mut self, track: &Track) -> Result<(), String> {
         let latest = self.connections.pop().ok_or("no connection")?;
         let nat = track.nat.as_ref().ok_or("no translation")?;
@@ -292,7 +297,8 @@ impl Model {
         Ok(())
     }
 
-    /// A table of several shards takes a tuple for used whose reverse is used: they have one hash.
+    /// Whether a tuple may count as used. With several shards, a tuple with a used reverse tuple
+    /// does, because both have the same hash.
     fn may_be_used(&self, tuple: &Tuple) -> bool {
         self.is_used(tuple) || self.is_used(&tuple.reversed())
     }
@@ -500,7 +506,7 @@ impl Segment {
         let header = usize::from(tcp[12] >> 4) * 4;
         let flags = tcp[13];
         let payload = (tcp.len() - header) as u32;
-        // The tests write one option at most.
+        // The tests write at most one TCP option.
         let wscale =
             if header > 20 && flags & 2 != 0 { 0x80 | u32::from(tcp[23]).min(14) } else { 0 };
         Self {

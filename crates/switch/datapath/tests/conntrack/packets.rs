@@ -1,4 +1,4 @@
-//! Packets as the datapath has them: parsed by it, through a thread's tracker.
+//! Packets as in the datapath: parsed by it, and tracked through a thread's tracker.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ impl Switch {
         Self { tracker: ThreadTracker::new(table.clone()), table }
     }
 
-    /// The packet after tracking, and its flags.
+    /// Tracks a packet, and returns it with its flags.
     fn track(&mut self, bytes: &[u8], track: &Track) -> (Packet, u16) {
         let now = Time::from_nanos(1_000_000_000);
         let mut packet = Packet::arrived(1, PortFrame::from_bytes(bytes, Time::ZERO));
@@ -34,7 +34,7 @@ impl Switch {
         let outcome = self.tracker.track(&mut packet, &call, Some(hash), now);
         let flags = packet.key.read(Field::CtState) as u16;
         if outcome == Tracked::Continues {
-            // The fields agree with the changed bytes.
+            // The key agrees with the changed bytes.
             let fresh = extract(1, packet.frame.bytes());
             assert_eq!(fresh.words[word::ETH_SRC..], packet.key.words[word::ETH_SRC..]);
         }
@@ -48,7 +48,7 @@ fn tagged(frame: &Frame) -> Vec<u8> {
     bytes
 }
 
-/// An IPv6 packet with extension headers of this protocol number in front of its transport.
+/// An IPv6 packet with an extension header of this protocol number before its transport header.
 fn extended(frame: &Frame, protocol: u8, header: &[u8; 8]) -> Vec<u8> {
     let mut bytes = frame.bytes.clone();
     let mut header = *header;
@@ -75,7 +75,7 @@ fn a_tag_and_padding_are_no_part_of_a_connection() {
 }
 
 #[test]
-fn a_transport_is_found_behind_extension_headers() {
+fn the_tracker_finds_a_transport_header_behind_extension_headers() {
     let mut switch = Switch::new(true);
     let (client, server) = (end("[fd00::1]:1000"), end("[fd00::2]:80"));
     let options = [0, 0, 1, 4, 0, 0, 0, 0];
@@ -83,7 +83,7 @@ fn a_transport_is_found_behind_extension_headers() {
     assert_eq!(switch.track(&request, &commit(0)).1, 0x21);
     let answer = tcp(server, client, Tcp::new(SYN | ACK, 7, 2));
     assert_eq!(switch.track(&answer.bytes, &look(0)).1, 0x2a);
-    // Without reassembly, a first fragment has ports, and a later one has none.
+    // Without reassembly, a first fragment has ports and a later fragment has none.
     switch.table.change_fragment_limits(|limits| limits.is_enabled = [false; 2]);
     let first = extended(&udp(client, server), 44, &[0, 0, 0, 1, 0, 0, 0, 9]);
     assert_eq!(switch.track(&first, &commit(0)).1, 0x21);
@@ -119,7 +119,8 @@ fn every_cut_frame_is_tracked_or_invalid() {
     for sample in &samples {
         for bytes in [sample.bytes.clone(), tagged(sample)] {
             for length in 0..bytes.len() {
-                // With the length that the header claims, and with one that fits.
+                // With the length in the original header, and with the length of the truncated
+                // packet.
                 let mut fitting = bytes[..length].to_vec();
                 switch.track(&fitting, &snat(0, "192.0.2.1", None));
                 let shift = bytes.len() - sample.bytes.len();

@@ -1,4 +1,4 @@
-//! Random packets through the tracker and through the model.
+//! Random packets, processed by the tracker and by the model.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -25,7 +25,7 @@ fn the_tracker_agrees_with_the_model() {
 
 #[test]
 #[ignore = "a million packets"]
-fn the_tracker_agrees_with_the_model_for_long() {
+fn the_tracker_agrees_with_the_model_in_a_long_run() {
     for seed in 100..120 {
         agree(seed, if seed % 4 == 0 { 8 } else { 1 }, 50_000);
     }
@@ -105,7 +105,8 @@ fn timeouts() -> Timeouts {
 }
 
 fn advance(random: &mut Pcg64Mcg, tracker: &mut Tracker, model: &mut Model) {
-    // Times are multiples of the wheel's precision. Now and then nothing happens for long.
+    // Times are multiples of the wheel's precision. Now and then a long time passes without
+    // packets.
     if !tracker.now.nanos().is_multiple_of(256_000_000) {
         tracker.now = units::Time::from_nanos(20 * 256_000_000);
     }
@@ -141,7 +142,8 @@ fn any_end(random: &mut Pcg64Mcg, is_v6: bool) -> End {
     (address(random, is_v6), ports[random.random_range(0..ports.len())])
 }
 
-/// A packet, half of the time of a connection that exists, and for an error the quoted tuple.
+/// A random packet. Three of five belong to a known connection. An ICMP error comes with the quoted
+/// tuple.
 fn packet(random: &mut Pcg64Mcg, model: &Model) -> (Frame, Option<Tuple>) {
     let is_known = !model.connections.is_empty() && random.random_ratio(3, 5);
     let (from, to, protocol, kind) = if is_known {

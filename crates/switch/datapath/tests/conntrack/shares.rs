@@ -1,4 +1,4 @@
-//! A flood from one port, or in one zone, and the connections of others in a full table.
+//! Connections of other ports and zones in a table that a flood has filled.
 
 use datapath::conntrack::Settings;
 use flow::Field;
@@ -22,7 +22,7 @@ fn full(threads: usize, most: u32) -> Tracker {
 
 const SERVER: &str = "192.0.2.1:53";
 
-/// Opens connections by UDP; returns the number of those that later packets find.
+/// Opens UDP connections. Returns the number of connections that later packets find.
 fn opened(tracker: &Tracker, port: u128, zone: u16, numbers: std::ops::Range<u32>) -> usize {
     let server = end(SERVER);
     for number in numbers.clone() {
@@ -51,7 +51,7 @@ fn a_flood_from_one_port_leaves_space_for_others() {
             assert_eq!(opened as u32, few, "{threads} {most} port {port}");
         }
         assert!(tracker.table.connections() <= most);
-        // The flood goes on, and takes none of theirs.
+        // The flood continues, and replaces none of the others' connections.
         for number in 5 * most..6 * most {
             tracker.state(at_port(1, udp(client(number), end(SERVER))), &commit(0));
         }
@@ -91,7 +91,7 @@ fn a_flood_in_one_zone_leaves_space_in_others_and_in_its_own() {
     tracker.table.set_zone_limit(7, 300);
     opened(&tracker, 1, 7, 0..2000);
     assert_eq!(tracker.table.zone_limit(7).count, 300);
-    // Another port in the zone that is full, and the same port in another zone.
+    // Another port in the full zone opens connections, and so does the first port in another zone.
     assert_eq!(opened(&tracker, 2, 7, 5000..5030), 30);
     assert!(tracker.table.zone_limit(7).count <= 300);
     opened(&tracker, 1, 8, 0..3000);
@@ -118,7 +118,7 @@ fn ports_with_equal_shares_keep_their_connections() {
 }
 
 #[test]
-fn the_memory_of_a_flood_is_returned_and_the_next_one_takes_no_more() {
+fn a_flood_returns_its_memory_and_the_next_flood_takes_no_more() {
     let mut tracker = full(2, 3_000_000);
     opened(&tracker, 1, 0, 0..10);
     let before = tracker.table.statistics().bytes;
@@ -129,7 +129,7 @@ fn the_memory_of_a_flood_is_returned_and_the_next_one_takes_no_more() {
         }
         most.push(tracker.table.statistics().bytes);
         tracker.pass(Span::from_secs(70));
-        // A minute of a thread without packets.
+        // A minute with the calls of a thread that has no packets.
         for _ in 0..600 {
             tracker.table.expire(tracker.now);
             tracker.pass(Span::from_millis(100));

@@ -55,7 +55,7 @@ fn a_packet_shows_the_original_tuple_in_both_directions() {
 }
 
 #[test]
-fn tcp_goes_through_its_states() {
+fn a_tcp_connection_goes_through_its_states() {
     let tracker = tracker();
     let (client, server) = (end("10.0.0.1:1000"), end("10.0.0.2:80"));
     let to = |segment| tcp(client, server, segment);
@@ -80,7 +80,7 @@ fn tcp_goes_through_its_states() {
     assert_eq!(tracker.state(back(Tcp::new(FIN | ACK, 501, 1102)), &look(0)), "est|rpl|trk");
     assert_eq!(tracker.state(to(Tcp::new(ACK, 1102, 502)), &look(0)), "est|trk");
     assert_eq!(state(), "TIME_WAIT");
-    // The same ports again: another connection takes the place of the closed one.
+    // A new connection with the same ports replaces the closed one.
     assert_eq!(tracker.state(to(Tcp::new(SYN, 7000, 0)), &commit(0)), "new|trk");
     assert_eq!(state(), "SYN_SENT");
     assert_eq!(tracker.table.connections(), 1);
@@ -102,7 +102,7 @@ fn a_reset_closes_a_connection_only_with_the_right_number() {
 }
 
 #[test]
-fn tcp_is_picked_up_in_the_middle_but_not_by_an_answer() {
+fn a_tcp_connection_may_begin_with_data_but_not_with_an_answer() {
     let tracker = tracker();
     let (client, server) = (end("10.0.0.1:1000"), end("10.0.0.2:80"));
     let answer = Tcp::new(SYN | ACK, 500, 101);
@@ -110,7 +110,7 @@ fn tcp_is_picked_up_in_the_middle_but_not_by_an_answer() {
     assert_eq!(tracker.table.connections(), 0);
     let data = Tcp { payload: 100, ..Tcp::new(ACK, 101, 501) };
     assert_eq!(tracker.state(tcp(client, server, data), &commit(0)), "new|trk");
-    // The window is not known, and the far end's window may be scaled.
+    // The window is unknown, and the peer's window may be scaled.
     let data = Tcp { payload: 100, ..Tcp::new(ACK, 50_000, 501) };
     assert_eq!(tracker.state(tcp(client, server, data), &look(0)), "est|trk");
     let back = Tcp { payload: 100, ..Tcp::new(ACK, 501, 50_100) };
@@ -118,7 +118,7 @@ fn tcp_is_picked_up_in_the_middle_but_not_by_an_answer() {
 }
 
 #[test]
-fn scaled_windows_admit_what_they_allow() {
+fn segments_beyond_a_scaled_window_are_invalid() {
     let tracker = tracker();
     let (client, server) = (end("10.0.0.1:1000"), end("10.0.0.2:80"));
     let syn = Tcp { scale: Some(7), window: 1000, ..Tcp::new(SYN, 0, 0) };
@@ -180,7 +180,7 @@ fn icmp_errors_are_related_to_the_connection_that_they_quote() {
 }
 
 #[test]
-fn other_protocols_have_a_connection_by_addresses() {
+fn protocols_without_ports_have_a_connection_by_addresses() {
     let tracker = tracker();
     assert_eq!(tracker.state(plain(v4(1), v4(2), 47), &commit(0)), "new|trk");
     assert_eq!(tracker.state(plain(v4(2), v4(1), 47), &look(0)), "est|rpl|trk");
@@ -191,7 +191,7 @@ fn other_protocols_have_a_connection_by_addresses() {
 }
 
 #[test]
-fn marks_and_labels_change_under_their_masks() {
+fn only_masked_bits_of_marks_and_labels_change() {
     let tracker = tracker();
     let (client, server) = (end("10.0.0.1:1000"), end("10.0.0.2:53"));
     let set = |mark, label| Track { mark, label, ..commit(0) };
@@ -209,7 +209,7 @@ fn marks_and_labels_change_under_their_masks() {
 }
 
 #[test]
-fn force_turns_a_connection_around() {
+fn force_replaces_a_connection_by_one_in_the_other_direction() {
     let tracker = tracker();
     let (client, server) = (end("10.0.0.1:1000"), end("10.0.0.2:53"));
     let force = Track { force: true, ..commit(0) };
@@ -231,7 +231,7 @@ fn a_packet_counts_once_in_a_zone() {
     tracker.track(&mut data, &look(0));
     tracker.track(&mut data, &commit(0));
     assert_eq!(flags(&data), "est|trk");
-    // Another zone starts anew.
+    // In another zone, the connection is new.
     tracker.track(&mut data, &look(1));
     assert_eq!(flags(&data), "new|trk");
 }
@@ -270,7 +270,7 @@ fn later_fragments_are_invalid_and_first_ones_are_tracked() {
     let (client, server) = (end("10.0.0.1:1000"), end("10.0.0.2:53"));
     let mut first = udp(client, server);
     first.bytes[20] = 0x20;
-    // The UDP length covers the other fragments too.
+    // The UDP length includes the other fragments.
     first.bytes[39] = 200;
     let wrong = first.bytes[40] ^ 0x55;
     first.complete();
@@ -307,7 +307,7 @@ fn a_closed_connection_does_not_stay_for_a_day() {
     tracker.state(tcp(client, server, Tcp::new(SYN, 100, 0)), &commit(0));
     tracker.state(tcp(server, client, Tcp::new(SYN | ACK, 500, 101)), &look(0));
     tracker.state(tcp(client, server, Tcp::new(ACK, 101, 501)), &look(0));
-    // The wheel moves the connection to the slot of a day.
+    // The wheel moves the connection to the slot for an expiry in a day.
     tracker.pass(Span::from_secs(60));
     tracker.table.expire(tracker.now);
     tracker.state(tcp(client, server, Tcp::new(RST, 101, 0)), &look(0));
@@ -323,7 +323,7 @@ fn expiry_collects_all_connections_in_bounded_steps() {
     for port in 1..3000 {
         tracker.state(udp(end(&format!("10.0.0.1:{port}")), end("10.0.0.2:53")), &commit(0));
     }
-    // A day later, in which nothing happened. The first call does more after the pause.
+    // A day passes without packets. The first call does more work after the pause.
     tracker.pass(Span::from_secs(86_400));
     let mut calls = 0;
     while tracker.table.connections() > 0 {
@@ -414,11 +414,11 @@ fn a_packet_whose_tuple_a_rule_changes_counts_for_both_connections() {
     rewrite(&mut answer, [10, 0, 1, 1, 10, 0, 0, 2]);
     tracker.track(&mut answer, &look(0));
     assert_eq!(flags(&answer), "est|rpl|trk");
-    // The first connection has seen the answer.
+    // The first connection has also counted the answer.
     assert_eq!(tracker.state(tcp(client, outside, Tcp::new(ACK, 2, 8)), &look(0)), "est|trk");
     let states: Vec<_> = tracker.dump();
     assert!(states.iter().all(|line| line.contains("state=ESTABLISHED")), "{states:?}");
-    // A wrong checksum is wrong in each pass.
+    // A packet with a wrong checksum is invalid in each pass.
     let mut wrong = tcp(client, outside, Tcp::new(ACK, 2, 8));
     wrong.bytes[50] ^= 1;
     for _ in 0..2 {
@@ -446,7 +446,7 @@ fn flushes_remove_all_or_a_zone_or_a_tuple() {
     };
     let any = TupleMatch::default();
     assert_eq!(tracker.table.flush_tuples(None, &original, &any), 0);
-    // A whole connection may be named from either side.
+    // A whole connection is also found by its reversed tuple.
     let reversed = TupleMatch {
         source: original.destination,
         destination: original.source,
@@ -457,7 +457,7 @@ fn flushes_remove_all_or_a_zone_or_a_tuple() {
     assert_eq!(tracker.table.flush_tuples(Some(6), &reversed, &any), 1);
     tracker.state(udp(client(2), server), &commit(6));
     assert_eq!(tracker.table.flush_tuples(Some(6), &original, &any), 1);
-    // A part of a tuple matches in all zones.
+    // An incomplete tuple matches in all zones.
     tracker.state(udp(client(9), server), &commit(6));
     tracker.state(udp(client(9), server), &commit(7));
     let part = TupleMatch { protocol: Some(17), source_port: Some(9), ..TupleMatch::default() };

@@ -1,4 +1,4 @@
-//! Several threads on one table.
+//! Several threads that use one table.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,9 +14,9 @@ use crate::frames::{End, udp};
 use crate::tracking::{commit, dnat, look, snat, track_at, v4};
 
 /// Threads commit, translate, reply and flush on the same few hosts. Afterwards no two connections
-/// share a tuple, and every reply finds its connection.
+/// have the same tuple, and every reply finds its connection.
 #[test]
-fn threads_share_a_table() {
+fn tuples_stay_unique_when_threads_share_a_table() {
     let table = Conntrack::new(&Settings { threads: 4, seed: 3, ..Settings::default() });
     let now = Time::from_nanos(1_000_000_000);
     std::thread::scope(|scope| {
@@ -42,8 +42,8 @@ fn threads_share_a_table() {
     assert_eq!(table.connections(), 0);
 }
 
-/// Every client gets a port of its own, whichever thread asks first, and the ports are used up
-/// exactly.
+/// Two threads ask for more ports than there are. Each port is given to one client, and no port is
+/// left.
 #[test]
 fn threads_do_not_give_a_port_twice() {
     let table = Conntrack::new(&Settings { threads: 2, seed: 8, ..Settings::default() });
@@ -63,9 +63,9 @@ fn threads_do_not_give_a_port_twice() {
     check_unique(&table, now);
 }
 
-/// Packet threads come and go: shards get other locks while threads use them.
+/// The number of packet threads changes: shards move to other locks while threads use them.
 #[test]
-fn the_number_of_threads_changes_beside_packets() {
+fn a_change_of_the_thread_number_loses_no_connection() {
     let table = Conntrack::new(&Settings { threads: 4, seed: 6, ..Settings::default() });
     let now = Time::from_nanos(1_000_000_000);
     let ended = AtomicUsize::new(0);
@@ -93,9 +93,9 @@ fn the_number_of_threads_changes_beside_packets() {
     assert_eq!(u64::from(before), table.flush(None));
 }
 
-/// Expiry, dumps and limits go on beside packets.
+/// Expiry, dumps and limits run while another thread tracks packets.
 #[test]
-fn commands_run_beside_packets() {
+fn commands_run_while_another_thread_tracks_packets() {
     let table = Conntrack::new(&Settings { threads: 2, seed: 5, ..Settings::default() });
     let is_done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -137,7 +137,7 @@ fn run(table: &Conntrack, seed: u64, now: Time) {
     for number in 0..20_000 {
         let mut end = || (v4(random.random_range(1..10)), random.random_range(3000..3040));
         let (from, to) = (end(), end());
-        // Both directions of a packet to itself are one.
+        // A packet to itself has the same tuple in both directions.
         if from == to {
             continue;
         }

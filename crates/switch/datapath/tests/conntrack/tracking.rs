@@ -1,4 +1,4 @@
-//! A tracker with a clock, and calls written as rules write them.
+//! A tracker with a clock, and shorthands for `ct` actions.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -33,7 +33,7 @@ impl Tracker {
         track_at(&self.table, frame, track, self.now)
     }
 
-    /// The flags of a packet that is tracked for the first time.
+    /// Tracks a new packet, and returns its flags.
     pub(crate) fn state(&self, frame: Frame, track: &Track) -> String {
         let mut frame = frame;
         if self.track(&mut frame, track) == Tracked::Dropped {
@@ -62,7 +62,7 @@ pub(crate) fn track_at(table: &Conntrack, frame: &mut Frame, track: &Track, now:
     table.track(&mut view, &call, Some(hash), now)
 }
 
-/// `new|trk`, in the order of the bits.
+/// The flags as text, such as `new|trk`, in the order of the bits.
 pub(crate) fn flags(frame: &Frame) -> String {
     let names = ["new", "est", "rel", "rpl", "inv", "trk", "snat", "dnat"];
     let bits = frame.key.read(Field::CtState);
@@ -70,17 +70,17 @@ pub(crate) fn flags(frame: &Frame) -> String {
     set.join("|")
 }
 
-/// `ct(zone=…)`
+/// The call of `ct(zone=…)`.
 pub(crate) fn look(zone: u16) -> Track {
     Track { zone, nat: Some(Nat::default()), ..Track::default() }
 }
 
-/// `ct(commit,zone=…)`
+/// The call of `ct(commit,zone=…)`.
 pub(crate) fn commit(zone: u16) -> Track {
     Track { zone, commit: true, ..Track::default() }
 }
 
-/// `ct(commit,zone=…,nat(src=…))`
+/// The call of `ct(commit,zone=…,nat(src=…))`.
 pub(crate) fn snat(zone: u16, addresses: &str, ports: Option<(u16, u16)>) -> Track {
     translation(zone, NatDirection::Source, addresses, ports)
 }

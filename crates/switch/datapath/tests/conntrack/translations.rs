@@ -36,7 +36,7 @@ fn a_source_is_translated_there_and_back() {
                 assert_eq!(out.ends(), (public, server));
                 let again = sent(tracker, make(client, server), &look(0));
                 assert_eq!(again.ends(), (public, server));
-                // Without `nat` the packet stays as it is.
+                // Without `nat`, the packet is not translated.
                 let plain = sent(tracker, make(client, server), &Track::default());
                 assert_eq!(plain.ends(), (client, server));
                 assert_eq!(flags(&plain), "new|trk");
@@ -71,11 +71,12 @@ fn a_taken_port_is_replaced() {
         let second = sent(tracker, udp(end("10.0.0.2:1000"), server), &track);
         assert_eq!(first.ends().0, end("192.0.2.1:1000"));
         assert_eq!(second.ends().0, end("192.0.2.1:1001"));
-        // Privileged ports stay privileged.
+        // A privileged port is replaced by a privileged one.
         sent(tracker, udp(end("10.0.0.1:123"), server), &track);
         let privileged = sent(tracker, udp(end("10.0.0.2:123"), server), &track);
         assert_eq!(privileged.ends().0, end("192.0.2.1:124"));
-        // Another server, or another zone, is another tuple.
+        // A connection to another server, or in another zone, has another tuple, and keeps its
+        // port.
         let other = sent(tracker, udp(end("10.0.0.3:1000"), end("10.0.0.8:80")), &track);
         assert_eq!(other.ends().0, end("192.0.2.1:1000"));
         let zone = snat(1, "192.0.2.1", None);
@@ -85,7 +86,7 @@ fn a_taken_port_is_replaced() {
 }
 
 #[test]
-fn ports_run_out() {
+fn connections_beyond_the_ports_of_a_range_are_dropped() {
     for_each_shard_count(|tracker| {
         let server = end("10.0.0.9:80");
         let track = snat(0, "192.0.2.1-192.0.2.2", Some((5000, 5003)));
@@ -112,7 +113,7 @@ fn ports_run_out() {
 }
 
 #[test]
-fn an_address_of_zero_moves_only_a_taken_port() {
+fn an_address_of_zero_translates_only_a_taken_port() {
     for_each_shard_count(|tracker| {
         let (client, server) = (end("10.0.0.1:1000"), end("10.0.0.9:80"));
         let track = snat(0, "0.0.0.0", None);
@@ -123,7 +124,7 @@ fn an_address_of_zero_moves_only_a_taken_port() {
         assert_eq!(masked.ends().0, end("10.0.0.1:1001"));
         let own = sent(tracker, udp(end("10.0.0.1:1001"), server), &track);
         assert_eq!(own.ends().0, end("10.0.0.1:1002"));
-        // Without `nat`, the connection would get another one's replies.
+        // Without `nat`, the connection would get the replies of another connection.
         let mut plain = udp(end("10.0.0.1:1002"), server);
         tracker.track(&mut plain, &commit(0));
         assert_eq!(tracker.table.statistics().clashed, 1);
@@ -187,7 +188,7 @@ fn echo_identifiers_are_translated_like_ports() {
 }
 
 #[test]
-fn other_protocols_have_addresses_alone() {
+fn protocols_without_ports_are_translated_by_address() {
     let tracker = tracker();
     let track = snat(0, "192.0.2.1", None);
     let out = sent(&tracker, plain(v4(1), v4(9), 47), &track);
@@ -209,12 +210,13 @@ fn errors_are_translated_with_the_packet_that_they_quote() {
                 let track = snat(0, &public.0.to_string(), None);
                 let request = make(client, server);
                 let out = sent(tracker, request.clone(), &track);
-                // A router behind the switch answers: the client gets an error about its packet.
+                // A router behind the switch sends an error. The client gets it with its own packet
+                // quoted.
                 let error = unreachable(router, public.0, &out);
                 let back = sent(tracker, error, &look(0));
                 assert_eq!(flags(&back), "rel|rpl|trk|dnat");
                 assert_eq!(back.bytes, unreachable(router, client.0, &request).bytes);
-                // Another pass in the zone finds the connection and changes nothing.
+                // Another pass in the zone finds the connection, and changes nothing.
                 let twice = sent(tracker, back.clone(), &look(0));
                 assert_eq!(twice.bytes, back.bytes);
                 assert_eq!(flags(&twice), flags(&back));
@@ -243,7 +245,7 @@ fn a_second_pass_in_a_zone_finds_the_translated_connection() {
         let mut twice = sent(tracker, out.clone(), &look(2));
         assert_eq!(twice.bytes, out.bytes);
         assert_eq!(flags(&twice), "new|trk|snat");
-        // In another zone the translated packet is a packet like any other.
+        // In another zone, the translated packet has no connection yet.
         tracker.track(&mut twice, &commit(3));
         assert_eq!(flags(&twice), "new|trk");
         assert_eq!(tracker.table.connections(), 2);
@@ -251,7 +253,7 @@ fn a_second_pass_in_a_zone_finds_the_translated_connection() {
 }
 
 #[test]
-fn a_udp_checksum_of_none_stays_none() {
+fn a_udp_packet_without_a_checksum_stays_without_one() {
     let tracker = tracker();
     let mut frame = udp(end("10.0.0.1:1000"), end("10.0.0.9:80"));
     frame.bytes[40..42].fill(0);

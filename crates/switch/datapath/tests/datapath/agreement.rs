@@ -1,5 +1,5 @@
-//! Random rules and packets: the datapath and the reference send the same frames, and count the
-//! same.
+//! Random rules and packets: the datapath and the reference send the same frames, and have the same
+//! counts.
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -14,14 +14,14 @@ fn the_datapath_agrees_with_the_reference() {
     compare(1, 300, 200);
 }
 
-/// `cargo test -p weir-switch-datapath --test datapath -- --ignored`
+/// Run with `cargo test -p weir-switch-datapath --test datapath -- --ignored`.
 #[test]
 #[ignore = "takes minutes"]
 fn the_datapath_agrees_with_the_reference_in_a_million_cases() {
     compare(2, 10_000, 100);
 }
 
-/// Compares `sets` sets of rules with `packets` packets each.
+/// Compares datapath and reference for `sets` sets of rules, each with `packets` packets.
 fn compare(seed: u64, sets: usize, packets: usize) {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     let mut hits = 0;
@@ -76,7 +76,7 @@ fn compare(seed: u64, sets: usize, packets: usize) {
     assert!(hits > (sets * packets) as u64 / 4, "{hits} hits");
 }
 
-/// Fails, and shows the first difference.
+/// Panics with the first difference.
 fn explain(
     sent: &[(u16, Vec<u8>)],
     expected: &[(u16, Vec<u8>)],
@@ -99,7 +99,7 @@ fn explain(
     panic!("set {set}, together only: {extra:02x?} for {missing:02x?}: {rules:#?}");
 }
 
-/// A group; its buckets may lead to groups with higher numbers.
+/// A random group. Its buckets may lead to groups with higher numbers.
 fn random_group(random: &mut Pcg64Mcg, id: usize) -> String {
     let kind = ["select", "select", "select", "all", "ff"][random.random_range(0..5)];
     let mut group = format!("group_id={id},type={kind}");
@@ -118,7 +118,7 @@ fn random_group(random: &mut Pcg64Mcg, id: usize) -> String {
             group += &format!("weight:{},", [0, 1, 1, 3, 40, 300][random.random_range(0..6)]);
         }
         if kind == "ff" || random.random_range(0..4) == 0 {
-            // There is no port 5.
+            // Port 5 does not exist.
             group += &format!("watch_port:{},", random.random_range(1..=5));
         }
         let low = random.random_range(1..5);
@@ -209,7 +209,8 @@ fn random_action(random: &mut Pcg64Mcg, kind: usize, table: u8) -> String {
         27 => format!("enqueue:{}:{low}", low.min(4)),
         28 => "pop_queue".into(),
         29 => format!("check_pkt_larger({})->NXM_NX_REG0[0]", 50 + low * 4),
-        // Buckets may lead to the last table.
+        // The buckets of a group may lead to the last table, so that only tables before it lead to
+        // groups.
         30..33 if table < 2 => format!("group:{}", random.random_range(1..=GROUPS)),
         _ => format!("output:{}", low.min(4)),
     }

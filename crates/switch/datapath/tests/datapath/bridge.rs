@@ -1,4 +1,4 @@
-//! A bridge with ports 1 to 4, and a datapath that collects what it sends.
+//! A bridge with ports 1 to 4, and a datapath whose output the test collects.
 
 use datapath::{Around, Datapath, NoTracker, Settings, Sink, Tracker};
 use flow::port_number::PortNumber;
@@ -32,7 +32,7 @@ impl Sink for Collected {
     }
 }
 
-/// Tables with ports 1 to 4, whose indexes are their numbers.
+/// Tables with ports 1 to 4. The index of a port is its number.
 pub(super) fn tables(rules: &[impl AsRef<str>]) -> Tables {
     let mut tables = Tables::new();
     for number in 1..=4_u16 {
@@ -53,7 +53,7 @@ pub(super) fn tables(rules: &[impl AsRef<str>]) -> Tables {
     tables
 }
 
-/// Adds a rule, or adds or changes a group.
+/// Adds a rule, or adds or replaces a group.
 pub(super) fn add(tables: &mut Tables, rule: &str) {
     if rule.starts_with("group_id=") {
         let change = parse_group(rule, GroupCommand::AddOrModify, &PortNames::none());

@@ -7,7 +7,7 @@ use super::bridge::{Bridge, tables};
 use super::frames::frame;
 
 #[test]
-fn later_packets_of_a_megaflow_ask_the_pipeline_no_more() {
+fn later_packets_of_a_megaflow_need_no_upcall() {
     let mut bridge = Bridge::new(&["ip,nw_dst=10.0.0.0/8 actions=output:2"]);
     let frames: Vec<_> =
         (1..=100).map(|low| frame(&format!("udp,nw_dst=10.0.0.{low},tp_src={low}"))).collect();
@@ -20,7 +20,7 @@ fn later_packets_of_a_megaflow_ask_the_pipeline_no_more() {
     let bytes: u64 = frames.iter().map(|frame| frame.len() as u64).sum();
     assert_eq!(bridge.counts(), [(100, bytes)]);
     let megaflow = bridge.datapath.megaflows().next().expect("a megaflow");
-    // The first packet is the rules' alone.
+    // The first packet counts only for the rules.
     let bytes = bytes - frames[0].len() as u64;
     assert_eq!((megaflow.packets, megaflow.bytes, megaflow.used_ms), (99, bytes, Some(0)));
 }
@@ -38,7 +38,7 @@ fn a_change_of_rules_applies_to_the_next_packet() {
     changed.sort_unstable();
     assert_eq!(changed, [2, 3]);
     assert_eq!(ports(&mut bridge).len(), 2);
-    // Both rules have counted all packets: four and two.
+    // Both rules have counted all their packets: four and two.
     let mut counts: Vec<_> = bridge.counts().iter().map(|(packets, _)| *packets).collect();
     counts.sort_unstable();
     assert_eq!(counts, [2, 4]);
@@ -57,7 +57,7 @@ fn an_unchanged_megaflow_keeps_its_counts_over_a_change_of_other_rules() {
 }
 
 #[test]
-fn a_megaflow_of_a_narrower_mask_goes_on_with_the_counts_of_the_former_one() {
+fn a_megaflow_of_a_narrower_mask_continues_the_former_counts() {
     for narrower in ["vlan_tci=0x0000/0x1fff", "ip,nw_dst=10.0.0.1", "udp,tp_dst=53"] {
         let mut bridge = Bridge::new(&["cookie=1,in_port=1 actions=output:2"]);
         let packet = [frame("udp,nw_dst=10.0.0.1,tp_dst=53")];
@@ -72,14 +72,14 @@ fn a_megaflow_of_a_narrower_mask_goes_on_with_the_counts_of_the_former_one() {
         assert_eq!(counted(&mut bridge), (2, 2), "{narrower}");
         bridge.add(&format!("cookie=2,priority=50000,{narrower} actions=output:3"));
         assert_eq!(counted(&mut bridge), (5, 5), "{narrower}");
-        // Each rule counts its own packets alone.
+        // Each rule counts only its own packets.
         let packets: Vec<_> = bridge.counts().iter().map(|(packets, _)| *packets).collect();
         assert_eq!(packets, [3, 3], "{narrower}");
     }
 }
 
 #[test]
-fn idle_megaflows_go_after_ten_seconds() {
+fn idle_megaflows_are_removed_after_ten_seconds() {
     let mut bridge = Bridge::new(&["ip,nw_dst=10.0.0.1 actions=output:2", "actions=output:3"]);
     let packets: Vec<_> = (1..50).map(|low| frame(&format!("udp,nw_dst=10.0.0.{low}"))).collect();
     bridge.process(1, &packets);
@@ -97,7 +97,7 @@ fn idle_megaflows_go_after_ten_seconds() {
     }
     assert_eq!(bridge.datapath.len(), 1);
     assert_eq!(bridge.datapath.statistics().expired, before as u64 - 1);
-    // Expired megaflows have credited their packets.
+    // Expired megaflows have added their counts to those of the rules.
     let total: u64 = bridge.counts().iter().map(|(packets, _)| packets).sum();
     assert_eq!(total, 50);
 }
@@ -129,7 +129,7 @@ fn a_flood_of_different_packets_takes_bounded_memory() {
 
 #[test]
 fn many_megaflows_of_many_masks_are_found_again() {
-    // Each VLAN has a table, whose rules look at other fields.
+    // Each VLAN has a table whose rules match on other fields.
     let fields = [
         "ip,nw_dst=10.0.0.1",
         "ip,nw_src=10.0.0.1",
@@ -161,7 +161,7 @@ fn many_megaflows_of_many_masks_are_found_again() {
     assert_eq!(bridge.process(1, &packets).sent.len(), 3000);
     assert_eq!(bridge.datapath.statistics().upcalls, upcalls);
     assert_eq!(bridge.datapath.len() as u64, upcalls);
-    // After a second, masks are in the order of their hits.
+    // After a second, the masks are sorted by their hits.
     for _ in 0..30 {
         bridge.now += Span::from_millis(100);
         bridge.maintain();
@@ -175,7 +175,7 @@ fn many_megaflows_of_many_masks_are_found_again() {
     bridge.datapath.clear();
     assert!(bridge.datapath.is_empty());
     let total: u64 = bridge.counts().iter().map(|(packets, _)| packets).sum();
-    // Each packet counts for the rules of two tables.
+    // Each packet counts for rules of two tables.
     assert_eq!(total, 18_000);
 }
 
@@ -199,7 +199,7 @@ fn stages_are_measured_in_ticks() {
 }
 
 #[test]
-fn time_may_jump() {
+fn a_jump_of_the_clock_loses_no_count() {
     let mut bridge = Bridge::new(&["actions=output:2"]);
     bridge.process(1, &[frame("udp")]);
     bridge.now = Time::ZERO + Span::from_secs(1 << 32);

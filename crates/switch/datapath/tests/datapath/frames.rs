@@ -11,7 +11,7 @@ pub(super) fn frame(text: &str) -> Vec<u8> {
     compose(&key.unwrap_or_else(|error| panic!("{text}: {error}")))
 }
 
-/// A valid frame of few different ones, so that rules match and megaflows are shared.
+/// A valid random frame, out of few different ones, so that rules match and megaflows are shared.
 pub(super) fn random_frame(random: &mut Pcg64Mcg) -> Vec<u8> {
     let mut key = Key::ZERO;
     let mut set = |field, values: std::ops::Range<u128>| {

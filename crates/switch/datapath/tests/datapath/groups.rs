@@ -1,4 +1,4 @@
-//! Groups of the type select: connections keep their buckets, and share a few megaflows.
+//! Groups of type select: a connection keeps its bucket, and many connections share few megaflows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use units::Time;
 use super::bridge::{Bridge, Collected, group_counts};
 use super::frames::frame;
 
-/// A packet of a UDP connection, there or back.
+/// A packet of a UDP connection, in the forward or the reply direction.
 fn packet(connection: u32, is_back: bool) -> Vec<u8> {
     let (port, host) = (1000 + connection / 200, connection % 200);
     let there = ("10.0.0.1".to_owned(), port, format!("10.0.1.{host}"), 53);
@@ -23,7 +23,7 @@ fn packet(connection: u32, is_back: bool) -> Vec<u8> {
     frame(&format!("udp,nw_src={source},nw_dst={destination},tp_src={from},tp_dst={to},nw_ttl=64"))
 }
 
-/// The ports that the packets of connections leave by.
+/// The output ports of one packet of each connection.
 fn ports(bridge: &mut Bridge, connections: u32, is_back: bool) -> Vec<u16> {
     let packets = (0..connections).map(|connection| packet(connection, is_back));
     let sent = packets.map(|packet| bridge.process(1, &[packet]).sent);
@@ -106,7 +106,7 @@ fn connections_leave_a_bucket_that_is_not_live() {
     let mut bridge = Bridge::new(&[group(2), "ip actions=group:1".to_owned()]);
     let former = ports(&mut bridge, 500, false);
     assert_eq!(counts(&former).into_keys().collect::<Vec<_>>(), [2, 3]);
-    // There is no port 5.
+    // Port 5 does not exist.
     bridge.add(&group(5));
     assert_eq!(ports(&mut bridge, 500, false), [3; 500]);
     bridge.add(&group(2));
@@ -150,8 +150,7 @@ fn weights_that_need_too_many_slots_are_kept_in_the_pipeline() {
     assert_eq!(back, BTreeSet::from([true]));
 }
 
-/// As in Open vSwitch, the datapath hashes a packet once, for the groups in the buckets of a group
-/// as well.
+/// As in Open vSwitch, the datapath hashes a packet once, also for groups inside a group's buckets.
 #[test]
 fn a_group_in_a_group_uses_the_same_hash() {
     let mut bridge = Bridge::new(&[
@@ -187,10 +186,10 @@ fn a_packet_that_was_hashed_before_it_got_a_label_is_hashed_again() {
     assert!(again[1].contains("push_mpls"), "{again:?}");
 }
 
-/// A state in which packets wait is for hashed ones, or for others: their megaflows would
-/// contradict each other.
+/// Hashed packets and other packets need different recirculation states: in the same state, their
+/// megaflows would contradict each other.
 #[test]
-fn hashed_packets_do_not_share_a_state_with_others() {
+fn hashed_packets_do_not_share_a_recirculation_state_with_others() {
     let mut bridge = Bridge::new(&[
         "group_id=1,type=select,bucket=actions=ct(table=1)",
         "group_id=2,type=select,bucket=output:2,bucket=output:3",

@@ -1,5 +1,5 @@
-//! Packets whose way depends on their length: one megaflow serves packets of all lengths, and does
-//! what a translation for the length of each packet does.
+//! Rules that depend on a packet's length: one megaflow serves packets of all lengths, and does the
+//! same as a translation of each packet.
 
 use datapath::{Around, NoTracker, extract};
 use flow::Key;
@@ -41,7 +41,7 @@ fn a_check_measures_the_packet_with_its_new_tags() {
     ]);
     let frames: Vec<_> = [96, 97].into_iter().map(of_length).collect();
     assert_eq!(sent(bridge.process(1, &frames)), [(2, 101)]);
-    // So does one whose result comes back to the rule before.
+    // The measured length also includes the tag if the result returns to the calling rule.
     bridge.add(
         "actions=push_vlan:0x8100,resubmit(,1),move:NXM_NX_REG0[0]->NXM_NX_REG1[0],resubmit(,2)",
     );
@@ -51,9 +51,10 @@ fn a_check_measures_the_packet_with_its_new_tags() {
     assert_eq!(sent(bridge.process(1, &frames)), [(3, 101)]);
 }
 
-/// The megaflow of a packet that has the value by chance is not for those that have another one.
+/// A packet may already have the value that an action writes. The packet's megaflow must also write
+/// the value in packets with another value.
 #[test]
-fn a_field_that_is_written_behind_a_check_is_written_in_all_packets() {
+fn a_megaflow_writes_a_field_even_if_its_first_packet_had_the_value() {
     let mut bridge = Bridge::new(&[
         "actions=resubmit(,1),output:2",
         "table=1,actions=check_pkt_larger(100)->NXM_NX_REG0[0],mod_dl_src:02:00:00:00:00:77",
@@ -66,7 +67,7 @@ fn a_field_that_is_written_behind_a_check_is_written_in_all_packets() {
 }
 
 #[test]
-fn a_megaflow_forwards_all_lengths_though_a_rule_behind_needs_one() {
+fn a_megaflow_serves_all_lengths_until_a_later_rule_matches_on_the_result() {
     let rule = "actions=resubmit(,1),resubmit(,2)";
     let mut bridge = Bridge::new(&[
         rule,
@@ -76,7 +77,7 @@ fn a_megaflow_forwards_all_lengths_though_a_rule_behind_needs_one() {
     ]);
     let frames: Vec<_> = [100, 101].into_iter().map(of_length).collect();
     assert_eq!(sent(bridge.process(1, &frames)), [(2, 101), (4, 100), (4, 101)]);
-    // The rule behind does not look at the result.
+    // The later rule does not match on the result, so that one megaflow serves all lengths.
     assert_eq!(bridge.datapath.len(), 1);
     bridge.add("table=2,reg0=0,priority=40000,actions=output:3");
     assert_eq!(sent(bridge.process(1, &frames)), [(2, 101), (3, 100), (4, 101)]);
@@ -97,14 +98,14 @@ fn an_address_is_learned_from_packets_that_take_the_branch() {
 }
 
 #[test]
-fn many_checks_cost_no_more_than_one_translation_of_each_packet() {
+fn many_length_checks_do_not_multiply_the_translation() {
     let checks = ["check_pkt_larger(100)->NXM_NX_REG0[0]"; 60].join(",");
     let mut bridge = Bridge::new(&[format!("actions={checks},output:2")]);
     assert_eq!(sent(bridge.process(1, &[of_length(60)])), [(2, 60)]);
 }
 
 #[test]
-fn a_megaflow_does_what_translations_of_each_packet_do() {
+fn a_megaflow_with_checks_agrees_with_translations_of_each_packet() {
     let mut random = Pcg64Mcg::seed_from_u64(7);
     let mut hits = 0;
     for set in 0..400 {
@@ -138,7 +139,7 @@ fn sent(collected: Collected) -> Vec<(u16, usize)> {
     sent
 }
 
-/// Sends a packet to the tables as a controller does: its translation is for it alone.
+/// Sends a packet as a packet-out of a controller, whose translation serves only that packet.
 fn process_alone(bridge: &mut Bridge, bytes: &[u8]) -> Collected {
     let mut collected = Collected::default();
     let packet = PacketOut {

@@ -1,4 +1,4 @@
-//! Frames that are cut off, or whose contents are random.
+//! Frames that are truncated, or whose contents are random.
 
 use datapath::Packet;
 use flow::{WORDS, word};
@@ -30,7 +30,7 @@ fn rules() -> Vec<String> {
 }
 
 #[test]
-fn a_frame_may_be_cut_off_at_each_byte() {
+fn a_frame_truncated_at_any_byte_causes_no_panic() {
     let mut random = Pcg64Mcg::seed_from_u64(7);
     let mut bridge = Bridge::new(&rules());
     for _ in 0..400 {

@@ -1,9 +1,10 @@
-//! Entries of the MPLS stack that are popped and pushed.
+//! Pops and pushes of MPLS entries.
 
 use super::bridge::Bridge;
 use super::frames::frame;
 
-/// A frame of an IP packet below MPLS entries, each with its label and TTL, the outermost first.
+/// A frame with an IP packet below MPLS entries. Each entry is a label and a TTL, the outermost
+/// first.
 fn under(entries: &[(u32, u8)], packet: &str) -> Vec<u8> {
     let mut frame = frame(packet);
     let rest = frame.split_off(14);
@@ -16,7 +17,7 @@ fn under(entries: &[(u32, u8)], packet: &str) -> Vec<u8> {
     frame
 }
 
-/// The type of the frame that `actions` send, and its first MPLS entries as label and TTL.
+/// The Ethernet type of the frame that `actions` send, and its MPLS entries as label and TTL.
 fn sent(actions: &str, packet: &[u8]) -> (u16, Vec<(u32, u8)>) {
     let mut bridge = Bridge::new(&[format!("actions={actions},output:2")]);
     let sent = bridge.process(1, &[packet.to_vec()]).sent;
@@ -33,7 +34,7 @@ fn sent(actions: &str, packet: &[u8]) -> (u16, Vec<(u32, u8)>) {
 }
 
 #[test]
-fn an_entry_that_is_pushed_after_a_pop_has_the_ttl_of_the_packet_below() {
+fn an_entry_pushed_after_a_pop_has_the_ttl_of_the_packet() {
     for ttl in [255, 64, 1, 7] {
         let packet = under(&[(20, 32)], &format!("udp,nw_ttl={ttl}"));
         for (kind, name) in [(0x8847, "0x8847"), (0x8848, "0x8848")] {
@@ -49,7 +50,7 @@ fn an_entry_that_is_pushed_after_a_pop_has_the_ttl_of_the_packet_below() {
 }
 
 #[test]
-fn an_entry_that_is_pushed_on_others_has_the_label_and_the_ttl_of_the_first_of_them() {
+fn an_entry_pushed_on_others_copies_label_and_ttl_of_the_outermost() {
     let packet = under(&[(20, 32), (21, 33)], "udp,nw_ttl=9");
     let (_, entries) = sent("pop_mpls:0x8847,push_mpls:0x8848", &packet);
     assert_eq!(entries, [(21, 33), (21, 33)]);
@@ -58,8 +59,8 @@ fn an_entry_that_is_pushed_on_others_has_the_label_and_the_ttl_of_the_first_of_t
 }
 
 #[test]
-fn an_entry_has_a_ttl_even_if_the_packet_has_none() {
-    // Open vSwitch takes 64 for a TTL of 0, and for packets that are not IP.
+fn an_entry_on_a_packet_without_a_ttl_has_64() {
+    // Open vSwitch uses 64 for a TTL of 0, and for packets that are not IP.
     assert_eq!(sent("push_mpls:0x8847", &frame("udp,nw_ttl=0")).1, [(0, 64)]);
     assert_eq!(sent("push_mpls:0x8847", &frame("udp6,nw_ttl=0")).1, [(2, 64)]);
     assert_eq!(sent("push_mpls:0x8847", &frame("arp,arp_op=1")).1, [(0, 64)]);

@@ -1,4 +1,4 @@
-//! Fields of frames, as Open vSwitch's flow extraction gives them.
+//! Fields of frames, as Open vSwitch's flow extraction reads them.
 
 use datapath::{Packet, extract, flag};
 use flow::{Field, Key, word};
@@ -14,7 +14,7 @@ fn key(text: &str) -> Key {
 }
 
 #[test]
-fn a_composed_packet_has_the_fields_that_it_was_made_of() {
+fn a_composed_packet_parses_to_its_own_fields() {
     for text in [
         "in_port=3,udp,dl_src=02:00:00:00:00:01,dl_dst=02:00:00:00:00:02,nw_src=10.0.0.1,\
          nw_dst=10.0.0.2,nw_tos=40,nw_ecn=1,nw_ttl=64,tp_src=1000,tp_dst=53",
@@ -45,14 +45,15 @@ fn a_composed_packet_has_the_fields_that_it_was_made_of() {
 }
 
 #[test]
-fn padding_is_no_payload() {
+fn padding_does_not_count_as_payload() {
     let mut padded = frame("icmp,nw_src=10.0.0.1,icmp_type=3,nw_ttl=1");
     padded.truncate(42);
     padded[16..18].copy_from_slice(&28_u16.to_be_bytes());
     let short = extract(1, &padded);
     padded.resize(60, 0xff);
     assert_eq!(extract(1, &padded), short);
-    // A datagram that its IP packet cuts off has no ports, whatever the padding holds.
+    // The IP packet ends inside the ICMP header, so that the packet has no ICMP type, even with
+    // padding.
     padded[16..18].copy_from_slice(&27_u16.to_be_bytes());
     assert_eq!(extract(1, &padded).read(Field::IcmpType), 0);
 }
@@ -66,13 +67,13 @@ fn an_inner_tag_is_the_type_of_the_frame() {
     assert_eq!(found.words[word::VLAN_TPID], 0x88a8);
     assert_eq!(found.read(Field::EthType), 0x8100);
     assert_eq!(found.read(Field::IpSrc), 0);
-    // A type of a tag with nothing behind it is a type.
+    // The type of a VLAN tag at the end of the frame is the frame's type.
     let found = extract(1, &[&[0; 12][..], &[0x81, 0x00, 0, 5]].concat());
     assert_eq!((found.read(Field::EthType), found.read(Field::VlanTci)), (0x8100, 0));
 }
 
 #[test]
-fn a_length_is_no_type() {
+fn a_length_does_not_count_as_a_type() {
     let with = |bytes: &[u8]| extract(1, &[&[2; 12][..], bytes, &[0; 20]].concat());
     assert_eq!(with(&[0, 46, 0x42, 0x42, 3]).read(Field::EthType), 0x05ff);
     let snap = [0, 46, 0xaa, 0xaa, 3, 0, 0, 0, 0x08, 0x06];
@@ -82,20 +83,20 @@ fn a_length_is_no_type() {
 }
 
 #[test]
-fn ipv4_options_are_passed() {
+fn ports_are_found_after_ipv4_options() {
     let mut packet = frame("udp,nw_src=10.0.0.1,nw_ttl=3,tp_src=9,tp_dst=10");
     packet.splice(34..34, [1; 8]);
     packet[14] = 0x47;
     packet[17] += 8;
     let found = extract(1, &packet);
     assert_eq!((found.read(Field::UdpSrc), found.read(Field::UdpDst)), (9, 10));
-    // A header that ends behind the packet is none.
+    // A header that is longer than the packet is invalid.
     packet[17] = 24;
     assert_eq!(extract(1, &packet).read(Field::IpSrc), 0);
 }
 
 #[test]
-fn ipv6_extension_headers_are_passed() {
+fn ports_are_found_after_ipv6_extension_headers() {
     let base = frame("udp6,ipv6_src=fc00::1,nw_ttl=3,tp_src=9,tp_dst=10");
     let insert = |chain: &[u8], first: u8| {
         let mut packet = base.clone();
@@ -118,9 +119,9 @@ fn ipv6_extension_headers_are_passed() {
     assert_eq!(ports(&insert(&first_fragment, 44)), (17, 9, 1));
     let later_fragment = [17, 0, 0, 9, 0, 0, 0, 1];
     assert_eq!(ports(&insert(&later_fragment, 44)), (44, 0, 3));
-    // An atomic fragment is whole.
+    // An atomic fragment is a whole packet.
     assert_eq!(ports(&insert(&[17, 0, 0, 0, 0, 0, 0, 1], 44)), (17, 9, 0));
-    // The chain is cut off: there are addresses and nothing else.
+    // The chain of headers is truncated: only the addresses are read.
     let cut = insert(&[17, 200, 0, 0, 0, 0, 0, 0], 43);
     let key = extract(1, &cut);
     assert_eq!((key.read(Field::NwProto), key.read(Field::NwTtl)), (0, 0));
@@ -130,7 +131,7 @@ fn ipv6_extension_headers_are_passed() {
         port::Frame::from_bytes(&insert(&[17, 0, 0, 2, 0, 0, 0, 0], 43), Time::ZERO),
     );
     assert!(packet.layout.has(flag::ROUTED | flag::TRANSPORT));
-    // The checksum is over the last destination, which stays.
+    // The checksum is over the last destination, which does not change.
     let before = packet.segment()[6..8].to_vec();
     packet.write(word::IPV6_DST + 1, 99, u64::MAX);
     assert_eq!(packet.segment()[6..8], before);
@@ -147,7 +148,7 @@ fn a_changed_packet_parses_to_the_key_that_it_was_given() {
         assert_eq!(extract(2, &bytes), parsed);
         for _ in 0..3 {
             let index = random.random_range(word::ETH_SRC..flow::WORDS);
-            // Fields that change how the rest is read, and those that actions do not write, stay.
+            // Fields stay if other fields' positions depend on them, or if no action writes them.
             let mask = match index {
                 word::NW if parsed.read(Field::EthType) == 0x0806 => 0xff << 48,
                 word::NW => 0xffff << 32,

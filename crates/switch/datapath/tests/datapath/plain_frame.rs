@@ -1,10 +1,10 @@
-//! Changes of a frame in the plainest way: fields are overwritten, and all checksums are computed
+//! Changes of a frame without optimization: fields are overwritten, and all checksums are computed
 //! again.
 
 use datapath::extract;
 use flow::{Field, Key, word};
 
-/// A frame, and the places of its headers when it was looked at last.
+/// A frame, its key and the offset of its network header.
 #[derive(Clone)]
 pub(super) struct PlainFrame {
     pub(super) bytes: Vec<u8>,
@@ -57,7 +57,7 @@ impl PlainFrame {
         self.key.write(Field::EthType, ethertype.into());
     }
 
-    /// Sets one field of a rewrite, if the frame has it.
+    /// Sets one field of a rewrite if the frame has the field.
     pub(super) fn set(&mut self, field: Field, value: u128, mask: u128) {
         let at = self.network;
         let kind = self.key.read(Field::EthType);
@@ -116,7 +116,7 @@ impl PlainFrame {
         }
     }
 
-    /// The transport header and its payload: from where to where.
+    /// The range of the transport header and its payload.
     fn segment(&self, is_ipv4: bool) -> (usize, usize) {
         let at = self.network;
         let field = at + if is_ipv4 { 2 } else { 4 };
@@ -124,7 +124,7 @@ impl PlainFrame {
         if is_ipv4 { (at + 20, at + length) } else { (at + 40, at + 40 + length) }
     }
 
-    /// Computes the checksums.
+    /// Computes all checksums.
     fn complete(&mut self, is_ipv4: bool, protocol: u8, is_later: bool) {
         let at = self.network;
         let (transport, end) = self.segment(is_ipv4);
@@ -167,7 +167,7 @@ impl PlainFrame {
     }
 }
 
-/// Gives an SCTP packet, which `compose` leaves without one, its checksum.
+/// Writes the checksum of an SCTP packet, which `compose` leaves out.
 pub(super) fn complete_sctp(frame: Vec<u8>) -> Vec<u8> {
     let mut plain = PlainFrame::new(frame);
     let is_sctp = plain.key.read(Field::NwProto) == 132 && plain.key.words[word::TP] != 0;

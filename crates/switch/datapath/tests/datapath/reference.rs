@@ -1,4 +1,4 @@
-//! The reference: it translates each packet, and changes frames in the plainest way.
+//! The reference: it translates each packet, and changes frames with [`PlainFrame`].
 
 use datapath::extract;
 use flow::step::{Step, Translate};
@@ -14,16 +14,16 @@ pub(super) struct Reference {
     pub(super) packet_ins: Vec<Vec<u8>>,
 }
 
-/// A packet that goes through the tables once more.
+/// A packet that recirculates.
 struct Again {
     id: u32,
-    /// Its `dp_hash`.
+    /// The packet's `dp_hash`.
     hash: u32,
     frame: Vec<u8>,
 }
 
 impl Reference {
-    /// Takes a packet through the tables, and counts it for its rules.
+    /// Processes a frame by the tables, and counts it for its rules.
     pub(super) fn process(&mut self, tables: &Tables, in_port: u32, frame: &[u8]) {
         self.pass(tables, in_port, Again { id: 0, hash: 0, frame: frame.to_vec() }, 0);
     }

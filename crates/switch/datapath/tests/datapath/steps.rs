@@ -1,4 +1,4 @@
-//! Single steps: tags, copies, truncation, meters, controllers, recirculation, tracking.
+//! Single steps: tags, copies, truncation, meters, packet-ins, recirculation and tracking.
 
 use datapath::{
     Around, Datapath, Meters, NoTracker, Packet, Settings, TrackCall, Tracked, Tracker,
@@ -40,7 +40,7 @@ fn a_frame_without_headroom_takes_tags_too() {
 }
 
 #[test]
-fn truncation_is_for_one_output() {
+fn truncation_applies_to_one_output() {
     let mut bridge = Bridge::new(&["actions=output(port=2,max_len=20),output:3"]);
     let sent = bridge.process(1, &[frame("udp")]).sent;
     let lengths: Vec<_> = sent.iter().map(|(port, bytes)| (*port, bytes.len())).collect();
@@ -48,7 +48,7 @@ fn truncation_is_for_one_output() {
 }
 
 #[test]
-fn a_clone_changes_its_copy_alone() {
+fn actions_in_a_clone_change_only_the_copy() {
     let rule = "actions=clone(mod_dl_dst:02:00:00:00:00:99,output:3),output:2";
     let mut bridge = Bridge::new(&[rule]);
     let packet = frame("udp,dl_dst=02:00:00:00:00:01");
@@ -103,7 +103,7 @@ fn a_meter_passes_its_burst_and_then_its_rate() {
     assert_eq!(datapath.statistics().dropped_by_meter, 69);
 }
 
-/// The packet-ins for six packets, and the outputs, behind a meter that lets one packet pass.
+/// The packet-ins and the output for six packets, with a meter that lets one packet-in pass.
 fn limited(rule: &str, number: u32, band: BandKind) -> (Vec<PacketIn>, Vec<(u16, Vec<u8>)>) {
     let band = Band { kind: band, rate: 1, burst: 0 };
     let mut tables = tables(&[] as &[&str]);
@@ -137,7 +137,7 @@ fn a_meter_limits_the_packets_for_a_controller_alone() {
         ("actions=controller,output:2", MeterMod::CONTROLLER, 6),
         ("actions=write_actions(controller)", MeterMod::CONTROLLER, 0),
         ("actions=controller(pause),output:2", MeterMod::CONTROLLER, 0),
-        // The action's own meter is not there: the virtual one takes its place.
+        // The action's own meter does not exist, so that the virtual meter applies.
         ("actions=controller(meter_id=9),output:2", MeterMod::CONTROLLER, 6),
         ("actions=clone(controller),output:2", MeterMod::CONTROLLER, 6),
         ("ip,actions=mod_nw_ttl:1,dec_ttl,output:2", MeterMod::CONTROLLER, 0),
@@ -171,7 +171,7 @@ fn a_remarking_meter_raises_the_drop_precedence() {
     let steps = [Step::Meter(7.into()), Step::Output(PortIndex(2))];
     let mut datapath = Datapath::new(Settings { meters, ..Settings::default() });
     let mut collected = Collected::default();
-    // AF11, 10, becomes AF12, 12.
+    // AF11 (DSCP 10) becomes AF12 (DSCP 12).
     let packet = frame("udp,nw_tos=40,nw_dst=10.0.0.1");
     let mut frames: Vec<_> = (0..2).map(|_| Frame::from_bytes(&packet, Time::ZERO)).collect();
     let mut around =
@@ -182,7 +182,7 @@ fn a_remarking_meter_raises_the_drop_precedence() {
 }
 
 #[test]
-fn endless_recirculation_ends() {
+fn endless_recirculation_ends_at_the_pass_limit() {
     let mut datapath = Datapath::new(Settings::default());
     let steps: std::sync::Arc<[Step]> =
         vec![Step::Clone(vec![Step::Recirculate(1)].into()), Step::Recirculate(1)].into();
@@ -211,7 +211,7 @@ fn tracked_packets_continue_with_their_state() {
     let mut ports: Vec<_> = sent.iter().map(|(port, _)| *port).collect();
     ports.sort_unstable();
     assert_eq!(ports, [2, 2, 2, 3, 3, 3]);
-    // Now all megaflows are known, and the batch is tracked as one.
+    // All megaflows are known now, and the tracker gets the whole batch.
     let sent = bridge.process_tracked(1, &packets, &mut tracker).sent;
     assert!(sent.iter().all(|(port, _)| *port == 3));
     assert!(tracker.announced > 0);
@@ -219,7 +219,7 @@ fn tracked_packets_continue_with_their_state() {
     assert_eq!((statistics.received, statistics.recirculated, statistics.upcalls), (12, 12, 3));
 }
 
-/// Each destination is a connection.
+/// A tracker that treats each destination as a connection.
 #[derive(Default)]
 struct Seen {
     known: Vec<u128>,
@@ -257,7 +257,7 @@ impl Tracker for Seen {
     }
 }
 
-/// A pipeline with one answer.
+/// A pipeline that always returns this translation.
 struct Fixed(Translation);
 
 impl Fixed {

@@ -1,5 +1,5 @@
 //! Random rules with connection tracking and address translation: a datapath with batches and
-//! caches agrees with one packet after the other.
+//! caches agrees with a reference that processes one packet after the other.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ fn tracked_packets_agree_with_the_reference_in_a_million_cases() {
 }
 
 #[test]
-fn connections_share_the_megaflow_that_takes_them_to_a_controller() {
+fn connections_share_the_megaflow_that_sends_them_to_a_controller() {
     let mut bridge = Bridge::new(&[
         "udp,actions=ct(table=1,zone=7)",
         "table=1,udp,ct_state=+new,actions=controller,ct(commit),controller",
@@ -42,7 +42,7 @@ fn connections_share_the_megaflow_that_takes_them_to_a_controller() {
         .collect();
     let packets = bridge.process_tracked(1, &frames, &mut tracker).packet_ins;
     let read = |field| packets.iter().map(|packet| packet.metadata.read(field)).collect::<Vec<_>>();
-    // Behind `ct(commit)` the packet is not tracked.
+    // After `ct(commit)`, the packet is untracked.
     assert_eq!(read(Field::CtState), [0x21, 0, 0x21, 0, 0x21, 0]);
     assert_eq!(read(Field::CtZone), [7, 0, 7, 0, 7, 0]);
     assert_eq!(read(Field::CtTpSrc), [1, 0, 2, 0, 3, 0]);
@@ -103,10 +103,10 @@ fn compare(seed: u64, sets: usize, packets: usize) {
     }
 }
 
-/// The packets of a connection go by the megaflow that took the last one, until that is removed or
-/// takes them no more.
+/// A connection's packets use the megaflow that matched the last one, until that megaflow is
+/// removed or no longer matches.
 #[test]
-fn a_megaflow_that_has_gone_takes_no_packet_of_its_connections() {
+fn packets_of_a_connection_find_a_new_megaflow_after_theirs_is_removed() {
     let mut bridge = Bridge::new(&[
         "table=0,ip actions=ct(commit,table=1)",
         "table=1,cookie=1,udp actions=output:2",
@@ -121,7 +121,7 @@ fn a_megaflow_that_has_gone_takes_no_packet_of_its_connections() {
     for _ in 0..20 {
         assert_eq!(send(&mut bridge, &packets), [2; 20]);
     }
-    // Connections live longer than megaflows.
+    // Connections last longer than megaflows.
     for _ in 0..150 {
         bridge.now += Span::from_millis(100);
         bridge.maintain();
@@ -138,9 +138,9 @@ fn a_megaflow_that_has_gone_takes_no_packet_of_its_connections() {
     }
 }
 
-/// The same for the megaflows that take packets before they are tracked, and for replies.
+/// The same holds for the megaflows that packets match before tracking, and for replies.
 #[test]
-fn a_megaflow_before_tracking_that_has_gone_takes_no_packet_of_its_connections() {
+fn packets_find_a_new_megaflow_before_tracking_after_theirs_is_removed() {
     let rules: Vec<_> = (1..=20)
         .flat_map(|low| {
             [
@@ -169,7 +169,7 @@ fn a_megaflow_before_tracking_that_has_gone_takes_no_packet_of_its_connections()
     }
     let statistics = bridge.datapath.statistics();
     assert_eq!((statistics.upcalls, bridge.datapath.len()), (42, 42));
-    // Connections live longer than megaflows.
+    // Connections last longer than megaflows.
     for _ in 0..150 {
         bridge.now += Span::from_millis(100);
         bridge.maintain();
@@ -201,7 +201,7 @@ fn process(
     reference.pass(packet, 4);
 }
 
-/// One packet after the other, without caches.
+/// The reference: one packet after the other, without caches.
 struct Reference<'a> {
     tables: &'a Tables,
     in_port: u32,
@@ -267,7 +267,7 @@ impl Reference<'_> {
 }
 
 #[test]
-fn all_fragments_go_on_once_their_packet_is_whole() {
+fn all_fragments_continue_when_the_last_one_arrives() {
     let rules = [
         "table=0,ip,in_port=1 actions=ct(commit,zone=3,table=1,nat(src=192.0.2.1))",
         "table=1,ct_state=+new+trk,udp,ip_frag=first actions=output:2",
@@ -275,7 +275,7 @@ fn all_fragments_go_on_once_their_packet_is_whole() {
     ];
     let mut bridge = Bridge::new(&rules);
     let mut tracker = ThreadTracker::new(Arc::new(Conntrack::new(&Settings::default())));
-    // The second time all megaflows are known.
+    // In the second round, all megaflows are known.
     for source in [5, 6] {
         let [first, last] = fragments(source);
         let mut send = |frames: &[Vec<u8>]| bridge.process_tracked(1, frames, &mut tracker).sent;
@@ -319,8 +319,8 @@ fn random_rules(random: &mut Pcg64Mcg) -> Vec<String> {
         ",nat(dst=10.0.0.1-10.0.0.2)",
         ",nat(dst=10.0.0.4:80)",
     ];
-    // Groups in front of tracking. If one packet is tracked a pass later because of them, all are,
-    // so that connections begin in the order of their packets.
+    // Groups may precede tracking, but then for all packets: each is tracked one pass later, so
+    // that connections begin in the order of their packets.
     let has_groups = random.random_range(0..2) == 0;
     let mut groups = vec![
         "group_id=1,type=select,bucket=watch_port:2,actions=output:2,\

@@ -1,5 +1,5 @@
-//! Frames whose senders left checksum and segmentation to a card: the switch does with a
-//! super-packet what it does with the frames that the super-packet stands for.
+//! Frames whose senders left checksum and segmentation to a network card: the switch treats a
+//! super-packet like the frames that it stands for.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use wire::{Gso, VirtioHeader};
 use super::bridge::{Bridge, add, tables};
 
 #[test]
-fn a_super_packet_leaves_as_its_frames_would() {
+fn a_super_packet_is_processed_like_its_frames() {
     let mut random = Pcg64Mcg::seed_from_u64(48);
     let mut meters = Vec::new();
     let [mut whole, mut cut] = [(); 2].map(|()| {
@@ -42,7 +42,7 @@ fn a_super_packet_leaves_as_its_frames_would() {
         (whole.0.now, cut.0.now) = (now, now);
         let mut passed = whole.0.process_frames(1, vec![frame.clone()], &mut whole.1);
         let mut expected = cut.0.process_frames(1, frames, &mut cut.1);
-        // Frames of one port keep their order.
+        // Only the order among frames of the same port is defined.
         passed.sent.sort_by_key(|(port, _)| *port);
         expected.sent.sort_by_key(|(port, _)| *port);
         for (port, bytes) in &passed.sent {
@@ -60,7 +60,7 @@ fn a_super_packet_leaves_as_its_frames_would() {
     assert!(whole.received < cut.received && whole.sent < cut.sent);
 }
 
-/// Rules that act by the destination port.
+/// Rules that match on the destination port.
 fn rules() -> Vec<String> {
     let actions = [
         "set_field:{a}->{src},mod_tp_src:77,output:2,set_field:{b}->{dst},output:3",
@@ -103,7 +103,7 @@ fn rules() -> Vec<String> {
     rules
 }
 
-/// Tables with the rules, and the meters that they have.
+/// Tables with the rules, and the meters that the rules use.
 fn metered() -> (Tables, Arc<Meters>) {
     let mut tables = tables(&[] as &[&str]);
     let change = MeterMod {
@@ -121,7 +121,7 @@ fn metered() -> (Tables, Arc<Meters>) {
     (tables, Arc::new(meters))
 }
 
-/// A TCP or UDP packet with a partial checksum, as a kernel hands it over; mostly a super-packet.
+/// A TCP or UDP packet with a partial checksum, as a kernel sends it, usually a super-packet.
 fn unfinished(random: &mut Pcg64Mcg) -> Frame {
     let [is_v6, is_tcp] = [(); 2].map(|()| random.random_bool(0.5));
     let payload = random.random_range(0..4_000_usize);
@@ -175,7 +175,7 @@ fn unfinished(random: &mut Pcg64Mcg) -> Frame {
     frame
 }
 
-/// The checksum of a whole TCP or UDP packet over IP, computed from nothing.
+/// Whether the checksum of a TCP or UDP packet over IP is right.
 fn has_right_sum(frame: &[u8]) -> bool {
     let layout = Layout::parse(frame).expect("a MAC header");
     let protocol = match layout.transport {
@@ -194,7 +194,7 @@ fn has_right_sum(frame: &[u8]) -> bool {
         ])),
         _ => layout.end - layout.network_offset,
     };
-    // A piece of a packet keeps the checksum of the whole.
+    // A truncated packet keeps the checksum of the whole packet.
     if layout.network_offset + length > frame.len() || frame.len() == 100 {
         return true;
     }

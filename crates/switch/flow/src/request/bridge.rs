@@ -14,39 +14,39 @@ pub trait Bridge {
 
     fn flow_mod(&mut self, change: FlowMod) -> Result<(), Refusal>;
 
-    /// Changes all or nothing; an error names the change that was refused.
+    /// Makes all changes or none. An error has the index of the refused change.
     fn commit(&mut self, changes: Vec<Change>) -> Result<(), (usize, Refusal)>;
 
-    /// Begins to record changes of rules for monitors, those that packets make too. A change that
-    /// was not recorded is in each list of rules that is made later.
+    /// Starts to record changes of rules for monitors, including changes by packets. Every later
+    /// list of rules includes all changes that were not recorded.
     fn watch(&mut self);
 
-    /// The rules that a filter takes now, by table, then the highest priority first.
+    /// The rules that match a filter now, by table, then the highest priority first.
     fn flows(&self, filter: &FlowFilter) -> Result<Flows, Refusal>;
 
-    /// The rules that a filter takes now and that were added or changed behind the change of this
-    /// number, in the order of their changes.
+    /// The rules that match a filter now and were added or changed after the change with number
+    /// `since`, in the order of their changes.
     fn changes(&self, filter: &FlowFilter, since: u64) -> Result<Flows, Refusal>;
 
-    /// Whether a rule is still there, perhaps with other actions.
+    /// Whether the bridge still has a rule, perhaps with other actions.
     fn has_flow(&self, flow: &FlowEntry) -> bool;
 
-    /// The numbers of all tables, in their order.
+    /// The numbers of all tables, in ascending order.
     fn table_numbers(&self) -> Vec<u8>;
 
     fn table(&self, number: u8) -> Option<TableEntry>;
 
     fn table_mod(&mut self, change: &TableMod) -> Result<(), Refusal>;
 
-    /// Gives a table a name, for people.
+    /// Gives a table a name for users.
     fn name_table(&mut self, table: u8, name: &str) -> Result<(), Refusal>;
 
-    /// The numbers of all ports, in their order.
+    /// The numbers of all ports, in ascending order.
     fn port_numbers(&self) -> Vec<PortNumber>;
 
     fn port(&self, number: PortNumber) -> Option<PortDescription>;
 
-    /// Brings the statistics of ports up to date, before they are read one by one.
+    /// Updates the statistics of all ports, before the caller reads those of each port.
     fn settle_ports(&self) {}
 
     fn port_statistics(&self, number: PortNumber) -> Option<PortStatistics>;
@@ -55,7 +55,7 @@ pub trait Bridge {
 
     fn group_mod(&mut self, change: GroupMod) -> Result<(), Refusal>;
 
-    /// The number of a group if it is there, or of all if `group` is [`GroupMod::ALL`].
+    /// The number of a group if it exists, or of all groups if `group` is [`GroupMod::ALL`].
     fn group_numbers(&self, group: u32) -> Vec<u32>;
 
     fn group(&self, group: u32) -> Option<GroupEntry>;
@@ -64,7 +64,7 @@ pub trait Bridge {
 
     fn meter_mod(&mut self, change: MeterMod) -> Result<(), Refusal>;
 
-    /// The number of a meter, or of all if `meter` is [`MeterMod::ALL`].
+    /// The number of a meter, or of all meters if `meter` is [`MeterMod::ALL`].
     fn meter_numbers(&self, meter: u32) -> Result<Vec<u32>, Refusal>;
 
     fn meter(&self, meter: u32) -> Option<MeterEntry>;
@@ -77,12 +77,12 @@ pub trait Bridge {
 
     fn set_fragments(&mut self, fragments: Fragments);
 
-    /// Lets a packet continue that waited for a controller.
+    /// Continues a packet that waited for a controller.
     fn resume(&mut self, resumption: Resumption) -> Result<(), Refusal>;
 
-    /// Forgets tracked connections.
+    /// Removes tracked connections.
     fn flush_connections(&mut self, flush: &ConnectionFlush);
 
-    /// The generation of the last election among controllers.
+    /// The generation of the last change of the master controller.
     fn generation(&mut self) -> &mut Option<u64>;
 }

@@ -1,7 +1,6 @@
 use crate::connection::TupleMatch;
 
-/// The tracked connections that a controller wants forgotten: all, or those of a zone, or those
-/// whose tuples match.
+/// A request to remove tracked connections: all, or those of a zone, or those whose tuples match.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ConnectionFlush {
     pub zone: Option<u16>,

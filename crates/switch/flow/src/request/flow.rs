@@ -24,7 +24,7 @@ pub struct FlowFlags {
 }
 
 impl FlowFlags {
-    /// The flags that mean something after the rule was added.
+    /// The flags that still matter after the rule was added.
     #[must_use]
     pub fn lasting(self) -> Self {
         Self { check_overlap: false, reset_counts: false, ..self }
@@ -38,20 +38,21 @@ pub struct FlowMod {
     pub table: Option<u8>,
     pub priority: u16,
     pub matching: Match,
-    /// The cookie of an added rule; `None` in a modification that leaves it.
+    /// The cookie of an added rule; `None` for a modification that does not change cookies.
     pub cookie: Option<u64>,
-    /// A modification leaves the cookies of rules; `cookie` is for the rule that it adds.
+    /// Whether a modification keeps the cookies of existing rules, and uses `cookie` only for a new
+    /// rule.
     pub keeps_cookie: bool,
-    /// The rules that a modification or deletion applies to: those whose cookie has these bits.
+    /// A modification or deletion applies only to rules whose cookie has these bits.
     pub cookie_filter: CookieFilter,
     pub idle_timeout: u16,
     pub hard_timeout: u16,
     pub importance: u16,
     pub flags: FlowFlags,
-    /// A deletion applies only to rules that send to this port, or to this group.
+    /// A deletion applies only to rules that output to this port and this group.
     pub out_port: PortNumber,
     pub out_group: u32,
-    /// A packet of OpenFlow 1.0 that the rule shall be applied to.
+    /// The buffered packet of OpenFlow 1.0 to which the rule shall be applied.
     pub buffer: Option<u32>,
     pub actions: Vec<Action>,
 }
@@ -95,7 +96,7 @@ impl CookieFilter {
     }
 }
 
-/// The rules that a request for statistics is about.
+/// The rules that a request for statistics selects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FlowFilter {
     pub table: Option<u8>,
@@ -106,7 +107,7 @@ pub struct FlowFilter {
 }
 
 impl FlowFilter {
-    /// Takes every rule.
+    /// Selects every rule.
     #[must_use]
     pub fn all() -> Self {
         Self {
@@ -132,13 +133,13 @@ pub struct FlowEntry {
     pub importance: u16,
     pub flags: FlowFlags,
     pub duration: Duration,
-    /// Since the rule was last used, and since it was last changed.
+    /// The times since the rule's last packet and since its last change.
     pub idle_age: Duration,
     pub hard_age: Duration,
     pub packets: u64,
     pub bytes: u64,
     /// The numbers of the changes that added the rule and that changed it last. A bridge numbers
-    /// its changes, so that a monitor knows which ones it has reported.
+    /// its changes, so that a monitor knows which changes it has reported.
     pub added: u64,
     pub changed: u64,
 }
@@ -167,6 +168,6 @@ pub struct TableEntry {
     pub matched: u64,
     pub max_entries: u32,
     pub config: TableConfig,
-    /// The percentage of free places.
+    /// The percentage of free entries.
     pub vacancy: u8,
 }

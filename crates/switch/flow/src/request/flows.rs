@@ -2,18 +2,18 @@ use std::fmt;
 
 use super::FlowEntry;
 
-/// The rules of one answer: those that there were when it was asked for, each once. A rule is
-/// selected, and its counters and ages are read, when its turn comes, so that no request looks at
-/// all of them at once.
+/// The rules of a reply: the rules at the time of the request, each once. The iterator selects each
+/// rule, and reads its counters and ages, only when it reaches the rule, so that no request looks
+/// at all rules at once.
 pub struct Flows {
     newest: u64,
-    /// The rules that were not looked at.
+    /// The number of rules that the iterator has not looked at.
     left: usize,
     rules: Box<dyn Iterator<Item = Option<FlowEntry>> + Send>,
 }
 
 impl Flows {
-    /// `newest` is the number of the last change of any of the rules.
+    /// `newest`: the number of the latest change of these rules.
     #[must_use]
     pub fn new(
         newest: u64,
@@ -22,7 +22,7 @@ impl Flows {
         Self::selected(newest, entries.map(Some))
     }
 
-    /// As [`Flows::new`], with `None` for each rule that the answer leaves out.
+    /// As [`Flows::new`], with `None` for each rule that the reply leaves out.
     #[must_use]
     pub fn selected(
         newest: u64,
@@ -31,13 +31,13 @@ impl Flows {
         Self { newest, left: rules.len(), rules: Box::new(rules) }
     }
 
-    /// Looks at the next rule, and returns it if it is in the answer.
+    /// Looks at the next rule, and returns it if it is in the reply.
     pub fn look(&mut self) -> Option<FlowEntry> {
         self.left = self.left.saturating_sub(1);
         self.rules.next().flatten()
     }
 
-    /// No rule is left. This looks at no rule.
+    /// Whether no rule is left. Does not look at a rule.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.left == 0

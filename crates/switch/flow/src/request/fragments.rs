@@ -1,16 +1,16 @@
-/// The way of IP fragments through the tables.
+/// How the tables handle IP fragments.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Fragments {
     /// Rules see the ports of a first fragment as 0.
     #[default]
     Normal,
     Drop,
-    /// Rules see the ports that a first fragment has.
+    /// Rules see the ports of a first fragment.
     Match,
 }
 
 impl Fragments {
-    /// The bits in OpenFlow's configuration of a switch.
+    /// The value in the flags of OpenFlow's switch configuration.
     #[must_use]
     pub fn number(self) -> u16 {
         match self {
@@ -20,7 +20,7 @@ impl Fragments {
         }
     }
 
-    /// `None` for reassembly, which the switch does not do.
+    /// The value of a number; `None` for reassembly, which the tables do not support.
     #[must_use]
     pub fn from_number(number: u16) -> Option<Self> {
         [Self::Normal, Self::Drop, Self::Match].into_iter().find(|way| way.number() == number)

@@ -23,7 +23,7 @@ pub enum GroupType {
     FastFailover,
 }
 
-/// `selection_method`, its parameter, and the fields that it hashes with their masks.
+/// `selection_method`: its name, its parameter, and the fields that it hashes, with masks.
 pub type Selection = (String, u64, Vec<(crate::Field, u128)>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,8 +33,8 @@ pub struct GroupMod {
     pub group: u32,
     pub kind: GroupType,
     pub buckets: Vec<Bucket>,
-    /// The bucket before or after which OpenFlow 1.5 inserts, or that it removes: a number, or
-    /// [`GroupMod::FIRST`], [`GroupMod::LAST`], [`GroupMod::EVERY`].
+    /// In OpenFlow 1.5, the bucket before or after which buckets are inserted, or that is removed:
+    /// a number, or [`GroupMod::FIRST`], [`GroupMod::LAST`], [`GroupMod::EVERY`].
     pub bucket: u32,
     pub selection: Option<Selection>,
 }

@@ -12,9 +12,9 @@ pub struct MeterMod {
     pub command: MeterCommand,
     /// [`MeterMod::ALL`] deletes all meters.
     pub meter: u32,
-    /// Packets per second; otherwise kilobits per second.
+    /// Whether rates are in packets per second, and not in kilobits per second.
     pub is_in_packets: bool,
-    /// Whether the bands' burst sizes count.
+    /// Whether the bands' burst sizes apply.
     pub has_burst: bool,
     pub has_statistics: bool,
     pub bands: Vec<Band>,
@@ -22,7 +22,7 @@ pub struct MeterMod {
 
 impl MeterMod {
     pub const ALL: u32 = 0xffff_ffff;
-    /// The virtual meters: one of packets on a slow path, and one of packets for controllers.
+    /// A virtual meter: for packets on a slow path. [`MeterMod::CONTROLLER`] is for packet-ins.
     pub const SLOW_PATH: u32 = 0xffff_fffd;
     pub const CONTROLLER: u32 = 0xffff_fffe;
 }

@@ -2,11 +2,11 @@ use crate::Key;
 use crate::action::Action;
 use crate::port_number::PortNumber;
 
-/// A packet for a controller.
+/// A packet-in for a controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PacketIn {
     pub frame: Vec<u8>,
-    /// The packet's length before it was cut to the controller's `max_len`.
+    /// The packet's length before truncation to the controller's `max_len`.
     pub total_len: u16,
     pub reason: PacketInReason,
     pub table: u8,
@@ -15,15 +15,15 @@ pub struct PacketIn {
     /// The packet's metadata: in_port, registers, metadata, tunnel, connection tracking.
     pub metadata: Key,
     pub userdata: Vec<u8>,
-    /// The state in which the packet waits until the controller lets it continue.
+    /// The number of the state in which the packet waits until the controller resumes it.
     pub continuation: Option<u32>,
 }
 
-/// A packet that a controller lets continue, perhaps changed.
+/// A packet that a controller resumes, perhaps after changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resumption {
     pub frame: Vec<u8>,
-    /// In_port, registers and the like, and what tracking found.
+    /// The metadata: in_port, registers and the like, and the results of tracking.
     pub metadata: Key,
     pub state: u32,
 }
@@ -36,16 +36,16 @@ pub enum PacketInReason {
     ActionSet,
     Group,
     PacketOut,
-    /// The action of a table-miss rule: one of priority 0 without conditions.
+    /// The action of a table-miss rule: a rule of priority 0 that matches every packet.
     ExplicitMiss,
 }
 
-/// A packet from a controller.
+/// A packet-out of a controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PacketOut {
     pub frame: Vec<u8>,
     pub in_port: PortNumber,
-    /// The metadata that OpenFlow 1.5 gives beyond the port.
+    /// The metadata that an OpenFlow 1.5 controller gives besides the port.
     pub metadata: Key,
     pub actions: Vec<Action>,
 }

@@ -23,7 +23,7 @@ pub struct PortMod {
     pub mask: u32,
 }
 
-/// The counters of a port. A port does not have those that are `None`.
+/// The counters of a port; `None` for a counter that the port does not have.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PortStatistics {
     pub number: u32,
@@ -39,7 +39,7 @@ pub struct PortStatistics {
     pub overruns: Option<u64>,
     pub crc_errors: Option<u64>,
     pub collisions: Option<u64>,
-    /// Frames leave at a rate, through a queue.
+    /// Whether frames leave at a limited rate, through a queue.
     pub has_rate: bool,
     pub duration: Duration,
 }

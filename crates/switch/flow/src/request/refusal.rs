@@ -1,6 +1,6 @@
 use thiserror::Error;
 
-/// A reason for which a switch refuses a request, as OpenFlow's error messages have it.
+/// Why a switch refuses a request, as in OpenFlow's error messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Refusal {
     #[error("unknown command")]

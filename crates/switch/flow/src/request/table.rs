@@ -1,7 +1,8 @@
-/// The fate of a packet that no rule of a table takes.
+/// The treatment of a packet that matches no rule of a table.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum TableMiss {
-    /// As the version of the controllers says: OpenFlow 1.0 sends it to them, later ones drop it.
+    /// Depends on the controllers' version: a controller of OpenFlow 1.0 gets the packet; otherwise
+    /// it is dropped.
     #[default]
     Default,
     Controller,
@@ -26,11 +27,11 @@ impl TableMiss {
 pub struct TableConfig {
     pub miss: TableMiss,
     pub is_evicting: bool,
-    /// The percentages of free entries below and above which a table reports.
+    /// The percentages of free entries below and above which the table reports its vacancy.
     pub vacancy: Option<(u8, u8)>,
 }
 
-/// A change of a table's settings. Parts that the version of OpenFlow has no words for stay.
+/// A change of a table's settings. `None` keeps a setting that the OpenFlow version cannot express.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TableMod {
     /// `None`: all tables.
@@ -43,29 +44,30 @@ pub struct TableMod {
 /// The most rules of a table.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TableLimit {
-    /// `None`: there is no limit.
+    /// `None`: no limit.
     pub rules: Option<u32>,
-    /// Rules with timeouts make room for others, also if OpenFlow does not ask for that.
+    /// Whether rules with timeouts are evicted for new rules, even if OpenFlow does not ask for
+    /// that.
     pub is_evicting: bool,
 }
 
-/// A change of a table's vacancy, by its number among OpenFlow's reasons.
+/// A change of a table's vacancy. The values are OpenFlow's reasons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum VacancyChange {
-    /// It has fallen below the lower limit.
+    /// The vacancy has fallen below the lower limit.
     Down = 3,
-    /// It has risen above the upper limit.
+    /// The vacancy has risen above the upper limit.
     Up = 4,
 }
 
-/// A table's vacancy has crossed a limit, for controllers that are told of it.
+/// The event that a table's vacancy has crossed a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TableStatus {
     pub change: VacancyChange,
     pub table: u8,
     pub config: TableConfig,
-    /// The percentage of free places.
+    /// The percentage of free entries.
     pub vacancy: u8,
 }
 

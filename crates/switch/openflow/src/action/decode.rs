@@ -9,7 +9,7 @@ use super::super::octets::Reader;
 use super::nicira_decode::decode_nicira;
 use super::{NICIRA, ONF, VENDOR, part, read_header, writable};
 
-/// How deep a list of actions lies within others, and whether within `ct`.
+/// The depth of a list of actions within others, and whether it is within `ct`.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Nesting {
     depth: u8,
@@ -149,7 +149,7 @@ fn decode_v10(kind: u16, length: usize, body: &mut Reader<'_>) -> Result<Action,
     })
 }
 
-/// An output. Its length counts for a controller alone, and replies have it for any port.
+/// Reads an output. Only a controller uses the length, but replies carry it for any port.
 pub(super) fn output(port: PortNumber, max_len: u16) -> Result<Action, Refusal> {
     check_port(port)?;
     Ok(Action::Output { port, max_len })
@@ -183,7 +183,7 @@ pub(super) fn at_most(value: u8, limit: u8) -> Result<u8, Refusal> {
     if value <= limit { Ok(value) } else { Err(Refusal::BadActionArgument) }
 }
 
-/// A set_field: an entry, from which padding follows.
+/// Reads a set_field: a match entry with padding.
 pub(super) fn set_field(body: &mut Reader<'_>, version: Version) -> Result<Action, Refusal> {
     let entry = read_entry(body).map_err(as_set_refusal)?;
     let whole = entry.field.place().all_ones();
@@ -197,7 +197,7 @@ pub(super) fn set_field(body: &mut Reader<'_>, version: Version) -> Result<Actio
     Ok(Action::SetField { field: entry.field, value: entry.value, mask: entry.mask })
 }
 
-/// The refusal of a match's entry within an action.
+/// The refusal for a set_field, from the refusal of its match entry.
 pub(super) fn as_set_refusal(refusal: Refusal) -> Refusal {
     match refusal {
         Refusal::BadMatchField => Refusal::BadSetField,

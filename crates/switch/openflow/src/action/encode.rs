@@ -8,7 +8,7 @@ use super::super::octets::Put;
 use super::nicira_encode::{encode_nicira, encode_register_load};
 use super::{begin_nicira, finish};
 
-/// Writes actions, with what the rule's match says about their packets.
+/// Writes actions, for packets that match the rule.
 #[derive(Debug, Clone)]
 pub(crate) struct Encoder {
     pub(super) version: Version,
@@ -32,7 +32,7 @@ impl Encoder {
         }
     }
 
-    /// Writes an action. OpenFlow 1.0 has no form of some; they leave nothing.
+    /// Writes an action. In OpenFlow 1.0 some actions have no form, and nothing is written.
     pub(crate) fn encode(&mut self, action: &Action, out: &mut Vec<u8>) {
         match action {
             Action::Output { port, max_len } => self.output(*port, *max_len, out),
@@ -52,7 +52,7 @@ impl Encoder {
             Action::DecTtl(ids) if *ids == [0] => self.void_action(24, 18, out),
             Action::PushMpls(ethertype) => self.ethertype_action(19, 23, *ethertype, out),
             Action::PopMpls(ethertype) => self.ethertype_action(20, 24, *ethertype, out),
-            // In OpenFlow 1.0 the set_vlan actions add the tag.
+            // In OpenFlow 1.0, the set_vlan actions add the tag.
             Action::PushVlan(_) if self.is_v10() => {}
             Action::PushVlan(ethertype) => self.push_vlan(*ethertype, out),
             Action::StripVlan => {
@@ -207,8 +207,8 @@ impl Encoder {
         finish(start, out);
     }
 
-    /// An action of OpenFlow 1.0 on a whole field, for which later versions have set_field.
-    /// `kind` is its number there; OpenFlow 1.1 has most under a number that is one lower.
+    /// Writes an action of OpenFlow 1.0 on a whole field, which later versions write as set_field.
+    /// `kind` is the action's number in OpenFlow 1.0; most have a number one lower in OpenFlow 1.1.
     fn legacy(&self, kind: u16, field: Field, value: u128, out: &mut Vec<u8>) {
         if self.has_set_field() {
             return self.set_whole(field, value, out);
@@ -277,7 +277,7 @@ impl Encoder {
         }
     }
 
-    /// An action that OpenFlow 1.0 has from Nicira alone.
+    /// Writes an action with a number, which in OpenFlow 1.0 is an action of Nicira's.
     fn number_action(&self, kind: u16, nicira: u16, number: u32, out: &mut Vec<u8>) {
         if self.is_v10() {
             let start = begin_nicira(nicira, out);
@@ -319,7 +319,7 @@ impl Encoder {
     }
 }
 
-/// Writes a list of actions; instructions of OpenFlow 1.1 among them are for
+/// Writes a list of actions. Instructions of OpenFlow 1.1 are left to
 /// [`super::encode_instructions`].
 pub(crate) fn encode_actions(
     actions: &[Action],
@@ -347,7 +347,7 @@ fn from_bytes(bytes: &[u8]) -> u128 {
     bytes.iter().fold(0, |value, byte| value << 8 | u128::from(*byte))
 }
 
-/// The action of OpenFlow 1.0 that sets a field.
+/// The number of the action that sets a field in OpenFlow 1.0.
 fn legacy_kind(field: Field) -> Option<u16> {
     Some(match field {
         Field::EthSrc => 4,

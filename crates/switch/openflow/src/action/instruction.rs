@@ -7,7 +7,7 @@ use super::super::octets::{Put, Reader};
 use super::decode::decode_actions;
 use super::encode::Encoder;
 
-/// Reads OpenFlow 1.1's instructions as one list, in the order in which they are executed.
+/// Reads OpenFlow 1.1's instructions as one list of actions, in the order of execution.
 pub(crate) fn decode_instructions(bytes: &[u8], version: Version) -> Result<Vec<Action>, Refusal> {
     let mut reader = Reader::new(bytes, Refusal::BadInstruction);
     let mut found: [Option<&[u8]>; 7] = [None; 7];
@@ -64,7 +64,7 @@ pub(crate) fn decode_instructions(bytes: &[u8], version: Version) -> Result<Vec<
     Ok(actions)
 }
 
-/// Writes a list of actions as OpenFlow 1.1's instructions.
+/// Writes a list of actions as instructions of OpenFlow 1.1.
 pub(crate) fn encode_instructions(
     actions: &[Action],
     version: Version,

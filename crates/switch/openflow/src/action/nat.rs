@@ -6,7 +6,7 @@ use flow::request::Refusal;
 use super::super::octets::{Put, Reader};
 use super::{begin_nicira, finish};
 
-/// Reads `nat` from behind its subtype.
+/// Reads `nat` after its subtype.
 pub(super) fn decode_nat(body: &mut Reader<'_>) -> Result<Nat, Refusal> {
     body.skip(2)?;
     let flags = body.u16()?;

@@ -16,7 +16,7 @@ use super::learn::decode_learn;
 use super::track::{decode_nat, decode_track};
 use super::{part, part_of_span, read_header, writable};
 
-/// Reads one of Nicira's actions, from its first byte.
+/// Reads an action of Nicira's, from its first byte on.
 pub(super) fn decode_nicira(
     action: &[u8],
     version: Version,
@@ -31,7 +31,7 @@ pub(super) fn decode_nicira(
         10 | 22 | 38 | 41 => 32,
         _ => action.len(),
     };
-    // Actions whose fields may have an experimenter's longer names.
+    // In these actions, fields may have an experimenter's longer headers.
     let is_longer = matches!(subtype, 6 | 27 | 28 | 32) && action.len() > expected;
     if action.len() != expected && !is_longer {
         return Err(Refusal::BadActionLength);
@@ -328,6 +328,6 @@ fn controller2(body: &mut Reader<'_>) -> Result<Action, Refusal> {
     Ok(Action::Controller(Box::new(controller)))
 }
 
-/// `NXM_OF_IN_PORT`, the only kind of members.
+/// `NXM_OF_IN_PORT`, the only type of member.
 pub(super) const IN_PORT_MEMBERS: u32 = 0x0000_0002;
 const MAX_MEMBERS: usize = 2048;

@@ -94,12 +94,12 @@ pub(super) fn encode_nicira(action: &Action, encoder: &mut Encoder, out: &mut Ve
             out.put_u64(*value);
             out.put_u64(*mask);
         }),
-        // Written in Encoder::encode, or without a form in this version.
+        // `Encoder::encode` has written the action, or the version has no form of it.
         _ => {}
     }
 }
 
-/// Writes a masked value as loads of the mask's runs of ones, the lowest first.
+/// Writes a masked value as several loads: one for each run of ones in the mask, the lowest first.
 pub(super) fn encode_register_load(field: Field, value: u128, mask: u128, out: &mut Vec<u8>) {
     let mut mask = mask & field.place().all_ones();
     while mask != 0 {

@@ -223,7 +223,7 @@ fn an_output_keeps_the_length_that_its_sender_gave_for_any_port() {
 }
 
 #[test]
-fn a_set_field_is_the_action_of_the_version() {
+fn a_set_field_is_encoded_as_its_version_defines() {
     let sets = Action::SetField { field: Field::NwEcn, value: 2, mask: 3 };
     let mut bytes = Vec::new();
     encode_actions(&[sets], Version::V11, &Match::any(), &mut bytes);
@@ -246,7 +246,7 @@ fn actions_may_name_fields_of_experimenters() {
 
 proptest! {
     #[test]
-    fn what_is_decoded_is_what_was_encoded(actions in prop::collection::vec(any_action(), 0..6)) {
+    fn decoding_reverses_the_encoding_of_actions(actions in prop::collection::vec(any_action(), 0..6)) {
         for version in [Version::V10, Version::V13, Version::V14] {
             let mut bytes = Vec::new();
             encode_actions(&actions, version, &Match::any(), &mut bytes);
@@ -256,12 +256,13 @@ proptest! {
     }
 
     #[test]
-    fn actions_cut_at_any_byte_are_refused(action in any_action()) {
+    fn actions_truncated_at_any_byte_are_refused(action in any_action()) {
         for version in Version::ALL {
             let mut bytes = Vec::new();
             encode_actions(std::slice::from_ref(&action), version, &Match::any(), &mut bytes);
             for end in 1..bytes.len() {
-                // Some actions become two in OpenFlow 1.5; a cut between them leaves one.
+                // Some actions become two in OpenFlow 1.5; a cut between the two leaves a valid
+                // first one.
                 let cut = decode_actions(&bytes[..end], version);
                 prop_assert!(cut.is_err() || end % 8 == 0);
             }
@@ -269,7 +270,7 @@ proptest! {
     }
 
     #[test]
-    fn changed_bytes_do_no_harm(
+    fn changed_bytes_cause_no_panic(
         actions in prop::collection::vec(any_action(), 1..4),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
     ) {
@@ -286,7 +287,7 @@ proptest! {
     }
 
     #[test]
-    fn instructions_come_back(
+    fn decoding_reverses_the_encoding_of_instructions(
         applied in prop::collection::vec(any_action(), 0..3),
         written in prop::collection::vec(any_action(), 0..3),
         (value, mask, table) in (any::<u64>(), any::<u64>(), any::<u8>()),
@@ -305,7 +306,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_read_without_harm(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn arbitrary_bytes_cause_no_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         super::super::decode_any(&bytes);
     }
 }

@@ -82,7 +82,7 @@ impl Session {
         self.bundles.add(control, Waiting { change, xid, start })
     }
 
-    /// Removes bundles that were left alone for too long, and writes that.
+    /// Removes bundles that have been idle for too long, and tells the peer.
     pub fn expire_bundles(&mut self, now_ms: u64, out: &mut Vec<u8>) {
         let Some(version) = self.version else { return };
         for (xid, message) in self.bundles.expire(now_ms) {
@@ -91,9 +91,9 @@ impl Session {
     }
 }
 
-/// One message of a bundle was refused.
+/// OpenFlow's code: a message of a bundle was refused.
 const MESSAGE_FAILED: u16 = 13;
-/// Nothing was heard of the bundle for too long.
+/// OpenFlow's code: a bundle was idle for too long.
 const TIMED_OUT: u16 = 14;
 
 pub(super) const ONF_BUNDLE_CONTROL: u32 = 2300;

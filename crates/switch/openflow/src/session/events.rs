@@ -1,4 +1,4 @@
-//! Events of which a peer is told without a request.
+//! Events that a peer gets without a request.
 
 use flow::request::{Bridge, FlowEntry, PacketIn, TableStatus};
 
@@ -13,7 +13,7 @@ use crate::table_mod::encode_table_status;
 use crate::version::Version;
 
 impl Session {
-    /// Writes a packet-in, if the peer takes it.
+    /// Writes a packet-in if the peer asks for such packet-ins.
     pub fn packet_in(&mut self, packet: &PacketIn, out: &mut Vec<u8>) {
         let reason = reason_number(packet.reason, self.version.unwrap_or(Version::V10));
         let Some(version) = self.takes(Event::PacketIn, reason) else { return };
@@ -22,7 +22,7 @@ impl Session {
         }
     }
 
-    /// Writes that a rule is gone, if the peer takes it.
+    /// Writes a flow_removed if the peer asks for it.
     pub fn flow_removed(&mut self, flow: &FlowEntry, reason: FlowRemovedReason, out: &mut Vec<u8>) {
         let reason = reason.in_version(self.version.unwrap_or(Version::V10));
         if let Some(version) = self.takes(Event::FlowRemoved, reason as u8) {
@@ -30,8 +30,8 @@ impl Session {
         }
     }
 
-    /// Writes that a port changed, if the peer takes it. `is_own` says that the peer's own request
-    /// changed the configuration: before OpenFlow 1.5 it is not told of that.
+    /// Writes a port_status if the peer asks for it. `is_own`: the peer's own request changed the
+    /// configuration. Before OpenFlow 1.5, the peer gets no message about its own change.
     pub fn port_status(&mut self, status: &PortStatus, is_own: bool, out: &mut Vec<u8>) {
         let is_known =
             |version: &Version| is_own && status.is_of_config() && *version < Version::V15;
@@ -41,7 +41,7 @@ impl Session {
         }
     }
 
-    /// Writes that a table's vacancy crossed a limit, if the peer takes that.
+    /// Writes that a table's vacancy crossed a limit if the peer asks for it.
     pub fn table_status(&mut self, status: &TableStatus, out: &mut Vec<u8>) {
         let version = self.takes(Event::TableStatus, status.change as u8);
         if let Some(version) = version.filter(|version| *version >= Version::V14) {
@@ -49,8 +49,8 @@ impl Session {
         }
     }
 
-    /// Writes changes of rules, if the peer monitors them. `own` is the number of the peer's own
-    /// request that made them.
+    /// Writes changes of rules if the peer monitors them. `own`: the number of the peer's own
+    /// request that made the changes.
     pub fn flows_changed(
         &mut self,
         updates: &[FlowUpdate<'_>],
@@ -62,7 +62,7 @@ impl Session {
         }
     }
 
-    /// Stops updates of rules because the peer reads too slowly, and writes that.
+    /// Pauses updates of rules because the peer reads too slowly, and tells the peer.
     pub fn pause_monitors(&mut self, out: &mut Vec<u8>) {
         if let Some(version) = self.version {
             self.monitors.pause(version, out);
@@ -74,8 +74,8 @@ impl Session {
         self.monitors.is_paused()
     }
 
-    /// Writes the updates that were held back since [`Session::pause_monitors`], or begins to, as
-    /// [`Session::begin`] does.
+    /// Writes the updates that were held back since [`Session::pause_monitors`], or begins a reply
+    /// with them, as [`Session::begin`] does.
     pub fn resume_monitors(&mut self, bridge: &dyn Bridge, out: &mut Vec<u8>) {
         if let Some(version) = self.version.filter(|_| !self.is_replying()) {
             self.reply = self.monitors.resume(version, bridge);
@@ -89,7 +89,7 @@ impl Session {
         std::mem::take(&mut self.forwards)
     }
 
-    /// Writes another peer's change of groups or meters, if this one asks for those.
+    /// Writes another peer's change of groups or meters if this peer asks for such changes.
     pub fn forward(&mut self, forward: &Forward, out: &mut Vec<u8>) {
         let version = self.takes(Event::RequestForward, forward.reason());
         if let Some(version) = version.filter(|version| forward.is_in(*version)) {
@@ -101,7 +101,7 @@ impl Session {
         self.forwards.push(Forward { xid, request });
     }
 
-    /// The session's version, if the peer takes an event of this reason.
+    /// The session's version if the peer gets events with this reason.
     fn takes(&self, event: Event, reason: u8) -> Option<Version> {
         if self.kind == Kind::Service && self.miss_send_len == 0 {
             return None;
@@ -110,8 +110,7 @@ impl Session {
         self.version.filter(|_| self.masks.takes(event, is_slave, reason))
     }
 
-    /// A peer that asks for events gets them, also if it did not ask for packets: then their usual
-    /// length counts.
+    /// Turns on packet-ins with the default length for a peer that asks for events.
     pub(super) fn ask_for_events(&mut self) {
         if self.kind == Kind::Service && self.miss_send_len == 0 {
             self.miss_send_len = USUAL_MISS_SEND_LEN;

@@ -1,4 +1,4 @@
-//! Messages of Nicira and of ONF that have no type of their own.
+//! Messages of Nicira and of ONF, which share the type of experimenter messages.
 
 use flow::request::{Bridge, Refusal};
 
@@ -81,7 +81,7 @@ impl Session {
                     _ => return Err(Refusal::NotPermitted),
                 };
             }
-            // Ages are in all of Nicira's replies.
+            // The request for ages in replies, which all of Nicira's replies have anyway.
             18 => {}
             19 => {
                 self.ask_for_events();
@@ -93,7 +93,7 @@ impl Session {
             }
             21 => self.monitors.cancel(body.u32()?)?,
             25 => {
-                // No tunnel options are mapped.
+                // The reply has no mappings of tunnel options.
                 let start = begin_nicira_message(version, xid, 26, out);
                 out.put_zeros(16);
                 end_message(start, out);

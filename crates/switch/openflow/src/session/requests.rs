@@ -57,7 +57,7 @@ impl Session {
                     bridge.set_fragments(fragments);
                 }
                 if version <= Version::V12 {
-                    // Later versions have masks of events for that.
+                    // Later versions use event masks for this.
                     self.config_flags = flags & INVALID_TTL;
                     let reason = reason_number(PacketInReason::InvalidTtl, version);
                     self.masks.set_packet_in(reason, flags & INVALID_TTL != 0);
@@ -156,15 +156,16 @@ impl Session {
         out.put_u8(254);
         out.put_zeros(3);
         if version == Version::V10 {
-            // Statistics of flows, tables, ports and queues; matches of addresses in ARP.
+            // Capabilities: statistics of flows, tables, ports and queues, and matches of ARP
+            // addresses.
             out.put_u32(0xc7);
             out.put_u32(0xfff);
             put_ports(bridge, version, start, out);
         } else {
-            // Statistics of flows, tables, ports, groups and queues; bundles. Open vSwitch 3.1 does
-            // not name monitors either.
+            // Capabilities: statistics of flows, tables, ports, groups and queues, and bundles.
+            // Like Open vSwitch 3.1, without monitors.
             out.put_u32(match version {
-                // Matches of addresses in ARP.
+                // Including matches of ARP addresses.
                 Version::V11 => 0xcf,
                 Version::V12 | Version::V13 => 0x4f,
                 _ => 0x24f,
@@ -178,8 +179,8 @@ impl Session {
     }
 }
 
-/// Writes the ports for which the message that begins at `start` has room. A peer that misses ports
-/// asks for their descriptions.
+/// Writes the ports that fit into the message that begins at `start`. For the others, a peer asks
+/// for port descriptions.
 fn put_ports(bridge: &dyn Bridge, version: Version, start: usize, out: &mut Vec<u8>) {
     for port in bridge.port_numbers().into_iter().filter_map(|number| bridge.port(number)) {
         let end = out.len();
@@ -190,7 +191,7 @@ fn put_ports(bridge: &dyn Bridge, version: Version, start: usize, out: &mut Vec<
     }
 }
 
-/// Flags of a connection's configuration.
+/// Flags of a switch configuration.
 const FRAGMENTS: u16 = 3;
 const INVALID_TTL: u16 = 1 << 2;
 

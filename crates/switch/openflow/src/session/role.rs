@@ -1,4 +1,4 @@
-//! Roles, which controllers claim.
+//! Controllers' roles.
 
 use flow::request::{Bridge, Refusal};
 
@@ -15,12 +15,13 @@ pub(super) enum Role {
 }
 
 impl Session {
-    /// Whether the peer has become master since the last call: then no other is.
+    /// Whether the peer has become master since the last call. The caller then demotes all other
+    /// masters.
     pub fn take_claim(&mut self) -> bool {
         std::mem::take(&mut self.has_claimed)
     }
 
-    /// Makes a master a slave, because another peer has become master, and writes that.
+    /// Makes a master a slave because another peer has become master, and tells the peer.
     pub fn demote(&mut self, generation: Option<u64>, out: &mut Vec<u8>) {
         if self.role != Role::Master {
             return;
@@ -36,7 +37,7 @@ impl Session {
             _ => return,
         };
         out.put_u32(SLAVE);
-        // The reason: another peer asked for it.
+        // The reason: another peer asked to be master.
         out.put_u8(0);
         out.put_zeros(3);
         out.put_u64(generation.unwrap_or(u64::MAX));

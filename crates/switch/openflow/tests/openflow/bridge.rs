@@ -1,4 +1,4 @@
-//! A bridge that only remembers: rules in a vector, groups and meters in others.
+//! A bridge that only stores rules, groups and meters.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -26,10 +26,10 @@ pub(crate) struct Bridge {
     /// The names of tables.
     pub(crate) names: HashMap<u8, String>,
     pub(crate) flushes: Vec<ConnectionFlush>,
-    /// All changes of rules, for monitors.
+    /// All changes of rules, as monitors get them.
     pub(crate) events: Vec<(FlowChange, FlowEntry)>,
     pub(crate) is_watched: bool,
-    /// Rules were listed while their changes were not recorded.
+    /// Whether rules were listed before their changes were recorded.
     pub(crate) has_listed_unwatched: Cell<bool>,
 }
 
@@ -359,6 +359,6 @@ fn sends_to(flow: &FlowEntry, wanted: PortNumber) -> bool {
     actions.any(|action| matches!(action, Action::Output { port, .. } if *port == wanted))
 }
 
-/// The numbers and names of the ports. The bridge's own has no counters.
+/// The numbers and names of the ports. The bridge's own port has no counters.
 const PORTS: [(PortNumber, &str); 3] =
     [(PortNumber(1), "p1"), (PortNumber(2), "p2"), (PortNumber::LOCAL, "br0")];

@@ -1,8 +1,8 @@
-//! Rules that use every field and every action: what ovs-ofctl dumps must be what it was given.
+//! Rules that use every field and every action: ovs-ofctl must dump the rules that it added.
 
 use super::server::{Server, is_installed};
 
-/// The rules of a dump, without counters, sorted.
+/// The rules that ovs-ofctl dumps, without counters, sorted.
 fn dumped(server: &Server, options: &[&str]) -> Vec<String> {
     let mut options = options.to_vec();
     options.push("--no-stats");
@@ -21,7 +21,7 @@ fn check(options: &[&str], given: &str, expected: &str) {
 }
 
 #[test]
-fn rules_come_back_as_they_were_given() {
+fn ovs_ofctl_dumps_the_rules_that_it_added() {
     if !is_installed() {
         return;
     }
@@ -51,7 +51,7 @@ fn rules_come_back_as_they_were_given() {
 }
 
 #[test]
-fn rules_of_the_reports_commands_come_back() {
+fn ovs_ofctl_dumps_the_rules_of_the_reference_report() {
     if !is_installed() {
         return;
     }
@@ -77,6 +77,6 @@ fn rules_of_the_reports_commands_come_back() {
     );
 }
 
-/// A rule a line, as ovs-ofctl dumps it; `VERSIONS: ` before it limits the versions, and
-/// ` => ` parts what is given from what is dumped.
+/// A rule on each line, as ovs-ofctl dumps it. A prefix `VERSIONS: ` limits the versions. ` => `
+/// separates an added rule from its dump if the two differ.
 const RULES: &str = include_str!("rules.txt");

@@ -1,4 +1,4 @@
-//! Monitors of rules: one message for each request that changed rules, and pauses.
+//! Monitors of rules: updates of a request in one message, and pauses.
 
 use flow::action::Action;
 use flow::port_number::PortNumber;
@@ -13,7 +13,7 @@ const INITIAL: u16 = 1;
 const CHANGES: u16 = 0x0e;
 const WHOLE: u16 = 1 << 5;
 const ONLY_OWN: u16 = 1 << 6;
-/// Its events.
+/// The events of OpenFlow 1.4's updates.
 const STARTED: u16 = 0;
 const ADDED: u16 = 1;
 const REMOVED: u16 = 2;
@@ -22,7 +22,8 @@ const ABBREVIATED: u16 = 4;
 const PAUSED: u16 = 5;
 const RESUMED: u16 = 6;
 
-/// A session of OpenFlow 1.4 that monitors rules that send to a port, and the reply.
+/// A session of OpenFlow 1.4 with a monitor of rules that output to a port, and the events of the
+/// reply.
 fn monitor(bridge: &mut Bridge, flags: u16, port: u32) -> (Session, Vec<Vec<u16>>) {
     monitor_of(bridge, &monitor_request(7, flags, port))
 }
@@ -36,7 +37,7 @@ fn monitor_of(bridge: &mut Bridge, request: &[u8]) -> (Session, Vec<Vec<u16>>) {
     (session, events(&out))
 }
 
-/// OpenFlow 1.4's request for a monitor of rules that send to a port.
+/// OpenFlow 1.4's request for a monitor of rules that output to a port.
 fn monitor_request(id: u32, flags: u16, port: u32) -> Vec<u8> {
     let mut bytes = vec![5, 18, 0, 40, 0, 0, 0, 2, 0, 16, 0, 0, 0, 0, 0, 0];
     bytes.extend(id.to_be_bytes());
@@ -85,7 +86,7 @@ fn update(change: FlowChange, flow: &FlowEntry) -> FlowUpdate<'_> {
 const GONE: FlowChange = FlowChange::Deleted(FlowRemovedReason::Delete);
 
 #[test]
-fn the_changes_of_a_request_come_in_one_message() {
+fn the_changes_of_a_request_are_in_one_message() {
     let mut bridge = Bridge::default();
     let first = add(&mut bridge, "in_port=1 actions=2");
     let second = add(&mut bridge, "in_port=2 actions=1");
@@ -93,18 +94,18 @@ fn the_changes_of_a_request_come_in_one_message() {
     assert_eq!(reply, [[STARTED, STARTED]]);
     let updates = [update(FlowChange::Modified, &first), update(GONE, &second)];
     assert_eq!(write(&mut session, &updates, None), [[MODIFIED, REMOVED]]);
-    // The peer's own request: its number alone, once.
+    // For the peer's own request, only its number is sent, once.
     assert_eq!(write(&mut session, &updates, Some(9)), [[ABBREVIATED]]);
     let (mut session, _) = monitor(&mut bridge, CHANGES | WHOLE, u32::MAX);
     assert_eq!(write(&mut session, &updates, Some(9)), [[MODIFIED, REMOVED]]);
-    // ovs-ofctl sets this flag, too, and takes the changes of all peers.
+    // ovs-ofctl sets this flag as well, and still wants the changes of all peers.
     let (mut session, reply) = monitor(&mut bridge, CHANGES | ONLY_OWN, u32::MAX);
     assert_eq!(reply, [[] as [u16; 0]]);
     assert_eq!(write(&mut session, &updates, None), [[MODIFIED, REMOVED]]);
     assert_eq!(write(&mut session, &updates, Some(9)), [[MODIFIED, REMOVED]]);
 }
 
-/// A request of a monitor by Nicira's extension, in a version.
+/// A request for monitors by Nicira's extension, in a version.
 fn nicira_monitor(version: u8, ids: &[u8]) -> Vec<u8> {
     let [high, low] = (24 + 16 * ids.len() as u16).to_be_bytes();
     let mut bytes = vec![version, 18, high, low, 0, 0, 0, 2, 0xff, 0xff];
@@ -124,14 +125,14 @@ fn monitors_of_openflow_1_1_and_1_2_have_the_actions_of_their_version() {
         let mut out = Vec::new();
         session.receive(&[version, 0, 0, 8, 0, 0, 0, 1], &mut bridge, &mut out).unwrap();
         session.receive(&nicira_monitor(version, &[1]), &mut bridge, &mut out).unwrap();
-        // An output has a port of 32 bits, and a length.
+        // An output action with a port of 32 bits and a length.
         let output = [0, 0, 0, 16, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0];
         assert_eq!(out[out.len() - 16..], output, "version {version}");
     }
 }
 
 #[test]
-fn a_rule_of_several_monitors_is_told_once() {
+fn a_rule_that_several_monitors_select_is_sent_once() {
     let mut bridge = Bridge::default();
     for port in 1..=10 {
         add(&mut bridge, &format!("in_port={port} actions=2"));
@@ -149,9 +150,9 @@ fn a_rule_of_several_monitors_is_told_once() {
     assert_eq!(count, 10);
 }
 
-/// Each rule is compared with each monitor, so that their number bounds the time of a request.
+/// Each rule is compared with each monitor, so that the number of monitors must be bounded.
 #[test]
-fn a_connection_has_so_many_monitors_and_a_refused_message_begins_none() {
+fn monitors_are_limited_and_a_refused_message_begins_none() {
     let mut bridge = Bridge::default();
     let mut session = Session::new(Kind::Service);
     let mut out = Vec::new();
@@ -165,7 +166,7 @@ fn a_connection_has_so_many_monitors_and_a_refused_message_begins_none() {
 }
 
 #[test]
-fn a_number_that_has_a_monitor_is_refused_and_so_is_the_end_of_no_monitor() {
+fn a_used_monitor_number_and_the_end_of_an_unknown_one_are_refused() {
     let mut bridge = Bridge::default();
     let nicira: [(u8, &[u8]); 2] = [
         (2, &[0xb0, 0xc2, 0, 0, 0, 0, 0x23, 0x20, 0, 1, 2, 5]),
@@ -189,7 +190,7 @@ fn a_number_that_has_a_monitor_is_refused_and_so_is_the_end_of_no_monitor() {
 }
 
 #[test]
-fn a_message_with_a_table_that_cannot_be_begins_no_monitor() {
+fn a_message_with_an_invalid_table_begins_no_monitor() {
     let mut bridge = Bridge::default();
     let mut session = Session::new(Kind::Service);
     let mut out = Vec::new();
@@ -200,9 +201,9 @@ fn a_message_with_a_table_that_cannot_be_begins_no_monitor() {
     assert_eq!((out[1], session.is_monitoring()), (1, false));
 }
 
-/// A packet may teach a rule right behind the list of the first reply.
+/// A packet may add a rule right after the first reply has listed the rules.
 #[test]
-fn changes_are_recorded_before_a_monitor_is_told_of_rules() {
+fn changes_are_recorded_before_a_monitor_lists_rules() {
     let mut bridge = Bridge::default();
     add(&mut bridge, "in_port=1 actions=2");
     let (session, reply) = monitor(&mut bridge, INITIAL | CHANGES, u32::MAX);
@@ -211,7 +212,7 @@ fn changes_are_recorded_before_a_monitor_is_told_of_rules() {
 }
 
 #[test]
-fn a_monitor_of_a_port_hears_of_rules_that_no_longer_send_there() {
+fn a_monitor_of_a_port_gets_rules_that_no_longer_output_there() {
     let mut bridge = Bridge::default();
     let flow = add(&mut bridge, "in_port=1 actions=1");
     let (mut session, _) = monitor(&mut bridge, CHANGES, 2);
@@ -223,7 +224,7 @@ fn a_monitor_of_a_port_hears_of_rules_that_no_longer_send_there() {
 }
 
 #[test]
-fn a_monitor_of_a_group_hears_of_no_rule_that_has_another() {
+fn a_monitor_of_a_group_gets_only_rules_that_now_have_the_group() {
     let mut bridge = Bridge::default();
     let flow = add(&mut bridge, "in_port=1 actions=group:1");
     let mut request = monitor_request(7, CHANGES, u32::MAX);
@@ -238,7 +239,7 @@ fn a_monitor_of_a_group_hears_of_no_rule_that_has_another() {
 }
 
 #[test]
-fn a_paused_monitor_hears_of_known_rules_that_go_and_later_of_all_else() {
+fn a_paused_monitor_gets_removals_of_known_rules_and_the_rest_later() {
     let mut bridge = Bridge::default();
     let gone = add(&mut bridge, "in_port=1 actions=2");
     let changed = add(&mut bridge, "in_port=2 actions=1");
@@ -253,7 +254,7 @@ fn a_paused_monitor_hears_of_known_rules_that_go_and_later_of_all_else() {
     for flow in [&new, &brief] {
         assert!(write(&mut session, &[update(FlowChange::Added, flow)], None).is_empty());
     }
-    // The peer does not know the rule that came after the pause began.
+    // The peer does not know the rule that was added and removed during the pause.
     bridge.flows.retain(|flow| flow.matching != brief.matching && flow.matching != gone.matching);
     assert!(write(&mut session, &[update(GONE, &brief)], None).is_empty());
     assert_eq!(write(&mut session, &[update(GONE, &gone)], Some(3)), [[REMOVED]]);
@@ -267,8 +268,8 @@ fn a_paused_monitor_hears_of_known_rules_that_go_and_later_of_all_else() {
     assert!(!session.has_paused_monitors());
 }
 
-/// A session whose new monitor is told of more rules than a piece has: the first piece, and those
-/// rules.
+/// A session whose new monitor selects more rules than a piece has. Also returns the first piece
+/// and the rules.
 fn begin_monitor(bridge: &mut Bridge) -> (Session, Vec<u8>, Vec<FlowEntry>) {
     let flows = (0..300).map(|vlan| add(bridge, &format!("dl_vlan={vlan} actions=1"))).collect();
     let (mut session, _) = monitor(bridge, CHANGES, 3);
@@ -289,25 +290,25 @@ fn finish(session: &mut Session, bridge: &Bridge) -> Vec<Vec<u16>> {
 }
 
 #[test]
-fn a_monitor_is_not_told_of_rules_that_go_before_their_turn_comes() {
+fn a_rule_removed_before_a_reply_reaches_it_is_left_out() {
     let mut bridge = Bridge::default();
     let (mut session, out, flows) = begin_monitor(&mut bridge);
     let told = events(&out).concat().len();
     let (known, unknown) = (&flows[0], &flows[299]);
     bridge.flows.retain(|flow| flow.added != known.added && flow.added != unknown.added);
     assert_eq!(write(&mut session, &[update(GONE, known)], None), [[REMOVED]]);
-    // This one is new to the peer, which has no rule to remove.
+    // The peer does not know this rule, and ignores its removal.
     assert_eq!(write(&mut session, &[update(GONE, unknown)], None), [[REMOVED]]);
     assert_eq!(finish(&mut session, &bridge).concat(), vec![STARTED; 300 - told - 1]);
     assert!(!session.has_paused_monitors());
 }
 
 #[test]
-fn changes_while_a_monitor_is_told_of_rules_come_behind_them() {
+fn changes_during_a_monitors_first_reply_follow_the_reply() {
     let mut bridge = Bridge::default();
     let (mut session, out, flows) = begin_monitor(&mut bridge);
     let told = events(&out).concat().len();
-    // A change before the request, of which the peer has not heard.
+    // A change before the request whose update the peer has not got yet.
     let former = update(FlowChange::Modified, &flows[299]);
     assert_eq!(write(&mut session, &[former], None), [[MODIFIED]]);
     let new = add(&mut bridge, "in_port=1 actions=2");
@@ -325,7 +326,7 @@ fn changes_while_a_monitor_is_told_of_rules_come_behind_them() {
 }
 
 #[test]
-fn many_updates_that_were_held_back_come_in_pieces_before_the_pause_ends() {
+fn held_back_updates_are_sent_in_pieces_before_the_pause_ends() {
     let mut bridge = Bridge::default();
     let (mut session, _) = monitor(&mut bridge, CHANGES, u32::MAX);
     let mut out = Vec::new();
@@ -343,7 +344,7 @@ fn many_updates_that_were_held_back_come_in_pieces_before_the_pause_ends() {
     bridge.flows.retain(|flow| flow.added != flows[299].added);
     assert_eq!(write(&mut session, &[update(GONE, &flows[299])], None), [[REMOVED]]);
     assert_eq!(finish(&mut session, &bridge).concat(), vec![ADDED; 300 - told - 1]);
-    // The rule that came meanwhile is for the next time.
+    // The rule that was added meanwhile needs a further resumption.
     assert!(session.has_paused_monitors());
     out.clear();
     session.resume_monitors(&bridge, &mut out);
@@ -352,7 +353,7 @@ fn many_updates_that_were_held_back_come_in_pieces_before_the_pause_ends() {
 }
 
 #[test]
-fn a_paused_monitor_hears_of_the_end_of_rules_that_a_later_reply_listed() {
+fn a_paused_monitor_gets_removals_of_rules_that_a_later_reply_listed() {
     let mut bridge = Bridge::default();
     let (mut session, _) = monitor(&mut bridge, CHANGES, 3);
     let mut out = Vec::new();
@@ -364,7 +365,7 @@ fn a_paused_monitor_hears_of_the_end_of_rules_that_a_later_reply_listed() {
         .receive(&monitor_request(8, INITIAL | CHANGES, u32::MAX), &mut bridge, &mut out)
         .unwrap();
     assert_eq!(events(&out), [[STARTED]]);
-    // A still later one that lists nothing changes nothing about that.
+    // A further reply without rules changes nothing about that.
     bridge.flows.clear();
     session
         .receive(&monitor_request(9, INITIAL | CHANGES, u32::MAX), &mut bridge, &mut out)

@@ -1,4 +1,4 @@
-//! Replies about many groups, meters or tables come in pieces.
+//! Replies about many groups, meters or tables, which are sent in pieces.
 
 use flow::request::{Bridge as _, GroupCommand, GroupMod, GroupType, MeterCommand, MeterMod};
 use openflow::{Kind, Session};
@@ -31,8 +31,8 @@ fn bridge() -> Bridge {
     bridge
 }
 
-/// The numbers of the entries of a reply. `length` is the place of an entry's length, and `number`
-/// that of its number.
+/// The numbers of the entries in a reply. `length` and `number`: the offsets of an entry's length
+/// and of its number.
 fn numbers(mut bytes: &[u8], length: usize, number: usize) -> Vec<u32> {
     let length_at = |bytes: &[u8], at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
     let mut numbers = Vec::new();
@@ -50,8 +50,8 @@ fn numbers(mut bytes: &[u8], length: usize, number: usize) -> Vec<u32> {
 }
 
 #[test]
-fn groups_and_meters_come_in_pieces() {
-    // Statistics and descriptions of all groups, then of all meters.
+fn groups_and_meters_are_sent_in_pieces() {
+    // Requests for statistics and descriptions of all groups, then of all meters.
     let requests = [(6, 0xfc, 0, 4), (7, 0xfc, 0, 4), (9, 0xff, 4, 0), (10, 0xff, 0, 4)];
     for (kind, all, length, number) in requests {
         let mut bridge = bridge();
@@ -64,7 +64,7 @@ fn groups_and_meters_come_in_pieces() {
         assert!(session.is_replying() && out.is_empty());
         assert!(session.go_on(&bridge, &mut out) < 300);
         assert!(session.is_replying());
-        // Those that go before their turn comes are left out.
+        // Objects that are removed before the reply reaches them are left out.
         bridge.groups.retain(|group| group.group < 299);
         bridge.meters.retain(|meter| meter.meter < 299);
         while session.is_replying() {
@@ -75,7 +75,7 @@ fn groups_and_meters_come_in_pieces() {
 }
 
 #[test]
-fn the_features_of_tables_come_in_pieces() {
+fn the_features_of_tables_are_sent_in_pieces() {
     let mut bridge = Bridge::default();
     let (mut session, mut out) = (Session::new(Kind::Service), Vec::new());
     session.receive(&[4, 0, 0, 8, 0, 0, 0, 1], &mut bridge, &mut out).unwrap();
@@ -91,18 +91,18 @@ fn the_features_of_tables_come_in_pieces() {
         pieces += 1;
     }
     assert!(pieces > 2, "{pieces} pieces");
-    // The number of a table has one byte.
+    // A table's number has only one byte.
     let tables = numbers(&out, 0, 2).into_iter().map(|number| number >> 24);
     assert!(tables.eq(0..254));
 }
 
 #[test]
-fn ports_come_in_their_order_without_those_that_have_no_counters() {
+fn port_statistics_are_sorted_and_leave_out_ports_without_counters() {
     let mut bridge = Bridge::default();
     let (mut session, mut out) = (Session::new(Kind::Service), Vec::new());
     session.receive(&[5, 0, 0, 8, 0, 0, 0, 1], &mut bridge, &mut out).unwrap();
     out.clear();
-    // Statistics of all ports.
+    // A request for the statistics of all ports.
     let request = [5, 18, 0, 24, 0, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff];
     let request = [&request[..], &[0; 4][..]].concat();
     session.begin(&request, &mut bridge, &mut out).unwrap();

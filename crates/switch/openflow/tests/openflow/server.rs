@@ -1,4 +1,4 @@
-//! The bridge behind a UNIX socket, for the real ovs-ofctl.
+//! The bridge at a UNIX socket, for the real ovs-ofctl.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -28,7 +28,7 @@ pub(crate) struct Ran {
     pub(crate) stderr: String,
 }
 
-/// Whether ovs-ofctl is installed. Where it is not, the tests say so and do nothing.
+/// Whether ovs-ofctl is installed. Without it, the tests print that and pass.
 pub(crate) fn is_installed() -> bool {
     let is_there = Command::new("ovs-ofctl")
         .arg("--version")
@@ -101,7 +101,7 @@ impl Server {
         }
     }
 
-    /// As [`Server::run`], and the run must succeed.
+    /// As [`Server::run`], but panics if the run fails.
     pub(crate) fn ok(&self, options: &[&str], verb: &str, arguments: &[&str]) -> String {
         let ran = self.run(options, verb, arguments);
         assert!(ran.is_success, "{options:?} {verb} {arguments:?}: {}", ran.stderr);
@@ -112,7 +112,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.is_closed.store(true, Ordering::Relaxed);
-        // Wakes the thread that accepts.
+        // Wakes the thread that accepts connections.
         let _ = UnixStream::connect(self.directory.path().join("br0.mgmt"));
     }
 }

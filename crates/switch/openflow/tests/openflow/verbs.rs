@@ -1,4 +1,4 @@
-//! The verbs of ovs-ofctl.
+//! Tests of ovs-ofctl's commands.
 
 use std::io::Read;
 use std::process::Stdio;
@@ -58,7 +58,7 @@ fn ports_have_counters_and_a_configuration() {
 }
 
 #[test]
-fn the_way_of_fragments_is_set() {
+fn set_frags_changes_the_handling_of_fragments() {
     if !is_installed() {
         return;
     }
@@ -73,7 +73,7 @@ fn the_way_of_fragments_is_set() {
             assert_eq!(server.bridge.lock().unwrap().fragments, way);
             assert_eq!(server.ok(&["-O", version], "get-frags", &[]).trim(), name);
         }
-        // The switch does not reassemble.
+        // The switch supports no reassembly.
         assert!(!server.run(&["-O", version], "set-frags", &["reassemble"]).is_success);
         assert_eq!(server.bridge.lock().unwrap().fragments, Fragments::Normal);
     }
@@ -186,7 +186,7 @@ fn tables_are_dumped() {
     for version in VERSIONS {
         let text = server.ok(&["-O", version], "dump-tables", &[]);
         assert_lines(&text, &["active=1, lookup=11, matched=5"]);
-        // One message tells of all tables.
+        // One message has the statistics of all tables.
         assert_eq!(text.matches("OFPST_TABLE reply").count(), 1, "{text}");
         if version != "OpenFlow10" {
             server.ok(&["-O", version], "mod-table", &["3", &format!("name:of_{version}")]);
@@ -194,7 +194,7 @@ fn tables_are_dumped() {
             assert_lines(&text, &["table 0:", "ct_{state", "goto_table"]);
             assert_lines(&text, &[&format!("table 3 (\"of_{version}\"): ditto")]);
             if version >= "OpenFlow13" {
-                // A match may leave out each field, and mask some. No packet leaves the last table.
+                // A match may leave out each field and mask some. No packet leaves the last table.
                 let masked = "arbitrary mask: dp_hash tun_id metadata pkt_mark";
                 assert_lines(&text, &[masked, "exact match or wildcard: recirc_id conj_id"]);
                 assert!(!text.contains("must exact match"), "{text}");
@@ -323,7 +323,7 @@ fn a_packet_out_arrives() {
 }
 
 #[test]
-fn bundles_change_all_or_nothing() {
+fn a_bundle_makes_all_changes_or_none() {
     if !is_installed() {
         return;
     }
@@ -333,7 +333,7 @@ fn bundles_change_all_or_nothing() {
         let file = server.file("flows", "in_port=1 actions=2\nin_port=2 actions=1\n");
         server.ok(&options, "add-flows", &[file.to_str().unwrap()]);
         assert_eq!(server.bridge.lock().unwrap().flows.len(), 2);
-        // The bridge of this test refuses table 200.
+        // The test's bridge refuses table 200.
         let file = server.file("bad", "in_port=3 actions=2\ntable=200,in_port=4 actions=1\n");
         let ran = server.run(&options, "add-flows", &[file.to_str().unwrap()]);
         assert!(!ran.is_success, "{ran:?}");
@@ -383,7 +383,7 @@ fn connections_are_flushed() {
     let tuple = "ct_nw_src=10.1.1.1,ct_nw_dst=10.1.1.2,ct_nw_proto=17,ct_tp_src=1";
     server.ok(&[], "ct-flush", &["zone=5", tuple, "ct_nw_src=10.2.2.2,ct_nw_proto=17"]);
     server.ok(&[], "ct-flush", &["ct_ipv6_src=fd00::1,ct_nw_proto=17"]);
-    // The program ends before the last request is read.
+    // ovs-ofctl ends before the bridge has read the last request.
     server.ok(&[], "dump-flows", &[]);
     let end = Instant::now() + Duration::from_secs(60);
     while server.bridge.lock().unwrap().flushes.len() < 4 && Instant::now() < end {
@@ -410,7 +410,7 @@ fn refusals_have_open_vswitchs_names() {
         return;
     }
     let server = Server::start();
-    // The tool itself refuses most; this one it passes on.
+    // ovs-ofctl itself refuses most wrong requests, but sends this one.
     let ran = server.run(&["-O", "OpenFlow13"], "mod-group", &["group_id=9,type=all"]);
     assert_lines(&ran.stderr, &["OFPGMFC_UNKNOWN_GROUP"]);
 }
@@ -452,7 +452,7 @@ fn monitors_see_rules_and_packets() {
     }
 }
 
-/// A run of `ovs-ofctl monitor` whose output a thread collects.
+/// A run of `ovs-ofctl monitor`. A thread collects its output.
 struct Monitor {
     child: std::process::Child,
     text: std::sync::Arc<std::sync::Mutex<String>>,

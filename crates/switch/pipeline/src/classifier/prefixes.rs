@@ -4,28 +4,30 @@ use std::ops::{BitAnd, BitXor};
 
 use flow::{Key, word};
 
-/// The prefixes of a value that rules require, with the number of rules.
+/// The prefixes of a value that rules match, each with the number of its rules.
 ///
-/// A packet's value has a longest common start with one of them. That start and one bit more say
-/// which prefixes the value has, so that a megaflow need not depend on the bits behind.
+/// A search finds the longest common prefix of a packet's value and any of the rules' prefixes. The
+/// bits of that common prefix and one bit more show which prefixes the value has, so that a
+/// megaflow need not depend on the later bits.
 #[derive(Debug, Default)]
 pub(super) struct Prefixes<T> {
-    /// By the prefix, zeros behind it, and its length: a prefix is before what it is a prefix of.
+    /// By the prefix, padded with zeros, and its length: a prefix precedes all prefixes that extend
+    /// it.
     rules: BTreeMap<(T, u8), u32>,
-    /// The rules by the lengths of their prefixes.
+    /// The number of rules by the length of their prefix.
     lengths: BTreeMap<u8, u32>,
 }
 
-/// An address of either kind, or both ports as one number.
+/// An IPv4 or IPv6 address, or both ports as one number.
 pub(super) trait Value:
     Copy + Ord + Debug + BitAnd<Output = Self> + BitXor<Output = Self>
 {
     const WIDTH: u8;
 
-    /// So many ones from the highest bit down.
+    /// `length` ones from the highest bit down.
     fn ones(length: u8) -> Self;
 
-    /// The number of bits before the first one.
+    /// The number of leading zeros.
     fn zeros(self) -> u8;
 }
 
@@ -56,9 +58,9 @@ impl Value for u128 {
 /// The result of a search.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Found {
-    /// The lengths of the prefixes that the value has: bit 0 is a length of 1.
+    /// A bit for each length of a prefix that the value has; bit 0 is a length of 1.
     lengths: u128,
-    /// The bits of the value that this depends on, from the highest down.
+    /// The number of leading bits of the value on which the result depends.
     pub(super) depth: u8,
 }
 
@@ -84,7 +86,7 @@ impl<T: Value> Prefixes<T> {
     }
 
     pub(super) fn search(&self, value: T) -> Found {
-        // The two neighbours have the longest common starts.
+        // One of the two neighbours has the longest common prefix.
         let below = self.rules.range(..=(value, T::WIDTH)).next_back();
         let above = self.rules.range((value, T::WIDTH + 1)..).next();
         let mut common = 0;
@@ -116,14 +118,14 @@ pub(super) struct Addresses {
     v6: [Prefixes<u128>; 2],
 }
 
-/// The addresses that a rule requires: those of IPv4, then those of IPv6, sources first.
+/// The addresses that a rule matches: IPv4, then IPv6, each with the source first.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Values {
     pub(super) v4: [u32; 2],
     pub(super) v6: [u128; 2],
 }
 
-/// The lengths of the prefixes of a mask, in the order of [`Values`]; 0 for what is none.
+/// The lengths of a mask's prefixes, in the order of [`Values`]; 0 for a mask that is no prefix.
 pub(super) type Lengths = [u8; 4];
 
 impl Addresses {
@@ -163,7 +165,7 @@ impl Addresses {
 }
 
 impl Values {
-    /// From the words of a key.
+    /// Reads the addresses from the words of a key.
     pub(super) fn of(word: impl Fn(usize) -> u64) -> Self {
         let v4 = word(word::IPV4);
         let v6 = |first| u128::from(word(first)) << 64 | u128::from(word(first + 1));
@@ -171,18 +173,18 @@ impl Values {
     }
 }
 
-/// The length of a mask that is a prefix, or 0.
+/// The length of a mask if it is a prefix, otherwise 0.
 fn length_of<T: Value>(mask: T) -> u8 {
     let length = (mask ^ T::ones(T::WIDTH)).zeros();
     if mask == T::ones(length) { length } else { 0 }
 }
 
-/// The words that have addresses. All are in one stage of a lookup.
+/// Whether a word holds addresses. All such words are in the same stage of a lookup.
 pub(super) fn has_addresses(index: u8) -> bool {
     (word::IPV4..word::IPV6_DST + 2).contains(&usize::from(index))
 }
 
-/// The searches for the addresses of one packet, made when they are needed.
+/// The searches for the addresses of one packet, each made on first use.
 #[derive(Debug)]
 pub(super) struct Searches<'a> {
     addresses: &'a Addresses,
@@ -194,8 +196,8 @@ impl<'a> Searches<'a> {
         Self { addresses, found: [None; 4] }
     }
 
-    /// Whether prefixes of these lengths rule a packet out. Adds to `mask` what that depends on, if
-    /// it is no more than the prefixes themselves.
+    /// Whether the packet has no rule's prefix of these lengths. If so, adds to `mask` the bits on
+    /// which that depends, unless they are more than the prefixes themselves; then returns false.
     pub(super) fn exclude(&mut self, lengths: Lengths, key: &Key, mask: &mut Key) -> bool {
         for (side, length) in lengths.into_iter().enumerate() {
             if length == 0 {
@@ -219,7 +221,7 @@ impl<'a> Searches<'a> {
     }
 }
 
-/// The highest bits of an address, in its words.
+/// The leading bits of an address, as bits of its words.
 fn bits_of(side: usize, depth: u8) -> [(usize, u64); 2] {
     if side < 2 {
         let bits = u64::from(u32::ones(depth)) << (32 * (1 - side));
@@ -236,7 +238,7 @@ mod tests {
     use flow::Field;
 
     #[test]
-    fn a_search_finds_the_prefixes_of_a_value_and_how_deep_it_looked() {
+    fn a_search_finds_the_prefixes_of_a_value_and_its_depth() {
         let mut prefixes = Prefixes::<u32>::default();
         let empty = prefixes.search(0x0a01_0203);
         assert_eq!((empty.lengths, empty.depth), (0, 0));
@@ -245,7 +247,7 @@ mod tests {
         }
         for (value, lengths, depth) in [
             (0x0a01_020f, 1 << 15 | 1 << 31, 32),
-            // The next prefix parts from it at the 29th bit.
+            // The value differs from the next prefix at the 29th bit.
             (0x0a01_0200, 1 << 15, 29),
             (0x0b01_020f, 0, 8),
             (0xc0a8_0002, 1 << 15, 16),
@@ -260,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bits_that_a_search_looked_at_decide_it() {
+    fn values_with_equal_bits_up_to_the_depth_have_equal_results() {
         let mut state = 1_u32;
         let mut next = move || {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -268,7 +270,8 @@ mod tests {
         };
         let mut short = Prefixes::<u32>::default();
         let mut long = Prefixes::<u128>::default();
-        // Both have the same starts, so that prefixes of all lengths part from one another.
+        // Values and prefixes have the same starts, so that prefixes of all lengths differ from one
+        // another.
         let wide = |value: u32| u128::from(value) << 96 | u128::from(value.swap_bytes());
         for _ in 0..200 {
             let length = (next() >> 8) % 33;
@@ -289,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_depends_on_the_bits_that_part_it_from_all_prefixes() {
+    fn an_address_depends_on_the_bits_that_distinguish_it_from_all_prefixes() {
         let address = |text: &str| text.parse::<std::net::Ipv6Addr>().unwrap().to_bits();
         let mut addresses = Addresses::default();
         for (source, length) in [("2001:db8:3c4d:1:2:3:4:5", 128), ("2001:db8:1::", 48)] {
@@ -306,7 +309,7 @@ mod tests {
             key.write(Field::Ipv6Src, address(source));
             let mut mask = Key::ZERO;
             let excludes = Searches::new(&addresses).exclude(lengths, &key, &mut mask);
-            // The search of 62 bits would cost more than the prefix itself.
+            // The search would depend on 62 bits, more than the prefix itself has.
             assert_eq!(excludes, depth > 0, "{source}");
             assert_eq!(mask.read(Field::Ipv6Src), u128::ones(depth), "{source}");
         }

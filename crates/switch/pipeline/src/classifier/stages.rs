@@ -7,12 +7,12 @@ use flow::{Key, word};
 use super::prefixes::{Lengths, Searches, has_addresses};
 use crate::rule::Mask;
 
-/// Sets of what the first words of a tuple's rules may be: metadata, then Ethernet, then IP. A
-/// packet that is in none of a set needs no look at its later words.
+/// Sets of the possible values of the first words of a tuple's rules: metadata, then Ethernet, then
+/// IP. If a packet's words are not in the set of a stage, the later words need not be looked at.
 #[derive(Debug)]
 pub(super) struct Stages {
-    /// Numbers of words at the end of each stage but the last, with the hashes of the words up to
-    /// there and the number of rules that have them.
+    /// For each stage but the last: the number of words up to its end, and the hashes of these
+    /// words in all rules, each with the number of rules.
     sets: Vec<(usize, Counts)>,
 }
 
@@ -98,7 +98,7 @@ fn advance(hash: u64, words: &[(u8, u64)], key: &Key, mask: &mut Key) -> u64 {
 
 type Counts = HashMap<u64, u32, BuildHasherDefault<Identity>>;
 
-/// Hashes of hashes need no work.
+/// The keys are hashes already, so they are not hashed again.
 #[derive(Debug, Default)]
 pub(super) struct Identity(u64);
 

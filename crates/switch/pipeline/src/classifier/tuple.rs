@@ -7,18 +7,18 @@ use super::prefixes::{Addresses, Lengths, Prefixes, Searches, Value, Values};
 use super::stages::{Stages, hash_all};
 use crate::rule::{Mask, Rule};
 
-/// The rules of one mask, in a hash table with open addressing. Rules that differ in their
-/// priority alone have one hash.
+/// The rules with one mask, in a hash table with open addressing. Rules that differ only in their
+/// priority have the same hash.
 #[derive(Debug)]
 pub(super) struct Tuple {
     mask: Arc<Mask>,
     stages: Stages,
-    /// A power of two, at most three quarters of it in use.
+    /// The length is a power of two. At most three quarters of the slots are used.
     slots: Vec<Option<(u32, Arc<Rule>)>>,
     rules: usize,
     priorities: BTreeMap<u16, usize>,
     lengths: Lengths,
-    /// The ports of the rules; `None` if their mask has none.
+    /// The ports of the rules; `None` if the mask has no port bits.
     ports: Option<Ports>,
 }
 
@@ -26,7 +26,7 @@ pub(super) struct Tuple {
 #[derive(Debug)]
 struct Ports {
     mask: u32,
-    /// The bits from the highest to the last that the mask has.
+    /// The number of leading bits up to the mask's last one.
     length: u8,
     values: Prefixes<u32>,
 }
@@ -74,7 +74,7 @@ impl Tuple {
         self.slots.iter().flatten().map(|(_, rule)| rule)
     }
 
-    /// The packet's hash, unless its first words already show that no rule takes it. Adds to
+    /// The packet's hash, or `None` if its first words already show that no rule matches. Adds to
     /// `mask` the bits that were looked at.
     pub(super) fn probe(
         &self,
@@ -85,12 +85,12 @@ impl Tuple {
         self.stages.probe(&self.mask, self.lengths, key, mask, searches)
     }
 
-    /// The lengths of the prefixes of addresses that the rules require.
+    /// The lengths of the address prefixes that the rules match.
     pub(super) fn lengths(&self) -> Lengths {
         self.lengths
     }
 
-    /// The addresses that a rule requires.
+    /// The addresses that a rule matches.
     pub(super) fn addresses_of(&self, values: &[u64]) -> Values {
         if self.lengths == [0; 4] {
             return Values::default();
@@ -98,7 +98,7 @@ impl Tuple {
         Values::of(|index| self.value_of(index, values))
     }
 
-    /// The bits of a packet's ports that show that no rule takes it, in their word.
+    /// The bits of a packet's ports that show that no rule matches, in the word of the ports.
     pub(super) fn ports_looked_at(&self, key: &Key) -> u64 {
         let Some(ports) = &self.ports else { return 0 };
         let found = ports.values.search(ports_in(key) & ports.mask);
@@ -110,7 +110,7 @@ impl Tuple {
         place.and_then(|place| values.get(place)).copied().unwrap_or(0)
     }
 
-    /// The rules of a hash, and perhaps others.
+    /// All rules with this hash, and perhaps others.
     pub(super) fn at(&self, hash: u32) -> impl Iterator<Item = &Arc<Rule>> {
         let start = hash as usize;
         let slots = (0..self.slots.len()).map(move |step| &self.slots[self.index(start + step)]);
@@ -177,7 +177,7 @@ impl Tuple {
         true
     }
 
-    /// Moves entries back so that no search stops at the slot that became free.
+    /// Moves entries back, so that no search stops at the freed slot.
     fn close_gap(&mut self, mut gap: usize) {
         let mut index = gap;
         loop {
@@ -212,5 +212,5 @@ fn ports_in(key: &Key) -> u32 {
     (key.words[word::TP] >> PORTS) as u32
 }
 
-/// The place of the ports in their word.
+/// The lowest bit of the ports in their word.
 const PORTS: u32 = 32;

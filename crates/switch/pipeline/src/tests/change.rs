@@ -37,7 +37,7 @@ fn an_addition_replaces_the_rule_of_its_match_and_priority() {
     again.flags.reset_counts = true;
     tables.flow_mod(again, 2000).expect("replaced");
     assert_eq!(flows(&tables, 2000)[0].packets, 0);
-    // No packet has come since the first ones.
+    // The second replacement kept the time of the last packet.
     assert_eq!(flows(&tables, 2000)[0].idle_age, Duration::from_millis(1999));
     assert_eq!(tables.tables()[0].matched, 3);
 }
@@ -89,7 +89,7 @@ fn groups_and_meters_count_each_rule_that_names_them_once() {
 }
 
 #[test]
-fn rules_go_with_any_of_many_groups() {
+fn deleting_groups_removes_the_rules_that_name_them() {
     let mut tables = bridge(2);
     let mut change = GroupMod {
         command: GroupCommand::Add,
@@ -116,7 +116,7 @@ fn rules_go_with_any_of_many_groups() {
 }
 
 #[test]
-fn rules_go_with_their_meter() {
+fn deleting_a_meter_removes_its_rules() {
     let mut tables = bridge(2);
     let change = |command| MeterMod {
         command,
@@ -137,7 +137,7 @@ fn rules_go_with_their_meter() {
 }
 
 #[test]
-fn a_rule_that_goes_names_no_group_any_more() {
+fn a_removed_rule_no_longer_counts_for_its_group() {
     let mut tables = bridge(2);
     let change = GroupMod {
         command: GroupCommand::Add,
@@ -254,7 +254,7 @@ fn learn_into(table: u8, cookie: u64) -> Action {
 }
 
 #[test]
-fn learned_rules_go_with_their_last_learn_into() {
+fn learned_rules_are_removed_with_their_last_learn_action() {
     let mut tables = bridge(2);
     let cookies = |tables: &Tables| {
         let mut cookies: Vec<_> = flows(tables, 0).iter().map(|flow| flow.cookie).collect();
@@ -269,7 +269,8 @@ fn learned_rules_go_with_their_last_learn_into() {
         let change = add(0, 5, to(number), vec![learn_into(1, 0x10)]);
         tables.flow_mod(change, 0).expect("added");
     }
-    // A learned rule that learns, the rule that it adds, and rules of another table or cookie.
+    // A learned rule with a learn action, the rule that it adds, and rules of another table or
+    // cookie.
     let learned = with_cookie(0x10, add(1, 5, to(1), vec![learn_into(2, 0x20)]));
     tables.flow_mod(learned, 0).expect("added");
     for (table, cookie) in [(2, 0x20), (1, 0x11), (3, 0x10)] {
@@ -293,7 +294,7 @@ fn learned_rules_go_with_their_last_learn_into() {
 }
 
 #[test]
-fn monitors_hear_of_each_change_once() {
+fn each_change_is_recorded_once() {
     let mut tables = bridge(2);
     tables.is_watched = true;
     tables.flow_mod(add(0, 5, to(1), vec![output(1)]), 0).expect("added");
@@ -320,7 +321,7 @@ fn monitors_hear_of_each_change_once() {
 }
 
 #[test]
-fn the_change_of_a_packet_is_no_request() {
+fn a_change_by_a_packet_is_not_marked_as_requested() {
     let mut tables = bridge(2);
     tables.is_watched = true;
     let learn = add(0, 5, to(1), vec![learn_into(1, 0x10)]);
@@ -380,7 +381,7 @@ fn group(command: GroupCommand, group: u32) -> Change {
 }
 
 #[test]
-fn bundles_of_all_kinds_are_made_or_not() {
+fn a_bundle_of_rules_groups_and_packets_is_made_whole_or_not_at_all() {
     let mut tables = bridge(2);
     let packet_out = |actions| PacketOut {
         frame: vec![0; 60],
@@ -405,17 +406,17 @@ fn bundles_of_all_kinds_are_made_or_not() {
     let refused = tables.commit(&changes, 0, &mut |_, _| ());
     assert_eq!(refused, Err((3, Refusal::BadOutGroup)));
     assert!(flows(&tables, 0).is_empty() && tables.groups(GroupMod::ALL).is_empty());
-    // A group that was deleted before the refused change is back, with the rule that led there.
+    // The refusal restores a deleted group, and the rule that names it.
     tables.commit(&changes[..2], 0, &mut |_, _| ()).expect("all valid");
     let refused = tables.commit(&[changes[4].clone(), to_group(9)], 0, &mut |_, _| ());
     assert_eq!(refused, Err((1, Refusal::BadOutGroup)));
     assert_eq!((flows(&tables, 0).len(), tables.groups(GroupMod::ALL).len()), (1, 1));
-    // The packet found the rule and the group of the changes before it.
+    // The packet-out saw the rule and the group of the changes before it.
     assert_eq!(seen, [(1, 1)]);
 }
 
 #[test]
-fn a_bucket_may_lead_to_a_group_that_comes_later() {
+fn a_bucket_may_name_a_group_that_is_added_later() {
     let mut tables = bridge(2);
     let leading = |number, to| {
         let Change::Group(mut change) = group(GroupCommand::Add, number) else { unreachable!() };
@@ -453,7 +454,7 @@ fn rules_expire_by_their_timeouts() {
     tables.flow_mod(hard, 0).expect("added");
     translate(&tables, &udp(2, 9, 1)).counters[0].add(1, 60, 8_000);
     assert!(tables.expire(10_001).is_empty());
-    // More than the timeout must pass.
+    // A rule expires only after more than its timeout.
     assert!(tables.expire(15_000).is_empty());
     let removed = tables.expire(15_001);
     assert_eq!(removed.len(), 1);
@@ -466,7 +467,7 @@ fn rules_expire_by_their_timeouts() {
 }
 
 #[test]
-fn many_rules_of_one_mask_load_and_go() {
+fn many_rules_of_one_mask_can_be_added_and_deleted() {
     let mut tables = bridge(2);
     let changes: Vec<_> =
         (0..262_144_u32).map(|number| add(0, 10, to(number), vec![output(1)])).collect();

@@ -1,4 +1,4 @@
-//! Tables that have settings: limits and names.
+//! Tables with settings: limits and names.
 
 use flow::request::{
     FlowCommand, FlowMod, Refusal, TableLimit, TableMod, TableStatus, VacancyChange,
@@ -36,7 +36,7 @@ fn settings(is_evicting: Option<bool>, vacancy: Option<Option<(u8, u8)>>) -> Tab
 }
 
 #[test]
-fn a_full_table_takes_no_other_rule() {
+fn a_full_table_refuses_a_further_rule() {
     let mut tables = limited(2, false);
     for destination in 1..=2 {
         tables.flow_mod(rule(destination), 0).unwrap();
@@ -45,11 +45,11 @@ fn a_full_table_takes_no_other_rule() {
     for change in [rule(3), modify] {
         assert_eq!(tables.flow_mod(change, 0), Err(Refusal::TableFull));
     }
-    // A rule in place of another needs no room. Other tables have no limit.
+    // A rule that replaces another needs no space. Other tables have no limit.
     tables.flow_mod(rule(1), 0).unwrap();
     tables.flow_mod(FlowMod { table: Some(1), ..rule(3) }, 0).unwrap();
     assert_eq!(tables.table_entry(0).unwrap().max_entries, 2);
-    // All or none: a deletion makes room for what comes behind it.
+    // A deletion makes space for later changes of the same list.
     let changes = vec![delete(1), rule(3), rule(4)];
     assert_eq!(tables.change_all(changes, 0), Err((2, Refusal::TableFull)));
     tables.change_all(vec![delete(1), rule(3)], 0).unwrap();
@@ -57,7 +57,7 @@ fn a_full_table_takes_no_other_rule() {
 }
 
 #[test]
-fn the_least_important_rule_and_then_the_one_that_expires_first_makes_room() {
+fn eviction_takes_the_least_important_rule_then_the_first_to_expire() {
     let mut tables = limited(3, true);
     let with = |destination, importance, hard_timeout| FlowMod {
         importance,
@@ -75,7 +75,7 @@ fn the_least_important_rule_and_then_the_one_that_expires_first_makes_room() {
     let gone: Vec<_> = removals.iter().map(|removal| removal.rule.matching.clone()).collect();
     assert_eq!(gone, [to(3), to(2), to(1)]);
     assert!(removals.iter().all(|removal| removal.reason == RemovalReason::Eviction));
-    // Rules without timeouts stay.
+    // Rules without timeouts are not evicted.
     assert_eq!(tables.flow_mod(rule(7), 0), Err(Refusal::TableFull));
 }
 
@@ -92,7 +92,7 @@ fn a_controller_turns_eviction_on_and_off() {
 }
 
 #[test]
-fn rules_beyond_a_new_limit_go_if_they_may() {
+fn a_new_limit_evicts_rules_only_if_eviction_is_on() {
     let mut tables = bridge(1);
     for destination in 1..=5 {
         let hard_timeout = if destination <= 3 { 10 * destination as u16 } else { 0 };
@@ -106,7 +106,7 @@ fn rules_beyond_a_new_limit_go_if_they_may() {
     assert_eq!(count(&tables), 2);
 }
 
-/// The changes of the vacancy, and the vacancies.
+/// The reported changes of the vacancy, each with its value.
 fn reported(tables: &Tables) -> Vec<(VacancyChange, u8)> {
     let of = |status: TableStatus| (status.change, status.vacancy);
     tables.take_table_statuses().into_iter().map(of).collect()
@@ -124,7 +124,7 @@ fn a_table_reports_that_its_vacancy_falls_and_then_that_it_rises() {
         tables.flow_mod(delete(destination), 0).unwrap();
     }
     assert_eq!(reported(&tables), [(VacancyChange::Up, 90)]);
-    // A table that begins below its upper limit reports first that it has risen above that.
+    // A table that starts below its upper limit first reports a rise above that limit.
     tables.table_mod(&settings(None, Some(None))).unwrap();
     for destination in 1..=3 {
         tables.flow_mod(rule(destination), 0).unwrap();

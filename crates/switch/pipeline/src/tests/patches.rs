@@ -1,4 +1,4 @@
-//! Translations that continue behind patch ports.
+//! Translations that continue in bridges that patch ports reach.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,10 +12,10 @@ use flow::{Field, Key};
 use super::packets::{add, matching, output, outputs, udp};
 use crate::{BridgePort, Neighbor, Patch, Tables, Translator};
 
-/// The number of the patch port of each bridge.
+/// The number of the patch port in each bridge.
 const PATCH: u32 = 9;
 
-/// Two bridges with a port each (1 and 2) and a cable of patch ports between them.
+/// Two bridges with a port each (1 and 2), connected by patch ports.
 fn pair() -> [Tables; 2] {
     let mut pair = [Tables::at(0), Tables::at(1)];
     let cable: [Arc<Counters>; 4] = Default::default();
@@ -58,7 +58,7 @@ fn translate([first, second]: &[Tables; 2], key: &Key) -> Translation {
 }
 
 #[test]
-fn the_bridge_behind_a_patch_port_is_part_of_the_translation() {
+fn a_translation_includes_the_bridge_that_a_patch_port_reaches() {
     let mut bridges = pair();
     let meter = MeterMod {
         command: MeterCommand::Add,
@@ -81,17 +81,17 @@ fn the_bridge_behind_a_patch_port_is_part_of_the_translation() {
     assert_eq!(behind.value.read(Field::NwTtl), 5);
     assert_eq!(*metered, Step::Meter(MeterId { bridge: 1, meter: 3 }));
     assert_eq!(*sent, Step::Output(PortIndex(2)));
-    // The first bridge goes on with the packet as it was.
+    // The first bridge continues with the packet before the changes.
     let Step::Rewrite(rewrite) = &found.steps[1] else { panic!("{:?}", found.steps) };
     assert_eq!(rewrite.value.read(Field::NwTtl), 9);
     assert_eq!(found.steps[2], Step::Output(PortIndex(1)));
     assert_ne!(found.mask.read(Field::IpDst), 0, "the rule behind the port matches the address");
-    // The packet counts at two rules and at the two ends of the cable.
+    // The packet is counted at two rules and at both patch ports.
     assert_eq!(found.counters.len(), 4);
 }
 
 #[test]
-fn tracked_packets_come_back_to_the_bridge_behind_the_patch_port() {
+fn tracked_packets_continue_in_the_bridge_that_tracked_them() {
     let bridges = pair();
     rule(&bridges[0], 0, &[], vec![output(PATCH)]);
     rule(&bridges[1], 0, &[], vec![Action::Ct(Box::new(Ct { table: Some(1), ..Ct::default() }))]);
@@ -104,16 +104,16 @@ fn tracked_packets_come_back_to_the_bridge_behind_the_patch_port() {
 }
 
 #[test]
-fn a_loop_of_patch_ports_ends_at_the_depth_and_other_outputs_stay() {
+fn a_loop_of_patch_ports_ends_at_the_depth_limit_and_keeps_other_outputs() {
     let bridges = pair();
     rule(&bridges[0], 0, &[], vec![output(PATCH), output(1)]);
-    // Not `output`: the packet came by this port.
+    // Not a plain output, which does not send to the port of the packet.
     let back = Action::Output { port: PortNumber::IN_PORT, max_len: 0 };
     rule(&bridges[1], 0, &[], vec![output(2), back]);
     let mut key = udp(5, 7, 8);
     assert_eq!(outputs(&translate(&bridges, &key)), [2, 1, 1]);
     key.write(Field::InPort, PATCH.into());
-    // The rule of the first bridge sends packets back, too.
+    // The first bridge's rule also sends packets back.
     let back = Action::Output { port: PortNumber::IN_PORT, max_len: 0 };
     rule(&bridges[0], 0, &[(Field::InPort, PATCH.into())], vec![output(1), back]);
     let found = outputs(&translate(&bridges, &udp(5, 7, 8)));
@@ -122,7 +122,7 @@ fn a_loop_of_patch_ports_ends_at_the_depth_and_other_outputs_stay() {
 }
 
 #[test]
-fn a_check_of_the_length_behind_a_patch_port_keeps_the_action_set() {
+fn a_length_check_in_a_patched_bridge_keeps_the_action_set() {
     let bridges = pair();
     rule(&bridges[0], 0, &[], vec![output(PATCH), output(1)]);
     let destination = Subfield { field: Field::Reg0, start: 0, width: 1 };
@@ -138,7 +138,7 @@ fn a_check_of_the_length_behind_a_patch_port_keeps_the_action_set() {
 }
 
 #[test]
-fn a_change_behind_a_patch_port_makes_translations_of_the_first_bridge_void() {
+fn a_change_of_a_patched_bridge_outdates_translations_of_the_first_one() {
     let [first, mut second] = pair();
     second.set_followers(vec![first.generation_source()]);
     let before = first.generation();

@@ -8,7 +8,7 @@ use flow::{Field, Key, Match};
 use super::packets::{add, bridge, output, outputs, translate, udp};
 use crate::Tables;
 
-/// A bridge whose table 0 has one rule, and table 1 another one.
+/// A bridge with one rule in table 0 and one in table 1.
 fn tables(first: Vec<Action>, second: Vec<Action>) -> Tables {
     let mut tables = bridge(4);
     tables.flow_mod(add(0, 1, Match::any(), first), 0).expect("added");
@@ -34,7 +34,7 @@ const fn queue(queue: u32) -> Step {
 
 #[test]
 fn enqueue_sets_the_queue_for_its_own_output() {
-    // Port 1 is where the packet came from, and port 9 does not exist.
+    // Port 1 is the packet's own port, and port 9 does not exist.
     let actions =
         vec![enqueue(2, 1), enqueue(1, 2), enqueue(9, 3), enqueue(3, 1), enqueue(4, 2), output(2)];
     let expected = [queue(1), out(2), out(3), queue(2), out(4), queue(0), out(2)];
@@ -56,7 +56,7 @@ fn set_queue_sets_the_queue_until_pop_queue() {
     ];
     let expected = [out(2), queue(6), out(3), queue(7), out(4), queue(6), out(4), queue(0), out(2)];
     assert_eq!(steps(actions), expected);
-    // Nothing leaves by the queue.
+    // No output follows the queue.
     assert_eq!(steps(vec![set(5), Action::PopQueue, output(2), set(6)]), [out(2)]);
     assert_eq!(steps(vec![set(0), output(2)]), [out(2)]);
 }
@@ -73,7 +73,7 @@ fn a_copy_has_a_queue_of_its_own() {
     let copy = |port| Action::Clone(vec![Action::SetQueue(1), output(port)]);
     let expected = [queue(1), out(2), queue(0), out(3)];
     assert_eq!(steps(vec![copy(2), output(3)]), expected);
-    // A copy with changes of its own leaves the packet's queue alone.
+    // A copy with its own changes does not change the packet's queue.
     let changes = Action::Clone(vec![Action::SetTpDst(9), Action::SetQueue(1), output(2)]);
     let steps = steps(vec![Action::SetQueue(4), output(4), changes, output(3)]);
     let [first, second, Step::Clone(nested), last] = &steps[..] else { panic!("{steps:?}") };
@@ -82,7 +82,7 @@ fn a_copy_has_a_queue_of_its_own() {
 }
 
 #[test]
-fn a_packet_keeps_its_queue_while_the_datapath_looks_at_it_again() {
+fn a_packet_keeps_its_queue_over_a_recirculation() {
     let next = vec![output(2), enqueue(3, 8), Action::PopQueue, output(4)];
     let track = Action::Ct(Box::new(Ct { table: Some(1), ..Ct::default() }));
     let tables = tables(vec![Action::SetQueue(7), track], next);
@@ -103,14 +103,14 @@ fn the_mask_of_a_megaflow_does_not_grow_by_a_queue() {
 }
 
 #[test]
-fn a_traced_packet_may_come_with_a_queue() {
+fn a_traced_packet_may_have_a_queue() {
     let tables = tables(vec![enqueue(2, 1), output(3), Action::PopQueue, output(4)], Vec::new());
     let mut packet = udp(1, 1, 2);
     packet.write_at(Key::PRIORITY, 1);
     assert_eq!(*translate(&tables, &packet).steps, [out(2), out(3), out(4)]);
 }
 
-/// Rules that double the packet's way at each table, and `outputs` outputs at its end.
+/// Rules that run the next table twice at each level, and `outputs` outputs in the last table.
 fn doubling(levels: u8, outputs: usize) -> Tables {
     let mut tables = bridge(4);
     for table in 0..levels {
@@ -124,8 +124,8 @@ fn doubling(levels: u8, outputs: usize) -> Tables {
 }
 
 #[test]
-fn resubmissions_end_behind_64_kb_of_steps() {
-    // The last outputs are those of the rule that went beyond.
+fn resubmissions_end_after_64_kb_of_steps() {
+    // The outputs of the rule that exceeds the limit are kept.
     for (count, sent, is_cacheable) in [(7, 7 << 10, true), (8, 8 << 10, false), (9, 8199, false)] {
         let translation = translate(&doubling(10, count), &udp(1, 1, 2));
         assert_eq!(outputs(&translation).len(), sent);

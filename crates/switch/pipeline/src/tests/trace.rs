@@ -1,4 +1,4 @@
-//! Traces, against what Open vSwitch 3.1 prints for the same rules and packets.
+//! Traces, compared with Open vSwitch 3.1's output for the same rules and packets.
 
 use flow::action::{Action, Ct, Nat, NatAddresses, NatDirection, Subfield};
 use flow::port_number::PortNumber;
@@ -13,7 +13,7 @@ use text::{
 use super::packets::{add, bridge, matching, output, udp};
 use crate::{Print, Tables, Trace};
 
-/// Prints less than ovs-ofctl: which fields, and the kinds of actions.
+/// Prints less than ovs-ofctl: only the fields and the types of actions.
 struct Names;
 
 impl Print for Names {
@@ -64,13 +64,13 @@ fn trace(tables: &Tables) -> String {
 }
 
 #[test]
-fn actions_for_tests_recirculate_and_keep_packets_out_of_the_cache() {
+fn debug_actions_recirculate_and_keep_packets_out_of_the_cache() {
     let mut tables = bridge(3);
     let actions = vec![Action::DebugSlow, output(2), Action::DebugRecirculate, output(3)];
     tables.flow_mod(add(0, 1, matching(&[]), actions), 0).expect("added");
     let text = trace(&tables);
     assert!(text.contains("Datapath actions: 2,recirc(0x1)\nThis flow is handled by"), "{text}");
-    // A packet that is not tracked continues in a trace of its own.
+    // Without tracking, the recirculated packet needs a trace of its own.
     assert!(text.ends_with("supported by datapath.\n"), "{text}");
     let mut packet = udp(1, 0x1000_0001, 0x3000_0003);
     packet.write(Field::RecircId, 1);
@@ -79,7 +79,7 @@ fn actions_for_tests_recirculate_and_keep_packets_out_of_the_cache() {
 }
 
 #[test]
-fn a_check_of_the_length_shows_both_ways() {
+fn a_length_check_shows_both_branches() {
     let resubmit = |table| Action::Resubmit { port: None, table: Some(table), with_ct: false };
     let result = Subfield { field: Field::Reg0, start: 0, width: 1 };
     let check = Action::CheckPacketLarger { destination: result, length: 200 };
@@ -96,7 +96,8 @@ fn a_check_of_the_length_shows_both_ways() {
     let steps = "check_pkt_len(size=200,gt(2,3),le(drop)),4";
     let text = trace(&tables);
     assert!(text.ends_with(&format!("Datapath actions: {steps}\n")), "{text}");
-    // A rule that depends on the result outside of the branches has this packet alone.
+    // If a later rule outside the branches matches on the result, only this packet's length is
+    // traced.
     let actions = vec![resubmit(1), resubmit(3)];
     tables.flow_mod(add(0, 1, matching(&[]), actions), 0).expect("added");
     let outside = matching(&[(Field::Reg0, 0)]);
@@ -138,7 +139,7 @@ Datapath actions: 2
 }
 
 #[test]
-fn the_megaflow_of_an_untagged_packet_names_no_tag() {
+fn the_megaflow_of_an_untagged_packet_has_no_tag() {
     let mut tables = bridge(3);
     let normal = Action::Output { port: PortNumber::NORMAL, max_len: 0 };
     tables.flow_mod(add(0, 1, matching(&[]), vec![normal]), 0).expect("added");
@@ -177,7 +178,7 @@ fn datapath_actions_are_those_of_open_vswitch() {
             ],
             "set(eth(src=02:ac:10:ff:01:01,dst=de:75:cc:e1:c6:85)),2",
         ),
-        // The packet has this address already.
+        // The packet already has this address.
         (vec![Action::SetEthDst([2, 0, 0, 0, 0, 0x0b]), output(3)], "3"),
         (
             vec![
@@ -236,7 +237,7 @@ Final flow: unchanged
     assert!(text.ends_with("Datapath actions: 2\n"), "{text}");
 }
 
-/// Prints all that ovs-appctl does.
+/// Prints everything that ovs-appctl prints.
 struct Whole;
 
 impl Print for Whole {
@@ -285,7 +286,7 @@ Datapath actions: hash(sym_l4(0)),recirc(0x1)
     let text = trace(&packet);
     assert!(text.ends_with(expected), "{text}");
     packet.write(Field::RecircId, 1);
-    // The datapath has not hashed this one.
+    // The datapath has not hashed this packet.
     let text = trace(&packet);
     assert!(text.ends_with("Datapath actions: hash(sym_l4(0)),recirc(0x1)\n"), "{text}");
     packet.write(Field::DpHash, 0x105);

@@ -40,7 +40,7 @@ fn a_trunk_loses_its_tag_for_an_access_port() {
 }
 
 #[test]
-fn a_trunk_gets_the_priority_behind_an_access_port() {
+fn the_priority_of_a_tag_is_kept_from_an_access_port_to_a_trunk() {
     let mut tables = lan();
     tables.set_port_vlans(PortNumber(3), PortVlans::default());
     let mut packet = udp(4, 9, 9);
@@ -68,7 +68,7 @@ fn mirror(output: MirrorOutput) -> Mirror {
 fn a_mirror_port_gets_one_copy_and_no_flooded_packets() {
     let mut tables = lan();
     tables.set_mirrors(vec![mirror(MirrorOutput::Port(PortNumber(4)))]);
-    // The copy has the tag of its VLAN, as the port is a trunk.
+    // The copy has its VLAN's tag, because the output port is a trunk.
     assert_eq!(outputs(&translate(&tables, &udp(1, 9, 9))), [4, 2]);
     assert_eq!(outputs(&translate(&tables, &udp(2, 9, 9))), [1, 4]);
     assert!(outputs(&translate(&tables, &udp(4, 9, 9))).is_empty());
@@ -76,7 +76,7 @@ fn a_mirror_port_gets_one_copy_and_no_flooded_packets() {
 }
 
 #[test]
-fn a_mirror_copies_what_leaves_a_trunk_from_an_access_port() {
+fn a_mirror_copies_packets_from_an_access_port_to_a_trunk() {
     let mut tables = lan();
     let mut mirror = mirror(MirrorOutput::Port(PortNumber(3)));
     mirror.sources = MirroredPorts::Some(Vec::new());
@@ -105,7 +105,7 @@ fn a_mirror_into_a_vlan_sends_to_its_ports() {
     assert_eq!(outputs(&translate(&tables, &udp(1, 9, 9))), [3, 4, 2, 4]);
 }
 
-/// The same case as Open vSwitch's test "mirroring, output_vlan".
+/// The case of Open vSwitch's test "mirroring, output_vlan".
 #[test]
 fn a_mirror_into_a_vlan_also_sends_to_the_port_of_the_packet() {
     let mut tables = bridge(2);

@@ -1,4 +1,4 @@
-//! Single actions.
+//! Tests of single actions.
 
 use flow::action::{
     Action, Controller, Ct, Learn, LearnDestination, LearnSource, LearnSpec, Subfield,
@@ -32,14 +32,14 @@ fn a_fourth_mpls_label_drops_the_packet() {
         tables.flow_mod(add(0, 1, Match::any(), actions), 0).expect("added");
         let translation = translate(&tables, &udp(1, 9, 9));
         assert_eq!(outputs(&translation).is_empty(), labels > 3);
-        // The packets that come to the limit are counted.
+        // The limit counts the packets that it drops.
         translation.counters.iter().for_each(|counters| counters.add(1, 60, 0));
         assert_eq!(tables.failed_packets(Failure::TooManyLabels), u64::from(labels > 3));
     }
 }
 
 #[test]
-fn a_packet_is_untracked_behind_ct_unless_it_continues_in_a_table() {
+fn a_packet_after_ct_is_tracked_only_in_the_table_of_ct() {
     let ct = |table| Action::Ct(Box::new(Ct { commit: true, table, ..Ct::default() }));
     let mut tables = bridge(3);
     let fresh = matching(&[(Field::CtState, 0x21)]);
@@ -59,7 +59,7 @@ fn a_packet_is_untracked_behind_ct_unless_it_continues_in_a_table() {
 }
 
 #[test]
-fn rules_see_the_ports_of_a_first_fragment_when_they_are_asked_to() {
+fn rules_see_the_ports_of_a_first_fragment_only_in_mode_match() {
     let mut tables = bridge(4);
     let dns = matching(&[(Field::EthType, 0x0800), (Field::NwProto, 17), (Field::UdpDst, 53)]);
     let copies = Action::Move {
@@ -88,7 +88,7 @@ fn rules_see_the_ports_of_a_first_fragment_when_they_are_asked_to() {
             assert_eq!(outputs(&translation), ports, "{way:?}");
             let source = translation.mask.read(Field::UdpSrc);
             assert_eq!(source, 0, "the port is copied to, and no rule looks at it");
-            // The action copies the port that the packet has.
+            // The action copies the port that the packet really has.
             let copied = translation.steps.iter().find_map(|step| match step {
                 Step::Rewrite(rewrite) => Some(rewrite.value.read(Field::UdpSrc)),
                 _ => None,
@@ -99,14 +99,14 @@ fn rules_see_the_ports_of_a_first_fragment_when_they_are_asked_to() {
 }
 
 #[test]
-fn an_output_to_the_input_port_is_suppressed_unless_it_says_so() {
+fn an_output_to_the_input_port_needs_in_port() {
     let in_port = Action::Output { port: PortNumber::IN_PORT, max_len: 0 };
     assert_eq!(steps(vec![output(1), output(2)], &udp(1, 1, 2)), [out(2)]);
     assert_eq!(steps(vec![in_port], &udp(1, 1, 2)), [out(1)]);
 }
 
 #[test]
-fn a_tag_is_pushed_with_its_fields_and_popped_again() {
+fn a_tag_is_pushed_with_its_fields_and_popped() {
     let packet = udp(1, 1, 2);
     let actions = vec![
         Action::SetVlanVid(10),
@@ -191,7 +191,7 @@ fn a_chain_of_all_tables_ends_without_exhausting_the_stack() {
     let last = add(253, 1, Match::any(), vec![output(3)]);
     tables.flow_mod(last, 0).expect("replaced");
     assert_eq!(translate(&tables, &udp(1, 1, 2)).steps.len(), 254);
-    // The branches of checks are on the stack as well.
+    // The branches of length checks also use the stack.
     for table in 0..100_u8 {
         let destination = Subfield { field: Field::Reg0, start: 0, width: 1 };
         let check = Action::CheckPacketLarger { destination, length: 100 };
@@ -236,7 +236,7 @@ fn normal_learns_floods_and_forwards() {
 }
 
 #[test]
-fn a_learned_rule_takes_the_next_packet() {
+fn the_next_packet_matches_a_learned_rule() {
     let mut tables = bridge(4);
     let whole = Subfield::whole;
     let part = Subfield { field: Field::InPort, start: 0, width: 16 };
@@ -307,8 +307,8 @@ fn a_conjunction_needs_a_rule_of_each_clause() {
     assert_eq!(outputs(&translate(&tables, &udp(1, 2, 8))), [3]);
 }
 
-/// The tables to which a packet's way leads, by the ports of their rules, and whether controllers
-/// get it.
+/// The output ports of the tables that a packet without a rule reaches, and whether controllers get
+/// the packet.
 fn way_of_a_miss(miss: TableMiss, action: Action) -> (Vec<u16>, bool) {
     let mut tables = bridge(4);
     tables.is_miss_sent = true;
@@ -324,14 +324,14 @@ fn way_of_a_miss(miss: TableMiss, action: Action) -> (Vec<u16>, bool) {
 }
 
 #[test]
-fn a_table_says_what_becomes_of_packets_that_no_rule_takes() {
+fn a_tables_miss_setting_applies_to_packets_without_a_rule() {
     let nowhere: Vec<u16> = Vec::new();
     let goto = || Action::GotoTable(1);
     assert_eq!(way_of_a_miss(TableMiss::Default, goto()), (nowhere.clone(), true));
     assert_eq!(way_of_a_miss(TableMiss::Controller, goto()), (nowhere.clone(), true));
     assert_eq!(way_of_a_miss(TableMiss::Drop, goto()), (nowhere.clone(), false));
     assert_eq!(way_of_a_miss(TableMiss::Continue, goto()), (vec![3], false));
-    // A resubmission ends there, whatever the table says.
+    // A resubmission drops the packet there, whatever the table's setting.
     for miss in [TableMiss::Default, TableMiss::Controller, TableMiss::Continue] {
         let resubmit = Action::Resubmit { port: None, table: Some(1), with_ct: false };
         assert_eq!(way_of_a_miss(miss, resubmit), (nowhere.clone(), false));
@@ -363,7 +363,7 @@ fn the_output_of_the_action_set_can_be_matched() {
 }
 
 #[test]
-fn a_packet_that_waits_for_a_controller_continues_where_it_was() {
+fn a_packet_that_a_controller_resumes_continues_after_the_pause() {
     let mut tables = bridge(4);
     let pause = Action::Controller(Box::new(Controller {
         max_len: u16::MAX,

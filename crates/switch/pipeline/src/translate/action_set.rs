@@ -1,4 +1,4 @@
-//! OpenFlow's action set, which runs in its own order when the tables are done.
+//! OpenFlow's action set, which runs in its own order after the last table.
 
 use flow::Field;
 use flow::action::Action;
@@ -7,7 +7,7 @@ use flow::port_number::PortNumber;
 use super::Way;
 
 impl Way<'_> {
-    /// Runs a set: of each kind of action the last one, in OpenFlow's order. A set without an
+    /// Runs an action set: the last action of each type, in OpenFlow's order. A set without an
     /// output or group does nothing.
     pub(super) fn run_set(&mut self, set: &[Action]) {
         let is_final = |kind: fn(&Action) -> bool| set.iter().rev().find(|action| kind(action));
@@ -34,8 +34,7 @@ impl Way<'_> {
         self.run(&actions);
     }
 
-    /// Brings the field `actset_output` to what the set says: its last output, unless it has a
-    /// group.
+    /// Updates the field `actset_output`: the set's last output, unless the set has a group.
     pub(super) fn update_actset_output(&mut self) {
         let has_group = self.action_set.iter().any(|action| matches!(action, Action::Group(_)));
         let output = self.action_set.iter().rev().find_map(|action| match action {

@@ -1,4 +1,4 @@
-//! The members of bonds: which of them sends a packet, and whose packets are taken.
+//! The members of bonds: the choice of the sender, and the packets that members accept.
 
 use flow::Field;
 use flow::mix::{SEED, mix};
@@ -8,7 +8,7 @@ use super::Way;
 use crate::bond::Balance;
 
 impl Way<'_> {
-    /// The port that sends a packet for `port`, which may stand for a bond.
+    /// The port that sends a packet for `port`, which may represent a bond.
     pub(super) fn sender(&mut self, port: PortNumber, vlan: u16) -> Option<PortNumber> {
         let tables = self.tables;
         let Some(bond) = tables.port_set().bond(port) else { return Some(port) };
@@ -20,12 +20,12 @@ impl Way<'_> {
             }
             Balance::Tcp => self.hash_connection(bond.basis.into()),
         };
-        // A packet keeps its member when others come or go.
+        // A packet keeps its member when other members are enabled or disabled.
         bond.enabled.iter().copied().max_by_key(|member| mix(hash, member.0.into()))
     }
 
-    /// Whether a bond takes a packet that came to its member. As in Open vSwitch, it drops the
-    /// copies of a packet that other members get, and what it has sent itself.
+    /// Whether a bond accepts a packet at a member port. As in Open vSwitch, it drops the copies of
+    /// a packet that other members get, and packets that it has sent itself.
     pub(super) fn is_admissible(&mut self, in_port: PortNumber, vlan: u16) -> bool {
         let tables = self.tables;
         let Some(bond) = tables.port_set().bond(in_port) else { return true };
@@ -34,7 +34,7 @@ impl Way<'_> {
         let is_refused = match bond.balance {
             Balance::ActiveBackup => !is_active,
             Balance::Slb => is_multicast && !is_active && !bond.all_active,
-            // The other switch knows the bond.
+            // The other switch handles the ports as a bond, too.
             Balance::Tcp => !bond.enabled.contains(&in_port),
         };
         if is_refused {
@@ -54,7 +54,7 @@ impl Way<'_> {
         true
     }
 
-    /// Whether a host says by ARP where it is.
+    /// Whether the packet is an ARP packet by which a host announces its location.
     fn is_gratuitous_arp(&mut self) -> bool {
         const ARP: u16 = 0x0806;
         const REPLY: u128 = 2;

@@ -1,5 +1,4 @@
-//! The changes of a packet become steps before an output, or before the datapath looks at it
-//! again.
+//! Turning the changes of a packet into steps, before an output or a recirculation.
 
 use flow::step::{Rewrite, Step};
 use flow::{Field, Key, WORDS, word};
@@ -38,8 +37,8 @@ impl Way<'_> {
         }
     }
 
-    /// As in OVS, there are no changes to what the packet has anyway, and to network headers that
-    /// the datapath leaves as they are.
+    /// As in OVS, removes bits that the packet already has, and network headers that the datapath
+    /// leaves unchanged.
     fn narrow(&mut self, mask: &mut Key) {
         if self.flow.read(Field::NwProto) == 0 {
             (0..WORDS).filter(|index| word::is_network(*index)).for_each(|index| {
@@ -72,7 +71,7 @@ impl Way<'_> {
                 true => self.read_field(Field::NwTtl) as u64,
                 false => 0,
             };
-            // As in Open vSwitch, an entry has the TTL of its IP packet unless that is 0.
+            // As in Open vSwitch, an MPLS entry gets the TTL of its IP packet unless that TTL is 0.
             let ttl = if ttl == 0 { 64 } else { ttl };
             let class = if is_ip {
                 self.read_field(Field::NwTos);
@@ -81,7 +80,7 @@ impl Way<'_> {
                 0
             };
             let label = if is_ipv4 || !is_ip { 0 } else { 2 };
-            // The hash was of the headers that are under the entry now.
+            // The packet's hash was of headers that are now under the entry.
             self.assume(Field::DpHash, 0);
             label << 44 | class << 41 | BOTTOM | ttl << 32
         };
@@ -104,8 +103,8 @@ impl Way<'_> {
     }
 }
 
-/// An entry of the MPLS stack in its word.
+/// The bits of an MPLS entry in its word.
 const ENTRY: u64 = 0xffff_ffff_0000_0000;
 const BOTTOM: u64 = 1 << 40;
-/// Open vSwitch's limit for the entries that it pushes.
+/// The most entries that can be pushed, as in Open vSwitch.
 const MOST_LABELS: usize = 3;

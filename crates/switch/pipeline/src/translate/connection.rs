@@ -41,14 +41,14 @@ impl Way<'_> {
         self.clear_tracking(false);
     }
 
-    /// `ct_clear`. A packet that is not tracked needs none.
+    /// Handles `ct_clear`, which changes nothing in an untracked packet.
     pub(super) fn clear_if_tracked(&mut self) {
         if self.is_tracked {
             self.clear_tracking(true);
         }
     }
 
-    /// Ends what tracking says of this copy of the packet.
+    /// Clears the results of tracking in this copy of the packet.
     pub(super) fn clear_tracking(&mut self, in_datapath: bool) {
         if in_datapath {
             self.steps.push(Step::ClearTracking);
@@ -60,13 +60,13 @@ impl Way<'_> {
         }
     }
 
-    /// The mark and label that `exec` sets, each with its mask.
+    /// The mark and the label that `exec` sets, each with its mask.
     fn marks(&mut self, ct: &Ct) -> (Masked<u32>, Masked<u128>) {
         if ct.exec.is_empty() {
             return (None, None);
         }
         let former = (self.flow.clone(), self.written.clone(), self.pending.clone());
-        // The bits that `exec` writes are those that are written afterwards.
+        // After the run, the bits in `written` are those that `exec` wrote.
         self.written.write(Field::CtMark, 0);
         self.written.write(Field::CtLabel, 0);
         self.lengths.enter_list(true);

@@ -1,4 +1,4 @@
-//! Reads and writes of fields, and what the translation then depends on.
+//! Reads and writes of fields, and the bits on which the translation depends.
 
 use flow::action::Subfield;
 use flow::{Field, Key, Place, Prerequisite, word};
@@ -6,7 +6,7 @@ use flow::{Field, Key, Place, Prerequisite, word};
 use super::Way;
 
 impl Way<'_> {
-    /// The steps depend on these bits of the packet, unless something wrote them before.
+    /// Makes the steps depend on these bits of the packet, except on bits that were written before.
     pub(super) fn depend(&mut self, index: usize, bits: u64) {
         self.mask.words[index] |= bits & !self.written.words[index];
         self.lengths.depend(index, bits);
@@ -18,7 +18,7 @@ impl Way<'_> {
         }
     }
 
-    /// A word of metadata that goes along with the packet. The hash of the packet does not.
+    /// Reads a word of metadata for the packet's state. The packet's hash is left out.
     pub(super) fn read_metadata(&mut self, index: usize) -> u64 {
         let bits = if index == word::PKT_MARK { PKT_MARK } else { u64::MAX };
         self.depend(index, bits);
@@ -40,7 +40,7 @@ impl Way<'_> {
         read_part(&self.flow, source)
     }
 
-    /// `load`, `move` and their like. Nothing happens if the packet lacks the field.
+    /// Handles `load`, `move` and the like. Does nothing if the packet lacks the field.
     pub(super) fn write(&mut self, to: Subfield, value: u128) {
         let mask = ones(to.width) << to.start;
         self.write_masked(to.field, value << to.start, mask);
@@ -69,7 +69,8 @@ impl Way<'_> {
         bits.write(field, mask);
         let is_header = usize::from(field.place().word) >= word::ETH_SRC;
         if is_header && self.is_alike {
-            // OVS compares what it sets with what the packet has, so its megaflows depend on it.
+            // OVS compares a set field with the packet's former value, so its megaflows depend on
+            // that value.
             self.depend_on(&bits);
         }
         self.written.unite(&bits);
@@ -79,7 +80,8 @@ impl Way<'_> {
         }
     }
 
-    /// As in Open vSwitch, an action that sets a field of a network header depends on the protocol.
+    /// As in Open vSwitch, an action that sets a field of the network header depends on the
+    /// protocol.
     pub(super) fn depend_on_protocol(&mut self, field: Field) {
         let is_network = word::is_network(field.place().word.into()) || field == Field::Ipv6Label;
         if self.is_alike && is_network && self.has(field.prerequisite()) {
@@ -87,7 +89,7 @@ impl Way<'_> {
         }
     }
 
-    /// The state of the packet that the datapath knows needs no Rewrite.
+    /// Sets state of the packet that the datapath knows, without a Rewrite.
     pub(super) fn assume(&mut self, field: Field, value: u128) {
         self.flow.write(field, value);
         self.written.write(field, u128::MAX);
@@ -118,7 +120,7 @@ impl Way<'_> {
         }
     }
 
-    /// Whether the packet has a header of one of these protocols: a later fragment has none.
+    /// Whether the packet has a header of one of these protocols. A later fragment has none.
     pub(super) fn has_transport(&mut self, protocols: &[u8]) -> bool {
         const LATER: u128 = 2;
         self.has(Prerequisite::Ip)
@@ -133,7 +135,7 @@ impl Way<'_> {
     }
 }
 
-/// The place of the field that a part lies in.
+/// The position of a part's field.
 fn place(part: Subfield) -> Place {
     part.field.place()
 }
@@ -154,7 +156,7 @@ pub(super) fn write_part(key: &mut Key, part: Subfield, value: u128) {
 
 pub(super) const IPV4: u16 = 0x0800;
 pub(super) const IPV6: u16 = 0x86dd;
-/// The bit of a tag's word that says that there is a tag.
+/// The bit that marks a tag as present, in the word of the tag.
 pub(super) const PRESENT: u16 = 0x1000;
-/// The word of `pkt_mark` without `dp_hash`.
+/// The bits of `pkt_mark` in the word that also holds `dp_hash`.
 const PKT_MARK: u64 = 0xffff_ffff_0000_0000;

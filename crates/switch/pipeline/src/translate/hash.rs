@@ -1,4 +1,4 @@
-//! Hashes over fields of the packet: multipath, bundle, groups of the type select.
+//! Hashes of the packet's fields: for multipath, bundle, and groups of type select.
 
 use flow::Field;
 use flow::action::{Bundle, HashFields, Multipath, MultipathAlgorithm};
@@ -21,7 +21,7 @@ impl Way<'_> {
         mix(hash, 0)
     }
 
-    /// The same for both directions of a connection.
+    /// A hash that is equal for both directions of a connection.
     pub(super) fn hash_connection(&mut self, basis: u64) -> u64 {
         self.hash_by(HashFields::SymmetricL3L4Udp, basis)
     }
@@ -102,7 +102,7 @@ impl Way<'_> {
 }
 
 /// Weighted rendezvous hashing (Thaler and Ravishankar, with logarithms as in Schindelhauer and
-/// Schomaker): the bucket with the highest score has the flow.
+/// Schomaker): the bucket with the highest score gets the flow.
 pub(super) fn score(hash: u64, bucket: u32, weight: u16) -> f64 {
     let uniform = ((mix(hash, bucket.into()) >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
     f64::from(weight) / -uniform.ln()

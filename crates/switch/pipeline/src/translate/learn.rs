@@ -18,7 +18,7 @@ impl Way<'_> {
         let change = self.learned(learn);
         let mut is_allowed = true;
         if self.lengths.is_elsewhere() {
-            // The packets of another length teach it by translations of their own.
+            // A packet of the other length learns the rule in a translation of its own.
             self.is_cacheable = false;
         } else if self.observer.is_none() {
             is_allowed = self.store_learned(learn, &change);
@@ -28,7 +28,7 @@ impl Way<'_> {
         }
     }
 
-    /// The rule that a packet teaches.
+    /// The rule that the packet adds.
     fn learned(&mut self, learn: &Learn) -> FlowMod {
         let mut change = FlowMod::new(FlowCommand::ModifyStrict);
         change.table = Some(learn.table);
@@ -71,14 +71,14 @@ impl Way<'_> {
         change
     }
 
-    /// `false` if the limit does not allow another rule.
+    /// Stores the learned rule. `false` if the limit allows no further rule.
     fn store_learned(&mut self, learn: &Learn, change: &FlowMod) -> bool {
         if learn.table >= flow::request::TABLES {
             return false;
         }
         if !self.confirm(change) {
             if learn.limit != 0 && self.is_over(learn, change) {
-                // Later packets try again, for a rule may have gone.
+                // Later packets try again, because a rule may have been removed by then.
                 self.is_cacheable = false;
                 return false;
             }
@@ -87,14 +87,15 @@ impl Way<'_> {
             }
         }
         if learn.delete_learned {
-            // The rule goes with the one that taught it; a megaflow must not outlive both.
+            // The learned rule is removed with the rule that learns it. A megaflow must not outlive
+            // both.
             self.is_cacheable &= self.rule.is_some();
         }
         true
     }
 
-    /// Whether the rule is there as the packet teaches it. Then its hard timeout starts again, now
-    /// and with each packet of the megaflow.
+    /// Whether the learned rule exists with the packet's values. If so, restarts its hard timeout,
+    /// now and with each packet of the megaflow.
     fn confirm(&mut self, change: &FlowMod) -> bool {
         let table = self.tables.table(change.table.unwrap_or(0));
         let Some(rule) = table.rules.find(&change.matching, change.priority) else { return false };
@@ -116,7 +117,7 @@ impl Way<'_> {
         learned.take(learn.limit as usize).count() >= learn.limit as usize
     }
 
-    /// Shortens the timeouts of the rule when a TCP connection ends.
+    /// Shortens the rule's timeouts at the end of a TCP connection.
     pub(super) fn fin_timeout(&mut self, idle: u16, hard: u16) {
         if !self.has(Prerequisite::Tcp) {
             return;

@@ -1,10 +1,10 @@
-//! `check_pkt_larger`: a way that parts by the length of the packet.
+//! `check_pkt_larger`: a translation that branches by the length of the packet.
 //!
-//! The length is no part of a packet's key, so that packets whose length nothing checks do not pay
-//! for it. The actions of the rule behind the check are translated for either result, as in Open
-//! vSwitch, and the datapath chooses. Where actions of the rules that led there follow, they are
-//! the same for both. If they depend on the result, the packet is translated once more, for its
-//! own length, and the datapath does not keep that translation.
+//! The length is no part of a packet's key, so that packets whose length no rule checks do not pay
+//! for it. As in Open vSwitch, the actions after the check in the same rule are translated for both
+//! results, and the datapath chooses. Later actions of enclosing rules are translated once, for
+//! both results. If they depend on the result, the packet is translated again, only for its own
+//! length, and the datapath does not cache that translation.
 
 use flow::action::{Action, Subfield};
 use flow::step::{Branch, LengthCheck, Step, Translation};
@@ -12,22 +12,22 @@ use flow::{Key, word};
 
 use super::{Failure, Observe, Saved, Way};
 
-/// The part of a way that is about lengths.
+/// The part of a translation's state that concerns lengths.
 #[derive(Debug, Default)]
 pub(super) struct Lengths {
-    /// The translation is for the length of its packet alone.
+    /// Whether the translation is only for the length of its packet.
     is_fixed: bool,
-    /// It must be, because its parts cannot be told apart by checks.
+    /// Whether it has to be, because checks in the datapath cannot express it.
     must_be_fixed: bool,
-    /// The lists of actions around the one that runs, in this copy of the packet, that go on.
+    /// The number of enclosing lists, in this copy of the packet, that have further actions.
     outer: usize,
     is_copy: bool,
-    /// The packet of this translation does not take this branch.
+    /// Whether the packet of this translation does not run this branch.
     is_elsewhere: bool,
-    /// The bytes that the steps around a copy have added to the packet.
+    /// The bytes that the steps before a copy have added to the packet.
     growth: i64,
     checks: usize,
-    /// The bits that the last check has left different.
+    /// The bits that the branches of the last check have left different.
     open: Option<Box<Key>>,
 }
 
@@ -36,7 +36,7 @@ impl Lengths {
         Self { is_fixed: true, ..Self::default() }
     }
 
-    /// The translation is given up.
+    /// Whether this translation is given up.
     pub(super) fn is_over(&self) -> bool {
         self.must_be_fixed
     }
@@ -45,7 +45,7 @@ impl Lengths {
         self.is_elsewhere
     }
 
-    /// A list of actions begins that others surround: `goes_on` if more follow behind it.
+    /// Enters a nested list of actions. `goes_on`: the enclosing list has further actions.
     pub(super) fn enter_list(&mut self, goes_on: bool) {
         self.outer += usize::from(goes_on);
     }
@@ -54,7 +54,7 @@ impl Lengths {
         self.outer -= usize::from(goes_on);
     }
 
-    /// Returns what to restore.
+    /// Enters a copy of the packet. Returns the state to restore.
     pub(super) fn enter_copy(&mut self, steps: &[Step]) -> Self {
         let inner = Self {
             outer: 0,
@@ -66,7 +66,8 @@ impl Lengths {
         std::mem::replace(self, inner)
     }
 
-    /// The copy goes through a bridge's pipeline: its action set runs at its end.
+    /// Notes that the copy runs through another bridge's pipeline, and so runs its action set at
+    /// its end.
     pub(super) fn enter_pipeline(&mut self) {
         self.is_copy = false;
     }
@@ -76,14 +77,14 @@ impl Lengths {
         *self = Self { must_be_fixed, checks, ..former };
     }
 
-    /// The steps depend on these bits.
+    /// Notes that the steps depend on these bits.
     pub(super) fn depend(&mut self, index: usize, bits: u64) {
         if let Some(open) = &self.open {
             self.must_be_fixed |= open.words[index] & bits != 0;
         }
     }
 
-    /// These bits have the same value for packets of all lengths.
+    /// Notes that these bits are equal for packets of all lengths again.
     pub(super) fn close(&mut self, bits: &Key) {
         if let Some(open) = &mut self.open {
             open.words.iter_mut().zip(&bits.words).for_each(|(open, bits)| *open &= !bits);
@@ -92,7 +93,7 @@ impl Lengths {
 }
 
 impl<'w> Way<'w> {
-    /// Takes a way to its end: that of packets of all lengths, if there is one.
+    /// Translates a packet: for packets of all lengths, if possible.
     pub(super) fn complete(
         make: impl Fn() -> Self,
         begin: impl Fn(&mut Self),
@@ -118,8 +119,9 @@ impl<'w> Way<'w> {
 }
 
 impl Way<'_> {
-    /// Checks the length, and runs the actions behind the check. `false` if they are still to run.
-    // Tables nest deeply, and what checks need is not to be on the stack of each.
+    /// Checks the length, and runs the actions after the check. Returns `false` if the caller has
+    /// to run them. A function of its own, because tables nest deeply and its state must not be on
+    /// the stack of each.
     #[inline(never)]
     pub(super) fn check_length(
         &mut self,
@@ -147,13 +149,13 @@ impl Way<'_> {
         let (others, others_end) = self.branch(&before, destination, false, !is_larger, rest);
         self.lengths.growth = around;
         before.steps = steps;
-        // Nothing follows the end of a pipeline; elsewhere the mirrors have the same copies.
+        // Differences in mirrored copies matter only if further actions follow.
         let is_followed = self.lengths.outer > 0 || self.lengths.is_copy;
         self.mirrored = others_end.mirrored;
         self.lengths.must_be_fixed |= is_followed && larger_end.mirrored != self.mirrored;
         if self.lengths.outer == 0 {
             self.restore(*before);
-            // It ran in the branches.
+            // The branches have run the action set.
             self.action_set.clear();
             self.has_exited = true;
         } else {
@@ -183,7 +185,7 @@ impl Way<'_> {
         self.write(destination, result.into());
         self.run(rest);
         if self.lengths.outer > 0 {
-            // The actions that follow would have to wait, too.
+            // The actions after the list would have to wait for the datapath, too.
             self.lengths.must_be_fixed |= self.freezing.take().is_some();
             self.hashing = None;
         } else if self.lengths.is_copy {
@@ -201,7 +203,8 @@ impl Way<'_> {
         (Branch { steps: saved.steps.as_slice().into(), counters }, End { saved, open, mirrored })
     }
 
-    /// Continues behind both branches, with the packet as it was and what they have left.
+    /// Continues after both branches, with the packet before the check and the metadata that they
+    /// left.
     #[inline(never)]
     fn join(&mut self, before: Box<Saved>, larger: End, others: End) {
         let ends = [&larger.saved, &others.saved];
@@ -230,7 +233,7 @@ impl Way<'_> {
     }
 }
 
-/// A branch's end.
+/// The state at the end of a branch.
 struct End {
     saved: Box<Saved>,
     open: Option<Box<Key>>,
@@ -238,8 +241,8 @@ struct End {
 }
 
 impl Saved {
-    /// Whether the packet is the same but for its metadata. A field that was written is another
-    /// one, even if this packet had the same value before: others of the megaflow have not.
+    /// Whether the packet is unchanged except for its metadata. A written field counts as changed
+    /// even if this packet already had the value, because other packets of the megaflow may not.
     fn is_packet_of(&self, before: &Self) -> bool {
         let have_same_headers =
             |one: &Key, other: &Key| one.words[word::ETH_SRC..] == other.words[word::ETH_SRC..];
@@ -254,7 +257,7 @@ impl Saved {
     }
 }
 
-/// The bytes that steps add to a packet.
+/// The number of bytes that steps add to a packet.
 fn growth(steps: &[Step]) -> i64 {
     let of_step = |step: &Step| match step {
         Step::PushVlan { .. } | Step::PushMpls { .. } => 4,
@@ -264,5 +267,6 @@ fn growth(steps: &[Step]) -> i64 {
     steps.iter().map(of_step).sum()
 }
 
-/// Each check doubles the ways; more are translated for one packet alone.
+/// The most checks of a translation. With more, only one packet is translated, because each check
+/// doubles the branches.
 const MOST_CHECKS: usize = 64;

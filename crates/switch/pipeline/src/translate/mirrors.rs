@@ -10,14 +10,14 @@ use crate::mirror::{Mirror, MirrorOutput, MirroredPorts};
 use crate::ports::BridgePort;
 
 impl Way<'_> {
-    /// Sends copies of a packet that arrived at a port. A packet from no port has no mirrors.
+    /// Sends copies of a received packet. A packet without an input port has no mirrors.
     pub(super) fn mirror_received(&mut self, port: PortNumber) {
         if self.tables.port_set().port(port).is_some() {
             self.mirror(port, |mirror| &mirror.sources);
         }
     }
 
-    /// As in Open vSwitch, mirrors get another copy of a packet that an action changes.
+    /// After an action changes the packet, mirrors get another copy, as in Open vSwitch.
     pub(super) fn forget_mirrors(&mut self, action: &Action) {
         if self.mirrored == 0 {
             return;
@@ -50,12 +50,12 @@ impl Way<'_> {
         }
     }
 
-    /// Whether a field is one of the packet, not of its metadata, and the packet has the field.
+    /// Whether the packet has the field, and the field is no metadata.
     fn changes(&mut self, field: Field) -> bool {
         usize::from(field.place().word) >= word::ETH_SRC && self.has(field.prerequisite())
     }
 
-    /// Sends copies to the mirrors that choose `port` and have no copy of the packet yet.
+    /// Sends copies to the mirrors that select `port` and have not copied the packet yet.
     pub(super) fn mirror(&mut self, port: PortNumber, of: impl Fn(&Mirror) -> &MirroredPorts) {
         let tables = self.tables;
         let mirrors = &tables.port_set().mirrors;
@@ -64,12 +64,13 @@ impl Way<'_> {
                 continue;
             }
             let in_port = self.in_port();
-            // A packet that leaves has the tag of its output by now, so the VLAN is that port's.
+            // A sent packet already has the tag for its output, so the VLAN is the output port's.
             let Some(vlan) = self.vlan_from(port) else { continue };
             if !mirror.takes_vlan(vlan) || tables.port_set().is_output_of(mirror, in_port) {
                 continue;
             }
-            // As in Open vSwitch, an output gets one copy, however many mirrors name the output.
+            // As in Open vSwitch, an output gets only one copy, even if several mirrors name the
+            // output.
             for (twin, other) in mirrors.iter().enumerate() {
                 if other.output == mirror.output {
                     self.mirrored |= 1 << twin;
@@ -77,9 +78,10 @@ impl Way<'_> {
             }
             match mirror.output {
                 MirrorOutput::Port(output) => self.emit_in(vlan, &[output], mirror.snap_length),
-                // No copies of reserved frames: a trunk could carry the copies to another switch.
+                // Reserved frames are not copied, because a trunk could carry the copies to another
+                // switch.
                 MirrorOutput::Vlan(output) if output != vlan && !self.is_destination_reserved() => {
-                    // As in Open vSwitch, the port of the packet gets a copy, too.
+                    // As in Open vSwitch, the packet's own port gets a copy, too.
                     let ports = self.ports_of(output, |_| true);
                     self.emit_in(output, &ports, mirror.snap_length);
                 }
@@ -88,7 +90,7 @@ impl Way<'_> {
         }
     }
 
-    /// The VLAN of the packet as it is now, if it came from the port.
+    /// The VLAN of the packet in its present form, as if it came from the port.
     pub(super) fn vlan_from(&mut self, port: PortNumber) -> Option<u16> {
         let tag = self.is_tagged().then(|| self.read_field(Field::DlVlan) as u16);
         match self.tables.port_set().vlans(port) {
@@ -97,8 +99,8 @@ impl Way<'_> {
         }
     }
 
-    /// The ports that carry the VLAN, the local one first as in Open vSwitch, and for each bond the
-    /// one that stands for it.
+    /// The ports that carry the VLAN, the local port first as in Open vSwitch. A bond is
+    /// represented by one port.
     pub(super) fn ports_of(
         &mut self,
         vlan: u16,
@@ -116,8 +118,7 @@ impl Way<'_> {
         ports
     }
 
-    /// Outputs to ports, each with the tag that its VLANs ask for. Afterwards the packet is
-    /// unchanged.
+    /// Outputs to ports, each with the tag for its VLANs. Afterwards the packet is unchanged.
     pub(super) fn emit_in(&mut self, vlan: u16, ports: &[PortNumber], truncate: Option<u32>) {
         let former = self.is_tagged().then(|| self.read_field(Field::DlVlan) as u16);
         let mut whole = None;
@@ -125,7 +126,7 @@ impl Way<'_> {
         for port in ports {
             let wanted = match self.tables.port_set().vlans(*port) {
                 Some(vlans) => vlans.tag_of_sent(vlan),
-                // A tag of VLAN 0 carries a priority only, and stays.
+                // A tag of VLAN 0 carries only a priority, and stays.
                 None if vlan == 0 && former == Some(0) => former,
                 None => (vlan != 0).then_some(vlan),
             };
@@ -134,7 +135,7 @@ impl Way<'_> {
                     whole = Some(self.read_field(Field::VlanTci) as u16);
                 }
                 match (wanted, whole) {
-                    // The tag comes back with the priority that it had.
+                    // The restored tag keeps its former priority.
                     (Some(vlan), Some(tci)) => self.write_tci(tci & !VLAN | vlan, u16::MAX),
                     _ => self.set_tag(wanted),
                 }

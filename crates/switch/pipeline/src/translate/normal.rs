@@ -1,4 +1,4 @@
-//! NORMAL: forwards as a switch that learns addresses.
+//! NORMAL: forwards like a switch that learns addresses.
 
 use flow::Field;
 use flow::port_number::PortNumber;
@@ -9,7 +9,7 @@ use crate::ports::config;
 use crate::tables::lock;
 
 impl Way<'_> {
-    /// Whether bridges forward no packets to the destination (802.1Q and others).
+    /// Whether the destination is an address that bridges do not forward to (802.1Q and others).
     pub(super) fn is_destination_reserved(&mut self) -> bool {
         is_reserved(address(self.read_field(Field::EthDst)))
     }
@@ -18,7 +18,7 @@ impl Way<'_> {
         let source = address(self.read_field(Field::EthSrc));
         let destination = address(self.read_field(Field::EthDst));
         let in_port = self.in_port();
-        // A packet from a controller may come from no port; nothing is learned from it.
+        // A packet-out may have no input port. NORMAL learns nothing from it.
         let has_port = !matches!(in_port, PortNumber::NONE | PortNumber::CONTROLLER);
         if has_port && self.tables.port_set().port(in_port).is_none() {
             self.note(">> received packet on unknown port");
@@ -45,19 +45,19 @@ impl Way<'_> {
         let bundle_of = |port| tables.port_set().bundle(port);
         let bundle = bundle_of(in_port);
         let mut macs = lock(&self.tables.macs);
-        // In a bridge behind a patch port, a packet of a controller is one like all others.
+        // In another bridge that patch ports reach, a packet-out is a packet like any other.
         let is_received = !self.is_packet_out || self.floor > 0;
         let is_learning = self.observer.is_none() && is_received && has_port;
         let is_taught = is_learning && !self.lengths.is_elsewhere();
         let is_new = is_taught && macs.learn(vlan, source, bundle, self.now_ms);
-        // The packets of another length teach it by a translation of their own.
+        // Packets of the other length are learned in a translation of their own.
         self.is_cacheable &=
             !is_learning || is_taught || macs.port(vlan, source, self.now_ms) == Some(bundle);
         let seen = if is_learning { macs.seen(vlan, source) } else { None };
         let is_multicast = destination[0] & 1 != 0;
         let port = if is_multicast { None } else { macs.port(vlan, destination, self.now_ms) };
         drop(macs);
-        // An address that a command has added is at the member that the command named.
+        // An address that a command added stays at the member that the command named.
         let port = port.map(bundle_of);
         self.counters.extend(seen);
         if is_new {
@@ -98,8 +98,8 @@ pub(super) fn address(number: u128) -> [u8; 6] {
     [bytes[10], bytes[11], bytes[12], bytes[13], bytes[14], bytes[15]]
 }
 
-/// Addresses that bridges do not forward: IEEE 802.1D table 7-10 (LLDP and STP among them), and
-/// those of Extreme's and Cisco's protocols.
+/// Whether bridges must not forward to an address: those of IEEE 802.1D table 7-10 (LLDP and STP
+/// among them), and of Extreme's and Cisco's protocols.
 fn is_reserved(address: [u8; 6]) -> bool {
     match address {
         [0x01, 0x80, 0xc2, 0, 0, last] => last < 0x10,

@@ -42,7 +42,7 @@ impl Way<'_> {
         }
     }
 
-    /// Outputs the beginning of the packet. As in Open vSwitch, no patch port takes that.
+    /// Outputs a truncated packet. As in Open vSwitch, patch ports do not send truncated packets.
     pub(super) fn output_cut(&mut self, port: PortNumber, length: u32) {
         let is_patch = |port: &BridgePort| port.index == PortIndex::NONE;
         if self.tables.port_set().port(port).is_some_and(is_patch) {
@@ -53,7 +53,7 @@ impl Way<'_> {
         self.output(port, u16::MAX, Some(length));
     }
 
-    /// Outputs to a port, whichever the packet came from.
+    /// Outputs to a port, even if it is the input port.
     pub(super) fn emit(&mut self, port: PortNumber, truncate: Option<u32>) {
         let Some(port) = self.tables.port_set().port(port) else {
             self.note(">> Nonexistent output port");
@@ -80,13 +80,13 @@ impl Way<'_> {
         }
     }
 
-    /// Outputs to all other ports that have none of these bits in their configuration.
+    /// Outputs to all other ports, except those with one of these bits in their configuration.
     pub(super) fn flood(&mut self, excluded: u32) {
         let in_port = self.in_port();
         let tables = self.tables;
         let is_wanted =
             |port: &&BridgePort| port.description.number != in_port && !port.has(excluded);
-        // The local port comes first, as OVS has it.
+        // The local port comes first, as in Open vSwitch.
         let mut wanted: Vec<_> = tables.port_set().iter().filter(is_wanted).collect();
         wanted.sort_by_key(|port| port.description.number != PortNumber::LOCAL);
         for port in wanted {
@@ -103,7 +103,8 @@ impl Way<'_> {
         self.send_with(controller, None);
     }
 
-    /// Sends the packet as it is, with the number of the state in which it waits for a controller.
+    /// Sends the packet in its present form to a controller. `continuation`: the number of the
+    /// state in which the packet waits.
     pub(super) fn send_with(&mut self, controller: &Controller, continuation: Option<u32>) {
         let mut metadata = Key::ZERO;
         for index in 0..word::CT {
@@ -113,7 +114,7 @@ impl Way<'_> {
             let results = word::CT..word::ETH_SRC;
             metadata.words[results.clone()].copy_from_slice(&self.flow.words[results]);
         }
-        // The connection's addresses are of this kind.
+        // The type tells which IP version the connection's addresses have.
         metadata.write(Field::EthType, self.flow.read(Field::EthType));
         metadata.write(Field::ActsetOutput, 0);
         let is_miss_rule = self.rule.as_ref().is_some_and(|rule| rule.is_table_miss());
@@ -131,7 +132,7 @@ impl Way<'_> {
             cookie: self.cookie,
             userdata: controller.userdata.clone(),
             metadata,
-            // Else each connection would have a megaflow of its own.
+            // Otherwise each connection would need a megaflow of its own.
             is_tracked: self.is_tracked && !self.has_given_results,
             continuation,
             meter: self.tables.controller_meter(controller.meter),
@@ -139,7 +140,7 @@ impl Way<'_> {
         self.steps.push(Step::Controller(Box::new(step)));
     }
 
-    /// The reason for which an output sends the packet to a controller.
+    /// OpenFlow's reason for an output to a controller.
     fn reason(&self) -> u8 {
         if self.is_packet_out {
             PACKET_OUT
@@ -153,7 +154,7 @@ impl Way<'_> {
     }
 }
 
-/// Reasons of packet-ins, as [`ControllerStep::reason`] has them.
+/// Reasons of packet-ins, as in [`ControllerStep::reason`].
 const ACTION: u8 = 1;
 const ACTION_SET: u8 = 3;
 const GROUP: u8 = 4;

@@ -1,5 +1,5 @@
-//! The way across a patch port, as Open vSwitch has it: the translation continues in the other
-//! bridge with a copy of the packet, and its steps are part of the same megaflow.
+//! Output to a patch port. As in Open vSwitch, the translation continues in the other bridge with a
+//! copy of the packet, and its steps become part of the same megaflow.
 
 use flow::port_number::PortNumber;
 use flow::{Field, word};
@@ -9,7 +9,8 @@ use crate::patch::{Neighbor, Patch};
 use crate::ports::config;
 
 impl<'a> Way<'a> {
-    /// A bridge of the switch that patch ports lead to, or the one that the packet came to first.
+    /// The bridge with this index: a bridge that patch ports reach, or the one where the packet
+    /// arrived.
     pub(super) fn neighbor(&self, place: u16) -> Option<Neighbor<'a>> {
         let mut neighbors = self.neighbors.iter().copied();
         neighbors.find(|neighbor| neighbor.tables.place == place).or_else(|| {
@@ -17,18 +18,19 @@ impl<'a> Way<'a> {
         })
     }
 
-    /// The packet arrives at a port of the bridge.
+    /// Starts the pipeline of the present bridge for a packet that arrives at a port.
     pub(super) fn arrive(&mut self, port: PortNumber) {
         self.mirror_received(port);
         if self.was_mpls {
-            // The datapath must look at what is under the label first.
+            // The datapath must first parse the packet under the popped MPLS entry.
             self.commit();
             return self.recirculate(Some(0), Vec::new(), None);
         }
         self.search(0, false, true);
     }
 
-    /// Continues behind a patch port. Afterwards the packet is as it was.
+    /// Runs the other bridge's pipeline on a copy of the packet. Afterwards the packet is
+    /// unchanged.
     pub(super) fn cross(&mut self, patch: &Patch) {
         self.counters.extend([patch.sent.clone(), patch.received.clone()]);
         let Some(neighbor) = self.neighbor(patch.bridge) else { return };
@@ -56,8 +58,8 @@ impl<'a> Way<'a> {
         (self.table, self.rule, self.cookie) = (former.table, former.rule, former.cookie);
         (self.floor, self.mirrored) = (former.floor, former.mirrored);
         (self.is_in_set, self.is_in_bucket) = (former.is_in_set, former.is_in_bucket);
-        // A limit that the packet came to in the other bridge ends its way there alone, and a
-        // resubmission that the limit refused leaves no port for the next lookup here.
+        // A limit in the other bridge ends the translation only there. A resubmission that the
+        // limit refused must not leave its port for the next lookup here.
         self.failure = None;
         self.lookup_port = None;
         if let Some(observer) = self.observer.as_deref_mut() {
@@ -65,10 +67,10 @@ impl<'a> Way<'a> {
         }
     }
 
-    /// The packet enters by a patch port: without metadata, stack and results of tracking.
+    /// Enters the bridge through a patch port: without metadata, stack and results of tracking.
     fn enter(&mut self, port: PortNumber) {
         if self.outputs > MOST_STEPS {
-            // The check of a search sees the steps of this copy alone.
+            // The check in `search` counts only the steps of this copy.
             self.note(">>>> patch ports yielded over 64 kB of actions <<<<");
             return;
         }
@@ -91,7 +93,7 @@ impl<'a> Way<'a> {
     }
 }
 
-/// The parts of a way that are those of a bridge.
+/// The parts of a translation that belong to a bridge.
 struct Former<'a> {
     tables: &'a crate::tables::Tables,
     table: u8,

@@ -1,4 +1,4 @@
-//! Searches of tables, and the actions one after the other.
+//! Searching tables, and running actions.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use crate::recirculation::Rest;
 use crate::rule::Rule;
 
 impl Way<'_> {
-    /// Continues in a table. A resubmission (`is_plain` is false) does not heed what tables say
-    /// about packets that no rule takes: it drops them.
+    /// Continues in a table. A resubmission (`is_plain` is false) drops a packet that matches no
+    /// rule, whatever the table's setting for misses.
     pub(super) fn search(&mut self, table: u8, with_ct: bool, is_plain: bool) {
         if table >= TABLES || self.failure.is_some() {
             return;
@@ -29,7 +29,7 @@ impl Way<'_> {
             return self.fail(Failure::TooManyResubmits, "over 4096 resubmit actions");
         }
         if self.steps.len() > MOST_STEPS {
-            // The packet has what it got so far.
+            // The packet keeps the steps so far.
             self.note(">>>> resubmits yielded over 64 kB of actions <<<<");
             self.has_exited = true;
             return;
@@ -75,7 +75,8 @@ impl Way<'_> {
         self.depth -= u32::from(deepens);
         self.nesting -= 1;
         if nesting > self.floor {
-            // The action set that follows the first table is of its rule.
+            // The action set that runs after the first table counts as actions of that table's
+            // rule.
             (self.table, self.rule, self.cookie) = former;
         }
     }
@@ -93,7 +94,7 @@ impl Way<'_> {
         self.is_in_bucket = was_in_bucket;
     }
 
-    /// Whether a packet that no rule of the table takes continues in the next one.
+    /// Whether a packet that matches no rule of the table continues in the next table.
     fn continues(&mut self, table: u8) -> bool {
         let tables = self.tables;
         let table = tables.table(table);
@@ -158,7 +159,7 @@ impl Way<'_> {
         found
     }
 
-    /// Megaflows always say whether their packets are fragments.
+    /// Whether the packet is a fragment. All IP megaflows depend on that.
     fn is_fragment(&self) -> bool {
         let kind = self.flow.read(Field::EthType) as u16;
         matches!(kind, IPV4 | IPV6) && self.flow.read(Field::IpFrag) != 0
@@ -202,7 +203,7 @@ impl Way<'_> {
                 return;
             }
             if let Some(frozen) = &self.freezing {
-                // A group that waits for the hash of the packet runs again.
+                // A group that waits for the packet's hash runs again afterwards.
                 let is_again = self.hashing.is_some() && frozen.is_empty();
                 let rest = self.rest(if is_again { &actions[index..] } else { rest });
                 self.freezing.get_or_insert_default().push(rest);
@@ -215,7 +216,7 @@ impl Way<'_> {
         Rest { table: self.table, cookie: self.cookie, actions: actions.to_vec() }
     }
 
-    /// `false` ends the actions of this rule.
+    /// Runs an action. `false` ends the actions of this rule.
     fn act(&mut self, action: &Action) -> bool {
         match action {
             Action::Output { port, max_len } => self.output(*port, *max_len, None),
@@ -345,7 +346,7 @@ impl Way<'_> {
         self.search(table, with_ct, false);
     }
 
-    /// Lets lookups see another port. Returns what to restore.
+    /// Sets the input port that lookups see. Returns the state to restore.
     pub(super) fn enter_port(&mut self, port: PortNumber) -> (u64, u64) {
         let former = (self.flow.words[word::IN_PORT], self.written.words[word::IN_PORT]);
         self.flow.write(Field::InPort, port.0.into());
@@ -353,7 +354,7 @@ impl Way<'_> {
         former
     }
 
-    /// The bytes of the stack as Open vSwitch counts them: each value, and one for its length.
+    /// The size of the stack as Open vSwitch counts it: the bytes of each value, and one more.
     fn stack_size(&self) -> usize {
         self.stack.iter().map(|(width, _)| usize::from(*width).div_ceil(8) + 1).sum()
     }
@@ -399,7 +400,7 @@ impl Way<'_> {
     }
 }
 
-/// The key as the packet would have it in its connection's original direction, untranslated.
+/// The packet's key in its connection's original direction, without translation.
 fn original_direction(flow: &Key) -> Key {
     let mut key = flow.clone();
     key.words[word::IPV4] = flow.words[word::CT_NW];
@@ -413,7 +414,7 @@ fn original_direction(flow: &Key) -> Key {
     key
 }
 
-/// The bits of the packet from which a lookup of [`original_direction`] took those of `mask`.
+/// The bits of the packet that correspond to the bits of `mask` in [`original_direction`].
 fn of_tracked(mask: &Key) -> Key {
     let mut bits = mask.clone();
     bits.words[word::CT_NW] |= std::mem::take(&mut bits.words[word::IPV4]);
@@ -436,10 +437,10 @@ fn of_tracked(mask: &Key) -> Key {
     bits
 }
 
-/// Whether an action may read or change what is under an MPLS entry.
+/// Whether an action may read or change fields under an MPLS entry.
 fn needs_packet(action: &Action) -> bool {
     if let Action::Output { port, .. } = action {
-        // A packet from a controller enters the tables.
+        // The packet enters the tables.
         return *port == PortNumber::TABLE;
     }
     !matches!(
@@ -463,9 +464,9 @@ fn bytes(address: &[u8; 6]) -> u128 {
 
 const MAX_DEPTH: u32 = 64;
 const MAX_RESUBMITS: u32 = 4096;
-/// Ascending tables do not count as depth, but they take the thread's stack.
+/// The most nested tables. Searches of ascending tables do not count as depth, but use the stack.
 const MAX_NESTING: usize = 512;
-/// A resubmission with more bytes on the stack fails.
+/// A resubmission with a larger stack fails.
 const MAX_STACK: usize = 65_535;
-/// Actions of one rule alone cannot push as many.
+/// The most values on the stack. A rule's actions alone cannot push as many.
 const MOST_PUSHED: usize = 65_536;

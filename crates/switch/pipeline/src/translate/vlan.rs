@@ -1,4 +1,4 @@
-//! VLAN tags: pushes and pops are collected, as the changes of fields are.
+//! VLAN tags. Pushes and pops are collected, like changes of fields.
 
 use flow::step::Step;
 use flow::{Field, word};
@@ -9,14 +9,14 @@ use super::fields::PRESENT;
 /// The pushes and pops of tags so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Tags {
-    /// Tags under the outer one, the innermost first.
+    /// The tags under the outer one, the innermost first.
     hidden: Vec<Hidden>,
-    /// Tags of the packet to remove, then the types of those to add.
+    /// The number of tags of the packet to remove, then the types of the tags to add.
     pops: usize,
     pushes: Vec<u16>,
 }
 
-/// A tag, with the bits of it that were written and not brought to the packet.
+/// A tag, with the written bits for which there is no step yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Hidden {
     tci: u64,
@@ -63,7 +63,7 @@ impl Way<'_> {
         }
     }
 
-    /// Sets bits of the outer tag, and adds or removes it if the bit for its presence changes.
+    /// Sets bits of the outer tag. Adds or removes the tag if its presence bit changes.
     pub(super) fn write_tci(&mut self, value: u16, mask: u16) {
         let had = self.is_tagged();
         let has = if mask & PRESENT == 0 { had } else { value & PRESENT != 0 };
@@ -79,7 +79,7 @@ impl Way<'_> {
         }
     }
 
-    /// Emits the pops and pushes. The tags' fields are in the pushes.
+    /// Adds steps for the pops and pushes. The pushes include the tags' fields.
     pub(super) fn commit_tags(&mut self) {
         for _ in 0..std::mem::take(&mut self.tags.pops) {
             self.steps.push(Step::PopVlan);

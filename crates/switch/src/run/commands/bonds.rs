@@ -1,4 +1,4 @@
-//! Bonds.
+//! Commands for bonds.
 
 use std::sync::Arc;
 
@@ -69,7 +69,7 @@ fn set_enabled(switch: &Arc<Switch>, arguments: &[String], is_enabled: bool) -> 
     Ok(if is_enabled { "enabled" } else { "disabled" }.to_owned())
 }
 
-/// Changes a bond, and lets the tables have the change.
+/// Changes a bond, and updates the tables.
 fn with_bond<R>(
     switch: &Switch,
     name: &str,

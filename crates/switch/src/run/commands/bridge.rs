@@ -1,4 +1,4 @@
-//! Bridges: what NORMAL learned, rules, OpenFlow's ports.
+//! Commands for bridges: learned addresses, rules, and OpenFlow's ports.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -117,7 +117,7 @@ fn clear(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     Ok("statistics successfully cleared".to_owned())
 }
 
-/// Unlike ovs-ofctl, this command also lists rules that OpenFlow hides; there are none here.
+/// Lists rules. In Open vSwitch this command also lists hidden rules; this switch has none.
 fn dump_flows(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     let name = arguments.last().map_or("", String::as_str);
     let bridge = bridge(switch, name)?;

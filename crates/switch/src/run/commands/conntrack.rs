@@ -1,4 +1,4 @@
-//! Tracked connections.
+//! Commands for tracked connections.
 
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -116,8 +116,8 @@ pub(super) const COMMANDS: &[Command] = &[
     },
 ];
 
-/// The arguments behind the datapath's name. If there are as many as a command takes with it, the
-/// first one has to be that name.
+/// The arguments after the optional datapath name. With the most arguments of a command, the first
+/// must be the name.
 fn of_datapath(arguments: &[String], most: usize) -> Result<&[String], String> {
     match arguments.first() {
         Some(first) if is_datapath(first) => Ok(&arguments[1..]),
@@ -126,7 +126,7 @@ fn of_datapath(arguments: &[String], most: usize) -> Result<&[String], String> {
     }
 }
 
-/// The arguments behind the datapath's name, if there is one.
+/// The arguments after the datapath name, if there is a name.
 fn behind_name(arguments: &[String]) -> &[String] {
     match arguments.first() {
         Some(first) if first.contains('@') => &arguments[1..],
@@ -138,7 +138,7 @@ fn zone(text: &str) -> Result<u16, String> {
     text.parse().map_err(|_| format!("{text}: invalid zone"))
 }
 
-/// The zone of `zone=N` among the arguments.
+/// The zone in an argument `zone=N`.
 fn chosen_zone(arguments: &[String]) -> Result<Option<u16>, String> {
     let text = arguments.iter().find_map(|argument| argument.strip_prefix("zone="));
     text.map(zone).transpose()
@@ -183,7 +183,7 @@ fn flush(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     Ok(String::new())
 }
 
-/// `ct_nw_src=10.0.0.1,ct_nw_proto=6,ct_tp_dst=80`
+/// Parses `ct_nw_src=10.0.0.1,ct_nw_proto=6,ct_tp_dst=80`.
 fn tuple(text: &str) -> Result<TupleMatch, String> {
     let mut tuple = TupleMatch::default();
     for part in text.trim_matches(['\'', '"']).split(',').filter(|part| !part.is_empty()) {
@@ -257,7 +257,7 @@ fn set_limits(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     Ok(String::new())
 }
 
-/// The zones of `zone=1,2`.
+/// The zones in an argument `zone=1,2`.
 fn zones(arguments: &[String]) -> Result<Option<Vec<u16>>, String> {
     let text = arguments.iter().find_map(|argument| argument.strip_prefix("zone="));
     text.map(|text| text.split(',').map(zone).collect()).transpose()

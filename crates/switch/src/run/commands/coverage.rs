@@ -1,4 +1,4 @@
-//! Counters of events.
+//! Commands for event counters.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ fn show(switch: &Arc<Switch>, _: &[String]) -> Outcome {
     Ok(text)
 }
 
-/// A number for the set of events that have happened, so that logs show when it changes.
+/// A hash of the set of events that have happened, so that logs show a change of the set.
 fn hash(hit: &[Event]) -> u32 {
     let bytes = hit.iter().flat_map(|event| event.name.bytes().chain([0]));
     bytes.fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))

@@ -1,4 +1,4 @@
-//! Megaflows and the datapath's ports.
+//! Commands for megaflows and the datapath's ports.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -75,11 +75,11 @@ pub(super) const COMMANDS: &[Command] = &[
     Command { name: "upcall/show", usage: "", fewest: 0, most: 0, run: upcalls },
 ];
 
-/// The name of the only datapath, where Open vSwitch has one of it too.
+/// The datapath's name in Open vSwitch, which also has only one datapath.
 const DATAPATH: &str = "netdev@ovs-netdev";
 
-/// Whether a text names the datapath, by its type or without; that of dummy ports is called
-/// `ovs-dummy` in Open vSwitch.
+/// Whether a text names the datapath, with or without its type. Open vSwitch's datapath of dummy
+/// ports is named `ovs-dummy`.
 pub(super) fn is_datapath(name: &str) -> bool {
     let name = name.split_once('@').map_or(name, |(_, name)| name);
     matches!(name, "ovs-netdev" | "ovs-dummy")
@@ -89,7 +89,7 @@ fn datapaths(_: &Arc<Switch>, _: &[String]) -> Outcome {
     Ok(format!("{DATAPATH}\n"))
 }
 
-/// Commands of `dpif/` take bridges for datapaths.
+/// The bridges, which commands of `dpif/` list as datapaths.
 fn bridges(switch: &Arc<Switch>, _: &[String]) -> Outcome {
     let mut names: Vec<_> = switch.bridges().iter().map(|bridge| bridge.name.clone()).collect();
     names.sort();
@@ -140,7 +140,7 @@ fn show_bridges(switch: &Arc<Switch>, _: &[String]) -> Outcome {
         ports.sort_by(|a, b| a.name.cmp(&b.name));
         for port in ports {
             let number = port.number.to_16_bits().unwrap_or_default();
-            // The datapath of Open vSwitch has no patch ports.
+            // In Open vSwitch, patch ports are not in the datapath.
             let index = match port.is_patch() {
                 true => "none".to_owned(),
                 false => port.index.0.to_string(),
@@ -153,7 +153,7 @@ fn show_bridges(switch: &Arc<Switch>, _: &[String]) -> Outcome {
 
 /// The options of a dump.
 struct Options<'a> {
-    /// `-m`: each megaflow has its number.
+    /// `-m`: print each megaflow's number.
     is_verbose: bool,
     names: PortNames,
     /// The other arguments.
@@ -184,7 +184,7 @@ fn dump_flows(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     let pmd = options.rest.iter().find_map(|argument| argument.strip_prefix("pmd="));
     let filter = options.rest.iter().find_map(|argument| argument.strip_prefix("filter="));
     let filter = filter.map(|text| {
-        // Names stand for the datapath's numbers of ports.
+        // In a filter, port names mean the datapath's port numbers.
         let parsed = parse_match(text, &switch.datapath_names());
         parsed.map_err(|error| format!("Failed to parse filter ({error})"))
     });
@@ -219,10 +219,10 @@ fn dump_flows(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     Ok(text)
 }
 
-/// The megaflows of a bridge on a thread.
+/// A bridge's megaflows on one thread.
 type BridgeFlows = (Arc<BridgeState>, Vec<Megaflow>);
 
-/// All megaflows by thread: the core of a packet thread, or `None` for the thread of commands.
+/// All megaflows by thread: the core of a packet thread, or `None` for the main thread.
 fn megaflows(switch: &Switch) -> Vec<(Option<usize>, Vec<BridgeFlows>)> {
     let bridges = switch.bridges();
     let of_main = bridges.iter().map(|bridge| switch.main().megaflows(bridge.index)).collect();
@@ -247,7 +247,7 @@ fn dump_bridge(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     Ok(flows.map(|flow| line(&bridge, &flow, &options)).collect())
 }
 
-/// The megaflow of a number that a dump with `-m` has shown.
+/// Prints the megaflow with this number, which a dump with `-m` prints.
 fn get_flow(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     let options = Options::parse(switch, arguments);
     let wanted = options.rest.last().and_then(|word| word.strip_prefix("ufid:"));
@@ -261,7 +261,7 @@ fn get_flow(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     Err(format!("no megaflow has the number {wanted}"))
 }
 
-/// A megaflow, with the datapath's number of its port.
+/// The megaflow as printed, with the datapath's port number.
 fn shown(bridge: &BridgeState, flow: &Megaflow) -> Megaflow {
     let mut shown = flow.clone();
     let number = PortNumber(shown.key.read(Field::InPort) as u32);
@@ -282,7 +282,7 @@ fn line(bridge: &BridgeState, flow: &Megaflow, options: &Options<'_>) -> String 
     }
 }
 
-/// The number of a megaflow, in the form of a UUID: it follows from what the megaflow takes.
+/// The number of a megaflow, in the form of a UUID: a hash of its key and mask.
 fn number_of(bridge: &BridgeState, flow: &Megaflow) -> String {
     let half = |seed: u64| {
         let words = flow.key.words.iter().chain(&flow.mask.words);
@@ -322,7 +322,7 @@ fn memory(switch: &Arc<Switch>, _: &[String]) -> Outcome {
     Ok(format!("megaflows:{megaflows} pmds:{threads} ports:{ports} rules:{rules}\n"))
 }
 
-/// Open vSwitch's list, in its words. The datapath has what its pipeline uses.
+/// Open vSwitch's list of datapath features. The datapath supports all that its pipeline uses.
 fn features(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     bridge(switch, &arguments[0])?;
     Ok(FEATURES.iter().map(|(name, value)| format!("{name}: {value}\n")).collect())

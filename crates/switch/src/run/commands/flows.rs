@@ -1,4 +1,4 @@
-//! Rules for `weir switch`: whole files in one request.
+//! Rules for `weir switch`: a request has a whole file.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ fn add(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     count.map(|count| format!("{count}\n")).map_err(located)
 }
 
-/// Puts the rules of a text in place of all others, without a moment between.
+/// Replaces all rules by those of a text, in one step.
 fn replace(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     let bridge = bridge(switch, &arguments[0])?;
     let count = flow_file::replace(&arguments[1], &bridge);
@@ -110,7 +110,7 @@ fn dump_json(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     Ok(format!("{:#}\n", json!({ "flows": flows })))
 }
 
-/// The rules of a bridge that a filter takes.
+/// The rules of a bridge that match a filter.
 fn flows(switch: &Arc<Switch>, arguments: &[String]) -> Result<Vec<FlowEntry>, String> {
     let bridge = bridge(switch, &arguments[0])?;
     let filter = arguments.get(1).map_or("", String::as_str);
@@ -174,7 +174,7 @@ pub(super) fn port_json(port: &SwitchPort) -> Value {
         "device": port.describe(),
         "received_packets": counts.received_packets,
         "received_bytes": counts.received_bytes,
-        // A counter that the port does not have is null.
+        // A counter that the port does not have is written as null.
         "received_dropped": counts.received_dropped,
         "received_errors": counts.received_errors,
         "sent_packets": counts.sent_packets,

@@ -1,4 +1,4 @@
-//! Fragments that wait for the rest of their packet.
+//! Commands for IP fragment reassembly.
 
 use std::fmt::Write;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The log's levels.
+//! Commands for log levels.
 
 use std::sync::Arc;
 
@@ -32,10 +32,10 @@ pub(super) const COMMANDS: &[Command] = &[
     },
 ];
 
-// There is no log file and no limit on the rate of messages, so that `vlog/close` and the commands
-// of the limit have nothing to do.
+// There is no log file and no rate limit for messages, so `vlog/close` and the commands for rate
+// limits do nothing.
 
-/// The log goes to standard error alone, which Open vSwitch calls the console.
+/// Lists the levels. The log goes only to standard error, which Open vSwitch calls the console.
 fn list(switch: &Arc<Switch>, _: &[String]) -> Outcome {
     let level = switch.log_level().to_uppercase();
     Ok(format!(
@@ -46,8 +46,8 @@ fn list(switch: &Arc<Switch>, _: &[String]) -> Outcome {
     ))
 }
 
-/// Takes `LEVEL`, `MODULE:LEVEL` and `MODULE:DESTINATION:LEVEL` in any order, as Open vSwitch does.
-/// There is one level for all modules: the one with most messages that the arguments ask for.
+/// Parses `LEVEL`, `MODULE:LEVEL` and `MODULE:DESTINATION:LEVEL` in any order, as Open vSwitch
+/// does. All modules have the same level: the most verbose one of the arguments.
 fn set(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     if let Some(level) = chosen_level(arguments) {
         switch.set_log_level(level);
@@ -55,7 +55,7 @@ fn set(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     Ok(String::new())
 }
 
-/// The levels, that with most messages last.
+/// The levels, the most verbose last.
 const LEVELS: [&str; 5] = ["off", "error", "warn", "info", "debug"];
 
 fn chosen_level(arguments: &[String]) -> Option<&'static str> {
@@ -89,7 +89,7 @@ mod tests {
     use super::chosen_level;
 
     #[test]
-    fn the_level_with_most_messages_is_chosen() {
+    fn the_most_verbose_level_is_chosen() {
         for (text, expected) in [
             ("dbg", Some("debug")),
             ("dpif_netdev", Some("debug")),

@@ -1,4 +1,4 @@
-//! Packet threads: counts, cycles, queues.
+//! Commands for packet threads: counts, cycles and queues.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ pub(super) const COMMANDS: &[Command] = &[
 
 /// A thread's counts.
 pub(in crate::run) struct ThreadStatistics {
-    /// `None` for the thread of commands and controllers.
+    /// `None` for the main thread.
     pub(in crate::run) core: Option<usize>,
     pub(in crate::run) worker: WorkerStatistics,
     pub(in crate::run) idle: u64,
@@ -58,7 +58,7 @@ pub(in crate::run) struct ThreadStatistics {
     pub(in crate::run) iterations: u64,
     pub(in crate::run) sleeps: u64,
     pub(in crate::run) receive: u64,
-    /// Cycles in the last minute, and those of iterations with a packet.
+    /// Cycles in the last minute, and those of them in iterations with a packet.
     pub(in crate::run) recent: u64,
     pub(in crate::run) recently_busy: u64,
     pub(in crate::run) queues: Vec<QueueUsage>,
@@ -101,7 +101,7 @@ pub(in crate::run) fn all(switch: &Switch) -> Vec<ThreadStatistics> {
     threads
 }
 
-/// The threads that `-pmd CORE` chooses.
+/// The threads that `-pmd CORE` selects.
 fn chosen(switch: &Switch, arguments: &[String]) -> Result<Vec<ThreadStatistics>, String> {
     let core = core(arguments)?;
     let mut threads = all(switch);
@@ -175,7 +175,7 @@ fn statistics(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
 
 fn clear(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     let core = core(arguments)?;
-    // The counters of `coverage/show` go on.
+    // The counters of `coverage/show` are not cleared.
     switch.count_events();
     for pmd in switch.pmds() {
         if core.is_none_or(|core| core == pmd.core) {
@@ -216,7 +216,7 @@ fn queues_of(thread: &ThreadStatistics) -> String {
         };
     }
     if !queues.is_empty() {
-        // The rest of the work: polls of queues without a frame beside others with frames.
+        // The cycles in busy iterations that belong to no queue, such as polls of empty queues.
         let overhead = thread.recently_busy.saturating_sub(used);
         let _ = match percent(overhead, total) {
             Some(percent) => writeln!(text, "  overhead: {percent:2} %"),
@@ -318,7 +318,7 @@ fn write_packets(text: &mut String, thread: &ThreadStatistics, seconds: f64) {
     );
 }
 
-/// The stages of packets, which Open vSwitch does not tell apart.
+/// Writes the cycles of each stage, which Open vSwitch does not show.
 fn write_stages(text: &mut String, thread: &ThreadStatistics) {
     let stages = &thread.worker.datapath.stages;
     if stages.packets == 0 {
@@ -344,7 +344,7 @@ fn write_stages(text: &mut String, thread: &ThreadStatistics) {
 mod tests {
     use super::*;
 
-    /// A thread that was busy for an hour and has had no packet for a minute.
+    /// The thread was busy for an hour, and then had no packet for a minute.
     #[test]
     fn a_thread_that_has_become_idle_has_no_overhead() {
         let queue = QueueUsage {

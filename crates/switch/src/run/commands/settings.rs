@@ -1,4 +1,4 @@
-//! Changes of bridges, ports and packet threads, for `weir switch`.
+//! Commands that change bridges, ports and packet threads, for `weir switch`.
 
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ fn reload(switch: &Arc<Switch>, _: &[String]) -> Outcome {
     Ok(notes.into_iter().map(|note| format!("{note}\n")).collect())
 }
 
-/// The state of the switch for programs: `weir switch show --json` and `weir switch top`.
+/// The state of the switch as JSON, for `weir switch show --json` and `weir switch top`.
 fn status(switch: &Arc<Switch>, _: &[String]) -> Outcome {
     let bridge = |bridge: &Arc<BridgeState>| {
         switch.credit_patches(bridge);
@@ -114,7 +114,7 @@ fn status(switch: &Arc<Switch>, _: &[String]) -> Outcome {
     Ok(format!("{document:#}\n"))
 }
 
-/// Applies a change of the settings in force.
+/// Applies a change to the settings in force.
 fn change(switch: &Arc<Switch>, change: impl FnOnce(&mut Config) -> Result<(), String>) -> Outcome {
     let mut config = switch.settings().clone();
     refuse_with_database(&config)?;

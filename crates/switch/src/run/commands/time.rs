@@ -1,4 +1,4 @@
-//! Time and packets that tests control.
+//! Commands by which tests control time and packets.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,8 @@ pub(super) const COMMANDS: &[Command] = &[
         most: 2,
         run: set_admin_state,
     },
-    // Packets themselves check their megaflows: there is no thread to pause.
+    // `revalidator/pause` and `revalidator/resume` do nothing: packets check their own megaflows,
+    // and there is no revalidator thread.
     Command {
         name: "revalidator/pause",
         usage: "",
@@ -76,7 +77,7 @@ fn warp(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     Ok("warped".to_owned())
 }
 
-/// Lets the switch do all that is due.
+/// Runs everything in the switch that is due.
 fn advance(switch: &Switch) {
     switch.maintain();
     for bridge in switch.bridges() {
@@ -94,7 +95,7 @@ fn wait(switch: &Arc<Switch>, _: &[String]) -> Outcome {
     Ok(String::new())
 }
 
-/// Ports have names of their own bridge; the first bridge that has the name wins.
+/// The port of this name in the first bridge that has one.
 fn port(switch: &Switch, name: &str) -> Option<(Arc<BridgeState>, Arc<SwitchPort>)> {
     let found = |bridge: Arc<BridgeState>| bridge.port_named(name).map(|port| (bridge, port));
     switch.bridges().into_iter().find_map(found)
@@ -126,7 +127,7 @@ fn receive(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     }
     port.inject(&frames);
     switch.main().process(&bridge, &port, &mut frames);
-    // Captures have the packet when the command returns.
+    // The captures are complete when the command returns.
     let neighbors = bridge.neighbors();
     for bridge in neighbors.iter().chain([&bridge]) {
         bridge.ports().iter().for_each(|port| port.flush());
@@ -175,7 +176,7 @@ fn set_admin_state(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     Ok("OK".to_owned())
 }
 
-/// Larger warps take their last step at once.
+/// The steps of a warp. A larger warp makes the rest in its last step.
 const MOST_STEPS: usize = 100_000;
 const SHORTEST_FRAME: usize = 14;
 const LONGEST_FRAME: usize = crate::run::pcap::LONGEST_FRAME;

@@ -1,4 +1,4 @@
-//! Traces of packets.
+//! Commands that trace packets.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -39,10 +39,10 @@ pub(super) const COMMANDS: &[Command] = &[
     },
 ];
 
-/// Traces print numbers of ports unless they are asked for names, as Open vSwitch's do.
+/// Writes traces. As in Open vSwitch, port numbers are printed unless the user asks for names.
 #[derive(Default)]
 struct Text {
-    /// The names of the ports of each bridge, and the bridge whose part of the trace is written.
+    /// The port names of each bridge, and the bridge whose part of the trace is being written.
     ports: HashMap<String, PortNames>,
     bridge: RefCell<Option<String>>,
     /// The bridge in which the trace begins.
@@ -99,7 +99,7 @@ fn trace(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     let request = request(switch, arguments)?;
     let now_ms = request.bridge.clock.now_ms();
     if let Some(frame) = &request.frame {
-        // A packet has effects: NORMAL learns its address, and learn actions change rules.
+        // A given packet takes effect: NORMAL learns its address, and learn actions change rules.
         let key = &request.key;
         request.bridge.translate(|mut translator, _| translator.translate(key, frame, now_ms));
     }
@@ -187,7 +187,7 @@ fn request(switch: &Switch, arguments: &[String]) -> Result<Request, String> {
     Ok(Request { bridge, key, frame, has_names, states })
 }
 
-/// The packet that the arguments describe: a bridge's, or the datapath's.
+/// The packet that the arguments describe, as a flow of a bridge or of the datapath.
 fn packet(switch: &Switch, words: &[&str]) -> Result<(Arc<BridgeState>, Key), String> {
     let (place, flow) = match words {
         [flow] => (None, *flow),
@@ -209,7 +209,7 @@ fn packet(switch: &Switch, words: &[&str]) -> Result<(Arc<BridgeState>, Key), St
     Ok((bridge, key))
 }
 
-/// The packet of a datapath's flow, whose port is an index in the switch.
+/// The packet of a datapath flow, whose port is the switch's port index.
 fn of_datapath(switch: &Switch, text: &str) -> Result<(Arc<BridgeState>, Key), String> {
     let mut key = parse_datapath_key_with(text, &switch.datapath_names())
         .map_err(|error| format!("syntax error at {text} ({error})"))?;

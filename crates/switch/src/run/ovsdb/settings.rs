@@ -1,4 +1,4 @@
-//! The settings of a switch whose bridges a database describes.
+//! The settings of a switch that a database describes.
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
@@ -20,22 +20,22 @@ use crate::run::progress::Part;
 use crate::run::table_settings::{Overflow, TableSettings};
 use crate::run::vlan_settings::MirrorSettings;
 
-/// Settings, and the parts of the database that the settings cannot hold.
+/// The settings, and the results that do not fit into settings.
 #[derive(Debug, Default)]
 pub(super) struct Wanted {
     pub(super) config: Config,
-    /// Parts that cannot be made, with the reason.
+    /// Parts of the topology that the switch cannot have, with the reason.
     pub(super) failures: HashMap<Part, String>,
-    /// Rows of `Controller` that the switch does not follow.
+    /// Rows of `Controller` that the switch ignores, with the reason.
     pub(super) controllers: HashMap<Uuid, String>,
-    /// Numbers of ports when the session began.
+    /// Port numbers that the database had when the session began.
     pub(super) numbers: HashMap<String, PortNumber>,
-    /// Settings that the switch does not follow, for the log.
+    /// Settings that the switch ignores, for the log.
     pub(super) ignored: Vec<String>,
 }
 
 impl Wanted {
-    /// The settings of `base`, with the bridges and CPUs of the database.
+    /// The settings of `base`, plus the bridges and CPUs of the database.
     pub(super) fn of(topology: &Topology, base: &Config) -> Self {
         let config = Config { bridge: IndexMap::new(), ..base.clone() };
         let ignored = topology.ignored.clone();
@@ -49,8 +49,8 @@ impl Wanted {
         wanted
     }
 
-    /// Gives dummy ports the addresses that Open vSwitch's test cases expect. A port keeps the
-    /// address that it has in `former`.
+    /// Gives dummy ports the addresses that Open vSwitch's test cases expect. A port of `former`
+    /// keeps its address.
     pub(super) fn number_dummies(&mut self, former: &Config) {
         let address_in = |config: &Config, bridge: &str, port: &str| {
             config.bridge.get(bridge)?.port.get(port)?.hardware_address
@@ -73,7 +73,7 @@ impl Wanted {
         }
     }
 
-    /// Open vSwitch leaves out CPUs that the machine does not have.
+    /// Sets the CPUs. As in Open vSwitch, CPUs that the machine does not have are ignored.
     fn set_cpus(&mut self, mask: &str) {
         let available = host::online_cpus();
         let cpus = parse_cpu_mask(mask).map(|cpus| {
@@ -109,7 +109,7 @@ impl Wanted {
         }
         let mut config = BridgeConfig {
             datapath_id: bridge.datapath_id.clone(),
-            // The kernel's names of interfaces have 15 bytes at most.
+            // The kernel's interface names have at most 15 bytes.
             own_interface: bridge.name.len() <= LONGEST_INTERFACE && !self.config.dummies,
             mac_aging_time: bridge.mac_aging_time.map(|time| time.clamp(1, 86_400)),
             mac_table_size: bridge.mac_table_size.map(|size| size.clamp(1, 1_000_000)),
@@ -177,7 +177,7 @@ impl Wanted {
                     BondMode::default()
                 }
             };
-            // As in Open vSwitch, a bond goes on without a member that cannot be made.
+            // As in Open vSwitch, a bond works without a member that cannot be opened.
             let is_free = |name: &&String| {
                 config.port.contains_key(name.as_str()) && !bonded.contains(name.as_str())
             };
@@ -198,7 +198,7 @@ impl Wanted {
                 Ok(()) => is_taken.then(|| "another interface has the name of the bond".to_owned()),
             };
             if let Some(words) = refusal {
-                // Without the bond, the members would forward frames to one another.
+                // Without the bond, the members would form a loop.
                 for member in settings.members {
                     config.port.shift_remove(&member);
                     self.failures.insert(Part::Port(member), words.clone());
@@ -224,7 +224,7 @@ impl Wanted {
                     || config.port.contains_key(port)
                     || config.bond.contains_key(port)
             };
-            // As in Open vSwitch, a mirror goes on without a port that cannot be made.
+            // As in Open vSwitch, a mirror works without a port that cannot be opened.
             let known = |names: &[String]| -> Vec<String> {
                 names.iter().filter(|name| is_port(name.as_str())).cloned().collect()
             };
@@ -316,7 +316,8 @@ impl Wanted {
     }
 }
 
-/// As in Open vSwitch, a rate of 0 limits nothing, and a burst of 0 is the usual one.
+/// The policing of an interface. As in Open vSwitch, a rate of 0 means no limit, and a burst of 0
+/// the default.
 fn policing(police: &Police) -> Policing {
     let Police { rate_kbit, burst_kbit, rate_kpkts, burst_kpkts } = *police;
     let rate = (rate_kbit > 0).then(|| Rate::from_bits_per_second(u64::from(rate_kbit) * 1000));
@@ -361,7 +362,7 @@ fn config_of(device: &Device) -> PortConfig {
     }
 }
 
-/// IFNAMSIZ without the byte behind the name.
+/// IFNAMSIZ without the terminating zero byte.
 const LONGEST_INTERFACE: usize = 15;
 
 #[cfg(test)]
@@ -410,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_that_the_switch_cannot_have_are_named_and_the_others_stay() {
+    fn parts_that_the_switch_cannot_have_are_reported_and_the_others_work() {
         let mut br0 = bridge("br0");
         let vhost = Device::VhostUser { path: "/tmp/v".into(), is_server: true, queues: 99 };
         br0.ports = vec![

@@ -1,4 +1,4 @@
-//! The columns that the switch writes into its database.
+//! The columns that the switch writes to its database.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -16,12 +16,12 @@ use crate::run::ports::SwitchPort;
 use crate::run::progress::Part;
 use crate::run::switch::Switch;
 
-/// The switch as it is, for the rows of a topology.
+/// The state of the switch, for the rows of a topology.
 pub(super) struct Status<'a> {
     pub(super) switch: &'a Switch,
     pub(super) topology: &'a Topology,
     pub(super) failures: &'a HashMap<Part, String>,
-    /// Reasons for which rows of `Controller` are not followed.
+    /// Rows of `Controller` that the switch ignores, with the reason.
     pub(super) controllers: &'a HashMap<Uuid, String>,
     pub(super) has_statistics: bool,
 }
@@ -90,8 +90,9 @@ impl Status<'_> {
         let place = ("Interface", row);
         let port = ports.get(name);
         let is_local = port.is_some_and(|port| port.number == PortNumber::LOCAL);
-        // A number tells ovs-vsctl that the device is there. The port of a device that is not there
-        // yet has its number in OpenFlow already, so that rules may name it.
+        // ovs-vsctl takes a number as a sign that the device exists. The port of a missing device
+        // already has a number in OpenFlow, so that rules may use it, but the database does not get
+        // that number.
         let absent = port.filter(|port| !is_local && port.is_absent());
         let words = problem.cloned().or_else(|| {
             absent.map(|_| format!("could not open network device {name} (No such device)"))
@@ -174,7 +175,7 @@ fn statistics(port: &SwitchPort) -> Value {
         ("tx_dropped", found.sent_dropped),
         ("tx_errors", found.sent_errors),
         ("collisions", found.collisions),
-        // The name of Open vSwitch's DPDK ports.
+        // The name that Open vSwitch uses for DPDK ports.
         ("ovs_rx_qos_drops", port.policed()),
     ];
     Value::map(known.into_iter().filter_map(|(name, value)| Some((name, value?))))

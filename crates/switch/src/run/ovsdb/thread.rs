@@ -28,27 +28,28 @@ use crate::run::progress::{Part, Progress};
 use crate::run::switch::Switch;
 use crate::run::waker::Waker;
 
-/// The thread that follows a database, from its connection to the switch.
+/// The thread that configures the switch from a database.
 pub(in crate::run) struct OvsdbThread {
     switch: Arc<Switch>,
     socket: PathBuf,
-    /// The settings that the database does not have.
+    /// The settings that do not come from the database.
     base: Config,
     machine: ThisMachine,
     waker: Arc<Waker>,
     stop: Arc<AtomicBool>,
     began: Instant,
-    /// The switch that the database described last.
+    /// The switch that the rows described last.
     topology: Topology,
-    /// The settings after the last change, if all parts of the topology are in force.
+    /// The settings after the last change if all parts of the topology are in force, otherwise
+    /// `None`.
     in_force: Option<Config>,
     failures: HashMap<Part, String>,
     controllers: HashMap<Uuid, String>,
-    /// The problems of the last change, which are in the log already.
+    /// The problems of the last change, which were logged.
     said: HashSet<String>,
 }
 
-/// A reason for which a connection ended.
+/// Why a connection to the database ended.
 #[derive(Debug, Error)]
 enum Ended {
     #[error("{0}")]
@@ -61,16 +62,16 @@ enum Ended {
     Lost(#[from] Lost),
 }
 
-/// A connection, and the work that waits for it.
+/// A connection to the database, and its pending work.
 struct Link {
     stream: UnixStream,
     session: Session,
     written: Written,
-    /// Operations that wait for their transaction.
+    /// Operations to send in the next transaction.
     pending: Vec<String>,
-    /// The rows have changed since the switch followed them.
+    /// Whether the rows have changed since the switch applied them.
     is_stale: bool,
-    /// The switch has followed the rows at least once.
+    /// Whether the switch has applied the rows at least once.
     has_followed: bool,
     next_status: Instant,
     next_statistics: Instant,
@@ -101,8 +102,8 @@ impl OvsdbThread {
         }
     }
 
-    /// Follows the database until the switch is stopped. Without a connection the switch goes on as
-    /// it is.
+    /// Follows the database until the switch is stopped. While there is no connection, the switch
+    /// keeps its settings.
     pub(in crate::run) fn run(mut self) {
         let mut pause = FIRST_PAUSE;
         let mut last = String::new();
@@ -138,12 +139,12 @@ impl OvsdbThread {
         let pause =
             Timespec { tv_sec: pause.as_secs() as i64, tv_nsec: pause.subsec_nanos().into() };
         let mut fds = [PollFd::from_borrowed_fd(self.waker.as_fd(), PollFlags::IN)];
-        // A signal may end the wait early, which does no harm.
+        // A signal may interrupt the wait, which does no harm.
         let _ = poll(&mut fds, Some(&pause));
     }
 
     /// Connects and follows the database until the connection ends. Also returns whether the switch
-    /// has followed the rows.
+    /// has applied the rows.
     fn follow(&mut self) -> (Ended, bool) {
         let connect = || {
             let stream = SocketFile::at(&self.socket)?.connect(CONNECT_PATIENCE)?;
@@ -178,7 +179,8 @@ impl OvsdbThread {
         link.write()?;
         self.wait(link);
         self.waker.clear();
-        // A server that never stops sending does not keep the switch from its other work.
+        // A bounded number of reads, so that a server that keeps sending does not block the
+        // switch's other work.
         for _ in 0..MOST_READS {
             match link.stream.read(scratch) {
                 Ok(0) => return Err(Ended::Closed),
@@ -221,7 +223,7 @@ impl OvsdbThread {
             Event::Lock if link.session.is_locked() => {
                 tracing::info!("ovsdb: this process has the lock ovs_vswitchd");
                 link.is_stale = true;
-                // The process that had the lock meanwhile wrote the columns.
+                // Another process had the lock meanwhile, and has written the columns.
                 link.written = Written::default();
                 link.pending.clear();
             }
@@ -245,7 +247,7 @@ impl OvsdbThread {
         }
     }
 
-    /// Makes the switch what the rows describe.
+    /// Applies the rows to the switch.
     fn reconfigure(&mut self, link: &mut Link) {
         let topology = Topology::of(link.session.database(), &self.machine);
         if topology.root.is_none() {
@@ -281,7 +283,8 @@ impl OvsdbThread {
         }
         for (name, settings) in &wanted.config.bridge {
             let before = former.get(name);
-            // Settings that did not get in force would empty the tables at each further change.
+            // Only if the settings are in force: otherwise each later change would empty the tables
+            // again.
             if changed.is_ok() && before.is_some_and(|before| *before != way(settings)) {
                 self.begin_again(name, settings.begins_open());
             }
@@ -306,21 +309,20 @@ impl OvsdbThread {
         link.next_status = Instant::now();
     }
 
-    /// Whether the switch is what the topology describes, as after a command that changes a column
-    /// that the switch does not follow.
+    /// Whether the switch already is what the topology describes, for example after a change of a
+    /// column that the switch ignores.
     fn is_in_force(&self, topology: &Topology) -> bool {
         topology.is_same_switch(&self.topology)
             && self.in_force.as_ref().is_some_and(|settings| *settings == *self.switch.settings())
     }
 
-    /// As in Open vSwitch, a bridge that gets its first controller, or loses its last one, begins
-    /// again without the rules that it had.
+    /// Removes the rules of a bridge that got its first controller or lost its last, as Open
+    /// vSwitch does.
     fn begin_again(&self, bridge: &str, is_open: bool) {
         let Some(bridge) = self.switch.bridge(bridge) else { return };
         let now_ms = self.switch.clock.now_ms();
         let mut tables = bridge.tables_mut();
-        // The tables refuse neither change: one deletes all rules, the other adds a rule without a
-        // match.
+        // The tables never refuse to delete all rules, or to add a rule without a match.
         let _ = tables.flow_mod(FlowMod::new(FlowCommand::Delete), now_ms);
         if is_open {
             let mut normal = FlowMod::new(FlowCommand::Add);
@@ -332,7 +334,7 @@ impl OvsdbThread {
         bridge.waker.wake();
     }
 
-    /// Logs the lines that the call before did not have.
+    /// Logs the lines that were not logged by the last call.
     fn say(&mut self, lines: Vec<String>) {
         for line in lines.iter().filter(|line| !self.said.contains(*line)).take(MOST_LINES) {
             tracing::warn!("{line}");
@@ -343,7 +345,7 @@ impl OvsdbThread {
         self.said = lines.into_iter().collect();
     }
 
-    /// Queues operations for columns that differ.
+    /// Queues operations for the columns that differ from the written ones.
     fn report(&mut self, link: &mut Link) {
         let now = Instant::now();
         let is_due = link.has_followed && now >= link.next_status;
@@ -365,12 +367,13 @@ impl OvsdbThread {
         let operations =
             link.written.operations(status.report(), |table, column| schema.has(table, column));
         link.pending.extend(operations);
-        // The status of many ports takes a while, so its share of the time is bounded.
+        // The status of many ports takes a while to collect. The interval bounds its share of the
+        // time.
         link.next_status = Instant::now() + STATUS.max(now.elapsed() * 10);
     }
 
-    /// Sends all operations as one transaction, so that ovs-vsctl, which waits for `cur_cfg`, finds
-    /// the other columns written.
+    /// Sends all operations as one transaction. ovs-vsctl waits for `cur_cfg`, and then expects the
+    /// other columns to be written.
     fn transact(&self, link: &mut Link) {
         if link.pending.is_empty() || link.session.is_busy() {
             return;
@@ -401,9 +404,9 @@ const PAUSE: Duration = Duration::from_millis(250);
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(8);
-/// The time between two looks at links, numbers and controllers.
+/// The interval at which links, port numbers and controllers are checked.
 const STATUS: Duration = Duration::from_millis(500);
 /// As Open vSwitch's `stats-update-interval`.
 const STATISTICS: Duration = Duration::from_secs(5);
-/// Lines of the log about one change.
+/// The most log lines about one change.
 const MOST_LINES: usize = 20;

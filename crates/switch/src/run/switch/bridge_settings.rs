@@ -1,4 +1,4 @@
-//! The settings of a bridge that its tables hold.
+//! The settings of a bridge that its tables store.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ use crate::run::flow_file;
 use crate::run::table_settings::TableSettings;
 use crate::run::vlan_settings::{MirrorSettings, vlans_of};
 
-/// The rules that a bridge begins with.
+/// Adds the initial rules of a bridge.
 pub(super) fn add_first_rules(
     bridge: &BridgeState,
     settings: &BridgeConfig,
@@ -39,7 +39,7 @@ pub(super) fn limit_macs(bridge: &BridgeState, settings: &BridgeConfig) {
     bridge.tables_mut().limit_macs(aging, capacity);
 }
 
-/// Sets the VLANs of the ports, and the mirrors whose ports are there.
+/// Sets the VLANs of the ports, and the mirrors whose ports exist.
 pub(super) fn set_vlans(bridge: &BridgeState, settings: &BridgeConfig) {
     let ports: HashMap<_, _> =
         bridge.ports().iter().map(|port| (port.name.clone(), port.number)).collect();
@@ -58,7 +58,7 @@ pub(super) fn set_vlans(bridge: &BridgeState, settings: &BridgeConfig) {
     let mirror = |mirror: &MirrorSettings| {
         let output = match (&mirror.output, mirror.output_vlan) {
             (Some(port), _) => {
-                // The member that stands for a bond: the first that exists.
+                // The first existing member represents a bond.
                 let names = members(port).into_iter().filter(|name| ports.contains_key(name));
                 MirrorOutput::Port(*ports.get(&names.min()?)?)
             }
@@ -69,7 +69,7 @@ pub(super) fn set_vlans(bridge: &BridgeState, settings: &BridgeConfig) {
             destinations: chosen(mirror, &mirror.destination),
             vlans: mirror.vlans.clone(),
             output,
-            // As in Open vSwitch, this length is that of whole copies.
+            // As in Open vSwitch, this value means whole copies.
             snap_length: mirror.snap_length.filter(|length| *length < u16::MAX.into()),
         })
     };

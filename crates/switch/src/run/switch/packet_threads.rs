@@ -13,7 +13,7 @@ use super::super::worker::Worker;
 use super::Switch;
 
 impl Switch {
-    /// Starts and ends packet threads, so that there is one on each of these CPUs.
+    /// Starts and ends packet threads, so that each of these CPUs has one.
     pub(super) fn set_cpus(self: &Arc<Self>, cpus: &[usize]) -> Result<(), SwitchError> {
         let former = self.pmds();
         let mut pmds = Vec::new();
@@ -47,9 +47,8 @@ impl Switch {
         Ok(())
     }
 
-    /// Gives each receive queue to a packet thread: to the one that its affinity names, or else to
-    /// the one with the least load so far. Threads of named queues take no others, as in Open
-    /// vSwitch.
+    /// Assigns each receive queue to a packet thread: to the thread of its affinity, or else to the
+    /// thread with the least load. As in Open vSwitch, a thread with affine queues gets no others.
     pub(in crate::run) fn assign_queues(&self) {
         let pmds = self.pmds();
         let loads = self.loads(&pmds);
@@ -91,7 +90,7 @@ impl Switch {
         }
     }
 
-    /// The cycles that each queue took in the last minute, by the index of its port.
+    /// The cycles of each queue in the last minute, by port index and queue.
     fn loads(&self, pmds: &[Arc<Pmd>]) -> HashMap<(u16, usize), u64> {
         let mut loads = HashMap::new();
         for pmd in pmds {
@@ -110,7 +109,7 @@ impl Switch {
     }
 }
 
-/// The CPUs of the packet threads: the first one that this process may use, if none is named.
+/// The CPUs of the packet threads. Without a setting, the first CPU that this process may use.
 pub(super) fn cpus(config: &Config) -> Result<Vec<usize>, SwitchError> {
     let available = host::online_cpus();
     let Some(cpus) = &config.pmd_cpus else {

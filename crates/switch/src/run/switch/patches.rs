@@ -12,7 +12,7 @@ use crate::run::ports::SwitchPort;
 type End = (Arc<BridgeState>, Arc<SwitchPort>);
 
 impl Switch {
-    /// Connects the patch ports that name one another.
+    /// Connects each two patch ports that name each other as peers.
     pub(super) fn link_patches(&self) {
         let _links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
         let bridges = self.bridges();
@@ -21,7 +21,7 @@ impl Switch {
         for bridge in &bridges {
             for port in bridge.ports().into_iter().filter(|port| port.is_patch()) {
                 let names = (port.name.clone(), port.settings.peer.clone());
-                // Two bridges may have ports of the same names: only the last one is linked.
+                // Two bridges may have ports with the same names: only the last one is linked.
                 doubles.extend(ends.insert(names, (bridge.clone(), port)));
             }
         }
@@ -57,9 +57,9 @@ fn link(bridge: &BridgeState, port: &SwitchPort, peer: Option<&End>) {
     bridge.set_patch(port.number, patch);
 }
 
-/// Tells each bridge which others it reaches by these links, in any number of steps.
+/// Tells each bridge the other bridges that it reaches through links, in any number of steps.
 fn set_neighbors(bridges: &[Arc<BridgeState>], links: impl Iterator<Item = (usize, usize)>) {
-    // The lowest place of the bridges that are connected stands for all of them.
+    // The lowest index of connected bridges represents their group.
     let mut lowest: HashMap<_, _> =
         bridges.iter().map(|bridge| (bridge.index, bridge.index)).collect();
     for (one, other) in links {

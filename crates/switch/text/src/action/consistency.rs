@@ -1,4 +1,4 @@
-//! Whether a rule's match allows its actions.
+//! Checks that a rule's match allows its actions.
 
 use flow::action::{Action, CtZone, LearnDestination, LearnSource, NatAddresses, Subfield};
 use flow::port_number::PortNumber;
@@ -7,16 +7,16 @@ use flow::{Field, Match, Prerequisite};
 use crate::normal::is_satisfied;
 
 const INCONSISTENT: &str = "OFPBAC_MATCH_INCONSISTENT";
-/// The bits of ct_state that only a known connection has: `new`, `est`, `rel`, `rpl`, `snat` and
-/// `dnat`.
+/// The bits of ct_state that a packet has only with a connection: `new`, `est`, `rel`, `rpl`,
+/// `snat` and `dnat`.
 const VALID: u128 = 0xcf;
 const INVALID: u128 = 0x10;
 const TRACKED: u128 = 0x20;
 const BAD_PORT: &str = "OFPBAC_BAD_OUT_PORT";
 const BAD_ARGUMENT: &str = "OFPBAC_BAD_ARGUMENT";
 
-/// The name of OpenFlow's error if the actions do not fit the match. `needs_openflow_11` says that
-/// an action is there for which OpenFlow 1.0, which is more lenient, has no form.
+/// The name of OpenFlow's error if the actions do not fit the match. `needs_openflow_11`: an action
+/// has no form in OpenFlow 1.0, which would allow more.
 pub(crate) fn check(
     actions: &[Action],
     matching: &Match,
@@ -53,7 +53,7 @@ fn one(
             {
                 return Err(INCONSISTENT);
             }
-            // A changed tag says whether there is one.
+            // The new value tells whether the packet has a tag.
             if *field == Field::VlanTci {
                 packet.value.write(Field::VlanTci, 0x1000);
             } else if matches!(field, Field::DlVlan | Field::DlVlanPcp) {
@@ -61,7 +61,7 @@ fn one(
             }
             Ok(())
         }
-        // Whether the field can be set is the switch's to say.
+        // The switch itself checks whether the field can be set.
         Action::Load { destination, .. } => reads(*destination, packet),
         Action::Move { source, destination } => {
             reads(*source, packet)?;
@@ -114,7 +114,7 @@ fn one(
             Ok(())
         }
         Action::Resubmit { with_ct: true, .. } => {
-            // A state that only a known connection has, or that is said to be not invalid.
+            // The match requires a connection state, or that the state is not invalid.
             let (state, mask) =
                 (packet.value.read(Field::CtState), packet.mask.read(Field::CtState));
             let is_known =

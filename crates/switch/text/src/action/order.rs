@@ -6,12 +6,12 @@ use flow::action::Action;
 use super::parse::changed_field;
 use crate::error::{TextError, refuse};
 
-/// The text in which a list of actions stands.
+/// The text that contains a list of actions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Context {
-    /// A rule, which has instructions too.
+    /// A rule, which may also have instructions.
     Rule,
-    /// A list without instructions, of a group's bucket or a packet to send.
+    /// A list without instructions: of a group's bucket or of a packet-out.
     Plain,
     Clone,
     WriteActions,
@@ -107,7 +107,7 @@ fn instruction(action: &Action) -> usize {
     }
 }
 
-/// The name of an action in errors.
+/// The name of an action in error texts.
 fn name(action: &Action) -> &'static str {
     match action {
         Action::Output { .. } => "output",

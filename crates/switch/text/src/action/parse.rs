@@ -12,7 +12,7 @@ use crate::subfield::{parse_subfield, scan_subfield};
 use crate::token::{KeyValues, Words};
 use crate::value::{self, field_named, foreign, is_foreign, is_valid, parse_masked, print_value};
 
-/// The nesting that ovs-ofctl allows.
+/// The deepest nesting that ovs-ofctl allows.
 const MAX_DEPTH: u8 = 100;
 /// The most bytes of actions that a message can carry.
 const MAX_BYTES: usize = 0xffff;
@@ -22,12 +22,12 @@ pub fn parse_actions(text: &str, names: &PortNames) -> Result<Vec<Action>, TextE
     Parser::new(names).list(text, Context::Rule)
 }
 
-/// Parses lists of actions, and notes the versions of OpenFlow that can carry them.
+/// Parses lists of actions, and notes which OpenFlow versions can carry them.
 #[derive(Debug)]
 pub(crate) struct Parser<'a> {
     pub names: &'a PortNames,
     depth: u8,
-    /// Whether an action is there that OpenFlow 1.0 lacks.
+    /// Whether some action does not exist in OpenFlow 1.0.
     pub needs_openflow_11: bool,
 }
 
@@ -331,11 +331,11 @@ fn controller(text: &str) -> Result<Action, TextError> {
     })
 }
 
-/// The names of the reasons of a packet-in, by number.
+/// The reasons of a packet-in by number.
 pub(crate) const REASONS: [&str; 6] =
     ["no_match", "action", "invalid_ttl", "action_set", "group", "packet_out"];
 
-/// Bytes in hexadecimal: points and spaces may separate them.
+/// Reads hexadecimal bytes, with optional points and spaces between them.
 pub(crate) fn hex(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     let mut rest = text;
@@ -519,7 +519,7 @@ fn write_metadata(text: &str) -> Result<Action, TextError> {
     Ok(Action::WriteMetadata { value: number_64(value)?, mask })
 }
 
-/// Whether an action changes a field of connection tracking, and which.
+/// The connection field that an action changes, if any.
 pub(crate) fn changed_field(action: &Action) -> Option<Field> {
     match action {
         Action::SetField { field, .. } => Some(*field),

@@ -38,7 +38,7 @@ pub(crate) fn write_actions(out: &mut String, actions: &[Action], names: &PortNa
 }
 
 fn write_action(out: &mut String, action: &Action, names: &PortNames) {
-    // A `String` takes every write.
+    // Writing to a `String` never fails.
     let _ = match action {
         Action::Output { port, max_len } => {
             if !port.is_reserved() {
@@ -144,7 +144,7 @@ fn write_action(out: &mut String, action: &Action, names: &PortNames) {
     };
 }
 
-/// C's `%#x`: zero has no prefix.
+/// Prints a number like C's `%#x`: zero has no prefix.
 fn alternate(out: &mut String, value: u128) -> std::fmt::Result {
     print_hexadecimal(out, value);
     Ok(())
@@ -184,7 +184,7 @@ fn write_bytes(out: &mut String, bytes: &[u8]) -> std::fmt::Result {
     Ok(())
 }
 
-/// Ends a list in parentheses, without the comma behind its last part.
+/// Replaces the last part's comma by a closing parenthesis.
 fn close(out: &mut String) -> std::fmt::Result {
     if out.ends_with(',') {
         out.pop();
@@ -221,7 +221,8 @@ fn write_controller(out: &mut String, controller: &Controller) -> std::fmt::Resu
     close(out)
 }
 
-/// Open vSwitch loads at most 64 bits at once; a wider load prints as several.
+/// Prints a load. A load of more than 64 bits prints as several, because Open vSwitch loads at most
+/// 64.
 fn write_load(out: &mut String, destination: Subfield, value: u128) -> std::fmt::Result {
     let mut start = destination.start;
     let mut left = destination.width;
@@ -456,12 +457,12 @@ fn write_ct(out: &mut String, ct: &Ct, names: &PortNames) -> std::fmt::Result {
     close(out)
 }
 
-/// `nat(src=10.0.0.1-10.0.0.9:1000-2000,random)`
+/// Prints `nat(src=10.0.0.1-10.0.0.9:1000-2000,random)`.
 pub(crate) fn write_nat(out: &mut String, nat: &Nat) -> std::fmt::Result {
     out.push_str("nat");
     let Some(direction) = nat.direction else { return Ok(()) };
     out.push_str(if direction == NatDirection::Source { "(src" } else { "(dst" });
-    // Open vSwitch omits the options where there is no range.
+    // Without addresses, Open vSwitch omits the options.
     let Some(addresses) = &nat.addresses else { return close(out) };
     out.push('=');
     match addresses {

@@ -1,4 +1,4 @@
-//! Actions that choose by a hash: `bundle`, `multipath`; and `sample`.
+//! The actions `bundle` and `multipath`, which choose by a hash, and `sample`.
 
 use flow::action::{
     Action, Bundle, HashFields, Multipath, MultipathAlgorithm, Sample, SampleDirection,

@@ -1,4 +1,4 @@
-//! Rules, groups and meters that ovs-ofctl refuses, and some odd ones that it takes.
+//! Rules, groups and meters that ovs-ofctl refuses, and some odd ones that it accepts.
 
 pub(crate) const RULES: &[&str] = &[
     "",

@@ -1,4 +1,4 @@
-//! The way of a packet whose connection has a helper, or was expected by one.
+//! The tracking of a packet whose connection has a helper, or was expected by one.
 
 use super::super::Conntrack;
 use super::super::entry::Entry;
@@ -8,18 +8,18 @@ use super::super::view::state;
 use super::Case;
 
 impl Conntrack {
-    /// A new connection announces others, or was announced itself.
+    /// Registers the parent of a new connection, and what its first packet announces.
     pub(super) fn start_assisting(&self, case: &mut Case<'_, '_, '_, '_>, entry: &Entry) {
         if let Some(parent) = &case.parent {
             self.helpers.adopt(&entry.original(), parent);
         }
         if entry.is_assisted() {
-            // Nothing in a first packet can be malformed.
+            // A malformed announcement in a connection's first packet has no effect.
             let _ = self.helpers.read(entry, case.view, false, false);
         }
     }
 
-    /// Lets the helper of a connection read a packet. Returns flags.
+    /// Lets the helper of a connection read a packet. Returns `inv` if the packet is malformed.
     #[inline(never)]
     pub(super) fn assist(
         &self,
@@ -41,7 +41,7 @@ impl Conntrack {
 }
 
 impl Case<'_, '_, '_, '_> {
-    /// Brings a packet of a connection with relations to what its receiver's end understands.
+    /// Sets the packet's parent, and changes its acknowledgement number to its receiver's numbers.
     #[inline(never)]
     pub(super) fn begin_assisted(&mut self, relations: &Relations, is_reply: bool) {
         self.parent = relations.parent;

@@ -1,4 +1,4 @@
-//! The way of a fragment.
+//! The tracking of a fragment.
 
 use units::Time;
 
@@ -8,7 +8,7 @@ use super::super::view::View;
 use crate::{Packet, TrackCall, Tracked};
 
 impl Conntrack {
-    /// `None` for a fragment that is tracked as if it were a packet.
+    /// Tracks a fragment. `None` for a fragment to be tracked as if it were a whole packet.
     #[inline(never)]
     pub(super) fn track_fragment(
         &self,

@@ -5,14 +5,14 @@ use super::super::view::state;
 use super::Case;
 
 impl Case<'_, '_, '_, '_> {
-    /// Whether this pass translates the packet, if its connection has a translation.
+    /// Whether this pass translates a packet whose connection has a translation.
     #[inline]
     pub(super) fn applies_translation(&self) -> bool {
         self.call.has_nat && self.prior & state::TRANSLATED == 0
     }
 
-    /// A rule may have changed the packet's tuple since the earlier pass: then that was for another
-    /// connection. An invalid packet stays invalid, because its checksums are looked at once.
+    /// Drops the flags of an earlier pass if a rule has changed the packet's tuple since: that pass
+    /// was for another connection. The flag `inv` stays, because checksums are verified only once.
     #[inline]
     pub(super) fn forget_other_connection(&mut self, entry: &Entry) {
         let keeps = state::TRANSLATED | state::RELATED | state::INVALID;
@@ -21,8 +21,8 @@ impl Case<'_, '_, '_, '_> {
         }
     }
 
-    /// Whether no earlier pass has shown this packet to its connection. After a pass that found no
-    /// connection, or a new one, another look does no harm.
+    /// Whether this pass updates the connection with the packet: no earlier pass did, or the
+    /// connection was new then, for which a second update does no harm.
     pub(super) fn is_uncounted(&self) -> bool {
         self.prior == 0 || self.prior & state::NEW != 0
     }

@@ -12,12 +12,12 @@ use crate::tracker::Known;
 use crate::{Guess, Moment, Packet};
 
 impl Conntrack {
-    /// A packet's place in the table: shard and tag, as one number for [`Conntrack::warm`] and
-    /// [`Conntrack::track`]. 0 for a packet that has none.
+    /// The shard and the tag of a packet's tuple, as one number for [`Conntrack::warm`] and
+    /// [`Conntrack::track`]. 0 for a packet without a tuple.
     #[must_use]
     #[inline]
     pub fn hash(&self, key: &Key, frame: &[u8], headers: Headers, zone: u16) -> u64 {
-        // Checksums do not matter for the place.
+        // The tuple does not depend on the checksums, so they are not verified here.
         let tuple = quick_tuple(key, zone).or_else(|| {
             let found = extract(frame, headers, zone, protocol(key), Verify::default())?;
             Some(found.tuple)
@@ -37,9 +37,9 @@ impl Conntrack {
         self.lines[usize::from(self.home(place))].prefetch(place.tag);
     }
 
-    /// Finds the entries of up to 64 hashes that were announced, and starts to load them. A lock is
-    /// taken once. `found` gets the numbers of the entries; a hash whose first entry is in another
-    /// shard has none.
+    /// Finds the entries of up to 64 announced hashes, and starts to load them. Takes each lock
+    /// once. Writes the entries' numbers to `found`; a hash without an entry in its own shard gets
+    /// `NONE`.
     pub fn warm(&self, hashes: &[u64], found: &mut [u32]) {
         let hashes = &hashes[..hashes.len().min(MOST_WARM).min(found.len())];
         let homes = hashes.iter().map(|hash| self.home(place(*hash)));
@@ -57,10 +57,11 @@ impl Conntrack {
         });
     }
 
-    /// Leaves a guess at the connection of a packet.
+    /// Stores a guess in the connection of a packet.
     pub(crate) fn remember(&self, packet: &Packet, known: Known, moment: Moment, guess: Guess) {
         let mut shard = self.shard(self.home(place(known.hash)));
-        // If another connection took the place meanwhile, its next packet finds the guess wrong.
+        // If the place has another connection by now, that connection's next packet finds the guess
+        // wrong.
         if let Some(entry) = shard.entries.get_mut(known.candidate) {
             let words = &packet.key.words;
             let is_reply = match moment {
@@ -71,8 +72,8 @@ impl Conntrack {
         }
     }
 
-    /// Writes the guesses that [`Conntrack::remember`] left for the arrival of packets whose
-    /// entries [`Conntrack::warm`] found.
+    /// Writes the packets' guesses for [`Moment::Arrival`]. `found`: the result of
+    /// [`Conntrack::warm`].
     #[inline]
     pub(crate) fn recall(
         &self,

@@ -1,4 +1,4 @@
-//! Space in a full table for ports and zones that have few connections.
+//! Space in a full table for ports and zones with few connections.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -8,8 +8,8 @@ use super::Case;
 use crate::conntrack::Conntrack;
 use crate::conntrack::entry::Entry;
 
-/// The connections of each holder: the port at which a connection began, in one zone. Two holders
-/// of 65,536 may share a counter.
+/// The number of connections of each holder. A holder is the port at which a connection began, in
+/// one zone. Holders with the same 16 bits of hash share a counter.
 #[derive(Debug)]
 pub(in crate::conntrack) struct Holders(Box<[AtomicU32]>);
 
@@ -32,12 +32,14 @@ impl Holders {
 }
 
 impl Conntrack {
-    /// Removes a connection of a holder that has many, in favour of a new one of a holder that has
-    /// few, out of all connections or of those of one zone; `limit` is the most of these. False if
-    /// none of a few that it looks at may go.
+    /// Removes a connection of a holder with many connections, in favour of a new connection of a
+    /// holder with few. Chooses among all connections, or among those of one zone. `limit` is the
+    /// limit of the table or of the zone. Looks only at a few connections, and returns false if
+    /// none of them may go.
     ///
-    /// A connection without a reply goes if its holder has more than the new one's. A connection
-    /// with replies goes only if its holder has its share, and twice as many as the other one.
+    /// A connection without a reply may go if its holder has more connections than the new one's
+    /// holder. A connection with replies may go only if its holder has its share of the limit, and
+    /// more than twice as many connections as the new one's holder.
     pub(super) fn evict(&self, case: &Case<'_, '_, '_, '_>, zone: Option<u16>, limit: u32) -> bool {
         let own = self.totals.holders.count(case.holder());
         if own >= limit / SHARE {
@@ -67,7 +69,7 @@ impl Conntrack {
 }
 
 impl Case<'_, '_, '_, '_> {
-    /// The number of the counter of a new connection.
+    /// The index of the counter of a new connection's holder.
     pub(super) fn holder(&self) -> u16 {
         let port = self.view.key.words[word::IN_PORT] >> 32;
         let mixed = (port << 16 | u64::from(self.call.zone)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -75,7 +77,8 @@ impl Case<'_, '_, '_, '_> {
     }
 }
 
-/// The part of the limit that is a holder's share: with more, its new connections replace none.
+/// A holder's share is this fraction of the limit. A holder with more cannot replace connections.
 const SHARE: u32 = 4;
-/// Connections that are looked at in a shard, of the soonest to expire and of all.
+/// Connections that are considered per shard: this many of those that expire soonest, and as many
+/// of all.
 const LOOKS: u32 = 32;
