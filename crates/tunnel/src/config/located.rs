@@ -63,8 +63,8 @@ impl<'de, T: FromStr<Err: Display>> Deserialize<'de> for OneOrMore<T> {
     }
 }
 
-/// Parses while deserialising the text itself, so that an error names the text's place and not its
-/// list's.
+/// Implements `Deserialize` by parsing the text within serde, so that an error names the line of
+/// the text and not the line of the list that contains it.
 macro_rules! as_text {
     ($($type:ty),*) => {$(
         impl<'de> Deserialize<'de> for $type {

@@ -43,8 +43,8 @@ impl Certificate {
         })
     }
 
-    /// Checks the validity period. A pin identifies a key but sets no end; the certificate always
-    /// does.
+    /// Checks the validity period, also of a pinned certificate: a pin has no expiry date of its
+    /// own.
     pub fn check_time(&self, now: UnixTime) -> Result<(), IdentityError> {
         let now = Duration::from_secs(now.as_secs());
         if now < self.valid_from {
@@ -60,7 +60,7 @@ impl Certificate {
         self.is_self_signed
     }
 
-    /// Whether it expires within 30 days.
+    /// Whether the certificate expires within 30 days.
     pub fn is_due(&self, now: UnixTime) -> bool {
         self.valid_until.saturating_sub(Duration::from_secs(now.as_secs())) < DUE
     }
