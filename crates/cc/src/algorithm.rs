@@ -18,8 +18,8 @@ macro_rules! algorithms {
                 match self { $(Self::$variant => $name,)* }
             }
 
-            /// The simulator has all algorithms. A tunnel has those that need no help from the path
-            /// and that its tests cover.
+            /// Whether tunnels offer the algorithm: the path need not help it, and the tunnel's
+            /// tests cover it. The simulator offers all algorithms.
             pub fn is_for_tunnels(self) -> bool {
                 match self { $(Self::$variant => Hosts::$hosts == Hosts::All,)* }
             }
