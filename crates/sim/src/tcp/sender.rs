@@ -53,7 +53,7 @@ pub(crate) struct Sender {
     pub(super) counts: Counts,
 }
 
-/// The flow and the route of a sender.
+/// The flow, route, algorithm and seed of a sender.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Identity {
     pub(crate) flow: u32,
@@ -438,7 +438,7 @@ impl Sender {
         self.transmit(now, out);
     }
 
-    /// Prepares to send new data, perhaps after an idle period.
+    /// Sends new data. After an idle period, tells the algorithm of it first.
     fn wake(&mut self, now: Time, out: &mut Vec<Packet>) {
         if !self.is_open() {
             return;
