@@ -38,7 +38,7 @@ pub(crate) struct Carried {
     rates: [AtomicU64; 2],
 }
 
-/// The account of one identity. It outlives the identity's connections.
+/// The account of one identity, which outlives the identity's connections.
 #[derive(Debug, Default)]
 pub(crate) struct Account {
     pub(crate) carried: Carried,

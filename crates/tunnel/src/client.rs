@@ -385,7 +385,7 @@ impl Client {
         self.shared.budget.granted()
     }
 
-    /// All connections: those that take new tunnels first.
+    /// All connections. Connections that take new tunnels come first.
     pub fn links(&self) -> Vec<LinkStatus> {
         let status = |server: usize, session: &Session<Carried>| LinkStatus {
             server: self.shared.servers.get(server).map(|remote| remote.address.clone()),

@@ -155,7 +155,7 @@ impl Handed {
         (!sockets.is_empty()).then_some(HandedUdp { generation, sockets })
     }
 
-    /// The former processes of the process that hands over, oldest first.
+    /// The former processes of the process that hands the sockets over, oldest first.
     pub(crate) fn take_processes(&mut self) -> Vec<OwnedFd> {
         std::iter::from_fn(|| self.take(PROCESS)).collect()
     }
@@ -190,8 +190,8 @@ impl Drop for Owner {
     }
 }
 
-/// The device and inode of the socket at the path. They tell whether another program has put its
-/// own socket there meanwhile.
+/// The device and inode of the socket at the path, by which this process detects that another
+/// program has put its own socket there.
 fn inode_of_socket(path: &Path) -> Option<(u64, u64)> {
     let found = path.symlink_metadata().ok()?;
     let is_socket = found.mode() & 0o170_000 == 0o140_000;

@@ -69,7 +69,7 @@ pub(crate) trait Holder: Debug + Send + Sync {
     /// of shared memory.
     fn sweep(&self);
 
-    /// Asks up to `most` tunnels whose readers are stuck to end. Returns their number.
+    /// Ends up to `most` tunnels whose readers are stuck. Returns their number.
     fn give_up(&self, most: usize) -> usize;
 
     fn close(&self);

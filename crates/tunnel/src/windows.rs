@@ -349,5 +349,5 @@ impl Drop for CountGuard<'_> {
 const READ: usize = 128 * 1024;
 const LEAST_READ: usize = 4 * 1024;
 const CLOSED_POLL: Duration = Duration::from_secs(1);
-/// A connection that has carried nothing for this long is idle.
+/// The time without data after which a connection is idle.
 const REST: Duration = Duration::from_secs(2);

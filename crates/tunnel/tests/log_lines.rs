@@ -121,7 +121,7 @@ async fn an_end_logs_only_a_few_of_many_refusals() {
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
-/// The single log of all tests here, because a process has one subscriber.
+/// The log that all tests of this file share, because a process has one subscriber.
 fn log() -> Log {
     static LOG: OnceLock<Log> = OnceLock::new();
     LOG.get_or_init(|| {

@@ -33,8 +33,8 @@ proptest! {
         prop_assert_eq!(admitted.path().is_some(), admitted.addresses().is_empty());
     }
 
-    /// A peer without rules reaches no target, whatever other peers may reach. It causes no
-    /// look-up.
+    /// A peer without rules reaches no target and causes no look-up, whatever other peers may
+    /// reach.
     #[test]
     fn a_peer_has_no_rights_of_others(
         others in rules(), target in target(), answers in answers(),

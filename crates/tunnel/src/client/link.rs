@@ -68,7 +68,7 @@ impl Links {
         }
     }
 
-    /// Picks the next established connection, in turn.
+    /// Picks the next established connection, by round robin.
     pub(super) fn pick(&self) -> Option<(Handle, ActiveSession)> {
         let start = self.next.fetch_add(1, Ordering::Relaxed);
         let links = (0..self.all.len()).map(|step| &self.all[(start + step) % self.all.len()]);

@@ -233,13 +233,13 @@ impl Dialect {
         }
     }
 
-    /// Tells the application that there is no connection to a server.
+    /// Replies to the application that this client has no connection to a server.
     pub(super) async fn no_server(self, local: Local) {
         let why = "no connection to any server of the tunnel";
         self.refuse(local, Outcome::NetworkUnreachable, "503 Service Unavailable", why).await;
     }
 
-    /// Tells the application why its tunnel was not opened.
+    /// Replies to the application why its tunnel was not opened.
     pub(super) async fn failed(self, local: Local, error: &RelayError) {
         let (outcome, status) = match error {
             RelayError::Refused(Status::Denied, _) => (Outcome::NotAllowed, "403 Forbidden"),

@@ -60,7 +60,7 @@ struct LocalFlow<C: Connection> {
     session: Arc<Session<C>>,
     tunnel: Tunnel<C>,
     flow: u32,
-    /// Whether the application has sent anything since the last check.
+    /// Whether the application has sent a datagram since the last check.
     is_active: AtomicBool,
 }
 

@@ -10,9 +10,9 @@ use x509_cert::time::Validity;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Certificate {
     pub pin: Pin,
-    /// Its DNS names, in lower case.
+    /// The certificate's DNS names, in lower case.
     pub names: Vec<String>,
-    /// The names of the owner and of the signer are the same, as after `weir tunnel keys`.
+    /// Whether owner and signer have the same name, as after `weir tunnel keys`.
     is_self_signed: bool,
     valid_from: Duration,
     valid_until: Duration,

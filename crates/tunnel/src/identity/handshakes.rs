@@ -140,7 +140,7 @@ fn a_revoked_certificate_or_an_unusable_list_is_refused() {
     }
     let (_, at_client) = verdict(&[list("server.pem", &["tokyo.example"], 1)]).unwrap_err();
     assert!(at_client.contains("Revoked"), "{at_client}");
-    // An outdated list proves nothing, and neither does a list of another authority.
+    // An outdated list, or a list of another authority, does not admit the certificate.
     verdict(&[list("old.pem", &[], -1)]).unwrap_err();
     verdict(&[other.revoke("other.pem", &[], 1)]).unwrap_err();
 

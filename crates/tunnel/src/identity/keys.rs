@@ -96,7 +96,7 @@ impl Identity {
         Self::certify(&KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?, name, days)
     }
 
-    /// Generates a self-signed certificate for the key in this file, whose pin stays the same.
+    /// Generates a self-signed certificate for the key in this file. The key's pin stays the same.
     pub fn renew(
         key: &Path,
         name: &str,

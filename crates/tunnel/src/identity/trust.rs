@@ -141,8 +141,8 @@ fn pinned<'a>(certificate: &Certificate, trusted: &'a [TrustedPeer]) -> Option<&
         .find(|peer| matches!(&peer.proof, Proof::Pins(pins) if pins.contains(&certificate.pin)))
 }
 
-/// Finds the peer to which the first certificate in `shown` belongs. Everything is verified again,
-/// because the trusted list may have changed since the handshake.
+/// Finds the peer to which the first certificate in `shown` belongs. Verifies the chain again,
+/// because the list of trusted peers may have changed since the handshake.
 pub fn peer_name(
     shown: &[CertificateDer<'_>],
     trusted: &[TrustedPeer],

@@ -26,7 +26,7 @@ pub(super) struct Former {
 }
 
 impl Former {
-    /// With `take_over`, takes the sockets of the end that runs here in this role.
+    /// With `take_over`, takes the sockets of the end that runs on this machine in this role.
     pub(super) async fn find(
         role: &str,
         settings: &Settings,
@@ -131,7 +131,7 @@ pub(super) struct Handing<T> {
     /// Whether another process has asked for the hand-over and has not failed.
     is_under_way: AtomicBool,
     completed: watch::Sender<Option<Instant>>,
-    /// The former processes of this one.
+    /// The former processes of this process.
     formers: Vec<OwnedFd>,
 }
 

@@ -55,7 +55,7 @@ pub(super) struct Usage {
     pub(super) listeners: AtomicUsize,
 }
 
-/// One unit of a limited resource, held until dropped.
+/// One unit of a limited resource. Dropping the value frees the unit.
 #[derive(Debug)]
 pub(super) struct QuotaPermit {
     usage: Arc<Usage>,

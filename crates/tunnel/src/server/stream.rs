@@ -41,7 +41,7 @@ pub(super) async fn serve<C: Connection>(
     tokio::spawn(revocation::watch_peer(connection, peer.clone(), guard, |guard| &guard.trusted));
     let openings = Arc::new(Semaphore::new(OPENINGS));
     loop {
-        // A stream that waits here costs only its peer's share of the memory, and no task.
+        // A stream that waits here takes memory of its peer's share, but no task.
         let Ok(permit) = Arc::clone(&openings).acquire_owned().await else {
             return session.connection.closed().await;
         };
@@ -156,7 +156,7 @@ impl<C: Connection> PeerStream<C> {
     async fn grant(&self, opening: Opening) -> Result<(Granted<C>, Place), Answer> {
         match opening.request {
             Request::Forward(target) => {
-                // Reserve before the dial, because dials are what the limit bounds.
+                // Reserve the place before the dial, because the limit also bounds dials.
                 let place = self.place()?;
                 Ok((self.dial(target, opening.properties.flow).await?, place))
             }

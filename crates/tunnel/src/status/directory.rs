@@ -50,7 +50,7 @@ fn remedy(error: &io::Error) -> &'static str {
 #[derive(Debug, Clone)]
 pub struct Directory(PathBuf);
 
-/// Returns the end's status on each call, and nothing once it has ended.
+/// Returns the end's status on each call; `None` once the end has ended.
 pub type StatusSource = Arc<dyn Fn() -> Option<Status> + Send + Sync>;
 
 /// Carries out a request and returns the reply.
@@ -223,7 +223,7 @@ impl StatusListener {
 /// The text that a client sends, if any.
 async fn received(stream: &mut UnixStream) -> Option<Vec<u8>> {
     let mut text = Vec::new();
-    // Clients of earlier versions send nothing, and wait for the answer.
+    // A client of an earlier version sends no request and waits for the answer.
     let first = tokio::time::timeout(KEY_WITHIN, stream.read_buf(&mut text)).await;
     if !matches!(first, Ok(Ok(1..))) {
         return None;

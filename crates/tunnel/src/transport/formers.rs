@@ -39,7 +39,7 @@ impl Formers {
         self.all.is_empty()
     }
 
-    /// The former generation that carries the connection of this packet.
+    /// The generation of the former process that carries the connection of this packet.
     pub(super) fn owner(&self, packet: &[u8]) -> Option<u8> {
         let generation = generation(packet)?;
         self.all.iter().any(|former| former.generation == generation).then_some(generation)

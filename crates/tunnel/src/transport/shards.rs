@@ -98,7 +98,7 @@ impl Shards {
         }
     }
 
-    /// The shards in turn.
+    /// The next shard, by round robin.
     pub fn next(&self) -> &Handle {
         self.handle(self.next.fetch_add(1, Ordering::Relaxed))
     }

@@ -218,7 +218,7 @@ async fn shake(stream: &TcpStream, tls: &mut rustls::Connection) -> Result<(), L
             Err(error) => return Err(lost(error)),
         }
         if let Err(error) = tls.process_new_packets() {
-            // The alert tells the peer why.
+            // Send the alert, which gives the peer the reason.
             let _ = tls.write_tls(&mut Io(stream));
             return Err(refused(&error));
         }

@@ -26,7 +26,7 @@ async fn a_thousand_random_transfers_of_up_to_64_mib_arrive_byte_for_byte() {
     transfers(1000, 26, 2).await;
 }
 
-/// One transfer, known to both ends.
+/// One transfer, of which both ends have the parameters.
 #[derive(Debug, Clone, Copy)]
 struct Transfer {
     number: u64,
@@ -38,7 +38,7 @@ struct Transfer {
 #[derive(Debug, Clone, Copy)]
 enum Order {
     AtOnce,
-    /// The application sends everything and ends its side before the target begins.
+    /// The application sends all its bytes and ends its side before the target begins.
     ApplicationFirst,
     TargetFirst,
 }

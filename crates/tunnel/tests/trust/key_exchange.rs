@@ -105,7 +105,7 @@ async fn carries(keys: &Keys, servers: &[SocketAddr], target: SocketAddr) {
     stream.read_exact(&mut [0; 1]).await.unwrap();
 }
 
-/// The packets that a client sends before it receives anything.
+/// The packets that a client sends before it receives a packet.
 fn first_packets(keys: &Keys, server: SocketAddr) -> Vec<Vec<u8>> {
     let trust = ServerTrust::Pins(vec![keys.server.pin()]);
     let tls = tunnel::identity::client_config(&keys.client, &trust).unwrap();
