@@ -44,7 +44,7 @@ algorithms! {
     Tcpa "tcpa" All Tcpa::new;
     /// RFC 8257; needs a bottleneck that marks.
     Dctcp "dctcp" Simulator Dctcp::new;
-    /// Sends requests to the ports on the path; Reno where host, peer or path do not speak CAQM.
+    /// Sends requests to the ports on the path; Reno if host, peer or path do not support CAQM.
     Caqm "caqm" Simulator Caqm::plain;
     /// Linux's CUBIC where the host paces, as under `fq`.
     CubicPaced "cubic-paced" Simulator Cubic::paced;

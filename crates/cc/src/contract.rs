@@ -102,7 +102,7 @@ pub trait CongestionControl: Debug + Send {
     /// The losses of the event are repaired. The host does not call this after a timeout.
     fn on_recovered(&mut self, now: Time);
 
-    /// The retransmission timer expired; everything in flight counts as lost.
+    /// The retransmission timer expired; all bytes in flight count as lost.
     fn on_timeout(&mut self, loss: &Loss);
 
     /// The losses of a timeout are repaired. The window has grown since the timeout, because

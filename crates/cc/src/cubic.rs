@@ -163,7 +163,7 @@ impl CongestionControl for Cubic {
         // RFC 9438, 4.8: slow start follows, and its end begins a new epoch.
         match &mut self.flavour {
             Flavour::Linux(hystart, growth) => {
-                // `bictcp_state`: reset everything learned.
+                // `bictcp_state`: forget the path's state.
                 *hystart = hystart.restarted();
                 *growth = Linux::default();
                 self.w_max = 0.0;
@@ -219,10 +219,10 @@ fn time_to_plateau(plateau: f64, window: f64) -> f64 {
     ((plateau - window).max(0.0) / C).cbrt()
 }
 
-/// 5.1
+/// RFC 9438, 5.1.
 const C: f64 = 0.4;
 const BETA: f64 = 0.7;
-/// 4.3: 3·(1 − β)/(1 + β)
+/// RFC 9438, 4.3: 3·(1 − β)/(1 + β).
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 
 #[cfg(test)]

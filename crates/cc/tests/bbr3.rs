@@ -35,7 +35,7 @@ fn start_up_ends_and_the_pipe_stays_full() {
     assert!(rate > 95.0, "{rate} Mbit/s");
 }
 
-/// Two to three seconds between probes, and at most 63 round trips: 2.52 s here.
+/// Probes are two to three seconds apart, but at most 63 round trips: 2.52 s on this path.
 #[test]
 fn probes_wait_two_to_three_seconds_and_63_rounds_at_most() {
     let mut pipe = bbr3();

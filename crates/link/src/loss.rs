@@ -26,8 +26,8 @@ pub enum Loss {
 pub struct GilbertElliott {
     /// The probability of changing from good to bad.
     pub p: Share,
-    /// The probability of changing from bad to good. It defaults to `1 - p`, as in netem, with
-    /// which losses are independent.
+    /// The probability of changing from bad to good. It defaults to `1 - p`, as in netem; losses
+    /// are then independent.
     pub r: Share,
     /// The probability that a packet survives in the bad state. It defaults to 0 %.
     pub h: Share,

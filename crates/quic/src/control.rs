@@ -119,7 +119,7 @@ impl Pending {
 struct Gate {
     open: bool,
     transmitting: bool,
-    /// The engine asked while the gate was closed, so it has something to send.
+    /// Whether the engine asked while the gate was closed, because it has data to send.
     asked: bool,
     /// Congestion-controlled bytes sent through the gate.
     sent: u64,
@@ -267,7 +267,8 @@ impl Control {
         loss.persistent |= persistent;
     }
 
-    /// Caps this end's count at the engine's bytes in flight, whatever the peer's packets contain.
+    /// Limits this module's count to the engine's bytes in flight, whatever the peer's packets
+    /// contain.
     fn on_engine_in_flight(&mut self, in_flight: u64) {
         if !self.path.keeps_back {
             self.path.flight.bound_inflight(in_flight);

@@ -311,7 +311,7 @@ mod tests {
         let start = Instant::now();
         let at = |ms: u64| start + Duration::from_millis(ms);
         let mut flight = Flight::default();
-        // One packet of 1000 bytes per millisecond, acknowledged 20 ms later.
+        // Send a packet of 1000 bytes each millisecond, acknowledged 20 ms later.
         let mut last = None;
         for ms in 0..100 {
             if ms >= 20 {

@@ -57,7 +57,7 @@ fn a_fixed_rate_leaves_in_trains_of_a_millisecond_or_two_packets() {
     }
 }
 
-/// The server's return path is full, and the server has nothing else to send.
+/// The server sends only acknowledgements, over a full return path.
 #[test]
 fn a_full_window_delays_no_acknowledgement() {
     let path = PathConfig::new("50mbit", "20ms", "droptail:200p");

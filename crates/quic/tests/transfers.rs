@@ -74,7 +74,7 @@ fn transfer(seed: u64) -> (u64, u64) {
             false => outages(&mut draw, &mut world, &path),
         }
     }
-    // At most as much as the path carries in a few seconds.
+    // Transfer at most as much as the path carries in a few seconds.
     let most = (rate / 2).clamp(2000, 400_000);
     let streams = if draw.one_in(2) { 1 } else { draw.log_uniform(1, 12) };
     for _ in 0..streams {

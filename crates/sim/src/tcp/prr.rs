@@ -1,5 +1,5 @@
-/// Proportional rate reduction with the slow-start reduction bound (RFC 6937), as Linux applies it
-/// (`tcp_cwnd_reduction`). In bytes.
+/// Proportional rate reduction with the slow-start reduction bound (RFC 6937), as in Linux
+/// (`tcp_cwnd_reduction`), in bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Reduction {
     /// The window at the detection of the loss, which Linux uses as RecoverFS.
@@ -45,12 +45,12 @@ impl Reduction {
 mod tests {
     use super::*;
 
-    /// RFC 6937, section 4.1, first example: FlightSize 20, one loss. The RFC's CUBIC window is
-    /// 0.7; here it is half, as in the RFC's figure. One segment is retransmitted after the third
-    /// duplicate, then one segment leaves for every second ACK.
+    /// RFC 6937, section 4.1, first example: one loss with a FlightSize of 20. The window falls to
+    /// half, as in the RFC's figure, and not to CUBIC's 0.7. The sender retransmits a segment after
+    /// the third duplicate, and then sends one segment for every second ACK.
     #[test]
     fn one_loss_halves_smoothly() {
-        // Nineteen of twenty are acknowledged one by one, after SACKs for three.
+        // After SACKs for three segments, each ACK acknowledges one segment.
         let (flight, threshold) = (20, 10);
         let mut prr = Reduction::begin(flight, threshold);
         let mut pipe = 16;

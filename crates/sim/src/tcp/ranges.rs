@@ -46,7 +46,7 @@ impl Ranges {
         }
     }
 
-    /// Removes everything below `sequence`.
+    /// Removes all bytes below `sequence`.
     #[inline]
     pub(crate) fn remove_below(&mut self, sequence: u64) {
         while let Some(first) = self.0.front_mut() {

@@ -476,7 +476,7 @@ impl Sender {
         self.board.owes() && fits(self.mss()) || self.next_new().is_some_and(|l| fits(l.into()))
     }
 
-    /// Sends what the window, the pacer and the receiver allow: lost segments first.
+    /// Sends as many segments as the window, the pacer and the receiver allow, lost segments first.
     pub(super) fn transmit(&mut self, now: Time, out: &mut Vec<Packet>) {
         let rate = self.rate();
         let mut limited = false;

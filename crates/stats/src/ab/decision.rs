@@ -15,8 +15,8 @@ pub struct Decision {
     pub verdict: Verdict,
     /// Hodges-Lehmann estimate over the fours.
     pub ratio: f64,
-    /// The 95 % interval. It and the 99 % interval are valid for all looks of the run together.
-    /// `None` for too few fours.
+    /// The 95 % interval; `None` for too few fours. Both intervals are valid for all looks of the
+    /// run together.
     pub ci95: Option<(f64, f64)>,
     pub ci99: Option<(f64, f64)>,
     pub pairs: usize,

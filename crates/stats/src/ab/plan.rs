@@ -127,7 +127,7 @@ fn most_threshold() -> Share {
     Share::from_percent(50.0).unwrap_or_default()
 }
 
-/// Parts of the error budget by look. They sum to 1.
+/// The part of the error budget of each look. The parts sum to 1.
 const SPENDING: [f64; 4] = [0.02, 0.08, 0.20, 0.70];
 /// The fewest pairs, ten fours: with fewer than nine fours the signed-rank interval does not reach
 /// the last look's 99.3 %.
