@@ -16,7 +16,7 @@ fn number() -> impl Strategy<Value = u64> {
 
 proptest! {
     #[test]
-    fn stays_in_bounds(
+    fn contradictory_reports_keep_the_window_in_bounds(
         mss in prop_oneof![1_u64..65_536, 65_536_u64..1 << 32],
         handshake in number(),
         acks in prop::collection::vec((prop::array::uniform8(number()), any::<bool>()), 1..200),

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_rate_is_explained() {
+    fn the_error_of_a_wrong_rate_says_what_to_write() {
         let message = |text: &str| text.parse::<Capacity>().unwrap_err().to_string();
         assert!(message("0mbit").contains("rate is 0"));
         assert!(message("600").contains("has no unit"));

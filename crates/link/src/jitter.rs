@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn uniform_spreads_to_both_sides() {
+    fn uniform_jitter_spreads_to_both_sides() {
         let (mean, deviation, min, max) = moments("3ms".parse().unwrap(), Span::from_millis(10));
         assert!((mean - 10.0).abs() < 0.02, "{mean}");
         assert!((deviation - 3.0 / 3f64.sqrt()).abs() < 0.02, "{deviation}");

@@ -326,7 +326,7 @@ mod tests {
     /// r), for the part that the state decides. The test applies this factor to the whole variance,
     /// as a bound.
     #[test]
-    fn elliott_loses_its_mean() {
+    fn elliott_loses_its_mean_share() {
         let model: Loss = "gilbert:p=2%,r=20%,h=30%,k=99%".parse().unwrap();
         let expected = model.mean().fraction();
         assert!((expected - (0.7 + 10.0 * 0.01) / 11.0).abs() < 1e-12);
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_loss_is_explained() {
+    fn the_error_of_a_wrong_loss_says_what_to_write() {
         let message = |text: &str| text.parse::<Loss>().unwrap_err().to_string();
         assert!(message("140%").contains("from 0% to 100%"), "{}", message("140%"));
         assert!(message("gilbrt:p=1%").contains("did you mean `gilbert`?"));

@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wrong_line_is_named() {
+    fn the_error_of_a_wrong_line_names_the_line() {
         let error = |text: &str| Trace::parse(text).unwrap_err();
         assert_eq!(error("# nothing\n\n"), TraceError::Empty);
         assert_eq!(error("0\n0\n"), TraceError::NoLength);
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn repeats_from_its_last_time_on() {
+    fn a_trace_repeats_after_its_last_time() {
         let trace = Trace::parse("2\n5\n5\n10\n").unwrap();
         let at: Vec<u64> = (0..9).map(|i| trace.at(i).nanos() / 1_000_000).collect();
         assert_eq!(at, [2, 5, 5, 10, 12, 15, 15, 20, 22]);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_the_first_opportunity_after_any_time() {
+    fn the_first_opportunity_after_any_time_is_found() {
         for text in ["2\n5\n5\n10", "0\n0\n3", "1"] {
             let trace = Trace::parse(text).unwrap();
             for tenth in 0..400u64 {

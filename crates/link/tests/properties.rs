@@ -48,7 +48,7 @@ proptest! {
     /// Whether the caller polls promptly, in batches, or only at the end, it gets the same packets
     /// at the same logical times, and the same statistics.
     #[test]
-    fn lateness_changes_nothing(config in config(), arrivals in arrivals(), batch in 1usize..20) {
+    fn late_calls_change_neither_deliveries_nor_statistics(config in config(), arrivals in arrivals(), batch in 1usize..20) {
         let prompt = run(&config, &arrivals, |link, until, _| {
             let mut out = Vec::new();
             while let Some(event) = link.next_event().filter(|event| *event <= until) {
@@ -78,7 +78,7 @@ proptest! {
 
     /// The same seed gives the same run.
     #[test]
-    fn equal_seeds_decide_alike(config in config(), arrivals in arrivals()) {
+    fn equal_seeds_give_equal_runs(config in config(), arrivals in arrivals()) {
         let once = run(&config, &arrivals, |_, _, _| Vec::new());
         prop_assert_eq!(&once, &run(&config, &arrivals, |_, _, _| Vec::new()));
     }

@@ -60,7 +60,7 @@ fn a_lost_packet_has_used_the_rate() {
 }
 
 #[test]
-fn overhead_counts_for_the_rate_alone() {
+fn overhead_affects_only_the_rate() {
     let mut link = link(&LinkConfig {
         overhead: "ethernet".parse().unwrap(),
         queue: "droptail:1000B".parse().unwrap(),
@@ -174,7 +174,7 @@ fn a_trace_begins_when_its_link_begins() {
 }
 
 #[test]
-fn a_link_changes_while_it_runs() {
+fn a_slower_rate_applies_to_the_packet_being_serialised() {
     let mut link = link(&eight_gbit());
     for number in 1..=4 {
         link.arrive(at(0), TestPacket::new(number, 1000));

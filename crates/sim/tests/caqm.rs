@@ -103,7 +103,7 @@ fn tagged(outcome: &Outcome) -> u64 {
 }
 
 #[test]
-fn two_into_one_fill_the_port_over_a_short_queue() {
+fn two_senders_fill_the_port_with_a_short_queue() {
     let product = Rate::from_mbit(TWO_INTO_ONE.mbit).bytes_in(TWO_INTO_ONE.rtt).count();
     let plain = Fabric { queue: "droptail:2MB", ..TWO_INTO_ONE };
     let (_, bbr) = plain.run(Algorithm::Bbr, hosts(), 100);
@@ -292,7 +292,7 @@ fn a_plain_bottleneck_behind_a_port_that_speaks_is_not_flooded() {
 /// 512 windows of one segment fit into 1 MB of buffer: the port is full, without a drop or a
 /// timeout.
 #[test]
-fn five_hundred_and_twelve_into_one() {
+fn five_hundred_and_twelve_senders_fill_a_port_without_a_drop() {
     let rtt = Span::from_micros(50);
     let incast =
         Fabric { senders: 512, rtt, queue: "caqm:143KB,limit=1MB,period=50us", ..TWO_INTO_ONE };

@@ -107,7 +107,7 @@ proptest! {
     /// Links may lose, duplicate, damage and reorder packets. Every flow still arrives complete,
     /// and the counts account for every packet.
     #[test]
-    fn everything_arrives_and_adds_up(
+    fn every_flow_arrives_complete_and_the_counts_add_up(
         there in any_link(), back in any_link(), tcp in any_tcp(), seed in any::<u64>(),
     ) {
         let outcome = transfers(&there, &back, tcp, seed);
@@ -123,7 +123,7 @@ proptest! {
 
     /// The counts of a world that is stopped at any time also account for every packet.
     #[test]
-    fn packets_are_accounted_for(there in any_link(), millis in 1u64..2000, seed in any::<u64>()) {
+    fn the_counts_of_a_stopped_world_add_up(there in any_link(), millis in 1u64..2000, seed in any::<u64>()) {
         let shape = Dumbbell::new(&[LinkConfig::default()], &there, &LinkConfig::default());
         let flows = Algorithm::ALL
             .iter()
@@ -235,9 +235,8 @@ fn a_parking_lot_favours_the_short_ways() {
     }
 }
 
-/// A world that cannot finish ends with a reason.
 #[test]
-fn every_world_ends() {
+fn a_world_that_cannot_finish_ends_with_a_reason() {
     let dead = LinkConfig { loss: "100%".parse().unwrap(), ..LinkConfig::default() };
     let live = LinkConfig::default();
     let shape = Dumbbell::new(std::slice::from_ref(&live), &dead, &live);
@@ -254,7 +253,7 @@ fn every_world_ends() {
 }
 
 #[test]
-fn mistakes_are_refused() {
+fn an_invalid_world_is_refused() {
     let shape =
         Dumbbell::new(&[LinkConfig::default()], &LinkConfig::default(), &LinkConfig::default());
     let refused = |flow: FlowSpec| {

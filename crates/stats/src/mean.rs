@@ -84,7 +84,7 @@ mod tests {
     /// NIST/SEMATECH, e-Handbook of Statistical Methods, 1.3.5.2: ZARR13.DAT, 195 values of mean
     /// 9.261460 and deviation 0.022789, gives 9.258242 to 9.264679 at 95 %.
     #[test]
-    fn the_handbooks_example() {
+    fn the_interval_matches_the_handbooks_example() {
         let t = two_sided(level(95.0), 194).unwrap();
         let half = t * 0.022_789 / 195_f64.sqrt();
         assert!(near(9.261_460 - half, 9.258_242) && near(9.261_460 + half, 9.264_679));

@@ -100,7 +100,7 @@ mod tests {
     /// With the logarithms 0, 2 against 4, 6, the difference is 4, its error the square root of 2,
     /// and there are two degrees of freedom, for which Student's t is 4.3027.
     #[test]
-    fn welchs_test_by_hand() {
+    fn welchs_interval_matches_a_computation_by_hand() {
         let of = |values: [f64; 2]| values.map(f64::exp);
         let found = compared(&of([4.0, 6.0]), &of([0.0, 2.0]));
         let (low, high) = found.ratio.ci95.unwrap();

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn each_verdict_by_hand() {
+    fn each_interval_gives_its_verdict() {
         assert_eq!(of(1.2, 1.1, 1.3), Verdict::Better);
         assert_eq!(of(0.8, 0.7, 0.9), Verdict::Worse);
         assert_eq!(of(1.01, 0.97, 1.04), Verdict::Same);

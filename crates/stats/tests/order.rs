@@ -36,7 +36,7 @@ proptest! {
 }
 
 #[test]
-fn abba_is_abba() {
+fn pairs_alternate_between_ab_and_ba() {
     assert_eq!(abba(3), [[0, 1], [1, 0], [0, 1]]);
 }
 

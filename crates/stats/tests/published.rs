@@ -44,7 +44,7 @@ const TREATED: [f64; 7] = [94.0, 197.0, 16.0, 38.0, 99.0, 141.0, 23.0];
 const CONTROL: [f64; 9] = [52.0, 104.0, 146.0, 10.0, 51.0, 30.0, 40.0, 27.0, 46.0];
 
 #[test]
-fn mouse_data_described() {
+fn the_summary_of_the_mouse_data_has_the_published_figures() {
     let treated = summary(&TREATED).unwrap();
     close(treated.mean, 86.86, 0.005);
     close(treated.sd.unwrap() / f64::sqrt(7.0), 25.24, 0.005);

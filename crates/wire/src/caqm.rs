@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn bits_match_the_format() {
+    fn the_bits_of_a_tag_match_the_format() {
         assert_eq!(Info::request(8).bits(), 0x0508);
         assert_eq!(Info::request(8).refused().bits(), 0x0608);
         assert_eq!(Info::request(8).without_hint().bits(), 0x0408);

@@ -19,7 +19,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exactly_one_bit_and_not_in_the_addresses() {
+    fn exactly_one_bit_outside_the_addresses_is_flipped() {
         for random in [0, 1, 7, 8, 12345, u64::MAX] {
             let mut frame = [0u8; 60];
             assert!(flip_bit(&mut frame, random));

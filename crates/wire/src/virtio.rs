@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn written_and_read_back() {
+    fn a_header_reads_back_as_written() {
         for kind in [GsoKind::TcpV4, GsoKind::TcpV6, GsoKind::UdpL4, GsoKind::UdpFragments] {
             let header = VirtioHeader {
                 partial_checksum: Some(PartialChecksum { start: 34, offset: 16 }),

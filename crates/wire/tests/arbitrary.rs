@@ -57,7 +57,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4000))]
 
     #[test]
-    fn nothing_panics(mut frame in frames(), virtio in headers(), random in any::<u64>()) {
+    fn no_frame_makes_a_function_panic(mut frame in frames(), virtio in headers(), random in any::<u64>()) {
         if let Some(layout) = Layout::parse(&frame) {
             prop_assert!(layout.network_offset <= layout.transport_offset);
             prop_assert!(layout.transport_offset <= frame.len() && layout.end <= frame.len());

@@ -111,7 +111,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn the_same_bytes_in_valid_frames(shape in shapes()) {
+    fn segments_are_valid_frames_with_the_same_bytes(shape in shapes()) {
         let (packet, virtio) = super_packet(&shape);
         let frames = segments(&packet, &virtio);
         let mut bytes = Vec::new();

@@ -117,7 +117,7 @@ fn flags_take_precedence_over_the_file_and_add_to_its_lists() {
 }
 
 #[test]
-fn an_error_names_its_line() {
+fn the_error_of_a_mistake_names_its_line() {
     let home = KeyDirectory::new();
     let pin = home.pin;
     let own = "cert-file = \"client.crt\"\nkey-file = \"client.key\"\n";

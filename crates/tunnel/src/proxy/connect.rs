@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn another_method_and_a_long_header_have_their_own_status() {
+    fn another_method_and_a_long_header_get_their_own_status() {
         let get = decoded("GET http://a/ HTTP/1.1\r\n\r\n").unwrap_err();
         assert!(get.to_string().starts_with("GET is not supported"), "{get}");
         assert_eq!(get.status(), "405 Method Not Allowed");

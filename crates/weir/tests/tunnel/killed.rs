@@ -154,7 +154,7 @@ fn a_half_closed_upload_is_reset_if_its_answer_is_cut_off() {
 }
 
 #[test]
-fn clean_ends_stay_clean_in_both_directions() {
+fn an_orderly_end_arrives_as_an_orderly_end_in_both_directions() {
     for application_first in [true, false] {
         let Some(sandbox) = Sandbox::new() else { return };
         let mut transfer = forward(&sandbox);
@@ -182,7 +182,7 @@ fn clean_ends_stay_clean_in_both_directions() {
 /// A browser may close a download early, and a target may refuse the rest of a request. The ends
 /// count neither as a broken tunnel.
 #[test]
-fn a_reset_by_an_application_or_a_target_is_no_broken_tunnel() {
+fn a_reset_by_an_application_or_a_target_counts_as_no_broken_tunnel() {
     let Some(sandbox) = Sandbox::new() else { return };
     let ends = Ends::new(&sandbox);
     let (listener, port) = listen(&sandbox);
