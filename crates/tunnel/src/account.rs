@@ -49,7 +49,7 @@ pub(crate) struct Account {
     period: AtomicU64,
     /// Bytes in that period.
     used: AtomicU64,
-    /// The most bytes in a period; 0 stands for no limit.
+    /// The most bytes in a period; 0 means no limit.
     most: AtomicU64,
     paces: [Pace; 2],
 }
@@ -468,7 +468,7 @@ mod tests {
         assert!(!account.is_spent());
         account.count(Direction::In, 500);
         assert!(account.is_spent());
-        // A clock that was far ahead is corrected.
+        // After the correction of a clock that was far ahead, a new period begins.
         later(&account, hour(400_000));
         assert!(!account.is_spent());
         account.set_quota(Quota::default(), hour(400_000));

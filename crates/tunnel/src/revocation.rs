@@ -60,8 +60,8 @@ fn end_of<C: Connection>(
     .ok()
 }
 
-/// Waits until the wall clock has passed `end`, counted from 1970. Reads the clock every minute:
-/// someone may set it, and a sleep does not advance while the machine is suspended.
+/// Waits until the wall clock has passed `end`, counted from 1970. Reads the clock every minute,
+/// because the clock may be set, and a sleep does not advance while the machine is suspended.
 async fn past(end: Option<Duration>) {
     let Some(end) = end else { return std::future::pending().await };
     loop {

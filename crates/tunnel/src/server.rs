@@ -175,9 +175,9 @@ struct Shared {
     accounts: Accounts,
     log: Arc<AccessLog>,
     sessions: Mutex<Vec<PeerSession<Weak<Session<Carried>>>>>,
-    /// Cancelled once no new connections and tunnels are accepted.
+    /// Cancelled once the server accepts no new connections and tunnels.
     draining: CancellationToken,
-    /// Cancelled with `draining`, and once another process accepts the new connections.
+    /// Cancelled with `draining`, or once another process accepts the new connections.
     left: CancellationToken,
 }
 

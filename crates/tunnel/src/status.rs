@@ -105,7 +105,7 @@ pub struct ServerStatus {
     pub failure: String,
 }
 
-/// The bytes that an identity has carried, and its limits; 0 stands for no limit.
+/// The bytes that an identity has carried, and its limits; 0 means no limit.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccountStatus {
     pub peer: String,

@@ -11,7 +11,7 @@ use units::Rate;
 
 #[derive(Debug, Default)]
 pub(super) struct Pace {
-    /// In bits per second; 0 stands for no limit.
+    /// The limit in bits per second; 0 means no limit.
     rate: AtomicU64,
     /// Held by the tunnel that waits for tokens.
     turn: tokio::sync::Mutex<()>,

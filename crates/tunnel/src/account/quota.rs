@@ -7,7 +7,7 @@ use std::time::Duration;
 use units::{Bytes, Rate};
 use x509_cert::der::DateTime;
 
-/// The limits of one identity; `None` stands for no limit.
+/// The limits of one identity; `None` means no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Quota {
     /// The limit of each direction.

@@ -27,7 +27,7 @@ pub struct Credentials<T> {
     trust: RwLock<Arc<T>>,
 }
 
-/// A server's credentials, with the peers it lets in.
+/// A server's credentials, with the peers that it admits.
 pub type ServerCredentials = Credentials<Vec<TrustedPeer>>;
 /// A client's credentials, with the trust in its server.
 pub type ClientCredentials = Credentials<ServerTrust>;

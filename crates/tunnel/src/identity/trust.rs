@@ -10,7 +10,7 @@ use std::time::Duration;
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PeerName(Arc<str>);
 
-/// An identity that a server lets in.
+/// An identity that a server admits.
 #[derive(Debug, Clone)]
 pub struct TrustedPeer {
     pub name: PeerName,

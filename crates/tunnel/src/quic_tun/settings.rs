@@ -210,7 +210,7 @@ struct Entry {
 
 type Entries = Result<Vec<Entry>, (usize, String)>;
 
-/// Reads one map, whose values are scalars and lists. Tags are ignored; other YAML is an error.
+/// Reads one map, whose values are scalars and lists. Ignores tags; other YAML is an error.
 fn yaml(text: &str) -> Entries {
     if text.len() > LONGEST_FILE {
         return Err((1, format!("the file is longer than {LONGEST_FILE} bytes")));
