@@ -194,7 +194,7 @@ pub fn bytes(seed: u64, length: usize) -> Vec<u8> {
     out
 }
 
-/// The bytes of [`bytes`], piece by piece.
+/// The bytes that the function `bytes` gives, piece by piece.
 pub struct Pattern {
     state: u64,
     word: [u8; 8],
