@@ -2,9 +2,9 @@
 /*
  * CAQM on hosts: ports answer each request for a larger window
  *
- * Every increase of the window is a request that the ports on the path approve, trim or refuse. A
- * packet carries it as a hint, a number of units. The receiver sums up what remains of the requests
- * and sends it back on its ACKs.
+ * A sender requests every increase of its window; the ports on the path approve, trim or refuse the
+ * request. A packet carries the request as a hint, a number of units. The receiver sums up what
+ * remains of the requests and sends the sum back on its ACKs.
  *
  *   sender, each segment     START  hint = one unit of growth: the window doubles in a round trip
  *                                   if all is approved
@@ -40,7 +40,7 @@
  *   hint     the number in a tag, at most 255
  *   refusal  a port's answer to a segment when it has no room: `beta` bytes less
  *   answer   a hint on an ACK
- *   heard    some port on the path has refused or trimmed a request: it speaks CAQM
+ *   heard    some port on the path has refused or trimmed a request: it runs CAQM
  *   share    the part of a request that is less than one hint unit, carried over
  *
  * docs/internals/caqm.md has the tag, the port and the reasons. The parameters' defaults and
@@ -51,7 +51,7 @@
 
 #include "contract.h"
 
-/* The same for all hosts and ports of a network. */
+/* The parameters that all hosts and ports of a network share. */
 struct caqm_params {
 	u32 alpha; /* in eighths of a unit, per round trip */
 	u32 beta; /* bytes taken by a refusal */
@@ -61,11 +61,12 @@ struct caqm_params {
 	u32 data_hint_unit; /* bytes of a hint on data */
 	u32 ack_hint_unit; /* bytes of a hint on an acknowledgement */
 	u32 rtt_standard_us; /* the round trip that alpha is defined for */
-	/* In eighths of a unit, per round trip, for each root of a segment of the window; 0: use
-	 * alpha alone. Refusals take more per round trip as windows grow. With a constant alpha, n
-	 * windows of together W segments converge within about W / (n alpha) round trips, which is
-	 * hundreds on a path of a few hundred segments. A new flow that is refused at once reaches
-	 * w segments in about 16 root(w) / alpha_root round trips, hence no smaller value. */
+	/* In eighths of a unit, per round trip, times the square root of the window in segments;
+	 * 0: use alpha alone. Refusals take more per round trip as windows grow. With a constant
+	 * alpha, n windows of together W segments converge within about W / (n alpha) round trips,
+	 * which is hundreds on a path of a few hundred segments. If ports refuse a new flow at
+	 * once, the flow reaches w segments in about 16 root(w) / alpha_root round trips, hence no
+	 * smaller value. */
 	u32 alpha_root;
 	/* Round trips without a refusal, after which the window may double again; 0: never. */
 	u32 theta;
@@ -86,7 +87,7 @@ struct caqm_sender {
 	u32 asked; /* bytes, in this round trip ... */
 	u32 asked_before; /* ... and in the one before */
 	u32 start; /* mode: 1 START, 0 AVOID */
-	u32 heard; /* an answer brought no growth: some port on the path speaks CAQM */
+	u32 heard; /* an answer brought no growth: some port on the path runs CAQM */
 	u32 before; /* the window before the latest loss that reduced it; 0: none */
 	u32 begun; /* the window at the start of this round trip */
 };
@@ -97,9 +98,9 @@ struct caqm_receiver {
 };
 
 /*
- * Constants: unit, reason, and the measurement that shows a change. CAQM_HINT to CAQM_ANNOUNCES
- * were halved and doubled in `weir sim run caqm-fabric --quick --systems caqm`; the results are in
- * docs/internals/caqm.md.
+ * Constants: unit, reason, and the measurement that shows a change. docs/internals/caqm.md has the
+ * results of `weir sim run caqm-fabric --quick --systems caqm` with CAQM_HINT to CAQM_ANNOUNCES
+ * halved and doubled.
  */
 
 /* Units: the largest number that a tag's hint of eight bits holds. */
@@ -107,15 +108,15 @@ struct caqm_receiver {
 /* Bits of the fraction in which `share` counts hint units: rounding then loses less than a
  * millionth of a unit with each segment. */
 #define CAQM_SHARE 20
-/* Larger than the largest hint. */
+/* The largest part of a segment, which is larger than the largest hint. */
 #define CAQM_MOST_PART (((u64)CAQM_HINT + 1) << CAQM_SHARE)
-/* Segments. The window counts as this many larger under its root. A hint holds less than two units.
- * Without the offset all the smallest windows would ask for the same, and ports that take the
- * larger share from flows that ask for less could not tell them apart. Test:
+/* Segments: the offset of the window under the root. A hint holds less than two units, so without
+ * the offset all the smallest windows would request the same, and ports, which take more from flows
+ * that request less, could not distinguish these flows. Test:
  * many_windows_of_few_segments_are_shared of crates/sim. */
 #define CAQM_FEW 4ULL
-/* Round trips. A queue that overflows behind a CAQM port was announced by a refusal within so many.
- * Test: a_plain_bottleneck_behind_a_port_that_speaks_is_not_flooded of crates/sim. */
+/* Round trips within which a refusal announces the overflow of a CAQM port's queue. Test:
+ * a_plain_bottleneck_behind_a_port_that_speaks_is_not_flooded of crates/sim. */
 #define CAQM_ANNOUNCES 4U
 /* Limits that no honest network exceeds; they keep every product below within 64 bits. Bytes of a
  * unit, segments of a window, bytes of a sum. */
@@ -182,7 +183,7 @@ CC_INLINE u64 caqm_round(const struct caqm_sender *s)
 	return s->rtt_us ? s->rtt_us : s->params.rtt_standard_us;
 }
 
-/* Leave START, or begin the wait for it anew, with half of the window. */
+/* Halve the window, and leave START or begin the wait for START anew. */
 CC_INLINE void caqm_halve(struct caqm_sender *s, u64 now_us)
 {
 	s->before = s->cwnd;
@@ -209,8 +210,8 @@ CC_INLINE void caqm_measured(struct caqm_sender *s, u32 rtt_us, u64 now_us)
 		s->start = 1;
 }
 
-/* Square root of a value below 2^36, digit by digit. Branch-free: the kernel's verifier would
- * follow both sides of every branch. */
+/* Square root of a value below 2^36, digit by digit and without branches, because the kernel's
+ * verifier would follow both sides of every branch. */
 CC_INLINE u32 caqm_root(u64 of)
 {
 	u64 root = 0, bit = 1ULL << 34, fits;
@@ -264,8 +265,8 @@ CC_INLINE u32 caqm_request(struct caqm_sender *s, u32 segments)
 	return (u32)hint;
 }
 
-/* Answers report queues, so a loss alone changes nothing. A timeout means that no answers arrive at
- * all: the path is badly broken. */
+/* Halve the window after a timeout. Answers report queues, so a loss alone does not change the
+ * window, but after a timeout no answers arrive at all. */
 CC_INLINE void caqm_on_timeout(struct caqm_sender *s, u64 now_us)
 {
 	if (!s->params.loss_as_reference) {
@@ -277,9 +278,9 @@ CC_INLINE void caqm_on_timeout(struct caqm_sender *s, u64 now_us)
 }
 
 /*
- * A loss event begins. If a port has refused lately, its answers shrink the window, and the loss
- * changes nothing. If none has, the loss happened in a queue that does not speak CAQM: halve the
- * window, as Reno does, and stop doubling.
+ * Begin a loss event. If a port has refused lately, its answers shrink the window, and the loss
+ * does not change it. If no port has, the loss happened in a queue without CAQM: halve the window,
+ * as Reno does, and stop doubling.
  * Returns true if no port on the path has ever refused: requests have no recipient then, and the
  * connection continues as Reno, without tags.
  */
@@ -299,15 +300,15 @@ CC_INLINE u32 caqm_on_loss(struct caqm_sender *s, u64 now_us)
 	return !s->heard;
 }
 
-/* The loss was spurious. */
+/* Take back the reduction for a spurious loss. */
 CC_INLINE void caqm_on_undo(struct caqm_sender *s)
 {
 	s->cwnd = (u32)cc_max(s->cwnd, s->before);
 	s->before = 0;
 }
 
-/* After an idle period the state of the queue is unknown: keep at most this window and start
- * again. Without theta nothing leads back to START. */
+/* After an idle period the state of the queue is unknown: keep at most this window, and return to
+ * START. Without theta the sender never returns to START. */
 CC_INLINE void caqm_on_idle(struct caqm_sender *s, u32 window)
 {
 	window = caqm_bound(window, s->params.min_cwnd, s->params.max_cwnd);
@@ -321,8 +322,8 @@ CC_INLINE void caqm_on_idle(struct caqm_sender *s, u32 window)
 	s->before = 0;
 }
 
-/* Accept no more than was requested in this round trip and the one before: a forged or duplicate
- * answer gains nothing. */
+/* Accept no more than the requests of this round trip and the one before, so that a forged or
+ * duplicate answer gains nothing. */
 CC_INLINE u32 caqm_believed(struct caqm_sender *s, u32 bytes)
 {
 	u32 believed = (u32)cc_min(bytes, (u64)s->asked + s->asked_before);
@@ -349,7 +350,7 @@ CC_INLINE void caqm_answer(struct caqm_sender *s, u32 more, u32 fewer, u32 limit
 	if (fewer) {
 		s->refused_us = now_us;
 		bytes = caqm_bound(fewer, 0, CAQM_HINT) * p->ack_hint_unit;
-		/* First deduct from the gain that is not yet used. */
+		/* Deduct from the gain first, which has not moved the window yet. */
 		if (s->gained >= bytes) {
 			s->gained -= bytes;
 			return;
@@ -369,14 +370,14 @@ CC_INLINE void caqm_answer(struct caqm_sender *s, u32 more, u32 fewer, u32 limit
 	}
 	s->gained += bytes - s->taken;
 	s->taken = 0;
-	/* At most double per round trip: a larger window sends more requests, and forged answers to
-	 * those would enlarge it at once. */
+	/* Let the window at most double per round trip: a larger window sends more requests, and
+	 * forged answers to these requests would enlarge it further at once. */
 	most = (u32)cc_max(cc_min(2 * (u64)s->begun + 2, p->max_cwnd), s->cwnd);
 	s->cwnd = (u32)cc_min(s->cwnd + cc_div(s->gained, p->mtu_unit), most);
 	s->gained = s->gained % p->mtu_unit;
 }
 
-/* A data packet of `segments` segments arrived, each with this hint. */
+/* Count a data packet of `segments` segments, each with this hint. */
 CC_INLINE void caqm_owe(struct caqm_receiver *r, const struct caqm_params *params, u32 more,
 			u32 refused, u32 segments)
 {
@@ -391,14 +392,14 @@ CC_INLINE void caqm_owe(struct caqm_receiver *r, const struct caqm_params *param
 					caqm_bound(params->data_hint_unit, 1, CAQM_MOST_HINT_UNIT);
 		r->more = (u32)cc_min(sum, CAQM_MOST_BYTES);
 	}
-	/* Cancel one against the other. */
+	/* Cancel `more` against `fewer`. */
 	sum = cc_min(r->more, r->fewer);
 	r->more -= (u32)sum;
 	r->fewer -= (u32)sum;
 }
 
-/* The units that an acknowledgement reports in its hint. They are deducted from the debt to the
- * byte. `fewer` returns which kind they are. */
+/* The units that an ACK reports in its hint, deducted from the receiver's sums to the byte. `fewer`
+ * tells which of the two sums they come from. */
 CC_INLINE u32 caqm_tell(struct caqm_receiver *r, const struct caqm_params *params, u32 *fewer)
 {
 	u32 unit = caqm_bound(params->ack_hint_unit, 1, CAQM_MOST_HINT_UNIT);

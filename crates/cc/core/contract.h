@@ -2,8 +2,8 @@
 /*
  * The interface between a host and an algorithm: the C side of crates/cc/src/contract.rs.
  *
- * These headers are compiled twice: into BPF, where the kernel is the host, and natively. They
- * therefore hold no globals, no floating point, no signed division, no function pointers and no
+ * The build compiles these headers twice: for BPF, where the kernel is the host, and natively. They
+ * therefore have no globals, no floating point, no signed division, no function pointers and no
  * loop without a small fixed bound. A division by zero gives zero in both builds.
  */
 #ifndef WEIR_CC_CONTRACT_H
@@ -23,7 +23,7 @@ typedef uint64_t u64;
 struct cc_ack {
 	u64 now_us;
 	u64 delivered; /* since the connection began, this ACK included */
-	u64 prior_delivered; /* `delivered` when the newest packet acknowledged here was sent */
+	u64 prior_delivered; /* `delivered` when the newest acknowledged packet was sent */
 	u32 rtt_us; /* new sample; 0: none */
 	u32 interval_us; /* of the rate sample; 0: none */
 	u32 acked;
@@ -78,7 +78,7 @@ CC_INLINE u64 cc_less(u64 a, u64 b)
 	return a > b ? a - b : 0;
 }
 
-/* One more, but no more than `most`. */
+/* `count` plus one, but at most `most`. */
 CC_INLINE u8 cc_count(u8 count, u32 most)
 {
 	return (u8)cc_min(count + 1U, most);
@@ -89,7 +89,7 @@ CC_INLINE u8 cc_count(u8 count, u32 most)
 
 CC_INLINE u64 cc_scale(u64 value, u32 gain)
 {
-	/* In two parts, so that the product fits for any value below 2^54. */
+	/* Multiply in two parts, so that the product fits for any value below 2^54. */
 	return (value >> 10) * gain + (((value & 1023U) * gain) >> 10);
 }
 

@@ -20,14 +20,14 @@
  *   cwnd   = window + 2 segments
  *   pacing = 1.25 * window / RTT
  *
- * A flow with a larger share has a smaller target. It is the first to find its target exceeded, and
- * gives way: shares become equal without a message between the flows.
+ * A flow with a larger share has a smaller target. The queue exceeds this flow's target first, so
+ * this flow reduces first: shares become equal without a message between the flows.
  *
- * Delay alone cannot tell an own queue from another's, nor random loss from an overflow. Therefore
- * all tcpa flows of a host send less for a round trip at the same instants (tcpa_pause.h), and look
- * at the path that is left:
+ * By delay alone, a flow cannot distinguish its own queue from another flow's, or random loss from
+ * an overflow. Therefore all tcpa flows of a host send less for a round trip at the same instants
+ * (tcpa_pause.h), and measure the path without their own queue:
  *
- *   the queue left too      -> its RTT is base_rtt and its loss the path's own; no rival
+ *   the queue left too      -> the RTT is base_rtt and the loss the path's own; no rival
  *   a queue stands, twice   -> a rival keeps it: contend
  *
  * When the path becomes several times slower the window follows within two round trips
@@ -73,7 +73,7 @@
  *   haste  rounds in a row in which no packet met a queue: each quadruples the growth
  *   brake  the RTT at which haste ends within a round
  *   floor  the share of packets that the path loses however little is sent
- *   debt   bytes lost beyond the floor and not answered yet
+ *   debt   bytes lost beyond the floor that the flow has not answered yet
  *   room   the largest queue that stood for a round, in us: the buffer holds at least as much
  *   depth  the queue at the last overflow, in us
  *   echo   a round whose losses were sent before the last answer to loss
@@ -92,8 +92,8 @@
 
 CC_INLINE void tcpa_judge_steady(struct tcpa *t, const struct cc_ack *ack)
 {
-	/* No RTT sample: all acknowledged packets were sent in an earlier round. So much loss is
-	 * not chance. */
+	/* Without an RTT sample, all acknowledged packets were sent in an earlier round. Answer
+	 * heavy loss, which is not chance. */
 	if (!t->round_rtt) {
 		if (t->echoes) {
 			t->echoes--;
@@ -132,7 +132,7 @@ CC_INLINE void tcpa_settle(struct tcpa *t)
 	u64 rate = t->starved ? tcpa_rate(t) : cc_min(t->average, tcpa_rate(t));
 
 	/* Rounds in which the receiver waited for one segment underestimate the rate: use the best
-	 * known one. */
+	 * known rate. */
 	if (t->resuming)
 		rate = cc_max(rate, cc_min(t->remembered, tcpa_rate(t)));
 	t->window = tcpa_bound_window(t, cc_bytes_in(rate, t->min_rtt));
@@ -159,8 +159,8 @@ CC_INLINE void tcpa_init(struct tcpa *t, const struct tcpa_params *params,
 	t->round_began_us = path->now_us;
 	t->patience = TCPA_PATIENCE;
 	tcpa_recall(t, path);
-	/* Spread the first window evenly over the first round trip. A train leaves at the
-	 * remembered rate. */
+	/* Spread the first window evenly over the first round trip. With a memory, a train leaves
+	 * at the remembered rate. */
 	tcpa_pace(t, cc_max(cc_rate(t->cwnd, rtt), t->remembered));
 }
 
@@ -176,7 +176,8 @@ CC_INLINE void tcpa_judge_round(struct tcpa *t, const struct cc_ack *ack)
 		t->capacity = cc_max(t->capacity, t->average);
 	else if (t->judged != TCPA_STARTUP)
 		t->full_rate = cc_max(t->full_rate, t->average);
-	/* Start-up fills a queue. Its RTT growth is not the RTT variation of the path. */
+	/* In start-up and DRAIN the queue changes within a round: average the shortest RTT with the
+	 * mean RTT. */
 	rtt = t->round_rtt;
 	if (t->judged == TCPA_STARTUP || t->judged == TCPA_DRAIN)
 		rtt = (rtt + cc_div(t->round_rtt_sum, t->round_rtts)) / 2;
@@ -219,7 +220,7 @@ CC_INLINE void tcpa_watch_rtt(struct tcpa *t, const struct cc_ack *ack)
 	if (!t->round_rtt || ack->rtt_us < t->round_rtt)
 		t->round_rtt = ack->rtt_us;
 	if (!t->min_rtt || ack->rtt_us <= t->min_rtt) {
-		/* The loss estimates were taken while a queue stood: discard them. */
+		/* A queue stood while the flow measured the floor: discard the floor. */
 		if (ack->rtt_us + tcpa_noise(t->min_rtt) < t->min_rtt) {
 			t->floor_lost = 0;
 			t->sure = 0;
@@ -252,7 +253,7 @@ CC_INLINE void tcpa_set_pace(struct tcpa *t)
 	case TCPA_STARTUP:
 		if (t->resuming)
 			return;
-		/* Add the path's own loss, which has to be sent as well. */
+		/* Add the path's own loss, because the flow has to send lost bytes as well. */
 		rate += cc_scale(rate, tcpa_floor(t));
 		rate = cc_max(cc_scale(rate, TCPA_STARTUP_GAIN), t->pacing);
 		if (t->seeking)
@@ -262,13 +263,14 @@ CC_INLINE void tcpa_set_pace(struct tcpa *t)
 		rate = cc_scale(rate, TCPA_DRAIN_GAIN);
 		break;
 	case TCPA_PAUSE:
-		/* A shorter round trip or a queue is looked for: send less than to confirm one. */
+		/* Send much less to find a shorter round trip or a rival's queue, and a little less
+		 * only to confirm min_rtt. */
 		rate = cc_min(t->average, tcpa_per_rtt(t, t->window));
 		rate -= t->sure && !t->standing ? rate / 4 : rate / 2;
 		break;
 	default:
-		/* A quarter more than the window needs: it bounds what is in the network, and the
-		 * pace only spreads it. */
+		/* Pace at a quarter more than the window needs: the window limits the bytes in the
+		 * network, and the pace only spreads them. */
 		rate = tcpa_per_rtt(t, t->window);
 		rate += rate / 4;
 		break;
@@ -285,10 +287,10 @@ CC_INLINE void tcpa_set_window(struct tcpa *t, const struct cc_ack *ack)
 	case TCPA_STARTUP:
 		if (t->resuming)
 			return;
-		/* A queue already grows: no more until the end of the round. */
+		/* A queue already grows: keep the window until the end of the round. */
 		if (ack->rtt_us > t->min_rtt + cc_max(t->min_rtt / 4, TCPA_BRAKE_US))
 			return;
-		/* Never reduce the window: each ACK makes room for as much again. */
+		/* Never reduce the window; each ACK adds as much as it acknowledges. */
 		target = cc_scale(tcpa_bdp(t), TCPA_STARTUP_GAIN);
 		step = ack->acked;
 		if (t->seeking) {
@@ -303,16 +305,16 @@ CC_INLINE void tcpa_set_window(struct tcpa *t, const struct cc_ack *ack)
 		return;
 	case TCPA_PAUSE:
 		target = cc_bytes_in(t->pacing, t->min_rtt);
-		/* Fewer packets yield no usable round. */
+		/* With fewer packets the round would not be usable. */
 		if (!tcpa_small(t))
 			target = cc_max(target, tcpa_least_flight(t));
 		t->cwnd = tcpa_clamp_window(cc_min(t->cwnd, target), t->mss);
 		return;
 	default:
-		/* A queue already grows, as in start-up. */
+		/* A queue already grows: keep the window, as in start-up. */
 		if (t->haste > 1 && ack->rtt_us > t->brake)
 			return;
-		/* Two segments for delayed ACKs; a small window would grow by much with them. */
+		/* Add two segments for delayed ACKs, but none to a small window. */
 		target = t->window + (tcpa_small(t) ? 0 : 2ULL * t->mss);
 		t->cwnd = tcpa_bound_window(t, cc_min((u64)t->cwnd + ack->acked, target));
 		return;
@@ -355,8 +357,8 @@ CC_INLINE void tcpa_on_ack(struct tcpa *t, const struct cc_ack *ack)
 		t->restarting = 0;
 }
 
-/* The retransmission timer expired: everything in flight is lost. Keep the model. Retransmission
- * starts with a small window. */
+/* The retransmission timer expired: all bytes in flight are lost. Keep the model, and start the
+ * retransmission with a small window. */
 CC_INLINE void tcpa_on_timeout(struct tcpa *t)
 {
 	t->cwnd = tcpa_clamp_window((u64)t->params.loss_init_cwnd * t->mss, t->mss);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Behaviour beside rivals, flows that fill the queue: CUBIC's window (RFC 9438). A small queue
- * would leave such flows everything.
+ * Behaviour beside rivals, flows that fill the queue: CUBIC's window (RFC 9438). A flow that held
+ * a small queue would leave all bandwidth to rivals.
  */
 #ifndef WEIR_CC_TCPA_CONTEND_H
 #define WEIR_CC_TCPA_CONTEND_H
@@ -30,8 +30,8 @@ CC_INLINE void tcpa_meet_rival(struct tcpa *t, u64 now_us, u32 window)
 		t->quiet_looks = 0;
 		t->peak = window;
 		t->peak_at_us = now_us;
-		/* The reductions that CUBIC makes at once were made gradually: the cubic curve only
-		 * grows from here. */
+		/* Begin at the plateau of the cubic curve, without a reduction: this flow has
+		 * already reduced its window gradually. */
 		t->cut = 0;
 		t->debt = 0;
 	}
@@ -72,12 +72,13 @@ CC_INLINE u64 tcpa_catch_up(const struct tcpa *t)
 	return cc_min(cc_max(step, t->window / 16), t->window / 8);
 }
 
-/* Beside flows that fill the queue, behave as they do. Exceptions: loss that is the path's own,
- * loss that recurs however little is sent, and rivals that leave too small a share. */
+/* Beside flows that fill the queue, behave as they do. Three things make an exception: the path's
+ * own loss, loss that recurs however little the flow sends, and rivals that leave too small a
+ * share. */
 CC_INLINE void tcpa_contend(struct tcpa *t, const struct cc_ack *ack)
 {
 	u32 floor = tcpa_floor(t);
-	/* A flow with less than a third of the path need not reduce as others do. */
+	/* A flow with less than a third of the path need not reduce as its rivals do. */
 	u8 poor = t->average < t->capacity / 3;
 	u8 ignored = t->unanswered >= TCPA_DEAF_LOSSES && t->average < t->capacity / 2;
 	u8 deaf = (ignored || poor) && !tcpa_small(t);
@@ -90,8 +91,8 @@ CC_INLINE void tcpa_contend(struct tcpa *t, const struct cc_ack *ack)
 		t->debt = 0;
 		if (t->echoes)
 			return;
-		/* The loss came sooner than after one that all flows answered: two fifths of a
-		 * round for each segment of the window, or 24 rounds. */
+		/* If all flows had answered the last loss, this loss would have come later: after
+		 * two fifths of a round for each segment of the window, or after 24 rounds. */
 		if (t->rival_rounds < cc_min(2 * (t->window / t->mss) / 5, 24))
 			t->unanswered = cc_count(t->unanswered, 8);
 		else
@@ -107,8 +108,9 @@ CC_INLINE void tcpa_contend(struct tcpa *t, const struct cc_ack *ack)
 	t->echoes = (u8)cc_less(t->echoes, 1);
 	if (t->starved)
 		return;
-	/* At least as Reno grows on short paths: 3 (1 - 0.7) / (1 + 0.7) segments a round. Add a
-	 * sixteenth each second, because CUBIC's curve does not scale with the window. */
+	/* Grow at least as CUBIC's Reno-friendly window does on short paths: by 3 (1 - 0.7) /
+	 * (1 + 0.7) segments a round. Add a sixteenth of the window each second, because CUBIC's
+	 * curve does not scale with the window. */
 	least = cc_min(t->mss / 2, t->window / 8);
 	if (deaf)
 		least += tcpa_catch_up(t);

@@ -2,10 +2,11 @@
 /*
  * Behaviour alone or among other tcpa flows: a small queue, and equal shares.
  *
- * Each flow moves its window towards a queue of its target, by half of the missing or excess data a
- * round. All flows of a bottleneck see the same queue. The target is smaller for a larger share, so
- * the larger flows exceed theirs first and give way. A buffer that overflows before the target
- * stands is `shallow`: there the window follows CUBIC's curve with smaller reductions.
+ * Each flow moves its window so that the queue approaches the flow's target, by half of the missing
+ * or excess data a round. All flows of a bottleneck see the same queue. The target is smaller for a
+ * larger share, so the queue exceeds the targets of the larger flows first, and these flows reduce.
+ * A buffer that overflows before the queue reaches the target is `shallow`: there the window
+ * follows CUBIC's curve with smaller reductions.
  */
 #ifndef WEIR_CC_TCPA_HOLD_H
 #define WEIR_CC_TCPA_HOLD_H
@@ -13,8 +14,8 @@
 #include "tcpa_contend.h"
 #include "tcpa_return.h"
 
-/* Square root of a value from 1 to 2^32, by Newton: bit by bit would multiply the paths that the
- * kernel's verifier follows. */
+/* Square root of a value from 1 to 2^32, by Newton: a root bit by bit would multiply the paths that
+ * the kernel's verifier follows. */
 CC_INLINE u32 tcpa_root(u64 of)
 {
 	u64 root = 1U << 16;
@@ -25,8 +26,8 @@ CC_INLINE u32 tcpa_root(u64 of)
 	return (u32)root;
 }
 
-/* The queue to hold, in us: the smaller the share, the larger the queue (Swift, SIGCOMM 2020,
- * 3.5). */
+/* The target queue by this flow's rate alone, in us: the smaller the share, the larger the queue
+ * (Swift, SIGCOMM 2020, 3.5). */
 CC_INLINE u32 tcpa_own_target(const struct tcpa *t)
 {
 	u64 rtt = cc_max(t->rtt, 1);
@@ -35,19 +36,19 @@ CC_INLINE u32 tcpa_own_target(const struct tcpa *t)
 	return tcpa_root(TCPA_FAIR_US * cc_max(packet_us, 1));
 }
 
-/* At most half of the queue that overflowed. */
+/* The target queue, at most half of the queue that overflowed. */
 CC_INLINE u32 tcpa_target(const struct tcpa *t)
 {
-	/* Allow for lumpy ACKs: packets that wait for the next lump are not in a queue. */
+	/* Add the spread of lumpy ACKs: a packet that waits for the next lump is not in a queue. */
 	u64 own = tcpa_own_target(t) + cc_min(t->spread, t->min_rtt / (t->lumpy ? 2 : 8));
 	u64 most = t->depth / 2;
 
 	return (u32)(t->depth ? cc_div(own * most, own + most) : own);
 }
 
-/* The rate is far below that of the last overflow, and the queue is smaller than it once was: treat
- * loss as the path's own. If the loss persists, that overflow was none. A policer lets the same
- * rate through however much is sent. */
+/* Whether to treat loss as the path's own, because the rate is far below that of the last overflow,
+ * and the queue is smaller than it once was. If the loss persists, the last overflow was random
+ * loss. (Behind a policer the rate stays the same, however much the flow sends.) */
 CC_INLINE u8 tcpa_doubts(struct tcpa *t)
 {
 	if (t->window < TCPA_FEW_SEGMENTS * t->mss || t->average >> 10 >= t->peak_rate / 4 * 3 ||
@@ -68,7 +69,7 @@ CC_INLINE u8 tcpa_doubts(struct tcpa *t)
 	return 1;
 }
 
-/* The reduction for a loss: a small window reduces as CUBIC does. */
+/* The least reduction for a loss: CUBIC's for a small window. */
 CC_INLINE u32 tcpa_own_cut(const struct tcpa *t)
 {
 	return tcpa_small(t) ? TCPA_RIVAL_CUT : TCPA_LEAST_CUT;
@@ -91,9 +92,9 @@ CC_INLINE void tcpa_back_off(struct tcpa *t, u64 now_us)
 	t->echoes = TCPA_ECHO_ROUNDS;
 }
 
-/* A small window that loses packets without any queue: a policer, a short queue under many flows,
- * or a start-up that ended too soon on a path that loses packets by itself. Only another start-up
- * tells them apart. */
+/* Begin another start-up if a small window loses packets without any queue. The reason is a
+ * policer, a short queue under many flows, or a first start-up that ended too soon on a path that
+ * loses packets by itself; only another start-up tells which. */
 CC_INLINE u8 tcpa_starts_again(struct tcpa *t, u64 now_us)
 {
 	u32 now_s = (u32)(now_us / 1000000U);
@@ -101,11 +102,11 @@ CC_INLINE u8 tcpa_starts_again(struct tcpa *t, u64 now_us)
 	if (t->window >= TCPA_AGAIN_SEGMENTS * t->mss || !tcpa_drained(t) || t->starved ||
 	    now_s < t->again_s)
 		return 0;
-	/* A policer answers each time with losses: try less and less often. */
+	/* A policer answers each start-up with losses: try less and less often. */
 	t->again_s = now_s + (TCPA_AGAIN_S << t->restarts);
 	t->restarts = cc_count(t->restarts, 6);
 	tcpa_start_up_again(t);
-	/* The first round that loses far too much ends it. */
+	/* The first round with heavy loss ends this start-up. */
 	t->lossy_rounds = 1;
 	t->depth = 0;
 	t->sound_depth = 0;
@@ -123,23 +124,23 @@ CC_INLINE void tcpa_hold_queue(struct tcpa *t, const struct cc_ack *ack)
 	u32 rtt = t->round_rtt;
 	u32 queue = (u32)cc_less(rtt, t->base_rtt);
 	u32 target = tcpa_target(t);
-	/* Too few packets cannot tell the path's own loss from that of many competing flows or of a
-	 * policer. */
+	/* With too few packets, the flow cannot distinguish the path's own loss from that of many
+	 * competing flows or of a policer. */
 	u8 few = t->shallow && t->window < TCPA_FEW_SEGMENTS * t->mss;
 	u8 roomy = !tcpa_small(t) && !few && tcpa_roomy(t, target);
 	u32 floor = few ? 0 : tcpa_floor(t);
 	u32 least;
 	u64 step;
 
-	/* The queue is larger than the one assumed to overflow. */
+	/* The queue is larger than `depth`, at which it was assumed to overflow. */
 	if (t->depth && queue > t->depth) {
 		t->depth = queue;
 		t->sound_depth = (u32)cc_max(t->sound_depth, queue);
 		t->shallow = t->depth < tcpa_own_target(t);
 	}
 	if (t->echoes) {
-		/* This round reports packets sent before the reduction, and a policer's bucket is
-		 * empty. */
+		/* This round reports packets sent before the reduction, when a policer's bucket is
+		 * empty: its rate is the rate of the overflow. */
 		if (t->echoes == TCPA_ECHO_ROUNDS)
 			t->peak_rate = (u32)cc_max(t->peak_rate,
 						   cc_min(t->average, t->known) >> 10);
@@ -154,8 +155,8 @@ CC_INLINE void tcpa_hold_queue(struct tcpa *t, const struct cc_ack *ack)
 		if (roomy)
 			tcpa_learn_floor(t, 1);
 	}
-	/* If no queue warns, grow as CUBIC does, at least by a small part of a segment a round:
-	 * shares become equal. */
+	/* In a shallow buffer no queue warns of an overflow. Grow as CUBIC does, and at least by a
+	 * small part of a segment a round, so that shares become equal. */
 	if (t->shallow) {
 		if (tcpa_starts_again(t, ack->now_us))
 			return;
@@ -163,14 +164,14 @@ CC_INLINE void tcpa_hold_queue(struct tcpa *t, const struct cc_ack *ack)
 			tcpa_grow(t, ack, (u32)cc_scale(t->mss, tcpa_own_cut(t) / 2));
 		return;
 	}
-	/* The brake stopped some of the growth that haste allowed: keep only the part in use. */
+	/* The brake stopped some of the growth that haste allowed: keep only the window in use. */
 	if (t->haste > 1 && t->round_rtt_max > t->brake)
 		t->window = (u32)cc_min(t->window, t->cwnd);
 	if (queue > target) {
 		t->haste = 0;
 		t->settled = 1;
-		/* A rival takes any share that is given up: reduce no further until the next pause
-		 * tells whether there is one. */
+		/* A rival takes any share that this flow gives up: reduce by at most a quarter
+		 * until the next pause tells whether there is a rival. */
 		least = t->held - t->held / 4;
 		step = (u64)t->window * (queue - target) / (2ULL * rtt);
 		t->window -= (u32)cc_min(step, cc_less(t->window, least));

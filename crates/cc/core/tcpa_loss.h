@@ -2,9 +2,9 @@
 /*
  * The path's own loss (the floor), and loss caused by sending (the debt).
  *
- * The floor is learned in pauses, where all flows send less, and in rounds without a queue. Loss
- * beyond one and a half floors is debt. Debt is carried from round to round, so that ten flows with
- * a window of ten answer as one with a window of a hundred does.
+ * A flow measures the floor in pauses, where all flows send less, and in rounds without a queue.
+ * Loss beyond one and a half floors is debt. Debt adds up from round to round, so that ten flows
+ * with a window of ten segments reduce as often as one flow with a window of a hundred.
  */
 #ifndef WEIR_CC_TCPA_LOSS_H
 #define WEIR_CC_TCPA_LOSS_H
@@ -33,9 +33,9 @@ CC_INLINE void tcpa_learn_pause(struct tcpa *t)
 	}
 }
 
-/* Whether loss beyond the floor has added up to more than chance explains: `chance` segments, and
- * up to eight bursts more on a path that loses by itself. A burst is the mean loss of an ACK that
- * reported one, up to eight segments. 160 / 1024: a floor of a tenth allows for all eight. */
+/* Whether the debt exceeds what chance explains: `chance` segments, and up to eight bursts more on
+ * a path that loses by itself. A burst is the mean loss of an ACK that reported a loss, up to eight
+ * segments. 160 / 1024: with a floor of a tenth, all eight bursts count. */
 CC_INLINE u8 tcpa_owes(struct tcpa *t, u32 floor, u32 tolerated, u32 chance)
 {
 	u64 sent = tcpa_round_sent(t);
@@ -46,13 +46,15 @@ CC_INLINE u8 tcpa_owes(struct tcpa *t, u32 floor, u32 tolerated, u32 chance)
 	return t->debt > segments * t->mss;
 }
 
-/* No packet of this round met a queue as large as the largest that stood earlier. */
+/* Whether every packet of this round met less than three quarters of `room`, the largest queue that
+ * stood for a round. */
 CC_INLINE u8 tcpa_below_room(const struct tcpa *t)
 {
 	return cc_less(t->round_rtt_max, t->min_rtt) < t->room / 4 * 3;
 }
 
-/* The path has held a larger queue than any packet of this round met. */
+/* Whether the path has held a larger queue than twice `queue`, and than any packet of this round
+ * met. */
 CC_INLINE u8 tcpa_roomy(const struct tcpa *t, u32 queue)
 {
 	return t->room > 2 * queue && tcpa_below_room(t);

@@ -1,26 +1,29 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Pauses: all tcpa flows of a host send less for a round trip at the same instants of its monotonic
- * clock. Each then sees the path without them: its RTT and its own loss, or the queue of a rival.
+ * clock. Each flow then measures the path without these flows: the path's RTT and its own loss, or
+ * the queue of a rival.
  *
- * A pause is begun by tcpa_schedule, at most once in 1.05, 2.1 or 4.2 s by the RTT. The ACKs that
- * tell of it arrive two rounds later: until then `looking` is set, and tcpa_judge_pause decides.
+ * tcpa_schedule begins a pause at most once in 1.05, 2.1 or 4.2 s, depending on the RTT. The ACKs
+ * of the pause's packets arrive up to two rounds later: until then `looking` is set, and then
+ * tcpa_judge_pause decides.
  */
 #ifndef WEIR_CC_TCPA_PAUSE_H
 #define WEIR_CC_TCPA_PAUSE_H
 
 #include "tcpa_contend.h"
 
-/* Pauses begin where the clock in us passes a multiple of 2^20 (1.05 s): all flows of a host know
- * these instants without a message. More often: a rival is met sooner, and more is given up. */
+/* Pauses begin when the clock in us passes a multiple of 2^20 (1.05 s): all flows of a host know
+ * these instants without a message. More frequent pauses would detect a rival sooner, and give up
+ * more throughput. */
 #define TCPA_PAUSE_SHIFT 20U
-/* A pause gives up a quarter or half of a round trip's data. Where the interval holds fewer round
- * trips than this, a flow takes every second or fourth instant only. */
+/* The least round trips between two pauses: a pause gives up a quarter or half of a round trip's
+ * data. On longer paths, a flow pauses only at every second or fourth instant. */
 #define TCPA_PAUSE_EVERY 24U
 
-/* The queue shrank by the bytes that were not sent. That gives the path's rate, however small this
- * flow's share of it is. If other flows reduced as well the rate seems lower, if they grew it seems
- * higher. */
+/* Estimate the path's rate, however small this flow's share of it is: in the pause, the queue
+ * shrank by the bytes that this flow did not send. If other flows reduced as well, the rate seems
+ * lower; if they grew, it seems higher. */
 CC_INLINE void tcpa_learn_capacity(struct tcpa *t, u32 seen)
 {
 	u32 fell = (u32)cc_less(t->rtt, seen);
@@ -36,8 +39,8 @@ CC_INLINE void tcpa_learn_capacity(struct tcpa *t, u32 seen)
 		t->capacity = cc_max(rate, t->capacity / 8 * 7);
 }
 
-/* Each flow's part of a shared queue is its share of the rate. If the queue hardly shrank, this
- * flow's share is less than a quarter, at whatever rate. */
+/* Bound this flow's share of the path. A flow's part of a shared queue is its share of the rate, so
+ * if the queue hardly shrank, this flow's share is less than a quarter. */
 CC_INLINE void tcpa_learn_share(struct tcpa *t, u32 seen)
 {
 	u64 fell = cc_less(t->rtt, seen);
@@ -67,24 +70,26 @@ CC_INLINE void tcpa_judge_pause(struct tcpa *t, const struct cc_ack *ack)
 		t->min_rtt_at_us = ack->now_us;
 	}
 	if (tcpa_told(t)) {
-		/* No usable path has a higher loss of its own. */
+		/* Ignore heavy loss: no usable path loses as much by itself. */
 		if (tcpa_round_share(t) <= TCPA_HEAVY_LOSS)
 			tcpa_learn_floor(t, 4);
 		tcpa_learn_pause(t);
 	}
 	t->sure = !t->found_shorter;
 	t->found_shorter = 0;
-	/* The queue that overflowed is tried again in time: it may have been another flow's. */
+	/* Let `depth` grow, so that the flow tries a larger queue again in time: the overflow may
+	 * have been another flow's. */
 	t->depth = (u32)cc_min(t->depth + t->depth / 4, TCPA_MOST_DEPTH_US);
 	t->sound_depth = (u32)cc_min(t->sound_depth + t->sound_depth / 4, TCPA_MOST_DEPTH_US);
 	t->room -= t->room / 32;
 	t->capacity -= t->capacity / 64;
 	if (seen > t->min_rtt + slack) {
-		/* If a lost packet delayed the answer, the other flows have long resumed. */
+		/* Ignore a late round, which a lost packet may have delayed: the other flows have
+		 * long resumed. */
 		if (!tcpa_told(t) || ack->now_us > t->pause_until + 2ULL * tcpa_round_trip(t))
 			return;
 		tcpa_learn_capacity(t, seen);
-		/* Two queued pauses in a row, or one if there was a rival before. */
+		/* A queue stood in two pauses in a row, or in one if there was a rival before. */
 		if (t->rival || ((t->standing || t->patience > TCPA_PATIENCE) &&
 				 t->window >= tcpa_least_flight(t)))
 			tcpa_meet_rival(t, ack->now_us, (u32)cc_max(t->window, t->held));
@@ -105,8 +110,8 @@ CC_INLINE void tcpa_judge_pause(struct tcpa *t, const struct cc_ack *ack)
 	t->base_rtt = seen <= t->min_rtt + tcpa_noise(t->min_rtt) ? t->min_rtt : seen;
 }
 
-/* All flows pause at the same instants, so that each sees the path without them. Flows with longer
- * round trips pause less often, at a subset of these instants. */
+/* Begin and end pauses. All flows pause at the same instants, so that each measures the path
+ * without these flows. Flows with longer round trips pause at a subset of these instants. */
 CC_INLINE void tcpa_schedule(struct tcpa *t, const struct cc_ack *ack)
 {
 	u32 shift = TCPA_PAUSE_SHIFT;
@@ -125,8 +130,9 @@ CC_INLINE void tcpa_schedule(struct tcpa *t, const struct cc_ack *ack)
 		return;
 	/* Halves in about 22 s. */
 	t->most -= t->most / 32;
-	/* Skip the first instant: the result of start-up is recent, and small files end before the
-	 * second. Do not skip it if a queue stands: only a pause tells whose queue that is. */
+	/* Skip the first instant, because the result of start-up is recent, and small files end
+	 * before the second instant. Do not skip it if a queue stands: only a pause tells whether a
+	 * rival keeps this queue. */
 	if (before && !t->past_instant && t->rtt <= t->min_rtt + tcpa_pause_slack(t)) {
 		t->past_instant = 1;
 		return;
@@ -134,7 +140,8 @@ CC_INLINE void tcpa_schedule(struct tcpa *t, const struct cc_ack *ack)
 	if (t->mode != TCPA_STEADY || t->restarting || t->looking || t->slumped ||
 	    t->params.no_pauses)
 		return;
-	/* No queue stands, as a pause would find, and the window is about to grow. */
+	/* Do not pause while the rate is low and no queue stands: a pause would only confirm this,
+	 * and the window is about to grow. */
 	if (t->fallen && t->rtt <= t->min_rtt + tcpa_pause_slack(t))
 		return;
 	/* A flow without an ACK since the instant has missed it. */

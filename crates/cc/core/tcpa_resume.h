@@ -3,36 +3,38 @@
  * Careful resume (draft-ietf-tsvwg-careful-resume): start from an earlier connection's estimate of
  * the path.
  *
- * If the handshake took about as long as is remembered, send a first window at the remembered rate:
- * a train of packets that a slower path delivers at its own rate. Use all of the rate only when the
- * train's acknowledgements arrive about as fast. If they show a queue or loss, send nothing until
- * the excess has left (the draft's safe retreat).
+ * If the handshake took about the remembered round trip, send a first window at the remembered
+ * rate: a train of packets that a slower path delivers at its own rate. Use all of the rate only if
+ * the train's acknowledgements arrive about as fast. If they show a queue or loss, send nothing
+ * until the excess has left (the draft's safe retreat).
  */
 #ifndef WEIR_CC_TCPA_RESUME_H
 #define WEIR_CC_TCPA_RESUME_H
 
 #include "tcpa_loss.h"
 
-/* Share of the remembered bandwidth-delay product, a tenth: the train, if that is more than a first
- * window. On a path ten times slower than remembered, one bandwidth-delay product is queued before
- * the first answer. Test: a_wrong_memory_costs_a_round_trip_of_queue_at_most of crates/sim. */
+/* Share of the remembered bandwidth-delay product, a tenth: the length of the train, if that is
+ * more than a first window. On a path ten times slower than remembered, the train queues one
+ * bandwidth-delay product before the first answer. Test:
+ * a_wrong_memory_costs_a_round_trip_of_queue_at_most of crates/sim. */
 #define TCPA_RESUME_SHARE 100U
-/* Gain from one part to the next, 1.75: less than start-up's, because a part that is too large is
- * detected a round trip later. Test as above. */
+/* Gain from one part to the next, 1.75: less than start-up's, because the flow detects a part that
+ * is too large only a round trip later. Test as above. */
 #define TCPA_RESUME_STEP 1792U
-/* Gains over the remembered rate: the last part (1.125), which a path of that rate answers with a
- * queue, and the delivery above which the path counts as faster (1.09). */
+/* Gains over the remembered rate: of the last part (1.125), which makes a queue on a path of that
+ * rate, and of the delivery above which the path counts as faster (1.09). */
 #define TCPA_RESUME_GAIN 1152U
 #define TCPA_RESUME_MORE 1120U
 /* Rounds in which the receiver or the application may limit the flow. */
 #define TCPA_RESUME_ROUNDS 3U
-/* s (10 min). The share that is used shrinks with the age of the memory beyond this. The
- * memories of all labs are younger. */
+/* s (10 min). Beyond this age of the memory, the flow uses a smaller share of it. The memories of
+ * all labs are younger. */
 #define TCPA_RESUME_FRESH_S 600U
-/* Segments. The least for a rate of acknowledgements, as TCPA_TRAIN_SEGMENTS. */
+/* Segments: the shortest ACK train that gives a rate, as TCPA_TRAIN_SEGMENTS. */
 #define TCPA_RESUME_SEGMENTS 8U
 
-/* False for another path, or if there is a queue where there was none. */
+/* Whether the memory fits the handshake's RTT. False on another path, and if a queue stands that
+ * the memory does not have. */
 CC_INLINE u8 tcpa_is_that_path(const struct cc_path *path)
 {
 	u64 rtt = path->handshake_rtt_us;
@@ -42,8 +44,8 @@ CC_INLINE u8 tcpa_is_that_path(const struct cc_path *path)
 	       rtt <= remembered + remembered / 2 + TCPA_SLACK_US;
 }
 
-/* Set the first window from the memory. It is no larger than without a memory if the whole path
- * holds less than that. */
+/* Set the first window from the memory. If the whole path holds less than the usual first window,
+ * the window is no larger than the path. */
 CC_INLINE void tcpa_recall(struct tcpa *t, const struct cc_path *path)
 {
 	u64 product, part;
@@ -65,7 +67,7 @@ CC_INLINE void tcpa_recall(struct tcpa *t, const struct cc_path *path)
 		  path->memory.min_rtt_us + tcpa_noise(path->memory.min_rtt_us);
 }
 
-/* Resuming is over: the interval of tcpa_slump.h continues the measured train. */
+/* End resuming. The interval of tcpa_slump.h continues the measured train. */
 CC_INLINE void tcpa_end_resume(struct tcpa *t)
 {
 	if (!t->resuming)
@@ -104,8 +106,8 @@ CC_INLINE void tcpa_go_on(struct tcpa *t, u64 rate)
 		  TCPA_LEAST_SEGMENTS * t->mss;
 }
 
-/* The rate that was in use if the application or the receiver limited the flow. A first window
- * always counts in full. */
+/* The rate that the flow used, if the application or the receiver limited it. A first window always
+ * counts in full. */
 CC_INLINE u64 tcpa_used(const struct tcpa *t)
 {
 	u64 first = (u64)t->params.init_cwnd * t->mss;
@@ -114,7 +116,7 @@ CC_INLINE u64 tcpa_used(const struct tcpa *t)
 	return cc_min(t->pacing, cc_rate(bytes, t->min_rtt));
 }
 
-/* The flow sends at all of the remembered rate. */
+/* Whether the flow sends at the whole remembered rate. */
 CC_INLINE u8 tcpa_is_all(const struct tcpa *t)
 {
 	return t->pacing >= cc_scale(t->remembered, TCPA_RESUME_GAIN);
@@ -125,7 +127,7 @@ CC_INLINE u8 tcpa_is_more(const struct tcpa *t)
 	return t->round_rate >= cc_scale(t->remembered, TCPA_RESUME_MORE);
 }
 
-/* The flow sent slightly more than the path carries in this round. */
+/* Whether the flow sent slightly more than the path carries in this round. */
 CC_INLINE u8 tcpa_is_full(const struct tcpa *t)
 {
 	u64 queue = cc_less(cc_div(t->round_rtt_sum, t->round_rtts), t->min_rtt);
@@ -133,7 +135,8 @@ CC_INLINE u8 tcpa_is_full(const struct tcpa *t)
 	return !tcpa_is_more(t) && queue > tcpa_noise(t->min_rtt);
 }
 
-/* The rate of acknowledgements is known sooner than samples that span a round trip. */
+/* Judge the part by the rate of its ACKs, which is known sooner than a rate sample that spans a
+ * round trip. */
 CC_INLINE void tcpa_watch_resumed(struct tcpa *t, const struct cc_ack *ack)
 {
 	u64 passed = cc_less(ack->now_us, t->start.at_us);
@@ -144,7 +147,8 @@ CC_INLINE void tcpa_watch_resumed(struct tcpa *t, const struct cc_ack *ack)
 	u8 lossy = t->round_lost > 4ULL * t->mss && tcpa_round_share(t) > TCPA_MOST_FLOOR;
 	u8 queued;
 
-	/* These ACKs are for packets sent at a lower rate: even that was too much. */
+	/* These ACKs are for packets sent at a lower rate: only a larger queue shows that even this
+	 * rate was too high. */
 	if (t->resuming == TCPA_AWAITING)
 		slack *= 2;
 	queued = ack->rtt_us > t->min_rtt + slack;
@@ -155,7 +159,7 @@ CC_INLINE void tcpa_watch_resumed(struct tcpa *t, const struct cc_ack *ack)
 	 * its ACKs release. */
 	t->full_rate = cc_max(t->full_rate, rate);
 	slower = t->full_rate < t->pacing / 4 * 3;
-	/* If less than the allowance was in flight, the rate proves nothing. */
+	/* Ignore the rate if less than the allowance was in flight. */
 	if (slower && (queued || lossy) && !tcpa_underused(t))
 		tcpa_retreat(t, t->full_rate);
 	else if (t->resuming == TCPA_HEARING && !slower && !queued && !tcpa_is_all(t)) {
@@ -185,14 +189,14 @@ CC_INLINE void tcpa_judge_resumed(struct tcpa *t, const struct cc_ack *ack)
 		tcpa_begin_drain(t);
 		return;
 	}
-	/* The flow sent less than the path holds; not by much, if that lasts. */
+	/* The flow sent less than the path holds. If this lasts, the difference is small. */
 	if (tcpa_is_all(t) && !tcpa_is_more(t)) {
 		t->full_rounds++;
 		if (t->full_rounds > TCPA_RESUME_ROUNDS)
 			tcpa_begin_drain(t);
 		return;
 	}
-	/* The path has become faster, or nothing could be measured: continue as without a
+	/* The path has become faster, or the flow could measure no rate: continue as without a
 	 * memory. */
 	tcpa_end_resume(t);
 	t->known = t->remembered;
@@ -203,7 +207,7 @@ CC_INLINE void tcpa_judge_resumed(struct tcpa *t, const struct cc_ack *ack)
 				    tcpa_least_flight(t));
 }
 
-/* Update the rate to remember from rounds that were full. */
+/* Update the rate to remember, from rounds that used the whole window. */
 CC_INLINE void tcpa_learn_rate(struct tcpa *t)
 {
 	if (t->starved)
@@ -211,8 +215,8 @@ CC_INLINE void tcpa_learn_rate(struct tcpa *t)
 	t->known = t->known ? t->known - t->known / 8 + t->average / 8 : t->average;
 }
 
-/* Called at the end of a connection; returns whether there is something to remember. A connection
- * that never used its whole window leaves the old memory in place. */
+/* Write the memory at the end of a connection. Returns whether there is a rate to remember; after a
+ * connection that never used its whole window, the old memory stays. */
 CC_INLINE u32 tcpa_note(const struct tcpa *t, struct cc_memory *memory)
 {
 	u64 rate = t->known;
@@ -220,13 +224,13 @@ CC_INLINE u32 tcpa_note(const struct tcpa *t, struct cc_memory *memory)
 
 	if (t->resuming || !t->min_rtt)
 		return 0;
-	/* A file may end before the path is full: the path carries at least this much. Do not
-	 * remember a rate that the next connection's first window would show as well. */
+	/* A file may end before the path is full, so the path carries at least this rate. Remember
+	 * only a rate that the next connection could not find with its first window. */
 	if (t->mode == TCPA_STARTUP)
 		rate = tcpa_bdp(t) > 2ULL * t->params.init_cwnd * t->mss ?
 			       cc_max(rate, tcpa_rate(t)) : 0;
-	/* The last rounds of a file are not full, and a train detects a lower rate sooner than a
-	 * higher one. */
+	/* Use almost the best rate, because the last rounds of a file are not full, and the next
+	 * connection's train detects a rate that is too high sooner than one that is too low. */
 	else if (rate && !t->rival)
 		rate = cc_max(rate, best - best / 16);
 	memory->rate = rate;

@@ -2,21 +2,22 @@
 /*
  * The path's rate fell (tcpa_slump.h) and rises again.
  *
- * While a queue stands, acknowledgements arrive at the path's rate. If that rate is more than
- * the window uses, the window is raised to it at once. If no queue stands, the window grows as
- * in start-up, up to the rate the path carried before it fell. If the rate returned soon each
- * time, the window stays as it is while the rate is low.
+ * While a queue stands, acknowledgements arrive at the path's rate. If this rate is more than the
+ * window uses, the flow raises the window to it at once. If no queue stands, the window grows as in
+ * start-up, up to the rate that the path carried before the fall. If the rate returned soon after
+ * each of the last falls, the flow keeps its window while the rate is low.
  */
 #ifndef WEIR_CC_TCPA_RETURN_H
 #define WEIR_CC_TCPA_RETURN_H
 
 #include "tcpa_resume.h"
 
-/* Round trips. A window that is held through a slump is held no longer, because a path that stays
- * slower must not keep a queue. No lab has swings as short; crates/sim/tests/varying.rs has, in
- * a_window_that_is_held_fills_the_path_when_the_rate_returns. */
+/* Round trips: the longest time for which a flow keeps its window through a slump, because a path
+ * that stays slower must not keep a queue. No lab has swings as short; the test
+ * a_window_that_is_held_fills_the_path_when_the_rate_returns of crates/sim has. */
 #define TCPA_SWING_ROUNDS 20U
-/* Returns in a row within that time, before a window is held: one may be chance. Test as above. */
+/* Returns of the rate within that time, in a row, before a flow keeps its window: one may be
+ * chance. Test as above. */
 #define TCPA_SWINGS 2U
 
 CC_INLINE u64 tcpa_most_bdp(const struct tcpa *t)
@@ -24,7 +25,7 @@ CC_INLINE u64 tcpa_most_bdp(const struct tcpa *t)
 	return cc_bytes_in(t->most, t->min_rtt);
 }
 
-/* The rate has returned. */
+/* Record that the rate has returned. */
 CC_INLINE void tcpa_note_return(struct tcpa *t, u64 now_us)
 {
 	u64 low_us = cc_less(now_us, t->fell_us);
@@ -41,8 +42,8 @@ CC_INLINE void tcpa_note_return(struct tcpa *t, u64 now_us)
 	t->swings = cc_count(t->swings, TCPA_SWINGS);
 }
 
-/* The path carries this window again. Packets that are acknowledged in the round under way were
- * sent before. */
+/* Raise the window to `window`, which the path carries again. The packets that the present round
+ * acknowledges were sent before. */
 CC_INLINE void tcpa_take_up(struct tcpa *t, const struct cc_ack *ack, u64 window)
 {
 	u64 rate;
@@ -64,7 +65,7 @@ CC_INLINE void tcpa_take_up(struct tcpa *t, const struct cc_ack *ack, u64 window
 		tcpa_note_return(t, ack->now_us);
 }
 
-/* Compare the rate of a train of acknowledgements with the window, while a queue stands. */
+/* While a queue stands, compare the rate of an ACK train with the window. */
 CC_INLINE void tcpa_watch_return(struct tcpa *t, const struct cc_ack *ack)
 {
 	u64 passed = cc_less(ack->now_us, t->train.at_us);
@@ -84,8 +85,9 @@ CC_INLINE void tcpa_watch_return(struct tcpa *t, const struct cc_ack *ack)
 		return;
 	tcpa_set_mark(&t->train, ack);
 	window = cc_rate(cc_min(came, CC_MOST_RATE), passed);
-	/* Beside other flows a short train may arrive faster than the flow's share. Above the rate
-	 * that the path carried before, only a rate of four windows a round trip is believed. */
+	/* Beside other flows, a short train may arrive faster than this flow's share. Believe a
+	 * rate above the one that the path carried before only if it is four windows a round
+	 * trip. */
 	if (t->lumpy || cc_bytes_in(window, t->min_rtt) < 4ULL * t->window)
 		window = cc_min(window, t->most);
 	window = cc_bytes_in(cc_min(window, 2 * t->most), t->min_rtt);
@@ -93,7 +95,7 @@ CC_INLINE void tcpa_watch_return(struct tcpa *t, const struct cc_ack *ack)
 		tcpa_take_up(t, ack, cc_max(window, t->window));
 }
 
-/* Start-up from the rate of the last round. */
+/* Begin start-up at the rate of the last round. */
 CC_INLINE void tcpa_start_up_again(struct tcpa *t)
 {
 	t->mode = TCPA_STARTUP;
@@ -108,8 +110,9 @@ CC_INLINE void tcpa_start_up_again(struct tcpa *t)
 	t->haste = 0;
 }
 
-/* No packet of this round met a queue, and either one stood since the rate fell or none has been
- * met for some rounds. Rounds that report a pause do not count. */
+/* Begin start-up to seek the former rate, if no packet of this round met a queue, and if a queue
+ * stood since the rate fell or no packet has met one for some rounds. Rounds that report a pause do
+ * not count. */
 CC_INLINE u8 tcpa_seek(struct tcpa *t)
 {
 	u64 most = tcpa_most_bdp(t);
@@ -126,7 +129,7 @@ CC_INLINE u8 tcpa_seek(struct tcpa *t)
 	return 1;
 }
 
-/* As much as the path carried before is in flight, and no queue stands. */
+/* End the search: as much as the path carried before is in flight, and no queue stands. */
 CC_INLINE void tcpa_sought(struct tcpa *t, u64 now_us)
 {
 	t->window = tcpa_bound_window(t, tcpa_most_bdp(t));

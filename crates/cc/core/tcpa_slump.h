@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * A slump: the path became several times slower, or a new flow fills its queue within a round trip
- * or two.
+ * A slump: the path became several times slower, or a new flow fills the path's queue within a
+ * round trip or two.
  *
  *     two intervals in a row deliver less than half of the window, and the RTT grows
  *         -> window = delivered rate * min_rtt                       TCPA_SLUMP_LEAVING
@@ -17,7 +17,8 @@
 
 #include "tcpa_hold.h"
 
-/* Fewer acknowledgements arrive after a pause. A pause does not explain a rate below a quarter. */
+/* Whether the low rate is the effect of a pause, after which fewer ACKs arrive. A pause does not
+ * explain a rate below a quarter. */
 CC_INLINE u8 tcpa_tells_of_pause(const struct tcpa *t, const struct cc_ack *ack, u64 rate)
 {
 	u64 over = t->pause_until + 2ULL * tcpa_round_trip(t);
@@ -25,21 +26,21 @@ CC_INLINE u8 tcpa_tells_of_pause(const struct tcpa *t, const struct cc_ack *ack,
 	return t->looking && (ack->now_us < over || rate * 4 >= tcpa_per_rtt(t, t->window));
 }
 
-/* A round trip, and long enough to span the gaps between ACKs. */
+/* The interval of a measurement: a round trip, but long enough to span the gaps between ACKs. */
 CC_INLINE u64 tcpa_slump_interval(const struct tcpa *t)
 {
 	return cc_max(t->min_rtt, TCPA_SLUMP_US);
 }
 
-/* While a queue grows, far less leaves it than enters it, in two intervals of a round trip each. Do
- * not wait for a round, which would take as long as the queue. Lumpy ACKs make a round longer than
- * its shortest RTT. */
+/* Detect a slump: in two intervals of a round trip each, the path delivers far less than the flow
+ * sends, and the queue grows. A round would be too slow: it takes as long as the queue, and lumpy
+ * ACKs make it longer than its shortest RTT. */
 CC_INLINE void tcpa_watch_slump(struct tcpa *t, const struct cc_ack *ack)
 {
 	u64 passed = ack->now_us - t->slump.at_us;
 	u64 rate;
 
-	/* The train of tcpa_resume.h begins anew with each interval. */
+	/* Begin the train of tcpa_resume.h anew with each interval. */
 	if (t->resuming) {
 		if (ack->now_us - t->start.at_us >= tcpa_slump_interval(t))
 			tcpa_set_mark(&t->start, ack);
@@ -48,7 +49,7 @@ CC_INLINE void tcpa_watch_slump(struct tcpa *t, const struct cc_ack *ack)
 	if (t->mode == TCPA_STARTUP)
 		return;
 	if (t->hold_until) {
-		/* The queue has no room for the packets that it dropped. */
+		/* The queue dropped these packets for want of room: send no more in their place. */
 		t->window -= (u32)cc_min(ack->lost,
 					 cc_less(t->window, (u64)TCPA_LEAST_WINDOW * t->mss));
 		if (ack->now_us < t->hold_until)
@@ -87,8 +88,9 @@ CC_INLINE void tcpa_watch_slump(struct tcpa *t, const struct cc_ack *ack)
 		}
 	}
 	t->window = tcpa_bound_window(t, cc_bytes_in(rate, t->min_rtt));
-	/* The brake would keep the old window. Linux sends up to 64 KB of it at once on so short a
-	 * path (tcp_tso_autosize), and then nothing for as long as they take at the new pace. */
+	/* Reduce cwnd at once: with the brake it would stay as large as before. On so short a path,
+	 * Linux sends up to 64 KB of a window at once (tcp_tso_autosize), and is then silent for
+	 * the time that these bytes take at the new pace. */
 	if (t->min_rtt < TCPA_SLACK_US)
 		t->cwnd = (u32)cc_min(t->cwnd, t->window);
 	t->held = t->window;
@@ -97,15 +99,15 @@ CC_INLINE void tcpa_watch_slump(struct tcpa *t, const struct cc_ack *ack)
 	t->slumps = 0;
 }
 
-/* The packets sent before the slump have left. If the path became slower, the queue has left with
- * them; if another flow arrived, its queue still stands. */
+/* Judge a slump once the packets sent before it have left. If the path became slower, the queue has
+ * left with them; if another flow arrived, its queue still stands. */
 CC_INLINE void tcpa_judge_slump(struct tcpa *t)
 {
 	u32 queue = (u32)cc_less(t->round_rtt, t->min_rtt);
 	u32 before = (u32)cc_less(t->rtt, t->min_rtt);
 	u64 least;
 
-	/* This round reports packets sent in the one before. */
+	/* This round reports packets sent in the round before. */
 	if (t->slump_phase != TCPA_SLUMP_TOLD) {
 		if (t->slump_phase == TCPA_SLUMP_LEFT)
 			t->slump_phase = TCPA_SLUMP_TOLD;
@@ -113,12 +115,13 @@ CC_INLINE void tcpa_judge_slump(struct tcpa *t)
 	}
 	if (!tcpa_queued(t)) {
 		t->capacity = t->average;
-		/* A queue soon shows if the rate is still low. */
+		/* Grow by a target queue: if the rate is still low, a queue soon stands. */
 		t->window += (u32)cc_bytes_in(tcpa_per_rtt(t, t->window), tcpa_target(t));
 	} else if (queue > before / 4 * 3) {
 		t->fallen = 0;
 		t->held = (u32)cc_max(t->window, t->slumped / 2);
-		/* The next pause tells whose queue it is, if enough is sent for that. */
+		/* The next pause tells whether a rival keeps this queue, if the window is large
+		 * enough for a usable round. */
 		t->standing = 1;
 		least = t->rival ? t->held : cc_min(t->held, (u64)TCPA_FEW_SEGMENTS * t->mss);
 		t->window = (u32)cc_max(t->window, least);

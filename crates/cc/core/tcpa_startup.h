@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Start-up: double the delivery in each round until the rate stops to grow or a queue stands.
+ * Start-up: double the delivery in each round until the rate stops growing or a queue stands.
  *
- * A round is a slow judge: by its end a short queue has overflowed. A train of ACKs tells the
- * path's rate as soon as a queue stands (tcpa_watch_start). Rounds decide where no queue ever
- * stands, because a policer or the receiver limits the rate (tcpa_judge_startup).
+ * At the end of a round, a short queue has already overflowed. A train of ACKs gives the path's
+ * rate as soon as a queue stands (tcpa_watch_start). Rounds decide only if no queue ever stands,
+ * because a policer or the receiver limits the rate (tcpa_judge_startup).
  */
 #ifndef WEIR_CC_TCPA_STARTUP_H
 #define WEIR_CC_TCPA_STARTUP_H
 
 #include "tcpa_return.h"
 
-/* Segments. Fewer arrive as fast as the receiver's or the network's offload hands them over.
- * Measured, with start-up's end, on the paths of labs/tcpa.toml. */
+/* Segments. The rate of a shorter train is that at which the receiver's or the network's offload
+ * hands over segments. Measured, with start-up's end, on the paths of labs/tcpa.toml. */
 #define TCPA_TRAIN_SEGMENTS 8U
 
-/* While a queue stands, ACKs arrive at the path's rate, whatever is sent. That is known long before
- * rounds stop growing, and by then everything that the queue cannot hold is lost. */
+/* End start-up by the rate of an ACK train: while a queue stands, ACKs arrive at the path's rate,
+ * whatever the flow sends. Rounds would detect the end much later, after the path has dropped all
+ * bytes that the queue cannot hold. */
 CC_INLINE void tcpa_watch_start(struct tcpa *t, const struct cc_ack *ack)
 {
 	u64 passed = cc_less(ack->now_us, t->start.at_us);
@@ -25,7 +26,7 @@ CC_INLINE void tcpa_watch_start(struct tcpa *t, const struct cc_ack *ack)
 
 	if (!ack->rtt_us)
 		return;
-	/* An application-limited rate proves nothing. */
+	/* Begin the train anew if the application limits the rate or no queue stands. */
 	if (!t->start.at_us || t->restarting || ack->app_limited ||
 	    !tcpa_met_queue(t, ack->rtt_us)) {
 		tcpa_set_mark(&t->start, ack);
@@ -43,8 +44,8 @@ CC_INLINE void tcpa_watch_start(struct tcpa *t, const struct cc_ack *ack)
 		t->cwnd = tcpa_clamp_window(tcpa_bdp(t), tcpa_least_flight(t));
 }
 
-/* Start-up ends when three rounds brought less than a quarter more, when a queue shows that sooner,
- * or when far too much is lost. */
+/* End start-up after three rounds in which the rate grew by less than a quarter, after one such
+ * round with a queue, or after two rounds with heavy loss. */
 CC_INLINE void tcpa_judge_startup(struct tcpa *t, const struct cc_ack *ack)
 {
 	u32 share = tcpa_round_share(t);

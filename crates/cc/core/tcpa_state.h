@@ -51,8 +51,8 @@ struct tcpa {
 	u32 mss;
 	u32 window; /* bytes that may be in the network, in STEADY */
 	u8 mode; /* enum tcpa_mode */
-	u8 judged; /* the mode in which the packets were sent that this round's ACKs report */
-	u8 round_mode; /* the mode in which this round's packets are sent */
+	u8 judged; /* the mode in which the flow sent the packets that this round's ACKs report */
+	u8 round_mode; /* the mode in which the flow sends this round's packets */
 	u8 resuming; /* enum tcpa_resuming */
 
 	/* the round under way */
@@ -81,18 +81,18 @@ struct tcpa {
 	u32 min_rtt; /* us */
 	u32 rtt; /* the shortest of the last round */
 	u32 base_rtt; /* RTT without this flow's queue: the shortest of the last pause */
-	u32 spread; /* us: how much round trips vary within a round */
-	u32 room; /* us: the largest queue that stood for a round; overflow takes as much */
+	u32 spread; /* us: the variation of RTTs within a round */
+	u32 room; /* us: the largest queue that stood for a round; the buffer holds as much */
 	u32 depth; /* us: the queue at the last overflow; 0: unknown */
 	u32 brake; /* us: no haste beyond this RTT */
-	u8 sure; /* a pause found no shorter round trip */
+	u8 sure; /* the last pause found no shorter round trip */
 	u8 found_shorter;
 
 	/* start-up and drain */
 	u64 remembered; /* bytes a second: an earlier connection's; valid while resuming */
 	u64 full_rate; /* the fastest delivery of this start-up, or of a remembered part */
-	struct tcpa_mark start; /* of the ACK train that is measured */
-	u8 full_rounds; /* rounds in a row that brought no growth: in DRAIN none does */
+	struct tcpa_mark start; /* start of the measured ACK train */
+	u8 full_rounds; /* rounds in a row without growth; in DRAIN every round counts */
 	u8 lossy_rounds;
 	u8 restarting;
 	/* queue control */
@@ -108,41 +108,41 @@ struct tcpa {
 	u64 floor_sent;
 	u64 pause_lost; /* the same, in pauses alone */
 	u64 pause_sent;
-	u32 again_s; /* no further start-up before */
+	u32 again_s; /* the earliest time of the next start-up */
 	u32 burst; /* bytes lost at a time */
 
 	/* rivals */
-	u8 rival; /* queue-free pauses until the flow counts as alone; 0: it does */
+	u8 rival; /* queue-free pauses until the flow counts as alone; 0: it counts as alone */
 	u8 patience; /* initial value of `rival` */
-	u8 standing; /* a queue stood that is not this flow's, in a pause, DRAIN or a slump */
-	u8 looking; /* waiting for the result of a pause */
+	u8 standing; /* another flow's queue stood in a pause, DRAIN or a slump */
+	u8 looking; /* the result of a pause is still to come */
 	u8 quiet_looks; /* pauses since the flow counts as alone */
-	u8 unanswered; /* losses in a row that less sending did not prevent */
-	u32 held; /* the window at the last pause without a queue, or as it was found since */
+	u8 unanswered; /* losses in a row that this flow's reductions did not prevent */
+	u32 held; /* the window at the last pause without a queue, slump or return */
 	u32 cut; /* the reduction at the last answered loss, of 1024 */
 	u32 peak; /* CUBIC's W_max: before the last answered loss, or on meeting a rival */
 	u32 sound_depth; /* us: `depth` without doubtful overflows */
 	u64 peak_at_us; /* time of `peak` */
 	u32 peak_rate; /* KiB a second delivered at overflows */
-	u32 rival_rounds; /* rounds since then, beside a rival */
+	u32 rival_rounds; /* rounds beside a rival since the last answered loss */
 	u64 acked_us; /* time of the last ACK */
 	u64 pause_until; /* the end of the last pause; 0: none */
 	u8 past_instant; /* the first pause instant has passed */
 
 	/* a sudden slump */
-	struct tcpa_mark slump; /* of the interval that is measured */
-	u32 slumped; /* the window before the slump; 0: none to judge */
-	u8 slumps; /* intervals in a row that delivered far less than was sent */
+	struct tcpa_mark slump; /* start of the measured interval */
+	u32 slumped; /* the window before the slump; 0: no slump to judge */
+	u8 slumps; /* intervals in a row that delivered far less than the flow sent */
 	u8 slump_phase; /* enum tcpa_slump_phase, while `slumped` is set */
 
 	/* a rate that returns */
 	u64 most; /* bytes a second: the recent maximum over whole rounds */
-	struct tcpa_mark train; /* of the ACK train that is measured while a queue stands */
+	struct tcpa_mark train; /* start of the ACK train that is measured while a queue stands */
 	u64 fell_us; /* when the rate fell */
 	u64 hold_until; /* 0: the window follows the rate */
-	u32 low_us; /* how long the rate was low the last time */
+	u32 low_us; /* how long the last fall of the rate lasted */
 	u8 fallen; /* the rate fell and has not returned */
-	u8 swings; /* times in a row that it returned soon */
+	u8 swings; /* falls in a row after which the rate returned soon */
 	u8 settled; /* a queue stood since the last slump */
 	u8 calm; /* rounds judged since the last pause or slump */
 	u8 seeking; /* in start-up: the window may grow to `most` */
@@ -154,10 +154,10 @@ struct tcpa {
 };
 
 /*
- * Constants: unit, reason, and the measurement that shows a change. `weir sim run cc-grid --quick
- * --systems tcpa` is that measurement: docs/internals/tcpa.md lists how many of its cells change
- * where a constant is halved or doubled. A lab or a test is named here where the history says that
- * it chose the value, or where cc-grid shows nothing. Shares and gains are in 1/1024 (CC_ONE).
+ * Constants: unit, reason, and the measurement that shows a change. The usual measurement is `weir
+ * sim run cc-grid --quick --systems tcpa`: docs/internals/tcpa.md lists how many of its cells
+ * change if a constant is halved or doubled. A comment names a lab or a test if the value was
+ * chosen with it, or if cc-grid shows no change. Shares and gains are in 1/1024 (CC_ONE).
  */
 
 /* Rounds; half of the length of the filter of the best rate. Long enough that pauses and lumpy ACKs
@@ -166,17 +166,17 @@ struct tcpa {
 /* Gain of the pacing rate and the window in start-up: 2 / ln 2, the least that doubles the delivery
  * in each round (BBR, ACM Queue 2016). */
 #define TCPA_STARTUP_GAIN 2955U
-/* Gain of the pacing rate in DRAIN: 5/8. Losses not yet detected count as in flight: with a lower
- * pace the path would run dry. Measured, with start-up's end, on the paths of labs/tcpa.toml. */
+/* Gain of the pacing rate in DRAIN: 5/8. Undetected losses count as in flight, so with a lower pace
+ * the path would run empty. Measured, with start-up's end, on the paths of labs/tcpa.toml. */
 #define TCPA_DRAIN_GAIN 640U
-/* Rounds. A bandwidth-delay product has left by then: a queue that remains is not this flow's.
- * Measured with it. */
+/* Rounds of DRAIN. In this time a bandwidth-delay product leaves the path, so a queue that remains
+ * is another flow's. Measured together with TCPA_DRAIN_GAIN. */
 #define TCPA_DRAIN_ROUNDS 4U
-/* us (30 s). A min_rtt that no pause confirms for so long belongs to an earlier route. No lab lasts
- * as long. */
+/* us (30 s). A min_rtt that no pause has confirmed for this time belongs to an earlier route. No
+ * lab lasts as long. */
 #define TCPA_MIN_RTT_US 30000000U
-/* Segments. A receiver may delay the ACK of a single or second segment: fewer than four measure
- * its timer rather than the path. */
+/* Segments. A receiver may delay the ACK of one or two segments: fewer than four segments measure
+ * the receiver's timer and not the path. */
 #define TCPA_LEAST_SEGMENTS 4U
 /* Segments. A window of one would wait for the delayed ACK of each segment. */
 #define TCPA_LEAST_WINDOW 2U
@@ -184,66 +184,67 @@ struct tcpa {
  * ticks vary a sample by as much without a queue; the fixed part is for RTTs of a LAN. */
 #define TCPA_NOISE_PART 16U
 #define TCPA_NOISE_US 500U
-/* us (2 ms). RTT growth below this is no queue, however short the RTT is: a delayed ACK of a pair
- * of segments and the host's scheduling explain as much. */
+/* us (2 ms). RTT growth below this is not a queue, however short the RTT is: a delayed ACK of a
+ * pair of segments and the host's scheduling explain as much. */
 #define TCPA_SLACK_US 2000U
-/* us (10 ms). RTT growth that stops start-up's window within a round; larger than TCPA_SLACK_US,
- * because a burst of the first rounds is queued without filling the path. */
+/* us (10 ms). RTT growth that stops start-up's window within a round. Larger than TCPA_SLACK_US,
+ * because a burst of the first rounds makes a queue without filling the path. */
 #define TCPA_BRAKE_US 10000U
-/* us (5 ms). Least length of the interval in which a slump is measured: it spans the gaps between
- * lumpy ACKs on short paths. */
+/* us (5 ms). The shortest interval in which a slump is measured: it spans the gaps between lumpy
+ * ACKs on short paths. */
 #define TCPA_SLUMP_US 5000U
-/* Share of packets, a tenth. A flow that joins a full queue sees neither the queue nor an end of
- * the losses: believe at most so much as the path's own loss. */
+/* Share of packets, a tenth: the most that counts as the path's own loss. A flow that joins a full
+ * queue sees no queue growth and steady losses, which it could mistake for the path's own. */
 #define TCPA_MOST_FLOOR 102U
 /* Share of packets, a fifth. No usable path loses as much by itself. */
 #define TCPA_HEAVY_LOSS (2 * TCPA_MOST_FLOOR)
-/* Segments, the length of the memory of the floor: its sums are halved each time. A path's loss
- * changes, so older rounds count less. */
+/* Segments after which the sums of the floor are halved: a path's loss changes, so older rounds
+ * count less. */
 #define TCPA_FLOOR_SEGMENTS 1024U
-/* Rounds with loss below the rate of the last overflow, until that overflow counts as none: by
- * then it is no chance. Test: random_loss_keeps_no_connection_at_half_of_the_path of crates/sim. */
+/* Rounds with loss below the rate of the last overflow after which that overflow counts as random
+ * loss: so many are not chance. Test: random_loss_keeps_no_connection_at_half_of_the_path of
+ * crates/sim. */
 #define TCPA_DOUBTED 3U
 /* Share of packets, 1.6 %, beyond the floor: chance and the other flows' start-ups. */
 #define TCPA_TOLERATED 16U
-/* us (40 ms). Scale of the target queue: the target is the square root of this by the time of a
- * packet at the flow's rate. 100 us a packet give 2 ms, 1 ms gives 6.3 ms. Larger: shares become
- * equal sooner, at a longer queue. */
+/* us (40 ms). Scale of the target queue: the target is the square root of this times the time of a
+ * packet at the flow's rate. 100 us a packet give 2 ms, 1 ms gives 6.3 ms. With a larger value,
+ * shares become equal sooner, at a longer queue. */
 #define TCPA_FAIR_US 40000U
 /* Share of the window, 1/8: the least answer to an overflow while holding. The queue was small, so
  * a smaller reduction than CUBIC's empties it. */
 #define TCPA_LEAST_CUT 128U
 /* Share of the window, 1/2: the largest answer to one loss, Reno's. */
 #define TCPA_MOST_CUT 512U
-/* Rounds after an answer to loss whose losses were sent before it: the round under way, and the one
- * that was in flight. */
+/* Rounds after an answer to loss that report packets sent before the answer: the present round, and
+ * the round that was in flight. */
 #define TCPA_ECHO_ROUNDS 2U
-/* Rounds without a queue that make the growth faster. Each quadruples it, up to a quarter of the
- * window a round. */
+/* The most rounds without a queue that make the growth faster. Each quadruples the growth, up to a
+ * quarter of the window a round. */
 #define TCPA_HASTE_MOST 5U
-/* Distinct ACK times in a round. So few mean that ACKs arrive in lumps (wireless links, interrupt
- * coalescing), and that RTTs hold the wait for the next lump. cc-grid: axis `lumps`. */
+/* Distinct ACK times in a round. With so few, ACKs arrive in lumps (wireless links, interrupt
+ * coalescing), and RTTs include the wait for the next lump. cc-grid: axis `lumps`. */
 #define TCPA_FEW_LUMPS 4U
-/* s, and segments: the least time between start-ups of a window this small that loses packets
- * without a queue. A policer answers each with losses, hence the doubling. Tests:
+/* s, and segments: the least time between start-ups of a window below so many segments that loses
+ * packets without a queue. A policer answers each start-up with losses, so the time doubles. Tests:
  * figures_of_many_starts of crates/quic, a_policer_is_not_fought of crates/sim. */
 #define TCPA_AGAIN_S 8U
 #define TCPA_AGAIN_SEGMENTS 32U
-/* Pauses without a queue until a rival counts as gone: at first, and at most after it came back
- * several times. */
+/* Pauses without a queue until a rival counts as gone: at first, and at most after a rival has come
+ * back several times. */
 #define TCPA_PATIENCE 1U
 #define TCPA_PATIENCE_MOST 8U
 /* Segments. In a smaller window the loss of one segment is more than an eighth. */
 #define TCPA_SMALL_SEGMENTS 8U
-/* Segments. With fewer, random loss cannot be told from many flows' overflow or from a policer.
- * Test: a_policer_is_not_fought of crates/sim. */
+/* Segments. A flow with fewer cannot distinguish random loss from an overflow of many flows or from
+ * a policer. Test: a_policer_is_not_fought of crates/sim. */
 #define TCPA_FEW_SEGMENTS 16U
 /* Share of the window: CUBIC's reduction, 1 - 0.7 (RFC 9438, 4.6). */
 #define TCPA_RIVAL_CUT 307U
 /* Share of packets, 0.2 %: loss beyond the floor that chance explains, beside rivals. */
 #define TCPA_RIVAL_TOLERATED 2U
-/* Shares of the window (1/16) and of packets (3 %), where rivals leave too little: less is given,
- * and more loss is needed for it. */
+/* If rivals leave too little: the share of the window that the flow gives up (1/16), and the share
+ * of packets that it may lose without an answer (3 %). */
 #define TCPA_DEAF_CUT 64U
 #define TCPA_DEAF_TOLERATED 30U
 /* Answers to loss in a row that the rivals did not join, until they count as deaf. */
@@ -252,7 +253,7 @@ struct tcpa {
 #define TCPA_MOST_WINDOW (1U << 30)
 /* us (16.8 s): a queue that grows a quarter with each pause must not wrap. */
 #define TCPA_MOST_DEPTH_US (1U << 24)
-/* us (1 s): the longest RTT that growth by time counts, so that products fit. */
+/* us (1 s): the longest RTT that growth by time uses, so that products fit. */
 #define TCPA_MOST_GROWTH_US (1U << 20)
 
 CC_INLINE u64 tcpa_rate(const struct tcpa *t)
@@ -260,7 +261,7 @@ CC_INLINE u64 tcpa_rate(const struct tcpa *t)
 	return cc_max(t->rate[0], t->rate[1]);
 }
 
-/* RTT growth that is noise and no queue, in us. */
+/* RTT growth that is noise and not a queue, in us. */
 CC_INLINE u32 tcpa_noise(u32 rtt)
 {
 	return rtt / TCPA_NOISE_PART + TCPA_NOISE_US;
@@ -272,13 +273,14 @@ CC_INLINE u64 tcpa_queue_slack(const struct tcpa *t)
 	return cc_max(t->min_rtt / 4, TCPA_SLACK_US);
 }
 
-/* The same for a pause, in which this flow's own queue has left: less growth is a sign already. */
+/* RTT growth in a pause above which a packet met a queue, in us. Smaller than tcpa_queue_slack,
+ * because this flow's own queue has left. */
 CC_INLINE u64 tcpa_pause_slack(const struct tcpa *t)
 {
 	return cc_max(t->min_rtt / 8, TCPA_SLACK_US);
 }
 
-/* This round trip met a queue. */
+/* Whether this RTT includes a queue. */
 CC_INLINE u8 tcpa_met_queue(const struct tcpa *t, u32 rtt)
 {
 	return rtt > t->min_rtt + tcpa_queue_slack(t);
@@ -290,19 +292,19 @@ CC_INLINE u64 tcpa_round_trip(const struct tcpa *t)
 	return cc_max(t->rtt, t->min_rtt);
 }
 
-/* Bytes in flight without which a round says nothing. */
+/* The fewest bytes in flight with which a round is usable. */
 CC_INLINE u64 tcpa_least_flight(const struct tcpa *t)
 {
 	return (u64)TCPA_LEAST_SEGMENTS * t->mss;
 }
 
-/* Less was in flight than the window and the pace allowed: another limit applied. */
+/* Whether less was in flight than the window and the pace allowed, because of another limit. */
 CC_INLINE u8 tcpa_underused(const struct tcpa *t)
 {
 	return t->round_inflight < t->round_allowed / 4 * 3;
 }
 
-/* The window is so small that rounds yield little. */
+/* Whether the window is so small that rounds tell little. */
 CC_INLINE u8 tcpa_small(const struct tcpa *t)
 {
 	return t->window < TCPA_SMALL_SEGMENTS * t->mss;
@@ -335,7 +337,7 @@ CC_INLINE void tcpa_pace(struct tcpa *t, u64 rate)
 	t->pacing = cc_max(rate, 1000);
 }
 
-/* The rate of so many bytes a round trip. */
+/* The rate that delivers so many bytes in a round trip. */
 CC_INLINE u64 tcpa_per_rtt(const struct tcpa *t, u64 bytes)
 {
 	return cc_rate(bytes, cc_max(tcpa_round_trip(t), 1));
@@ -367,8 +369,8 @@ CC_INLINE void tcpa_begin_round(struct tcpa *t, const struct cc_ack *ack)
 	t->round_rate = 0;
 	t->round_lost = 0;
 	t->round_acked = 0;
-	/* Retransmissions yield no RTT sample. The RTT of a queue that has left would slow the
-	 * pace. */
+	/* Without an RTT sample, as in a round of retransmissions, use min_rtt: the RTT of a queue
+	 * that has left would slow the pace. */
 	t->rtt = t->round_rtt ? t->round_rtt : t->min_rtt;
 	t->round_rtt = 0;
 	t->round_rtt_max = 0;
@@ -380,7 +382,7 @@ CC_INLINE void tcpa_begin_round(struct tcpa *t, const struct cc_ack *ack)
 	t->round_mode = t->mode;
 }
 
-/* The flow has found its rate: STEADY, or a pause of it. */
+/* Whether the flow has found its rate: it is in STEADY or in a pause of STEADY. */
 CC_INLINE u8 tcpa_settled(const struct tcpa *t)
 {
 	return t->mode == TCPA_STEADY || t->mode == TCPA_PAUSE;

@@ -18,8 +18,8 @@ macro_rules! algorithms {
                 match self { $(Self::$variant => $name,)* }
             }
 
-            /// The simulator has all algorithms. A tunnel has those that need no help from the path
-            /// and that its tests cover.
+            /// Whether tunnels offer the algorithm: the path need not help it, and the tunnel's
+            /// tests cover it. The simulator offers all algorithms.
             pub fn is_for_tunnels(self) -> bool {
                 match self { $(Self::$variant => Hosts::$hosts == Hosts::All,)* }
             }
@@ -44,7 +44,7 @@ algorithms! {
     Tcpa "tcpa" All Tcpa::new;
     /// RFC 8257; needs a bottleneck that marks.
     Dctcp "dctcp" Simulator Dctcp::new;
-    /// Sends requests to the ports on the path; Reno where host, peer or path do not speak CAQM.
+    /// Sends requests to the ports on the path; Reno if host, peer or path do not support CAQM.
     Caqm "caqm" Simulator Caqm::plain;
     /// Linux's CUBIC where the host paces, as under `fq`.
     CubicPaced "cubic-paced" Simulator Cubic::paced;

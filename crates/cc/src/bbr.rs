@@ -9,7 +9,7 @@ use units::{Bytes, Rate, Span, Time};
 mod aggregation;
 mod long_term;
 
-/// BBR version 1 as Linux ships it (net/ipv4/tcp_bbr.c; Cardwell et al., "BBR: Congestion-Based
+/// BBR version 1 as in Linux (net/ipv4/tcp_bbr.c; Cardwell et al., "BBR: Congestion-Based
 /// Congestion Control", 2016), with its policer detection and its allowance for aggregated ACKs.
 #[derive(Debug, Clone)]
 pub struct Bbr {
@@ -19,7 +19,7 @@ pub struct Bbr {
     cwnd: u64,
     pacing: u64,
     rounds: Rounds,
-    /// Bytes a second, over ten rounds.
+    /// The bandwidth in bytes a second: the maximum of ten rounds.
     bandwidth: WindowedMax,
     min_rtt: Option<(Span, Time)>,
     full: FullPipe,
@@ -27,14 +27,14 @@ pub struct Bbr {
     probe_rtt_done: Option<Time>,
     probe_rtt_rounds: Option<u64>,
     window_before: u64,
-    /// In the first round of a recovery the window only conserves packets.
+    /// Whether this is the first round of a recovery, in which the window only conserves packets.
     conserves: bool,
     repair: Repair,
-    /// `repair` at the previous ACK. A recovery that follows another at once counts as the same one
-    /// here and conserves packets no second time (`prev_ca_state`).
+    /// `repair` at the previous ACK. A recovery that directly follows another counts as the same
+    /// recovery, and the window conserves packets only once (`prev_ca_state`).
     repair_before: Repair,
-    /// Ignore samples of packets sent between these two counts of delivered bytes: ProbeRTT sent
-    /// too little to fill the path.
+    /// BBR ignores samples of packets sent between these two counts of delivered bytes, because
+    /// ProbeRTT sent too little to fill the path.
     unused: (Bytes, Bytes),
     restarting: bool,
     aggregation: Aggregation,
@@ -58,7 +58,7 @@ enum Repair {
     Timeout,
 }
 
-/// Whether the pipe was ever full: three rounds without a quarter more bandwidth.
+/// Detects a full pipe: three rounds in which the bandwidth grew by less than a quarter.
 #[derive(Debug, Clone, Copy, Default)]
 struct FullPipe {
     bandwidth: u64,
@@ -120,7 +120,7 @@ impl Bbr {
     /// The bandwidth-delay product, and room for the bursts at both ends.
     fn inflight(&self, gain: u64) -> u64 {
         let mut target = self.bdp(gain) + 3 * self.burst();
-        // Rounded to an even number of segments, so that delayed ACKs cost no utilisation.
+        // Round up to an even number of segments, so that delayed ACKs cost no utilisation.
         target = target.div_ceil(2 * self.mss) * 2 * self.mss;
         if self.mode == Mode::ProbeBandwidth && self.cycle.phase == 0 {
             target += 2 * self.mss;
@@ -128,7 +128,7 @@ impl Bbr {
         target
     }
 
-    /// One burst of segmentation offload at this rate: a millisecond's worth.
+    /// One burst of segmentation offload: a millisecond of data at the pacing rate.
     fn burst(&self) -> u64 {
         let least = if self.pacing < SLOW { 1 } else { 2 };
         (self.pacing >> 10).clamp(least * self.mss, 0x7f * self.mss).min(64 * 1024)

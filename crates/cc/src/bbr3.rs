@@ -11,8 +11,9 @@ mod bounds;
 mod minimum;
 mod startup;
 
-/// BBR version 3, after draft-ietf-ccwg-bbr. Losses are judged when an ACK reports them, against
-/// the flight at the sending of the acknowledged packet, instead of packet by packet.
+/// BBR version 3, after draft-ietf-ccwg-bbr. In contrast to the draft, which judges each lost
+/// packet, this type judges losses when an ACK reports them, against the flight at the sending of
+/// the acknowledged packet.
 #[derive(Debug, Clone)]
 pub struct Bbr3 {
     mss: u64,
@@ -21,7 +22,7 @@ pub struct Bbr3 {
     cwnd: u64,
     pacing: u64,
     rounds: Rounds,
-    /// Bytes a second, over two probing cycles.
+    /// The bandwidth in bytes a second: the maximum of two probing cycles.
     bandwidth: WindowedMax,
     cycles: u64,
     minimum: MinimumRtt,
@@ -224,7 +225,8 @@ impl Bbr3 {
         }
     }
 
-    /// The window, not the pace or the application, limited the flight of the newest packet.
+    /// Whether the window, and not the pace or the application, limited the flight when the newest
+    /// packet left.
     fn is_window_limited(&self, ack: &Ack) -> bool {
         ack.sent_inflight.count() + 2 * self.mss > self.cwnd
     }
@@ -243,7 +245,7 @@ impl Bbr3 {
     fn is_time_to_go_down(&mut self, ack: &Ack, rate: u64) -> bool {
         let bound = self.bounds.inflight_long;
         if self.is_window_limited(ack) && bound.is_some_and(|bound| self.cwnd >= bound) {
-            // The bound, not the path, keeps the rate from growing.
+            // The bound, and not the path, limits the rate: do not judge the pipe.
             self.full.restart(rate);
             return false;
         }
@@ -461,5 +463,6 @@ const LEAST_SEGMENTS: u64 = 4;
 const PACING_MARGIN_PERCENT: u64 = 1;
 const PROBE_RTT_TIME: Span = Span::from_millis(200);
 const AGGREGATION_ROUNDS: u64 = 10;
-/// A Reno flow at 25 Mbit/s and 30 ms needs as many rounds to grow back, so it keeps its share.
+/// The most rounds between probes: a Reno flow at 25 Mbit/s and 30 ms grows back to its share in
+/// as many rounds.
 const MOST_ROUNDS_BETWEEN_PROBES: u64 = 63;

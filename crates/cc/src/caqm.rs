@@ -10,7 +10,7 @@ pub use settings::{CaqmSettings, OutOfBounds};
 use units::{Bytes, Span, Time};
 use wire::caqm::{Info, Meaning};
 
-/// Requests every increase of its window.
+/// The sender, which requests every increase of its window.
 #[repr(C)]
 #[derive(Debug, Clone)]
 pub struct CaqmSender {
@@ -30,7 +30,8 @@ pub struct CaqmSender {
     begun: u32,
 }
 
-/// Sums up what the ports left of the requests, and returns the sum in acknowledgements.
+/// The receiver, which sums up the requests as the ports left them, and returns the sum in
+/// acknowledgements.
 #[derive(Debug, Clone)]
 pub struct CaqmReceiver {
     settings: CaqmSettings,
@@ -75,7 +76,7 @@ impl CaqmSender {
         sender
     }
 
-    /// An ACK arrived; `rtt` is its new sample.
+    /// Takes the time of an ACK and its RTT sample.
     pub fn measured(&mut self, rtt: Option<Span>, now: Time) {
         // SAFETY: `self` was initialised by `new`; C keeps no pointer.
         unsafe { weir_caqm_measured(self, rtt.map_or(0, micros), stamp(now)) };
@@ -88,7 +89,7 @@ impl CaqmSender {
         Info::request(u8::try_from(hint).unwrap_or(u8::MAX))
     }
 
-    /// Takes the tag of an ACK. `limited`: the window bounds what is in flight.
+    /// Takes the tag of an ACK. `limited`: the window limits the bytes in flight.
     pub fn answer(&mut self, told: Info, limited: bool, now: Time) {
         let (more, fewer) = match told.meaning() {
             Meaning::More(units) => (units, 0),
@@ -104,31 +105,32 @@ impl CaqmSender {
         unsafe { weir_caqm_on_timeout(self, stamp(now)) };
     }
 
-    /// A loss event begins. Returns true if no port on the path has ever refused a request: then no
-    /// port speaks CAQM, and the caller should continue as Reno.
+    /// Begins a loss event. Returns true if no port on the path has ever refused a request: then no
+    /// port runs CAQM, and the caller should continue as Reno.
     pub fn on_loss(&mut self, now: Time) -> bool {
         // SAFETY: as in `measured`.
         unsafe { weir_caqm_on_loss(self, stamp(now)) != 0 }
     }
 
-    /// The loss was spurious.
+    /// Takes back the reduction for a loss that was spurious.
     pub fn on_undo(&mut self) {
         // SAFETY: as in `measured`.
         unsafe { weir_caqm_on_undo(self) };
     }
 
-    /// The flow was idle: keep at most this window, in segments, and start again.
+    /// Starts again after an idle period, with at most `window` segments.
     pub fn on_idle(&mut self, window: u32) {
         // SAFETY: as in `measured`.
         unsafe { weir_caqm_on_idle(self, window) };
     }
 
-    /// In segments.
+    /// The window in segments.
     pub fn window(&self) -> u32 {
         self.cwnd
     }
 
-    /// In start the window doubles each round trip if every request is approved.
+    /// Whether the sender is in start, where the window doubles each round trip if the ports
+    /// approve every request.
     pub fn in_start(&self) -> bool {
         self.start != 0
     }
@@ -139,7 +141,7 @@ impl CaqmReceiver {
         Self { settings: *settings, owed: Owed::default() }
     }
 
-    /// Data arrived in `segments` segments, each with this tag.
+    /// Takes `segments` segments of data, each with the tag `asked`.
     pub fn data(&mut self, asked: Info, segments: u32) {
         let (more, refused) = match asked.meaning() {
             Meaning::More(units) => (units, false),
@@ -171,7 +173,7 @@ fn stamp(now: Time) -> u64 {
     now.nanos() / 1000
 }
 
-/// Never zero, which means no sample.
+/// In microseconds, at least 1: zero means no sample.
 fn micros(span: Span) -> u32 {
     u32::try_from(span.nanos() / 1000).unwrap_or(u32::MAX).max(1)
 }

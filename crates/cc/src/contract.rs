@@ -7,67 +7,68 @@ use wire::caqm::Info;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ack {
     pub now: Time,
-    /// New sample; `None` if only retransmitted data was acknowledged (Karn).
+    /// The RTT sample; `None` if the ACK acknowledges only retransmitted data (Karn).
     pub rtt: Option<Span>,
-    /// The smallest on this connection so far.
+    /// The smallest RTT of this connection so far.
     pub min_rtt: Option<Span>,
-    /// Newly acknowledged, cumulatively or selectively.
+    /// Bytes that this ACK newly acknowledges, cumulatively or selectively.
     pub acked: Bytes,
-    /// Newly marked as lost by this acknowledgement.
+    /// Bytes that the host marks as lost because of this ACK.
     pub lost: Bytes,
     /// The part of `acked` with a congestion mark.
     pub marked: Bytes,
-    /// Sent and neither acknowledged nor marked as lost, after this acknowledgement.
+    /// Bytes in flight after this ACK: sent and neither acknowledged nor marked as lost.
     pub inflight: Bytes,
-    /// Everything delivered since the connection began, this ACK included.
+    /// Bytes delivered since the connection began, including those of this ACK.
     pub delivered: Bytes,
-    /// `delivered` at the time when the newest packet acknowledged here was sent. A round trip has
-    /// ended when this is past the `delivered` at the round's beginning. Zero if nothing was
-    /// acknowledged.
+    /// `delivered` at the time when the host sent the newest packet that this ACK acknowledges. A
+    /// round trip has ended once this value exceeds `delivered` at the round's beginning. Zero if
+    /// the ACK acknowledges no packet.
     pub prior_delivered: Bytes,
-    /// Bytes in flight when that packet was sent, itself included.
+    /// Bytes in flight when the host sent that newest packet, including the packet.
     pub sent_inflight: Bytes,
-    /// Marked as lost since that packet was sent.
+    /// Bytes marked as lost since the host sent that newest packet.
     pub lost_since: Bytes,
-    /// The longer of the sending time and the acknowledging time of the sample; zero if there is no
-    /// sample.
+    /// The duration of the rate sample, which is the longer of its sending time and its
+    /// acknowledging time; zero if there is no sample.
     pub interval: Span,
-    /// The sample was taken while the application did not send enough.
+    /// Whether the application did not send enough during the sample.
     pub app_limited: bool,
-    /// The window bounds what is in flight. If the application or the receiver does, a larger
-    /// window would prove nothing (`tcp_is_cwnd_limited` in Linux, RFC 7661).
+    /// Whether the window, and not the application or the receiver, limits the bytes in flight.
+    /// Otherwise an algorithm should not grow its window (`tcp_is_cwnd_limited` in Linux, RFC
+    /// 7661).
     pub window_limited: bool,
-    /// The host is repairing a loss (between [`CongestionControl::on_loss`] and
+    /// Whether the host is repairing a loss (between [`CongestionControl::on_loss`] and
     /// [`CongestionControl::on_recovered`]).
     pub in_recovery: bool,
 }
 
-/// A loss event: the first loss after a state without any (RFC 5681, RFC 6582).
+/// A loss event: the first loss while the host repairs no other loss (RFC 5681, RFC 6582).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Loss {
     pub now: Time,
-    /// Newly marked as lost.
+    /// Bytes newly marked as lost.
     pub lost: Bytes,
-    /// In flight before anything was marked as lost. At a timeout: everything sent and not
+    /// Bytes in flight before the host marked any as lost. At a timeout: the bytes sent and not
     /// acknowledged cumulatively (RFC 5681's FlightSize).
     pub inflight: Bytes,
-    /// The timeout is inside a loss event: the threshold was already reduced and stays (RFC 5681,
-    /// 3.1).
+    /// Whether the timeout is inside a loss event, so that the threshold was already reduced and
+    /// stays (RFC 5681, 3.1).
     pub repeated: bool,
 }
 
-/// The known state of a path before the first packet.
+/// The state of a path before the first packet, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Path {
     pub mss: Bytes,
     /// RFC 6928's ten segments unless the host is configured otherwise.
     pub initial_window: Bytes,
-    /// From the handshake.
+    /// The RTT sample of the handshake.
     pub handshake_rtt: Option<Span>,
     pub now: Time,
     /// Seed for random choices, such as the moment of a probe.
     pub seed: u64,
-    /// An earlier connection's memory; algorithms without a use for it ignore it.
+    /// An earlier connection's estimate of the path, which some algorithms ignore.
     pub memory: Option<Memory>,
 }
 
@@ -79,10 +80,11 @@ pub struct Memory {
     pub age: Span,
 }
 
-/// Which side shrinks the window while a loss is repaired.
+/// The side that shrinks the window while the host repairs a loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reduction {
-    /// The host, by proportional rate reduction towards the algorithm's `ssthresh` (RFC 6937).
+    /// The host shrinks the window, by proportional rate reduction towards the algorithm's
+    /// `ssthresh` (RFC 6937).
     Proportional,
     /// The algorithm sets its window at all times.
     Own,
@@ -94,62 +96,63 @@ pub trait CongestionControl: Debug + Send {
 
     fn on_ack(&mut self, ack: &Ack);
 
-    /// A loss event begins; once for all losses of one window.
+    /// A loss event begins. The host calls this once for all losses of one window.
     fn on_loss(&mut self, loss: &Loss);
 
-    /// The losses of that event are repaired. Not called after a timeout.
+    /// The losses of the event are repaired. The host does not call this after a timeout.
     fn on_recovered(&mut self, now: Time);
 
-    /// The retransmission timer expired; everything in flight counts as lost.
+    /// The retransmission timer expired; all bytes in flight count as lost.
     fn on_timeout(&mut self, loss: &Loss);
 
-    /// The losses of a timeout are repaired. The window has grown by itself since then
-    /// (`in_recovery` is false after a timeout).
+    /// The losses of a timeout are repaired. The window has grown since the timeout, because
+    /// `in_recovery` is false after it.
     fn on_timeout_repaired(&mut self, _now: Time) {}
 
-    /// The loss event or timeout proved spurious (F-RTO, DSACK, Eifel): return to the state before
-    /// it. The event has ended; no [`Self::on_recovered`] follows.
+    /// The loss event or timeout was spurious (F-RTO, DSACK, Eifel): the algorithm returns to its
+    /// earlier state. The event has ended; no [`Self::on_recovered`] follows.
     fn on_undo(&mut self, now: Time);
 
-    /// The host sends after `idle`, at least one retransmission timeout, without anything in
-    /// flight.
+    /// The host sends again after `idle`, at least one retransmission timeout in which no byte was
+    /// in flight.
     fn on_idle(&mut self, now: Time, idle: Span);
 
     /// The limit on bytes in flight.
     fn cwnd(&self) -> Bytes;
 
-    /// The target of the window while a loss is repaired, and the end of slow start.
+    /// The target of the window while the host repairs a loss, and the end of slow start.
     fn ssthresh(&self) -> Bytes;
 
-    /// `None` leaves pacing to the host: Linux then paces at 2 (slow start) or 1.2 windows a round
-    /// trip, if it paces at all.
+    /// The rate at which packets leave. `None` leaves pacing to the host: Linux then paces at 2
+    /// windows a round trip in slow start and at 1.2 afterwards, or does not pace.
     fn pacing_rate(&self) -> Option<Rate>;
 
     fn reduction(&self) -> Reduction;
 
-    /// The estimate to remember for the path when the connection ends. With `None` the old memory
-    /// stays.
+    /// The estimate to remember for the path when the connection ends. With `None` the host keeps
+    /// its old estimate.
     fn note(&self) -> Option<Memory> {
         None
     }
 
-    /// The path's own loss, as far as known, from algorithms that tell it from congestion loss.
+    /// The path's own loss, from algorithms that distinguish it from congestion loss.
     fn path_loss(&self) -> Option<Share> {
         None
     }
 
-    /// Whether packets are to carry ECN-capable marks.
+    /// Whether the host should send packets with ECN-capable marks.
     fn wants_ecn(&self) -> bool {
         false
     }
 
-    /// The CAQM request for each of `_segments` segments that leave together. With `None` they
-    /// carry no tag, and the host does not call this again.
+    /// The CAQM request for each of `_segments` segments that leave together. With `None` the
+    /// segments carry no tag, and the host does not call this method again.
     fn request(&mut self, _segments: u32) -> Option<Info> {
         None
     }
 
-    /// The ports' answers in an ACK; called before [`Self::on_ack`] for the same ACK.
+    /// Takes the ports' answers in an ACK. The host calls this before [`Self::on_ack`] for the same
+    /// ACK.
     fn answer(&mut self, _told: Info, _window_limited: bool, _now: Time) {}
 
     fn in_slow_start(&self) -> bool {

@@ -7,7 +7,7 @@ use units::{Bytes, Rate, Span, Time};
 mod linux;
 mod rfc9438;
 
-/// CUBIC: as Linux ships it, or exactly as in RFC 9438.
+/// CUBIC: as Linux implements it, or exactly as in RFC 9438.
 #[derive(Debug, Clone)]
 pub struct Cubic {
     mss: f64,
@@ -31,16 +31,16 @@ enum Flavour {
 }
 
 impl Cubic {
-    /// As Linux ships it (`net/ipv4/tcp_cubic.c`): whole segments, HyStart by ACK trains and by
-    /// delay, a Reno-friendly window that never grows faster than CUBIC's share of Reno's growth,
-    /// and a growth rate that is recomputed 32 times a second. Because of that last point it falls
-    /// behind Reno below 30 ms.
+    /// Linux's CUBIC (`net/ipv4/tcp_cubic.c`): whole segments, HyStart by ACK trains and by delay,
+    /// a Reno-friendly window that never grows faster than CUBIC's share of Reno's growth, and a
+    /// growth rate that is recomputed 32 times a second. Because of this recomputation, it grows
+    /// more slowly than Reno below 30 ms.
     pub fn new(path: &Path) -> Self {
         Self::flavoured(path, Flavour::Linux(ClassicHyStart::default(), Linux::default()))
     }
 
-    /// As Linux ships it, if the host paces (`fq`): an ACK train means a full path only when it is
-    /// as long as a round trip.
+    /// Linux's CUBIC on a host that paces (`fq`): an ACK train shows a full path only if it lasts a
+    /// round trip.
     pub fn paced(path: &Path) -> Self {
         Self::flavoured(path, Flavour::Linux(ClassicHyStart::paced(), Linux::default()))
     }
@@ -93,7 +93,8 @@ impl Cubic {
 
     fn reduce(&mut self) {
         self.before = Some((self.cwnd, self.ssthresh, self.w_max));
-        // Fast convergence (4.7): a flow that lost ground leaves more of it to other flows.
+        // Fast convergence (RFC 9438, 4.7): a flow whose window has shrunk since its last loss
+        // lowers its plateau, in favour of other flows.
         let lost_ground = self.cwnd < self.w_max;
         self.w_max = if lost_ground { self.cwnd * (1.0 + self.beta) / 2.0 } else { self.cwnd };
         self.ssthresh = (self.cwnd * self.beta).max(2.0);
@@ -122,7 +123,7 @@ impl CongestionControl for Cubic {
                 self.srtt.map_or(rtt.nanos(), |srtt| (7 * srtt.nanos() + rtt.nanos()) / 8);
             self.srtt = Some(Span::from_nanos(smoothed));
         }
-        // 5.8: an unused window has proved nothing.
+        // RFC 9438, 5.8: do not grow a window that the flow does not use.
         if ack.in_recovery || !ack.window_limited {
             return;
         }
@@ -159,10 +160,10 @@ impl CongestionControl for Cubic {
             self.reduce();
         }
         self.cwnd = 1.0;
-        // 4.8: slow start follows, and its end begins a new epoch.
+        // RFC 9438, 4.8: slow start follows, and its end begins a new epoch.
         match &mut self.flavour {
             Flavour::Linux(hystart, growth) => {
-                // `bictcp_state`: reset everything learned.
+                // `bictcp_state`: forget the path's state.
                 *hystart = hystart.restarted();
                 *growth = Linux::default();
                 self.w_max = 0.0;
@@ -187,7 +188,7 @@ impl CongestionControl for Cubic {
 
     fn on_idle(&mut self, _now: Time, idle: Span) {
         self.cwnd = self.cwnd.min(self.initial);
-        // 5.8: the window does not grow in idle time.
+        // RFC 9438, 5.8: the window does not grow in idle time.
         match &mut self.flavour {
             Flavour::Linux(_, growth) => growth.pause(idle),
             Flavour::Rfc9438(_, Some(epoch), _) => epoch.pause(idle),
@@ -218,10 +219,10 @@ fn time_to_plateau(plateau: f64, window: f64) -> f64 {
     ((plateau - window).max(0.0) / C).cbrt()
 }
 
-/// 5.1
+/// RFC 9438, 5.1.
 const C: f64 = 0.4;
 const BETA: f64 = 0.7;
-/// 4.3: 3·(1 − β)/(1 + β)
+/// RFC 9438, 4.3: 3·(1 − β)/(1 + β).
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 
 #[cfg(test)]

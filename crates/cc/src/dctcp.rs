@@ -11,7 +11,8 @@ pub struct Dctcp {
     rounds: Rounds,
     acked: u64,
     marked: u64,
-    /// Data sent before this count was delivered has not yet caused a reduction.
+    /// The `delivered` of the last reduction: marks on data sent before it cause no further
+    /// reduction.
     reduced_until: Bytes,
 }
 
@@ -19,7 +20,7 @@ impl Dctcp {
     pub fn new(path: &Path) -> Self {
         Self {
             reno: Reno::new(path),
-            // 4.2: the first mark halves the window, as a loss would.
+            // RFC 8257, 4.2: the first mark halves the window, as a loss would.
             alpha: ONE,
             rounds: Rounds::default(),
             acked: 0,
@@ -54,7 +55,7 @@ impl CongestionControl for Dctcp {
             self.end_round();
         }
         if ack.marked.count() > 0 && ack.prior_delivered >= self.reduced_until && !ack.in_recovery {
-            // 3.3: once for each window of data.
+            // RFC 8257, 3.3: reduce once for each window of data.
             self.reduced_until = ack.delivered;
             self.reno.shrink_by(self.alpha, ONE);
         } else {
@@ -104,5 +105,5 @@ impl CongestionControl for Dctcp {
 }
 
 const ONE: u64 = 1 << 20;
-/// 4.2: the gain is 1/16.
+/// RFC 8257, 4.2: the gain is 1/16.
 const GAIN_SHIFT: u32 = 4;

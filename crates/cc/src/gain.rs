@@ -1,4 +1,4 @@
-//! Gains in 1/256, as BBR counts them.
+//! Gains in 1/256, the unit of Linux's BBR.
 
 pub(crate) fn scaled(value: u64, gain: u64) -> u64 {
     let product = (u128::from(value) * u128::from(gain)) >> SCALE;

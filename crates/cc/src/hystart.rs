@@ -10,15 +10,17 @@ pub(crate) struct HyStartPlusPlus {
     last_round: Option<Span>,
     this_round: Option<Span>,
     samples: u32,
-    /// In conservative slow start: the round-trip time it began at, and the rounds spent there.
+    /// In conservative slow start: the round-trip time at its beginning, and the number of rounds
+    /// since then.
     conservative: Option<(Span, u32)>,
 }
 
-/// HyStart as Ha and Rhee (2008) describe it and Linux ships it: slow start ends when an ACK train
-/// is as long as half the path, or when the round-trip time grows.
+/// HyStart as Ha and Rhee (2008) describe it and Linux implements it: slow start ends when an ACK
+/// train lasts half a round trip, or when the round-trip time grows.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ClassicHyStart {
-    /// The host paces its packets, over up to half of a round trip: a train must be twice as long.
+    /// Whether the host paces its packets, over up to half of a round trip. Slow start then ends
+    /// only with a train of twice the length.
     paced: bool,
     rounds: Rounds,
     round_began: Time,
@@ -31,7 +33,7 @@ pub(crate) struct ClassicHyStart {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Growth {
     Full,
-    /// A fraction of it.
+    /// A fraction of the full growth.
     Share {
         divisor: f64,
     },
@@ -59,7 +61,7 @@ impl HyStartPlusPlus {
             && let (Some(now), Some(last)) = (self.this_round, self.last_round)
         {
             match self.conservative {
-                // The RTT fell below the baseline: the growth was not a queue.
+                // The RTT fell below the baseline, so no queue had caused its growth.
                 Some((baseline, _)) if now < baseline => self.conservative = None,
                 Some(_) => {}
                 None if now >= last + threshold(last) => self.conservative = Some((now, 0)),
@@ -116,9 +118,9 @@ const SAMPLES: u32 = 8;
 const CONSERVATIVE_ROUNDS: u32 = 5;
 const LEAST: Span = Span::from_millis(4);
 const MOST: Span = Span::from_millis(16);
-/// In segments: a smaller window proves nothing.
+/// The smallest window, in segments, that HyStart judges.
 const LEAST_WINDOW: u64 = 16;
-/// ACKs closer than this belong to one train.
+/// The longest gap between ACKs of one train.
 const TRAIN_GAP: Span = Span::from_millis(2);
 
 #[cfg(test)]
@@ -126,7 +128,7 @@ mod tests {
     use super::*;
     use units::Bytes;
 
-    /// RFC 9406, 4.2: an eighth of the round trip, 4 ms at least and 16 at most.
+    /// RFC 9406, 4.2: an eighth of the round trip, at least 4 ms and at most 16 ms.
     #[test]
     fn the_threshold_is_an_eighth_within_bounds() {
         let of = |rtt| threshold(Span::from_millis(rtt));
@@ -197,7 +199,7 @@ mod tests {
                 ends = Some(index);
             }
         }
-        // Half of the path's 40 ms.
+        // The train lasts half of the path's 40 ms.
         assert_eq!(ends, Some(21));
         assert_eq!(hystart.on_ack(&round(1, 59, rtt), 15), Growth::Full, "too small a window");
     }

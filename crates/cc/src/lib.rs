@@ -1,12 +1,12 @@
 //! Congestion control: the interface between a host and an algorithm.
 //!
 //! The contract ([`Ack`], [`Loss`], [`CongestionControl`]) is the same for every host. The
-//! simulator and the tunnel call it directly, the kernel through the same C core. An algorithm is
-//! one file here and one line in [`Algorithm`].
+//! simulator and the tunnel call an algorithm directly; the kernel runs the same C core. An
+//! algorithm is one file of this crate and one line in [`Algorithm`].
 //!
-//! An algorithm decides how much may be in flight and how fast it leaves; it never sends. The host
-//! detects losses, sends, and paces; it never decides a rate. Time is an argument, and every size
-//! is in bytes.
+//! An algorithm decides how many bytes may be in flight and at what rate they leave, and never
+//! sends. The host detects losses, sends, and paces, and never decides a rate. Time is an argument,
+//! and every size is in bytes.
 
 mod algorithm;
 mod bbr;

@@ -1,15 +1,15 @@
 use crate::{Ack, CongestionControl, Loss, Path, Reduction};
 use units::{Bytes, Rate, Span, Time};
 
-/// Reno: slow start, additive increase, half on loss (RFC 5681). The host performs the recovery of
-/// RFC 6582.
+/// Reno: slow start, additive increase, and half of the window after a loss (RFC 5681). The host
+/// performs the recovery of RFC 6582.
 #[derive(Debug, Clone)]
 pub struct Reno {
     mss: u64,
     initial: u64,
     cwnd: u64,
     ssthresh: u64,
-    /// Acknowledged since the window last grew, in congestion avoidance.
+    /// Bytes acknowledged since the window last grew, in congestion avoidance.
     counted: u64,
     /// Window and threshold before the latest reduction.
     before: (u64, u64),
@@ -39,10 +39,10 @@ impl Reno {
 
     fn reduce(&mut self) {
         self.before = (self.cwnd, self.ssthresh);
-        // Half of the window and not of the flight, which RFC 5681 (4) names: an unused window did
-        // not grow, and a host whose segmentation offload waits for more data keeps a third of it
-        // free (`tcp_reno_ssthresh`). In whole segments: with a few of them a half makes a
-        // difference.
+        // Halve the window and not the flight, which RFC 5681 (4) names: an unused window did not
+        // grow, and a host whose segmentation offload waits for more data leaves a third of the
+        // window unused (`tcp_reno_ssthresh`). Round down to whole segments, as Linux does: in a
+        // small window half a segment matters.
         let segments = self.cwnd / (2 * self.mss);
         self.ssthresh = segments.max(2) * self.mss;
         self.counted = 0;
@@ -55,7 +55,7 @@ impl CongestionControl for Reno {
     }
 
     fn on_ack(&mut self, ack: &Ack) {
-        // An unused window has proved nothing (RFC 7661).
+        // Do not grow a window that the flow does not use (RFC 7661).
         if ack.in_recovery || !ack.window_limited {
             return;
         }
@@ -66,7 +66,7 @@ impl CongestionControl for Reno {
             acked -= room;
         }
         self.counted += acked;
-        // Appropriate byte counting (RFC 3465): one segment for each window acknowledged.
+        // Appropriate byte counting (RFC 3465): add a segment for each acknowledged window.
         while self.counted >= self.cwnd && acked > 0 {
             self.counted -= self.cwnd;
             self.cwnd += self.mss;

@@ -1,7 +1,7 @@
 use crate::Ack;
 use units::Bytes;
 
-/// Counts round trips by data: a round ends when a packet sent after its beginning is acknowledged.
+/// Counts round trips by data: a round ends with the ACK of a packet sent after its beginning.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Rounds {
     ends_at: Bytes,
@@ -9,7 +9,7 @@ pub(crate) struct Rounds {
 }
 
 impl Rounds {
-    /// Takes an ACK; returns true if a round began with it.
+    /// Takes an ACK. Returns true if a round begins with this ACK.
     pub(crate) fn on_ack(&mut self, ack: &Ack) -> bool {
         let begins = ack.prior_delivered >= self.ends_at;
         if begins {
@@ -19,7 +19,7 @@ impl Rounds {
         begins
     }
 
-    /// Restarts the current round: it ends when a packet sent from now on is acknowledged.
+    /// Restarts the current round: it ends with the ACK of a packet sent from now on.
     pub(crate) fn restart(&mut self, delivered: Bytes) {
         self.ends_at = delivered;
     }

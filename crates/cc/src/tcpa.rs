@@ -12,17 +12,18 @@ pub struct Tcpa {
 /// The tunables of the core, in segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TcpaSettings {
-    /// The first window without a memory of the path. It is paced over the first round trip.
+    /// The first window without a memory of the path, which the sender paces over the first round
+    /// trip.
     pub init_cwnd: u32,
     /// The window after a retransmission timeout.
     pub loss_init_cwnd: u32,
-    /// Send less at times, to see the path without this host's flows. Without pauses a flow
-    /// does not learn that its path has become longer, and notices no rival.
+    /// Whether the flow sends less at times, to measure the path without this host's flows. Without
+    /// pauses a flow detects neither a longer path nor a rival.
     pub pauses: bool,
 }
 
 impl Default for TcpaSettings {
-    /// On a path of 2 Mbit/s the first window is queued for 300 ms at most.
+    /// With these settings, the first window takes at most 300 ms of queue on a path of 2 Mbit/s.
     fn default() -> Self {
         Self { init_cwnd: 48, loss_init_cwnd: 10, pauses: true }
     }

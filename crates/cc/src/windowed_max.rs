@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 #[derive(Debug, Clone)]
 pub(crate) struct WindowedMax {
     window: u64,
-    /// Falling values at growing counts: the first one is the largest.
+    /// Counts and values. Counts rise and values fall, so the first value is the largest.
     candidates: VecDeque<(u64, u64)>,
 }
 
@@ -18,7 +18,7 @@ impl WindowedMax {
             self.candidates.pop_back();
         }
         self.candidates.push_back((at, value));
-        // Always keep the newest: a window without values retains its last one.
+        // Always keep the newest value, so that a window without values retains its last one.
         while self.candidates.len() > 1
             && self.candidates.front().is_some_and(|(then, _)| then + self.window <= at)
         {

@@ -1,4 +1,4 @@
-//! On any path, an algorithm answers with a usable window and rate.
+//! On any path, an algorithm has a usable window and rate.
 
 use cc::{Ack, Algorithm, CongestionControl, Loss, Memory, Path, Tcpa, TcpaSettings};
 use proptest::prelude::*;
@@ -163,7 +163,7 @@ fn memory() -> impl Strategy<Value = Memory> {
 }
 
 proptest! {
-    /// With any settings and memory: the first window is the configured one unless the memory
+    /// With any settings and memory, the first window is the configured one unless the memory
     /// replaces it, and the window after a timeout is always the configured one.
     #[test]
     fn settings_and_memories_are_kept_within_bounds(
@@ -205,5 +205,5 @@ proptest! {
     }
 }
 
-/// No window in this test needs more.
+/// The bound of windows in this test.
 const MOST: u64 = 1 << 30;

@@ -1,4 +1,4 @@
-//! BBR against worked numbers: a pipe of 100 Mbit/s and 40 ms, which holds 500 KB.
+//! BBR against numbers computed by hand: a pipe of 100 Mbit/s and 40 ms, which holds 500 KB.
 
 mod pipe;
 
@@ -16,8 +16,8 @@ fn bbr() -> Pipe {
 fn start_up_doubles_each_round_and_ends_after_three_without_growth() {
     let mut pipe = bbr();
     assert!(pipe.algorithm.in_slow_start());
-    // Ten segments, twenty, forty, …: 333 at the sixth. Three rounds follow, each with a queue of
-    // up to 1.9 round trips.
+    // The window has ten segments, then twenty, forty, …, and fills the pipe (333) in the sixth
+    // round. Three rounds follow, each with a queue of up to 1.9 round trips.
     let mut ended = None;
     let begin = pipe.now;
     pipe.run(Span::from_secs(2), |pipe| {
@@ -47,7 +47,7 @@ fn the_cycle_is_five_quarters_three_quarters_and_six_times_one() {
         assert!((seen[probe].0 - 1.25).abs() < 0.02, "{:?}", seen[probe]);
         assert!((seen[probe + 1].0 - 0.75).abs() < 0.02, "{:?}", seen[probe + 1]);
         assert!((seen[probe + 2].0 - 1.0).abs() < 0.02, "{:?}", seen[probe + 2]);
-        // Six phases of one round trip each.
+        // Six phases of one round trip each follow.
         if let Some(next) = seen.get(probe + 3) {
             let cruise = (next.1 - seen[probe + 2].1) / 40.0;
             assert!((5.8..7.5).contains(&cruise), "{cruise} of {seen:?}");
@@ -100,7 +100,7 @@ fn probe_rtt_does_not_lower_the_bandwidth_estimate() {
     assert!(least > 70.0, "{least} Mbit/s");
 }
 
-/// One packet in fifty is lost, so that one recovery follows another.
+/// The path loses one packet in fifty, so that one recovery follows another.
 #[test]
 fn steady_random_loss_costs_no_rate() {
     let mut pipe = bbr();

@@ -10,7 +10,7 @@ fn bbr3() -> Pipe {
     Pipe::new(Algorithm::Bbr3, Rate::from_mbit(100), Span::from_millis(40))
 }
 
-/// The times at which the pacing rate exceeds the model: UP phases.
+/// The times of the UP phases, in which the pacing rate exceeds the model.
 fn probes(pipe: &mut Pipe, span: Span) -> Vec<f64> {
     let mut found: Vec<f64> = Vec::new();
     let mut up = false;
@@ -35,7 +35,7 @@ fn start_up_ends_and_the_pipe_stays_full() {
     assert!(rate > 95.0, "{rate} Mbit/s");
 }
 
-/// Two to three seconds between probes, and at most 63 round trips: 2.52 s here.
+/// Probes are two to three seconds apart, but at most 63 round trips: 2.52 s on this path.
 #[test]
 fn probes_wait_two_to_three_seconds_and_63_rounds_at_most() {
     let mut pipe = bbr3();
@@ -43,7 +43,7 @@ fn probes_wait_two_to_three_seconds_and_63_rounds_at_most() {
     let found = probes(&mut pipe, Span::from_secs(30));
     assert!(found.len() >= 6, "{found:?}");
     let gaps: Vec<f64> = found.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    // ProbeRTT, every five seconds, restarts the wait.
+    // ProbeRTT restarts the wait every five seconds.
     assert!(gaps.iter().all(|gap| (1.9..6.0).contains(gap)), "{gaps:?}");
     assert!(gaps.iter().any(|gap| *gap < 3.1), "{gaps:?}");
 }
@@ -74,8 +74,8 @@ fn probe_rtt_runs_every_five_seconds_at_half_the_window() {
     }
 }
 
-/// More than 2 % lost while probing: the flight is bounded, and 15 % of the bound are left to other
-/// flows.
+/// A loss of more than 2 % while probing bounds the flight, and BBR leaves 15 % of the bound to
+/// other flows.
 #[test]
 fn too_much_loss_bounds_the_flight() {
     let mut clean = bbr3();
@@ -96,8 +96,8 @@ fn too_much_loss_bounds_the_flight() {
     assert!(rate > 75.0, "{rate} Mbit/s");
 }
 
-/// A single loss is more than 2 % of the small flight in ProbeRTT. It says nothing about the probe
-/// before.
+/// A single loss is more than 2 % of the small flight in ProbeRTT, but not evidence that the probe
+/// before it sent too much.
 #[test]
 fn losses_between_probes_set_no_bound() {
     let mut pipe = bbr3();

@@ -1,4 +1,4 @@
-//! CAQM hosts account for every byte of a hint: none is lost or made up.
+//! CAQM hosts account for every byte of a hint: they neither lose nor invent a byte.
 
 use cc::caqm::{CaqmReceiver, CaqmSender, CaqmSettings};
 use proptest::prelude::*;
@@ -46,16 +46,16 @@ fn in_start_the_window_doubles_and_afterwards_it_grows_by_alpha() {
     for _ in 0..9 {
         round(&mut sender, &mut receiver, &mut now);
     }
-    // One unit per round trip.
+    // The window grows by one unit per round trip.
     assert!((8..=10).contains(&(sender.window() - begun)), "{}", sender.window() - begun);
-    // Ten round trips without a refusal.
+    // Ten round trips without a refusal have passed.
     round(&mut sender, &mut receiver, &mut now);
     assert!(sender.in_start());
 }
 
 /// Requests grow with the root of the window plus four segments, and with the root of the round
-/// trip: equal rates ask for the same with each segment. Without the four segments the smallest
-/// windows would ask for more than a hint holds.
+/// trip, so that flows of equal rates request the same with each segment. Without the four
+/// segments, the smallest windows would request more than a hint holds.
 #[test]
 fn in_avoidance_requests_grow_with_the_root_of_the_window() {
     let asked = |window: u32, rtt: u64, alpha_root: u32| {
@@ -65,7 +65,7 @@ fn in_avoidance_requests_grow_with_the_root_of_the_window() {
         (0..1000).map(|_| hint(sender.request(1)) as f64).sum::<f64>() / 1000.0 * 8.0
     };
     for (window, rtt) in [(1, 200), (4, 200), (100, 200), (100, 400), (10_000, 100), (50, 5000)] {
-        // Beyond four times the standard round trip, the standard counts.
+        // Beyond four times the standard round trip, the sender uses the standard.
         let times = if rtt > 800 { 1.0 } else { rtt as f64 / 200.0 };
         let expected = 24.0 / 8.0 * 1024.0 * (times / (f64::from(window) + 4.0 * times)).sqrt();
         assert!(expected < 255.0 * 8.0);
@@ -100,12 +100,12 @@ fn a_refusal_first_consumes_unused_gain() {
 fn as_in_the_reference_every_loss_halves_the_window_and_ends_no_start() {
     let settings = CaqmSettings { loss_as_reference: 1, theta: 0, ..CaqmSettings::default() };
     let mut sender = CaqmSender::new(&settings, 40, Some(Span::from_micros(200)), at(0));
-    // No port has answered so far: the reference asks on.
+    // No port has answered so far, and the reference goes on requesting.
     assert!(!sender.on_loss(at(1)));
     assert_eq!((sender.window(), sender.in_start()), (20, true));
     sender.on_undo();
     assert_eq!(sender.window(), 40);
-    // A refusal has announced this loss: halved nevertheless.
+    // A refusal has announced this loss, but the reference halves the window anyway.
     sender.answer(Info::answer(-1), true, at(2));
     assert!(!sender.on_loss(at(3)));
     assert_eq!((sender.window(), sender.in_start()), (20, false));
@@ -113,7 +113,7 @@ fn as_in_the_reference_every_loss_halves_the_window_and_ends_no_start() {
     assert_eq!(sender.window(), 1);
     sender.on_loss(at(5));
     assert_eq!(sender.window(), 2);
-    // Without theta nothing leads back to start.
+    // Without theta, the sender never returns to start.
     sender.measured(Some(Span::from_micros(200)), at(10_000_000));
     sender.on_idle(10);
     assert!(!sender.in_start());
@@ -141,7 +141,7 @@ fn an_answer_beyond_the_requests_is_ignored() {
         sender.answer(Info::answer(255), true, at(1));
     }
     assert_eq!(sender.window(), 14);
-    // An application that does not fill the window does not enlarge it.
+    // Answers do not enlarge a window that the application does not fill.
     sender.request(4);
     sender.answer(Info::answer(64), false, at(1));
     assert_eq!(sender.window(), 14);
@@ -149,7 +149,7 @@ fn an_answer_beyond_the_requests_is_ignored() {
 
 #[derive(Debug, Clone)]
 enum Event {
-    /// Merged segments, and what the ports left of their hint.
+    /// Merged segments, and their hint as the ports left it.
     Data(u32, Left),
     Ack,
 }
@@ -205,8 +205,8 @@ proptest! {
         }
     }
 
-    /// With any answers, forged, lost, duplicated or out of order, the window stays within its
-    /// bounds and does not grow beyond the requests.
+    /// With any answers (forged, lost, duplicated or reordered) the window stays within its bounds
+    /// and does not grow beyond the requests.
     #[test]
     fn the_window_is_bounded(
         answers in proptest::collection::vec((any::<u16>(), 0_u64..500, 0_u32..70, any::<bool>()), 1..400),
@@ -242,12 +242,12 @@ proptest! {
 /// The effect of a network on requests and answers.
 #[derive(Debug, Clone)]
 enum Way {
-    /// A super-packet of this many segments: what the ports left, and the number of pieces it was
-    /// split into.
+    /// A super-packet of this many segments, its hint as the ports left it, and the number of
+    /// pieces into which the network split it.
     Sent(u32, Left, u32),
     /// A lost super-packet.
     Lost(u32),
-    /// An ACK leaves: it is lost, or arrives once or several times, ahead of this many others.
+    /// An ACK that is lost (0) or arrives this many times, ahead of this many other ACKs.
     Told(u32, usize),
 }
 
@@ -264,15 +264,15 @@ fn ways() -> impl Strategy<Value = Vec<Way>> {
 }
 
 proptest! {
-    /// However requests are merged, split and lost, and answers lost, duplicated and reordered:
-    /// arriving answers move the window to the byte, up to the requests and at most to twice its
-    /// size in a round trip.
+    /// The network may merge, split and lose requests, and lose, duplicate and reorder answers.
+    /// The window still follows the arriving answers to the byte, up to the requests and at most to
+    /// twice its size in a round trip.
     #[test]
     fn no_byte_is_lost_or_made_up_on_the_way(ways in ways(), window in 20_u32..200) {
         let settings = CaqmSettings { max_cwnd: 1 << 20, ..CaqmSettings::default() };
         let mut sender = sender(window);
         let mut receiver = CaqmReceiver::new(&settings);
-        // The same again, in as many pieces as the packet was split into.
+        // This receiver gets each packet whole, the other one in pieces.
         let mut whole = CaqmReceiver::new(&settings);
         let (mut came, mut told, mut asked, mut arrived) = (0_i64, 0_i64, 0_i64, 0_i64);
         let mut flying: Vec<Info> = Vec::new();
@@ -317,7 +317,7 @@ proptest! {
             prop_assert!(now <= i64::from(window) + asked / 1024 && now <= 2 * i64::from(window) + 2);
             (most, least) = (most.max(now), least.min(now));
         }
-        // Without a bound in effect, the window reflects each byte that arrived.
+        // If no bound was reached, the window reflects each byte that arrived.
         let free = most < 2 * i64::from(window) + 2 && least > 1 && !doubled;
         if free && arrived <= asked {
             let moved = (i64::from(sender.window()) - i64::from(window)) * 1024;
@@ -328,18 +328,18 @@ proptest! {
 
 #[test]
 fn an_unannounced_loss_halves_the_window() {
-    // No port has ever refused a request: this path has no CAQM port.
+    // No port has ever refused a request, so this path has no CAQM port.
     let mut first = sender(100);
     assert!(first.on_loss(at(1000)));
     assert_eq!((first.window(), first.in_start()), (50, false));
     first.on_undo();
     assert_eq!(first.window(), 100);
-    // A port refused just before: its answers shrink the window.
+    // A port has refused just before the loss, and its answers shrink the window.
     let mut told = sender(100);
     told.answer(Info::answer(-8), true, at(1000));
     assert!(!told.on_loss(at(1200)));
     assert_eq!(told.window(), 100);
-    // A port refused long ago: the loss was elsewhere, but there is a CAQM port.
+    // A port refused long ago: the loss happened in another queue, but the path has a CAQM port.
     assert!(!told.on_loss(at(1000 + 5 * 200)));
     assert_eq!(told.window(), 50);
     told.on_idle(10);

@@ -1,4 +1,4 @@
-//! Contradictory reports from a host do not move tcpa out of its bounds.
+//! tcpa's window stays within its bounds whatever contradictory reports a host gives.
 
 use cc::{Ack, CongestionControl, Path, Tcpa};
 use proptest::prelude::*;
@@ -16,7 +16,7 @@ fn number() -> impl Strategy<Value = u64> {
 
 proptest! {
     #[test]
-    fn stays_in_bounds(
+    fn contradictory_reports_keep_the_window_in_bounds(
         mss in prop_oneof![1_u64..65_536, 65_536_u64..1 << 32],
         handshake in number(),
         acks in prop::collection::vec((prop::array::uniform8(number()), any::<bool>()), 1..200),
@@ -47,7 +47,7 @@ proptest! {
                 window_limited: !app_limited,
                 in_recovery: false,
             });
-            // A segment is at most 64 KiB, whatever the host reports.
+            // tcpa limits a segment to 64 KiB, whatever the host reports.
             prop_assert!(tcpa.cwnd().count() >= mss.min(65_536));
             prop_assert!(tcpa.cwnd().count() <= 1 << 31);
             prop_assert!(tcpa.pacing_rate().is_some_and(|rate| rate.bits_per_second() >= 8_000));

@@ -1,4 +1,4 @@
-//! tcpa to a receiver whose application reads slowly, on a path of a few microseconds.
+//! A tcpa flow to a receiver whose application reads slowly, on a path of a few microseconds.
 
 use cc::{Ack, CongestionControl, Path, Tcpa};
 use units::{Bytes, Span, Time};
@@ -50,21 +50,22 @@ impl Veth {
         });
     }
 
-    /// The time that a window takes at the pace. A host that sends it at once is silent for as
-    /// long.
+    /// The time of a window at the pacing rate. A host that sends a window at once is then silent
+    /// for this time.
     fn window_us(&self) -> u64 {
         let pace = self.tcpa.pacing_rate().expect("tcpa paces");
         pace.time_for(self.tcpa.cwnd()).nanos() / 1000
     }
 }
 
-/// Linux delays its ACKs by up to 40 ms while the application reads too slowly for the window to
-/// grow. Two such ACKs are a slump, also when the window grew in haste between them.
+/// Linux delays its ACKs by up to 40 ms while the application reads too slowly for the receive
+/// window to grow. To tcpa, two delayed ACKs are a slump, even if the window grew in haste between
+/// them.
 #[test]
 fn a_slow_reader_does_not_silence_the_sender() {
     for fast in 3..40 {
         let mut veth = Veth::new();
-        // Start-up ends at 10 Gbit/s; then the path carries whatever is sent.
+        // Start-up ends at 10 Gbit/s; after that the path carries any rate.
         for _ in 0..20 {
             veth.send_window((veth.tcpa.cwnd().count() * 8 / 10_000).max(RTT_US));
         }

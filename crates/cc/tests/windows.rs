@@ -1,4 +1,4 @@
-//! Reno and DCTCP against worked numbers.
+//! Reno and DCTCP against numbers computed by hand.
 
 use cc::{Ack, CongestionControl, Dctcp, Loss, Path, Reno};
 use units::{Bytes, Span, Time};
@@ -67,7 +67,7 @@ fn reno_doubles_then_adds_one_and_halves() {
         feed.round(&mut reno, 0);
         assert_eq!(reno.cwnd().count(), expected * MSS);
     }
-    // In whole segments: half of 44 is 22, half of 23 is 11.
+    // Reno halves in whole segments: half of 44 is 22, half of 23 is 11.
     reno.on_loss(&loss(44 * MSS, false));
     reno.on_recovered(Time::ZERO);
     feed.round(&mut reno, 0);
@@ -81,7 +81,7 @@ fn reno_begins_anew_after_a_timeout_and_stops_at_half() {
     feed.round(&mut reno, 0);
     reno.on_timeout(&loss(20 * MSS, false));
     assert_eq!((reno.cwnd().count(), reno.ssthresh().count()), (MSS, 10 * MSS));
-    // A timeout of a retransmission leaves the threshold (RFC 5681, 3.1).
+    // A timeout of a retransmission does not change the threshold (RFC 5681, 3.1).
     reno.on_timeout(&loss(MSS, true));
     assert_eq!(reno.ssthresh().count(), 10 * MSS);
     for expected in [2, 4, 8, 10, 11] {
@@ -117,7 +117,7 @@ fn alpha_forgets_a_sixteenth_each_round_and_becomes_the_share() {
         let marked = dctcp.cwnd().count() / MSS / 4;
         feed.round(&mut dctcp, marked);
     }
-    // One segment in four, or fewer if the window is not a multiple of four.
+    // One segment in four is marked, or fewer if the window is not a multiple of four.
     assert!((0.0..0.26).contains(&dctcp.alpha()), "{}", dctcp.alpha());
 }
 

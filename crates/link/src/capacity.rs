@@ -88,8 +88,8 @@ pub(crate) enum Server {
     Unlimited,
     Fixed {
         rate: u64,
-        /// Whole nanoseconds in `free`, the remainder in `rest` in units of 1/rate nanosecond.
-        /// Rates that do not divide a nanosecond evenly therefore do not drift.
+        /// When the link is free, in whole nanoseconds; `rest` holds the remainder in units of
+        /// 1/rate nanosecond. Rates that do not divide a nanosecond evenly therefore do not drift.
         free: Time,
         rest: u64,
     },
@@ -118,8 +118,8 @@ impl Server {
         }
     }
 
-    /// A frame arrives at an idle link. An opportunity that found no frame is lost, and so is the
-    /// remainder of an opportunity that ran out of frames (`LinkQueue::rationalize` in mahimahi's
+    /// Handles the arrival of a frame at an idle link. Past opportunities that found no frame are
+    /// lost, and so is the remainder of an opportunity (`LinkQueue::rationalize` in mahimahi's
     /// link_queue.cc).
     #[inline]
     pub(crate) fn wake(&mut self, now: Time) {
@@ -170,7 +170,7 @@ impl Server {
     }
 
     /// The bytes of a frame of `size` that are unsent at `now`, if the frame would end at `finish`.
-    /// A trace does not track partial frames: such a frame starts again.
+    /// A trace does not track partial frames, so its frame starts again.
     pub(crate) fn unsent(&self, now: Time, finish: Time, size: Bytes) -> Bytes {
         match self {
             Self::Fixed { rate, .. } => {
@@ -185,7 +185,8 @@ impl Server {
 
 #[inline]
 fn nanos_for(size: Bytes, rate: u64, rest: u64) -> (u64, u64) {
-    // 2^29 bytes are 2^32 bits, or below 2^62 bit-nanoseconds; rates are below 2^63.
+    // Up to this size 64 bits suffice: 2^29 bytes are 2^32 bits, or less than 2^62
+    // bit-nanoseconds, and rates are below 2^63.
     if size.count() < 1 << 29 {
         let bit_nanos = size.count() * 8 * NANOS_PER_SECOND as u64 + rest;
         (bit_nanos / rate, bit_nanos % rate)
@@ -255,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_rate_is_explained() {
+    fn the_error_of_a_wrong_rate_says_what_to_write() {
         let message = |text: &str| text.parse::<Capacity>().unwrap_err().to_string();
         assert!(message("0mbit").contains("rate is 0"));
         assert!(message("600").contains("has no unit"));

@@ -1,6 +1,6 @@
 use units::UnitError;
 
-/// The description of a link is invalid. The message says what would work.
+/// Why the description of a link is invalid. The message says how to write it.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum LinkError {
     #[error(transparent)]
@@ -17,7 +17,7 @@ pub enum LinkError {
     UnknownForm {
         what: &'static str,
         found: String,
-        /// ", did you mean `x`?" or nothing.
+        /// ", did you mean `x`?" or an empty text.
         hint: String,
         known: &'static str,
     },
@@ -33,7 +33,7 @@ impl LinkError {
     }
 }
 
-/// A text is not a valid trace.
+/// Why a text is not a valid trace.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TraceError {
     #[error(

@@ -7,15 +7,16 @@ use units::{Bytes, Time};
 #[derive(Debug)]
 pub(crate) struct InFlight<P> {
     pub(crate) at: Time,
-    /// The departure order. It breaks ties and shows which packets were overtaken.
+    /// The position in the departure order, which breaks ties and shows which packets were
+    /// overtaken.
     pub(crate) sequence: u64,
     pub(crate) arrived: Time,
     pub(crate) size: Bytes,
     pub(crate) packet: P,
 }
 
-/// Most packets keep their order and need only a queue. Only packets that overtake, or are
-/// overtaken, need a heap.
+/// The packets in flight: a queue for those that keep their order, which are most, and a heap for
+/// those that overtake or are overtaken.
 #[derive(Debug)]
 pub(crate) struct Flight<P> {
     ordered: VecDeque<InFlight<P>>,
@@ -36,7 +37,7 @@ impl<P> Flight<P> {
         self.ordered.push_back(item);
     }
 
-    /// Delivers the packet at its own time, regardless of the others.
+    /// Delivers the packet at its own time, regardless of other packets.
     #[inline]
     pub(crate) fn push_free(&mut self, item: InFlight<P>) {
         match self.ordered.back() {

@@ -35,19 +35,19 @@ impl Occupancy {
         Span::from_nanos(self.held.weight)
     }
 
-    /// The observations made after `earlier`, an earlier state of the same queue.
+    /// The observations after `earlier`, an earlier state of the same queue.
     pub fn since(&self, earlier: &Self) -> Self {
         Self { held: self.held.since(&earlier.held), now: self.now, since: self.since }
     }
 
-    /// The queue holds `bytes` from `at` onwards.
+    /// Records that the queue holds `bytes` from `at` onwards.
     #[inline]
     pub(crate) fn becomes(&mut self, at: Time, bytes: Bytes) {
         self.until(at);
         self.now = bytes.count();
     }
 
-    /// The queue size is unchanged until `at`.
+    /// Records that the queue's size is unchanged until `at`.
     #[inline]
     pub(crate) fn until(&mut self, at: Time) {
         let lasted = at.since(self.since).nanos();
@@ -93,8 +93,8 @@ impl Sojourns {
 
 #[derive(Debug, Clone, Default)]
 struct Histogram {
-    /// Sized for the largest value so far, because most links of a large network never queue
-    /// anything.
+    /// Sized for the largest value so far, because most links of a large network never have a
+    /// queue.
     buckets: Vec<u64>,
     weight: u64,
     sum: u128,
@@ -121,7 +121,8 @@ impl Histogram {
     }
 
     fn quantile(&self, share: Share) -> u64 {
-        // The first bucket at which the cumulative weight reaches this much, at least one unit.
+        // Find the first bucket at which the cumulative weight reaches this weight, at least one
+        // unit.
         let wanted = ((self.weight as f64 * share.fraction()).ceil() as u64).max(1);
         let mut seen = 0;
         for (index, weight) in self.buckets.iter().enumerate() {
@@ -133,7 +134,8 @@ impl Histogram {
         self.max
     }
 
-    /// The maximum is approximate: it is the value of the highest bucket that has new entries.
+    /// The entries after `earlier`. The maximum is approximate: the value of the highest bucket
+    /// that has new entries.
     fn since(&self, earlier: &Self) -> Self {
         let mut buckets = self.buckets.clone();
         for (bucket, before) in buckets.iter_mut().zip(&earlier.buckets) {

@@ -105,16 +105,16 @@ impl std::fmt::Display for Jitter {
 
 as_text!(Jitter, "a jitter such as \"1ms,normal\"");
 
-/// The sum of twelve uniform numbers minus six has mean 0 and variance 1, lies within 0.2 % of the
-/// normal distribution everywhere, and needs no function that rounds differently on another
-/// platform. Each number takes 16 bits.
+/// A normal number: the sum of twelve uniform numbers minus six, which has mean 0 and variance 1,
+/// lies within 0.2 % of the normal distribution everywhere, and needs no function that rounds
+/// differently on another platform. Each uniform number takes 16 bits.
 fn normal(random: &mut Stream) -> f64 {
     let mut sum = 0;
     for _ in 0..3 {
         let bits = random.bits();
         sum += (bits & 0xffff) + (bits >> 16 & 0xffff) + (bits >> 32 & 0xffff) + (bits >> 48);
     }
-    // Adds twelve times half a step, because each number stands for the middle of its interval.
+    // Add twelve times half a step, because each number stands for the middle of its interval.
     (sum as f64 + 6.0) / 65536.0 - 6.0
 }
 
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn uniform_spreads_to_both_sides() {
+    fn uniform_jitter_spreads_to_both_sides() {
         let (mean, deviation, min, max) = moments("3ms".parse().unwrap(), Span::from_millis(10));
         assert!((mean - 10.0).abs() < 0.02, "{mean}");
         assert!((deviation - 3.0 / 3f64.sqrt()).abs() < 0.02, "{deviation}");

@@ -11,7 +11,7 @@
 //! 4. **propagation**: delay, [jitter](Jitter), [reordering](Reorder);
 //! 5. **delivery**, in the order of delivery times.
 //!
-//! Late or early calls change nothing: each arrival carries its own time, and the link makes every
+//! The time of a call does not matter: each arrival carries its own time, and the link makes every
 //! decision at the logical time of its event.
 
 mod capacity;

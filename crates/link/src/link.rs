@@ -14,8 +14,7 @@ pub struct Link<P: Packet> {
     queue: Queue<P>,
     server: Server,
     serving: Option<Serving<P>>,
-    /// The time at which the head of the queue may start, if that is neither immediately nor at the
-    /// end of the packet being serialised. This is a trace's next opportunity.
+    /// When the head of the queue may start, if it waits for a trace's next opportunity.
     next_start: Option<Time>,
     flight: Flight<P>,
     in_flight: Count,
@@ -63,8 +62,8 @@ impl<P: Packet> Link<P> {
         })
     }
 
-    /// A packet arrives at `now`, after all events due by then. Time never runs backwards: a `now`
-    /// earlier than the latest time seen counts as the latest time.
+    /// Takes a packet that arrives at `now`, after all events due by then. Time never runs
+    /// backwards: a `now` before the time of an earlier call counts as that time.
     pub fn arrive(&mut self, now: Time, packet: P) {
         self.advance(now);
         let now = self.clock;
@@ -79,15 +78,15 @@ impl<P: Packet> Link<P> {
         }
     }
 
-    /// The earliest time at which anything happens: a start, a departure or a delivery. A simulator
-    /// calls at that time; other callers need not.
+    /// The time of the next event: a start, a departure or a delivery. A simulator calls at this
+    /// time; other callers need not.
     pub fn next_event(&self) -> Option<Time> {
         earliest(self.next_step(), self.flight.next())
     }
 
-    /// The earliest time at which [`deliver`](Self::deliver) can return a packet. It is exact for
-    /// packets in flight and a lower bound for others, which may still be dropped or delayed more.
-    /// A caller that sleeps until then misses nothing.
+    /// The earliest time at which [`deliver`](Self::deliver) can return a packet, until which a
+    /// caller may sleep. The time is exact for packets in flight, and a lower bound for queued
+    /// packets, which the link may still drop or delay more.
     pub fn next_delivery(&self) -> Option<Time> {
         let shortest = self.config.jitter.shortest(self.config.delay);
         let step = self.next_step().map(|at| at + shortest);
@@ -156,8 +155,8 @@ impl<P: Packet> Link<P> {
         self.flight.len() + usize::from(self.serving.is_some())
     }
 
-    /// Visits each packet that the link holds, in any order. A caller that stores payloads
-    /// elsewhere learns which payloads are still needed.
+    /// Visits each packet that the link holds, in any order, so that a caller that stores payloads
+    /// elsewhere can find the payloads in use.
     pub fn for_each(&self, mut see: impl FnMut(&P)) {
         self.queue.for_each(&mut see);
         self.serving.iter().for_each(|serving| see(&serving.item.packet));
@@ -205,7 +204,8 @@ impl<P: Packet> Link<P> {
         }
     }
 
-    /// The link is free at `at`: the next packet of the queue starts, or waits for its opportunity.
+    /// Starts the next packet of the queue when the link is free at `at`, or sets the time of its
+    /// opportunity.
     #[inline]
     fn start_next(&mut self, at: Time) {
         self.next_start = None;
@@ -214,7 +214,7 @@ impl<P: Packet> Link<P> {
             self.next_start = Some(start);
             return;
         }
-        // Poll an empty queue too: some disciplines need to know that the link is idle.
+        // Poll an empty queue too, because some disciplines must know that the link is idle.
         if let Some(item) = self.queue.dequeue(at, &mut self.stats) {
             self.in_flight.add(item.size);
             let size = self.config.overhead.on_the_medium(item.size);
@@ -223,7 +223,7 @@ impl<P: Packet> Link<P> {
         }
     }
 
-    /// Each component draws a random number for every departure, whatever the others decide.
+    /// Each component draws a random number for every departure, whatever other components decide.
     /// Enabling one component therefore does not change the decisions of the others.
     #[inline]
     fn depart(&mut self, at: Time, item: Queued<P>) {

@@ -19,15 +19,15 @@ pub enum Loss {
 /// 2008 and of netem's `gemodel`).
 ///
 /// Without `every` the state may change after each packet, as in the kernel (`loss_gilb_ell` in
-/// net/sched/sch_netem.c). A sender whose only packet in flight is a retransmission then stays in
-/// the bad state: each retransmission is one step of the chain, and timeouts grow between the
+/// net/sched/sch_netem.c). If a sender's only packet in flight is a retransmission, the chain then
+/// stays in the bad state for long: each retransmission is one step, and timeouts grow between the
 /// steps. With `every` the state changes at multiples of that time, whether packets pass or not.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GilbertElliott {
     /// The probability of changing from good to bad.
     pub p: Share,
-    /// The probability of changing from bad to good. It defaults to `1 - p`; as in netem, the two
-    /// states are then equivalent to one.
+    /// The probability of changing from bad to good. It defaults to `1 - p`, as in netem; losses
+    /// are then independent.
     pub r: Share,
     /// The probability that a packet survives in the bad state. It defaults to 0 %.
     pub h: Share,
@@ -146,7 +146,7 @@ impl std::str::FromStr for Loss {
 impl std::fmt::Display for Loss {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            // A share beyond the printed digits is 0 % too.
+            // A share too small for the printed digits is 0 % too.
             Self::Bernoulli(share) => match share.to_string().as_str() {
                 "0%" => f.pad("none"),
                 text => f.pad(text),
@@ -182,8 +182,8 @@ impl LossProcess {
         Self { model: model.clone(), random, bad: false, interval: 0, next: 0 }
     }
 
-    /// Continues with the same random stream, and with the same state if the new model has that
-    /// state.
+    /// Changes the model. The random stream continues, and so does the state if the new model has
+    /// this state.
     pub(crate) fn reconfigure(&mut self, model: &Loss) {
         if self.model != *model {
             self.next = 0;
@@ -282,7 +282,7 @@ mod tests {
         (0..packets).map(|_| process.takes_next(Time::ZERO)).collect()
     }
 
-    /// The fates of packets that depart every `gap`.
+    /// Whether each of `packets` packets is lost, which depart every `gap`.
     fn losses_every(text: &str, gap: Span, packets: u64) -> Vec<bool> {
         let mut process = LossProcess::new(&text.parse().unwrap(), 11);
         (0..packets).map(|packet| process.takes_next(Time::ZERO + gap * packet)).collect()
@@ -323,9 +323,10 @@ mod tests {
     }
 
     /// The mean of a two-state chain has the variance of independent draws times (2 - p - r) / (p +
-    /// r), for the part that the state decides. The test applies it to the whole as a bound.
+    /// r), for the part that the state decides. The test applies this factor to the whole variance,
+    /// as a bound.
     #[test]
-    fn elliott_loses_its_mean() {
+    fn elliott_loses_its_mean_share() {
         let model: Loss = "gilbert:p=2%,r=20%,h=30%,k=99%".parse().unwrap();
         let expected = model.mean().fraction();
         assert!((expected - (0.7 + 10.0 * 0.01) / 11.0).abs() < 1e-12);
@@ -352,7 +353,8 @@ mod tests {
                 lost.windows(2).filter(|pair| pair[0]).map(|pair| pair[1]).collect();
             share(pairs.into_iter())
         };
-        // A millisecond later the state is bad with 90 %, half a second later by chance alone.
+        // A millisecond later the state is still bad with 90 %; half a second later it is
+        // independent of the first loss.
         let (again, count) = after(Span::from_millis(1));
         assert!(within(again, 0.9, count), "{again}");
         let (again, count) = after(Span::from_millis(500));
@@ -379,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_loss_is_explained() {
+    fn the_error_of_a_wrong_loss_says_what_to_write() {
         let message = |text: &str| text.parse::<Loss>().unwrap_err().to_string();
         assert!(message("140%").contains("from 0% to 100%"), "{}", message("140%"));
         assert!(message("gilbrt:p=1%").contains("did you mean `gilbert`?"));

@@ -3,7 +3,7 @@ use crate::text::{as_text, hint};
 use units::Bytes;
 
 /// The difference in bytes between a frame's size on the medium and its size from the MAC addresses
-/// onwards. It affects only the rate, never queues or statistics.
+/// onwards. The overhead affects only the rate, never queues or statistics.
 ///
 /// Written `0`, `ethernet` (+24: preamble and start delimiter 8, frame check sequence 4,
 /// inter-frame gap 12), `ip` (-14: only the IP packet counts), or a number.
@@ -61,8 +61,8 @@ impl std::fmt::Display for Overhead {
 
 as_text!(Overhead, "an overhead such as \"ethernet\"");
 
-/// The minimum leaves the IP packet behind two VLAN tags. A smaller value would make a link faster
-/// than its rate.
+/// The permitted overheads. The minimum leaves the IP packet behind two VLAN tags; with a smaller
+/// overhead, a link would be faster than its rate.
 const KNOWN: std::ops::RangeInclusive<i32> = -22..=10_000;
 
 #[cfg(test)]
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn never_below_one_byte() {
+    fn a_frame_takes_at_least_one_byte_on_the_medium() {
         assert_eq!(Overhead::ETHERNET.on_the_medium(Bytes::new(1514)).count(), 1538);
         assert_eq!(Overhead::IP.on_the_medium(Bytes::new(1514)).count(), 1500);
         assert_eq!(Overhead::IP.on_the_medium(Bytes::new(14)).count(), 1);
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_and_prints() {
+    fn an_overhead_is_printed_as_it_is_written() {
         for text in ["0", "ethernet", "ip", "38", "-4"] {
             assert_eq!(text.parse::<Overhead>().unwrap().to_string(), text);
         }

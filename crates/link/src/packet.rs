@@ -25,7 +25,7 @@ pub trait Packet: Clone {
         None
     }
 
-    /// Overwrites the tag that [`Self::caqm`] reads. Does nothing if there is none.
+    /// Overwrites the tag that [`Self::caqm`] reads. Does nothing if the packet has no tag.
     fn set_caqm(&mut self, _tpid: u16, _info: Info) {}
     /// If this is a handshake packet that asks whether a port on the path supports CAQM with this
     /// TPID, answers the question in the packet.

@@ -26,7 +26,7 @@ use units::{Bytes, Rate, Time};
 #[derive(Debug, Clone)]
 pub struct Queued<P> {
     pub packet: P,
-    /// Read once, on arrival.
+    /// The packet's size, read once on arrival.
     pub size: Bytes,
     pub arrived: Time,
 }
@@ -48,8 +48,8 @@ pub trait Discipline<P: Packet>: Sized {
     /// Admits a packet that was already queued. Drops it only if there is no room.
     fn admit(&mut self, item: Queued<P>, stats: &mut LinkStats);
 
-    /// The link is free. Returns the next packet to send and removes it from the queue. `None` if
-    /// nothing is left to send; the link then asks again only after the next arrival.
+    /// Removes and returns the next packet when the link is free. `None` if no packet is left; the
+    /// link then asks again only after the next arrival.
     fn dequeue(&mut self, now: Time, stats: &mut LinkStats) -> Option<Queued<P>>;
 
     fn packets(&self) -> usize;
@@ -69,7 +69,7 @@ pub struct Queue<P: Packet> {
     config: QueueConfig,
     pace: Option<Rate>,
     seed: u64,
-    /// How often the discipline has been replaced. Each discipline gets its own random streams.
+    /// The number of disciplines so far, from which each derives its own random streams.
     generation: u64,
     kind: Kind<P>,
 }
@@ -96,7 +96,7 @@ impl<P: Packet> Queue<P> {
         item
     }
 
-    /// Changes the settings or the whole discipline. Packets stay as long as there is room.
+    /// Changes the settings or the whole discipline. Packets stay if the new queue has room.
     pub fn reconfigure(
         &mut self,
         now: Time,

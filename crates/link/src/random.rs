@@ -1,10 +1,10 @@
 use rand_pcg::{Pcg64, rand_core::Rng};
 use units::Share;
 
-/// One component's own stream of random numbers.
+/// A stream of random numbers for one component.
 ///
-/// PCG XSL RR 128/64 (O'Neill 2014) is a documented algorithm on integers only. The same seed gives
-/// the same decisions on every platform and in every version.
+/// PCG XSL RR 128/64 (O'Neill 2014) is a documented algorithm that uses only integers, so the same
+/// seed gives the same decisions on every platform and in every version.
 #[derive(Debug, Clone)]
 pub struct Stream(Pcg64);
 
@@ -33,7 +33,7 @@ impl Stream {
         (self.bits() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
-    /// A value between the bounds, both included. Each order of magnitude is equally likely.
+    /// A value from `least` to `most`, both included. Each order of magnitude is equally likely.
     pub fn log_uniform(&mut self, least: u64, most: u64) -> u64 {
         let (low, high) = ((least + 1) as f64, (most + 2) as f64);
         let drawn = low * (high / low).powf(self.unit());

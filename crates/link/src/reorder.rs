@@ -2,8 +2,9 @@ use crate::LinkError;
 use crate::text::{Term, as_text, hint, terms};
 use units::{Share, Span};
 
-/// Holds a share of the packets back by an extra delay. Packets that depart within that delay
-/// overtake them. Written `1%,5ms`, or `none`.
+/// Delays a share of the packets by an extra time, within which later packets overtake them.
+/// Written
+/// `1%,5ms`, or `none`.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Reorder {
     pub share: Share,

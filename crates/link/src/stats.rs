@@ -7,7 +7,7 @@ pub struct LinkStats {
     pub arrived: Count,
     pub delivered: Count,
     pub dropped: Drops,
-    /// Copies made. Each copy is delivered or in flight in addition to its original.
+    /// Copies that the link made. Each copy is delivered or in flight in addition to its original.
     pub duplicated: Count,
     pub corrupted: Count,
     /// Packets delivered after a packet that had departed later (RFC 4737, section 3).
@@ -21,7 +21,7 @@ pub struct LinkStats {
 }
 
 impl LinkStats {
-    /// Empty statistics. A link keeps its own; a queue used without a link needs one.
+    /// Empty statistics, for a queue without a link; a link keeps its own.
     pub fn new(start: Time) -> Self {
         Self {
             arrived: Count::default(),
@@ -40,11 +40,11 @@ impl LinkStats {
 /// Packets that were not delivered, by cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub struct Drops {
-    /// The queue was full, or was made smaller while it held them.
+    /// Packets that a full queue dropped, or for which a queue that was made smaller had no room.
     pub overflow: Count,
-    /// The queue's active management dropped them: RED, CoDel, PIE.
+    /// Packets that active queue management dropped: RED, CoDel, PIE.
     pub early: Count,
-    /// Lost by the medium after serialisation.
+    /// Packets that the medium lost after serialisation.
     pub loss: Count,
 }
 
@@ -82,15 +82,16 @@ impl std::ops::Add for Count {
     }
 }
 
-/// Accounts for every packet: each one that entered was delivered, dropped, or is still inside.
+/// Accounts for every packet: each packet that entered the link was delivered, was dropped, or is
+/// still in the link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Balance {
-    /// Arrived or duplicated.
+    /// Packets that arrived or that the link made.
     pub entered: Count,
     pub delivered: Count,
     pub dropped: Count,
     pub queued: Count,
-    /// Being serialised, propagating, or waiting to be fetched.
+    /// Packets being serialised, propagating, or waiting for the caller to fetch them.
     pub in_flight: Count,
 }
 

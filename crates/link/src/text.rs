@@ -31,7 +31,7 @@ macro_rules! as_text {
 }
 pub(crate) use as_text;
 
-/// One setting behind the colon.
+/// One term behind the colon: a setting or a flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Term<'a> {
     Pair(&'a str, &'a str),
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hint_names_only_a_similar_word() {
+    fn only_a_similar_word_gets_a_hint() {
         assert_eq!(hint("dropptail", &["droptail", "red"]), ", did you mean `droptail`?");
         assert_eq!(hint("codle", &["droptail", "codel"]), ", did you mean `codel`?");
         assert_eq!(hint("banana", &["droptail", "codel"]), "");

@@ -5,10 +5,10 @@ use units::{Bytes, Rate, Span};
 /// Accurate Record-and-Replay for HTTP", USENIX ATC 2015, section 4.1; the semantics are those of
 /// src/frontend/link_queue.cc).
 ///
-/// Each line is a time in milliseconds at which 1504 bytes may leave. The trace repeats after its
-/// last time. A frame leaves the queue at the first opportunity after its arrival. A larger frame
-/// takes several opportunities, and the next frames use the remainder of the last one. An
-/// opportunity, or its remainder, is lost if the queue is empty.
+/// Each line is an opportunity: a time in milliseconds at which 1504 bytes may leave. The trace
+/// repeats after its last time. A frame leaves the queue at the first opportunity after its
+/// arrival. A larger frame takes several opportunities, and the next frames use the remainder of
+/// the last one. If the queue is empty, an opportunity or its remainder is lost.
 ///
 /// Mahimahi counts an IP packet plus 4 bytes of TUN header, so that a packet of 1500 bytes takes
 /// one opportunity. Frames here count from the MAC addresses onwards; an overhead of `-10` makes
@@ -22,7 +22,7 @@ pub struct Trace {
 impl Trace {
     pub const OPPORTUNITY: Bytes = Bytes::new(1504);
 
-    /// Reads one time per line. Empty lines and lines that begin with `#` are ignored.
+    /// Reads one time per line. Ignores empty lines and lines that begin with `#`.
     pub fn parse(text: &str) -> Result<Self, TraceError> {
         let mut milliseconds: Vec<u64> = Vec::new();
         for (index, content) in text.lines().enumerate() {
@@ -52,7 +52,7 @@ impl Trace {
 
     /// Plays the rates one after another, each for its time in whole milliseconds.
     pub fn of_rates(rates: &[(Rate, Span)]) -> Result<Self, TraceError> {
-        // Bits per second times milliseconds, so that nothing is rounded.
+        // Count in bits per second times milliseconds, so that no rounding is needed.
         const EACH: u128 = Trace::OPPORTUNITY.count() as u128 * 8 * 1000;
         let length: u64 =
             rates.iter().fold(0, |sum, (_, span)| sum.saturating_add(span.nanos() / 1_000_000));
@@ -115,8 +115,8 @@ impl Trace {
         let milliseconds = passed.nanos() / 1_000_000;
         let (repeated, within) = (milliseconds / self.length_ms(), milliseconds % self.length_ms());
         let skipped = self.milliseconds.partition_point(|at| *at <= within) as u64;
-        // The last opportunity of the previous repetition falls on time 0 of this one and has
-        // passed.
+        // The last opportunity of the previous repetition falls on time 0 of this repetition, and
+        // has passed.
         repeated * count + skipped
     }
 
@@ -134,9 +134,9 @@ impl std::fmt::Display for Trace {
     }
 }
 
-/// A year.
+/// The longest trace, a year.
 const LONGEST_MS: u64 = 365 * 24 * 3600 * 1000;
-/// 64 MB of opportunities: hours of a gigabit link.
+/// The most opportunities: 64 MB, or hours of a gigabit link.
 const MOST_OPPORTUNITIES: u128 = 8_000_000;
 
 #[cfg(test)]
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wrong_line_is_named() {
+    fn the_error_of_a_wrong_line_names_the_line() {
         let error = |text: &str| Trace::parse(text).unwrap_err();
         assert_eq!(error("# nothing\n\n"), TraceError::Empty);
         assert_eq!(error("0\n0\n"), TraceError::NoLength);
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn repeats_from_its_last_time_on() {
+    fn a_trace_repeats_after_its_last_time() {
         let trace = Trace::parse("2\n5\n5\n10\n").unwrap();
         let at: Vec<u64> = (0..9).map(|i| trace.at(i).nanos() / 1_000_000).collect();
         assert_eq!(at, [2, 5, 5, 10, 12, 15, 15, 20, 22]);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_the_first_opportunity_after_any_time() {
+    fn the_first_opportunity_after_any_time_is_found() {
         for text in ["2\n5\n5\n10", "0\n0\n3", "1"] {
             let trace = Trace::parse(text).unwrap();
             for tenth in 0..400u64 {

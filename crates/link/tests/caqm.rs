@@ -1,5 +1,5 @@
-//! Sends frames of every kind through a CAQM port. The port answers only whole requests and passes
-//! everything else unchanged.
+//! Sends frames of every kind through a CAQM port. The port answers only complete requests, and
+//! passes all other frames unchanged.
 #![allow(clippy::unwrap_used)]
 
 use link::{Link, LinkConfig, Packet};
@@ -48,7 +48,7 @@ fn frame(words: &[u16]) -> Frame {
 }
 
 /// Passes the frames, in order, through a port whose queue is already too long, so that it refuses
-/// every request it may.
+/// every request.
 fn refused(frames: &[Frame]) -> Vec<Frame> {
     let config = LinkConfig {
         rate: "1mbit".parse().unwrap(),
@@ -63,7 +63,7 @@ fn refused(frames: &[Frame]) -> Vec<Frame> {
     for frame in frames {
         link.arrive(Time::from_nanos(1000), frame.clone());
     }
-    // Filler keeps the queue long until the last of the frames has left.
+    // Add filler, which keeps the queue long until the last of the frames has left.
     for number in 0..300 {
         link.arrive(Time::from_nanos(2000 + number), filler.clone());
     }
@@ -81,7 +81,7 @@ fn requests_behind_at_most_two_vlans_are_refused_and_nothing_else_is_touched() {
         frame(&tag),
         frame(&[&customer[..], &tag].concat()),
         frame(&[&service[..], &customer, &tag].concat()),
-        // A tag inside a tag: the outer one counts.
+        // A tag contains another tag: the outer one counts.
         frame(&[&[TPID, asks][..], &tag].concat()),
     ];
     for (before, after) in requests.iter().zip(refused(&requests)) {
@@ -149,8 +149,7 @@ fn an_offer_is_answered_even_without_credit() {
 }
 
 proptest! {
-    /// The port changes at most two bytes of a frame, and never grants a request more than it asked
-    /// for.
+    /// The port changes at most two bytes of a frame, and never grants more than a request.
     #[test]
     fn any_frame_leaves_in_order_and_with_its_size(
         frames in proptest::collection::vec(

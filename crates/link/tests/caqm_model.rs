@@ -1,5 +1,5 @@
-//! The port's law beside the public ns-3 model of CAQM (ns3-ub), whose formulas are computed here
-//! on their own. docs/internals/caqm.md has the table that `--nocapture` prints.
+//! Compares the port's law with the public ns-3 model of CAQM (ns3-ub), whose formulas this test
+//! computes independently. docs/internals/caqm.md has the table that `--nocapture` prints.
 //!
 //! Both ports serve the same senders, which follow the formulas: windows in bytes, a round trip
 //! without other queues, requests of `alpha` MTU in a round trip, refusals of `beta` MTU.
@@ -68,15 +68,15 @@ impl Packet for Asks {
     }
 }
 
-/// The model's way to store a negative credit: as the formula says, or through an unsigned number
-/// on a machine whose conversion gives zero.
+/// How the model stores a negative credit: as the formula says, or through an unsigned number on a
+/// machine whose conversion gives zero.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Credit {
     Signed,
     NegativeIsZero,
 }
 
-/// The model's port: its formulas, each frame in the order of its cases.
+/// The model's port: its formulas, applied to each frame in the order of the model's cases.
 #[derive(Debug)]
 struct Formulas {
     kind: Credit,
@@ -208,7 +208,7 @@ struct Sender {
     in_flight: f64,
     start: bool,
     start_again_at: u64,
-    /// Bytes for which no whole unit has been asked yet.
+    /// Bytes that the sender has not requested yet, because they are less than a unit.
     rest: f64,
 }
 
@@ -314,7 +314,7 @@ fn the_port_in_order_behaves_as_the_models_formulas() {
         let unsigned = show("formulas, no debt", &mut Formulas::new(Credit::NegativeIsZero));
         assert!((model.usage - same.usage).abs() < 0.01, "{model:?} {same:?}");
         assert!((model.mean_queue - same.mean_queue).abs() < MTU / 2.0, "{model:?} {same:?}");
-        // A port without debt takes no window back before the next period.
+        // A port without debt shrinks no window before the next period.
         assert!(unsigned.mean_queue > model.mean_queue, "{model:?} {unsigned:?}");
     }
 }

@@ -46,7 +46,7 @@ fn four_senders(queue: &str, ecn: bool) -> (Link<TestPacket>, u64) {
 const FULL: u64 = 60 * 10_000_000 / (1514 * 8);
 
 #[test]
-fn head_drop_keeps_the_newest() {
+fn head_drop_keeps_the_newest_packets() {
     let delivered = |queue: &str| {
         let mut link = link(&ten_mbit(queue));
         for number in 0..6 {
@@ -83,7 +83,7 @@ fn a_step_marks_all_above_its_threshold() {
         link.arrive(at(0), packet);
     }
     let stats = link.stats();
-    // Packets 6, 8, ... 20, which find room.
+    // The queue marks packets 6, 8, ... 20, which find room.
     assert_eq!(stats.marked.packets, 8);
     assert_eq!((stats.dropped.early.packets, stats.dropped.overflow.packets), (0, 9));
     let text = "red:limit=1000p,min=65p,max=1000p,p=10%,weight=0.2%,ecn,step";
@@ -103,7 +103,7 @@ fn a_deep_queue_without_management_stays_full() {
     assert!(delivered > FULL * 98 / 100);
 }
 
-/// RFC 8289, section 1: good throughput, and a standing queue near the target.
+/// RFC 8289, section 1: CoDel keeps good throughput, and a standing queue near the target.
 #[test]
 fn codel_keeps_the_standing_queue_near_its_target() {
     let (link, delivered) = four_senders("codel:limit=300p", false);
@@ -127,14 +127,14 @@ fn codel_marks_instead_of_dropping() {
     assert!(link.stats().dropped.early.packets > 0);
 }
 
-/// RFC 8289, section 5: no drops during the first interval above the target, then drops whose
-/// spacing shrinks with the square root.
+/// RFC 8289, section 5: CoDel drops no packet during the first interval above the target, and then
+/// drops packets at intervals that shrink with the square root.
 #[test]
 fn codel_drops_by_its_control_law() {
     let mut link = link(&ten_mbit("codel:limit=10000p,target=5ms,interval=100ms"));
     let mut drops = Vec::new();
     for number in 0..4000u64 {
-        // 25 % more than the link's rate.
+        // The stream has 25 % more than the link's rate.
         link.arrive(at(number * 800_000), TestPacket::new(number, 1250));
         while drops.len() < link.stats().dropped.early.packets as usize {
             drops.push(number as f64 * 0.8);
@@ -151,7 +151,7 @@ fn codel_drops_by_its_control_law() {
 }
 
 #[test]
-fn codel_leaves_a_queue_below_its_target_alone() {
+fn codel_drops_nothing_from_a_queue_below_its_target() {
     let mut link = link(&ten_mbit("codel"));
     // Bursts of five packets wait up to 4 ms.
     for burst in 0..1000u64 {
@@ -164,15 +164,15 @@ fn codel_leaves_a_queue_below_its_target_alone() {
     assert!(link.stats().sojourns.max() < Span::from_millis(5));
 }
 
-/// RFC 8289, section 4: on a slow link one packet takes longer than the target, but it is not a
-/// standing queue.
+/// RFC 8289, section 4: on a slow link one packet takes longer than the target, but one packet is
+/// not a standing queue.
 #[test]
 fn codel_never_drops_the_only_packet() {
     let config = LinkConfig { rate: "1mbit".parse().unwrap(), ..ten_mbit("codel") };
     let mut link = link(&config);
     link.arrive(at(0), TestPacket::new(0, 1250));
     for number in 0..100 {
-        // Each packet waits 8 ms for the one before it.
+        // Each packet waits 8 ms for the packet before it.
         let now = at(number * 10_000_000 + 2_000_000);
         link.arrive(now, TestPacket::new(number + 1, 1250));
     }
@@ -213,7 +213,7 @@ fn pie_lets_bursts_pass() {
     assert!(early(2000) > 0);
 }
 
-/// RFC 8033, section 5.1: marks up to a probability of 10 %, drops above it.
+/// RFC 8033, section 5.1: PIE marks up to a probability of 10 %, and drops above it.
 #[test]
 fn pie_marks_up_to_a_probability_of_ten_percent() {
     let (link, delivered) = four_senders("pie:limit=300p,ecn", true);
@@ -319,7 +319,7 @@ fn fq_codel_lets_sparse_flows_pass() {
         }
         longest
     };
-    // The packet in transmission, plus its own 80 µs.
+    // A sparse packet waits for the packet in transmission, and takes 80 µs itself.
     assert!(longest("fq_codel") <= Span::from_micros(1080));
     assert!(longest("codel") > Span::from_millis(5));
 }
@@ -333,8 +333,8 @@ fn fq_codel_is_not_starved_by_flows_that_look_sparse() {
         link.arrive(at(0), TestPacket::new(number, 1250));
     }
     let mut delivered = [0u64; 3];
-    // The bulk flow has the first three turns. Then one of the two others has a packet whenever the
-    // link is free.
+    // The bulk flow has the first three turns. Then one of the two other flows has a packet
+    // whenever the link is free.
     for step in 2..3002u64 {
         let now = at(step * 1_000_000 + 1000);
         let flow = 1 + step % 2;
@@ -363,11 +363,12 @@ fn fq_codel_drops_from_the_fattest_flow() {
     let deliveries = drain(&mut link);
     let of_thin = deliveries.iter().filter(|(_, p)| p.flow == 1).count();
     assert_eq!(of_thin, 10);
-    // It drops from the head: the last packets of the fat flow remain.
+    // FQ-CoDel drops from the head, so the last packets of the fat flow remain.
     assert!(deliveries.iter().any(|(_, p)| p.flow == 0 && p.number == 499));
 }
 
-/// It drops half of the fattest flow at once, at most 64 packets, so that the search stays rare.
+/// FQ-CoDel drops half of the fattest flow at once, at most 64 packets, so that it rarely searches
+/// for this flow.
 #[test]
 fn fq_codel_drops_in_batches() {
     let queued = |limit: u64, size: u64| {
@@ -383,8 +384,7 @@ fn fq_codel_drops_in_batches() {
     assert_eq!(queued(99, 0), 99, "frames without bytes still go");
 }
 
-/// The number of approved requests of a thousand, if frames arrive at this share of the link's
-/// rate.
+/// The number of approved requests of a thousand, if frames arrive at `percent` of the link's rate.
 fn approved(percent: u64) -> usize {
     let mut link = link(&ten_mbit("caqm:15KB,limit=1000p"));
     for number in 0..1000 {
@@ -412,7 +412,7 @@ fn caqm_approves_what_the_port_can_carry() {
 }
 
 #[test]
-fn a_discipline_changes_while_packets_wait() {
+fn queued_packets_stay_when_the_discipline_changes() {
     let queues = [
         "droptail:100p",
         "fq_codel:limit=100p",

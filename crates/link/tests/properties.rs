@@ -45,10 +45,10 @@ proptest! {
         prop_assert_eq!(link.next_event(), None);
     }
 
-    /// The caller polls promptly, in batches, or only at the end: it gets the same packets at the
-    /// same logical times and the same statistics.
+    /// Whether the caller polls promptly, in batches, or only at the end, it gets the same packets
+    /// at the same logical times, and the same statistics.
     #[test]
-    fn lateness_changes_nothing(config in config(), arrivals in arrivals(), batch in 1usize..20) {
+    fn late_calls_change_neither_deliveries_nor_statistics(config in config(), arrivals in arrivals(), batch in 1usize..20) {
         let prompt = run(&config, &arrivals, |link, until, _| {
             let mut out = Vec::new();
             while let Some(event) = link.next_event().filter(|event| *event <= until) {
@@ -76,14 +76,14 @@ proptest! {
         prop_assert!(prompt.0.is_sorted_by_key(|(when, _)| *when));
     }
 
-    /// The link decides nothing between two calls: the same seed gives the same run.
+    /// The same seed gives the same run.
     #[test]
-    fn equal_seeds_decide_alike(config in config(), arrivals in arrivals()) {
+    fn equal_seeds_give_equal_runs(config in config(), arrivals in arrivals()) {
         let once = run(&config, &arrivals, |_, _, _| Vec::new());
         prop_assert_eq!(&once, &run(&config, &arrivals, |_, _, _| Vec::new()));
     }
 
-    /// A discipline that drops nothing early keeps a busy link busy, at exactly its rate.
+    /// With a discipline without early drops, a link with a backlog sends at exactly its rate.
     #[test]
     fn a_backlog_leaves_at_the_rate(
         mbit in 1u64..10_000,
@@ -107,8 +107,8 @@ proptest! {
 
 type Outcome = (Vec<(u64, TestPacket)>, String);
 
-/// The deliveries and statistics of a run. It calls `poll` before each arrival with the arrival's
-/// time.
+/// Runs a link and returns its deliveries and statistics. Calls `poll` before each arrival with the
+/// arrival's time.
 fn run(
     config: &LinkConfig,
     arrivals: &[(Time, TestPacket)],

@@ -60,7 +60,7 @@ fn a_lost_packet_has_used_the_rate() {
 }
 
 #[test]
-fn overhead_counts_for_the_rate_alone() {
+fn overhead_affects_only_the_rate() {
     let mut link = link(&LinkConfig {
         overhead: "ethernet".parse().unwrap(),
         queue: "droptail:1000B".parse().unwrap(),
@@ -106,7 +106,7 @@ fn a_packet_held_back_is_overtaken() {
 #[test]
 fn packets_due_together_keep_their_order() {
     let mut link = link(&LinkConfig { reorder: "50%,1us".parse().unwrap(), ..eight_gbit() });
-    // A packet that is held back is due together with the next one.
+    // Let a packet that is held back be due together with the next packet.
     for number in 0..1000 {
         link.arrive(at(number * 1000), TestPacket::new(number, 1000));
     }
@@ -156,8 +156,8 @@ fn a_trace_gives_mahimahis_opportunities() {
         link.arrive(ms(2), TestPacket::new(number, size));
     }
     assert_eq!(link.next_event(), Some(ms(5)));
-    // No packet waits at 12 and 15, so those are lost. The remainder of 22 is lost too, because
-    // packet 7 arrives later.
+    // No packet waits at 12 and 15, so these opportunities are lost. The remainder of 22 is lost
+    // too, because packet 7 arrives later.
     link.arrive(ms(21), TestPacket::new(6, 100));
     link.arrive(ms(22), TestPacket::new(7, 100));
     let deliveries: Vec<(u64, u64)> =
@@ -174,12 +174,12 @@ fn a_trace_begins_when_its_link_begins() {
 }
 
 #[test]
-fn a_link_changes_while_it_runs() {
+fn a_slower_rate_applies_to_the_packet_being_serialised() {
     let mut link = link(&eight_gbit());
     for number in 1..=4 {
         link.arrive(at(0), TestPacket::new(number, 1000));
     }
-    // Half of the first packet is sent. The rest takes ten times as long.
+    // The link has sent half of the first packet. The rest takes ten times as long.
     let slower = LinkConfig {
         rate: "800mbit".parse().unwrap(),
         delay: Span::from_micros(1),
@@ -188,12 +188,14 @@ fn a_link_changes_while_it_runs() {
     link.reconfigure(at(500), &slower).unwrap();
     assert_eq!(link.next_event(), Some(at(5500)));
     link.reconfigure(at(6000), &LinkConfig::default()).unwrap();
-    // The first packet left at 5500 with a delay of 1 µs, so the others may not arrive before 6500.
+    // The first packet left at 5500 with a delay of 1 µs, so later packets may not arrive before
+    // 6500.
     assert_eq!(times(&drain(&mut link)), [(6500, 1), (6500, 2), (6500, 3), (6500, 4)]);
     assert!(link.balance().holds());
 }
 
-/// Random streams do not restart, and a controller keeps its learnt state.
+/// After a change to an equal configuration, random streams continue, and a controller keeps its
+/// learnt state.
 #[test]
 fn an_equal_configuration_changes_nothing() {
     let run = |queue: &str, larger: &str| {
@@ -240,7 +242,7 @@ fn a_smaller_queue_drops_the_excess_packets() {
 }
 
 #[test]
-fn a_link_that_delivers_nothing_is_refused() {
+fn a_link_that_could_deliver_no_packet_is_refused() {
     let refused = |config: LinkConfig| match Link::<TestPacket>::new(&config, at(0)) {
         Err(LinkError::Invalid { setting, .. }) => setting,
         other => panic!("{other:?}"),

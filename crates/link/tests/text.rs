@@ -42,7 +42,7 @@ fn flag(name: &'static str) -> impl Strategy<Value = &'static str> {
 
 proptest! {
     #[test]
-    fn losses(a in share(), b in share(), c in share(), d in share(), every in 1u64..3_600_000_000_000, trace in "[01]{1,50}") {
+    fn printed_losses_parse_to_themselves(a in share(), b in share(), c in share(), d in share(), every in 1u64..3_600_000_000_000, trace in "[01]{1,50}") {
         same::<Loss>(&a)?;
         same::<Loss>(&format!("gilbert:p={a}"))?;
         same::<Loss>(&format!("gilbert:p={a},r={b},h={c},k={d}"))?;
@@ -51,13 +51,13 @@ proptest! {
     }
 
     #[test]
-    fn delays(spread in 0u64..3_600_000_000_000, share in share(), span in span(), reorder in flag(",reorder"), shape in prop_oneof![Just(""), Just(",uniform"), Just(",normal")]) {
+    fn printed_delays_parse_to_themselves(spread in 0u64..3_600_000_000_000, share in share(), span in span(), reorder in flag(",reorder"), shape in prop_oneof![Just(""), Just(",uniform"), Just(",normal")]) {
         same::<Jitter>(&format!("{spread}ns{shape}{reorder}"))?;
         same::<Reorder>(&format!("{share},{span}"))?;
     }
 
     #[test]
-    fn rates(bits in 1u64..1_000_000_000_000_000, mut times in prop::collection::vec(0u64..100_000, 1..50), bytes in -22..=10_000_i32) {
+    fn printed_rates_parse_to_themselves(bits in 1u64..1_000_000_000_000_000, mut times in prop::collection::vec(0u64..100_000, 1..50), bytes in -22..=10_000_i32) {
         same::<Capacity>(&format!("{bits}bit"))?;
         times.sort_unstable();
         times.push(100_000);
@@ -67,7 +67,7 @@ proptest! {
     }
 
     #[test]
-    fn queues(limit in limit(), target in 1u64..1_000_000, longer in 0u64..1_000_000, flows in 1u32..65_536, quantum in 64u64..100_000, ecn in flag(",ecn")) {
+    fn printed_queues_parse_to_themselves(limit in limit(), target in 1u64..1_000_000, longer in 0u64..1_000_000, flows in 1u32..65_536, quantum in 64u64..100_000, ecn in flag(",ecn")) {
         let interval = target + longer;
         same::<QueueConfig>(&format!("droptail:{limit}"))?;
         same::<QueueConfig>(&format!("headdrop:limit={limit}"))?;
@@ -78,7 +78,7 @@ proptest! {
     }
 
     #[test]
-    fn red(min in 1u64..1000, more in 1u64..1000, limit in 2000u64..10_000, p in share(), weight in share(), unit in prop_oneof![Just("p"), Just("B")], gentle in flag(",gentle"), ecn in flag(",ecn")) {
+    fn printed_red_queues_parse_to_themselves(min in 1u64..1000, more in 1u64..1000, limit in 2000u64..10_000, p in share(), weight in share(), unit in prop_oneof![Just("p"), Just("B")], gentle in flag(",gentle"), ecn in flag(",ecn")) {
         prop_assume!(p != "0%" && weight != "0%");
         let max = min + more;
         same::<QueueConfig>(&format!("red:limit={limit}{unit},min={min}{unit},max={max}{unit},p={p},weight={weight}{gentle}{ecn}"))?;
@@ -100,7 +100,7 @@ proptest! {
 }
 
 #[test]
-fn names_alone_are_whole_queues() {
+fn a_name_alone_is_a_queue_with_its_defaults() {
     for (text, printed) in [
         ("droptail", "droptail:10000p"),
         ("headdrop:256KiB", "headdrop:256KiB"),
@@ -164,7 +164,7 @@ fn an_invalid_delay_is_refused_with_the_valid_form() {
 }
 
 #[test]
-fn a_link_is_one_document() {
+fn a_link_is_serialised_as_one_document() {
     let text = r#"{
         "rate": "100mbit", "delay": "20ms", "jitter": "1ms,normal", "loss": "1%",
         "reorder": "1%,5ms", "duplicate": "0.1%", "queue": "codel:limit=256KiB,ecn",

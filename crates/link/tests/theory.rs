@@ -34,7 +34,7 @@ fn the_mean_wait_is_that_of_m_d_1() {
         let wait = link.stats().sojourns.mean().nanos() as f64;
         let error = (wait - expected) / expected;
         assert!(error.abs() < 0.03, "load {load}: {wait} ns, not {expected}");
-        // Little's law for the waiting packets.
+        // By Little's law, the mean number of waiting packets follows from the mean wait.
         let held = link.stats().occupancy.mean() / 1250.0;
         let by_little = wait * load / service;
         assert!((held - by_little).abs() / by_little < 0.01, "{held} {by_little}");
@@ -69,7 +69,7 @@ fn impairments_are_independent() {
     }
 }
 
-/// The decisions of a seed are part of the format: a lab repeats exactly in the next version.
+/// A seed gives the same decisions in every version, so that a lab repeats exactly.
 #[test]
 fn a_seed_loses_the_same_packets_in_every_version() {
     let lost = |loss: &str| {
@@ -85,7 +85,7 @@ struct Impaired {
     lost: BTreeSet<u64>,
     corrupted: BTreeSet<u64>,
     duplicated: BTreeSet<u64>,
-    /// Packets later than jitter alone can make them.
+    /// Packets that are later than jitter alone can delay them.
     late: BTreeSet<u64>,
 }
 

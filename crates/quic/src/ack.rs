@@ -17,8 +17,8 @@ pub(crate) struct AckFrame {
 }
 
 impl AckFrame {
-    /// Finds the first ACK frame of a payload. The engine writes it first, or behind the stream
-    /// data it travels with. The engine handles a malformed payload.
+    /// Finds the first ACK frame of a payload. The engine writes ACK frames first, or behind stream
+    /// data in the same packet. Returns `None` for a malformed payload, which the engine handles.
     pub(crate) fn find(payload: &[u8]) -> Option<Self> {
         let mut at = 0;
         while at < payload.len() {
@@ -61,8 +61,8 @@ impl AckFrame {
         Duration::from_micros(self.raw_delay.min(MOST_DELAY) << ACK_DELAY_EXPONENT)
     }
 
-    /// The payload with `ranges` in place of the frame's own. Without ranges, the frame becomes
-    /// padding.
+    /// The payload with `ranges` in place of the frame's own ranges. Without ranges, the frame
+    /// becomes padding.
     pub(crate) fn replaced(&self, payload: &[u8], ranges: &Ranges) -> Vec<u8> {
         let mut out = Vec::with_capacity(payload.len() + 64);
         out.extend_from_slice(&payload[..self.place.start]);
@@ -94,9 +94,9 @@ impl AckFrame {
     }
 }
 
-/// Whether the peer has to acknowledge a packet with this payload, because it contains more than
-/// ACK and PADDING frames (RFC 9002, section 2). No Weir endpoint continues after it sends
-/// CONNECTION_CLOSE behind an ACK.
+/// Whether the peer has to acknowledge a packet with this payload, because the payload contains
+/// more than ACK and PADDING frames (RFC 9002, section 2). Also true for a CONNECTION_CLOSE, after
+/// which a Weir endpoint sends no acknowledged packets.
 pub(crate) fn is_ack_eliciting(payload: &[u8]) -> bool {
     let mut at = 0;
     while at < payload.len() {
@@ -158,9 +158,9 @@ fn skip(payload: &[u8], at: &mut usize, kind: u64) -> Option<()> {
 enum Body {
     None,
     Fixed(usize),
-    /// Preceded by its length.
+    /// A body that begins with its length.
     Counted,
-    /// To the end of the packet.
+    /// A body up to the end of the packet.
     Rest,
 }
 
@@ -226,9 +226,9 @@ const IMMEDIATE_ACK: u64 = 0x1f;
 const PING_BYTE: u8 = PING as u8;
 const IMMEDIATE_ACK_BYTE: u8 = IMMEDIATE_ACK as u8;
 const ACK_DELAY_EXPONENT: u32 = 3;
-/// One minute. No peer delays an acknowledgement for longer.
+/// One minute: the longest delay that a peer may report.
 const MOST_DELAY: u64 = 60_000_000 >> ACK_DELAY_EXPONENT;
-/// The number of ranges that the engine writes.
+/// The most ranges that the engine writes into a frame.
 const MOST_RANGES: usize = 64;
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use units::Rate;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Congestion {
     Algorithm(Algorithm),
-    /// Always send at this rate, whatever is lost. For users who own the capacity.
+    /// Sends at this rate whatever the loss, for users who own the capacity.
     Fixed(Rate),
 }
 

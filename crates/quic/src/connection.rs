@@ -1,4 +1,4 @@
-//! One connection: quinn-proto's state machine, its streams, and the credit that both ends grant
+//! One connection: quinn-proto's state machine, the streams, and the credit that both ends grant
 //! each other.
 
 mod driving;
@@ -30,7 +30,7 @@ use tail::TailProbe;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     Connected,
-    /// The endpoint may have forgotten the connection already.
+    /// The connection was lost. The endpoint may have forgotten the connection already.
     Lost(Lost),
     /// The peer opened streams: call [`Connection::accept`].
     Opened,
@@ -78,9 +78,9 @@ pub struct Connection {
     control: Shared,
     readings: Readings,
     streams: HashMap<StreamId, Stream>,
-    /// The number of streams that the peer opened.
+    /// The number of open streams of the peer.
     peers_streams: u64,
-    /// Streams opened and given up here whose length the peer has not reported yet.
+    /// Streams that this end opened and gave up, and whose length the peer has not reported yet.
     unreported_streams: u64,
     charge: Charge,
     accepted: VecDeque<StreamId>,
@@ -89,8 +89,8 @@ pub struct Connection {
     allowed: Allowed,
     window: u64,
     stream_window: u64,
-    /// Streams that wait for connection-level credit or for room to send. Each stream keeps its
-    /// turn until it has written.
+    /// Streams that wait for connection-level credit or for send window. A stream keeps its place
+    /// in this queue until it has written.
     writers: VecDeque<StreamId>,
     control_out: Option<StreamId>,
     control_in: Option<StreamId>,
@@ -100,15 +100,17 @@ pub struct Connection {
     early_finals: EarlyFinals,
     events: VecDeque<Event>,
     connected: bool,
-    /// The peer's address may be forged: send it at most three times the bytes received from it.
+    /// Whether the peer's address is unvalidated, so that this end may send it at most three times
+    /// the bytes received from it.
     is_unproved: bool,
     lost: Option<Lost>,
     most_streams: u32,
     stream_limit: u32,
-    /// Probes may differ in size, so send the next packets one at a time.
+    /// The number of next packets to send one at a time, because probes may differ in size.
     one_by_one: u8,
     rtt_is_of_handshake: bool,
-    /// Data has arrived since the last packet was sent, so an acknowledgement is due.
+    /// Whether data has arrived since this end last sent a packet, so that an acknowledgement is
+    /// due.
     owes: bool,
     /// The time at which the pacer releases the next packets.
     paced_until: Option<Instant>,
@@ -118,7 +120,7 @@ pub struct Connection {
     arrived: Vec<(u64, Bytes)>,
     pub(crate) since_pumped: u32,
     pub(crate) is_ready: bool,
-    /// The endpoint lists it among the closed ones.
+    /// Whether the endpoint lists this connection among the closed ones.
     is_listed_as_closed: bool,
 }
 
@@ -221,7 +223,7 @@ impl Connection {
         self.lose(Lost::Here);
     }
 
-    /// Returns `None` if the peer allows no more streams for now; [`Event::MayOpen`] follows.
+    /// Opens a stream; `None` if the peer allows no more for now. [`Event::MayOpen`] follows.
     pub fn open(&mut self) -> Result<Option<StreamId>, Lost> {
         self.alive()?;
         let opened = self.inner.streams().open(Dir::Bi);
@@ -231,7 +233,8 @@ impl Connection {
         Ok(opened)
     }
 
-    /// Returns `None` if no stream waits; [`Event::Opened`] reports the next one.
+    /// Returns the next stream that the peer has opened; `None` if there is none. [`Event::Opened`]
+    /// reports the next one.
     pub fn accept(&mut self) -> Result<Option<StreamId>, Lost> {
         match self.accepted.pop_front() {
             Some(stream) => Ok(Some(stream)),
@@ -239,7 +242,8 @@ impl Connection {
         }
     }
 
-    /// Takes as many of `bytes` as may be sent. If any are left, [`Event::Writable`] follows.
+    /// Takes as many of `bytes` as credit and send window permit. If any are left,
+    /// [`Event::Writable`] follows.
     pub fn write(&mut self, id: StreamId, bytes: &mut Bytes) -> Result<(), StreamError> {
         self.alive()?;
         while !bytes.is_empty() {
@@ -280,7 +284,7 @@ impl Connection {
         match self.inner.send_stream(id).finish() {
             Ok(()) => self.end_sending(id),
             Err(FinishError::Stopped(code)) => self.reset(id, short(code)),
-            // The stream was finished or reset before.
+            // The application has already finished or reset the stream.
             Err(FinishError::ClosedStream) => {}
         }
     }
@@ -292,7 +296,8 @@ impl Connection {
         }
     }
 
-    /// Whether the peer has received the whole finished stream. [`Event::Delivered`] reports when.
+    /// Whether the peer has received the whole finished stream. [`Event::Delivered`] reports the
+    /// change.
     pub fn delivered(&self, id: StreamId) -> Result<bool, StreamError> {
         let Some(stream) = self.streams.get(&id) else { return Ok(true) };
         match stream.stopped {
@@ -302,7 +307,7 @@ impl Connection {
         }
     }
 
-    /// Takes chunks that arrived, in any order, up to about `most` bytes.
+    /// Takes chunks that have arrived, in the order of arrival, up to about `most` bytes.
     pub fn read(
         &mut self,
         id: StreamId,
@@ -318,8 +323,8 @@ impl Connection {
         Ok(Readable::Later)
     }
 
-    /// The application consumed these bytes, so the peer may send as many more. Returns whether the
-    /// peer must be notified now.
+    /// Records that the application has consumed these bytes, so that the peer may send as many
+    /// more. Returns whether this end must notify the peer now.
     pub fn consume(&mut self, id: StreamId, bytes: u64) -> bool {
         let Some(stream) = self.streams.get_mut(&id) else { return false };
         let before = stream.granted.consumed();
@@ -335,7 +340,7 @@ impl Connection {
         !self.records_out.is_empty()
     }
 
-    /// The application discards the rest of a stream, or has read all of it.
+    /// Records that the application discards the rest of a stream, or has read all of it.
     pub fn stop(&mut self, id: StreamId, code: u32) {
         // A stream that has ended needs no frame.
         let _ = self.inner.recv_stream(id).stop(code.into());
@@ -345,7 +350,7 @@ impl Connection {
             stream.discard();
             self.granted.consume(left);
         }
-        // If the final size exceeds the credit, that is detected when the peer uses it.
+        // Ignore a final size beyond the credit: this end detects it when the peer uses it.
         let _ = self.settle(id);
         self.forget(id);
     }
@@ -361,7 +366,7 @@ impl Connection {
         self.granted.unread()
     }
 
-    /// The same for one stream.
+    /// The received bytes of one stream that the application has not consumed.
     pub fn unread_of(&self, id: StreamId) -> u64 {
         self.streams.get(&id).map_or(0, |stream| stream.granted.unread())
     }
@@ -374,7 +379,7 @@ impl Connection {
         }
     }
 
-    /// The application has dropped the sending half.
+    /// Records that the application has dropped the sending half.
     pub fn drop_sending(&mut self, id: StreamId) {
         self.finish(id);
         if let Some(stream) = self.streams.get_mut(&id) {
@@ -389,17 +394,18 @@ impl Connection {
         self.raise();
     }
 
-    /// Sets the same limit per stream. It applies from the stream's next read.
+    /// Sets how many unconsumed bytes the peer may send on each stream. The limit applies from the
+    /// stream's next read.
     pub fn set_stream_window(&mut self, window: u64) {
         self.stream_window = window;
     }
 
-    /// Sets how many unacknowledged bytes are kept.
+    /// Sets how many unacknowledged bytes this end keeps.
     pub fn set_send_window(&mut self, window: u64) {
         self.inner.set_send_window(window);
     }
 
-    /// Queues a datagram, which may be lost. If too many wait, the oldest is dropped.
+    /// Queues a datagram, which the path may lose. A full queue drops its oldest datagram.
     pub fn send_datagram(&mut self, datagram: Bytes) -> Result<(), DatagramRefused> {
         self.alive().map_err(|_| DatagramRefused::Lost)?;
         self.inner.datagrams().send(datagram, true).map_err(|error| match error {
@@ -428,7 +434,7 @@ impl Connection {
         }
     }
 
-    /// A stream has written, so the next stream gets its turn.
+    /// Records that a stream has written, and gives the turn to the next stream.
     fn took(&mut self, id: StreamId, bytes: u64) {
         self.allowed.take(bytes);
         if let Some(stream) = self.streams.get_mut(&id) {
@@ -498,10 +504,10 @@ impl Connection {
     }
 }
 
-/// Misbehaving peers, for tests.
+/// Methods with which tests make a peer misbehave.
 #[cfg(test)]
 impl Connection {
-    /// Lets this end write without credit, on one stream or on all of them.
+    /// Lets this end write without credit, on one stream or on all streams.
     pub(crate) fn ignore_credit(&mut self, id: Option<StreamId>) {
         let stream = id.and_then(|id| self.streams.get_mut(&id));
         stream.map_or(&mut self.allowed, |stream| &mut stream.allowed).raise(u64::MAX);
@@ -512,7 +518,7 @@ impl Connection {
         self.record_rest = Bytes::copy_from_slice(bytes);
     }
 
-    /// Lets this end write no more credit records. Returns the stream for [`Self::unmute`].
+    /// Stops this end's credit records. Returns the stream for [`Self::unmute`].
     pub(crate) fn mute(&mut self) -> Option<StreamId> {
         self.control_out.take()
     }
@@ -541,15 +547,15 @@ fn short(code: VarInt) -> u32 {
 
 const CLOSED: VarInt = VarInt::from_u32(0);
 const OVER_CREDIT: &str = "the peer sent more than its credit";
-/// Streams that a peer may open before it has opened any. The engine keeps a place for each in two
-/// maps of 17 bytes a place, whose sizes are powers of two: 28 fill maps of 32 places, 128 took
-/// 8.7 kB of each connection.
+/// How many streams a peer may open before it has opened any. For each of them the engine keeps a
+/// place of 17 bytes in each of two maps, whose sizes are powers of two: 28 streams fill maps of 32
+/// places, and 128 streams would take 8.7 kB of each connection.
 pub(crate) const FIRST_STREAMS: u32 = 28;
-/// Below this, compacting is not worth a scan of all streams.
+/// The least memory held that is worth a scan of all streams to compact it.
 const LEAST_COMPACTED: u64 = 64 * 1024;
 /// The approximate memory of an idle stream and the tasks that wait for it.
 const STREAM_MEMORY: u64 = 6 * 1024;
-/// A map of this many streams does not shrink.
+/// The capacity down to which the map of streams shrinks.
 const FEW_STREAMS: usize = 128;
-/// The bytes that a stream may write in one turn.
+/// The most bytes that a stream may write in one turn.
 const TURN: u64 = 128 * 1024;

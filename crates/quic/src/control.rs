@@ -1,7 +1,8 @@
 //! Congestion control, pacing and loss detection of one connection.
 //!
-//! The engine retransmits; this module decides when each packet leaves. The packet keys
-//! ([`crate::session`]) report each packet and each acknowledgement here before the engine sees it.
+//! The engine, quinn-proto, retransmits; this module decides when each packet leaves. The packet
+//! keys ([`crate::session`]) report each packet and each acknowledgement to this module before the
+//! engine handles it.
 
 mod controller;
 
@@ -35,16 +36,16 @@ pub(crate) struct Control {
     arrived: Instant,
     now: Instant,
     path: PathControl,
-    /// Paths that the engine may return to, as long as it holds their controllers. After a change
-    /// of address it keeps the previous path until the new one is validated.
+    /// Former paths, to which the engine may return as long as it holds their controllers. After a
+    /// change of address, the engine keeps the former path until it has validated the new one.
     former: Vec<(Weak<()>, PathControl)>,
-    /// Identifies the present path; its controllers share it.
+    /// Identifies the present path; all controllers of the path share the value.
     present: Option<Weak<()>>,
-    /// The next controller continues the present path.
+    /// Whether the next controller belongs to the present path.
     keep_path: bool,
     /// The newest packet number, including packets that are not ack-eliciting.
     newest_number: Option<u64>,
-    /// The peer has sent a Handshake packet, so it receives at its address.
+    /// Whether the peer has sent a Handshake packet, which validates its address.
     peer_has_handshake_keys: bool,
     gate: Gate,
     readings: Readings,
@@ -52,7 +53,7 @@ pub(crate) struct Control {
 
 /// State of one path. A change of address begins a new one.
 struct PathControl {
-    /// Created at the first RTT sample. Only the handshake was sent before it.
+    /// Created at the first RTT sample, before which only the handshake is sent.
     algorithm: Option<Box<dyn CongestionControl>>,
     flight: Flight,
     lag: Lag,
@@ -72,9 +73,9 @@ struct PathControl {
     /// The largest recent number of bytes that one acknowledgement covered. The peer may have
     /// received up to this many bytes that are still counted as in flight.
     batch: u64,
-    /// Acknowledgements and losses of one moment, gathered. A process that did not run for a while
-    /// finds many at once. Reported one by one, they would look like a path that stalled and then
-    /// raced.
+    /// The gathered acknowledgements and losses of one moment. A process that did not run for a
+    /// while receives many at once. If it reported them one by one, the algorithm would see a path
+    /// that stalls and then delivers at a very high rate.
     pending: Option<Pending>,
     /// Bytes lost and not yet reported to the algorithm.
     lost: u64,
@@ -86,7 +87,7 @@ struct PathControl {
     largest_acked: Option<u64>,
     /// The send time of the packet most recently acknowledged as the largest.
     largest_sent_at: Option<Instant>,
-    /// Some acknowledgements are withheld from the engine.
+    /// Whether this module withholds some acknowledgements from the engine.
     keeps_back: bool,
 }
 
@@ -113,17 +114,17 @@ impl Pending {
     }
 }
 
-/// Whether the engine may send. Its controller answers accordingly.
+/// Decides whether the engine may send. The engine's controller answers accordingly.
 #[derive(Debug, Clone, Copy, Default)]
 struct Gate {
     open: bool,
     transmitting: bool,
-    /// The engine asked while the gate was closed, so it has something to send.
+    /// Whether the engine asked while the gate was closed, because it has data to send.
     asked: bool,
     /// Congestion-controlled bytes sent through the gate.
     sent: u64,
-    /// Acknowledgements are due: at this time the gate opens for one packet, whatever keeps it
-    /// closed.
+    /// When acknowledgements are due. At this time the gate opens for one packet, even if the
+    /// window or the pacer closes it.
     due: Option<Instant>,
 }
 
@@ -171,13 +172,13 @@ impl fmt::Debug for Shared {
 }
 
 impl Control {
-    /// Packets processed from here on arrived at `arrived`.
+    /// Sets the time: packets that this end processes from now on arrived at `arrived`.
     pub(crate) fn at(&mut self, now: Instant, arrived: Instant) {
         self.now = now;
         self.arrived = arrived;
     }
 
-    /// A packet was encrypted and leaves now.
+    /// Records a packet that the engine has encrypted and that leaves now.
     pub(crate) fn on_sent(
         &mut self,
         number: u64,
@@ -218,11 +219,11 @@ impl Control {
         self.peer_has_handshake_keys
     }
 
-    /// An ACK frame arrived. Returns the ranges to show to the engine instead, if they differ.
+    /// Records an ACK frame. Returns the ranges to show to the engine instead, if they differ.
     pub(crate) fn on_ack(&mut self, frame: &AckFrame) -> Option<Ranges> {
         let (now, looked_at) = (self.arrived, self.now);
         if Some(frame.largest) > self.newest_number {
-            // The packet was never sent; the engine closes the connection.
+            // This end never sent the packet; the engine closes the connection.
             return None;
         }
         if self.path.pending.is_some_and(|pending| pending.arrived != now) {
@@ -248,7 +249,7 @@ impl Control {
         shown
     }
 
-    /// The engine counts this many of the oldest outstanding bytes as lost.
+    /// Records that the engine counts this many of the oldest outstanding bytes as lost.
     pub(crate) fn on_lost(&mut self, bytes: u64, persistent: bool) {
         let now = self.arrived;
         if self.path.pending.is_some_and(|pending| pending.arrived != now) {
@@ -266,14 +267,15 @@ impl Control {
         loss.persistent |= persistent;
     }
 
-    /// Caps this end's count at the engine's bytes in flight, whatever the peer's packets contain.
+    /// Limits this module's count to the engine's bytes in flight, whatever the peer's packets
+    /// contain.
     fn on_engine_in_flight(&mut self, in_flight: u64) {
         if !self.path.keeps_back {
             self.path.flight.bound_inflight(in_flight);
         }
     }
 
-    /// A packet arrived with a CE mark. The algorithm reacts as to a loss (RFC 9002, section 7.1).
+    /// Records a CE mark, to which the algorithm reacts as to a loss (RFC 9002, section 7.1).
     fn on_marked(&mut self) {
         let path = &mut self.path;
         let Some(largest) = path.largest_acked else { return };
@@ -336,8 +338,8 @@ impl Control {
         self.path.pacer.set_rate(rate);
     }
 
-    /// Packets counted as lost arrived late. If all losses of an event did, the algorithm undoes
-    /// its reaction.
+    /// Records that packets counted as lost have arrived late. If all losses of a recovery were
+    /// late arrivals, the algorithm undoes its reaction.
     fn undo(&mut self, not_lost: u64) {
         self.report_pending();
         let path = &mut self.path;
@@ -387,7 +389,7 @@ impl Control {
             window = window.min(algorithm.ssthresh().count());
         }
         let least = match self.congestion {
-            // BBR drains the path down to four packets, and waits until no more are in flight.
+            // BBR waits until at most four packets are in flight, so the minimum must be lower.
             Congestion::Algorithm(Algorithm::Bbr | Algorithm::Bbr3) => 2,
             _ => LEAST_SEGMENTS,
         };
@@ -407,19 +409,20 @@ impl Control {
         let packet = u64::from(self.path.mtu);
         let room = self.window().saturating_sub(self.path.flight.inflight());
         let allowed = room.min(self.path.pacer.allowance(now, packet));
-        // The last packet may exceed the window, as long as there is any room.
+        // If there is any room, the last packet may exceed the window.
         let mut packets = allowed.div_ceil(packet);
-        // The engine does not probe for everything. A server drops packets that arrive before the
-        // client's part of the handshake. If that part is lost and the window is full of data, the
-        // engine would send only data, for ever. If more is counted here than the engine knows of,
-        // it would send nothing.
+        // After a long silence, let one packet pass, because the engine does not probe in two
+        // cases. If the client's part of the handshake is lost and the window is full of data, the
+        // engine would retransmit only data, which the server drops until the handshake is
+        // complete. If this module counts more bytes in flight than the engine, the engine sends
+        // no probe.
         let silent = self.path.last_sent.map(|last| now.saturating_duration_since(last));
         if packets == 0 && silent >= Some(UNKNOWN_RTT + self.path.srtt.unwrap_or_default() * 4) {
             packets = 1;
         }
-        // The engine holds acknowledgements back behind queued data. An endpoint that sends only
-        // credit is paced at the rate of the credit, so its acknowledgements would wait for long.
-        // Two endpoints with full windows would wait for each other.
+        // Let due acknowledgements pass, because the engine puts them behind queued data. The pacer
+        // of an endpoint that sends only credit has the low rate of the credit, which would delay
+        // the acknowledgements for long. Two endpoints with full windows would wait for each other.
         let little = room > 0 && self.path.flight.inflight() < LITTLE * packet;
         let patience = (self.path.srtt.unwrap_or(UNKNOWN_RTT) / 4).min(LONGEST_DUE);
         if packets == 0 && owes && (little || silent >= Some(patience)) {
@@ -430,7 +433,8 @@ impl Control {
         usize::try_from(packets).unwrap_or(usize::MAX)
     }
 
-    /// The engine has sent packets or, if not `any`, had none that may leave.
+    /// Closes the gate after the engine has sent packets or, if not `any`, has sent none. Returns
+    /// the time for which the connection waits.
     pub(crate) fn close_gate(&mut self, now: Instant, any: bool) -> Blocked {
         let Gate { asked, sent, due, .. } = std::mem::take(&mut self.gate);
         if sent > 0 {
@@ -453,9 +457,9 @@ impl Control {
         until.map_or(Blocked::No, Blocked::Until)
     }
 
-    /// The answer of the engine's controller. Packets pass an open gate whatever is in flight.
-    /// Acknowledgements and probes pass a closed one. Above `u32::MAX`, the engine's own pacer is
-    /// off.
+    /// The window that the engine's controller returns. With an open gate, the engine may send
+    /// whatever is in flight; with a closed gate, only acknowledgements and probes. A window above
+    /// `u32::MAX` turns the engine's own pacer off.
     fn engine_window(&mut self) -> u64 {
         if self.gate.open || !self.gate.transmitting {
             return u64::MAX;
@@ -469,7 +473,8 @@ impl Control {
         self.path.srtt
     }
 
-    /// The tail of the packets in flight, on a path that is new or lost packets lately.
+    /// The newest packet in flight, for a tail loss probe, if the path is new or lost packets
+    /// lately.
     pub(crate) fn outstanding(&self) -> Option<Outstanding> {
         let path = &self.path;
         let lossy = path.newest_sent < path.lossy_until?;
@@ -487,14 +492,14 @@ impl Control {
         }
     }
 
-    /// The engine is about to create a new controller for the same path.
+    /// Announces that the engine is about to create a new controller for the same path.
     pub(crate) fn keep_path(&mut self) {
         self.keep_path = true;
     }
 
-    /// The engine counts nothing as in flight on the new path. If the window were still full here,
-    /// or the pacer slow, the engine could not challenge the path in time, and no packet would ever
-    /// be acknowledged.
+    /// Continues the path after the peer has changed its port. The engine counts no packet as in
+    /// flight on the new path. If the window were still full or the pacer slow, the engine could
+    /// not challenge the path in time, and the peer would never acknowledge a packet.
     fn on_another_port(&mut self) {
         self.path.flight.leave_path();
         let rate = self.pacing_rate();
@@ -502,13 +507,13 @@ impl Control {
         self.path.pacer.set_rate(rate);
     }
 
-    /// The engine uses this path now.
+    /// Makes `path` the present path, which the engine uses from now on.
     fn switch(&mut self, path: &Arc<()>) {
         if self.present.as_ref().is_some_and(|present| std::ptr::eq(present.as_ptr(), &**path)) {
             return;
         }
         let before = self.present.replace(Arc::downgrade(path));
-        // The first controller belongs to the existing path.
+        // The first controller of a connection belongs to the path that exists already.
         let (Some(before), false) = (before, std::mem::take(&mut self.keep_path)) else { return };
         self.former.retain(|(of, _)| of.strong_count() > 0);
         let known = self.former.iter().position(|(of, _)| std::ptr::eq(of.as_ptr(), &**path));
@@ -527,8 +532,8 @@ pub(crate) struct Losses {
     pub(crate) packets_late: u64,
 }
 
-/// Whether a connection with data to send waits for a point in time. A connection that waits for
-/// its window waits for an acknowledgement instead.
+/// Whether a connection with data to send waits for a point in time. With a full window, the
+/// connection waits for an acknowledgement instead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Blocked {
     No,
@@ -565,8 +570,8 @@ impl PathControl {
     }
 
     /// The time at which the acknowledgement would have arrived without the peer's delay. A peer
-    /// short of CPU time acknowledges a backlog all at once. Judged by arrival times, the path
-    /// would seem to have stalled and then raced.
+    /// short of CPU time acknowledges a backlog all at once: by the arrival times of these
+    /// acknowledgements, the path would seem to stall and then deliver at a very high rate.
     fn acknowledged_at(&mut self, now: Instant, frame: &AckFrame) -> Instant {
         let sent = self.flight.sent_at(frame.largest).or(self.largest_sent_at).unwrap_or(now);
         self.largest_sent_at = Some(sent);
@@ -596,8 +601,8 @@ impl PathControl {
         }
     }
 
-    /// Returns the ranges to show to the engine instead of the frame's, while a gap may be a late
-    /// packet.
+    /// Returns the ranges to show to the engine instead of the frame's ranges, while a missing
+    /// packet may only be late.
     fn keep_back(&mut self, now: Instant, frame: &AckFrame) -> Option<Ranges> {
         let window = self.reordering.window();
         if window.is_zero() && !self.keeps_back {
@@ -670,14 +675,14 @@ fn time(epoch: Instant, now: Instant) -> Time {
     Time::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
 
-/// More packets than the peer waits for before it acknowledges. With fewer in flight, every round
-/// trip would include the peer's full ACK delay.
+/// The smallest window in packets: more than the peer gathers before it acknowledges. With fewer in
+/// flight, every round trip would include the peer's full ACK delay.
 const LEAST_SEGMENTS: u64 = 10;
-/// This many packets in flight cannot overload any path.
+/// The number of packets in flight that cannot overload any path.
 const LITTLE: u64 = 2;
 /// The longest time that due acknowledgements wait for a window.
 const LONGEST_DUE: Duration = Duration::from_millis(25);
-/// A large acknowledgement is remembered for about this many acknowledgements.
+/// The number of acknowledgements after which `batch` forgets a large one, about.
 const BATCHES: u64 = 64;
 /// RFC 9002, section 7.2.
 const INITIAL_SEGMENTS: u64 = 10;
@@ -685,16 +690,15 @@ const INITIAL_SEGMENTS: u64 = 10;
 pub(crate) const UNKNOWN_RTT: Duration = Duration::from_millis(100);
 /// The idle time after which TCP would restart (RFC 5681, section 4.1: one retransmission timeout).
 const IDLE: Duration = Duration::from_millis(200);
-/// A path counts as lossy for so many packets after a loss. A new path counts as lossy too: before
-/// its first loss is repaired, the engine's probe timeout is far longer than the round trip,
-/// because it allows for an RTT variance that is not measured yet.
+/// The number of packets after a loss for which a path counts as lossy. A new path counts as lossy
+/// too: its probe timeout is far longer than the round trip at first, because the engine allows for
+/// an RTT variance that it has not measured yet.
 const LOSSY_FOR: u64 = 2000;
-/// Records of lost packets are kept for this time plus four RTTs. A late arrival proves a loss
-/// wrong.
+/// How long this module keeps records of lost packets, in addition to four RTTs: a late
+/// acknowledgement shows that the packet was not lost.
 const KEPT: Duration = Duration::from_millis(100);
 
-/// An RTT excluding the peer's reported delay. At least a sixteenth of it is attributed to the
-/// path.
+/// An RTT excluding the peer's reported delay, at least a sixteenth of the measured RTT.
 fn bare_round_trip(whole: Duration, frame: &AckFrame) -> Duration {
     whole.saturating_sub(frame.delay()).max(whole / 16)
 }
@@ -703,8 +707,8 @@ fn bare_round_trip(whole: Duration, frame: &AckFrame) -> Duration {
 mod tests {
     use super::*;
 
-    /// An endpoint that only receives sends credit occasionally. Its pacer must not hold back the
-    /// acknowledgements of the data that it receives.
+    /// An endpoint that only receives sends credit occasionally, so its pacer is slow. The pacer
+    /// must not delay the acknowledgements of the data that the endpoint receives.
     #[test]
     fn credit_passes_a_slow_pacer_where_acknowledgements_are_due() {
         let now = Instant::now();

@@ -1,9 +1,9 @@
-//! How much a peer may send, and the control stream that reports it.
+//! The credit that limits a peer, and the control stream that carries the credit.
 //!
-//! quinn-proto's own flow control grants credit as data is read. An endpoint reads every stream
-//! immediately, so it grants credit itself, for each stream and for the whole connection, as the
-//! application consumes data. Each end opens one unidirectional stream and writes 16-byte records
-//! to it. Limits never shrink.
+//! quinn-proto's own flow control grants credit as its user reads data. An endpoint reads every
+//! stream immediately, so it grants credit itself, for each stream and for the whole connection, as
+//! the application consumes data. Each end opens one unidirectional stream and writes 16-byte
+//! records to it. Limits never shrink.
 
 use quinn_proto::{Dir, Side, StreamId, VarInt};
 use std::collections::BTreeMap;
@@ -64,9 +64,9 @@ fn bidirectional(number: u64) -> Option<StreamId> {
     (number & 2 == 0).then(|| StreamId::new(side, Dir::Bi, number >> 2))
 }
 
-/// The size of a map entry, including its share of the map's nodes.
+/// The memory of an early final size: a map entry with its share of the map's nodes.
 const EARLY_FINAL_MEMORY: u64 = 40;
-/// Credit is reported in steps of this fraction of the window.
+/// The number of steps per window in which an end reports credit.
 const STEPS: u64 = 16;
 const KINDS: u64 = 3 << 62;
 const STREAM: u64 = 0;
@@ -95,12 +95,12 @@ impl Granted {
         self.consumed
     }
 
-    /// The received bytes that were not consumed.
+    /// The received bytes that the application has not consumed.
     pub fn unread(&self) -> u64 {
         self.received - self.consumed
     }
 
-    /// Returns `false` if the peer exceeded its credit.
+    /// Counts received bytes. Returns `false` if the peer has exceeded its credit.
     pub fn receive(&mut self, bytes: u64) -> bool {
         self.received = self.received.saturating_add(bytes);
         self.received <= self.limit
@@ -110,7 +110,8 @@ impl Granted {
         self.consumed = (self.consumed + bytes).min(self.received);
     }
 
-    /// Returns a new limit if it is enough higher to be worth reporting to the peer.
+    /// Raises the limit by a step or more, and returns the new limit for the peer; `None` if the
+    /// increase would be smaller.
     pub fn raise(&mut self, window: u64) -> Option<u64> {
         let limit = (self.consumed + window).min(VarInt::MAX.into_inner());
         let due = limit >= self.limit + window / STEPS;
@@ -163,8 +164,8 @@ impl Allowed {
     }
 }
 
-/// Final sizes of streams that have not begun at this end. The control stream overtakes other
-/// streams.
+/// Final sizes of streams that have not begun at this end. They arrive early, because the control
+/// stream may overtake other streams.
 #[derive(Debug, Default)]
 pub(crate) struct EarlyFinals {
     /// The number of streams that have begun. Streams begin in the order of their numbers.
@@ -173,7 +174,8 @@ pub(crate) struct EarlyFinals {
 }
 
 impl EarlyFinals {
-    /// A stream of the peer begins. Returns its final size if that arrived earlier.
+    /// Records that a stream of the peer begins. Returns its final size if the size arrived
+    /// earlier.
     pub(crate) fn begin(&mut self, id: StreamId) -> Option<u64> {
         self.begun = self.begun.max(id.index() + 1);
         self.early.remove(&id.index())
@@ -183,7 +185,8 @@ impl EarlyFinals {
         self.early.len() as u64 * EARLY_FINAL_MEMORY
     }
 
-    /// Keeps the final size. A stream that has begun and is no longer known has ended.
+    /// Keeps the final size of a stream that has not begun. Ignores a stream that has begun: the
+    /// caller knows it no more, so it has ended.
     pub(crate) fn keep(&mut self, id: StreamId, size: u64, most: u32) -> Result<(), &'static str> {
         if id.index() >= self.begun + u64::from(most) {
             return Err("the peer ended a stream that it was not allowed to open");
@@ -231,7 +234,7 @@ mod tests {
         assert!(finals.keep(stream(4), 40, 4).is_err());
         assert_eq!((finals.begin(stream(0)), finals.begin(stream(1))), (None, None));
         finals.keep(stream(4), 40, 4).unwrap();
-        // The stream has ended and is forgotten.
+        // Stream 0 has ended and is forgotten, so this size is ignored.
         finals.keep(stream(0), 10, 4).unwrap();
         assert_eq!((finals.begin(stream(2)), finals.begin(stream(3))), (None, Some(30)));
         assert_eq!((finals.begin(stream(4)), finals.early.len()), (Some(40), 0));
@@ -246,7 +249,7 @@ mod tests {
         assert_eq!(granted.raise(FIRST_CREDIT), None);
         granted.consume(FIRST_CREDIT / 32);
         assert_eq!(granted.raise(FIRST_CREDIT), Some(FIRST_CREDIT * 17 / 16));
-        // A smaller window revokes nothing, and a larger one takes effect at once.
+        // A smaller window revokes no credit, and a larger window takes effect at once.
         assert_eq!(granted.raise(1), None);
         assert_eq!(granted.raise(4 * FIRST_CREDIT), Some(FIRST_CREDIT * 65 / 16));
         assert!(!granted.receive(4 * FIRST_CREDIT));

@@ -1,5 +1,5 @@
 //! All connections of one socket. This module reads no clock and no socket: the driver of an
-//! endpoint passes datagrams and the time in, and sends the packets it returns.
+//! endpoint passes datagrams and the time to it, and sends the packets that the endpoint returns.
 
 use crate::choice::Congestion;
 use crate::connection::{Connection, Event, FIRST_STREAMS};
@@ -26,7 +26,7 @@ pub struct Settings {
     pub congestion: Congestion,
     /// The interval of keepalives to a silent peer.
     pub keepalive: Duration,
-    /// The connection ends after this much silence.
+    /// The silence after which a connection ends.
     pub idle: Duration,
     /// The largest UDP payload to probe for.
     pub largest_packet: u16,
@@ -34,9 +34,10 @@ pub struct Settings {
     pub streams: u32,
     /// The seed for random decisions of algorithms.
     pub seed: u64,
-    /// Algorithms count time from this instant. tcpa flows with the same instant pause together.
+    /// The instant from which algorithms count time. tcpa flows with the same instant pause
+    /// together.
     pub epoch: Instant,
-    /// Counts the memory that peers make this endpoint, and others that share the meter, hold.
+    /// Counts the memory that peers make this endpoint hold. Several endpoints may share a meter.
     pub meter: Arc<Meter>,
 }
 
@@ -51,23 +52,23 @@ pub struct Endpoint {
     inner: quinn_proto::Endpoint,
     settings: Settings,
     server: Option<Arc<quinn_proto::ServerConfig>>,
-    /// Indexed by handle. Places of former connections stay.
+    /// The connections, by handle. A place whose connection has ended stays, empty.
     connections: Vec<Option<(u64, Box<Connection>)>>,
     serial: u64,
     /// Connections that may have packets to send.
     ready: VecDeque<Key>,
-    /// Connections that received packets since they were pumped.
+    /// Connections that have received packets since their last [`Connection::pump`].
     received: VecDeque<Key>,
     timers: BTreeSet<(Instant, Key)>,
     deadlines: Vec<Option<Instant>>,
     events: VecDeque<(Key, Event)>,
     responses: VecDeque<(Transmit, Vec<u8>)>,
     incoming: VecDeque<Incoming>,
-    /// Lost connections, oldest first, which the peers have been told of.
+    /// Closed connections whose peers have been notified, oldest first.
     closed: VecDeque<Key>,
 }
 
-/// A handshake could not begin.
+/// Why a handshake could not begin.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 pub enum RefusedError {
     #[error("{0}")]
@@ -77,7 +78,8 @@ pub enum RefusedError {
 }
 
 impl Endpoint {
-    /// `seed` generates connection IDs and packet numbers. Without it, the operating system does.
+    /// `seed` generates connection IDs and packet numbers; without a seed they come from the
+    /// operating system.
     pub fn new(
         config: EndpointConfig,
         server: Option<quinn_proto::ServerConfig>,
@@ -161,7 +163,7 @@ impl Endpoint {
         }
     }
 
-    /// The peer must retry with a proof of its address (RFC 9000, section 8.1.2).
+    /// Sends a Retry, so that the peer proves its address (RFC 9000, section 8.1.2).
     pub fn retry(&mut self, incoming: Incoming) {
         let mut buffer = Vec::new();
         match self.inner.retry(incoming, &mut buffer) {
@@ -227,7 +229,8 @@ impl Endpoint {
         connection.since_pumped += 1;
         match connection.since_pumped {
             1 => self.received.push_back(key),
-            // An acknowledgement names at most 64 ranges of packets; older ranges are dropped.
+            // Acknowledge in time: an acknowledgement names at most 64 ranges of packets, and the
+            // engine drops older ranges.
             PUMP_AFTER => {
                 connection.pump(now);
                 self.after(now, key);
@@ -313,8 +316,8 @@ impl Endpoint {
         }
     }
 
-    /// Connections not yet forgotten. Closed ones stay for three probe timeouts (RFC 9000, section
-    /// 10.2), unless there are many.
+    /// The number of connections, including closed ones, which the endpoint keeps for three probe
+    /// timeouts (RFC 9000, section 10.2) unless there are many.
     pub fn open_connections(&self) -> usize {
         self.inner.open_connections()
     }
@@ -331,7 +334,7 @@ impl Endpoint {
         connections.filter_map(key).collect()
     }
 
-    /// Acknowledges immediately everything that has arrived so far.
+    /// Acknowledges immediately all packets that have arrived.
     fn acknowledge(&mut self, now: Instant, key: Key) {
         let mut buffer = Vec::new();
         let Some(connection) = self.get(key) else { return };
@@ -349,7 +352,7 @@ impl Endpoint {
                 connection.handle_event(answer);
             }
         }
-        // Engine events that arise only now are handled with the next packet or timeout.
+        // Leave engine events that arise now to the next packet or timeout.
         let drained = connection.is_drained();
         if drained {
             connection.pump(now);
@@ -381,8 +384,9 @@ impl Endpoint {
         }
     }
 
-    /// A closed connection waits to answer packets that are still under way. A flood of handshakes
-    /// would fill the memory with them, so the oldest ones are forgotten.
+    /// Forgets the oldest closed connections beyond a bound. A closed connection stays to answer
+    /// packets still in flight, but a flood of handshakes would fill the memory with closed
+    /// connections.
     fn forget_closed(&mut self) {
         while self.closed.len() > MOST_CLOSED
             && let Some(key) = self.closed.pop_front()
@@ -418,7 +422,7 @@ impl Endpoint {
     fn control(&mut self, now: Instant) -> (Shared, Readings) {
         let readings = Readings::default();
         self.serial += 1;
-        // Each connection of one endpoint seed gets a different seed.
+        // Each connection gets a different seed, derived from the endpoint's seed.
         let seed = self.settings.seed.wrapping_add(self.serial.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let clock = Clock { epoch: self.settings.epoch, now };
         (Shared::new(self.settings.congestion, clock, seed, readings.clone()), readings)
@@ -466,9 +470,9 @@ fn transport(settings: &Settings, control: Shared) -> TransportConfig {
         .max_idle_timeout(Some(idle))
         .keep_alive_interval(Some(settings.keepalive))
         .max_concurrent_bidi_streams(FIRST_STREAMS.min(settings.streams).into())
-        // The control stream.
+        // The only unidirectional stream is the control stream.
         .max_concurrent_uni_streams(VarInt::from_u32(1))
-        // Credit bounds what arrives ([`crate::credit`]).
+        // The engine's flow control is off, because credit bounds the data ([`crate::credit`]).
         .stream_receive_window(VarInt::MAX)
         .receive_window(VarInt::MAX)
         .send_window(crate::FIRST_CREDIT)
@@ -481,15 +485,16 @@ fn transport(settings: &Settings, control: Shared) -> TransportConfig {
     config
 }
 
-/// Closed connections of one socket that are kept. Each takes some 50 kB.
+/// The most closed connections that a socket keeps. Each takes some 50 kB.
 const MOST_CLOSED: usize = 64;
-/// Packets of one connection in one batch after which an acknowledgement is sent.
+/// The number of packets of one connection in one batch after which the endpoint sends an
+/// acknowledgement.
 const PUMP_AFTER: u32 = 64;
-/// One acknowledgement for this many packets if none is missing. Each costs both ends as much as a
-/// packet.
+/// The number of packets for one acknowledgement if no packet is missing. An acknowledgement costs
+/// both ends as much as a packet.
 const ACKNOWLEDGE_EVERY: u32 = 8;
 const ACKNOWLEDGE_WITHIN: Duration = Duration::from_millis(2);
-/// If one acknowledgement reveals several bursts of loss, the engine concludes that the path's
-/// packet size has shrunk. Random loss of 5 % triggers that every few seconds. The engine searches
-/// the size again after this time.
+/// The time after which the engine searches the path's packet size again. If one acknowledgement
+/// reveals several bursts of loss, the engine concludes that the size has shrunk; random loss of
+/// 5 % causes this every few seconds.
 const BLACK_HOLE_COOLDOWN: Duration = Duration::from_millis(100);

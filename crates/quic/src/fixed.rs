@@ -1,7 +1,7 @@
 use cc::{Ack, CongestionControl, Loss, Reduction};
 use units::{Bytes, Rate, Span, Time};
 
-/// Sends at a configured rate. The window only stops it when no acknowledgements arrive.
+/// Sends at a configured rate. The window stops the sender only if no acknowledgements arrive.
 #[derive(Debug)]
 pub(super) struct Fixed {
     rate: Rate,
@@ -36,7 +36,8 @@ impl CongestionControl for Fixed {
     fn on_idle(&mut self, _now: Time, _idle: Span) {}
 
     fn cwnd(&self) -> Bytes {
-        // Twice the bandwidth-delay product, plus an allowance for late timers and delayed ACKs.
+        // Return twice the bandwidth-delay product, plus an allowance for late timers and delayed
+        // ACKs.
         self.rate.bytes_in(self.rtt * 2 + Span::from_millis(10)) + Bytes::kib(16)
     }
 

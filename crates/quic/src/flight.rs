@@ -1,28 +1,29 @@
-//! Sent packets of the application's packet number space, and the delivery rate samples that their
-//! acknowledgements yield (draft-ietf-ccwg-bbr, section on delivery rate estimation).
+//! Sent packets of the application's packet number space, and delivery rate samples from their
+//! acknowledgements (draft-ietf-ccwg-bbr, section on delivery rate estimation).
 
 use crate::ranges::Ranges;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Packets sent and not yet forgotten, by number.
+/// Sent packets that this type has not forgotten, by number.
 #[derive(Debug, Default)]
 pub(crate) struct Flight {
     sent: VecDeque<Option<Sent>>,
     /// The number of the first entry in `sent`.
     first: u64,
-    /// Every packet below was acknowledged, counted as lost, or is not congestion-controlled.
+    /// Every packet below this number was acknowledged, was counted as lost, or is not
+    /// congestion-controlled.
     judged: u64,
     acked: Ranges,
     delivered: u64,
     delivered_at: Option<Instant>,
     first_sent_at: Option<Instant>,
     inflight: u64,
-    /// Packets below were sent on a former path of the peer, and do not count as in flight.
+    /// Packets below this number left on a former path, and do not count as in flight.
     counted_from: u64,
     lost_total: u64,
     mistaken_total: u64,
-    /// Samples are application-limited until this much is delivered.
+    /// The delivered bytes up to which samples are application-limited.
     app_limited_until: u64,
     batch: Option<Batch>,
 }
@@ -70,7 +71,8 @@ pub(crate) struct Sample {
 }
 
 impl Flight {
-    /// Numbers must increase. Skipped numbers are packets that are not ack-eliciting.
+    /// Records a sent packet. Numbers must increase; skipped numbers belong to packets that are not
+    /// ack-eliciting.
     pub(crate) fn on_sent(&mut self, now: Instant, bytes: u64, number: u64) {
         if self.inflight == 0 {
             self.first_sent_at = Some(now);
@@ -93,7 +95,8 @@ impl Flight {
             self.judged = self.judged.max(number);
         }
         let Some(skipped) = number.checked_sub(self.end()) else { return };
-        // An endpoint that only receives may send nothing but acknowledgements for a while.
+        // The gap is that large if an endpoint that only receives sends acknowledgements alone for
+        // a while.
         if skipped > MOST_GAP {
             self.sent.clear();
             self.inflight = bytes;
@@ -105,7 +108,7 @@ impl Flight {
         self.sent.push_back(Some(record));
     }
 
-    /// An acknowledgement arrived at `at`, corrected for the peer's ACK delay.
+    /// Records an acknowledgement that arrived at `at`, a time corrected for the peer's ACK delay.
     pub(crate) fn on_acked(&mut self, at: Instant, ranges: &Ranges) -> Acked {
         let at = self.delivered_at.map_or(at, |last| last.max(at));
         let mut outcome = Acked::default();
@@ -142,8 +145,8 @@ impl Flight {
         outcome
     }
 
-    /// The engine counts the oldest outstanding packets as lost, `bytes` in all. Returns the
-    /// largest number.
+    /// Records that the engine counts the oldest outstanding packets as lost, `bytes` in all.
+    /// Returns the largest number of these packets.
     pub(crate) fn on_lost(&mut self, bytes: u64) -> Option<u64> {
         let (mut left, mut largest) = (bytes, None);
         while left > 0 && self.judged < self.end() {
@@ -229,8 +232,8 @@ impl Flight {
         self.inflight
     }
 
-    /// Removes outstanding packets from the count in flight. They may still be acknowledged. The
-    /// engine reports losses among them only together with later ones.
+    /// Removes outstanding packets from the count in flight. The peer may still acknowledge them.
+    /// The engine reports losses among them only together with later losses.
     pub(crate) fn leave_path(&mut self) {
         self.inflight = 0;
         self.counted_from = self.end();
@@ -308,7 +311,7 @@ mod tests {
         let start = Instant::now();
         let at = |ms: u64| start + Duration::from_millis(ms);
         let mut flight = Flight::default();
-        // One packet of 1000 bytes per millisecond, acknowledged 20 ms later.
+        // Send a packet of 1000 bytes each millisecond, acknowledged 20 ms later.
         let mut last = None;
         for ms in 0..100 {
             if ms >= 20 {
@@ -327,10 +330,10 @@ mod tests {
         assert!(flight.sent.len() <= 52);
     }
 
-    /// Packets arrive every millisecond. The peer stalls for 10 ms, then acknowledges the backlog
-    /// in ten frames within a millisecond, each with its ACK delay.
+    /// Packets arrive every millisecond. The peer stalls for 10 ms, and then acknowledges the
+    /// backlog in ten frames within a millisecond. Each frame reports its own ACK delay.
     #[test]
-    fn a_backlog_acknowledged_in_one_go_is_sampled_at_the_rate_of_its_arrivals() {
+    fn a_backlog_acknowledged_at_once_is_sampled_at_the_rate_of_its_arrivals() {
         let start = Instant::now();
         let at = |micros: u64| start + Duration::from_micros(micros);
         let mut flight = Flight::default();
@@ -352,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_are_application_limited_until_the_packets_of_that_time_are_delivered() {
+    fn samples_are_application_limited_until_all_limited_packets_are_delivered() {
         let start = Instant::now();
         let mut flight = Flight::default();
         flight.on_sent(start, 100, 0);
@@ -367,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_counted_as_lost_and_acknowledged_later_was_not_lost() {
+    fn a_late_acknowledgement_takes_back_the_loss_of_its_packet() {
         let now = Instant::now();
         let mut flight = Flight::default();
         for number in [0, 1, 2, 4, 5] {

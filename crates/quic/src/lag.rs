@@ -1,9 +1,9 @@
 use std::time::Duration;
 
-/// Tracks how long packets have left the path before this end processes their acknowledgements. The
-/// peer delays its ACKs to gather a few packets, and both ends are threads that do not always run.
-/// Packets that have arrived meanwhile still count as in flight. A window sized for the path alone
-/// would leave the path idle for as long.
+/// Tracks the lag: the time between a packet's arrival and this end's processing of its
+/// acknowledgement, without the path's delay. The peer delays its ACKs to gather a few packets, and
+/// the threads of both ends do not always run. During the lag, packets that have arrived still
+/// count as in flight, so a window sized for the path alone would leave the path idle.
 #[derive(Debug, Default)]
 pub(super) struct Lag {
     path: Duration,
@@ -15,17 +15,17 @@ impl Lag {
     pub(super) fn on_rtt(&mut self, path: Duration, lag: Duration) {
         self.path = if self.path.is_zero() { path } else { (self.path * 7 + path) / 8 };
         let lag = lag.min(MOST);
-        // The increase is fast and the decrease slow, so that occasional stalls are covered too.
+        // Increase fast and decrease slowly, so that the lag covers occasional stalls.
         self.lag =
             if lag > self.lag { (self.lag * 3 + lag) / 4 } else { (self.lag * 31 + lag) / 32 };
     }
 
-    /// The window for the path plus the lagging bytes.
+    /// The window for the path, enlarged by the bytes that arrive during the lag.
     pub(super) fn with(&self, window: u64) -> u64 {
         (window as f64 * self.factor()) as u64
     }
 
-    /// The part of the bytes in flight that is on the path.
+    /// The part of the bytes in flight that is still on the path.
     pub(super) fn without(&self, in_flight: u64) -> u64 {
         (in_flight as f64 / self.factor()) as u64
     }
@@ -36,9 +36,9 @@ impl Lag {
     }
 }
 
-/// The peer's socket buffer holds no more than this delay's worth.
+/// The longest lag: the peer's socket buffer holds no more than the bytes of this time.
 const MOST: Duration = Duration::from_millis(20);
-/// Within one machine, all bytes in flight are lagging.
+/// The least path delay, for paths within one machine, where the lag is the whole round trip.
 const LEAST_PATH: Duration = Duration::from_micros(200);
 
 #[cfg(test)]

@@ -4,16 +4,16 @@
 //! | --- | --- |
 //! | `endpoint` | all connections of one socket |
 //! | `connection`, `stream` | one connection, one stream |
-//! | `credit` | how much a peer may send |
+//! | `credit` | the credit that a peer may use |
 //! | `control` | congestion control, pacing, loss detection |
 //! | `session`, `ack` | information from packet keys and ACK frames |
 //! | `flight`, `reordering`, `pacer` | packets in flight, late packets, departures |
-//! | `window` | how much either end has to hold |
+//! | `window` | the receive and send windows that a path needs |
 //! | `reassembly` | chunks that arrived in any order |
 //! | `plain` | endpoints without encryption, for simulations |
 //!
-//! The driver of an endpoint passes datagrams and the time: the tunnel real ones, the simulator its
-//! own.
+//! The driver of an endpoint passes datagrams and the time to it. The tunnel passes real datagrams
+//! and the real time, the simulator its own.
 
 mod ack;
 mod choice;

@@ -1,7 +1,7 @@
 use quinn_proto::ConnectionError;
 use units::foreign;
 
-/// A connection that ended or could not be established.
+/// Why a connection ended or could not be established.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 pub enum Lost {
     #[error("the peer does not answer")]
@@ -13,7 +13,7 @@ pub enum Lost {
     /// A stateless reset (RFC 9000, section 10.3).
     #[error("the peer does not know the connection: it was restarted")]
     Restarted,
-    /// This end closed the connection because of it.
+    /// This end closed the connection because of the violation.
     #[error("the peer broke the protocol: {0}")]
     Violation(&'static str),
     /// The peer may have chosen the text.
@@ -35,7 +35,7 @@ impl From<ConnectionError> for Lost {
     }
 }
 
-/// rustls shows the reason of a verifier of ours in the form for debugging.
+/// Strips rustls's `Debug` form around the reason of this project's verifiers.
 fn without_wrapping(text: String) -> String {
     let wrapped = text.split_once("invalid peer certificate: Other(OtherError(");
     match wrapped.and_then(|(before, reason)| Some((before, reason.strip_suffix("))")?))) {

@@ -3,18 +3,19 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts the memory that peers make one or several endpoints hold, and calls a function when it
-/// exceeds a mark.
+/// Counts the memory that peers make one or several endpoints hold, and calls a function when the
+/// count exceeds a mark.
 ///
-/// Credit cannot be revoked from a peer (RFC 9000, section 4.1). An endpoint that grants more
-/// credit than it has memory, because few peers use theirs at once, has to know how much is in use.
+/// An endpoint cannot revoke credit from a peer (RFC 9000, section 4.1). An endpoint that grants
+/// more credit than it has memory, because few peers use their credit at once, must count the
+/// memory in use.
 pub struct Meter {
     held: AtomicU64,
     mark: u64,
     exceeded: Box<dyn Fn() + Send + Sync>,
 }
 
-/// A share of a [`Meter`]'s count. Dropping it subtracts the share.
+/// A part of a [`Meter`]'s count. Dropping the value subtracts the part.
 #[derive(Debug)]
 pub struct Charge {
     meter: Arc<Meter>,
@@ -36,8 +37,8 @@ impl Meter {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// Whether a notable part of the memory is in use, so that its efficient use matters more than
-    /// speed.
+    /// Whether more than an eighth of the memory up to the mark is in use, so that saving memory
+    /// matters more than speed.
     pub fn is_filling(&self) -> bool {
         self.held() > self.mark / 8
     }

@@ -1,19 +1,20 @@
 use std::time::{Duration, Instant};
 
-/// When the next packets may leave. They leave in trains, as one call hands them to the kernel; a
-/// train takes at most a millisecond at the pacing rate, or two packets on a slow path, so that it
-/// fits into a short queue.
+/// Decides when the next packets may leave. Packets leave in trains; one call hands a train to the
+/// kernel. A train has at most a millisecond of packets at the pacing rate, or two packets on a
+/// slow path, so that it fits into a short queue.
 #[derive(Debug, Default)]
 pub(crate) struct Pacer {
-    /// Bytes a second; none: packets leave as the window allows.
+    /// Bytes a second; `None` if only the window limits the sender.
     rate: Option<u64>,
     /// When the next packet is due.
     next: Option<Instant>,
-    /// No train leaves before, even one that is overdue.
+    /// The earliest start of the next train, even if the train is overdue.
     not_before: Option<Instant>,
-    /// Packets waited for the pacer and for nothing else: a late timer may be made up for.
+    /// Whether packets have waited for the pacer alone, so that the sender may make up for a late
+    /// timer.
     waiting: bool,
-    /// The rest of the present train.
+    /// The bytes left in the present train.
     left: u64,
     train_ends: Option<Instant>,
 }
@@ -23,7 +24,7 @@ impl Pacer {
         self.rate = rate.map(|rate| rate.max(1));
     }
 
-    /// How many bytes may leave now. A sender that wakes up late catches up, by twice the rate.
+    /// How many bytes may leave now. A sender that wakes up late catches up at twice the rate.
     pub(crate) fn allowance(&mut self, now: Instant, packet: u64) -> u64 {
         let Some(rate) = self.rate else { return u64::MAX };
         let next = self.next.unwrap_or(now);
@@ -34,7 +35,7 @@ impl Pacer {
             return 0;
         }
         let train = train(rate, packet);
-        // A fast path has room for what an application that was late has to say.
+        // On a fast path, the sender also makes up for a late application.
         let made_up_for = std::mem::take(&mut self.waiting) || rate >= FAST;
         let overdue = match made_up_for {
             true => now.saturating_duration_since(next).min(most_overdue(rate)),
@@ -53,7 +54,7 @@ impl Pacer {
         self.left = self.left.saturating_sub(sent);
     }
 
-    /// When packets that wait may leave.
+    /// When waiting packets may leave.
     pub(crate) fn wait(&mut self) -> Option<Instant> {
         self.rate?;
         self.waiting = true;
@@ -61,15 +62,15 @@ impl Pacer {
     }
 }
 
-/// A fast path has room for a millisecond of packets, and each call less saves CPU. A slow one may
-/// have a queue of a few packets.
+/// The size of a train. A fast path has room for a millisecond of packets, and longer trains save
+/// system calls. A slow path may have a queue of only a few packets.
 fn train(rate: u64, packet: u64) -> u64 {
     let length = SHORT_TRAIN + (TRAIN - SHORT_TRAIN).mul_f64(speed(rate));
     bytes(rate, length).max(2 * packet)
 }
 
-/// While the sender was late the path's queue ran empty. It takes what the sender catches up with,
-/// but no more than its length.
+/// The longest lateness that a sender makes up for. While the sender was late, the path's queue ran
+/// empty, so the queue has room for as many bytes as its length.
 fn most_overdue(rate: u64) -> Duration {
     SHORT_OVERDUE + (MOST_OVERDUE - SHORT_OVERDUE).mul_f64(speed(rate))
 }
@@ -93,14 +94,15 @@ const SHORT_TRAIN: Duration = Duration::from_micros(500);
 const SLOW: u64 = 25_000_000;
 const FAST: u64 = 50_000_000;
 const SHORT_OVERDUE: Duration = Duration::from_millis(1);
-/// A host that stood still for longer does not catch up for it.
+/// The longest lateness that a sender on a fast path makes up for.
 const MOST_OVERDUE: Duration = Duration::from_millis(5);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Bytes that leave in `ms` milliseconds when the sender looks every `step`.
+    /// The bytes that leave in `ms` milliseconds if the sender asks every `step`, and the size of
+    /// the largest train in packets.
     fn carried(rate: u64, ms: u64, step: Duration) -> (u64, u64) {
         let start = Instant::now();
         let mut pacer = Pacer::default();
@@ -122,22 +124,22 @@ mod tests {
 
     #[test]
     fn the_rate_is_kept_in_short_trains() {
-        // 50 Mbit/s: five packets a millisecond.
+        // At 50 Mbit/s, a millisecond has five packets.
         let (sent, largest) = carried(6_250_000, 1000, Duration::from_micros(50));
         assert!((6_150_000..=6_260_000).contains(&sent), "{sent}");
         assert_eq!(largest, 2);
-        // 600 Mbit/s: a millisecond.
+        // At 600 Mbit/s, a train has a millisecond of packets.
         let (sent, largest) = carried(75_000_000, 1000, Duration::from_micros(50));
         assert!((73_500_000..=75_200_000).contains(&sent), "{sent}");
         assert!((60..=63).contains(&largest), "{largest}");
-        // 1 Mbit/s: two packets at once.
+        // At 1 Mbit/s, a train has two packets.
         let (sent, largest) = carried(125_000, 1000, Duration::from_micros(50));
         assert!((122_000..=130_000).contains(&sent), "{sent}");
         assert_eq!(largest, 2);
     }
 
     #[test]
-    fn time_in_which_nothing_waited_is_not_made_up_for() {
+    fn a_sender_makes_up_for_no_time_in_which_no_packet_waited() {
         let start = Instant::now();
         let mut pacer = Pacer::default();
         pacer.set_rate(Some(6_250_000));

@@ -1,5 +1,5 @@
-//! Connects two endpoints without a network between them, and tests how an endpoint treats a peer
-//! that breaks the rules.
+//! Connects two endpoints directly, and tests how an endpoint treats a peer that violates the
+//! protocol.
 
 use crate::connection::{Connection, Event};
 use crate::credit::{FIRST_CREDIT, Record};
@@ -20,7 +20,7 @@ struct Pair {
     ends: [Endpoint; 2],
     keys: [Option<Key>; 2],
     events: [Vec<Event>; 2],
-    /// The reason of each loss, kept because an endpoint soon forgets a closed connection.
+    /// Why each end lost its connection. Kept here because an endpoint soon forgets a closed one.
     lost: [Option<Lost>; 2],
 }
 
@@ -54,7 +54,7 @@ impl Pair {
         self.ends[side].get(self.keys[side].unwrap()).unwrap()
     }
 
-    /// Each packet arrives at once.
+    /// Runs both endpoints for `span`. Each packet arrives at once.
     fn run(&mut self, span: Duration) {
         for _ in 0..span.as_micros() / 100 {
             self.now += Duration::from_micros(100);
@@ -205,7 +205,7 @@ fn streams_that_have_ended_are_forgotten_at_both_ends() {
     assert_eq!((pair.at(CLIENT).known_streams(), pair.at(SERVER).known_streams()), (0, 0));
 }
 
-/// The peer does not report the length of its half, so this end must remember the stream.
+/// This end must remember a stream as long as the peer does not report the length of its half.
 #[test]
 fn a_stream_that_only_the_peer_keeps_is_counted_until_the_peer_ends_it() {
     let mut pair = Pair::new();

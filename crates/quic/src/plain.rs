@@ -2,8 +2,8 @@
 //!
 //! Messages and packets have the lengths of a TLS 1.3 handshake with certificates on both sides.
 //! Instead of an AEAD tag, a packet carries a checksum over its number, header and payload, so that
-//! a corrupted packet is dropped as in reality. The checksum does not protect against deliberate
-//! forgery.
+//! the receiver drops a corrupted packet as in reality. The checksum does not protect against
+//! deliberate forgery.
 
 mod checksum;
 mod handshake;
@@ -86,8 +86,8 @@ impl Plain {
         endpoint.accept(now, incoming, self.crypto.clone())
     }
 
-    /// From now on each client passes the frames of its packets to `forge` before it seals them, so
-    /// the peers receive what a hostile client could send. A second call has no effect.
+    /// Makes each client pass the frames of its packets to `forge` before it seals them, so that
+    /// servers receive frames of a hostile client. A second call has no effect.
     pub fn forge_clients(&self, forge: impl FnMut(&mut [u8]) + Send + 'static) {
         let _ = self.crypto.tally.forge.set(Mutex::new(Box::new(forge)));
     }
@@ -106,7 +106,7 @@ impl Plain {
         let ids = self.draw();
         let mut config = EndpointConfig::new(Arc::new(PlainSecret(self.draw())));
         config.cid_generator(move || Box::new(DrawnIds(ids)));
-        // On an error, the size is out of bounds and the default stays.
+        // An error means that the size is out of bounds; the default stays.
         let _ = config.max_udp_payload_size(settings.largest_packet.max(LARGEST_PAYLOAD));
         let mut seed = [0; 32];
         self.draw().fill(&mut seed);
@@ -159,16 +159,16 @@ impl ServerConfig for Crypto {
     }
 }
 
-/// The key of one direction, packet number space and key phase. Different keys refuse each other's
-/// packets.
+/// The key of one direction, packet number space and key phase. A key refuses the packets of every
+/// other key.
 struct PlainKey {
     checksum: Checksum,
     tally: Arc<Tally>,
     of_client: bool,
 }
 
-/// Leaves headers readable. The sample is as long as a real one, because the length of small
-/// packets depends on it.
+/// A header key that leaves headers readable. Its sample is as long as a real one, because the
+/// length of small packets depends on the sample.
 struct PlainHeader;
 
 fn keys(own: Side, space: u64, phase: u64, tally: &Arc<Tally>) -> KeyPair<Box<dyn PacketKey>> {
@@ -226,7 +226,7 @@ impl PacketKey for PlainKey {
         TAG
     }
 
-    /// The limit of AES-GCM (RFC 9001, section 6.6), so that keys are updated as often.
+    /// The limit of AES-GCM (RFC 9001, section 6.6), so that the engine updates keys as often.
     fn confidentiality_limit(&self) -> u64 {
         1 << 23
     }
@@ -246,7 +246,7 @@ impl HeaderKey for PlainHeader {
     }
 }
 
-/// For stateless resets and for tokens.
+/// The key for stateless resets and tokens.
 struct PlainSecret(Word);
 
 impl HmacKey for PlainSecret {
@@ -293,7 +293,7 @@ impl AeadKey for PlainSeal {
     }
 }
 
-/// Connection IDs as long as the engine's own.
+/// Generates connection IDs from a seed, as long as the engine's own.
 struct DrawnIds(Word);
 
 impl ConnectionIdGenerator for DrawnIds {
@@ -359,7 +359,7 @@ mod tests {
             let mut opened = BytesMut::from(&packet[header.len()..]);
             server.remote.decrypt(number, &header, &mut opened).unwrap();
             prop_assert_eq!(&opened[..], &payload[..]);
-            // A key of another direction, number or phase does not match.
+            // A key of another direction or phase, or another number, does not match.
             let mut other = BytesMut::from(&packet[header.len()..]);
             prop_assert!(server.local.decrypt(number, &header, &mut other).is_err());
             prop_assert!(server.remote.decrypt(number + 1, &header, &mut other).is_err());

@@ -11,11 +11,11 @@ pub struct Reading {
     /// The path's random loss, if the algorithm distinguishes it from congestion.
     pub path_loss: Option<Share>,
     pub pacing_rate: Option<Rate>,
-    /// The last sample that was not application-limited.
+    /// The last delivery rate sample that was not application-limited.
     pub delivery_rate: Rate,
 }
 
-/// Written by the connection and read by the caller that asks for its state.
+/// The latest reading: the connection writes it, and callers read it.
 #[derive(Debug, Clone, Default)]
 pub struct Readings(Arc<Mutex<Reading>>);
 

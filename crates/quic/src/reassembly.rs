@@ -1,7 +1,7 @@
 //! Puts bytes that arrived in any order into order. Pure.
 //!
-//! Streams are read as their packets arrive, not in order: quinn-proto closes a connection when a
-//! thousand chunks of a stream, about 1.5 MB, wait behind a gap.
+//! An endpoint reads stream data from quinn-proto in the order of arrival, because quinn-proto
+//! closes a connection when a thousand chunks of a stream, about 1.5 MB, wait behind a gap.
 
 use bytes::{Buf, Bytes};
 use std::collections::{BTreeMap, VecDeque};
@@ -13,8 +13,8 @@ pub struct Reassembly {
     ready_bytes: usize,
     /// The offset of the byte after `ready`.
     next: u64,
-    /// Runs behind gaps, by start offset. Entries exist per gap, not per packet: thousands of
-    /// packets wait behind a hundred gaps.
+    /// Runs behind gaps, by start offset. The map has an entry per gap and not per packet, because
+    /// thousands of packets may wait behind a hundred gaps.
     held: BTreeMap<u64, Run>,
     held_bytes: usize,
 }
@@ -24,7 +24,7 @@ pub struct Reassembly {
 struct Run {
     pieces: VecDeque<Bytes>,
     bytes: usize,
-    /// The first piece shares its memory with no other buffer.
+    /// Whether the first piece shares its memory with no other buffer.
     is_own: bool,
 }
 
@@ -72,9 +72,8 @@ impl Reassembly {
         self.held_bytes
     }
 
-    /// Whether pieces are so small and many, each behind its own gap, that they cost far more
-    /// memory than they hold bytes. No path causes that; only a peer that wants to exhaust memory
-    /// does.
+    /// Whether so many small pieces each have their own gap that they take far more memory than
+    /// they hold bytes. No path causes this; only a peer that wants to exhaust memory does.
     pub fn is_scattered(&self) -> bool {
         self.held.len() > MOST_GAPS + self.held_bytes / 256
     }
@@ -85,8 +84,8 @@ impl Reassembly {
     }
 
     /// Copies the data behind gaps into memory of its own. A piece shares memory with the packets
-    /// that arrived with it, so a peer could pin a multiple of its credit with pieces that never
-    /// leave.
+    /// that arrived with it, so a peer could pin a multiple of its credit with pieces behind gaps
+    /// that it never fills.
     pub fn compact(&mut self) {
         for run in self.held.values_mut().filter(|run| run.pieces.len() > 1 || !run.is_own) {
             let mut whole = Vec::with_capacity(run.bytes);
@@ -96,7 +95,7 @@ impl Reassembly {
         }
     }
 
-    /// Does the same with the bytes that are ready.
+    /// Copies the ready bytes into memory of their own.
     pub fn compact_ready(&mut self) {
         if self.ready.len() > 1 {
             let mut whole = Vec::with_capacity(self.ready_bytes);
@@ -128,7 +127,7 @@ impl Reassembly {
         out
     }
 
-    /// Consumes at most the ready bytes.
+    /// Consumes the first `count` ready bytes, or all of them if there are fewer.
     pub fn consume(&mut self, count: usize) {
         let mut left = count.min(self.ready_bytes);
         self.ready_bytes -= left;
@@ -173,7 +172,7 @@ impl Reassembly {
     }
 }
 
-/// At 5 % loss, a window of 48 MiB has 1,700 gaps.
+/// The most gaps that may have small pieces. At 5 % loss, a window of 48 MiB has 1,700 gaps.
 const MOST_GAPS: usize = 4096;
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! Tracks packets that arrive late, and how long the sender waits before it counts them as lost.
 //!
 //! quinn-proto counts a packet as lost once three later packets were acknowledged, or after 9/8 of
-//! an RTT, for a connection's whole life. On a path that reorders by jitter, it would retransmit a
-//! part of all packets needlessly. RACK (RFC 8985) widens its window when it sees reordering; this
-//! module does the same. While the window is open, acknowledgements of packets behind a gap are
-//! withheld from the engine until the gap is filled or is older than the window. On a path without
-//! reordering, the engine's own rules apply.
+//! an RTT, and never changes these limits. On a path that reorders by jitter, it would retransmit a
+//! part of all packets needlessly. RACK (RFC 8985) widens its window when it detects reordering;
+//! this module does the same. While the window is open, it withholds acknowledgements of packets
+//! behind a gap from the engine until the gap is filled or is older than the window. On a path
+//! without reordering, the engine's own limits apply.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Default)]
 pub(crate) struct Reordering {
     window: Duration,
-    /// The largest numbers acknowledged, and when.
+    /// The largest acknowledged numbers, with the times of their acknowledgements.
     history: VecDeque<(u64, Instant)>,
     /// The maximum delay of a late arrival behind the first later packet, in this stretch and the
     /// previous one.
@@ -33,8 +33,8 @@ impl Reordering {
         self.late
     }
 
-    /// An acknowledgement of packets up to `largest` arrived; `smallest` is the smallest new
-    /// number.
+    /// Records an acknowledgement of packets up to `largest`. `smallest` is the smallest newly
+    /// acknowledged number.
     pub(crate) fn on_acked(&mut self, now: Instant, smallest: u64, largest: u64, srtt: Duration) {
         if let Some(open_since) = self.open_since(smallest) {
             self.late += 1;
@@ -71,12 +71,12 @@ impl Reordering {
 
     fn widen(&mut self, srtt: Duration) {
         let latest = self.latest[0].max(self.latest[1]);
-        // RFC 8985, section 6.2: at most one RTT, otherwise a loss would be repaired too late.
+        // RFC 8985, section 6.2: a window above one RTT would delay retransmissions too much.
         self.window = self.window.max((latest * 5 / 4).min(srtt));
     }
 }
 
-/// The minimum of RTTs for which a late arrival counts; RFC 8985 keeps its window for 16
+/// The least number of RTTs for which a late arrival counts; RFC 8985 keeps its window for 16
 /// recoveries.
 const STRETCH: u32 = 16;
 const MOST_HISTORY: usize = 4096;
@@ -88,7 +88,7 @@ mod tests {
     const RTT: Duration = Duration::from_millis(20);
 
     #[test]
-    fn the_window_follows_the_latest_arrival_and_closes_again() {
+    fn the_window_covers_the_latest_arrival_and_closes_again() {
         let start = Instant::now();
         let at = |ms: u64| start + Duration::from_millis(ms);
         let mut reordering = Reordering::default();

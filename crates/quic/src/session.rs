@@ -1,7 +1,7 @@
 //! TLS sessions whose packet keys report every packet to [`Control`].
 //!
 //! quinn-proto gets its keys from a [`Session`], and passes each packet's number and plaintext to
-//! them. No other public interface shows a sender which packets an acknowledgement names, what
+//! the keys. No other public interface shows a sender which packets an acknowledgement names, what
 //! delay the peer reports, and that a packet counted as lost has arrived.
 
 use crate::ack::{AckFrame, is_ack_eliciting, is_size_probe};
@@ -16,8 +16,8 @@ use quinn_proto::{ConnectError, ConnectionId, Side, TransportError};
 use std::any::Any;
 use std::sync::Arc;
 
-/// Starts the sessions of one connection. Each connection needs its own configuration, because the
-/// state is per connection.
+/// Starts the sessions of one connection. Each connection needs its own value, because the value
+/// refers to the connection's [`Control`].
 pub(crate) struct Observing<C: ?Sized> {
     pub(crate) inner: Arc<C>,
     pub(crate) control: Shared,
@@ -26,7 +26,8 @@ pub(crate) struct Observing<C: ?Sized> {
 struct ObservedSession {
     inner: Box<dyn Session>,
     control: Shared,
-    /// Handshake keys come first (RFC 9001, section 4.1.4).
+    /// Whether the session has given out its handshake keys, which come before the application's
+    /// (RFC 9001, section 4.1.4).
     has_handshake_keys: bool,
 }
 

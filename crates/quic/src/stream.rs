@@ -1,4 +1,4 @@
-//! One bidirectional stream as its connection knows it.
+//! The state of one bidirectional stream in its connection.
 
 use crate::credit::{Allowed, Granted};
 use crate::lost::Lost;
@@ -19,9 +19,9 @@ pub enum StreamError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Readable {
     Some,
-    /// No data has arrived; an event follows.
+    /// No data has arrived; [`crate::Event::Readable`] follows.
     Later,
-    /// Everything has been read.
+    /// The application has read the whole stream.
     Ended,
 }
 
@@ -29,24 +29,24 @@ pub enum Readable {
 pub(crate) struct Stream {
     pub(crate) granted: Granted,
     pub(crate) allowed: Allowed,
-    /// Chunks that arrived and that the application has not read.
+    /// Chunks that have arrived and that the application has not read.
     chunks: VecDeque<(u64, Bytes)>,
     /// The number of leading chunks that have memory of their own.
     own: usize,
     /// Whether the application has read since the last [`Self::compact`].
     was_read: bool,
     end: Option<Result<(), u32>>,
-    /// The application has stopped reading.
+    /// Whether the application has stopped reading.
     discarded: bool,
     /// The length of the peer's half, once reported.
     pub(crate) final_size: Option<u64>,
-    /// The peer has stopped reading this end's half.
+    /// The peer's code, if it has stopped reading this end's half.
     pub(crate) stopped: Option<u32>,
     pub(crate) delivered: bool,
     pub(crate) said_final: bool,
     pub(crate) sender_gone: bool,
     pub(crate) queued: bool,
-    /// The connection counts the stream among those that wait for the peer's report.
+    /// Whether the connection counts the stream in `unreported_streams`.
     pub(crate) is_unreported: bool,
 }
 
@@ -80,7 +80,7 @@ impl Stream {
         self.end = Some(end);
     }
 
-    /// Whether more credit is of use.
+    /// Whether the peer can use more credit.
     pub(crate) fn may_grow(&self) -> bool {
         self.end.is_none() && self.final_size.is_none() && !self.discarded
     }
@@ -96,7 +96,7 @@ impl Stream {
     }
 
     /// Copies chunks that the application has not read since the last call into memory of their
-    /// own. Until then they share the memory of the packets that arrived with them.
+    /// own. Before the copy, they share the memory of the packets that arrived with them.
     pub(crate) fn compact(&mut self) {
         if !std::mem::take(&mut self.was_read) {
             for (_, chunk) in self.chunks.range_mut(self.own..) {
@@ -115,12 +115,12 @@ impl Stream {
         self.discarded && self.sender_gone
     }
 
-    /// Whether chunks are so small and many that they cost far more memory than their credit.
+    /// Whether so many chunks are so small that they take far more memory than their credit.
     pub(crate) fn is_scattered(&self) -> bool {
         self.chunks.len() as u64 > MOST_CHUNKS + self.granted.unread() / 256
     }
 
-    /// Returns `None` if nothing has arrived.
+    /// Takes chunks that have arrived; `None` if there are none.
     pub(crate) fn read(
         &mut self,
         most: usize,

@@ -3,16 +3,16 @@
 use std::time::{Duration, Instant};
 
 /// The bytes that the receiving end of a connection must be able to hold: 6.5 times the path's
-/// bandwidth-delay product, measured from the bytes that arrived. A retransmission of a
-/// retransmission arrives 2 to 3 RTTs late, and the path keeps delivering meanwhile. At 5 % loss
-/// and 100 ms, a smaller window costs a tenth of the rate.
+/// bandwidth-delay product, measured from the received bytes. A packet that is lost twice arrives 2
+/// to 3 RTTs late, and the path keeps delivering meanwhile. At 5 % loss and 100 ms, a smaller
+/// window costs a tenth of the rate.
 #[derive(Debug, Clone)]
 pub struct PathWindow {
     least: u64,
     bound: u64,
     since: Instant,
     received: u64,
-    /// The largest product of recent stretches.
+    /// The largest bandwidth-delay product of recent measurements.
     largest: u64,
     stretches: u32,
 }
@@ -26,7 +26,7 @@ impl PathWindow {
         self.bound
     }
 
-    /// These bytes arrived. Returns the bound if it changed. Calls `rtt` once per stretch.
+    /// Records received bytes. Returns the bound if it changed. Calls `rtt` once per measurement.
     pub fn receive(
         &mut self,
         now: Instant,
@@ -48,7 +48,7 @@ impl PathWindow {
         }
         self.largest = self.largest.max(product as u64);
         let wanted = (self.largest * 13 / 2).max(self.least);
-        // Growth is urgent; a slightly smaller bound is not worth a change.
+        // Grow at once, but shrink only by half or more.
         if wanted <= self.bound && wanted >= self.bound / 2 {
             return None;
         }
@@ -56,15 +56,15 @@ impl PathWindow {
         Some(wanted)
     }
 
-    /// Resets the bound, because nothing arrives any more.
+    /// Resets the bound of a connection that has become idle.
     pub fn forget(&mut self) {
         (self.largest, self.bound) = (0, self.least);
     }
 }
 
-/// The new limit of unacknowledged bytes at the sending end, if `present` has to change. Data
-/// delivered behind a gap is kept until the gap is filled, so the congestion window alone would
-/// stall the sender.
+/// The new limit of unacknowledged bytes at the sending end, if `present` has to change. The sender
+/// keeps data delivered behind a gap until the gap is filled, so a limit of one congestion window
+/// would stall the sender.
 pub fn send_window(cwnd: u64, least: u64, present: u64) -> Option<u64> {
     let wanted = cwnd.saturating_mul(7).clamp(least, SEND_LIMIT);
     (wanted > present || wanted < present / 4).then_some(wanted)
@@ -73,7 +73,7 @@ pub fn send_window(cwnd: u64, least: u64, present: u64) -> Option<u64> {
 /// The interval of one rate measurement.
 const STRETCH: Duration = Duration::from_millis(20);
 const REMEMBERED: u32 = 50;
-/// No path here needs a larger send window.
+/// The largest send window that a path needs.
 const SEND_LIMIT: u64 = 128 << 20;
 
 #[cfg(test)]
@@ -89,7 +89,7 @@ mod tests {
         let rtt = || Duration::from_millis(100);
         let at = |millis| start + Duration::from_millis(millis);
         assert_eq!(window.receive(at(10), 1000, rtt), None);
-        // 1 MB in 20 ms over a round trip of 100 ms: 5 MB.
+        // 1 MB in 20 ms over a round trip of 100 ms is a product of 5 MB.
         let grown = window.receive(at(20), 999_000, rtt).unwrap();
         assert_eq!(grown, 32_500_000);
         assert_eq!(window.receive(at(40), 900_000, rtt), None);

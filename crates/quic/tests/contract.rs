@@ -29,7 +29,7 @@ fn one_seed_gives_one_hash_of_all_packets() {
     assert_ne!(run(1), run(2));
 }
 
-/// The engine leaves pacing to this crate, and asks each time whether it may send.
+/// The engine leaves pacing to this crate, and asks before each packet whether it may send.
 #[test]
 fn a_fixed_rate_leaves_in_trains_of_a_millisecond_or_two_packets() {
     for (rate, bits) in [("1mbit", 1_000_000), ("20mbit", 20_000_000), ("300mbit", 300_000_000)] {
@@ -57,7 +57,7 @@ fn a_fixed_rate_leaves_in_trains_of_a_millisecond_or_two_packets() {
     }
 }
 
-/// The server's return path is full, and the server has nothing else to send.
+/// The server sends only acknowledgements, over a full return path.
 #[test]
 fn a_full_window_delays_no_acknowledgement() {
     let path = PathConfig::new("50mbit", "20ms", "droptail:200p");
@@ -71,8 +71,8 @@ fn a_full_window_delays_no_acknowledgement() {
 }
 
 /// The engine puts acknowledgements behind data that waits for the window or the pacer, so they
-/// leave with the next packet. A return path that carries some packets per RTT suffers little from
-/// that.
+/// leave with the next packet. If the sender of the acknowledgements sends some packets per RTT,
+/// this delay costs little goodput.
 #[test]
 fn acknowledgements_behind_data_leave_with_the_next_packet() {
     let path = PathConfig::new("20mbit", "20ms", "droptail:500KB");
@@ -93,7 +93,7 @@ fn probes_pass_a_full_window() {
         world.transfer(CLIENT, BULK);
         world.change_at(seconds(2), Change::PathConfig(Box::new(open.clone().loss("100%"))));
         world.change_at(seconds(5), Change::PathConfig(Box::new(open)));
-        // By now all data that the window allows has left.
+        // The endpoint has sent all data that the window allows.
         world.run_until(millis(3000));
         let before = world.ways[CLIENT].sent.datagrams;
         world.run_until(millis(4990));
@@ -106,9 +106,9 @@ fn probes_pass_a_full_window() {
     }
 }
 
-/// The engine reports only how many bytes it counts as lost. This crate attributes them to the
-/// oldest outstanding packets. If that were wrong, packets that arrived would stay counted as lost,
-/// and others would never be counted.
+/// The engine reports only how many bytes it counts as lost. This crate attributes these bytes to
+/// the oldest outstanding packets. If this attribution were wrong, delivered packets would stay
+/// counted as lost, and lost packets would never be counted.
 #[test]
 fn bytes_counted_as_lost_are_those_of_the_oldest_packets() {
     for (loss, queue) in [("5%", "droptail:1000p"), ("0%", "droptail:20p"), ("2%", "droptail:40p")]
@@ -125,14 +125,14 @@ fn bytes_counted_as_lost_are_those_of_the_oldest_packets() {
             world.statistics(CLIENT);
         assert!(bytes_mistaken <= 4 * 1200, "{loss} {queue}: {bytes_mistaken} were not lost");
         assert!(dropped > 20_000, "{loss} {queue}: only {dropped} dropped");
-        // The very last packets may be lost without a later packet that reveals it. The first
-        // packets carried no data.
+        // Permit a difference of a few packets: no later packet reveals the loss of the last
+        // packets, and the first packets carry no data.
         assert!(reported.abs_diff(dropped) <= 4 * 1200, "{loss} {queue}: {reported} of {dropped}");
     }
 }
 
-/// Packets leave in batches of equal length for the kernel to split; the last packet may be
-/// shorter. If a batch were split in the wrong place, its packets would fail their checksums.
+/// The kernel splits a batch into packets of equal length, except for the last one, which may be
+/// shorter. If it split a batch in the wrong place, the packets would fail their checksums.
 #[test]
 fn batches_are_cut_where_packets_end() {
     for congestion in ["tcpa", "fixed 80mbit"] {
@@ -143,7 +143,7 @@ fn batches_are_cut_where_packets_end() {
         for _ in 0..20 {
             world.transfer(CLIENT, Transfer { up: 1_000_000, down: 100_000, ..BULK });
         }
-        // Outages cause probes between streams that begin and end.
+        // Cause probes by outages while streams begin and end.
         for outage in 1..6 {
             let at = |open: u64| millis(outage * 300 + open);
             world.change_at(at(0), Change::PathConfig(Box::new(path.clone().loss("100%"))));
@@ -161,8 +161,8 @@ fn batches_are_cut_where_packets_end() {
     }
 }
 
-/// The keys see packets in the order of their numbers and once each, because they count the bytes
-/// in flight.
+/// The keys count the bytes in flight, so the engine must pass each packet to them once and in the
+/// order of the numbers.
 #[test]
 fn each_packet_is_encrypted_once_and_numbers_rise() {
     let path = PathConfig::new("50mbit", "20ms", "droptail:50p").loss("2%");
@@ -181,8 +181,8 @@ fn each_packet_is_encrypted_once_and_numbers_rise() {
                 assert!(found.rises, "{at}: {found:?}");
             }
         }
-        // Few numbers are skipped. Skipped numbers expose peers that acknowledge packets they never
-        // received.
+        // The engine skips only a few numbers, to detect peers that acknowledge packets that they
+        // never received.
         let last = numbers[&packet::Space::Application];
         assert!(last > 2500, "{last}");
     }
@@ -213,8 +213,8 @@ fn a_reordering_path_is_used_with_few_needless_retransmissions() {
     }
 }
 
-/// Streams that are stopped or reset midway leave unread bytes behind. All of these must count as
-/// consumed in the end; otherwise they would exhaust the connection's credit.
+/// Streams that are stopped or reset midway leave unread bytes. All these bytes must count as
+/// consumed in the end; otherwise they would use up the connection's credit.
 #[test]
 fn credit_of_stopped_and_reset_streams_is_returned() {
     let path = PathConfig::new("100mbit", "10ms", "droptail:200p").loss("0.5%");
@@ -234,7 +234,7 @@ fn credit_of_stopped_and_reset_streams_is_returned() {
     }
     assert!(world.run_to_the_end(seconds(300)), "{:?} {:?}", world.lost(), world.progress());
     assert!(world.hosts[SERVER].application.given_up > 1000);
-    // Many times the bytes that the connection could send with its initial credit.
+    // Transfer many times the initial credit of the connection.
     let before = world.hosts[SERVER].application.received;
     world.transfer(CLIENT, Transfer { up: 20_000_000, ..Transfer::default() });
     assert!(world.run_to_the_end(seconds(600)), "{:?} {:?}", world.lost(), world.progress());

@@ -9,7 +9,7 @@ mod world;
 use units::{Rate, Share, Span};
 use world::{CLIENT, Change, PathConfig, SERVER, Transfer, World, millis, seconds, settings};
 
-/// The result of one upload, without its first seconds.
+/// The figures of one upload, without its first seconds.
 #[derive(Debug, Clone, Copy)]
 struct Figures {
     /// The share of the link's rate, headers included.
@@ -124,7 +124,7 @@ fn figures_of_each_path_and_algorithm() {
     }
 }
 
-/// Path changes by second.
+/// Changes of the path, each with its second.
 type Changes = Vec<(u64, PathConfig)>;
 
 fn paths() -> Vec<(String, PathConfig, Changes)> {
@@ -154,7 +154,7 @@ fn paths() -> Vec<(String, PathConfig, Changes)> {
     paths
 }
 
-/// Times of small requests, each answered before the next is made.
+/// The times of small requests, each of which follows the answer to the one before.
 fn requests(path: &PathConfig, pause: Span, count: usize) -> Vec<Span> {
     let mut world = World::new(11, settings("tcpa"), path);
     assert!(world.run_until_confirmed(seconds(10)));
@@ -211,7 +211,7 @@ fn figures_of_many_starts() {
     for seed in first..first + count {
         let mut world = World::new(seed, settings("tcpa"), &path);
         world.transfer(CLIENT, Transfer { up: 1 << 40, ..Transfer::default() });
-        // Once, soon after the start, the path holds its packets.
+        // Once, soon after the start, delay the path's packets.
         if delay_ms > 0 {
             let at = 120 + link::mix(seed) % 400;
             let slow = PathConfig::new(&rate, &format!("{}ms", 100 + delay_ms), "droptail:7500KB");
@@ -219,7 +219,7 @@ fn figures_of_many_starts() {
             world.change_at(millis(at), Change::PathConfig(Box::new(slow)));
             world.change_at(millis(at + delay_ms), Change::PathConfig(Box::new(path.clone())));
         }
-        // Now and then a host stalls.
+        // Stall both hosts ten times.
         for step in 0..10 {
             let stall = link::mix(seed ^ (step << 32)) % (1 + stall_ms);
             for host in &mut world.hosts {

@@ -20,8 +20,8 @@ fn random_transfers_are_exact_to_the_byte() {
     transfer_all(number("WEIR_SEED", 1), number("WEIR_TRANSFERS", 5000));
 }
 
-/// A part of the server's first flight is lost, and the allowance for an unvalidated address is too
-/// small to repeat it. The client's Handshake packets validate the address.
+/// The path loses a part of the server's first flight, and the allowance for an unvalidated address
+/// is too small to retransmit it. The client's Handshake packets must validate the address.
 #[test]
 fn a_handshake_completes_after_a_loss_at_the_amplification_limit() {
     transfer(1_004_152);
@@ -65,16 +65,16 @@ fn transfer(seed: u64) -> (u64, u64) {
         }
     }
     if draw.one_in(2) {
-        // RFC 9000, section 9: an endpoint must not move before the handshake is confirmed. If an
-        // outage hits a handshake, its next attempt may come later than the connection's idle
-        // timeout.
+        // RFC 9000, section 9: an endpoint must not change its address before the handshake is
+        // confirmed. After an outage, the next attempt of a handshake may come later than the
+        // connection's idle timeout.
         assert!(world.run_until_confirmed(seconds(100)), "seed {seed}: {:?}", world.lost());
         match draw.one_in(2) {
             true => moves(&mut draw, &mut world),
             false => outages(&mut draw, &mut world, &path),
         }
     }
-    // At most as much as the path carries in a few seconds.
+    // Transfer at most as much as the path carries in a few seconds.
     let most = (rate / 2).clamp(2000, 400_000);
     let streams = if draw.one_in(2) { 1 } else { draw.log_uniform(1, 12) };
     for _ in 0..streams {
@@ -97,8 +97,8 @@ fn transfer(seed: u64) -> (u64, u64) {
         done,
         "seed {seed}: lost {lost:?}, open, over and received {progress:?}, {congestion:?}, {path:?}"
     );
-    // A packet overtaken by more packets than its truncated number can express is mistaken for
-    // another one.
+    // An endpoint decodes a wrong number if more packets overtake a packet than its truncated
+    // number can express.
     let keeps_packets = |link: &link::LinkConfig| link.corrupt.is_zero() && !link.jitter.reorder;
     if keeps_packets(&path.up) && keeps_packets(&path.down) {
         assert_eq!(world.refused(), 0, "seed {seed}: packets were cut in the wrong place");
@@ -144,7 +144,7 @@ fn ends(draw: &mut Stream, rate: u64) -> quic::Settings {
     quic::Settings {
         keepalive: Duration::from_secs(1),
         // A server may send at most three times the bytes received from an unvalidated address (RFC
-        // 9000, section 8). It repeats a lost challenge only once enough bytes have arrived.
+        // 9000, section 8), so it retransmits a lost challenge only once enough bytes have arrived.
         idle: Duration::from_secs(90),
         seed: draw.log_uniform(1, 1 << 40),
         ..settings(congestion)

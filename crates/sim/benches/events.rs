@@ -1,5 +1,5 @@
-//! Events per second on one core, and how that grows with the number of flows. An event is an entry
-//! of the world's queue that leads to an action: a delivery of a link, a timer, a write.
+//! Measures events per second on one core, for several numbers of flows. An event is an entry of
+//! the world's queue that leads to an action: a delivery of a link, a timer, a write.
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
@@ -11,7 +11,8 @@ use std::hint::black_box;
 use std::sync::Arc;
 use units::{Bytes, Rate, Span, Time};
 
-/// `flows` over a bottleneck that gives each 10 Mbit/s (a single one 1 Gbit/s), 20 ms apart.
+/// A world of `flows` flows over a bottleneck that gives each flow 10 Mbit/s (a single flow 1
+/// Gbit/s), with a round trip of 20 ms.
 fn world(flows: usize, until: Span) -> World {
     let rate = if flows == 1 { 1000 } else { 10 * flows as u64 };
     let bottleneck = LinkConfig {
@@ -32,7 +33,7 @@ fn world(flows: usize, until: Span) -> World {
     World::new(&shape.topology, specs, config).unwrap()
 }
 
-/// Memory of a connected flow with nothing to send, links included.
+/// Measures the memory of a connected idle flow, including its links.
 fn memory() {
     let flows = 100_000;
     let demand = Demand::Pieces { size: Bytes::new(20_000), every: Span::from_secs(1000) };

@@ -15,30 +15,30 @@ pub struct Arrivals {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Times {
-    /// This mean time between arrivals, each independent (a Poisson process).
+    /// Independent arrivals with this mean time between them (a Poisson process).
     Poisson(Span),
-    /// Exactly this time between arrivals.
+    /// Arrivals with exactly this time between them.
     Every(Span),
-    /// At these times after the beginning.
+    /// Arrivals at these times after the beginning.
     At(Vec<Span>),
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Sizes {
     Fixed(Bytes),
-    /// Sizes and the share of flows that are at most this large, both ascending, linear in between:
-    /// the usual form of published workloads.
+    /// Points of a distribution function, as published workloads give them: a size, and the share
+    /// of flows of at most this size. Both ascend, and the function is linear between points.
     Distribution(Vec<(Bytes, f64)>),
 }
 
 impl Arrivals {
-    /// A flow for each arrival. `pattern` returns the flow of number `n`, and its start is then
-    /// set; for TCP its size too.
+    /// Makes a flow for each arrival. `pattern` returns the flow of number `n`, of which this
+    /// method sets the start, and for TCP the size.
     pub fn flows(&self, pattern: impl FnMut(usize) -> FlowSpec) -> Vec<FlowSpec> {
         self.flows_at_most(usize::MAX, pattern).unwrap_or_default()
     }
 
-    /// The same, or `None` if there are more than `most`.
+    /// Like [`Self::flows`], or `None` if there are more than `most` flows.
     pub fn flows_at_most(
         &self,
         most: usize,
@@ -113,7 +113,7 @@ impl Sizes {
     }
 }
 
-/// A process without time between arrivals would never end.
+/// The shortest time between arrivals: with zero, a process would never end.
 const SHORTEST: Span = Span::from_nanos(1);
 
 #[cfg(test)]
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn chance_has_the_mean_it_is_given() {
+    fn random_times_and_sizes_have_their_configured_means() {
         let sizes = Sizes::Distribution(vec![
             (Bytes::new(1000), 0.5),
             (Bytes::new(10_000), 0.9),

@@ -6,30 +6,31 @@ use link::{Count, Link, LinkConfig, LinkError};
 use std::collections::VecDeque;
 use units::{Bytes, Rate, Span, Time};
 
-/// The surroundings of a link. The default is none.
+/// The effects at a link's ends. The default has none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Conditions {
     pub policer: Option<Policer>,
-    /// Delivered packets are released at multiples of this time, all together, like the grants of a
-    /// cable modem or the aggregates of Wi-Fi.
+    /// The link releases delivered packets together, at multiples of this time, like the grants of
+    /// a cable modem or the aggregates of Wi-Fi.
     pub release_every: Option<Span>,
 }
 
-/// A token bucket that drops packets without enough tokens, and delays none (Flach et al., "An
-/// Internet-Wide Analysis of Traffic Policing", SIGCOMM 2016). It is full at the beginning.
+/// A token bucket that drops packets for which it has too few tokens, and delays no packet (Flach
+/// et al., "An Internet-Wide Analysis of Traffic Policing", SIGCOMM 2016). The bucket is full at
+/// the beginning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policer {
     pub rate: Rate,
     pub burst: Bytes,
 }
 
-/// A link with its surroundings.
+/// A link with the effects at its ends.
 #[derive(Debug)]
 pub(crate) struct Conditioned {
     pub(crate) link: Link<Packet>,
     bucket: Option<Bucket>,
     release_every: Option<Span>,
-    /// Packets through the link, and their release times.
+    /// Packets that the link has delivered, and their release times.
     held: VecDeque<(Time, Packet)>,
     pub(crate) policed: Count,
 }
@@ -37,7 +38,7 @@ pub(crate) struct Conditioned {
 #[derive(Debug)]
 struct Bucket {
     policer: Policer,
-    /// In bits times nanoseconds per second, so that rounding loses nothing.
+    /// The tokens in bits times nanoseconds per second, so that no rounding is needed.
     level: u128,
     at: Time,
 }
@@ -149,7 +150,7 @@ mod tests {
     fn a_policer_lets_through_its_burst_and_then_its_rate() {
         let policer = Policer { rate: Rate::from_mbit(8), burst: Bytes::new(10_000) };
         let mut bucket = Bucket::full(policer);
-        // 1 MB/s: a thousand bytes each millisecond; twice as much arrives.
+        // The policer's 1 MB/s are a thousand bytes each millisecond; twice as much arrives.
         let passed = (0..2000_u64)
             .filter(|n| bucket.takes(Time::from_nanos(n * 500_000), Bytes::new(1000)))
             .count();

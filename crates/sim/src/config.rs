@@ -12,46 +12,46 @@ pub struct TcpConfig {
     pub mss: Bytes,
     /// The size of a frame beyond its payload, from the MAC addresses on.
     pub headers: Bytes,
-    /// In segments (RFC 6928).
+    /// The initial window in segments (RFC 6928).
     pub initial_window: u32,
     pub opening: Opening,
     pub rto_min: Span,
-    /// Used before there is a round-trip time (RFC 6298, 2.1).
+    /// The timeout before the first sample of the round-trip time (RFC 6298, 2.1).
     pub rto_initial: Span,
     pub rto_max: Span,
     /// The unit of timers: Linux's jiffies, 4 ms with CONFIG_HZ=250. With zero, timers are exact.
     pub tick: Span,
-    /// The longest time that an ACK waits for a second segment; none: each segment is acknowledged.
+    /// The longest time that an ACK waits for a second segment; `None` acknowledges each segment.
     pub delayed_ack: Option<Span>,
-    /// This many segments of a connection are acknowledged one by one (Linux's quick acks).
+    /// The number of segments that the receiver acknowledges one by one (Linux's quick acks).
     pub quick_acks: u32,
-    /// Receive coalescing: segments in order that arrive within this time of the first are
-    /// acknowledged together, up to 64 KiB.
+    /// Receive coalescing: the receiver acknowledges in-order segments that arrive within this time
+    /// of the first one together, up to 64 KiB.
     pub coalesce: Option<Span>,
     pub receive_window: ReceiveWindow,
     /// The limit on sent and unacknowledged data.
     pub send_buffer: Option<Bytes>,
     pub ecn: Ecn,
-    /// Pace algorithms that do not set a rate: two windows a round trip in slow start, else 1.2
-    /// (`tcp_update_pacing_rate`).
+    /// Whether the host paces algorithms that do not set a rate: at two windows a round trip in
+    /// slow start, and at 1.2 afterwards (`tcp_update_pacing_rate`).
     pub paces: bool,
-    /// A paced burst: the bytes that the rate carries in this time, but
+    /// The time whose bytes at the pacing rate make a burst.
     pub burst_time: Span,
-    /// at least this many segments and
+    /// The fewest segments of a burst.
     pub burst_segments: u32,
-    /// at most this many bytes.
+    /// The most bytes of a burst.
     pub burst_max: Bytes,
-    /// Segmentation offload: small pieces wait for a third of the window if ACKs follow each other
-    /// within a millisecond (`tcp_tso_should_defer`).
+    /// Whether the host has segmentation offload: small pieces then wait for a third of the window
+    /// if ACKs follow each other within a millisecond (`tcp_tso_should_defer`).
     pub offload: bool,
-    /// Restart from the initial window after an idle timeout (RFC 5681, 4.1).
+    /// Whether the sender restarts from the initial window after an idle timeout (RFC 5681, 4.1).
     pub slow_start_after_idle: bool,
     pub tail_loss_probe: bool,
     /// An earlier connection's estimate of the path, for algorithms that use it.
     pub memory: Option<cc::Memory>,
-    /// For flows with [`cc::Algorithm::Caqm`].
+    /// The CAQM support of the hosts, for flows with [`cc::Algorithm::Caqm`].
     pub caqm: CaqmHosts,
-    /// For tests of the validation only.
+    /// A mistake in the model, for tests of the validation only.
     #[doc(hidden)]
     pub flaw: Option<Flaw>,
 }
@@ -64,25 +64,25 @@ pub enum Flaw {
     NoSack,
     /// CUBIC keeps half of its window at a loss instead of 0.7.
     WrongBeta,
-    /// Nothing is paced.
+    /// Hosts do not pace.
     NoPacing,
     /// The links of the validation are 5 % longer than they should be.
     LongDelay,
 }
 
-/// The ends of a connection that speak CAQM, and their settings. Such an end offers CAQM in its
-/// part of the handshake, and asks there whether a port on the path of the data speaks it. Unless
-/// both ends and a port do, the connection is Reno, without tags.
+/// The ends of a connection that support CAQM, and their settings. Such an end offers CAQM in its
+/// part of the handshake, and asks whether a port on the path of the data supports CAQM. Unless
+/// both ends and a port support it, the connection runs Reno without tags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CaqmHosts {
     pub sender: bool,
     pub receiver: bool,
-    /// The ports are known to speak CAQM, and are not asked: ports of other implementations do not
-    /// answer.
+    /// Whether the hosts assume that the ports support CAQM instead of asking: ports of other
+    /// implementations do not answer.
     pub trusts_path: bool,
     pub settings: CaqmSettings,
     pub tpid: u16,
-    /// The tag's kind: 0 is CAQM's, and ports leave other kinds alone.
+    /// The tag's kind: 0 is CAQM's, and ports ignore other kinds.
     pub kind: u8,
 }
 
@@ -100,8 +100,9 @@ pub enum Opening {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReceiveWindow {
     Fixed(Bytes),
-    /// Grows with the data of a round trip (Linux's `tcp_rcv_space_adjust`). `initial` is the
-    /// window in the handshake; the first segment makes it a quarter wider.
+    /// A buffer that grows with the data of a round trip (Linux's `tcp_rcv_space_adjust`).
+    /// `initial` is the window in the handshake; the first segment makes the window a quarter
+    /// wider.
     Auto {
         initial: Bytes,
         max: Bytes,
@@ -111,7 +112,7 @@ pub enum ReceiveWindow {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ecn {
     Off,
-    /// If the algorithm wants it, with an echo for each mark (RFC 8257).
+    /// ECN if the algorithm requests it, with an echo for each mark (RFC 8257).
     ByAlgorithm,
     /// RFC 3168: a mark counts as a loss, once in a round trip.
     Classic,
@@ -204,7 +205,7 @@ impl CaqmHosts {
         Tag::new(self.tpid, info.of_kind(self.kind))
     }
 
-    /// Reads a tag of this kind, as if of kind 0.
+    /// Reads a tag of this kind as if it were of kind 0.
     #[inline]
     pub(crate) fn read(&self, tag: Tag) -> Option<Info> {
         let info = tag.info(self.tpid)?;

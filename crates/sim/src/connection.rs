@@ -14,9 +14,9 @@ pub(crate) struct Connection {
     pub(crate) sender: Sender,
     pub(crate) receiver: Receiver,
     pub(crate) source: Source,
-    /// The times of the timer events in the wheel: the sender's, the pacer's, the receiver's.
+    /// The times of the sender's, the pacer's and the receiver's timer events in the wheel.
     pub(crate) armed: [Time; 3],
-    /// For a connection within a host at an end of a tunnel.
+    /// The tunnel that this connection within a host belongs to, if any.
     pub(crate) leg: Option<TunnelLeg>,
 }
 
@@ -24,13 +24,13 @@ pub(crate) struct Connection {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TunnelLeg {
     pub(crate) tunnel: u32,
-    /// The flow's index among those of the tunnel.
+    /// The index of the flow among the tunnel's flows.
     pub(crate) place: u32,
-    /// The connection from the server to the receiving application.
+    /// Whether this is the connection from the server to the receiving application.
     pub(crate) is_far: bool,
 }
 
-/// The figures of a flow, also kept after its end.
+/// The figures of a flow, which the world keeps after the flow's end.
 #[derive(Debug, Default)]
 pub(crate) struct Record {
     pub(crate) received: u64,
@@ -50,7 +50,7 @@ impl Connection {
         Self { sender, receiver, source, armed: [Time::NEVER; 3], leg: None }
     }
 
-    /// Sets timers that should fire earlier than those already set.
+    /// Sets the timers that should fire earlier than they are set.
     #[inline]
     pub(crate) fn arm(&mut self, now: Time, number: usize, wheel: &mut Wheel<Event>) {
         for (which, at) in self.wanted(now).into_iter().enumerate() {
@@ -201,7 +201,7 @@ const TIMERS: [EventKind; 3] = [EventKind::Sender, EventKind::Pace, EventKind::R
 mod tests {
     use super::*;
 
-    /// Besides the algorithm's state, an idle flow must fit into 2 KB.
+    /// An idle flow without its algorithm's state must fit into 2 KB.
     #[test]
     fn a_flow_is_small() {
         let bytes = size_of::<Connection>() + size_of::<Record>() + size_of::<FlowSpec>();

@@ -1,6 +1,6 @@
 use link::LinkError;
 
-/// The reason why a world cannot be created.
+/// Why a world cannot be created.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SimError {

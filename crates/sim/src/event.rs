@@ -10,7 +10,7 @@ pub(crate) enum EventKind {
     Stop,
     /// The application writes.
     Write,
-    /// A sender's timers: retransmission, probe, reordering.
+    /// A sender's timers expire: retransmission, probe, reordering.
     Sender,
     Pace,
     Receiver,
@@ -22,7 +22,7 @@ pub(crate) enum EventKind {
     Opened,
     /// A link changes its configuration.
     Change,
-    /// An end of a tunnel: its timers, and arrived packets.
+    /// An end of a tunnel handles its timers and arrived packets.
     Tunnel,
 }
 

@@ -12,7 +12,7 @@ pub struct FlowSpec {
     /// The time at which the application stops; data sent by then is still delivered.
     pub stop: Option<Time>,
     pub traffic: Traffic,
-    /// Record its window, rate and round-trip time over time.
+    /// Whether the world records the flow's window, rate and round-trip time over time.
     pub traced: bool,
 }
 
@@ -23,13 +23,14 @@ pub enum Traffic {
         demand: Demand,
         config: Arc<TcpConfig>,
     },
-    /// TCP from the application to a tunnel's client, and from its server to the other application.
+    /// TCP from the application to a tunnel's client, and from the tunnel's server to the other
+    /// application.
     Tunnelled {
         /// The index in [`crate::WorldConfig::tunnels`] of a tunnel with the ends of the flow.
         tunnel: usize,
         demand: Demand,
     },
-    /// UDP: it never slows down.
+    /// UDP, which never slows down.
     Datagrams {
         rate: Rate,
         /// The size of a frame.
@@ -45,11 +46,12 @@ pub enum Demand {
     Bulk,
     /// Unlimited data, beginning when all flows with this demand are connected.
     BulkTogether,
-    /// This much, then the flow is done.
+    /// This much data, after which the flow is done.
     Size(Bytes),
     /// A piece in each interval.
     Pieces { size: Bytes, every: Span },
-    /// At a rate during on periods. With `random` the times are exponential with these means.
+    /// Data at a rate during on periods. With `random`, the periods are exponential with these
+    /// means.
     OnOff { rate: Rate, on: Span, off: Span, random: bool },
 }
 
@@ -110,7 +112,7 @@ impl FlowSpec {
         self
     }
 
-    /// Whether the flow is expected to finish.
+    /// Whether the flow must finish before the world ends.
     pub(crate) fn finishes(&self) -> bool {
         let demand = self.demand();
         matches!(demand, Some(Demand::Size(_))) || self.stop.is_some() && demand.is_some()

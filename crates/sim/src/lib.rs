@@ -1,7 +1,7 @@
 //! A packet-level network simulator in virtual time.
 //!
 //! A [`World`] is a [`Topology`] of [`link::Link`]s, the same model that the emulator runs, and the
-//! [flows](FlowSpec) over it. The ends of a flow speak TCP as Linux does, with the algorithms of
+//! [flows](FlowSpec) over it. The ends of a flow run TCP as Linux does, with the algorithms of
 //! [`cc`]. A flow may go through a [tunnel](TunnelSpec) with the ends of [`quic`]. A world is one
 //! thread without a clock and without I/O; many worlds may run side by side. Time is in whole
 //! nanoseconds, and every random stream has a name and is derived from one seed: the same world

@@ -4,7 +4,7 @@ use link::{Capacity, Count, Link, LinkConfig, LinkError, LinkStats};
 use std::collections::VecDeque;
 use units::{Bytes, Span, Time};
 
-/// A link as the world drives it. A link with nothing but a delay needs no model and no statistics.
+/// A link of a world. A link that has only a delay needs no model and no statistics.
 #[derive(Debug)]
 pub(crate) enum Line {
     Wire(Wire),
@@ -20,7 +20,7 @@ pub(crate) struct Wire {
 }
 
 impl Line {
-    /// `changes`: the link's configuration will change later.
+    /// `changes`: whether the link's configuration will change later.
     pub(crate) fn new(
         config: &LinkConfig,
         conditions: &Conditions,

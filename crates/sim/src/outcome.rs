@@ -7,13 +7,13 @@ use units::{Bytes, Rate, Span, Time};
 #[derive(Debug, Clone)]
 pub struct Outcome {
     pub end: End,
-    /// The time of its end.
+    /// The time of the world's end.
     pub at: Time,
-    /// Events taken from the queue and acted on.
+    /// The number of handled events.
     pub events: u64,
     /// Packets delivered by links: one for each link that a packet crosses.
     pub hops: u64,
-    /// In the configured order.
+    /// The tunnels, in the configured order.
     pub tunnels: Vec<TunnelOutcome>,
     pub flows: Vec<FlowOutcome>,
     /// Every link that is more than a wire.
@@ -41,9 +41,9 @@ pub struct TunnelCount {
     pub packets: u64,
     /// UDP payload.
     pub sent: Bytes,
-    /// Packets counted as lost; their contents were retransmitted.
+    /// Packets counted as lost, whose contents the tunnel has retransmitted.
     pub packets_lost: u64,
-    /// Packets that arrived behind later ones: most of them had been counted as lost.
+    /// Packets that arrived after later packets. The sender had counted most of them as lost.
     pub packets_late: u64,
     /// Bytes counted as lost, less those acknowledged later.
     pub lost: Bytes,
@@ -55,10 +55,10 @@ pub struct TunnelOutcome {
     pub to: Node,
     /// The flows that it carried.
     pub flows: Vec<usize>,
-    /// The reason why the connection ended before its flows did.
+    /// Why the connection ended before its flows.
     pub lost: Option<String>,
     pub total: TunnelCount,
-    /// In the measured time.
+    /// The counters of the measured time.
     pub measured: TunnelCount,
     pub min_rtt: Option<Span>,
     pub smoothed_rtt: Option<Span>,
@@ -73,19 +73,19 @@ pub enum End {
     TimeUp,
     /// The world's time ended, and this many flows should have been done.
     Unfinished { flows: usize },
-    /// More events than allowed.
+    /// The world had more events than allowed.
     EventBudget,
     /// No event was left, and this many flows were not done.
     Stalled { flows: usize },
 }
 
-/// Every packet accounted for, across all links.
+/// The counts of packets over all links, which account for every packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PacketBalance {
     pub sent: u64,
-    /// Made by links.
+    /// Packets that links made.
     pub duplicated: u64,
-    /// Reached their destination.
+    /// Packets that reached their destination.
     pub arrived: u64,
     pub dropped: u64,
     pub inside: u64,
@@ -101,10 +101,10 @@ pub struct FlowOutcome {
     pub goodput: Rate,
     /// All payload that reached the application.
     pub received: Bytes,
-    /// From the start to the last byte's arrival; none if it did not arrive, or if the flow has no
-    /// end.
+    /// The time from the start to the arrival of the last byte; `None` if it did not arrive, or if
+    /// the flow has no end.
     pub completion: Option<Span>,
-    /// From the start until data could be sent.
+    /// The time from the start until the sender could send data.
     pub connected: Option<Span>,
     pub packets_sent: u64,
     /// Payload, retransmissions included.
@@ -140,11 +140,11 @@ pub struct FlowPoint {
 pub struct LinkOutcome {
     pub id: LinkId,
     pub name: String,
-    /// From the beginning.
+    /// Counted from the beginning.
     pub delivered: Count,
     pub dropped: Drops,
     pub marked: Count,
-    /// In the measured time: the carried rate, and the queue.
+    /// The rate that the link carried in the measured time.
     pub throughput: Rate,
     pub occupancy: Occupancy,
     pub sojourns: Sojourns,
@@ -168,7 +168,8 @@ impl std::ops::Sub for TunnelCount {
             sent: self.sent - before.sent,
             packets_lost: self.packets_lost - before.packets_lost,
             packets_late: self.packets_late.saturating_sub(before.packets_late),
-            // Packets counted as lost before may have arrived since.
+            // Subtract with saturation: packets counted as lost before the measured time may have
+            // arrived in it.
             lost: Bytes::new(self.lost.count().saturating_sub(before.lost.count())),
         }
     }
@@ -181,7 +182,7 @@ impl PacketBalance {
 }
 
 impl Outcome {
-    /// Jain's index of the flows' goodput: 1 where all have the same, 1/n where one has all.
+    /// Jain's index of the flows' goodput: 1 if all flows have the same, 1/n if one flow has all.
     pub fn jain(&self) -> f64 {
         let rates: Vec<f64> = self.flows.iter().map(|f| f.goodput.mbit_per_second()).collect();
         jain(&rates)
@@ -247,7 +248,7 @@ impl Outcome {
     }
 }
 
-/// (Σx)² / (n Σx²) (Jain, Chiu, Hawe 1984); 1 if there is nothing to share.
+/// Jain's index, (Σx)² / (n Σx²) (Jain, Chiu, Hawe 1984); 1 if all rates are zero.
 pub fn jain(rates: &[f64]) -> f64 {
     let sum: f64 = rates.iter().sum();
     let squares: f64 = rates.iter().map(|rate| rate * rate).sum();

@@ -5,15 +5,15 @@ use wire::caqm::Info;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Packet {
     pub(crate) flow: u32,
-    /// The index of its next hop in the table of routes.
+    /// The index of the packet's next hop in the table of routes.
     pub(crate) route: u32,
-    /// The frame from the MAC addresses on.
+    /// The size of the frame from the MAC addresses on.
     pub(crate) size: u32,
-    /// For data the payload; for an ACK the offered window.
+    /// The length of the payload for data; the offered window for an ACK.
     pub(crate) length: u32,
-    /// For data its first byte; for an ACK the next expected byte.
+    /// The first byte for data; the next expected byte for an ACK.
     pub(crate) sequence: u64,
-    /// For data the time of sending; for an ACK the time that it echoes (RFC 7323).
+    /// The sending time for data; the echoed time for an ACK (RFC 7323).
     pub(crate) stamp: Time,
     pub(crate) sacks: Sacks,
     pub(crate) kind: Kind,
@@ -40,17 +40,17 @@ impl Packet {
     }
 }
 
-/// CAQM's tag behind the MAC addresses, or its words in an offer; most packets carry none.
+/// CAQM's tag behind the MAC addresses, or the tag's words in an offer. Most packets have no tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Tag {
-    /// 0 if there is none.
+    /// 0 if the packet has no tag.
     tpid: u16,
     bits: u16,
 }
 
 impl Tag {
     pub(crate) const NONE: Self = Self { tpid: 0, bits: 0 };
-    /// Its size in a frame.
+    /// The size of a tag in a frame.
     pub(crate) const SIZE: u32 = 4;
 
     pub(crate) fn new(tpid: u16, info: Info) -> Self {
@@ -91,11 +91,11 @@ impl Flags {
     /// FIN: the end of the data.
     pub(crate) const LAST: u16 = 16;
     pub(crate) const CORRUPT: u16 = 32;
-    /// From the sender of the data to the receiver.
+    /// The packet goes from the sender of the data to the receiver.
     pub(crate) const FORWARD: u16 = 64;
-    /// In a handshake: this end speaks CAQM, and has read the peer's offer.
+    /// In a handshake: this end supports CAQM, and has read the peer's offer.
     pub(crate) const SPEAKS: u16 = 128;
-    /// A port on the path of the data speaks CAQM.
+    /// A port on the path of the data supports CAQM.
     pub(crate) const SPOKEN_TO: u16 = 256;
 
     pub(crate) const fn of(bits: u16) -> Self {
@@ -113,8 +113,8 @@ impl Flags {
     }
 }
 
-/// Up to three blocks (as many as fit beside a timestamp, RFC 2018), each relative to the
-/// acknowledged sequence: a DSACK block (RFC 2883) lies before it.
+/// Up to three SACK blocks (as many as fit beside a timestamp, RFC 2018). Each is relative to the
+/// acknowledged sequence, before which a DSACK block (RFC 2883) lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Sacks {
     /// Used blocks come first, and none of them is empty.
@@ -171,7 +171,7 @@ impl link::Packet for Packet {
         self.flags.set(Flags::MARKED);
     }
 
-    /// The checksum detects any damaged bit.
+    /// Does nothing but flag the damage: the checksum detects any damaged bit.
     fn corrupt(&mut self, _random: u64) {
         self.flags.set(Flags::CORRUPT);
     }

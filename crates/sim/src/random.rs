@@ -7,8 +7,8 @@ pub(crate) fn exponential(stream: &mut Stream, mean: Span) -> Span {
     Span::from_nanos(nanos as u64)
 }
 
-/// Von Neumann's method (1951) compares uniform numbers. It takes no logarithm, which platforms
-/// round differently.
+/// An exponential number with mean 1, by von Neumann's method (1951), which compares uniform
+/// numbers. It takes no logarithm, because platforms round logarithms differently.
 fn standard(stream: &mut Stream) -> f64 {
     let mut whole = 0.0;
     loop {

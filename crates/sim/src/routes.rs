@@ -2,7 +2,7 @@ use crate::topology::LinkSpec;
 use crate::{Node, SimError};
 use std::collections::{HashMap, VecDeque};
 
-/// The paths of all flows, each stored once, in one table: a packet carries its index in it.
+/// The paths of all flows, each stored once, in one table. A packet carries an index in the table.
 #[derive(Debug)]
 pub(crate) struct Routes {
     hops: Vec<u32>,
@@ -29,7 +29,7 @@ impl Routes {
         }
     }
 
-    /// The link at an index in the table; none at the end of the path.
+    /// The link at an index in the table; `None` at the end of the path.
     #[inline]
     pub(crate) fn hop(&self, place: u32) -> Option<usize> {
         let link = self.hops[place as usize];
@@ -90,5 +90,5 @@ fn distances(link_specs: &[LinkSpec], incoming: &[Vec<u32>], to: Node) -> Vec<u3
 }
 
 const ARRIVED: u32 = u32::MAX;
-/// Less than the maximum, because one is added.
+/// The distance of an unreachable node: less than the maximum, because the search adds one.
 const UNREACHABLE: u32 = u32::MAX - 1;

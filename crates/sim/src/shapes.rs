@@ -9,13 +9,13 @@ pub struct Dumbbell {
     pub topology: Topology,
     pub senders: Vec<Node>,
     pub receivers: Vec<Node>,
-    /// From the senders to the receivers, and back.
+    /// The link from the senders to the receivers.
     pub bottleneck: LinkId,
     pub back: LinkId,
 }
 
 impl Dumbbell {
-    /// Host `i` on either side has a cable like `access[i]`: its delay counts four times in the
+    /// Host `i` on either side has a cable like `access[i]`, whose delay counts four times in the
     /// round trip of a pair.
     pub fn new(access: &[LinkConfig], bottleneck: &LinkConfig, back: &LinkConfig) -> Self {
         let mut topology = Topology::new();
@@ -34,7 +34,7 @@ impl Dumbbell {
     }
 }
 
-/// Bottlenecks in a row: one flow crosses all of them, each other flow crosses one.
+/// Bottlenecks in a row. One flow crosses all of them, and every other flow crosses one.
 #[derive(Debug, Clone)]
 pub struct ParkingLot {
     pub topology: Topology,
@@ -44,7 +44,7 @@ pub struct ParkingLot {
     /// The ends of the flow that crosses bottleneck `i` alone.
     pub crossing: Vec<(Node, Node)>,
     pub bottlenecks: Vec<LinkId>,
-    /// The link back beside each.
+    /// The return links of the bottlenecks.
     pub backs: Vec<LinkId>,
 }
 
@@ -54,8 +54,8 @@ impl ParkingLot {
         Self::with_ways_back(hops, access, bottleneck, bottleneck)
     }
 
-    /// Host `i` on either side has a cable like `access`: its delay counts four times in the round
-    /// trip of a pair.
+    /// Host `i` on either side has a cable like `access`, whose delay counts four times in the
+    /// round trip of a pair.
     pub fn with_ways_back(
         hops: usize,
         access: &LinkConfig,

@@ -13,7 +13,7 @@ pub(crate) struct Source {
 #[derive(Debug)]
 enum Plan {
     Once,
-    /// When it is told to.
+    /// Writes when the world tells it to.
     OnceTold {
         written: bool,
     },
@@ -116,5 +116,5 @@ fn lasting(mean: Span, random: bool, stream: &mut Stream) -> Span {
     if random { exponential(stream, mean) } else { mean }
 }
 
-/// Longer than any world lasts.
+/// The data of an endless source, more than any world carries.
 const ENDLESS: u64 = 1 << 62;

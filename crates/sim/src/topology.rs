@@ -2,8 +2,8 @@ use crate::conditions::{Conditions, Policer};
 use link::LinkConfig;
 use units::{Span, Time};
 
-/// Nodes and the one-way links between them. Paths are the shortest, counted in links; among
-/// several, a hash of the flow chooses.
+/// Nodes and the one-way links between them. A flow's path has the fewest links; among several such
+/// paths, a hash of the flow chooses.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Topology {
     nodes: u32,
@@ -48,7 +48,7 @@ impl Topology {
         (0..count).map(|_| self.node()).collect()
     }
 
-    /// Adds one direction. A link with nothing but a delay is a wire, which costs little.
+    /// Adds a link in one direction. A link that has only a delay is a wire, which costs little.
     pub fn link(
         &mut self,
         name: impl Into<String>,
@@ -61,15 +61,15 @@ impl Topology {
         LinkId(self.links.len() as u32 - 1)
     }
 
-    /// Adds both directions with the same configuration.
+    /// Adds a link in each direction, with the same configuration.
     pub fn cable(&mut self, name: &str, a: Node, b: Node, config: &LinkConfig) -> (LinkId, LinkId) {
         let there = self.link(format!("{name} >"), a, b, config);
         let back = self.link(format!("{name} <"), b, a, config);
         (there, back)
     }
 
-    /// Changes the link to `config` at `at`: see [`link::Link::reconfigure`] for the effect on
-    /// packets inside.
+    /// Changes the link to `config` at `at`. [`link::Link::reconfigure`] describes the effect on
+    /// packets in the link.
     pub fn change(&mut self, link: LinkId, at: Time, config: &LinkConfig) {
         self.changes.push(Change { link, at, config: config.clone() });
     }
@@ -81,7 +81,7 @@ impl Topology {
         }
     }
 
-    /// Releases the link's packets in intervals, all together.
+    /// Releases the link's packets together, once in each interval.
     pub fn release_every(&mut self, link: LinkId, every: Span) {
         if let Some(link_spec) = self.links.get_mut(link.0 as usize) {
             link_spec.conditions.release_every = Some(every);

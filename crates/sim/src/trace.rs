@@ -1,12 +1,12 @@
 use units::Span;
 
-/// A series of bounded length: when it is full, it drops every second point and records only every
-/// second one from then on.
+/// A series of bounded length. When it is full, it drops every second point, and from then on
+/// records only every second of the points that it would have recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trace<P> {
     points: Vec<P>,
     limit: usize,
-    /// One of this many points is kept.
+    /// The series keeps one of this many points.
     stride: u64,
     offered: u64,
 }
@@ -37,7 +37,7 @@ impl<P: Copy> Trace<P> {
         &self.points
     }
 
-    /// The time between two points, if `every` lies between two offered ones.
+    /// The time between two recorded points, if `every` lies between two offered points.
     pub fn spacing(&self, every: Span) -> Span {
         every * self.stride
     }

@@ -1,5 +1,5 @@
-//! Validation of the simulator: worlds whose outcome is known from elsewhere, each with the
-//! expected number beside the measured one.
+//! Validation of the simulator: worlds whose outcome theory, another simulator or Linux gives, each
+//! with the expected number beside the measured one.
 //!
 //! ```no_run
 //! for case in sim::validate::cases() {
@@ -34,7 +34,7 @@ pub enum Layer {
     Formula,
     /// Published figures of another simulator.
     Trace,
-    /// Measured with Linux over the emulated link.
+    /// Measurements with Linux over the emulated link.
     Kernel,
 }
 
@@ -43,12 +43,12 @@ pub struct Case {
     pub name: &'static str,
     pub layer: Layer,
     pub unit: &'static str,
-    /// The source of the expected number, and the differences from it.
+    /// The source of the expected number, and how the world differs from it.
     pub note: &'static str,
     /// The settings in which this world differs from the simulator's defaults and from the
     /// algorithms of cc-grid, because the expected number assumes them.
     pub variant: Option<&'static str>,
-    /// Relative to the expected number.
+    /// The tolerance, relative to the expected number.
     pub(crate) tolerance: f64,
     pub(crate) measure: Box<dyn Fn(Effort) -> Option<Measured> + Send + Sync>,
 }
@@ -57,10 +57,10 @@ pub struct Case {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Figures {
     pub expected: f64,
-    /// The interval of an expected number that was measured.
+    /// The interval of the expected number, if it was measured.
     pub expected_ends: Option<(f64, f64)>,
     pub measured: f64,
-    /// The figure of the defaults and of the grid's own algorithm, if the case is a variant.
+    /// The figure with the defaults and the grid's own algorithm, if the case is a variant.
     pub own: Option<f64>,
 }
 
@@ -68,13 +68,13 @@ pub struct Figures {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Effort {
     pub(crate) seed: u64,
-    /// Run the defaults and the grid's own algorithm instead of the variant.
+    /// Whether to run the defaults and the grid's own algorithm instead of the variant.
     pub(crate) own: bool,
     pub(crate) flaw: Option<Flaw>,
 }
 
-/// Both numbers of a case; a formula may need a measurement of the world, such as its round-trip
-/// time.
+/// The expected and the measured number of a case. A formula may need a measurement of the world,
+/// such as its round-trip time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Measured {
     pub(crate) expected: f64,
@@ -103,7 +103,7 @@ impl Case {
         Some(Figures { own, ..figures })
     }
 
-    /// The same without the grid's own figure, and with a mistake in the model.
+    /// Like [`Self::run`], without the grid's own figure, and with a mistake in the model.
     #[doc(hidden)]
     pub fn run_with(&self, flaw: Option<Flaw>, seed: u64) -> Option<Figures> {
         let Measured { expected, expected_ends, measured } =
@@ -116,8 +116,8 @@ impl Case {
         self.tolerance
     }
 
-    /// Compares the median of several runs with the expected number. A reference that was measured
-    /// without an interval decides nothing.
+    /// Compares the median of several runs with the expected number. With a measured reference that
+    /// has no interval, the judgement is undecided.
     pub fn judge(&self, expected: Middle, measured: Middle) -> Judgement {
         let judged = judge::judge(expected, measured, self.tolerance);
         match (self.layer, expected.ends) {

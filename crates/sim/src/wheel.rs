@@ -1,8 +1,8 @@
 //! The queue of events: a hierarchical timing wheel (Varghese and Lauck 1987) to the nanosecond.
 //!
-//! Each level has 64 slots, each slot of a level spans a whole level below. Events due at the same
-//! time come out in the order of insertion: a slot is a queue, and it is emptied into the level
-//! below before anything can go there directly. So no sequence number is needed.
+//! Each level has 64 slots, and each slot spans the whole level below. Events due at the same time
+//! come out in the order of insertion: a slot is a queue, and the wheel empties a slot into the
+//! level below before new events can go there directly. So events need no sequence number.
 
 use units::Time;
 
@@ -36,7 +36,7 @@ impl<E: Copy> Wheel<E> {
         }
     }
 
-    /// A time that has passed counts as now.
+    /// Inserts an event. A time in the past counts as the present time.
     #[inline]
     pub(crate) fn push(&mut self, at: Time, event: E) {
         let at = at.nanos().max(self.now);
@@ -44,7 +44,7 @@ impl<E: Copy> Wheel<E> {
         self.place(Entry { at, event });
     }
 
-    /// Removes the earliest event, and of those the first inserted.
+    /// Removes the earliest event; of several, the first inserted.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<(Time, E)> {
         if self.taken == self.due.len() && !self.refill() {
@@ -94,8 +94,8 @@ impl<E: Copy> Wheel<E> {
                 return true;
             }
             let mut entries = std::mem::take(&mut self.slots[index]);
-            // A single entry is the next event: the levels below it are empty. Otherwise the clock
-            // moves to the earliest entry, so that few levels remain.
+            // Move the clock to the earliest entry, so that the entries cascade through few levels.
+            // A single entry is the next event, because the levels below are empty.
             self.now = entries.iter().map(|entry| entry.at).min().unwrap_or(self.now);
             for entry in entries.drain(..) {
                 self.place(entry);
@@ -118,7 +118,7 @@ mod tests {
     use std::collections::BinaryHeap;
 
     proptest! {
-        /// Compared with a heap of (time, sequence).
+        /// Compares the wheel with a heap of (time, sequence).
         #[test]
         fn events_come_out_in_order(
             steps in prop::collection::vec((0u8..4, any::<u64>(), 0u32..64), 1..400),

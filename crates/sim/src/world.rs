@@ -26,12 +26,11 @@ pub struct WorldConfig {
     pub seed: u64,
     /// The latest end of the world.
     pub until: Time,
-    /// The measurement begins at this time; at [`Time::NEVER`], when
-    /// [`World::measure_between`] says so.
+    /// When the measurement begins. With [`Time::NEVER`], [`World::measure_between`] begins it.
     pub measure_from: Time,
-    /// The end of the opening. Peaks of the queues up to this time are reported separately.
+    /// The end of the opening, in which the world records the peaks of the queues separately.
     pub opening_until: Time,
-    /// The world ends after this many events at the latest.
+    /// The number of events after which the world ends at the latest.
     pub max_events: u64,
     /// The interval between points of traces, and the number of points kept.
     pub sample_every: Span,
@@ -58,8 +57,8 @@ impl Default for WorldConfig {
     }
 }
 
-/// A network in virtual time. Events happen in the order of their times and, at the same time, in
-/// the order in which they were caused. A world therefore depends on nothing but its inputs.
+/// A network in virtual time. Events happen in the order of their times, and events of one time in
+/// the order of their insertion. A world therefore depends only on its inputs.
 #[derive(Debug)]
 pub struct World {
     config: WorldConfig,
@@ -68,16 +67,16 @@ pub struct World {
     now: Time,
     events: u64,
     wheel: Wheel<Event>,
-    /// Taken from the wheel ahead of its time.
+    /// The next event, already taken from the wheel.
     next: Option<(Time, Event)>,
     end: Option<End>,
     routes: Routes,
-    /// The indices at which each flow's paths begin, there and back.
+    /// The indices in the table of routes at which each flow's forward and return paths begin.
     ways: Vec<(u32, u32)>,
     lines: Vec<Line>,
     /// The time of each line's next event in the wheel.
     awaited: Vec<Time>,
-    /// The flows' connections by number, then those from tunnel servers to applications.
+    /// The flows' connections by number, followed by those from tunnel servers to applications.
     connections: Vec<Option<Box<Connection>>>,
     /// For each flow, the connection that ends at the receiving application.
     arriving: Vec<u32>,
@@ -88,11 +87,11 @@ pub struct World {
     /// The start of the tunnels' clocks.
     epoch: Instant,
     records: Vec<Record>,
-    /// Flows that must finish by themselves and have not.
+    /// The number of flows that must finish by themselves and have not.
     unfinished: usize,
-    /// Flows that begin together and are not connected.
+    /// The number of flows that begin together and are not connected.
     opening: usize,
-    /// Flows that have not stopped.
+    /// The number of flows that have not stopped.
     active: usize,
     out: Vec<Packet>,
     balance: PacketBalance,
@@ -220,8 +219,8 @@ impl World {
         self.outcome(end)
     }
 
-    /// Runs to `from`, measures from there, and ends at `until`. For a world that has not begun to
-    /// measure, because its start depends on what happened before.
+    /// Runs to `from`, measures from there, and ends at `until`. For a world whose measurement
+    /// could not be configured, because it begins at an event of the world.
     pub fn measure_between(mut self, from: Time, until: Time) -> Outcome {
         if self.run_until(from).is_none() {
             self.now = from;
@@ -232,7 +231,8 @@ impl World {
         self.run()
     }
 
-    /// Runs up to `until`; returns the reason if the world ended. It can be continued from there.
+    /// Runs up to `until`. Returns the reason if the world has ended; otherwise another call
+    /// continues it.
     pub fn run_until(&mut self, until: Time) -> Option<End> {
         if self.end.is_none() {
             self.end = self.advance(until.min(self.config.until));
@@ -254,7 +254,7 @@ impl World {
         self.unfinished
     }
 
-    /// Events so far.
+    /// The number of events so far.
     pub fn events(&self) -> u64 {
         self.events
     }
@@ -360,7 +360,7 @@ impl World {
             }
             _ => {}
         }
-        // Nobody receives packets after the end of a flow.
+        // After the end of a flow, its packets have no receiver.
         let Some(connection) = &mut self.connections[flow] else { return };
         if packet.flags.has(Flags::FORWARD) {
             connection.receiver.on_packet(self.now, packet, &mut self.out);
@@ -397,7 +397,8 @@ impl World {
         self.send_all();
     }
 
-    /// A flow's connection is open. Flows that begin together begin with the last of them.
+    /// Records that a flow's connection is open. Flows that begin together begin when the last of
+    /// them is open.
     fn connected(&mut self, flow: usize) {
         let record = &mut self.records[flow];
         if record.connected.is_some() {
@@ -454,7 +455,7 @@ impl World {
 
     fn timer(&mut self, flow: usize, which: usize) {
         let Some(connection) = &mut self.connections[flow] else { return };
-        // An earlier event replaced this one.
+        // An earlier event has replaced this one.
         if connection.armed[which] != self.now {
             return;
         }
@@ -534,7 +535,8 @@ impl World {
 
     fn plan_write(&mut self, flow: usize, at: Option<Time>) {
         if let Some(at) = at {
-            // An application must not write without end at one time.
+            // Advance by at least a nanosecond, so that the application cannot write for ever at
+            // one time.
             let at = at.max(self.now + Span::from_nanos(1));
             self.wheel.push(at, Event::new(EventKind::Write, flow));
         }
@@ -594,8 +596,8 @@ impl World {
         self.counts_before = self.counts();
     }
 
-    /// The payload of each flow that its sender knows to have arrived; of a flow in a tunnel, the
-    /// payload that reached the application.
+    /// The acknowledged payload of each flow; for a flow in a tunnel, the payload that reached the
+    /// application.
     pub fn acknowledged(&self) -> Vec<Bytes> {
         let bytes = |(record, arriving): (&Record, &u32)| {
             let connection = self.connections[*arriving as usize].as_ref();
@@ -636,7 +638,7 @@ impl World {
         self.events += 1;
         let Some(change) = self.topology.changes().get(index) else { return };
         let line = change.link.0 as usize;
-        // The old link delivers everything due by now.
+        // Let the old link deliver the packets that are due.
         self.deliver(line);
         let Some(change) = self.topology.changes().get(index) else { return };
         if let Some(changed) = self.lines.get_mut(line) {
@@ -646,7 +648,7 @@ impl World {
         }
     }
 
-    /// Advances the links' own clocks to now.
+    /// Advances the links' own clocks to the present time.
     fn catch_up(&mut self) {
         for index in 0..self.lines.len() {
             if !matches!(self.lines[index], Line::Wire(_)) {
@@ -677,7 +679,7 @@ impl World {
                 measured,
                 trace.map(|(_, trace)| trace.clone()),
             );
-            // A policer chooses which packets it drops, as active queue management does.
+            // Count a policer's drops as early drops, like those of active queue management.
             link.dropped.early = link.dropped.early + policed;
             let before = self.policed_before.get(index).copied().unwrap_or(0);
             link.dropped_measured += policed.packets - before;
@@ -772,5 +774,6 @@ fn check_demand(demand: &Demand) -> Result<(), SimError> {
 pub(crate) const SENDER: usize = 0;
 pub(crate) const PACE: usize = 1;
 pub(crate) const RECEIVER: usize = 2;
-/// A flow's number and an event's owner are 32 bits wide; an index in the table of routes too.
+/// The most flows and routes. A flow's number, an event's owner and an index in the table of routes
+/// have 32 bits.
 const MOST: usize = 1 << 27;

@@ -1,4 +1,4 @@
-//! Hosts that speak CAQM, and ports with or without it.
+//! Hosts with CAQM, and ports with or without CAQM.
 #![allow(clippy::unwrap_used)]
 
 use cc::Algorithm;
@@ -84,7 +84,7 @@ struct Port {
     refused: u64,
 }
 
-/// Super-packets, receivers that coalesce, and pacing.
+/// Hosts with super-packets, receive coalescing, and pacing.
 fn hosts() -> TcpConfig {
     TcpConfig { paces: true, coalesce: Some(Span::from_micros(50)), ..TcpConfig::default() }
 }
@@ -103,7 +103,7 @@ fn tagged(outcome: &Outcome) -> u64 {
 }
 
 #[test]
-fn two_into_one_fill_the_port_over_a_short_queue() {
+fn two_senders_fill_the_port_with_a_short_queue() {
     let product = Rate::from_mbit(TWO_INTO_ONE.mbit).bytes_in(TWO_INTO_ONE.rtt).count();
     let plain = Fabric { queue: "droptail:2MB", ..TWO_INTO_ONE };
     let (_, bbr) = plain.run(Algorithm::Bbr, hosts(), 100);
@@ -119,7 +119,7 @@ fn two_into_one_fill_the_port_over_a_short_queue() {
     }
 }
 
-/// Two connections of one host, through one interface, as in practice.
+/// Both connections leave one host through one interface.
 #[test]
 fn two_connections_of_one_host_share_the_port() {
     let port = LinkConfig {
@@ -150,8 +150,9 @@ fn two_connections_of_one_host_share_the_port() {
     assert!(share(&outcome) >= 0.98, "{:?}", outcome.flows);
 }
 
-/// Measured over ten round trips that begin at most forty round trips after the new flow, which
-/// finds a full port. With the reference's law the windows would converge within hundreds.
+/// The new flow joins at a full port. The measurement takes ten round trips, and begins at most
+/// forty round trips after the flow. With the reference's law, the windows would converge within
+/// hundreds of round trips.
 #[test]
 fn a_latecomer_has_its_share_within_fifty_round_trips() {
     for (mbit, micros, senders) in
@@ -199,7 +200,7 @@ fn a_latecomer_has_its_share_within_fifty_round_trips() {
     }
 }
 
-/// If the queue cannot hold bursts, the port runs empty, as the reference report found.
+/// If the queue cannot hold bursts, it runs empty, as the reference report found.
 #[test]
 fn without_room_for_bursts_throughput_is_lost() {
     let none = Fabric { queue: "caqm:0B,limit=2MB", ..TWO_INTO_ONE };
@@ -224,7 +225,7 @@ fn a_host_without_a_caqm_partner_uses_reno_without_tags() {
     let alone = [
         CaqmHosts { receiver: false, ..usual },
         CaqmHosts { sender: false, ..usual },
-        // The port does not know these tags.
+        // The port has another TPID than these hosts.
         CaqmHosts { tpid: 0x88b5, ..usual },
         CaqmHosts { kind: 2, ..usual },
     ];
@@ -237,8 +238,7 @@ fn a_host_without_a_caqm_partner_uses_reno_without_tags() {
     assert!((port.usage - at_plain.usage).abs() < 0.02, "{port:?} {at_plain:?}");
 }
 
-/// The hosts are configured to trust all ports: the first loss without an earlier refusal disproves
-/// it.
+/// The hosts assume that the path has CAQM ports, until the first loss without an earlier refusal.
 #[test]
 fn a_path_that_never_refuses_is_left_to_reno() {
     let plain = Fabric { queue: "droptail:500KB", ..TWO_INTO_ONE };
@@ -255,7 +255,8 @@ fn a_path_that_never_refuses_is_left_to_reno() {
     assert!(again(&outcome) < 3 * again(&reno) + 1_000_000, "{} {}", again(&outcome), again(&reno));
 }
 
-/// A plain port behind a CAQM port that is not the bottleneck overflows: windows follow the losses.
+/// The bottleneck is a plain port behind a CAQM port. When the plain port overflows, the windows
+/// must follow the losses.
 #[test]
 fn a_plain_bottleneck_behind_a_port_that_speaks_is_not_flooded() {
     let fast = LinkConfig {
@@ -288,9 +289,10 @@ fn a_plain_bottleneck_behind_a_port_that_speaks_is_not_flooded() {
     assert!(lost < 0.02, "{lost} {flow:?}");
 }
 
-/// 512 windows of one segment fit into 1 MB of buffer: no drop, a full port, and no timeout.
+/// 512 windows of one segment fit into 1 MB of buffer: the port is full, without a drop or a
+/// timeout.
 #[test]
-fn five_hundred_and_twelve_into_one() {
+fn five_hundred_and_twelve_senders_fill_a_port_without_a_drop() {
     let rtt = Span::from_micros(50);
     let incast =
         Fabric { senders: 512, rtt, queue: "caqm:143KB,limit=1MB,period=50us", ..TWO_INTO_ONE };
@@ -302,12 +304,12 @@ fn five_hundred_and_twelve_into_one() {
     let size = Some(Bytes::new(64_000));
     let (outcome, port) = incast.tried(Algorithm::Caqm, hosts(), 500, size).unwrap();
     let last = outcome.flows.iter().map(|flow| flow.completion.unwrap()).max().unwrap();
-    // On the wire they take 27 ms together.
+    // All flows together need 27 ms on the wire.
     assert!(port.drops == 0 && last < Span::from_millis(35), "{port:?} {last}");
 }
 
-/// Small windows request much with each packet. First come, first served would hardly ever grant
-/// them anything.
+/// Small windows request much with each packet, so a port that served requests in order would
+/// hardly ever grant one.
 #[test]
 fn many_windows_of_few_segments_are_shared() {
     let rtt = Span::from_micros(50);

@@ -1,4 +1,5 @@
-//! Links that change, policers, deliveries in lumps, and figures of the measured time alone.
+//! Links that change, policers, links that release packets in lumps, and figures of the measured
+//! time.
 #![allow(clippy::unwrap_used)]
 
 use cc::Algorithm;
@@ -34,7 +35,7 @@ fn run(topology: &Topology, flow: FlowSpec, measure_from: Time, until: Time) -> 
 }
 
 #[test]
-fn a_link_that_changes_carries_what_it_can_before_and_after() {
+fn a_link_that_changes_is_used_at_both_rates() {
     let shape = Dumbbell::new(&[LinkConfig::default()], &bottleneck(20), &wire());
     let flow = || FlowSpec::bulk(shape.senders[0], shape.receivers[0], Algorithm::Cubic);
     let mut topology = shape.topology.clone();
@@ -60,7 +61,7 @@ fn a_wrong_change_is_refused_before_the_world_begins() {
 }
 
 #[test]
-fn a_policer_drops_what_is_above_its_rate() {
+fn a_policer_drops_the_packets_above_its_rate() {
     let shape = Dumbbell::new(&[LinkConfig::default()], &bottleneck(100), &wire());
     let mut topology = shape.topology;
     let policer = Policer { rate: Rate::from_mbit(10), burst: Bytes::new(30_000) };
@@ -77,7 +78,7 @@ fn a_policer_drops_what_is_above_its_rate() {
 }
 
 #[test]
-fn lumps_hold_back_and_lose_nothing() {
+fn lumps_delay_packets_and_lose_none() {
     let every = Span::from_millis(8);
     let shape = Dumbbell::new(&[LinkConfig::default()], &bottleneck(20), &wire());
     let flow = || FlowSpec::bulk(shape.senders[0], shape.receivers[0], Algorithm::Reno);
@@ -92,7 +93,7 @@ fn lumps_hold_back_and_lose_nothing() {
 }
 
 #[test]
-fn the_measured_time_is_told_apart_from_the_opening() {
+fn figures_of_the_measured_time_exclude_the_opening() {
     let shape = Dumbbell::new(&[LinkConfig::default()], &bottleneck(20), &wire());
     let flow = FlowSpec::bulk(shape.senders[0], shape.receivers[0], Algorithm::Cubic);
     let outcome = run(&shape.topology, flow, seconds(5), seconds(10));

@@ -1,4 +1,4 @@
-//! Whole worlds compared with theory.
+//! Compares whole worlds with theory.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,7 +14,7 @@ fn seconds(seconds: u64) -> Time {
     Time::ZERO + Span::from_secs(seconds)
 }
 
-/// One pair of hosts: the bottleneck, and half of the round trip on each way.
+/// One pair of hosts with a bottleneck, and half of the round trip in each direction.
 fn pair(rate: &str, rtt: Span, queue: &str, loss: &str) -> Dumbbell {
     let there = LinkConfig {
         rate: rate.parse().unwrap(),
@@ -71,7 +71,7 @@ fn a_sized_flow_finishes_in_the_time_of_slow_start() {
     let flow = FlowSpec::sized(shape.senders[0], shape.receivers[0], Algorithm::Reno, size);
     let outcome = World::new(&shape.topology, vec![flow], WorldConfig::default()).unwrap().run();
     assert_eq!(outcome.end, End::Finished);
-    // The handshake, 10, 20 and 40 segments: three and a half round trips.
+    // The handshake and 10, 20 and 40 segments take three and a half round trips.
     let took = outcome.flows[0].completion.unwrap();
     assert!(took > Span::from_millis(350) && took < Span::from_millis(353), "{took}");
     assert_eq!(outcome.flows[0].received, size);
@@ -81,7 +81,7 @@ fn a_sized_flow_finishes_in_the_time_of_slow_start() {
 /// M/D/1: Poisson arrivals and equal packets wait rho / (2 (1 - rho)) service times on average
 /// (Pollaczek and Khinchine).
 #[test]
-fn datagrams_by_chance_wait_as_in_m_d_1() {
+fn random_datagrams_wait_as_in_m_d_1() {
     let shape = pair("1gbit", Span::ZERO, "droptail:1000000p", "none");
     for load in [0.3, 0.6, 0.8] {
         let rate = Rate::from_bits_per_second((load * 1e9) as u64);
@@ -97,7 +97,7 @@ fn datagrams_by_chance_wait_as_in_m_d_1() {
     }
 }
 
-/// Half a round trip more than an upload, because the request travels too.
+/// A download takes half a round trip more than an upload, because the client sends a request.
 #[test]
 fn a_download_waits_for_its_request() {
     let shape = pair("1gbit", Span::from_millis(100), "droptail:10MB", "none");
@@ -113,7 +113,7 @@ fn a_download_waits_for_its_request() {
     assert_eq!(took(Opening::ByReceiver), 200.0);
 }
 
-/// DCTCP keeps the queue at its threshold without any loss after the beginning (RFC 8257).
+/// DCTCP keeps the queue at its threshold without any loss after slow start (RFC 8257).
 #[test]
 fn dctcp_holds_its_threshold() {
     let shape = pair("1gbit", Span::from_micros(200), "red:limit=2000p,min=20p,step", "none");
@@ -131,7 +131,7 @@ fn dctcp_holds_its_threshold() {
     assert!(outcome.jain() > 0.9, "{}", outcome.jain());
 }
 
-/// RFC 3168 with Reno: reductions without any loss.
+/// RFC 3168 with Reno: the flow reduces its window without any loss.
 #[test]
 fn classic_marks_replace_losses() {
     let shape =
@@ -147,8 +147,8 @@ fn classic_marks_replace_losses() {
     assert!(flow.goodput > Rate::from_mbit(35), "{}", flow.goodput);
 }
 
-/// Reordering by more than a few packets: RACK waits and undoes spurious retransmissions, and the
-/// flow stays near the link's rate.
+/// If the path reorders by more than a few packets, RACK waits and undoes spurious reductions, and
+/// the flow stays near the link's rate.
 #[test]
 fn reordering_is_not_treated_as_congestion() {
     let there = LinkConfig {
@@ -166,7 +166,7 @@ fn reordering_is_not_treated_as_congestion() {
     assert_eq!(flow.timeouts, 0);
 }
 
-/// An application that sends less than it may prevents the window from growing.
+/// The window does not grow while the application sends less than the window allows.
 #[test]
 fn an_idle_window_does_not_grow() {
     let shape = pair("100mbit", Span::from_millis(20), "droptail:250KB", "none");
@@ -176,13 +176,13 @@ fn an_idle_window_does_not_grow() {
     let outcome = World::new(&shape.topology, vec![flow], WorldConfig::default()).unwrap().run();
     let flow = &outcome.flows[0];
     let last = flow.trace.as_ref().unwrap().points().last().copied().unwrap();
-    // In slow start up to twice the flight: nine segments, some of them small.
+    // In slow start the window grows up to twice the flight of nine segments, some of them small.
     assert!(last.window <= Bytes::new(2 * 9 * 1448 + 3000), "{}", last.window);
     let rate = flow.goodput.mbit_per_second();
     assert!((2.3..2.5).contains(&rate), "{rate}");
 }
 
-/// Receive coalescing and a paced sender change the timing of packets, not the throughput.
+/// Receive coalescing and pacing change the timing of packets, but not the throughput.
 #[test]
 fn coalescing_and_pacing_keep_the_rate() {
     let shape = pair("1gbit", Span::from_millis(10), "droptail:2MB", "none");
@@ -200,7 +200,7 @@ fn coalescing_and_pacing_keep_the_rate() {
     assert!(acks(&other) * 3 < acks(&plain) * 2, "{} {}", acks(&other), acks(&plain));
 }
 
-/// Windows of tens of thousands of segments with losses all over them.
+/// Windows of tens of thousands of segments with losses at many places.
 #[test]
 fn wide_windows_are_repaired() {
     let shape = pair("10gbit", Span::from_millis(50), "droptail:400MB", "0.1%");

@@ -33,7 +33,7 @@ prop_compose! {
     ) -> LinkConfig {
         LinkConfig {
             rate: rate.parse().unwrap(),
-            // Without a rate and without a delay no time passes, and windows grow for ever.
+            // Without a rate and a delay no time would pass, and windows would grow for ever.
             delay: Span::from_millis(if rate == "unlimited" { delay.max(1) } else { delay }),
             jitter: jitter.parse().unwrap(),
             loss: loss.parse().unwrap(),
@@ -104,10 +104,10 @@ fn any_tcp() -> impl Strategy<Value = TcpConfig> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// However packets are lost, duplicated, damaged and reordered, every flow arrives complete,
-    /// and every packet is accounted for.
+    /// Links may lose, duplicate, damage and reorder packets. Every flow still arrives complete,
+    /// and the counts account for every packet.
     #[test]
-    fn everything_arrives_and_adds_up(
+    fn every_flow_arrives_complete_and_the_counts_add_up(
         there in any_link(), back in any_link(), tcp in any_tcp(), seed in any::<u64>(),
     ) {
         let outcome = transfers(&there, &back, tcp, seed);
@@ -121,9 +121,9 @@ proptest! {
         }
     }
 
-    /// A world that is stopped at any time has lost no packet either.
+    /// The counts of a world that is stopped at any time also account for every packet.
     #[test]
-    fn packets_are_accounted_for(there in any_link(), millis in 1u64..2000, seed in any::<u64>()) {
+    fn the_counts_of_a_stopped_world_add_up(there in any_link(), millis in 1u64..2000, seed in any::<u64>()) {
         let shape = Dumbbell::new(&[LinkConfig::default()], &there, &LinkConfig::default());
         let flows = Algorithm::ALL
             .iter()
@@ -178,7 +178,7 @@ fn gigabit(delay_us: u64) -> LinkConfig {
 }
 
 /// In a fat tree of k = 4 every host sends to another pod. ECMP puts some flows on the same links,
-/// but every flow gets something, and a single flow has its own path.
+/// but every flow gets some goodput, and a single flow has a path alone.
 #[test]
 fn a_fat_tree_carries_all() {
     let shape = FatTree::new(4, &gigabit(5), &gigabit(5));
@@ -235,9 +235,8 @@ fn a_parking_lot_favours_the_short_ways() {
     }
 }
 
-/// A world that cannot finish ends with a reason.
 #[test]
-fn every_world_ends() {
+fn a_world_that_cannot_finish_ends_with_a_reason() {
     let dead = LinkConfig { loss: "100%".parse().unwrap(), ..LinkConfig::default() };
     let live = LinkConfig::default();
     let shape = Dumbbell::new(std::slice::from_ref(&live), &dead, &live);
@@ -254,7 +253,7 @@ fn every_world_ends() {
 }
 
 #[test]
-fn mistakes_are_refused() {
+fn an_invalid_world_is_refused() {
     let shape =
         Dumbbell::new(&[LinkConfig::default()], &LinkConfig::default(), &LinkConfig::default());
     let refused = |flow: FlowSpec| {

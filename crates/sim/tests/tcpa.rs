@@ -1,4 +1,4 @@
-//! tcpa on randomly drawn paths. The bounds are tcpa's goals or wider; no figure is taken from a
+//! tcpa on randomly drawn paths. The bounds are tcpa's goals or wider than these; no test judges a
 //! single run.
 
 #![allow(clippy::unwrap_used)]
@@ -17,7 +17,7 @@ use units::{Bytes, Rate, Span, Time};
 struct PathConfig {
     rate: Rate,
     rtt: Span,
-    /// Bandwidth-delay products.
+    /// The buffer in bandwidth-delay products.
     buffer: f64,
     loss: f64,
     policer: Option<Policer>,
@@ -25,7 +25,7 @@ struct PathConfig {
     seed: u64,
 }
 
-/// The results of flows on it.
+/// The results of flows on such a path.
 struct Ended {
     flows: Vec<FlowOutcome>,
     /// The peak of the queue in the opening, in round trips.
@@ -33,7 +33,7 @@ struct Ended {
 }
 
 impl PathConfig {
-    /// Rates and round trips are drawn over their orders of magnitude.
+    /// Draws rates and round trips log-uniformly.
     fn drawn(from: &mut Stream, seed: u64) -> Self {
         let mut spread = |low: f64, high: f64| low * (high / low).powf(from.unit());
         let rate = Rate::from_bits_per_second(spread(2e6, 100e6) as u64);
@@ -51,7 +51,7 @@ impl PathConfig {
         self.rate.bytes_in(self.rtt).count() as f64
     }
 
-    /// The server sends, as in answer to a client's request.
+    /// Runs flows in which the server sends, as in answer to a client's request.
     fn run(&self, flows: usize, demand: Demand, memory: Option<Memory>) -> Ended {
         self.run_with(flows, demand, TcpConfig { memory, ..hosts() })
     }
@@ -60,7 +60,7 @@ impl PathConfig {
         self.run_beside(None, flows, demand, hosts)
     }
 
-    /// The first flow uses `other`.
+    /// Like [`Self::run`], with the algorithm `other` for the first flow.
     fn run_beside(
         &self,
         other: Option<Algorithm>,
@@ -102,7 +102,7 @@ impl PathConfig {
         Ended { flows: outcome.flows, peak }
     }
 
-    /// The share of the possible goodput.
+    /// The flows' goodput as a share of the possible goodput.
     fn share(&self, ended: &Ended) -> f64 {
         let goodput: f64 = ended.flows.iter().map(|flow| flow.goodput.mbit_per_second()).sum();
         let rate = self.policer.map_or(self.rate, |policer| policer.rate);
@@ -176,7 +176,7 @@ fn a_path_unlike_the_remembered_one_starts_afresh() {
             let memory = Memory { min_rtt, ..path.memory(4.0) };
             assert_eq!(path.run(1, size, Some(memory)).completion(), afresh, "{min_rtt} {path:?}");
         }
-        // The round-trip time is unknown.
+        // On an established connection, the flow does not know the round-trip time.
         let unknown = |memory| TcpConfig { opening: Opening::Established, memory, ..hosts() };
         let afresh = path.run_with(1, size, unknown(None)).completion();
         let memory = Some(path.memory(4.0));
@@ -209,7 +209,7 @@ fn an_application_with_little_data_keeps_the_old_memory() {
     }
 }
 
-/// If a first window exceeds the path, its ACKs show it: no more is added.
+/// If a first window exceeds the path, its ACKs show the overflow, and the flow sends no more.
 #[test]
 fn an_overflow_of_a_short_queue_does_not_recur() {
     let mut again = Vec::new();
@@ -239,8 +239,8 @@ fn random_loss_is_not_treated_as_congestion() {
     }
 }
 
-/// A pause that happens to have no loss must not turn the next losses into an overflow, reduction
-/// after reduction.
+/// After a pause that happens to have no loss, a flow must not answer the next random losses as
+/// overflows, with one reduction after another.
 #[test]
 fn random_loss_keeps_no_connection_at_half_of_the_path() {
     for (rate, rtt, loss) in [(50, 30, 0.02), (100, 20, 0.01)] {

@@ -1,4 +1,4 @@
-//! The memory that files leave of a path, and its benefit for the next file.
+//! The memory of a path that a download leaves, and its benefit for the next download.
 
 #![allow(clippy::unwrap_used)]
 
@@ -36,8 +36,8 @@ fn download(window: Bytes, size: Bytes, memory: Option<Memory>) -> FlowOutcome {
 
 /// The file ends before start-up does. The second download takes the time that the client's window
 /// makes unavoidable: two round trips before the first data, then 64 KiB in the first round trip,
-/// 80 in the second, three times as much in the third (the window opens by twice what arrives), and
-/// the rest at the path's rate.
+/// 80 KiB in the second, three times as much in the third (the window opens by twice the arriving
+/// data), and the rest at the path's rate.
 #[test]
 fn a_file_that_ends_before_the_path_is_full_helps_the_next() {
     let size = Bytes::kib(640);
@@ -50,7 +50,7 @@ fn a_file_that_ends_before_the_path_is_full_helps_the_next() {
     assert!(warm < cold, "{warm} after {cold}");
 }
 
-/// The benefit with a client whose window limits less.
+/// The benefit of a memory if the client's window is wide.
 #[test]
 fn a_file_to_a_wide_window_gains_a_round_trip() {
     let (window, size) = (Bytes::kib(256), Bytes::kib(640));

@@ -175,7 +175,7 @@ fn a_path_that_is_cut_loses_the_tunnel() {
 }
 
 #[test]
-fn mistakes_are_refused() {
+fn an_invalid_tunnel_is_refused() {
     let link = link("10mbit", "10ms", "0%", "droptail:50KB");
     let (topology, from, to) = hosts(&link, &link);
     let refused = |flow: FlowSpec, spec: TunnelSpec| {

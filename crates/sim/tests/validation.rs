@@ -1,11 +1,11 @@
-//! A validation of the simulator against figures from elsewhere, and of the validation itself.
+//! Runs the validation of the simulator, and checks that the validation finds mistakes.
 
 #![allow(clippy::unwrap_used)]
 
 use sim::Flaw;
 use sim::validate::{Case, Figures, Judgement, Middle, Verdict, cases};
 
-/// Fewer runs have no interval.
+/// The seeds of the runs. Fewer runs give no interval.
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=6;
 
 fn judged(case: &Case, flaw: Option<Flaw>) -> (Judgement, f64, f64) {
@@ -21,8 +21,8 @@ fn judged(case: &Case, flaw: Option<Flaw>) -> (Judgement, f64, f64) {
     (case.judge(expected, middle), expected.value, measured.median)
 }
 
-/// Virtual time repeats exactly, so a case that is undecided with these seeds always is: its
-/// interval is wider than its tolerance, and nothing would find a wrong model.
+/// Runs repeat exactly, so a case that is undecided with these seeds is always undecided: its
+/// interval is wider than its tolerance, and the case could not find a wrong model.
 #[test]
 fn worlds_have_their_known_outcomes() {
     let mut off: Vec<&str> = Vec::new();
@@ -43,8 +43,8 @@ fn worlds_have_their_known_outcomes() {
     assert!(off.is_empty(), "{off:?}");
 }
 
-/// Each mistake in the model is found: a row that passes without it fails with it. The rows where
-/// a mistake matters most come first, and any row may find it.
+/// For each mistake in the model, some case passes without the mistake and fails with it. The test
+/// tries first the cases in which the mistake matters most.
 #[test]
 fn a_mistake_in_the_model_fails_a_row() {
     let mut cases = cases();

@@ -1,4 +1,4 @@
-//! Links whose rate varies: tcpa keeps up with the better of CUBIC and BBR.
+//! Links whose rate varies: tcpa's goodput is close to that of the better of CUBIC and BBR.
 #![allow(clippy::unwrap_used)]
 
 use cc::Algorithm;
@@ -7,14 +7,14 @@ use sim::{Demand, Dumbbell, FlowSpec, TcpConfig, World, WorldConfig};
 use std::sync::Arc;
 use units::{Rate, Span, Time};
 
-/// One bottleneck with a repeated sequence of rates.
+/// One bottleneck that repeats a sequence of rates.
 #[derive(Debug)]
 struct Varying {
-    /// Mbit/s.
+    /// In Mbit/s.
     rates: Vec<f64>,
     each: Span,
     rtt: Span,
-    /// Bytes.
+    /// In bytes.
     queue: u64,
 }
 
@@ -24,7 +24,7 @@ impl Varying {
         Self { rates: rates.to_vec(), each, rtt, queue }
     }
 
-    /// Two rates in turn, several, or a random walk between the two.
+    /// Draws two alternating rates, several rates, or a random walk between two rates.
     fn drawn(from: &mut Stream, kind: u64) -> Self {
         let mut spread = |low: f64, high: f64| low * (high / low).powf(from.unit());
         let (each_ms, rtt_ms) = (spread(300.0, 4000.0) as u64, spread(10.0, 150.0) as u64);
@@ -45,7 +45,7 @@ impl Varying {
         Self::new(&rates, each_ms, rtt_ms, (queue as u64).max(9 * 1514))
     }
 
-    /// Mean goodput in Mbit/s over different start times of the flow.
+    /// The mean goodput in Mbit/s over several start times of the flow.
     fn goodput(&self, algorithm: Algorithm) -> f64 {
         let begins = [1, 310, 790];
         begins.iter().map(|at| self.run(algorithm, Span::from_millis(*at))).sum::<f64>()
@@ -102,7 +102,7 @@ fn tcpa_follows_a_returning_rate() {
     }
 }
 
-/// A rate that is low for several round trips each time.
+/// The rate is low for several round trips each time.
 #[test]
 fn a_window_that_is_held_fills_the_path_when_the_rate_returns() {
     for path in [

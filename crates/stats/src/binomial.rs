@@ -13,8 +13,8 @@ pub fn clopper_pearson(hits: u64, trials: u64, level: Share) -> Result<(Share, S
     clopper_pearson_of(hits as f64, trials as f64, level)
 }
 
-/// Wilson's score interval (JASA 22, 1927). It is shorter, and its coverage is right on average
-/// rather than at least (Newcombe, Statistics in Medicine 17, 1998).
+/// Wilson's score interval (JASA 22, 1927), which is shorter than Clopper & Pearson's. Its coverage
+/// is `level` on average, and not at least (Newcombe, Statistics in Medicine 17, 1998).
 pub fn wilson(hits: u64, trials: u64, level: Share) -> Result<(Share, Share), StatsError> {
     counted(hits, trials)?;
     let z = Normal::standard().inverse_cdf(0.5 + confidence(level)? / 2.0);
@@ -24,7 +24,7 @@ pub fn wilson(hits: u64, trials: u64, level: Share) -> Result<(Share, Share), St
     let centre = 2.0 * n * p + z2;
     let half = z * (z2 + 4.0 * n * p * (1.0 - p)).sqrt();
     let whole = 2.0 * (n + z2);
-    // At the borders the formula gives 0 and 1 except for rounding.
+    // At the borders, replace the formula's results, which are 0 and 1 except for rounding.
     let low = if hits == 0 { 0.0 } else { (centre - half) / whole };
     let high = if hits == trials { 1.0 } else { (centre + half) / whole };
     Ok((share(low), share(high)))
@@ -40,8 +40,8 @@ pub struct LossCheck {
     pub inside: bool,
 }
 
-/// Checks whether independent losses at the rate `expected` explain `lost` of `sent`. It uses the
-/// 99 % interval of Clopper & Pearson, so a correct link fails at most once in a hundred.
+/// Checks whether independent losses at the rate `expected` explain `lost` of `sent`, by the 99 %
+/// interval of Clopper & Pearson. A correct link fails at most once in a hundred checks.
 ///
 /// For losses in bursts use [`loss_agrees_in_bursts`].
 pub fn loss_agrees(lost: u64, sent: u64, expected: Share) -> Result<LossCheck, StatsError> {
@@ -49,12 +49,12 @@ pub fn loss_agrees(lost: u64, sent: u64, expected: Share) -> Result<LossCheck, S
     check(lost as f64, sent as f64, expected)
 }
 
-/// The same for the simple Gilbert process, which loses every packet in the bad state and none in
-/// the good state. Its bursts are `mean_burst` packets long. The correlation from one packet to the
-/// next is `r = 1 - 1/mean_burst/(1 - expected)`, so `sent` packets carry as much information as
-/// `sent (1-r)/(1+r)` independent ones. The approximation is good while the link had many bursts.
-/// It does not hold for Gilbert-Elliott processes that lose only some packets in the bad state.
-/// Those are less correlated than this assumes, so the interval is too wide.
+/// Checks the losses of a simple Gilbert process, which loses every packet in the bad state and
+/// none in the good state, in bursts of `mean_burst` packets on average. The correlation from one
+/// packet to the next is `r = 1 - 1/mean_burst/(1 - expected)`, so `sent` packets carry as much
+/// information as `sent (1-r)/(1+r)` independent packets. The approximation needs many bursts. For
+/// Gilbert-Elliott processes that lose only some packets in the bad state, whose losses are less
+/// correlated, the interval is too wide.
 pub fn loss_agrees_in_bursts(
     lost: u64,
     sent: u64,
@@ -70,7 +70,7 @@ pub fn loss_agrees_in_bursts(
         });
     }
     let correlation = 1.0 - 1.0 / mean_burst / (1.0 - expected.fraction());
-    // Treat bursts shorter than chance as independent losses, which is the cautious choice.
+    // Treat bursts shorter than those of chance as independent losses, which is cautious.
     let correlation = correlation.clamp(0.0, 1.0 - f64::EPSILON);
     let part = (1.0 - correlation) / (1.0 + correlation);
     check(lost as f64 * part, sent as f64 * part, expected)
@@ -87,7 +87,7 @@ fn check(lost: f64, sent: f64, expected: Share) -> Result<LossCheck, StatsError>
     })
 }
 
-/// The interval for counts that need not be whole numbers.
+/// The interval of Clopper & Pearson for counts that need not be whole numbers.
 fn clopper_pearson_of(hits: f64, trials: f64, level: Share) -> Result<(Share, Share), StatsError> {
     let tail = (1.0 - confidence(level)?) / 2.0;
     let misses = trials - hits;

@@ -8,20 +8,21 @@ use rand_pcg::Pcg64Mcg;
 
 use crate::median_interval::FEWEST;
 
-/// How much a repeat resembles the one before it.
+/// How much a repeat resembles the previous repeat.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Correlation {
-    /// From -1 to 1, over all series. Few repeats estimate it badly; many series make up for that.
+    /// The correlation over all series, from -1 to 1. With few repeats the estimate is bad, unless
+    /// there are many series.
     pub estimate: f64,
-    /// The share of random orders of the repeats that have as high a correlation. It is at most 5 %
-    /// in one of twenty runs whose repeats are independent.
+    /// The share of random orders of the repeats with a correlation at least as high. It is at most
+    /// 5 % in one of twenty runs whose repeats are independent.
     pub p: f64,
-    /// The series that took part.
+    /// The number of series in the estimate.
     pub series: usize,
 }
 
 impl Correlation {
-    /// Whether chance is a poor explanation.
+    /// Whether the correlation is significant.
     pub fn is_shown(&self) -> bool {
         self.p <= LEVEL && self.estimate > 0.0
     }
@@ -32,8 +33,8 @@ impl Correlation {
 /// are close in time.
 ///
 /// The statistic is the serial correlation of the ranks (Bartels, JASA 77, 1982), which outliers
-/// hardly move. The test permutes the order of the repeats of all series alike, so that it holds
-/// for series that depend on one another. `None` if no series has six repeats that differ.
+/// hardly move. The test permutes the order of the repeats of all series alike, so it is valid for
+/// series that depend on each other. `None` if no series has six repeats that differ.
 pub fn successive(series: &[Vec<f64>]) -> Option<Correlation> {
     let ranked: Vec<Vec<f64>> = series.iter().filter_map(|values| centred_ranks(values)).collect();
     let longest = ranked.iter().map(Vec::len).max()?;
@@ -45,7 +46,7 @@ pub fn successive(series: &[Vec<f64>]) -> Option<Correlation> {
         shuffled.shuffle(&mut draw);
         mean(&ranked, &shuffled) >= measured - ROUNDING
     });
-    // The measured order is one of the possible orders.
+    // Count the measured order too, which is one of the possible orders.
     let p = (as_high.count() + 1) as f64 / (ORDERS + 1) as f64;
     let expected: f64 =
         ranked.iter().map(|ranks| unbiased(serial(ranks, &order), ranks.len())).sum();
@@ -69,8 +70,7 @@ fn centred_ranks(values: &[f64]) -> Option<Vec<f64>> {
     (norm > 0.0).then(|| ranks.iter().map(|rank| rank / norm).collect())
 }
 
-/// The serial correlation in this order. A series that is shorter leaves out the places that it
-/// does not have.
+/// The serial correlation in this order. A shorter series skips the repeats that it does not have.
 fn serial(ranks: &[f64], order: &[usize]) -> f64 {
     let mut places = order.iter().filter(|place| **place < ranks.len());
     let Some(mut before) = places.next() else { return 0.0 };
@@ -96,5 +96,5 @@ fn unbiased(serial: f64, repeats: usize) -> f64 {
 const LEVEL: f64 = 0.05;
 const ORDERS: usize = 2_000;
 const ROUNDING: f64 = 1e-12;
-/// The same samples always give the same p.
+/// A fixed seed, so that the same samples always give the same p.
 const SEED: u64 = 1;

@@ -1,4 +1,4 @@
-/// The reason why a set of samples has no such statistic. The message names the required input.
+/// Why a statistic cannot be computed from a set of samples. The message names the required input.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum StatsError {
     #[error("no samples for the {what}: run the cell at least once, or leave it out")]

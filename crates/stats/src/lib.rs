@@ -1,7 +1,6 @@
 //! Statistics of measurements: intervals, tables of comparisons, rank tests, outliers, and the
 //! decision of an A/B test.
-//! All are pure functions of the samples, so the same samples always give the same interval and
-//! the same verdict.
+//! All functions are pure, so the same samples always give the same interval and the same verdict.
 //!
 //! A sample that is not a finite number gives a [`StatsError`], never a NaN in a table.
 

@@ -2,10 +2,10 @@
 //! Test of Whether one of Two Random Variables is Stochastically Larger than the Other" (Annals of
 //! Mathematical Statistics 18, 1947).
 //!
-//! Ranks and the tie-corrected normal approximation come from `statrs` 0.19. The exact p-value is
-//! computed here, because that of `statrs` has two defects. If the first set is not the larger one,
-//! it returns the complement (1.0 instead of 0.1 for 1 2 3 against 4 5 6). It also walks through
-//! every combination, 10^10 of them for 5 against 300 samples.
+//! Ranks and the tie-corrected normal approximation come from `statrs` 0.19. This module computes
+//! the exact p-value itself, because that of `statrs` has two defects. If the first set is not the
+//! larger one, `statrs` returns the complement (1.0 instead of 0.1 for 1 2 3 against 4 5 6). It
+//! also walks through every combination, 10^10 of them for 5 against 300 samples.
 
 use statrs::stats_tests::Alternative;
 use statrs::stats_tests::mannwhitneyu::{MannWhitneyUMethod, mannwhitneyu};
@@ -17,7 +17,7 @@ use crate::error::finite;
 pub struct MannWhitney {
     /// The number of pairs `(a_i, b_j)` with the larger `a`. A tie counts half.
     pub u: f64,
-    /// Two-sided.
+    /// The two-sided p-value.
     pub p: f64,
     /// Whether `p` is exact. Otherwise it is the normal approximation, corrected for ties and
     /// continuity.
@@ -25,15 +25,15 @@ pub struct MannWhitney {
 }
 
 impl MannWhitney {
-    /// The probability that a sample of `a` is larger than one of `b`. 0.5 if neither tends to be
-    /// larger.
+    /// The probability that a sample of `a` is larger than a sample of `b`; 0.5 if neither tends to
+    /// be larger.
     pub fn common_language_effect(&self, n_a: usize, n_b: usize) -> f64 {
         self.u / (n_a as f64 * n_b as f64)
     }
 }
 
-/// Exact without ties while `n_a * n_b <= 2500`. Approximate beyond, where p is at worst too large
-/// in the tails.
+/// The test of two sets. Its p is exact without ties while `n_a * n_b <= 2500`, and otherwise
+/// approximate and at worst too large in the tails.
 pub fn mann_whitney(a: &[f64], b: &[f64]) -> Result<MannWhitney, StatsError> {
     finite(a, "Mann-Whitney test")?;
     finite(b, "Mann-Whitney test")?;
@@ -42,7 +42,7 @@ pub fn mann_whitney(a: &[f64], b: &[f64]) -> Result<MannWhitney, StatsError> {
         return Err(StatsError::TooMany { what: "Mann-Whitney test", given, limit: LIMIT });
     }
     let method = MannWhitneyUMethod::AsymptoticInclContinuityCorrection;
-    // The samples are finite and not empty, so none of its errors can occur.
+    // The samples are finite and not empty, so `mannwhitneyu` returns no error.
     let (u, p) = mannwhitneyu(a, b, method, Alternative::TwoSided)
         .map_err(|_| StatsError::Empty { what: "Mann-Whitney test" })?;
     if has_ties(a, b) || a.len() * b.len() > EXACT_PAIRS {
@@ -52,16 +52,17 @@ pub fn mann_whitney(a: &[f64], b: &[f64]) -> Result<MannWhitney, StatsError> {
     Ok(MannWhitney { u, p, exact: true })
 }
 
-/// The exact p-value. Without ties `u` is a whole number. Sums probabilities, because counts would
-/// overflow.
+/// The exact p-value, for sets without ties, whose `u` is a whole number. Sums probabilities,
+/// because counts would overflow.
 fn exact_two_sided(u: usize, n_a: usize, n_b: usize) -> f64 {
     let extreme = u.min(n_a * n_b - u);
     let tail: f64 = distribution(n_a, n_b)[..=extreme].iter().sum();
     (2.0 * tail).min(1.0)
 }
 
-/// P(U = u) under no difference, by Mann & Whitney's recurrence. The largest sample of all is an
-/// `a` (beating every `b`) or a `b`: `p(i, j, u) = i/(i+j) p(i-1, j, u-j) + j/(i+j) p(i, j-1, u)`.
+/// P(U = u) without a difference, by Mann & Whitney's recurrence. The largest of all samples is
+/// either an `a`, larger than every `b`, or a `b`:
+/// `p(i, j, u) = i/(i+j) p(i-1, j, u-j) + j/(i+j) p(i, j-1, u)`.
 fn distribution(n_a: usize, n_b: usize) -> Vec<f64> {
     let most = n_a * n_b;
     let mut no_a = vec![0.0; most + 1];
@@ -92,7 +93,7 @@ fn has_ties(a: &[f64], b: &[f64]) -> bool {
     all.windows(2).any(|pair| pair[0] == pair[1])
 }
 
-/// The exact distribution then takes some 30 ms.
+/// The most pairs for the exact distribution, which then takes some 30 ms.
 const EXACT_PAIRS: usize = 2500;
-/// The ranks compare every sample with every other sample.
+/// The most samples, because the ranks compare every sample with every other sample.
 const LIMIT: usize = 20_000;

@@ -3,20 +3,20 @@
 use statrs::distribution::{ContinuousCDF, StudentsT};
 use units::Share;
 
-/// The mean of several measurements, and its reliability.
+/// The mean of several measurements, and its interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MeanEstimate {
     pub mean: f64,
     /// Standard deviation of a single measurement, from the sample. `None` for a single
     /// measurement.
     pub deviation: Option<f64>,
-    /// The interval is the mean ± this. `None` for a single measurement.
+    /// Half of the interval around the mean. `None` for a single measurement.
     pub half_width: Option<f64>,
     pub count: usize,
 }
 
 impl MeanEstimate {
-    /// `None` without values, and if a value is not finite.
+    /// Estimates the mean. `None` without values, and if a value is not finite.
     pub fn of(values: &[f64], level: Share) -> Option<Self> {
         let count = values.len();
         let mean = values.iter().sum::<f64>() / count as f64;
@@ -32,13 +32,14 @@ impl MeanEstimate {
         Some(Self { mean, deviation: Some(deviation), half_width, count })
     }
 
-    /// As a part of the mean: 0.025 is ±2.5 %. `None` if there is no interval or the mean is zero.
+    /// The half width as a part of the mean: 0.025 is ±2.5 %. `None` if there is no interval or the
+    /// mean is zero.
     pub fn relative_half_width(&self) -> Option<f64> {
         self.half_width.filter(|_| self.mean > 0.0).map(|half| half / self.mean)
     }
 }
 
-/// Student's t for an interval that excludes equal parts on both sides.
+/// Student's t for a two-sided interval with equal tails.
 fn two_sided(level: Share, freedom: usize) -> Option<f64> {
     let student = StudentsT::new(0.0, 1.0, freedom as f64).ok()?;
     let t = student.inverse_cdf(0.5 + level.fraction() / 2.0);
@@ -83,7 +84,7 @@ mod tests {
     /// NIST/SEMATECH, e-Handbook of Statistical Methods, 1.3.5.2: ZARR13.DAT, 195 values of mean
     /// 9.261460 and deviation 0.022789, gives 9.258242 to 9.264679 at 95 %.
     #[test]
-    fn the_handbooks_example() {
+    fn the_interval_matches_the_handbooks_example() {
         let t = two_sided(level(95.0), 194).unwrap();
         let half = t * 0.022_789 / 195_f64.sqrt();
         assert!(near(9.261_460 - half, 9.258_242) && near(9.261_460 + half, 9.264_679));

@@ -1,17 +1,17 @@
 //! The interval of a median between two order statistics, with its exact coverage (David &
 //! Nagaraja, "Order Statistics", §7.1). It assumes only that the samples are independent and share
-//! one distribution. Samples with ties or counts are covered at least as often. Samples that
-//! resemble the one before them are covered less often ([`crate::correlation`]).
+//! one distribution. With ties or counts, the interval covers the median at least as often; with
+//! samples that resemble the previous sample, less often ([`crate::correlation`]).
 //!
-//! The percentile bootstrap is no substitute for few samples: its "95 %" interval of a median
-//! contains the truth in 50 % of cases at two samples, in 75 % at three and in 93.75 % at five.
+//! The percentile bootstrap does not replace it for few samples: its "95 %" interval contains the
+//! median in 50 % of cases at two samples, in 75 % at three and in 93.75 % at five.
 
 use statrs::distribution::{Binomial, DiscreteCDF};
 
 use crate::StatsError;
 
-/// Fewer samples have no 95 % interval of the median: the range of five covers it in 93.75 % of
-/// cases, the range of six in 96.875 %.
+/// The fewest samples with a 95 % interval of the median: the range of five samples covers the
+/// median in 93.75 % of cases, the range of six in 96.875 %.
 pub const FEWEST: usize = 6;
 
 /// An interval and the probability that intervals made in this way contain the median.
@@ -41,7 +41,7 @@ pub fn median_interval(samples: &[f64]) -> Result<Option<MedianInterval>, StatsE
 pub(crate) fn left_out(n: usize) -> Option<usize> {
     let tail = (1.0 - COVERAGE) / 2.0 * (1.0 + 1e-12);
     let below = halves(n).ok()?;
-    // Use a binary search, because walking through the counts of thousands of samples takes long.
+    // Use a binary search, because a linear search takes long for thousands of samples.
     let (mut rejected, mut kept) = (0, n as u64);
     while rejected < kept {
         let middle = (rejected + kept) / 2;
@@ -60,7 +60,7 @@ fn halves(n: usize) -> Result<Binomial, StatsError> {
     Binomial::new(0.5, n as u64).map_err(too_many)
 }
 
-/// The coverage that every interval has at least.
+/// The least coverage of an interval.
 const COVERAGE: f64 = 0.95;
 
 #[cfg(test)]

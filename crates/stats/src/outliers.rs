@@ -1,5 +1,5 @@
-//! Samples far from the rest. They are reported as a warning to the reader. Nothing here removes
-//! them, because a slow sample is often the effect that the lab looks for.
+//! Finds samples far from the rest, for a warning to the reader. This module removes no sample,
+//! because a slow sample is often the effect that the lab looks for.
 //!
 //! Modified z-score of Iglewicz & Hoaglin, "How to Detect and Handle Outliers" (ASQC, 1993):
 //! `0.6745 (x - median) / MAD`, suspicious beyond 3.5. Both parts are medians, so outliers do not
@@ -30,7 +30,7 @@ pub fn modified_z_scores(samples: &[f64]) -> Result<Vec<f64>, StatsError> {
 }
 
 /// MAD / 0.6745, the standard deviation if the bulk were normal. If more than half of the samples
-/// are equal, the MAD is 0. The mean absolute deviation then replaces it, as the same authors
+/// are equal, the MAD is 0, and the mean absolute deviation replaces it, as Iglewicz & Hoaglin
 /// advise.
 fn robust_deviation(samples: &[f64], middle: f64) -> f64 {
     let mad = median_absolute_deviation(samples, middle);

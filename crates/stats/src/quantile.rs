@@ -1,7 +1,7 @@
 //! Quantiles of a sample by definition 7 of Hyndman & Fan, "Sample Quantiles in Statistical
 //! Packages" (The American Statistician 50(4), 1996): linear between order statistics, `p(k) =
-//! (k-1)/(n-1)`. R, NumPy and spreadsheets use this definition by default, so a table can be
-//! checked with any of them.
+//! (k-1)/(n-1)`. R, NumPy and spreadsheets use this definition by default, so any of them can check
+//! a table.
 
 use units::Share;
 
@@ -44,7 +44,8 @@ pub(crate) fn median_in_place(samples: &mut [f64]) -> f64 {
     between(lower, upper, 0.5)
 }
 
-/// Halves each end first to keep the sum of two huge samples finite.
+/// The value between two samples. Weighs each sample before it adds them, to keep the sum of two
+/// huge samples finite.
 fn between(low: f64, high: f64, part: f64) -> f64 {
     if low == high {
         return low;

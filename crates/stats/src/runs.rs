@@ -1,10 +1,10 @@
 //! Compares two states of a system, each measured in several runs.
 //!
-//! Runs differ by more than their repeats do: the machine boots anew, memory lies elsewhere, other
-//! programs share the host. The repeats of one run show nothing of that, so a test over repeats
-//! finds a difference between two runs of the same state far too often (Kalibera & Jones, "Rigorous
-//! Benchmarking in Reasonable Time", ISMM 2013). Therefore a run counts as one sample, its median.
-//! The variance between these contains both: that between the runs and that within each.
+//! Runs differ by more than their repeats do: the machine boots anew, the memory layout changes,
+//! and other programs share the host. The repeats of one run do not vary with these, so a test over
+//! repeats finds a difference between two runs of the same state far too often (Kalibera & Jones,
+//! "Rigorous Benchmarking in Reasonable Time", ISMM 2013). Therefore a run counts as one sample,
+//! its median. The variance of the medians contains the variance between runs and that within runs.
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 use units::Share;
@@ -25,8 +25,8 @@ pub struct RunsCompared {
 
 /// Compares the medians of runs by the ratio of their geometric means, with Welch's interval
 /// (Biometrika 34, 1947) of the logarithms. `rows` is the number of such comparisons in the table:
-/// by Bonferroni's bound the intervals of all of them hold together in 95 % of cases. A state with
-/// a single run has no interval, because nothing is known about the variance between its runs.
+/// by Bonferroni's bound, all their intervals together hold in 95 % of cases. A state with a single
+/// run has no interval, because the variance between its runs is unknown.
 pub fn compare_runs(
     a: &[f64],
     b: &[f64],
@@ -67,7 +67,7 @@ impl Welch {
     fn of(a: &[f64], b: &[f64]) -> Option<Self> {
         let (of_a, of_b) = (variance_of_mean(a)?, variance_of_mean(b)?);
         let parts = of_a.powi(2) / (a.len() - 1) as f64 + of_b.powi(2) / (b.len() - 1) as f64;
-        // Runs in virtual time may be equal to the last bit.
+        // Runs in virtual time may be equal to the last bit, with a variance of 0.
         let freedom = if parts > 0.0 { (of_a + of_b).powi(2) / parts } else { 1.0 };
         Some(Self { error: (of_a + of_b).sqrt(), freedom })
     }
@@ -78,7 +78,7 @@ impl Welch {
     }
 }
 
-/// `None` for a single value.
+/// The variance of the mean of the values; `None` for a single value.
 fn variance_of_mean(values: &[f64]) -> Option<f64> {
     let n = values.len();
     let mean = mean(values);
@@ -97,10 +97,10 @@ mod tests {
         compare_runs(a, b, Direction::HigherIsBetter, threshold, 1).unwrap()
     }
 
-    /// Logarithms 0, 2 against 4, 6: the difference is 4, its error the square root of 2, with two
-    /// degrees of freedom. Student's t is 4.3027 there.
+    /// With the logarithms 0, 2 against 4, 6, the difference is 4, its error the square root of 2,
+    /// and there are two degrees of freedom, for which Student's t is 4.3027.
     #[test]
-    fn welchs_test_by_hand() {
+    fn welchs_interval_matches_a_computation_by_hand() {
         let of = |values: [f64; 2]| values.map(f64::exp);
         let found = compared(&of([4.0, 6.0]), &of([0.0, 2.0]));
         let (low, high) = found.ratio.ci95.unwrap();
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn one_run_of_a_state_decides_nothing() {
+    fn a_state_with_one_run_gives_no_verdict() {
         let found = compared(&[200.0], &[100.0, 101.0, 99.0]);
         assert_eq!((found.verdict, found.ratio.ci95), (Verdict::Undecided, None));
         assert!((found.ratio.median - 2.0).abs() < 1e-3);
@@ -128,7 +128,7 @@ mod tests {
 
     /// Student's t for two degrees of freedom is 4.3027 at 95 % and 6.2053 at 97.5 %.
     #[test]
-    fn intervals_of_two_rows_hold_together() {
+    fn two_rows_widen_each_interval() {
         let of = |rows| {
             let medians = [[4.0, 6.0], [0.0, 2.0]].map(|logs| logs.map(f64::exp));
             let direction = Direction::HigherIsBetter;

@@ -1,10 +1,10 @@
 //! Wilcoxon's signed-rank test (Biometrics Bulletin 1(6), 1945), with its Hodges-Lehmann estimate
-//! and Tukey's interval (Hollander & Wolfe, "Nonparametric Statistical Methods", §3.1-3.3). None
-//! of the dependencies implements them. The estimate and the interval are order statistics of the
-//! Walsh averages `(d_i + d_j) / 2, i <= j`.
+//! and Tukey's interval (Hollander & Wolfe, "Nonparametric Statistical Methods", §3.1-3.3), which
+//! no dependency implements. The estimate and the interval are order statistics of the Walsh
+//! averages `(d_i + d_j) / 2, i <= j`.
 //!
-//! They assume only that the differences lie symmetrically around the effect. The estimate
-//! tolerates nearly a third of arbitrarily wrong differences.
+//! Test, estimate and interval assume only that the differences lie symmetrically around the
+//! effect. The estimate tolerates nearly a third of arbitrarily wrong differences.
 
 use statrs::distribution::{ContinuousCDF, Normal};
 use units::Share;
@@ -16,7 +16,7 @@ use crate::error::{confidence, finite};
 pub struct SignedRank {
     /// Sum of the ranks of the positive differences.
     pub v: f64,
-    /// Two-sided.
+    /// The two-sided p-value.
     pub p: f64,
     /// The number of nonzero differences. The test leaves out zeros, as Wilcoxon did.
     pub n: usize,
@@ -49,7 +49,7 @@ pub fn signed_rank(differences: &[f64]) -> Result<SignedRank, StatsError> {
     Ok(SignedRank { v, p, n, exact })
 }
 
-/// The estimate, with intervals at any confidence, from one set of Walsh averages.
+/// The Hodges-Lehmann estimate, and Tukey's interval at any confidence.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HodgesLehmann {
     pub estimate: f64,
@@ -90,8 +90,9 @@ impl HodgesLehmann {
     }
 }
 
-/// The largest `v` with `P(V <= v) <= tail`. `V` counts the averages above the supposed effect, so
-/// the interval leaves out `v` averages on each side. `None` if even `V = 0` is too likely.
+/// The largest `v` with `P(V <= v) <= tail`. `V` is the number of averages above the supposed
+/// effect, so the interval leaves out `v` averages on each side. `None` if even `V = 0` is too
+/// likely.
 fn largest_rejected(tail: f64, n: usize) -> Option<usize> {
     if n > EXACT_LIMIT {
         let (mean, deviation) = moments(n);
@@ -99,7 +100,8 @@ fn largest_rejected(tail: f64, n: usize) -> Option<usize> {
         let v = (mean + z * deviation - 0.5).floor();
         return (v >= 0.0).then_some(v as usize);
     }
-    // A tail such as (1 - 0.95) / 2 is an ulp off. That must not exclude a value that just fits.
+    // Allow for rounding: a tail such as (1 - 0.95) / 2 is an ulp off, and must not exclude a value
+    // that just fits.
     let tail = tail * (1.0 + 1e-12);
     let mut up_to = 0.0;
     let fits = |p: &&f64| {
@@ -128,7 +130,7 @@ fn moments(n: usize) -> (f64, f64) {
     (pairs / 4.0, (pairs * (2.0 * n + 1.0) / 24.0).sqrt())
 }
 
-/// P(V = v): the sum includes each rank with probability 1/2.
+/// P(V = v), where `V` is a sum that includes each rank with probability 1/2.
 fn distribution(n: usize) -> Vec<f64> {
     let most = n * (n + 1) / 2;
     let mut p = vec![0.0; most + 1];
@@ -144,10 +146,11 @@ fn distribution(n: usize) -> Vec<f64> {
     p
 }
 
-/// Most pairs for which the exact distribution is computed, in a millisecond. For more pairs the
-/// p-value of the normal approximation differs by less than 0.0015, and is too large in the tails.
+/// The most pairs for which the test computes the exact distribution, in a millisecond. For more
+/// pairs the p-value of the normal approximation differs by less than 0.0015, and is too large in
+/// the tails.
 const EXACT_LIMIT: usize = 120;
-/// 8 million Walsh averages, 64 MB.
+/// The most differences, which have 8 million Walsh averages of 64 MB.
 const LIMIT: usize = 4000;
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use crate::outliers::outliers;
 use crate::quantile::{median_in_place, of_sorted};
 use crate::spread::{mean, median_absolute_deviation, standard_deviation};
 
-/// The estimate that a table shows for a cell, with as much about its spread as the samples
-/// support: an interval from six samples on, the range below that.
+/// The estimate that a table shows for a cell: the median, with its interval from six samples on,
+/// and with the range of fewer samples.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Estimate {
     pub median: f64,
@@ -29,7 +29,7 @@ pub fn estimate(samples: &[f64]) -> Result<Estimate, StatsError> {
 }
 
 impl Estimate {
-    /// For at least one sample. Samples may be infinite, as ratios are.
+    /// The estimate from at least one sample. Samples may be infinite, as ratios are.
     pub(crate) fn of(samples: &[f64]) -> Result<Self, StatsError> {
         let interval = median_interval(samples)?;
         let n = samples.len();
@@ -68,9 +68,9 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// A sentence for the reader, if there is a reason for a warning. `shown` writes a sample.
-    /// Samples that differ by little are no reason, however equal the others are, and a single
-    /// sample is none: the median does not follow one.
+    /// A warning for the reader about samples far from the rest, if there is a reason. `shown`
+    /// writes a sample. Small differences are no reason, however equal the other samples are, and
+    /// neither is a single far sample, which does not move the median.
     pub fn warning(&self, shown: impl Fn(f64) -> String) -> Option<String> {
         if self.max - self.min <= self.median.abs() * SMALL {
             return None;
@@ -87,7 +87,7 @@ impl Summary {
     }
 }
 
-/// A share of the median that a reader does not care about.
+/// The share of the median up to which a difference is small.
 const SMALL: f64 = 0.03;
 
 pub fn summary(samples: &[f64]) -> Result<Summary, StatsError> {

@@ -2,25 +2,24 @@
 //! block gives one ratio `a / b` for each comparison, a row of the table.
 //!
 //! **Why together.** At a level of 5 % each, one of 20 comparisons of equal systems shows a
-//! difference by chance. The intervals here hold together: in at least 95 % of tables every
-//! interval contains its ratio. The verdict is read from the interval ([`Verdict::of`]).
+//! difference by chance. The intervals of this module are valid together: in at least 95 % of
+//! tables every interval contains its ratio. The interval decides the verdict ([`Verdict::of`]).
 //!
 //! **Why not Holm's procedure.** A rank test of six blocks has no p-value below 2/64, and Holm
-//! multiplies that by the number of rows: six blocks then decide nothing in a table of two rows.
-//! Blocks are independent and hold every cell, so all rows of a block can change their sign
+//! multiplies this by the number of rows: six blocks then decide no row in a table of two rows.
+//! Blocks are independent and contain every cell, so the sign of all rows of a block can be flipped
 //! together (Westfall & Young, "Resampling-Based Multiple Testing", 1993): the largest statistic of
-//! the table over these flips is the bound for each row, and rows that depend on one another cost
-//! nothing.
+//! the table over these flips is the bound for each row, and dependent rows do not raise it.
 //!
-//! **The interval of a row** is the hull of two. The first is the exact interval of the row's
-//! median ([`median_interval()`]), for six blocks their range. The second is the row's
-//! location plus and minus the bound of the table times the row's scale (`fit.rs`, `joint.rs`). A
-//! table with a single row needs the first only. Fewer than six blocks have a range and no verdict,
-//! because five blocks agree by chance in 6.25 % of cases.
+//! **The interval of a row** is the hull of two intervals. The first is the exact interval of the
+//! row's median ([`median_interval()`]), which for six blocks is their range. The second is the
+//! row's location plus and minus the bound of the table times the row's scale (`fit.rs`,
+//! `joint.rs`). A table with a single row needs only the first. Fewer than six blocks have a range
+//! and no verdict, because five blocks agree by chance in 6.25 % of cases.
 //!
-//! **Failures.** Every repeat takes part. A repeat that failed, or in which nothing arrived, ranks
-//! worst: leaving it out would flatter the system that failed. Its ratio is 0 or infinite. The
-//! location and the scale take it for as large as the largest ratio of the table.
+//! **Failures.** Every repeat counts. A repeat that failed, or in which no byte arrived, ranks
+//! worst: leaving it out would favour the system that failed. The ratio of such a repeat is 0 or
+//! infinite. The location and the scale replace it by the largest ratio of the table.
 //!
 //! The tests in `tests/table` measure errors, coverage and power.
 
@@ -52,21 +51,22 @@ pub struct Row {
     kind: usize,
 }
 
-/// A row with the other rows of its table taken into account.
+/// A row as judged together with the other rows of its table.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Judged {
     /// `a / b`: the median over the blocks, its interval, and the number of blocks with a pair.
     pub ratio: Estimate,
     pub verdict: Verdict,
-    /// For an undecided row: the number of blocks that would decide it if they were like those so
-    /// far. `None` if that takes more than [`MOST_MORE`].
+    /// For an undecided row: the number of further blocks that would decide it if they were like
+    /// the present blocks. `None` if it takes more than [`MOST_MORE`].
     pub more_blocks: Option<usize>,
 }
 
 impl Row {
-    /// `blocks` has one entry for each block of the run, in the same order for all rows; an entry
-    /// is `None` if the machine spoilt the pair. Rows of one `kind`, such as a metric, are expected
-    /// to have similar spreads.
+    /// `blocks` has one entry for each block of the run, in the same order for all rows. An entry
+    /// is
+    /// `None` if a disturbance of the machine invalidated the pair. Rows of one `kind`, such as a
+    /// metric, should have similar spreads.
     pub fn new(
         blocks: &[Option<Pair>],
         direction: Direction,
@@ -100,8 +100,8 @@ impl Row {
         self.ratios.iter().flatten().copied().collect()
     }
 
-    /// The logarithms of the ratios with their blocks. `worst` replaces those that are infinite.
-    /// `None` for a row that takes no part in the bound of the table: it has too few blocks, or no
+    /// The logarithms of the ratios with their blocks. `worst` replaces infinite logarithms. `None`
+    /// for a row without a part in the bound of the table, because it has too few blocks, or no
     /// finite ratio and thus no spread.
     fn logarithms(&self, worst: f64) -> Option<Vec<(usize, f64)>> {
         let log = |ratio: f64| ratio.ln().clamp(-worst, worst);
@@ -128,7 +128,7 @@ pub fn judged(table: &[Row]) -> Result<Vec<Judged>, StatsError> {
 }
 
 impl Row {
-    /// `bound` is `None` if the table has no other row.
+    /// Judges this row. `bound` is `None` if the table has no other row.
     fn judged(&self, fit: Option<&Fit>, bound: Option<f64>) -> Result<Judged, StatsError> {
         let known = self.known();
         let mut ratio = Estimate::of(&known)?;
@@ -154,7 +154,7 @@ fn worst(table: &[Row]) -> f64 {
 }
 
 /// The spread that each row borrows from the table: the median variance of the rows of its kind, or
-/// of all rows if these are few.
+/// of all rows if its kind has few.
 fn spreads(table: &[Row], logarithms: &[Option<Vec<(usize, f64)>>]) -> Vec<f64> {
     let variances: Vec<(usize, f64)> = table
         .iter()
@@ -174,7 +174,7 @@ fn spreads(table: &[Row], logarithms: &[Option<Vec<(usize, f64)>>]) -> Vec<f64> 
     table.iter().map(|row| median(Some(row.kind)).unwrap_or(all)).collect()
 }
 
-/// Ends that agree except for the rounding of a logarithm are equal.
+/// The lower of two ends. Treats ends that differ only by the rounding of a logarithm as equal.
 fn lower(exact: f64, other: f64) -> f64 {
     if other < exact * (1.0 - ROUNDING) { other } else { exact }
 }
@@ -188,14 +188,14 @@ pub fn default_threshold() -> Share {
     Share::from_percent(5.0).unwrap_or_default()
 }
 
-/// The share of tables whose intervals all contain their ratios, at least.
+/// The least share of tables whose intervals all contain their ratios.
 pub const COVERAGE: f64 = 0.95;
 
-/// A row that needs more further blocks has no number of them.
+/// The largest number of further blocks that a row reports.
 pub const MOST_MORE: usize = 200;
 
-/// Fewer rows of a kind say less about its spread than all rows do.
+/// The fewest rows of a kind that estimate its spread better than all rows do.
 const FEWEST_OF_KIND: usize = 4;
-/// A failure counts as a factor of two at least.
+/// The least ratio for which a failure counts, a factor of two.
 const LEAST_WORST: f64 = std::f64::consts::LN_2;
 const ROUNDING: f64 = 1e-12;

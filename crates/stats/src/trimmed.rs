@@ -1,4 +1,4 @@
-//! The trimmed mean, for samples with a few values that lie far off.
+//! The trimmed mean, for samples with a few values far from the rest.
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 use units::Share;
@@ -7,13 +7,13 @@ use units::Share;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TrimmedMean {
     pub mean: f64,
-    /// The interval is the mean ± this.
+    /// Half of the interval around the mean.
     pub half_width: f64,
 }
 
-/// The trimmed mean with the interval of Tukey and McLaughlin (1963). The share `cut` at either end
-/// is ignored, so a pause of the host has no influence. With normal noise the interval is hardly
-/// wider than that of the mean. `None` if fewer than two samples are kept or one is not a number.
+/// The trimmed mean with the interval of Tukey and McLaughlin (1963). Leaves out the share `cut` at
+/// either end, so a pause of the host has no influence. With normal noise the interval is hardly
+/// wider than that of the mean. `None` if fewer than two samples are left or one is not a number.
 pub fn trimmed_mean(samples: &[f64], cut: Share, level: Share) -> Option<TrimmedMean> {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -21,7 +21,7 @@ pub fn trimmed_mean(samples: &[f64], cut: Share, level: Share) -> Option<Trimmed
     let cut = (count as f64 * cut.fraction()) as usize;
     let kept = sorted.get(cut..count.checked_sub(cut)?)?;
     let mean = kept.iter().sum::<f64>() / kept.len() as f64;
-    // Trimmed samples count as the nearest that is kept (Winsorized variance).
+    // Replace trimmed samples by the nearest kept sample (Winsorized variance).
     let (least, most) = (*kept.first()?, *kept.last()?);
     let winsorized = || sorted.iter().map(|sample| sample.clamp(least, most));
     if least.is_nan() || most.is_nan() {
@@ -50,8 +50,8 @@ mod tests {
         };
         assert_eq!(of(5.0), of(1e9));
         assert_eq!(of(5.0).mean, 3.0);
-        // Winsorized: 2, 2, 3, 4, 4, whose deviation is 1. Student's t is 4.3027 for 2 degrees of
-        // freedom.
+        // The Winsorized samples are 2, 2, 3, 4, 4, whose deviation is 1. Student's t is 4.3027 for
+        // 2 degrees of freedom.
         assert!((of(5.0).half_width - 4.3027 / (0.6 * 5_f64.sqrt())).abs() < 1e-3);
     }
 

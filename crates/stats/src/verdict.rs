@@ -2,8 +2,8 @@
 //!
 //! - **better, worse**: the interval excludes 1, and the ratio itself is at or beyond the
 //!   threshold, the smallest difference that matters.
-//! - **the same**: the whole interval lies within the threshold. A real difference that is smaller
-//!   does not matter.
+//! - **the same**: the whole interval lies within the threshold. A smaller real difference does not
+//!   matter.
 //! - **undecided**: anything else, and a ratio without an interval.
 //!
 //! An interval that covers the ratio in 95 % of cases therefore gives a wrong verdict in at most
@@ -16,9 +16,9 @@ use units::Share;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
-    /// Throughput, requests per second, fairness.
+    /// For throughput, requests per second and fairness.
     HigherIsBetter,
-    /// Latency, CPU, loss, queue.
+    /// For latency, CPU, loss and queue.
     LowerIsBetter,
 }
 
@@ -29,7 +29,7 @@ pub enum Verdict {
     Better,
     Worse,
     Same,
-    /// Older files say `inconclusive`. Unknown words are read as this too.
+    /// Older files have the word `inconclusive`. Unknown words also read as undecided.
     #[serde(other)]
     Undecided,
 }
@@ -44,7 +44,7 @@ impl std::fmt::Display for Verdict {
 }
 
 impl Verdict {
-    /// The word in files.
+    /// The verdict's word in files.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Better => "better",
@@ -65,8 +65,7 @@ impl Verdict {
     }
 
     /// Applies the rule at the top of this module. The threshold is symmetric for ratios: `1 + t`
-    /// and `1 / (1 + t)` weigh the same. Swapping `a` and `b` swaps better and worse and changes
-    /// nothing else.
+    /// and `1 / (1 + t)` weigh the same. Swapping `a` and `b` only swaps better and worse.
     pub fn of(
         ratio: f64,
         interval: Option<(f64, f64)>,
@@ -103,11 +102,11 @@ mod tests {
     }
 
     #[test]
-    fn each_verdict_by_hand() {
+    fn each_interval_gives_its_verdict() {
         assert_eq!(of(1.2, 1.1, 1.3), Verdict::Better);
         assert_eq!(of(0.8, 0.7, 0.9), Verdict::Worse);
         assert_eq!(of(1.01, 0.97, 1.04), Verdict::Same);
-        // A real difference that does not matter.
+        // The difference is real, but too small to matter.
         assert_eq!(of(1.02, 1.01, 1.04), Verdict::Same);
         assert_eq!(of(1.02, 1.01, 1.08), Verdict::Undecided);
         assert_eq!(of(1.2, 0.9, 1.5), Verdict::Undecided);
@@ -148,7 +147,7 @@ mod tests {
                 Verdict::Worse => Verdict::Better,
                 other => other,
             };
-            // Rounding may move an end across the threshold.
+            // Exclude ends so near the threshold that rounding may move them across.
             let near = |end: f64| (end.ln().abs() - threshold.fraction().ln_1p()).abs() < 1e-9;
             prop_assert!(swapped == opposite || [ratio, low, high].into_iter().any(near));
         }

@@ -9,7 +9,7 @@ use stats::ab::{Decider, Decision, Plan, State};
 use stats::{Direction, StatsError, Verdict};
 use units::Share;
 
-/// The bound on false alarms.
+/// The number of runs for each measured rate.
 const RUNS: u64 = 100;
 const FALSE_ALARMS: u64 = 3;
 const FOUND: u64 = 90;
@@ -19,7 +19,7 @@ const FOUND: u64 = 90;
 enum Noise {
     /// Independent log-normal noise with this standard deviation.
     Independent(f64),
-    /// Each turn keeps 0.9 of the previous disturbance; 5 % in all.
+    /// Noise of 5 % in which each turn keeps 0.9 of the previous disturbance.
     Remembering,
     /// A random walk of 1 % per turn under 3 % of independent noise.
     Wandering,
@@ -191,7 +191,7 @@ fn no_change_is_rarely_reported_and_a_slowdown_of_3_percent_is_found() {
     }
 }
 
-/// The table of docs/guides/ci.md: a gate of 5 % over 60 pairs.
+/// Measures the rates in the table of docs/guides/ci.md: a gate of 5 % over 60 pairs.
 #[test]
 fn a_gate_of_5_percent_rarely_fails_an_equal_state_and_finds_8_percent() {
     let threshold = Share::from_percent(5.0).unwrap();
@@ -239,7 +239,7 @@ fn a_difference_too_small_to_matter_is_the_same() {
 }
 
 #[test]
-fn too_noisy_is_undecided_and_says_how_many_pairs_it_takes() {
+fn a_run_with_too_much_noise_is_undecided_and_names_the_pairs_it_needs() {
     for seed in 0..RUNS {
         let decision = run(plan(seed), Noise::Independent(0.30), 1.0);
         assert!(matches!(decision.verdict, Verdict::Undecided), "{decision}");
@@ -308,8 +308,8 @@ fn fours_are_balanced_and_the_warm_up_is_forgotten() {
     while let Some(state) = decider.next_state() {
         let warming = order.len() < plan.warm_up;
         order.push(state);
-        // A warm-up a thousand times slower must leave no trace. 40 % of noise keeps the run from
-        // ending.
+        // A warm-up a thousand times slower must have no effect. 40 % of noise keeps the run from
+        // ending early.
         let noisy = if order.len().is_multiple_of(3) { 1.4 } else { 1.0 };
         decider.observe(state, if warming { 0.001 } else { noisy }).unwrap();
     }
@@ -349,7 +349,7 @@ fn a_wrong_observation_is_an_error_and_changes_nothing() {
 }
 
 #[test]
-fn an_ended_run_takes_no_more() {
+fn an_ended_run_takes_no_further_observation() {
     let mut decider = Decider::new(Plan { pairs: 20, ..plan(1) }).unwrap();
     while let Some(state) = decider.next_state() {
         decider.observe(state, 1.0).unwrap();
@@ -390,7 +390,7 @@ fn a_plan_that_cannot_answer_is_refused() {
 fn an_interrupted_run_has_the_wider_interval_of_its_next_look() {
     let widths = [true, false].map(|early_stop| {
         let mut decider = Decider::new(Plan { early_stop, warm_up: 0, ..plan(1) }).unwrap();
-        // More than half of the run and less than three quarters.
+        // Interrupt the run after more than half and less than three quarters.
         let taken = decider.progress().1 * 5 / 8 / 4 * 4;
         let mut machine = Machine::new(STANDARD, taken, 1);
         for _ in 0..taken {
@@ -400,7 +400,8 @@ fn an_interrupted_run_has_the_wider_interval_of_its_next_look() {
         let (low, high) = decider.decision().unwrap().ci95.unwrap();
         high - low
     });
-    // The third look spends a fifth of the error; the single look of the other plan spends all.
+    // The third look spends a fifth of the error budget; the single look of the other plan
+    // spends all of it.
     assert!(widths[0] > 1.2 * widths[1], "{widths:?}");
 }
 

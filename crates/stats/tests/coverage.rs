@@ -1,4 +1,4 @@
-//! Simulated experiments with a known truth: intervals cover it as often as they state.
+//! Simulated experiments with a known truth, which intervals cover as often as they state.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,7 +14,8 @@ struct Population {
     name: &'static str,
     draw: fn(&mut Pcg64Mcg) -> f64,
     median: f64,
-    /// A distribution without ties is covered exactly as often as stated.
+    /// Whether the distribution has no ties, so that intervals cover its median exactly as often as
+    /// they state.
     continuous: bool,
 }
 
@@ -32,12 +33,12 @@ fn cauchy(draw: &mut Pcg64Mcg) -> f64 {
     (std::f64::consts::PI * (draw.random::<f64>() - 0.5)).tan()
 }
 
-/// Mostly the same value.
+/// Values of which most are equal.
 fn tied(draw: &mut Pcg64Mcg) -> f64 {
     [3.0, 3.0, 3.0, 4.0, 5.0][draw.random_range(0..5)]
 }
 
-/// Successes of 8 trials.
+/// The number of successes of 8 trials.
 fn counts(draw: &mut Pcg64Mcg) -> f64 {
     (0..8).filter(|_| draw.random_bool(0.5)).count() as f64
 }
@@ -112,7 +113,7 @@ fn intervals_of_ratios_cover_the_truth_as_often_as_stated() {
     }
 }
 
-/// Standard normal values, each correlated with the one before it.
+/// Standard normal values, each correlated with the previous value.
 fn correlated(draw: &mut Pcg64Mcg, correlation: f64, count: usize) -> Vec<f64> {
     let mut normal = || {
         let (a, b): (f64, f64) = (draw.random(), draw.random());
@@ -128,7 +129,7 @@ fn correlated(draw: &mut Pcg64Mcg, correlation: f64, count: usize) -> Vec<f64> {
     values
 }
 
-/// The documents name this figure.
+/// The documentation states this figure.
 #[test]
 fn at_a_correlation_of_0_6_six_repeats_cover_the_median_in_79_percent() {
     let mut draw = Pcg64Mcg::seed_from_u64(5);
@@ -152,7 +153,7 @@ fn independent_repeats_seldom_seem_correlated() {
             successive(&all).unwrap().is_shown()
         });
         let shown = shown.count();
-        // 5 % and three standard deviations of the count.
+        // Permit 5 % and three standard deviations of the count.
         assert!(shown <= 19, "{series} series of {repeats}: {shown} of {runs}");
     }
 }

@@ -36,7 +36,7 @@ proptest! {
 }
 
 #[test]
-fn abba_is_abba() {
+fn pairs_alternate_between_ab_and_ba() {
     assert_eq!(abba(3), [[0, 1], [1, 0], [0, 1]]);
 }
 
@@ -47,7 +47,7 @@ fn no_position_in_the_block_is_favoured() {
     for block in blocks(4, 4000, 1) {
         first[block[0]] += 1;
     }
-    // 1000 each; 27 is the standard deviation.
+    // Each cell comes first about 1000 times, with a standard deviation of 27.
     assert!(first.iter().all(|count| (880..1120).contains(count)), "{first:?}");
 }
 

@@ -44,7 +44,7 @@ const TREATED: [f64; 7] = [94.0, 197.0, 16.0, 38.0, 99.0, 141.0, 23.0];
 const CONTROL: [f64; 9] = [52.0, 104.0, 146.0, 10.0, 51.0, 30.0, 40.0, 27.0, 46.0];
 
 #[test]
-fn mouse_data_described() {
+fn the_summary_of_the_mouse_data_has_the_published_figures() {
     let treated = summary(&TREATED).unwrap();
     close(treated.mean, 86.86, 0.005);
     close(treated.sd.unwrap() / f64::sqrt(7.0), 25.24, 0.005);
@@ -85,7 +85,7 @@ fn mann_whitney_of_the_ages_at_diagnosis() {
 /// Mann & Whitney (1947), table I: P(U <= u) for sets of n and m.
 #[test]
 fn mann_whitney_of_the_first_table() {
-    // n = m = 3: 1, 2, 4, 7, 10 of the 20 orders for u = 0 to 4.
+    // For n = m = 3, U is at most 0 to 4 in 1, 2, 4, 7 and 10 of the 20 orders.
     let sets = [
         ([1.0, 2.0, 3.0], [4.0, 5.0, 6.0], 0.05),
         ([1.0, 2.0, 4.0], [3.0, 5.0, 6.0], 0.10),
@@ -194,14 +194,14 @@ fn modified_z_scores_find_outliers() {
     close(modified_z_scores(&masked).unwrap()[9], 0.6745 * 5.85 / 0.15, 1e-9);
 }
 
-/// Figures of scipy 1.17.
+/// The expected values come from scipy 1.17.
 #[test]
 fn tied_differences_and_large_samples_have_the_p_of_scipy() {
     let tied = [1.0, 1.0, 2.0, 2.0, -2.0, 3.0, 3.0, -3.0, 4.0, 4.0, 4.0, -1.0, 5.0, 6.0, 6.0];
     let found = signed_rank::signed_rank(&tied).unwrap();
     assert!(!found.exact);
     close(found.p, 0.011_208_271_088_634_958, 1e-9);
-    // U, the number of pairs won, is larger than the number of samples.
+    // U, a number of pairs, is larger than the number of samples.
     let [even, odd]: [Vec<f64>; 2] =
         [0, 1].map(|first| (0..20).map(|i| f64::from(2 * i + first)).collect());
     let found = mann_whitney::mann_whitney(&even, &odd).unwrap();

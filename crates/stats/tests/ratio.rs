@@ -1,4 +1,4 @@
-//! Estimates and intervals: their limits and the input that they refuse.
+//! Tests estimates and intervals at their limits, and the input that they refuse.
 
 #![allow(clippy::unwrap_used)]
 
@@ -65,8 +65,8 @@ fn nonfinite_negative_and_missing_samples_are_refused() {
     assert!(binomial::clopper_pearson(1, 2, Share::ONE).is_err());
 }
 
-/// A Gilbert chain of 10 000 packets: 1 % lost in bursts of 5. The interval for independent losses
-/// rejects a correct link many times; the interval for bursts hardly ever does.
+/// On a Gilbert chain of 10 000 packets, with 1 % lost in bursts of 5, the interval for independent
+/// losses rejects a correct link many times, and the interval for bursts hardly ever.
 #[test]
 fn bursts_widen_the_interval_of_a_loss() {
     let mut draw = Pcg64Mcg::seed_from_u64(5);
@@ -102,7 +102,7 @@ fn independent_losses_agree_99_times_in_100() {
     assert!(!binomial::loss_agrees(100, 5_000, expected).unwrap().inside);
     assert!(!binomial::loss_agrees(0, 5_000, expected).unwrap().inside);
     assert!(binomial::loss_agrees(0, 5_000, Share::ZERO).unwrap().inside);
-    // Bursts of chance length change nothing.
+    // Bursts of the length of independent losses give the same interval.
     let chance = 1.0 / (1.0 - 0.01);
     let one = binomial::loss_agrees(60, 5_000, expected).unwrap();
     let same = binomial::loss_agrees_in_bursts(60, 5_000, expected, chance).unwrap();

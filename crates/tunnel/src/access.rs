@@ -1,11 +1,11 @@
-//! Decides which targets an identity may reach, and on which addresses it may have this end listen.
-//! Everything that is not listed is refused.
+//! Decides which targets an identity may reach, and on which addresses this end may listen for the
+//! identity. Refuses every target and address that no rule covers.
 //!
-//! A name is looked up once. The resolved address is checked, and exactly that address is dialled,
-//! so a name that resolves differently the second time gains nothing. Some addresses refer to this
-//! machine or its provider (its own addresses, loopback, link-local, a cloud's metadata, see
-//! [`special`]). A rule for a name or a wide prefix does not cover them; only a rule that lists
-//! them does.
+//! This end looks up a name once, checks the resolved address, and dials exactly that address. A
+//! name that resolves differently the second time therefore gives an attacker no access. Some
+//! addresses refer to this machine or its provider (its own addresses, loopback, link-local, a
+//! cloud's metadata, see [`special`]). Only a rule that lists such an address covers it; a rule for
+//! a name or a wide prefix does not.
 
 mod lookups;
 mod own;
@@ -98,7 +98,7 @@ impl Access {
         Self { rights: rights.into_iter().collect(), refused: Arc::default() }
     }
 
-    /// Returns these rights with the refusal counters of `others`.
+    /// Returns these rights with the refusal counters of `others`, which they replace.
     pub fn in_place_of(mut self, others: &Self) -> Self {
         self.refused = Arc::clone(&others.refused);
         self
@@ -114,8 +114,8 @@ impl Access {
         self.rights.get(peer)
     }
 
-    /// Checks whether this identity may reach the target, and at which addresses. The resolver is
-    /// called at most once, and not at all for a target that no rule could allow.
+    /// Checks whether this identity may reach the target, and at which addresses. Calls the
+    /// resolver at most once, and not at all for a target that no rule could allow.
     pub async fn admit(
         &self,
         peer: &PeerName,
@@ -125,7 +125,7 @@ impl Access {
         self.counted(self.looked_up(peer, target, resolver).await)
     }
 
-    /// Checks a target whose name has already been resolved. It neither looks up anything nor
+    /// Checks a target whose name the caller has already resolved. Neither looks up a name nor
     /// waits.
     pub fn admit_resolved(
         &self,
@@ -248,7 +248,7 @@ impl Access {
         let address: IpAddr =
             host.host().parse().map_err(|_| Refusal::ListenByName { target: target.clone() })?;
         let address = address.to_canonical();
-        // This end can listen only on its machine's own addresses, so those need no exception here.
+        // The machine's own addresses are not special here: this end can listen on no others.
         let special = || special::special(address);
         match rights.listen.iter().map(|rule| rule.covers(target, address, &special)).max() {
             Some(Reach::Covered) => {
@@ -276,7 +276,7 @@ impl Access {
 
 impl Admitted {
     /// Approves a target named in this end's own file: a client's target of a reverse tunnel. The
-    /// other end has no influence on it.
+    /// other end cannot choose this target.
     pub async fn by_own_file(target: &Target, resolver: &dyn Resolve) -> Result<Self, Refusal> {
         let addresses = resolved(target, resolver).await?;
         let at =
@@ -341,8 +341,9 @@ impl Refusal {
     ];
 }
 
-/// A metadata service gives secrets to whoever can connect, so even an open server dials no
-/// metadata service, and no translated address, which could stand for a metadata service.
+/// Whether a server with [`Rights::everything`] dials the address. A metadata service gives secrets
+/// to any client, so even such a server dials no metadata service, and no translated address, which
+/// could mean a metadata service.
 fn everything(address: IpAddr) -> Reach {
     match special::special(address) {
         Some(special @ (Special::Metadata | Special::Translated)) => Reach::NotExplicitly(special),
@@ -423,7 +424,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_listed_names_are_looked_up_unless_the_rights_resolve_all() {
+    async fn only_listed_names_are_looked_up_unless_the_rights_permit_all_names() {
         let rules = ["tcp:10.0.0.0/8:22", "tcp:[2001:db8::/32]:*", "tcp:*.example.org:80"];
         let dial: Vec<Rule> = rules.iter().map(|rule| rule.parse().unwrap()).collect();
         let (careful, open): (PeerName, PeerName) = ("a".parse().unwrap(), "b".parse().unwrap());

@@ -19,7 +19,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use units::foreign;
 use x509_cert::der::DateTime;
 
-/// The place of the access log.
+/// The destination of the access log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AccessLogAt {
     /// Written as `-`.
@@ -44,7 +44,7 @@ pub(crate) enum End {
     /// The rules no longer allow the tunnel.
     NotAllowed,
     OverQuota,
-    /// Nobody read the tunnel, or its rate limit held it back, and memory was short.
+    /// Memory was short, and the tunnel's reader was stuck or its rate limit held the tunnel back.
     Memory,
     /// The other end has refused the tunnel.
     Refused,
@@ -59,7 +59,7 @@ pub(crate) enum End {
 /// A tunnel that has ended.
 #[derive(Debug, Serialize)]
 pub(crate) struct Ended<'a> {
-    /// The end, in UTC.
+    /// The time of the end, in UTC.
     pub(crate) time: String,
     pub(crate) identity: &'a str,
     pub(crate) peer: SocketAddr,
@@ -84,7 +84,7 @@ pub(crate) struct AccessLog {
     thread: Mutex<Option<Thread>>,
 }
 
-/// The thread that writes.
+/// The thread that writes the log.
 #[derive(Debug)]
 struct Thread {
     queue: SyncSender<Message>,
@@ -94,11 +94,11 @@ struct Thread {
 
 enum Message {
     Line(String),
-    /// There is a new place.
+    /// Tells the thread to take over the sink in `NextSink`.
     Look,
 }
 
-/// A place that the thread has not taken over yet.
+/// A sink that the thread has not taken over yet.
 type NextSink = Mutex<Option<Sink>>;
 
 #[derive(Debug)]
@@ -122,7 +122,7 @@ struct Writer {
 }
 
 impl AccessLog {
-    /// A log without a place, which takes no lines.
+    /// A log without a destination, which ignores lines.
     pub(crate) fn new(counters: &Arc<Counters>) -> Self {
         let (is_on, thread) = (AtomicBool::new(false), Mutex::new(None));
         Self { is_on, counters: Arc::clone(counters), thread }
@@ -132,8 +132,8 @@ impl AccessLog {
         self.is_on.load(Ordering::Relaxed)
     }
 
-    /// Opens the place, also if it is the present one, so that a file that was renamed gets no
-    /// more lines. On an error nothing changes.
+    /// Opens the destination, also if it is the present one, so that a renamed file gets no more
+    /// lines. On an error, the present destination stays.
     pub(crate) fn open(&self, at: Option<&AccessLogAt>) -> io::Result<()> {
         let sink = match at {
             None => Sink::Nowhere,
@@ -144,7 +144,7 @@ impl AccessLog {
         match &*thread {
             Some(thread) => {
                 *lock(&thread.next) = Some(sink);
-                // A full queue brings the thread to look anyway.
+                // If the queue is full, the thread looks for a new sink anyway.
                 let _ = thread.queue.try_send(Message::Look);
             }
             None if at.is_none() => {}
@@ -249,7 +249,7 @@ impl Writer {
 }
 
 impl Sink {
-    /// The bytes that were written, and the error that kept the rest from it.
+    /// Returns the number of written bytes, and the error if it wrote fewer than all.
     fn write(&mut self, mut bytes: &[u8]) -> (usize, Option<io::Error>) {
         let all = bytes.len();
         while !bytes.is_empty() {
@@ -271,8 +271,8 @@ impl Sink {
     }
 }
 
-/// Opens a file to append to it. Anything but a regular file could make the writer wait. A link or
-/// a file of another user could lead the lines into a file of that user's choice.
+/// Opens a file to append to it. Refuses anything but a regular file, which could make the writer
+/// wait, and a link or a file of another user, through which that user could redirect the lines.
 fn opened(path: &std::path::Path) -> io::Result<File> {
     use rustix::fs::{Mode, OFlags};
     let flags = OFlags::WRONLY
@@ -319,11 +319,11 @@ impl Display for AccessLogAt {
     }
 }
 
-/// Lines that wait for the thread, some hundred bytes each.
+/// The most lines in the queue to the thread, some hundred bytes each.
 const MOST_WAITING: usize = 4096;
-/// Bytes of one write.
+/// The most bytes of one write.
 const BATCH: usize = 64 << 10;
-/// The time of the thread to write the last lines.
+/// How long the thread may take to write the last lines.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -374,7 +374,7 @@ mod tests {
         std::fs::rename(&path, &old).unwrap();
         log.open(Some(&at)).unwrap();
         (0..100).for_each(|_| log.write(&ended("\"\n")));
-        // A place that cannot be opened changes nothing.
+        // If a destination cannot be opened, the log keeps its present one.
         assert!(log.open(Some(&AccessLogAt::File(folder.path().to_owned()))).is_err());
         let link = folder.path().join("link");
         std::os::unix::fs::symlink(&old, &link).unwrap();
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_a_full_disk_does_not_take_are_counted_and_later_ones_are_written() {
+    fn lines_lost_on_a_full_disk_are_counted_and_later_lines_are_written() {
         let folder = tempfile::tempdir().unwrap();
         let (counters, next) = (Arc::new(Counters::default()), Arc::<NextSink>::default());
         let (_queue, lines_in) = sync_channel(1);
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_nobody_takes_drops_lines_and_never_waits() {
+    fn a_log_whose_pipe_nobody_reads_drops_lines_and_never_waits() {
         let counters = Arc::new(Counters::default());
         let log = AccessLog::new(&counters);
         let (queue, waiting) = sync_channel(2);

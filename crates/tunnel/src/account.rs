@@ -19,13 +19,13 @@ use units::foreign;
 /// The direction of bytes, as the counters name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
-    /// Out of the tunnel, to a local socket.
+    /// From the tunnel to a local socket.
     In,
-    /// From a local socket, into the tunnel.
+    /// From a local socket to the tunnel.
     Out,
 }
 
-/// The quota of the identity is used up.
+/// The error when the identity's quota is used up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OverQuota;
 
@@ -38,18 +38,18 @@ pub(crate) struct Carried {
     rates: [AtomicU64; 2],
 }
 
-/// The account of one identity. It outlives the identity's connections.
+/// The account of one identity, which outlives the identity's connections.
 #[derive(Debug, Default)]
 pub(crate) struct Account {
     pub(crate) carried: Carried,
-    /// Connections now.
+    /// The number of open connections.
     sessions: AtomicUsize,
     quota: Mutex<Quota>,
     /// The number of the quota's present period.
     period: AtomicU64,
     /// Bytes in that period.
     used: AtomicU64,
-    /// The most bytes in a period; 0 stands for no limit.
+    /// The most bytes in a period; 0 means no limit.
     most: AtomicU64,
     paces: [Pace; 2],
 }
@@ -90,7 +90,7 @@ pub(crate) struct TunnelMeter {
     end: OnceLock<End>,
 }
 
-/// The way of a tunnel.
+/// The direction and the target of a tunnel.
 #[derive(Debug)]
 struct About {
     direction: &'static str,
@@ -155,8 +155,8 @@ impl Carried {
 }
 
 impl Account {
-    /// Applies a quota. The bytes of the present period stay if the length of the period stays;
-    /// another length, or a quota after none, begins at 0.
+    /// Applies a quota. If the former quota had the same period, the bytes of the present period
+    /// still count; otherwise the count begins at 0.
     pub(crate) fn set_quota(&self, new: Quota, now: Duration) {
         let mut quota = self.quota();
         let before = quota.volume.map(|volume| volume.period);
@@ -169,8 +169,8 @@ impl Account {
         self.paces.iter().for_each(|pace| pace.set(new.rate));
     }
 
-    /// Counts a connection, unless the identity has as many as its quota, or `usual`, permits.
-    /// The error is the limit.
+    /// Counts a connection, unless the identity already has as many as its quota permits (or
+    /// `usual`, without a quota). The error is the limit.
     pub(crate) fn admit_session(self: &Arc<Self>, usual: usize) -> Result<CountedSession, usize> {
         let most = self.quota().sessions.unwrap_or(usual);
         let more = |sessions| (sessions < most).then_some(sessions + 1);
@@ -185,7 +185,7 @@ impl Account {
         most > 0 && self.used.load(Ordering::Relaxed) >= most
     }
 
-    /// Why no new tunnel is admitted, if the quota is used up.
+    /// The reason to refuse a new tunnel if the quota is used up.
     pub(crate) fn refusal(&self) -> Option<String> {
         self.begin_period(&self.quota(), since_1970());
         let volume = self.quota().volume.filter(|_| self.is_spent())?;
@@ -199,8 +199,8 @@ impl Account {
         self.begin_period(&self.quota(), since_1970());
     }
 
-    /// Begins a new period if the last one is over. A clock that is set back by one period begins
-    /// none, and one that was further ahead and is corrected does.
+    /// Begins a new period if the present period is over, or if the clock was set back by more than
+    /// one period.
     fn begin_period(&self, quota: &Quota, now: Duration) {
         let Some(volume) = quota.volume else { return };
         let (number, _) = volume.period.at(now);
@@ -247,8 +247,8 @@ impl Accounts {
         Arc::clone(self.lock().entry(peer.clone()).or_default())
     }
 
-    /// Applies the quotas of all listed identities. The others keep their account for as long as a
-    /// connection uses it.
+    /// Applies the quotas of all listed identities. Other identities keep their accounts for as
+    /// long as a connection uses them.
     pub(crate) fn set_quotas(&self, quotas: &[(PeerName, Quota)]) {
         let mut all = self.lock();
         all.retain(|peer, account| {
@@ -259,7 +259,7 @@ impl Accounts {
         }
     }
 
-    /// Computes the rates, and begins new periods. `elapsed` has passed since the last call.
+    /// Computes the rates and begins new periods, `elapsed` after the last call.
     pub(crate) fn second(&self, elapsed: Duration) {
         self.lock().values().for_each(|account| account.second(elapsed));
     }
@@ -290,7 +290,7 @@ impl SessionMeter {
         })
     }
 
-    /// Notes why this end is about to close the connection.
+    /// Records why this end is about to close the connection.
     pub(crate) fn close_as(&self, end: End) {
         let _ = self.closed_as.set(end);
     }
@@ -303,7 +303,7 @@ impl SessionMeter {
         &self.account
     }
 
-    /// Computes the rates. `elapsed` has passed since the last call.
+    /// Computes the rates, `elapsed` after the last call.
     pub(crate) fn second(&self, elapsed: Duration) {
         self.carried.sample(elapsed);
     }
@@ -354,12 +354,12 @@ impl TunnelMeter {
         }
     }
 
-    /// Notes why the tunnel ends.
+    /// Records why the tunnel ends.
     pub(crate) fn end_as(&self, end: End) {
         let _ = self.end.set(end);
     }
 
-    /// Writes the line of the tunnel, whose peer has this address.
+    /// Writes the tunnel's line to the access log. `peer` is the address of the tunnel's peer.
     pub(crate) fn log(&self, peer: SocketAddr) {
         let (Some(about), Some((log, identity))) = (self.about.get(), &self.session.log) else {
             return;
@@ -398,7 +398,7 @@ impl TunnelMeter {
         self.payer.as_ref().is_some_and(|payer| payer.paces[direction as usize].is_limited())
     }
 
-    /// Waits until the rate limit admits bytes that were counted.
+    /// Waits until the rate limit admits `bytes` that the caller has counted.
     pub(crate) async fn admit(&self, direction: Direction, bytes: usize) -> Result<(), OverQuota> {
         let Some(payer) = &self.payer else { return Ok(()) };
         if payer.is_spent() {
@@ -423,8 +423,8 @@ impl TunnelMeter {
         true
     }
 
-    /// The most bytes that a tunnel carries at once, so that its identity's other tunnels get their
-    /// turn soon.
+    /// The most bytes that a tunnel carries in one turn, so that its identity's other tunnels soon
+    /// get their turns.
     pub(crate) fn most_at_once(&self, direction: Direction) -> usize {
         self.payer.as_ref().map_or(usize::MAX, |payer| payer.paces[direction as usize].at_once())
     }
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quota_is_spent_until_its_period_ends_and_a_clock_set_back_by_one_begins_none() {
+    fn a_spent_quota_stays_spent_until_its_period_ends_even_if_the_clock_is_set_back() {
         let hour = |hours: u64| Duration::from_secs(hours * 3600);
         let account = Account::default();
         account.count(Direction::Out, 1 << 20);
@@ -468,7 +468,7 @@ mod tests {
         assert!(!account.is_spent());
         account.count(Direction::In, 500);
         assert!(account.is_spent());
-        // A clock that was far ahead is corrected.
+        // After the correction of a clock that was far ahead, a new period begins.
         later(&account, hour(400_000));
         assert!(!account.is_spent());
         account.set_quota(Quota::default(), hour(400_000));
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn an_identity_has_as_many_sessions_as_its_quota_permits_and_keeps_those_beyond_a_new_one() {
+    fn a_quota_limits_new_sessions_and_a_smaller_quota_ends_no_open_session() {
         let account = Arc::new(Account::default());
         let one = account.admit_session(2).unwrap();
         let _other = account.admit_session(2).unwrap();

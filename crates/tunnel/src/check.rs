@@ -1,4 +1,4 @@
-//! Checks, before a tunnel starts, what would keep it from working or from being fast.
+//! Checks, before a tunnel starts, for problems that would make it fail or make it slow.
 
 use crate::access::{Admitted, Resolve, SystemResolver};
 use crate::account::SessionMeter;
@@ -40,7 +40,7 @@ pub struct Finding {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Good,
-    /// It works, but could work better.
+    /// The tunnel works, but more slowly than it could.
     Slow,
     Bad,
 }
@@ -73,7 +73,7 @@ impl Finding {
     }
 }
 
-/// Binds the server's address briefly, so the server must not be running yet.
+/// Checks a server. Binds the server's address briefly, so the server must not run yet.
 pub fn server(config: &ServerConfig) -> Result<Vec<Finding>, RunError> {
     let mut findings = of_machine(&config.identity);
     findings.extend(config.listen_on.map(|address| match UdpSocket::bind(address) {
@@ -107,7 +107,8 @@ pub fn server(config: &ServerConfig) -> Result<Vec<Finding>, RunError> {
     Ok(findings)
 }
 
-/// Connects to each server as the client would, and with `targets` through it to each target.
+/// Checks a client. Connects to each server as the client would. With `targets`, also connects to
+/// each target through the server.
 pub fn client(config: &ClientConfig, targets: bool) -> Result<Vec<Finding>, RunError> {
     let mut findings = of_machine(&config.identity);
     findings.extend(of_sockets(&config.settings));
@@ -197,7 +198,8 @@ async fn greet(
                 }
                 findings.extend(reach(&connection, &address, targets).await);
                 connection.close("only a check");
-                // Without notice, the server would keep the connection until its idle timeout.
+                // Let the close frame leave: without it, the server would keep the connection until
+                // its idle timeout.
                 tokio::time::sleep(FAREWELL).await;
                 return findings;
             }
@@ -213,8 +215,8 @@ async fn greet(
     findings
 }
 
-/// The path's shortest round trip. The packets of the handshake do not show it, because both ends
-/// compute meanwhile.
+/// Measures the path's shortest round trip. Handshake packets are no samples, because both ends
+/// spend time on cryptography.
 ///
 /// The server refuses this end's certificate one round trip after this end considers the handshake
 /// complete, so the measurement lasts longer than that.
@@ -223,10 +225,10 @@ async fn round_trip(connection: &Carried) -> Result<Span, Lost> {
     let exchanges = async {
         for _ in 0..EXCHANGES {
             for _ in 0..BURST {
-                // The server acknowledges the datagram and keeps it for its flow, which never
-                // begins. A lost datagram is at most one sample less.
+                // The server acknowledges the datagram and queues it for its flow, which never
+                // begins. A lost datagram costs at most one sample.
                 let _ = connection.send_datagram(frame::datagram(NO_FLOW, &[]));
-                // Each datagram leaves in its own packet.
+                // Yield, so that each datagram leaves in its own packet.
                 tokio::task::yield_now().await;
             }
             tokio::time::sleep(pause).await;
@@ -284,7 +286,7 @@ async fn ask(
     Ok(answer)
 }
 
-/// The sockets of status and metrics, if others than the default ones are named.
+/// Checks the status and metrics sockets that the configuration names.
 fn of_sockets(settings: &Settings) -> Vec<Finding> {
     let mut findings = Vec::new();
     if let Some(address) = &settings.metrics_on {
@@ -300,7 +302,7 @@ fn of_sockets(settings: &Settings) -> Vec<Finding> {
     if let Some(path) = &settings.status_socket {
         let shown = path.display();
         let bound = runtime().map_err(|error| error.to_string()).and_then(|runtime| {
-            // The socket registers with a runtime.
+            // Binding the socket needs a runtime.
             let _entered = runtime.enter();
             status::listen(path).map(drop).map_err(|error| error.to_string())
         });
@@ -391,13 +393,14 @@ impl Display for Finding {
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Twice as long as a server waits for a target by default.
 const ANSWER: Duration = Duration::from_secs(20);
-/// A check carries no data.
+/// The memory of a check, which carries no data.
 const MEMORY: Bytes = Bytes::kib(1024);
 const SETTLE: Duration = Duration::from_millis(50);
-/// With `BURST`, fewer datagrams than a server keeps for flows that are not open yet.
+/// The number of bursts. All bursts together have fewer datagrams than a server queues for flows
+/// that are not open yet.
 const EXCHANGES: u32 = 6;
-/// So many packets that the server acknowledges the last ones at once. It waits longer than a short
-/// round trip with the acknowledgement of a single packet.
+/// Packets per burst: enough that the server acknowledges the last ones at once. The server delays
+/// the acknowledgement of a single packet by more than a short round trip.
 const BURST: u32 = 10;
 /// A check never opens a flow with this number.
 const NO_FLOW: u32 = FLOWS - 1;

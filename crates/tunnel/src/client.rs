@@ -1,4 +1,4 @@
-//! The client: listens for applications locally and carries their data to a server.
+//! The client: listens for local applications and carries their data to a server.
 
 mod associate;
 mod backoff;
@@ -76,14 +76,14 @@ pub struct ServerAt {
     pub tcp_port: Option<u16>,
 }
 
-/// Applications that connect to `listen` reach a target as seen from the server.
+/// A local listener. Its applications reach a target as seen from the server.
 #[derive(Debug, Clone)]
 pub struct Listener {
     pub listen: ListenAt,
     pub route: Route,
 }
 
-/// The way in which the connections of a listener get their target.
+/// How the connections of a listener get their target.
 #[derive(Debug, Clone)]
 pub enum Route {
     Target(Target),
@@ -99,7 +99,7 @@ pub enum Route {
 impl FromStr for Route {
     type Err = TargetError;
 
-    /// Parses a target.
+    /// Parses a target into [`Route::Target`].
     fn from_str(text: &str) -> Result<Self, TargetError> {
         text.parse().map(Self::Target)
     }
@@ -130,7 +130,7 @@ impl fmt::Display for ListenAt {
 
 #[derive(Debug, Clone)]
 pub struct ClientLimits {
-    /// The process's limit of open files may allow fewer.
+    /// The most tunnels. The process's limit of open files may allow fewer.
     pub tunnels: usize,
     /// How long an application waits for a connection to the server.
     pub patience: Duration,
@@ -193,7 +193,7 @@ pub struct LinkStatus {
     pub tunnels: usize,
     /// The key that the server has proved.
     pub key: Option<PeerKey>,
-    /// This connection takes no new tunnels: another connection has replaced it.
+    /// Whether another connection has replaced this one, which takes no new tunnels.
     pub is_retiring: bool,
     /// Why TCP carries the connection; `None` over UDP.
     pub over_tcp: Option<String>,
@@ -204,11 +204,12 @@ pub struct LinkStatus {
 struct Shared {
     servers: Vec<Arc<Remote>>,
     resolver: Arc<dyn Resolve>,
-    /// By listener number. Clients of a listener at the server cause look-ups of its target's name.
+    /// Look-ups by the number of the reverse listener: its clients cause look-ups of the target's
+    /// name.
     lookups: Lookups<u32>,
     tuning: Tuning,
     limits: ClientLimits,
-    /// A place for each tunnel with a descriptor.
+    /// A permit for each tunnel that occupies a descriptor.
     places: Arc<Semaphore>,
     journal: Journal,
     reverses: Reverses,
@@ -239,8 +240,8 @@ impl Client {
         Self::take_over(parts, &mut Handed::default()).await
     }
 
-    /// Starts with the listening sockets of another process. Those that the other process does not
-    /// have are bound.
+    /// Starts with the listening sockets that another process handed over, and binds the missing
+    /// ones.
     pub async fn take_over(parts: ClientParts, handed: &mut Handed) -> Result<Self, ClientError> {
         if parts.servers.is_empty() {
             return Err(ClientError::NoServer);
@@ -292,7 +293,7 @@ impl Client {
         let sample = sample_rates(Arc::downgrade(&client.shared));
         client.until_ended(client.shards.handle(0), sample);
         if takes_over {
-            // The running client serves until this one can.
+            // The running client serves until this one has a connection.
             if tokio::time::timeout(CONNECTS_WITHIN, client.connected()).await.is_err() {
                 let why = client.servers().into_iter().find_map(|(_, _, failure)| failure);
                 let why = why.unwrap_or_else(|| "silence".to_owned());
@@ -312,15 +313,15 @@ impl Client {
         self.listeners.replace(listeners, &self.shared, &self.shards, handed).await
     }
 
-    /// Replaces all listeners with these. Existing tunnels continue. If one of the addresses cannot
-    /// be bound, nothing changes. Does nothing once the client drains.
+    /// Replaces all listeners with `listeners`. Existing tunnels continue. If one of the addresses
+    /// cannot be bound, all present listeners stay. Does nothing once the client drains.
     pub async fn replace_listeners(
         &self,
         listeners: Vec<Listener>,
         reverse: &[Reverse],
     ) -> Result<(), ClientError> {
         check_reverse(reverse)?;
-        // A client that drains opens none. Its successor has the addresses.
+        // A client that drains opens no listener: another process may have the addresses.
         if self.shared.draining.is_cancelled() {
             return Ok(());
         }
@@ -339,8 +340,8 @@ impl Client {
         });
     }
 
-    /// Replaces the trust in the server with this index in the configured order. Connections that
-    /// it does not cover end, also those whose handshake is under way.
+    /// Replaces the trust in the server with this index in the configured order. Ends connections
+    /// and handshakes that the new trust does not cover.
     pub fn replace_trust(&self, server: usize, trust: &ServerTrust) {
         if let Some(server) = self.shared.servers.get(server) {
             server.trust.send_replace(trust.clone());
@@ -384,7 +385,7 @@ impl Client {
         self.shared.budget.granted()
     }
 
-    /// All connections: those that take new tunnels first.
+    /// All connections. Connections that take new tunnels come first.
     pub fn links(&self) -> Vec<LinkStatus> {
         let status = |server: usize, session: &Session<Carried>| LinkStatus {
             server: self.shared.servers.get(server).map(|remote| remote.address.clone()),
@@ -474,7 +475,7 @@ impl Client {
         self.begin_drain();
         self.shared.counters.no_tunnels(patience).await;
         self.shared.links.close("the client is shutting down");
-        // The last packets have to leave before the threads end.
+        // Let the drivers send their last packets before the threads end.
         tokio::time::sleep(FAREWELL).await;
         let _ = tokio::task::spawn_blocking(move || drop(self)).await;
     }
@@ -496,7 +497,7 @@ async fn sample_rates(shared: Weak<Shared>) {
 }
 
 impl Shared {
-    /// Takes a place for a tunnel, or counts and logs that there is none.
+    /// Takes the permit of a tunnel, or counts and logs that none is left.
     fn place(&self) -> Option<OwnedSemaphorePermit> {
         let place = Arc::clone(&self.places).try_acquire_owned().ok();
         if place.is_none() {
@@ -512,14 +513,14 @@ impl Shared {
         place
     }
 
-    /// Whether an event that this address caused is logged.
+    /// The log line for an event that this address caused; `None` if it has caused too many lines.
     fn line(&self, from: IpAddr, kind: Kind) -> Option<Line> {
         self.journal.line(Instant::now(), from, kind)
     }
 }
 
-/// The number of tunnels that this process may have. Each occupies a descriptor, and so does each
-/// socket and timer of a connection, of which several may be under way.
+/// The number of tunnels that this process may have. Each tunnel occupies a descriptor, and so does
+/// each socket and timer of the connections and connection attempts.
 fn places(limits: &ClientLimits, connections: usize) -> usize {
     let Some(descriptors) = Descriptors::of_process() else { return limits.tunnels };
     let own = connections.clamp(1, MOST_CONNECTIONS) * DESCRIPTORS_EACH;
@@ -562,13 +563,13 @@ impl Default for ClientLimits {
     }
 }
 
-/// More connections carry no more data.
+/// The most parallel connections; more connections carry no more data.
 const MOST_CONNECTIONS: usize = 16;
-/// A connection has a socket and a timer. While it is lost, attempts overlap.
+/// Descriptors of a connection: a socket and a timer, twice because attempts to reconnect overlap.
 const DESCRIPTORS_EACH: usize = 4;
 /// The source of events that local applications cause.
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-/// A client that takes over connects to a server within this time.
+/// How long a client that takes over may take to connect to a server.
 const CONNECTS_WITHIN: Duration = Duration::from_secs(8);
 const FAREWELL: Duration = Duration::from_millis(50);
 const SECOND: Duration = Duration::from_secs(1);

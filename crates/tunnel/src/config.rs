@@ -1,5 +1,5 @@
-//! A tunnel's configuration, from its file, from flags of the same names, or both. Everything is
-//! checked, including keys and rules, before anything starts.
+//! A tunnel's configuration, from its file, from flags of the same names, or both. An end checks
+//! all of it, including keys and rules, before the end opens a socket.
 
 mod check;
 mod located;
@@ -47,13 +47,13 @@ pub struct ServerConfig {
     pub listen_on: Option<SocketAddr>,
     pub tcp: TcpAt,
     pub identity: Identity,
-    /// The peers that are let in.
+    /// The peers that the server admits.
     pub peers: Vec<TrustedPeer>,
-    /// Their rights, by the same names.
+    /// The rights of the peers, by name.
     pub access: Access,
-    /// The quotas of the same peers.
+    /// The quotas of the peers that have one.
     pub quotas: Vec<(PeerName, Quota)>,
-    /// The place of a line for each tunnel that has ended.
+    /// Where the server writes a line for each tunnel that has ended.
     pub access_log: Option<AccessLogAt>,
     /// The directories of the server's files and sockets.
     pub confined_paths: ConfinedPaths,
@@ -76,7 +76,7 @@ pub struct ClientConfig {
     pub proxies: Vec<Proxy>,
     /// Listeners whose targets the server derives from a token.
     pub tokens: Vec<TokenForward>,
-    /// Listened on there, dialled here.
+    /// Forwards that listen at the server and dial here.
     pub reverses: Vec<Forward>,
     /// Parallel connections to the server, over which tunnels are spread.
     pub connections: usize,
@@ -116,8 +116,8 @@ pub struct Settings {
     pub congestion: Congestion,
     /// The memory for all buffers of all tunnels together.
     pub memory: Bytes,
-    /// The silence after which a connection is probed. After three times as long, it counts as
-    /// dead.
+    /// The silence after which an end probes a connection. After three times this silence, the
+    /// connection counts as dead.
     pub keepalive: Span,
     /// How long a target may take to accept, including the look-up of its name.
     pub dial_timeout: Span,
@@ -173,5 +173,5 @@ pub const DEFAULT_PORT: u16 = 7500;
 pub const DEFAULT_DIRECTORY: &str = "/etc/weir/tunnel";
 const MOST_ENDPOINTS: usize = 64;
 const MOST_CONNECTIONS: usize = 16;
-/// Sessions of one identity.
+/// The most sessions of one identity.
 const MOST_SESSIONS: usize = 4096;

@@ -1,6 +1,7 @@
-//! Confines an end to what it needs. Landlock hides files outside its directories. seccomp refuses
-//! system calls that start programs, mount file systems, load code into the kernel or inspect other
-//! processes. The systemd unit confines more; this also protects an end started in any other way.
+//! Confines the process of an end. Landlock hides files outside the end's directories. seccomp
+//! refuses system calls that start programs, mount file systems, load code into the kernel or
+//! inspect other processes. The systemd unit confines the process further; Landlock and seccomp
+//! also protect an end that no unit started.
 
 use landlock::{
     ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset,
@@ -32,8 +33,8 @@ pub(crate) struct Confined {
 }
 
 impl ConfinedPaths {
-    /// Adds the directory of a file that the end reads, and its target's directory if it is a
-    /// symbolic link.
+    /// Adds the directory of a file that the end reads. If the file is a symbolic link, adds the
+    /// directory of the link's target too.
     pub(crate) fn reads(&mut self, file: &Path) {
         self.read.insert(directory_of(file));
         self.read.extend(file.canonicalize().ok().as_deref().map(directory_of));
@@ -54,7 +55,7 @@ impl ConfinedPaths {
         self.sockets.insert(resolved(directory.to_owned()));
     }
 
-    /// The first directory here that a process confined to `own` cannot use.
+    /// The first directory of `self` that a process confined to `own` cannot use.
     fn outside<'a>(&'a self, own: &Self) -> Option<&'a Path> {
         fn first<'a>(
             mut all: impl Iterator<Item = &'a PathBuf>,
@@ -70,15 +71,16 @@ impl ConfinedPaths {
             .or_else(|| first(self.read.iter(), &read))
     }
 
-    /// The first directory here that this process has given up.
+    /// The first directory of `self` that this process's confinement excludes.
     pub(crate) fn given_up(&self) -> Option<&Path> {
         self.outside(IN_FORCE.get()?)
     }
 }
 
 impl Confined {
-    /// Confines this thread, and threads that it starts later, permanently. Call it before starting
-    /// any. If the kernel lacks a part, the process runs without that part.
+    /// Confines this thread, and threads that it starts later, permanently. Call this function
+    /// before any thread starts. If the kernel lacks Landlock or seccomp, the process runs without
+    /// it.
     pub(crate) fn to(confined_paths: &ConfinedPaths) -> Self {
         let files = confine_files(confined_paths).unwrap_or_else(|error| {
             tracing::warn!(%error, "this process can still open files outside its directories");
@@ -161,11 +163,11 @@ fn confine_calls() -> Result<(), seccompiler::Error> {
     seccompiler::apply_filter(&program)
 }
 
-/// The places to which this process is confined.
+/// The directories to which this process is confined.
 static IN_FORCE: OnceLock<ConfinedPaths> = OnceLock::new();
 
-/// The C library reads these for name look-ups, a reload for the number of CPUs, a server for its
-/// local ports, and a panic for its backtrace.
+/// Directories that every end may read: the C library reads them for name look-ups, a reload for
+/// the number of CPUs, a server for its local ports, and a panic for its backtrace.
 const SYSTEM: [&str; 15] = [
     "/etc",
     "/lib",
@@ -184,7 +186,8 @@ const SYSTEM: [&str; 15] = [
     "/dev/null",
 ];
 
-/// An end only carries bytes between sockets, so it needs none of these.
+/// System calls that seccomp refuses: an end, which carries bytes between sockets, needs none of
+/// them.
 const REFUSED: [i64; 41] = [
     libc::SYS_execve,
     libc::SYS_execveat,

@@ -1,9 +1,9 @@
-//! UDP through the tunnel. Each datagram travels in one QUIC datagram, never in a stream, so that
-//! none waits for another.
+//! UDP through the tunnel. Each datagram travels in one QUIC datagram and not in a stream, so that
+//! no datagram waits for a lost one.
 //!
-//! A flow is the traffic of one application with one target. It lives as long as the stream that
-//! opened it, and its datagrams carry its number. Datagrams may arrive before that stream; a few of
-//! them wait for it.
+//! A flow is the traffic of one application with one target. A stream opens the flow, and the flow
+//! ends with its stream. The flow's datagrams carry its number. Datagrams may arrive before the
+//! stream; the receiver queues a few of them until the stream arrives.
 
 mod flows;
 mod listener;
@@ -26,8 +26,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::UdpSocket;
 
-/// Opens a socket to the first address of a flow's target to which this machine can send. It may
-/// have no IPv6.
+/// Opens a socket to the first address of a flow's target to which this machine has a route: it
+/// may have no IPv6.
 pub(crate) async fn dial(addresses: &[SocketAddr]) -> io::Result<UdpSocket> {
     let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for address in addresses {
@@ -84,8 +84,8 @@ pub(crate) async fn carry<C: Connection>(
                     session.counters.datagrams_over_limit.increment();
                     continue;
                 }
-                // An absent target reports itself by ICMP, on this send or the next. Later
-                // datagrams may succeed.
+                // If the target is absent, an ICMP error makes this send or the next one fail.
+                // Later sends may succeed.
                 if socket.send(&payload).await.is_ok() {
                     session.counters.datagrams_in.increment();
                 }
@@ -101,8 +101,8 @@ pub(crate) async fn carry<C: Connection>(
     }
 }
 
-/// Sends a datagram. A datagram that is too large is refused, because fragments would not be
-/// equivalent.
+/// Sends a datagram. Refuses a datagram that is too large: fragments would be lost more often
+/// than the whole.
 pub(crate) fn send<C: Connection>(
     session: &Session<C>,
     flow: u32,
@@ -128,7 +128,7 @@ async fn receive(socket: &UdpSocket, buffer: &mut BytesMut) -> io::Result<Bytes>
     match socket.try_recv_buf(buffer) {
         Ok(_) => Ok(buffer.split().freeze()),
         Err(error) => {
-            // A loop that never waits must not monopolise the thread.
+            // Yield, because a loop of errors would never release the thread.
             if error.kind() != io::ErrorKind::WouldBlock {
                 tokio::task::yield_now().await;
             }

@@ -23,7 +23,7 @@ impl Descriptors {
         self.limit.saturating_sub(self.open + self.reserved())
     }
 
-    /// The number of concurrent name lookups. Each has a few descriptors of those reserved.
+    /// The number of concurrent name lookups. Each uses a few of the reserved descriptors.
     pub(crate) fn for_lookups(&self) -> usize {
         (self.reserved() / 4).max(2)
     }
@@ -35,7 +35,7 @@ impl Descriptors {
     }
 }
 
-/// Assumed if the process cannot count its descriptors.
+/// The assumed number of open descriptors if the process cannot count them.
 const USUAL: usize = 64;
 const LEAST_RESERVED: usize = 16;
 /// Enough for all name lookups.
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_of_the_descriptors_is_kept_for_other_uses_than_tunnels() {
+    fn some_descriptors_are_reserved_for_other_uses_than_tunnels() {
         let tunnels = |limit, open| Descriptors { limit, open }.for_tunnels();
         assert_eq!(tunnels(64, 24), 24);
         assert_eq!(tunnels(1024, 24), 1024 - 24 - 128);
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn the_process_knows_its_own_limit() {
+    fn the_process_can_read_its_limit_and_count_its_descriptors() {
         let own = Descriptors::of_process().unwrap();
         assert!(own.open > 2 && own.limit > own.open, "{own:?}");
     }

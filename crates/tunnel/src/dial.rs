@@ -35,7 +35,7 @@ pub(crate) async fn dial(
             let dialled = tokio::time::timeout(left, Local::dial_unix(path)).await;
             return Ok(dialled.map_err(|_| DialError::TimedOut(patience))??);
         }
-        // Only a server has services, and it finds them itself.
+        // Only a server has services, and it connects to them without `dial`.
         Destination::Service(_) => return Err(io::Error::from(io::ErrorKind::NotFound).into()),
         Destination::Tcp(addresses) | Destination::Udp(addresses) => addresses,
     };

@@ -2,13 +2,14 @@
 //! and never allocates by a length that the peer claims.
 //!
 //! ```text
-//! opening:  version u8 = 1 | kind u8 | address length u16 | properties length u16 | address |
-//! properties answer:   version u8 = 1 | status u8 | message length u16 | message datagram: flow
-//! (QUIC varint) | payload
+//! opening:  version u8 = 1 | kind u8 | address length u16 | properties length u16
+//!           | address | properties
+//! answer:   version u8 = 1 | status u8 | message length u16 | message
+//! datagram: flow (QUIC varint) | payload
 //! ```
 //!
-//! The opening is followed at once by the application's first bytes, without waiting for the
-//! answer. Properties are `key u8 | length u8 | value`. An unknown key is skipped, so later
+//! The opener sends the application's first bytes right after the opening, without waiting for the
+//! answer. Properties are `key u8 | length u8 | value`. The receiver skips unknown keys, so later
 //! versions can add keys. Numbers are big-endian.
 
 use crate::quic_tun::token;
@@ -69,9 +70,9 @@ pub struct Answer {
 #[repr(u8)]
 pub enum Status {
     Open = 0,
-    /// Not in this identity's rules.
+    /// No rule of this identity allows the request.
     Denied = 1,
-    /// The target refused, or it is unreachable.
+    /// The target refused the connection or is unreachable.
     Unreachable = 2,
     TimedOut = 3,
     /// A limit of this identity or of the whole end is reached.
@@ -128,7 +129,7 @@ impl Opening {
         out.freeze()
     }
 
-    /// Returns `None` if more bytes are needed, otherwise the opening and the bytes it consumed.
+    /// Returns `None` if the opening is incomplete, otherwise the opening and its length.
     pub fn decode(bytes: &[u8]) -> Result<Option<(Self, usize)>, FrameError> {
         version(bytes)?;
         let Some((mut head, rest)) = bytes.split_at_checked(OPENING_HEAD) else { return Ok(None) };
@@ -197,7 +198,7 @@ impl Answer {
         out.freeze()
     }
 
-    /// Returns `None` if more bytes are needed, otherwise the answer and the bytes it consumed.
+    /// Returns `None` if the answer is incomplete, otherwise the answer and its length.
     pub fn decode(bytes: &[u8]) -> Result<Option<(Self, usize)>, FrameError> {
         version(bytes)?;
         let Some((mut head, rest)) = bytes.split_at_checked(ANSWER_HEAD) else { return Ok(None) };
@@ -260,7 +261,7 @@ pub fn flow_of(mut datagram: Bytes) -> Option<(u32, Bytes)> {
     Some((rest, datagram))
 }
 
-/// Flow numbers are below this.
+/// The bound of flow numbers, which are smaller.
 pub const FLOWS: u32 = 0x4000_0000;
 
 fn version(bytes: &[u8]) -> Result<(), FrameError> {
@@ -283,7 +284,7 @@ const TOKEN: u8 = 4;
 const RENEW: u8 = 5;
 const FLOW: u8 = 1;
 const LISTENER: u8 = 2;
-/// A name of 255 bytes with its kind and port. A UNIX path is shorter.
+/// The longest address: a name of 255 bytes with its kind and port. A UNIX path is shorter.
 const ADDRESS_LIMIT: usize = 300;
 const PROPERTIES_LIMIT: usize = 4096;
 const MESSAGE_LIMIT: usize = 1024;

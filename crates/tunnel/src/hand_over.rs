@@ -1,10 +1,10 @@
 //! The hand-over of an end's sockets to another process, which takes over from the end.
 //!
 //! The new process asks over the status socket of the running end. The running end stops reading
-//! its UDP sockets, and sends descriptors with their names. The new process starts, and reports the
-//! start by a byte. The running end confirms by a byte. The end then takes no new connections, and
-//! ends with its last connection. If the new process fails before the confirmation, the running end
-//! goes on as before.
+//! its UDP sockets, and sends descriptors with their names. The new process starts, and reports its
+//! start with a byte. The running end confirms with a byte, accepts no new connections, and ends
+//! with its last connection. If the new process fails before the confirmation, the running end goes
+//! on as before.
 
 use crate::status::{Reply, StatusError};
 use host::{BoundFile, ListeningProcess};
@@ -51,19 +51,20 @@ pub trait HandOver: Send + Sync {
     /// Stops reading sockets of datagrams, and returns copies of all sockets.
     fn begin(&self) -> Result<Handed, String>;
 
-    /// The other process has not started.
+    /// Reads the sockets again after the other process has failed to start.
     fn give_up(&self);
 
-    /// The other process has started. This end has the time `within` for its last connections.
+    /// Leaves the sockets to the other process, which has started. This end may carry its last
+    /// connections for the time `within`.
     fn complete(&self, handed: Handed, within: Duration);
 }
 
-/// Sockets on their way from one process to another.
+/// Sockets that one process hands over to another.
 #[derive(Debug, Default)]
 pub struct Handed {
     generation: u8,
     files: Vec<(String, OwnedFd)>,
-    /// In the process that hands over.
+    /// In the process that hands over: the files of its listening UNIX sockets.
     owners: Vec<SocketOwner>,
     /// In the process that takes over: whether the hand-over is complete.
     is_complete: Arc<AtomicBool>,
@@ -78,13 +79,13 @@ pub struct HandedUdp {
     pub(crate) sockets: Vec<(UdpSocket, Vec<(u8, UnixDatagram)>)>,
 }
 
-/// The text that goes with the descriptors.
+/// The text that the running end sends with the descriptors.
 #[derive(Debug, Serialize, Deserialize)]
 struct Manifest {
     generation: u8,
     /// The name of each descriptor.
     names: Vec<String>,
-    /// The reason why no descriptor is given; empty otherwise.
+    /// Why the running end hands nothing over; empty otherwise.
     refused: String,
 }
 
@@ -111,7 +112,7 @@ impl Handed {
         self.add(name, file);
     }
 
-    /// Whether a running end has handed these sockets over, though it may have none left.
+    /// Whether the sockets come from a running end, even if all of them have been taken.
     pub(crate) fn is_of_process(&self) -> bool {
         self.is_of_process
     }
@@ -154,12 +155,12 @@ impl Handed {
         (!sockets.is_empty()).then_some(HandedUdp { generation, sockets })
     }
 
-    /// The former processes of the process that hands over, oldest first.
+    /// The former processes of the process that hands the sockets over, oldest first.
     pub(crate) fn take_processes(&mut self) -> Vec<OwnedFd> {
         std::iter::from_fn(|| self.take(PROCESS)).collect()
     }
 
-    /// Leaves the files of UNIX sockets to the other process.
+    /// Leaves the files of UNIX sockets to the other process, which then removes them.
     pub(crate) fn give(&self) {
         self.owners.iter().for_each(SocketOwner::give);
     }
@@ -189,7 +190,8 @@ impl Drop for Owner {
     }
 }
 
-/// Another program may have put its own socket at the path meanwhile.
+/// The device and inode of the socket at the path, by which this process detects that another
+/// program has put its own socket there.
 fn inode_of_socket(path: &Path) -> Option<(u64, u64)> {
     let found = path.symlink_metadata().ok()?;
     let is_socket = found.mode() & 0o170_000 == 0o140_000;
@@ -271,7 +273,7 @@ pub(crate) struct TakenOver {
 }
 
 impl TakenOver {
-    /// Receives the sockets of the end behind `stream`, which has got the request.
+    /// Receives the sockets of the end behind `stream`, to which the caller has sent the request.
     pub(crate) fn receive(
         stream: UnixStream,
         process: ListeningProcess,
@@ -293,7 +295,7 @@ impl TakenOver {
         Ok(Self { stream, process, handed })
     }
 
-    /// Tells the other process that this one serves.
+    /// Tells the other process that this process has started, and waits for the confirmation.
     pub(crate) fn started(&mut self) -> Result<(), TakeOverError> {
         let mut answer = [0];
         let asked = self.stream.write_all(&[AGREED]);
@@ -317,7 +319,8 @@ fn received(stream: &UnixStream) -> io::Result<(Manifest, Vec<OwnedFd>)> {
         let flags = RecvFlags::CMSG_CLOEXEC;
         let got = match rustix::net::recvmsg(stream, parts, &mut ancillary, flags) {
             Ok(message) => message.bytes,
-            // A signal: a socket with a timeout is not read again (signal(7)).
+            // A signal interrupted the read: the kernel does not restart a read with a timeout
+            // (signal(7)).
             Err(rustix::io::Errno::INTR) => continue,
             Err(error) => return Err(error.into()),
         };
@@ -356,8 +359,8 @@ pub(crate) const TCP: &str = "tcp";
 pub(crate) const STATUS: &str = "status";
 pub(crate) const METRICS: &str = "metrics";
 const AGREED: u8 = b'+';
-/// The kernel passes no more descriptors at once (SCM_MAX_FD in include/net/scm.h).
+/// The most descriptors that the kernel passes at once (SCM_MAX_FD in include/net/scm.h).
 const MOST_FILES: usize = 253;
 const LONGEST: usize = 64 << 10;
-/// A new process starts within this time.
+/// How long a new process may take to start.
 const STARTS_WITHIN: Duration = Duration::from_secs(10);

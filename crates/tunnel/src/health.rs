@@ -21,7 +21,7 @@ pub(crate) struct Supervisor {
     socket: Option<std::os::unix::net::UnixDatagram>,
     /// The supervisor kills this process after this much silence.
     watchdog: Option<Duration>,
-    /// Another process speaks for the service.
+    /// True once another process reports to the supervisor for the service.
     is_silent: AtomicBool,
 }
 
@@ -49,13 +49,13 @@ impl Supervisor {
         }
     }
 
-    /// Reports nothing from now on.
+    /// Sends no further reports.
     pub(crate) fn fall_silent(&self) {
         self.is_silent.store(true, Ordering::Relaxed);
     }
 
-    /// Reports good health to the supervisor as long as this end is healthy. Returns once it has
-    /// failed.
+    /// Reports good health to the supervisor as long as this end is healthy. Returns once this end
+    /// has failed.
     pub(crate) async fn watch(&self, health: impl Fn() -> Health) {
         let pause = self.watchdog.map_or(LOOK, |period| (period / 3).min(LOOK));
         let mut before = Health::Good;

@@ -1,5 +1,5 @@
-//! The identity of the other end: keys, pins and certificates. Both ends always present one, in TLS
-//! 1.3.
+//! The identity of the other end: keys, pins and certificates. Both ends always present a
+//! certificate, in TLS 1.3.
 //!
 //! A peer is identified by the hash of its public key (a [`Pin`]) or by a certificate of an
 //! authority. In both cases its certificate must be valid today and not be on a revocation list of

@@ -58,8 +58,7 @@ impl<C: Connection> Inbound<C> {
         self.receiving.unread().count()
     }
 
-    /// Waits until bytes are ready or the stream has ended, and takes everything else that has
-    /// arrived.
+    /// Waits until bytes are ready or the stream has ended, and takes all bytes that have arrived.
     pub(crate) async fn fill(&mut self) -> Result<(), StreamError> {
         self.more(0).await
     }
@@ -108,7 +107,7 @@ impl<C: Connection> Inbound<C> {
             if self.chunks.capacity() > FEW && received < AT_ONCE / 8 {
                 self.chunks = Vec::new();
             }
-            // Count bytes behind a gap too: with packet loss, in-order delivery stalls and then
+            // Count bytes behind a gap too, because in-order delivery stalls after a loss and then
             // bursts.
             carried(received);
             self.windows.on_read(received, before, self.reassembly.held());
@@ -121,8 +120,8 @@ impl<C: Connection> Inbound<C> {
 }
 
 impl<C: Connection> Inbound<C> {
-    /// Takes the bytes that have arrived. Returns `None` if a gap persists; the bytes behind it
-    /// were copied.
+    /// Takes the bytes that have arrived. Returns `None` if a gap persists, after copying the bytes
+    /// behind the gap.
     async fn read(&mut self) -> Option<Result<bool, StreamError>> {
         if self.reassembly.held() == 0 {
             self.gap = None;
@@ -146,9 +145,9 @@ impl<C: Connection> Drop for Inbound<C> {
     }
 }
 
-/// Lost packets are normally retransmitted sooner.
+/// The age from which a gap persists. The sender normally retransmits lost packets sooner.
 const OLD_GAP: Duration = Duration::from_secs(1);
-/// Enough for one write.
+/// The bytes to take at once: enough for one write.
 const AT_ONCE: usize = 128 * 1024;
 /// The capacity kept for chunks.
 const FEW: usize = 8;

@@ -1,8 +1,8 @@
-//! The log of who connected and who was refused, bounded for each source.
+//! Limits the log lines about connections and refusals for each source address.
 //!
-//! Each event names the address of the other end in a field of its own, without the port, as
-//! fail2ban's filters expect it. A source that causes many events gets some of their lines; the
-//! next line says how many were left out.
+//! Each line has the address of the other end in a separate field, without the port, as fail2ban's
+//! filters expect it. If a source causes many events, the log omits some, and the source's next
+//! line has the number of omitted events.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -16,25 +16,25 @@ pub(crate) enum Kind {
     Stranger,
     Handshake,
     Denial,
-    /// An accept that failed.
+    /// The end failed to accept a connection.
     Accept,
-    /// No connection to a server.
+    /// A client has no connection to a server.
     NoServer,
 }
 
-/// How many lines each source may still cause.
+/// The number of lines that each source may still cause.
 #[derive(Debug, Default)]
 pub(crate) struct Journal(Mutex<HashMap<(IpAddr, Kind), Source>>);
 
 #[derive(Debug, Clone, Copy)]
 struct Source {
-    /// Lines left, as of `since`.
+    /// The lines left at `since`.
     lines: f64,
     since: Instant,
     omitted: u64,
 }
 
-/// A line that may be written.
+/// The permission to write a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Line {
     /// Events of this source and kind since its last line.
@@ -42,7 +42,7 @@ pub(crate) struct Line {
 }
 
 impl Journal {
-    /// `None` if the source has caused too many lines.
+    /// Counts an event. Returns `None` if the source has caused too many lines.
     pub(crate) fn line(&self, now: Instant, from: IpAddr, kind: Kind) -> Option<Line> {
         let mut sources = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if sources.len() >= MOST_SOURCES {
@@ -50,7 +50,7 @@ impl Journal {
             sources.retain(|_, source| !is_idle(source) || source.omitted > 0);
         }
         if sources.len() >= MOST_SOURCES {
-            // A flood from many networks: the oldest ones give way.
+            // In a flood from many networks, forget the oldest sources.
             sources.retain(|_, source| now.duration_since(source.since) < EVERY);
         }
         let key = (network(from), kind);
@@ -69,7 +69,7 @@ impl Journal {
     }
 }
 
-/// One IPv4 address, or the first 64 bits of an IPv6 one.
+/// The network of an address: the IPv4 address itself, or the first 64 bits of an IPv6 address.
 pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),
@@ -85,11 +85,11 @@ impl Source {
 }
 
 const NETWORK: u128 = !(u64::MAX as u128);
-/// Lines of one source and kind at once. fail2ban usually bans after five.
+/// The lines of one source and kind at once. fail2ban usually bans after five lines.
 const BURST: f64 = 10.0;
-/// One more line after this time.
+/// The time after which a source may cause one more line.
 const EVERY: Duration = Duration::from_secs(10);
-/// A line takes about 100 bytes here, so this bounds the memory to a few hundred kilobytes.
+/// The most sources. A source takes about 100 bytes, so all take a few hundred kilobytes.
 const MOST_SOURCES: usize = 4096;
 
 #[cfg(test)]
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_gets_some_lines_and_then_few() {
+    fn a_source_gets_ten_lines_at_once_and_one_more_every_ten_seconds() {
         let (journal, begun) = (Journal::default(), Instant::now());
         let at = |seconds| begun + Duration::from_secs(seconds);
         let lines = |now, number| {
@@ -109,7 +109,7 @@ mod tests {
             (0..1000).filter(line).count()
         };
         assert_eq!(lines(at(0), 1), 10);
-        // Others are not affected, and neither are other kinds of events.
+        // Other sources and other kinds of events still get their lines.
         assert_eq!(lines(at(0), 2), 10);
         assert_eq!(journal.line(at(0), address(1), Kind::Connection), Some(Line { omitted: 0 }));
         assert_eq!(journal.line(at(10), address(1), Kind::Denial), Some(Line { omitted: 990 }));
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_is_bounded() {
+    fn many_sources_take_bounded_memory() {
         let (journal, now) = (Journal::default(), Instant::now());
         for number in 0..20_000 {
             journal.line(now, address(number), Kind::Handshake);

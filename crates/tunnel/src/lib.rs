@@ -12,12 +12,12 @@
 //! | [`quic_tun`] | flags, files, tokens and status of quic-tun |
 //! | [`frame`] | the frames at the beginning of a stream |
 //! | [`transport`] | connections, streams, datagrams: endpoints of `quic`, and TLS over TCP |
-//! | `windows` | how much each connection may hold |
+//! | `windows` | how many bytes each connection may buffer |
 //! | `revocation` | closing connections whose peer is no longer trusted |
 //! | [`server`], [`client`] | the two ends |
 //! | [`check`] | checks of a configuration before a tunnel starts |
 //! | [`run`] | either end as a process |
-//! | [`hand_over`] | the sockets of an end on their way to another process |
+//! | [`hand_over`] | passing the sockets of an end to another process |
 //! | [`status`] | status reports, for people and for Prometheus |
 
 pub mod access;

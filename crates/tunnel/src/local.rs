@@ -1,4 +1,4 @@
-//! Local streams, which the tunnel reads and writes.
+//! Local streams: the sockets whose bytes a tunnel carries.
 
 mod port;
 mod unix;
@@ -213,8 +213,8 @@ pub(crate) struct UnixPathListener {
 }
 
 impl UnixPathListener {
-    /// Replaces the socket of a dead process. A live socket of whatever type, or any other file,
-    /// stays and causes an error.
+    /// Binds the path, and replaces the socket of a dead process. A live socket of any type, or any
+    /// other file, stays and causes an error.
     pub(crate) async fn open(path: &Path) -> io::Result<Self> {
         let path = path.to_owned();
         // File system calls may block, and a shard carries other connections' bytes.
@@ -269,7 +269,7 @@ mod tests {
         theirs.recv(&mut received).unwrap();
         assert_eq!(&received, b"still there");
         drop(theirs);
-        // A dead socket is replaced.
+        // The socket of a dead process is replaced.
         let listener = UnixPathListener::open(&path).await.unwrap();
         std::os::unix::net::UnixStream::connect(&path).unwrap();
         drop(listener);

@@ -1,12 +1,13 @@
 //! The memory of one end, and how identities share it.
 //!
-//! A connection is granted a window, which the peer receives as credit. An identity always gets its
-//! fair share, which is the memory divided by the number of busy identities, and more if others
-//! leave some. An idle connection has no grant. Credit that a peer has received stays valid, so all
-//! peers together may send more than there is memory: a [`Meter`] counts the memory held. Near the
-//! limit, the identity that exceeds its fair share most loses tunnels whose readers are stuck.
-//! Beyond the limit it loses a connection if the memory stays there, if it exceeds the limit by an
-//! eighth, or if no such tunnel is left.
+//! The budget grants each connection a window, which the peer receives as credit. An identity
+//! always gets its fair share, which is the memory divided by the number of busy identities, and
+//! more if other identities leave some. An idle connection has no grant. Credit that a peer has
+//! received stays valid, so all peers together may send more than there is memory: a [`Meter`]
+//! counts the memory held. Near the limit, the identity that exceeds its fair share most loses
+//! tunnels whose readers are stuck. Beyond the limit, this identity loses a connection if the
+//! memory stays beyond the limit, if the memory exceeds the limit by an eighth, or if no tunnel
+//! with a stuck reader is left.
 
 use host::FreedMemory;
 use quic::Meter;
@@ -28,7 +29,8 @@ struct Shared {
     meter: Arc<Meter>,
     /// Notified when the meter is near the limit.
     near: Arc<Notify>,
-    /// Some identities were granted their fair share while others exceeded theirs.
+    /// Whether the grants exceed the memory, because some identities got their fair share while
+    /// others exceeded theirs.
     is_overdrawn: AtomicBool,
     ledger: Mutex<Ledger>,
 }
@@ -67,7 +69,7 @@ pub(crate) trait Holder: Debug + Send + Sync {
     /// of shared memory.
     fn sweep(&self);
 
-    /// Asks up to `most` tunnels whose readers are stuck to end. Returns their number.
+    /// Ends up to `most` tunnels whose readers are stuck. Returns their number.
     fn give_up(&self, most: usize) -> usize;
 
     fn close(&self);
@@ -116,8 +118,8 @@ impl Budget {
         ledger.holders.push(holder);
     }
 
-    /// Whether the grants exceed the memory. Connections above their fair share must then ask
-    /// again.
+    /// Whether the grants exceed the memory. Connections of an identity above its fair share must
+    /// then ask again.
     pub(crate) fn is_overdrawn(&self) -> bool {
         self.0.is_overdrawn.load(Ordering::Relaxed)
     }
@@ -137,7 +139,7 @@ impl Budget {
                         holder.sweep();
                     }
                     if tended.elapsed() >= TEND {
-                        // It may take milliseconds, and this thread has packets to carry.
+                        // `tend` may take milliseconds, and this thread has packets to carry.
                         let tend = tokio::task::spawn_blocking(move || {
                             freed.tend();
                             freed
@@ -145,7 +147,7 @@ impl Budget {
                         freed = tend.await.unwrap_or_default();
                         tended = Instant::now();
                     }
-                    // The meter notifies while it rises, not while it stays.
+                    // The meter notifies only when it rises: notify here while it stays high.
                     match self.held().count() > self.0.limit {
                         true => self.0.near.notify_one(),
                         false => beyond_limit = 0,
@@ -164,7 +166,8 @@ impl Budget {
         }
     }
 
-    /// The memory has been beyond the limit `beyond_limit` times in succession.
+    /// Frees memory. `beyond_limit`: how many times in succession the memory held was beyond the
+    /// limit.
     fn relieve(&self, beyond_limit: u32) {
         let held = self.0.meter.held();
         let mut holders: Vec<_> =
@@ -179,12 +182,13 @@ impl Budget {
         holders.sort_by_cached_key(|(held, holder)| {
             std::cmp::Reverse((owners.get(holder.owner()).copied().unwrap_or(0), *held))
         });
-        // An identity within its share loses nothing.
+        // An identity within its fair share loses no tunnel and no connection.
         let is_greedy = |owners: &HashMap<Arc<str>, u64>, holder: &dyn Holder| {
             owners.get(holder.owner()).is_some_and(|all| *all > fair)
         };
         let most = self.0.limit + self.0.limit / 8;
-        // Data that arrives faster than tunnels are reset is no reason to end those that are read.
+        // Data may arrive faster than resets free memory: this alone must not end tunnels whose
+        // readers read.
         if beyond_limit <= PATIENCE && held <= most {
             let wanted = if beyond_limit > 0 { AT_ONCE } else { 1 };
             let mut left = wanted;
@@ -244,7 +248,7 @@ impl Drop for Share {
 }
 
 impl Shared {
-    /// The remainder is reserved for credit that idle connections still have.
+    /// The memory to grant. The rest is reserved for credit that idle connections still have.
     fn grants(&self) -> u64 {
         self.limit - self.limit / 4
     }
@@ -263,7 +267,7 @@ impl Ledger {
         let others = self.granted - before;
         let owners = self.by_owner.len() as u64 + u64::from(!self.by_owner.contains_key(owner));
         let fair = limit / owners;
-        // Connections of one identity share its part in the same way.
+        // Connections of one identity share its fair share in the same way.
         let entitled = fair.saturating_sub(account.granted).max(fair / (account.busy + 1));
         let free = limit.saturating_sub(others);
         let granted = wanted.min(entitled.max(free).max(LEAST_GRANT));
@@ -279,20 +283,21 @@ impl Ledger {
     }
 }
 
-/// The last eighth is reserved for the time until reset tunnels are gone.
+/// The memory near the limit. The last eighth is reserved for data that arrives until reset
+/// tunnels have freed their memory.
 fn mark(limit: u64) -> u64 {
     limit - limit / 8
 }
 
-/// Enough for a connection to make progress, whatever others have.
+/// Enough for a connection to make progress, whatever other connections hold.
 const LEAST_GRANT: u64 = 16 * 1024;
 const SWEEP: Duration = Duration::from_secs(1);
 /// The interval at which freed memory is returned to the kernel.
 const TEND: Duration = Duration::from_secs(5);
 const RELIEF: Duration = Duration::from_millis(10);
-/// The number of times that tunnels are reset beyond the limit before a connection is closed.
+/// How many times the end resets tunnels beyond the limit before it closes a connection.
 const PATIENCE: u32 = 10;
-/// Tunnels that are reset at once beyond the limit.
+/// How many tunnels the end resets at once beyond the limit.
 const AT_ONCE: usize = 8;
 
 #[cfg(test)]
@@ -314,8 +319,8 @@ mod tests {
         let budget = budget();
         let (mut one, mut two) = (share(&budget, "a"), share(&budget, "a"));
         assert_eq!(one.ask(2000 * KIB), 2000 * KIB);
-        // Three quarters of the memory are granted. Connections of one identity have a fair share
-        // too.
+        // The budget grants three quarters of the memory, and divides them fairly among the
+        // connections of one identity.
         assert_eq!(two.ask(3000 * KIB), 1500 * KIB);
         assert!(budget.is_overdrawn());
         assert_eq!(one.ask(2000 * KIB), 1500 * KIB);
@@ -327,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn an_identity_gets_its_fair_share_from_one_that_holds_all() {
+    fn an_identity_gets_its_fair_share_although_another_holds_all_memory() {
         let budget = budget();
         let mut greedy: Vec<_> = (0..8).map(|_| share(&budget, "greedy")).collect();
         greedy.iter_mut().for_each(|share| _ = share.ask(3000 * KIB));
@@ -339,7 +344,7 @@ mod tests {
         assert_eq!(other.ask(2000 * KIB), 1500 * KIB);
         let all: u64 = greedy.iter().map(Share::granted).sum();
         assert!(all <= 1600 * KIB && !budget.is_overdrawn(), "{all}");
-        // An idle identity does not count.
+        // An idle identity has no share.
         drop(other);
         assert_eq!(greedy[0].ask(3000 * KIB), 3000 * KIB - (all - 187 * KIB - KIB / 2));
     }
@@ -374,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn the_greediest_identity_is_relieved_and_no_other() {
+    fn only_the_greediest_identity_loses_tunnels_and_connections() {
         let budget = budget();
         let fake = |owner: &str, kib: u64, has_stuck| {
             let charge = Mutex::new(quic::Charge::new(budget.meter(), kib * KIB));
@@ -387,11 +392,11 @@ mod tests {
         let modest = fake("modest", 1100, true);
         let greedy = [fake("greedy", 1500, false), fake("greedy", 1000, true)];
         let was_reset = |fake: &Fake| fake.given_up.swap(false, Ordering::Relaxed);
-        // Near the limit, the connection with a tunnel to reset resets it.
+        // Near the limit, the connection with a stuck tunnel resets it.
         budget.relieve(0);
         assert!(was_reset(&greedy[1]));
         assert_eq!((greedy[0].held(), greedy[1].held()), (1500 * KIB, 1000 * KIB));
-        // Above the limit too, for a while.
+        // Above the limit, the same connection resets another tunnel.
         let more = fake("greedy", 900, false);
         budget.relieve(1);
         assert!(was_reset(&greedy[1]));
@@ -401,10 +406,10 @@ mod tests {
             (greedy[0].held(), greedy[1].held(), more.held()),
             (1500 * KIB, 1000 * KIB, 900 * KIB)
         );
-        // Then the largest connection is closed.
+        // After `PATIENCE` times, the largest connection is closed.
         budget.relieve(PATIENCE + 1);
         assert_eq!((greedy[0].held(), greedy[1].held(), more.held()), (0, 1000 * KIB, 900 * KIB));
-        // Far above the limit, at once.
+        // Far above the limit, the largest connection is closed at once.
         let most = fake("greedy", 2000, true);
         budget.relieve(1);
         assert_eq!((most.held(), greedy[1].held(), more.held()), (0, 1000 * KIB, 900 * KIB));

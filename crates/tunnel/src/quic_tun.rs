@@ -1,5 +1,5 @@
 //! Compatibility with quic-tun (github.com/kungze/quic-tun): its users can keep their command
-//! lines, files and scripts. Both ends are Weir's and speak Weir's protocol.
+//! lines, files and scripts. Both ends must be Weir, because they use Weir's protocol.
 //!
 //! | module | holds |
 //! | --- | --- |

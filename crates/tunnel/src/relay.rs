@@ -86,7 +86,7 @@ impl RelayError {
     }
 }
 
-/// The places where a relay counts its bytes.
+/// The counters and records to which a relay adds its bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct Tally<'a> {
     pub(crate) counters: &'a Counters,
@@ -110,7 +110,7 @@ impl Tally<'_> {
         }
     }
 
-    /// The first `count` bytes of `slices` have reached the local stream.
+    /// Counts the first `count` bytes of `slices`, which this end wrote to the local stream.
     pub(crate) fn received(&self, slices: &[IoSlice<'_>], count: usize) {
         self.counters.bytes_in.add(count as u64);
         self.meter.count(Direction::In, count);
@@ -120,9 +120,10 @@ impl Tally<'_> {
     }
 }
 
-/// Passes on the end of each direction separately: one side may end while the other continues. A
-/// reset or a loss on either side resets both. If an `answer` is due, the relay waits for it up to
-/// this long before it passes on the bytes behind it. Outgoing bytes do not wait.
+/// Relays until both directions have ended. Passes on the end of each direction separately. A reset
+/// or a loss on either side resets both sides. If the peer still owes the answer to the opening,
+/// waits for the answer up to `answer` before it passes on the bytes behind the answer. Outgoing
+/// bytes do not wait.
 pub(crate) async fn relay<C: Connection>(
     local: Local,
     sending: C::Sending,
@@ -196,7 +197,7 @@ async fn outward<C: Connection>(
     let mut buffer = BytesMut::new();
     loop {
         local.readable().await?;
-        // An idle application needs no buffer; a busy one gets a large one.
+        // Allocate only when bytes arrive, so that an idle application has no buffer.
         let wanted = windows.read_at_once().min(tally.meter.most_at_once(Direction::Out));
         if buffer.capacity() < wanted.min(LEAST_ROOM) {
             buffer.reserve(wanted);
@@ -294,7 +295,7 @@ async fn writable<C: Connection>(
     Err(short_of_memory("the application does not read"))
 }
 
-/// Waits until the rate limit admits bytes that were counted, or the connection has closed.
+/// Waits until the rate limit admits bytes that the caller has counted, or the connection closes.
 async fn admitted<C: Connection>(
     direction: Direction,
     count: usize,
@@ -304,7 +305,7 @@ async fn admitted<C: Connection>(
     if !tally.meter.is_paced(direction) {
         return tally.meter.admit(direction, count).await.map_err(RelayError::from);
     }
-    // On the heap, so that the futures of tunnels without a limit stay small.
+    // Box the future, so that the futures of tunnels without a limit stay small.
     Box::pin(async {
         tokio::select! {
             biased;
@@ -316,7 +317,7 @@ async fn admitted<C: Connection>(
 }
 
 /// Waits until the rate limit admits bytes that the application has taken. A tunnel that waits for
-/// long is stuck, as one whose application does not read.
+/// long counts as stuck, like a tunnel whose application does not read.
 async fn paced<C: Connection>(
     inbound: &mut Inbound<C>,
     count: usize,
@@ -344,7 +345,8 @@ async fn paced<C: Connection>(
     .await
 }
 
-/// Waits until a tunnel whose bytes the connection does not take has to be reset.
+/// Waits until memory is short and this tunnel, whose bytes the connection does not take, must be
+/// reset.
 async fn blocked<C: Connection>(windows: &Windows<C>) {
     tokio::time::sleep(STUCK).await;
     windows.let_go_blocked().await;
@@ -354,12 +356,12 @@ fn short_of_memory(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, format!("{why}, and memory is short"))
 }
 
-/// Whether `short_of_memory` made the error, and not the kernel.
+/// Whether the error comes from `short_of_memory` and not from the kernel.
 fn is_short_of_memory(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::TimedOut && error.raw_os_error().is_none()
 }
 
-/// Marks the stream as stuck until it is dropped.
+/// Marks the stream as stuck until this value is dropped.
 struct StuckMark<'a, C: Connection> {
     windows: &'a Windows<C>,
     unread: u64,
@@ -378,15 +380,15 @@ impl<C: Connection> Drop for StuckMark<'_, C> {
     }
 }
 
-/// The code sent to the other side with the reset of a stream that broke here.
+/// The code of the reset that this end sends if its side of the tunnel has failed.
 const BROKEN: u32 = 1;
-/// The code sent with the reset of a stream whose application or target here reset its connection.
+/// The code of the reset that this end sends if its application or target has reset.
 const RESET: u32 = 2;
-/// After this time, a slow reader must not delay others.
+/// How long a reader may take before its stream counts as stuck.
 const STUCK: Duration = Duration::from_secs(1);
-/// With less room, a read spends a system call on few bytes.
+/// The least room for a read: with less, a system call would read too few bytes.
 const LEAST_ROOM: usize = 16 * 1024;
-/// One write takes the payload of up to this many packets.
+/// The most packets whose payload one write takes.
 const SLICES: usize = 128;
 /// The usual payload of a packet.
 const LEAST_SLICE: usize = 1200;

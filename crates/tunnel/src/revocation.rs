@@ -7,8 +7,8 @@ use rustls::pki_types::UnixTime;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
 
-/// Runs at a server: closes the connection once the peer is no longer let in. It checks the list
-/// immediately, because the list may have been replaced since the handshake.
+/// Runs at a server: closes the connection once the server no longer admits the peer. Checks the
+/// list immediately, because a reload may have replaced the list since the handshake.
 pub(crate) async fn watch_peer<C: Connection, L>(
     connection: C,
     peer: PeerName,
@@ -28,7 +28,8 @@ pub(crate) async fn watch_peer<C: Connection, L>(
 }
 
 /// Runs at a client: closes the connection once the server's certificate has expired or `trust` no
-/// longer covers it. The trust may have been replaced since the handshake.
+/// longer covers it. Checks at once, because a reload may have replaced the trust since the
+/// handshake.
 pub(crate) async fn watch_server<C: Connection>(
     connection: C,
     name: String,
@@ -46,7 +47,7 @@ pub(crate) async fn watch_server<C: Connection>(
     }
 }
 
-/// Returns `None` once it has closed the connection.
+/// Returns when the connection must be checked again, or closes it and returns `None`.
 fn end_of<C: Connection>(
     good: Result<Option<Duration>, IdentityError>,
     connection: &C,
@@ -59,8 +60,8 @@ fn end_of<C: Connection>(
     .ok()
 }
 
-/// Waits until the end of this second, since 1970. It reads the wall clock every minute: the clock
-/// may be set, and a sleep does not advance while the machine is suspended.
+/// Waits until the wall clock has passed `end`, counted from 1970. Reads the clock every minute,
+/// because the clock may be set, and a sleep does not advance while the machine is suspended.
 async fn past(end: Option<Duration>) {
     let Some(end) = end else { return std::future::pending().await };
     loop {

@@ -70,7 +70,7 @@ pub enum RunError {
 }
 
 impl RunError {
-    /// Whether another command line or file would have helped.
+    /// Whether the user can mend the error by another command line or file.
     pub fn is_misuse(&self) -> bool {
         match self {
             Self::Config(_)
@@ -78,7 +78,7 @@ impl RunError {
             | Self::TakeOver(TakeOverError::Several(_))
             | Self::Server(ServerError::TakeOver(_)) => true,
             Self::Identity(error) => error.is_misuse(),
-            // An address that this machine does not have.
+            // The user named an address that this machine does not have.
             Self::Server(ServerError::Quic(QuicError::Bind(_, error)))
             | Self::Client(ClientError::Quic(QuicError::Bind(_, error)))
             | Self::Client(ClientError::Listen(_, error))
@@ -89,12 +89,12 @@ impl RunError {
     }
 }
 
-/// Runs until SIGINT or SIGTERM; a second signal ends it at once. On SIGHUP, `again` supplies the
-/// new configuration; the log names the settings that need a restart. `say` prints lines for
-/// people.
+/// Runs a server until SIGINT or SIGTERM; a second signal ends the process at once. On SIGHUP,
+/// `again` supplies the new configuration, and the log names the settings that need a restart.
+/// `say` prints lines for the user.
 ///
-/// With `take_over`, the process takes the sockets over from the server that runs here, which may
-/// then run that long to carry its last sessions.
+/// With `take_over`, the process takes over the sockets of the server that runs on this machine.
+/// That server may run for the time `take_over` to carry its last sessions.
 pub fn server(
     config: &ServerConfig,
     take_over: Option<Duration>,
@@ -182,7 +182,7 @@ pub fn server(
                 SignalEvent::Reload => {
                     former.hang_up();
                     let opened = |new: ServerConfig| -> Result<_, RunError> {
-                        // The only step that can fail comes first.
+                        // Open the log first: only this step can fail.
                         server.open_access_log(new.access_log.as_ref())?;
                         Ok(new)
                     };
@@ -333,8 +333,8 @@ pub fn client(
     })
 }
 
-/// Adopts a reloaded file. Replaces the listeners first: only they can fail, and then nothing has
-/// changed. A server whose address changes only after a restart keeps its pins.
+/// Adopts a reloaded file. Replaces the listeners first: only this step can fail, and a failure
+/// leaves everything unchanged. A server whose new address needs a restart keeps its pins.
 async fn adopt(
     client: &Client,
     credentials: &[Arc<ClientCredentials>],
@@ -383,9 +383,9 @@ fn reloaded<E: Display>(
     }
 }
 
-/// Tells this user's ends, or the one behind `socket`, to reload their files. First hands them the
-/// private key in `key`, which the process of a service may not be able to read. Returns the
-/// outcome for each.
+/// Tells this user's ends, or the end behind `socket`, to reload their files. First hands them the
+/// private key in `key`, because the process of a service may be unable to read this file. Returns
+/// the outcome for each end.
 pub fn reload(
     socket: Option<&Path>,
     key: Option<&[u8]>,
@@ -411,8 +411,8 @@ pub fn reload(
     Ok(after)
 }
 
-/// Raises the limit of open files to the user's maximum. Every tunnel uses one, and the usual limit
-/// of 1,024 exists for programs that use select(2).
+/// Raises the limit of open files to the user's maximum. Every tunnel uses a descriptor, and the
+/// usual limit of 1,024 exists for programs that use select(2).
 fn open_many_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let has = getrlimit(Resource::Nofile);
@@ -421,7 +421,7 @@ fn open_many_files() {
     }
 }
 
-/// Must be called while the process has a single thread.
+/// Confines the process. Must be called while the process has a single thread.
 fn confine(confined_paths: &ConfinedPaths, settings: &Settings) {
     if settings.unconfined {
         return;
@@ -434,7 +434,7 @@ fn confine(confined_paths: &ConfinedPaths, settings: &Settings) {
     tracing::debug!("{confined}");
 }
 
-/// The status of this user's ends, or of the one behind `socket`. Removes sockets of dead
+/// The status of this user's ends, or of the end behind `socket`. Removes sockets of dead
 /// processes.
 pub fn statuses(socket: Option<&Path>) -> Result<Vec<Status>, RunError> {
     Ok(answers(socket, None)?.into_iter().map(|answer| answer.status).collect())
@@ -451,7 +451,7 @@ fn answers(socket: Option<&Path>, key: Option<&[u8]>) -> Result<Vec<Answer>, Run
                     let _ = file.clear();
                 }
                 Ok(None) => {}
-                // The end exited while others were queried.
+                // The end exited while this process queried other ends.
                 Err(error) if socket.is_none() && error.is_gone() => {}
                 Err(error) => return Err(error.into()),
             }
@@ -477,8 +477,8 @@ fn kicked(server: &Server, which: &str) -> Reply {
     }
 }
 
-/// Drains the end once it is the last owner: a status query may hold it for a moment longer. The
-/// files of `endpoints` are removed in any case.
+/// Waits until status queries have released `end`, and drains it. Removes the files of `endpoints`
+/// in any case.
 async fn end<T, F: Future<Output = ()>>(
     mut end: Arc<T>,
     mut endpoints: JoinSet<()>,
@@ -625,7 +625,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_of_another_machine_is_wrong_use_and_one_in_use_is_not() {
+    fn an_address_of_another_machine_is_misuse_and_an_address_in_use_is_not() {
         let refused = |kind: io::ErrorKind| {
             let bind = QuicError::Bind(([203, 0, 113, 7], 7500).into(), kind.into());
             RunError::from(ServerError::from(bind))

@@ -1,4 +1,4 @@
-//! The server: lets known peers in and dials targets for them that they may reach.
+//! The server: admits known peers and dials the targets that the rules allow them.
 
 mod accept;
 mod division;
@@ -63,7 +63,7 @@ pub struct ServerParts {
     pub limits: Limits,
     /// The quotas of the identities that have one.
     pub quotas: Vec<(PeerName, Quota)>,
-    /// The place of a line for each tunnel that has ended.
+    /// Where the server writes a line for each tunnel that has ended.
     pub access_log: Option<AccessLogAt>,
     /// The number of threads; by default one per CPU.
     pub shards: Option<usize>,
@@ -136,7 +136,7 @@ pub struct PeerStatus {
     /// The key that the peer has proved.
     pub key: Option<PeerKey>,
     pub is_over_tcp: bool,
-    /// Bytes that arrived behind a gap, and the limit of such bytes.
+    /// Bytes buffered behind a gap in their stream, and the limit of this buffer.
     pub held: (Bytes, Bytes),
     pub statistics: Statistics,
 }
@@ -175,9 +175,9 @@ struct Shared {
     accounts: Accounts,
     log: Arc<AccessLog>,
     sessions: Mutex<Vec<PeerSession<Weak<Session<Carried>>>>>,
-    /// Cancelled once no new connections and tunnels are accepted.
+    /// Cancelled once the server accepts no new connections and tunnels.
     draining: CancellationToken,
-    /// Cancelled with `draining`, and once another process accepts the new connections.
+    /// Cancelled with `draining`, or once another process accepts the new connections.
     left: CancellationToken,
 }
 
@@ -186,11 +186,11 @@ impl Server {
         Self::take_over(parts, &mut Handed::default())
     }
 
-    /// Starts with the sockets of another process. Those at addresses that have changed, or that
-    /// the other process does not have, are bound.
+    /// Starts with the sockets that another process handed over. Binds a new socket where the
+    /// address has changed or no socket was handed over.
     pub fn take_over(parts: ServerParts, handed: &mut Handed) -> Result<Self, ServerError> {
         let udp = handed.take_udp();
-        // Each socket has its thread.
+        // Each socket needs one thread.
         let shards = udp.as_ref().map(|udp| udp.sockets.len()).or(parts.shards);
         let shards =
             Arc::new(Shards::start(shards, parts.tuning.gather).map_err(ServerError::Threads)?);
@@ -394,12 +394,12 @@ impl Shared {
         Arc::clone(&self.guard.borrow())
     }
 
-    /// Whether an event of this source is logged.
+    /// The log line for an event of `remote`; `None` if this source has caused too many lines.
     fn line(&self, remote: SocketAddr, kind: Kind) -> Option<Line> {
         self.journal.line(Instant::now(), remote.ip(), kind)
     }
 
-    /// Waits until the rules have changed and no longer allow it.
+    /// Waits until the rules no longer satisfy `may`.
     async fn revoked(&self, peer: &PeerName, may: impl Fn(&Access) -> bool) {
         let mut guard = self.guard.subscribe();
         loop {
@@ -419,7 +419,7 @@ impl Shared {
         self.guard.borrow().trusted.len()
     }
 
-    /// Takes a place for a tunnel or a listener of this peer.
+    /// Reserves a place for a tunnel or a listener of this peer.
     fn place(&self, peer: &PeerName) -> Result<Place, String> {
         self.places.take(peer, self.identities())
     }
@@ -456,7 +456,7 @@ impl Shared {
     }
 }
 
-/// The UDP address stays: former connections need their sockets.
+/// Refuses a changed UDP address: open connections need the sockets that were handed over.
 fn check_address(listen: Option<SocketAddr>, udp: Option<&HandedUdp>) -> Result<(), TakeOverError> {
     let Some((socket, _)) = udp.and_then(|udp| udp.sockets.first()) else { return Ok(()) };
     let Ok(theirs) = socket.local_addr() else { return Ok(()) };
@@ -469,7 +469,7 @@ fn check_address(listen: Option<SocketAddr>, udp: Option<&HandedUdp>) -> Result<
     }
 }
 
-/// Whether a socket that was asked for this address is bound to `bound`.
+/// Whether binding a socket to `asked` may have given it the address `bound`.
 fn is_same(asked: SocketAddr, bound: SocketAddr) -> bool {
     asked.ip() == bound.ip() && [0, bound.port()].contains(&asked.port())
 }
@@ -510,7 +510,7 @@ async fn ask_all_for_renewal(shared: Arc<Shared>) {
         for PeerSession { session, .. } in some {
             tokio::spawn(tokio::time::timeout(RENEWAL, ask_for_renewal(Arc::clone(session))));
         }
-        // Handshakes of all clients at once would exceed the limits of handshakes.
+        // If all clients reconnected at once, they would exceed the limits of handshakes.
         tokio::time::sleep(RENEWALS_APART).await;
     }
 }
@@ -531,10 +531,11 @@ fn local_ports() -> usize {
 }
 
 const FAREWELL: Duration = Duration::from_secs(1);
-/// The time of the drivers of TCP connections to send their last frame.
+/// How long the drivers of TCP connections may take to send their last frame.
 const LAST_BYTES: Duration = Duration::from_millis(50);
-/// Clients that are asked for a new connection at once, and the pause before the next ones.
+/// How many clients the server asks at once for a new connection, and the pause before it asks
+/// the next ones.
 const RENEWED_AT_ONCE: usize = 50;
 const RENEWALS_APART: Duration = Duration::from_millis(250);
-/// The time of a client to answer the request for a new connection.
+/// How long a client may take to answer the request for a new connection.
 const RENEWAL: Duration = Duration::from_secs(10);

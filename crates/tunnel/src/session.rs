@@ -26,13 +26,13 @@ pub(crate) struct Session<C: Connection> {
     /// Cancelled once another connection has replaced this connection for new tunnels.
     pub(crate) retired: CancellationToken,
     tunnels: AtomicUsize,
-    /// Shared with each request of the peer for a target.
+    /// Cloned for each open request of the peer for a target; the clones count the requests.
     requests: Arc<()>,
-    /// This end has closed the connection because the peer was silent.
+    /// Whether this end has closed the connection because the peer was silent.
     silent: AtomicBool,
 }
 
-/// One tunnel of a session. Dropping it ends the count.
+/// One counted tunnel of a session. Dropping the value removes the tunnel from the count.
 #[derive(Debug)]
 pub(crate) struct Tunnel<C: Connection> {
     session: Arc<Session<C>>,
@@ -40,8 +40,9 @@ pub(crate) struct Tunnel<C: Connection> {
 }
 
 impl<C: Connection> Session<C> {
-    /// Flows opened here are numbered `first_flow` and every other number after it. `owner` is the
-    /// peer's identity, whose connections share one part of the memory.
+    /// `first_flow` is the number of the first flow that this end opens; the numbers of the next
+    /// flows follow in steps of two. `owner` is the peer's identity, whose connections share one
+    /// part of the memory.
     pub(crate) fn new(
         connection: C,
         first_flow: u32,
@@ -99,7 +100,7 @@ impl<C: Connection> Session<C> {
     pub(crate) async fn retire(self: Arc<Self>) {
         self.retired.cancel();
         let mut unused_polls = 0;
-        // A task that has picked this session may be about to open its tunnel.
+        // Wait for a while: a task that has picked this session may be about to open its tunnel.
         while unused_polls < UNUSED_POLLS {
             tokio::select! {
                 _ = self.connection.closed() => return,
@@ -112,7 +113,7 @@ impl<C: Connection> Session<C> {
 
     /// Delivers datagrams to their flows until the connection ends.
     pub(crate) async fn deliver_datagrams(self: Arc<Self>) {
-        // A session without datagrams keeps no room for a batch.
+        // Start with room for one datagram, so that a session without datagrams needs no batch.
         let mut batch = vec![bytes::Bytes::new()];
         while let Ok(count) = self.connection.receive_datagrams(&mut batch).await {
             for datagram in &mut batch[..count] {
@@ -122,18 +123,18 @@ impl<C: Connection> Session<C> {
         }
     }
 
-    /// Closes the connection after the transport's `silent_keepalives`, and tells the peer. If only
-    /// one direction is blocked, the peer still receives packets from this end, and would take
-    /// them for a sign of life until this end falls silent too.
+    /// Closes the connection after the transport's `silent_keepalives`, and notifies the peer. If
+    /// only one direction is blocked, the peer still receives packets from this end, and would not
+    /// close the connection until this end stops sending.
     pub(crate) async fn end_if_silent(self: Arc<Self>, keepalive: Duration) {
         let mut received = self.connection.statistics().packets_received;
         let mut silent_polls = 0;
         let keepalives = self.connection.silent_keepalives();
-        // Count polls, not time: after the host has stalled, silence proves nothing. Two polls
-        // less, because the last packet may have arrived between two polls. QUIC drops the
-        // connection without notice, but only after six keepalives.
+        // Count polls, not time: while the host stalls, this end receives nothing from a live peer.
+        // Subtract two polls, because the last packet may have arrived between two polls. QUIC
+        // itself drops the connection without notice, but only after six keepalives.
         while silent_polls < keepalives * POLLS_PER_KEEPALIVE - 2 {
-            // On a path with a long round trip, a lost probe is repeated later.
+            // On a path with a long round trip, the transport retransmits a lost probe later.
             let pause = (keepalive / POLLS_PER_KEEPALIVE).max(self.connection.rtt() / 2);
             tokio::select! {
                 _ = self.connection.closed() => return,
@@ -149,7 +150,7 @@ impl<C: Connection> Session<C> {
         self.connection.close("no packet arrived from this end for several keepalives");
     }
 
-    /// The reason why the connection ended, if the transport gives `why`.
+    /// Translates the transport's reason for the connection's end into the reason to report.
     pub(crate) fn reason(&self, why: Lost) -> Lost {
         match why {
             Lost::Here if self.silent.load(Ordering::Relaxed) => Lost::Silent,
@@ -187,7 +188,7 @@ impl<C: Connection> Drop for Tunnel<C> {
 const POLLS_PER_KEEPALIVE: u32 = 4;
 const UNUSED_POLL: Duration = Duration::from_millis(200);
 const UNUSED_POLLS: u32 = 5;
-/// Datagrams received per call.
+/// The most datagrams per call of `receive_datagrams`.
 const BATCH: usize = 64;
 /// The first flow number of each end.
 pub(crate) const CLIENTS: u32 = 0;

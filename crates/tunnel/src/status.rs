@@ -49,7 +49,7 @@ pub struct Status {
     pub congestion: String,
     /// Seconds since 1970.
     pub certificate_expires: u64,
-    /// The certificate expires within 30 days.
+    /// Whether the certificate expires within 30 days.
     #[serde(default)]
     pub certificate_is_due: bool,
     /// The key that this end proves to new connections.
@@ -62,10 +62,11 @@ pub struct Status {
     pub memory_granted: u64,
     pub memory_limit: u64,
     pub counters: BTreeMap<String, u64>,
-    /// A thread has not run its tasks for 10 s.
+    /// Whether a thread has not run its tasks for 10 s.
     #[serde(default)]
     pub has_stalled: bool,
-    /// This end accepts no new sessions and tunnels, and ends with its last tunnel.
+    /// Whether this end drains: it accepts no new sessions and tunnels, and ends with its last
+    /// tunnel.
     #[serde(default)]
     pub is_draining: bool,
     /// While draining: the time until this end ends its last tunnels.
@@ -74,13 +75,13 @@ pub struct Status {
     /// How often a reload was requested.
     #[serde(default)]
     pub reloads: u64,
-    /// Why the last reload changed nothing; empty if it succeeded.
+    /// Why the last reload failed and changed nothing; empty if it succeeded.
     #[serde(default)]
     pub reload_refused: String,
     /// Requests that this end's rules refused, by reason.
     pub refused: BTreeMap<String, u64>,
     pub connections: Vec<ConnectionStatus>,
-    /// The keys of each peer that has several, with their use.
+    /// The keys of each peer that has several keys, and how many connections use each key.
     #[serde(default)]
     pub peer_keys: Vec<PeerKeyStatus>,
     /// At a server: the accounts of the identities.
@@ -104,7 +105,7 @@ pub struct ServerStatus {
     pub failure: String,
 }
 
-/// The bytes that an identity has carried, and its limits; 0 stands for no limit.
+/// The bytes that an identity has carried, and its limits; 0 means no limit.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccountStatus {
     pub peer: String,
@@ -141,8 +142,8 @@ pub struct ConnectionStatus {
     pub peer: String,
     /// Empty while there is no connection.
     pub remote: String,
-    /// Distinguishes the connections of one peer. A number is used again after its connection has
-    /// ended.
+    /// Distinguishes the connections of one peer. A new connection may get the number of an ended
+    /// one.
     #[serde(default)]
     pub number: u64,
     /// Distinguishes all connections of a process; 0 while there is no connection.
@@ -153,12 +154,12 @@ pub struct ConnectionStatus {
     pub since: u64,
     #[serde(default)]
     pub seconds: f64,
-    /// Bytes that came out of the tunnels, and bytes that went into them.
+    /// Bytes from the tunnels to local sockets, and from local sockets to the tunnels.
     #[serde(default)]
     pub bytes_in: u64,
     #[serde(default)]
     pub bytes_out: u64,
-    /// The same in the last second.
+    /// The rates of these bytes in the last second.
     #[serde(default)]
     pub rate_in: u64,
     #[serde(default)]
@@ -170,7 +171,7 @@ pub struct ConnectionStatus {
     /// When the peer's certificate expires, in seconds since 1970; 0 if unknown.
     #[serde(default)]
     pub key_expires: u64,
-    /// This connection takes no new tunnels: another connection has replaced it.
+    /// Whether another connection has replaced this one, which takes no new tunnels.
     #[serde(default)]
     pub is_retiring: bool,
     /// `udp` or `tcp`; empty while there is no connection.
@@ -185,7 +186,7 @@ pub struct ConnectionStatus {
     pub inflight: u64,
     /// The rate that congestion control allows; 0 if only the window limits it.
     pub pacing_rate: u64,
-    /// The delivery rate while the application was not the limit.
+    /// The delivery rate, measured while the application did not limit the sender.
     pub delivery_rate: u64,
     pub mtu: u64,
     pub sent: u64,
@@ -195,14 +196,14 @@ pub struct ConnectionStatus {
     /// Packets that arrived after packets with a higher number.
     #[serde(default)]
     pub packets_late: u64,
-    /// The path's random loss, as estimated by congestion control, which reduces its rate only for
-    /// loss above it.
+    /// The path's random loss, as estimated by congestion control. Congestion control reduces its
+    /// rate only for loss above this estimate.
     #[serde(default)]
     pub path_loss: f64,
     pub limited_by: String,
 }
 
-/// Facts that an end knows about itself. A reload may change them.
+/// The parts of an end's status that its process supplies. A reload may change them.
 #[derive(Debug, Clone)]
 pub struct Facts {
     pub version: &'static str,
@@ -210,7 +211,7 @@ pub struct Facts {
     pub certificate: Certificate,
     pub memory: Bytes,
     pub began: Instant,
-    /// The end of a drain that was requested.
+    /// When the requested drain ends.
     pub drain_until: Option<Instant>,
     pub reloads: u64,
     pub reload_refused: String,
@@ -261,7 +262,7 @@ impl Status {
         }
     }
 
-    /// Whether it can carry tunnels now.
+    /// Whether this end can carry tunnels now.
     pub fn is_ready(&self) -> bool {
         let has_connection = || self.connections.iter().any(|one| !one.remote.is_empty());
         !self.is_draining && (self.role == "server" || has_connection())
@@ -388,16 +389,16 @@ impl ConnectionStatus {
         }
     }
 
-    /// Lost packets in percent of those sent.
+    /// Lost packets in percent of the sent packets.
     pub fn loss_percent(&self) -> f64 {
         100.0 * self.packets_lost as f64 / self.packets_sent.max(1) as f64
     }
 }
 
-/// The limit of this end's sending rate, judged from one sample.
+/// The name of the limit of this end's sending rate, judged from one sample.
 fn limit(reading: &Reading) -> &'static str {
     let (inflight, cwnd) = (reading.inflight.count(), reading.cwnd.count());
-    // The bytes that the pacing rate keeps in flight over one round trip.
+    // The bytes that the pacing rate sends in one round trip.
     let paced = reading.pacing_rate.map(|rate| rate.bytes_in(reading.rtt).count());
     match paced {
         _ if cwnd == 0 => "",
@@ -504,7 +505,7 @@ mod tests {
         serving.abort();
         let _ = serving.await;
         assert!(!path.exists());
-        // The state that kill -9 leaves behind.
+        // A killed process leaves its socket file behind.
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         assert!(ask(&file, None).await.unwrap().is_none());
         listen(&path).unwrap();

@@ -47,26 +47,26 @@ pub trait Connection: Clone + Debug + Send + Sync + 'static {
     type Sending: Sending;
     type Receiving: Receiving;
 
-    /// The other end learns of the stream with its first bytes.
+    /// Opens a stream. The other end learns of the stream when its first bytes arrive.
     fn open(&self) -> impl Future<Output = Result<(Self::Sending, Self::Receiving), Lost>> + Send;
 
     fn accept(&self)
     -> impl Future<Output = Result<(Self::Sending, Self::Receiving), Lost>> + Send;
 
-    /// Sends a datagram. It may be lost, and is dropped if too many are queued.
+    /// Sends a datagram, which the path may lose. If the queue is full, drops a datagram.
     fn send_datagram(&self, datagram: Bytes) -> Result<(), DatagramRefused>;
 
-    /// Waits for at least one datagram, and moves those that have arrived into `out`. Returns their
-    /// number.
+    /// Waits for at least one datagram, and moves the datagrams that have arrived into `out`.
+    /// Returns their number.
     fn receive_datagrams(
         &self,
         out: &mut [Bytes],
     ) -> impl Future<Output = Result<usize, Lost>> + Send;
 
-    /// The largest datagram that currently fits.
+    /// The largest datagram that currently fits in a packet.
     fn datagram_limit(&self) -> Option<usize>;
 
-    /// Waits for the end of the connection, whichever side ended it.
+    /// Waits until either side has ended the connection.
     fn closed(&self) -> impl Future<Output = Lost> + Send;
 
     fn is_closed(&self) -> bool;
@@ -75,7 +75,7 @@ pub trait Connection: Clone + Debug + Send + Sync + 'static {
 
     fn remote(&self) -> SocketAddr;
 
-    /// The certificates that the peer presented, its own first.
+    /// The certificates that the peer presented, beginning with the peer's own.
     fn certificates(&self) -> Vec<CertificateDer<'static>>;
 
     fn statistics(&self) -> Statistics;
@@ -100,16 +100,18 @@ pub trait Connection: Clone + Debug + Send + Sync + 'static {
     /// The memory that the peer makes this end hold.
     fn held(&self) -> Size;
 
-    /// Copies data that no application has read since the last call into memory of its own.
+    /// Copies data that no application has read since the last call out of the memory that it
+    /// shares with other data.
     fn compact(&self);
 
     /// Sets how many unconsumed bytes the peer may send.
     fn set_receive_window(&self, window: Size);
 
-    /// Sets the same limit per stream. It applies from the stream's next read.
+    /// Sets how many unconsumed bytes the peer may send on each stream. The limit applies from the
+    /// stream's next read.
     fn set_stream_window(&self, window: Size);
 
-    /// Sets how many unacknowledged bytes are kept.
+    /// Sets how many unacknowledged bytes this end keeps.
     fn set_send_window(&self, window: Size);
 }
 
@@ -131,18 +133,18 @@ pub trait Sending: Debug + Send + 'static {
 }
 
 pub trait Receiving: Debug + Send + 'static {
-    /// Takes chunks that arrived, each with its offset, up to about `most` bytes; waits for at
-    /// least some. Returns `false` once all were read.
+    /// Takes chunks that have arrived, each with its offset, up to about `most` bytes. Waits until
+    /// some bytes arrive. Returns `false` once the application has read the whole stream.
     fn read(
         &mut self,
         most: usize,
         out: &mut Vec<(u64, Bytes)>,
     ) -> impl Future<Output = Result<bool, StreamError>> + Send;
 
-    /// The application consumed these bytes, so the peer may send as many more.
+    /// Records that the application has consumed `bytes`, so that the peer may send as many more.
     fn consumed(&mut self, bytes: usize);
 
-    /// The received bytes that were not consumed.
+    /// The received bytes that the application has not consumed.
     fn unread(&self) -> Size;
 
     fn stop(&mut self, code: u32);
@@ -169,7 +171,8 @@ fn take_datagrams(out: &mut [Bytes], next: impl FnMut() -> Option<Bytes>) -> usi
     out.iter_mut().zip(arrived).map(|(place, datagram)| *place = datagram).count()
 }
 
-/// The outcome of a look for datagrams; `None` if the connection goes on without any.
+/// The result of a wait for datagrams; `None` if no datagram has arrived and the connection goes
+/// on.
 fn taken(count: usize, lost: Option<&Lost>) -> Option<Result<usize, Lost>> {
     match (count, lost) {
         (0, Some(lost)) => Some(Err(lost.clone())),
@@ -178,7 +181,7 @@ fn taken(count: usize, lost: Option<&Lost>) -> Option<Result<usize, Lost>> {
     }
 }
 
-/// The reasons with which a server closes its connections when it stops. They say nothing about the
-/// client, which may return at once.
+/// The reasons with which a server closes its connections when it stops. A client that reads one of
+/// them may reconnect at once, because the server has not refused it.
 pub const SERVER_SHUTS_DOWN: &str = "the server is shutting down";
 pub const SERVER_HAS_ENDED: &str = "the server has ended";

@@ -7,14 +7,15 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use units::Bytes;
 
-/// The memory that one connection may hold: as much as its path needs ([`PathWindow`]), as far as
-/// memory permits.
+/// The memory that one connection may hold: as much as its path needs ([`PathWindow`]), if the
+/// budget permits it.
 ///
-/// The peer has as much credit, and gets more as the application consumes data ([`quic`] counts
-/// it). A stream whose application does not read keeps its credit, so the connection gets the same
-/// amount in addition. Bytes that wait for slow applications are added too: they may exceed the
-/// present credit, because they arrived while the rate was higher. If memory runs short, stuck
-/// streams are reset one after another; otherwise they would stop all others.
+/// The peer gets this amount as credit, and gets more as applications consume data ([`quic`] counts
+/// the credit). A stuck stream, whose application does not read, keeps its credit, so the window
+/// grows by the same amount. The window also includes bytes queued for slow applications: these
+/// bytes may exceed the present credit, because they arrived while the rate was higher. If memory
+/// runs short, this end resets stuck streams one after another; otherwise they would use up the
+/// credit of all other streams.
 ///
 /// An idle connection keeps its credit and has no grant.
 #[derive(Debug)]
@@ -25,13 +26,14 @@ pub(crate) struct Windows<C> {
     owner: Arc<str>,
     /// Bytes read from applications that the connection has not taken yet.
     waiting: AtomicU64,
-    /// Tunnels whose bytes have waited for long.
+    /// Tunnels whose bytes the connection has not taken for a while.
     blocked: AtomicU64,
-    /// Asks one stuck tunnel to end.
+    /// Tells one stuck tunnel to end.
     let_go: Notify,
 }
 
-/// Counts bytes that were read from an application and wait for the connection, until dropped.
+/// Bytes that were read from an application and that the connection has not taken. They count in
+/// [`Windows`] until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Waiting<'a> {
     counter: &'a AtomicU64,
@@ -45,14 +47,14 @@ struct State {
     /// The window that the path needs, without the credit of stuck streams.
     path: PathWindow,
     stuck: u64,
-    /// Bytes in order that no application has consumed, when they were last counted.
+    /// In-order bytes that no application had consumed at the last count.
     unread: u64,
     last_active: Instant,
     /// The window last set on the connection.
     window: u64,
     send_window: u64,
-    /// Accounts for the send window beyond the first credit, which may fill with unacknowledged
-    /// data.
+    /// The share for the send window beyond the first credit: the window may fill with
+    /// unacknowledged data.
     sending: Share,
     sending_charge: Charge,
 }
@@ -86,8 +88,8 @@ impl<C: Connection> Windows<C> {
         windows
     }
 
-    /// `received` bytes arrived on some stream, and its bytes behind gaps changed from `before` to
-    /// `after`.
+    /// Records that `received` bytes arrived on a stream whose bytes behind gaps changed from
+    /// `before` to `after`.
     pub(crate) fn on_read(&self, received: usize, before: usize, after: usize) {
         let mut state = self.state();
         let state = &mut *state;
@@ -117,7 +119,8 @@ impl<C: Connection> Windows<C> {
         self.apply(state);
     }
 
-    /// The application of one stream does not read. The other streams continue.
+    /// Records that the application of one stream does not read, and raises the window so that the
+    /// other streams continue.
     pub(crate) fn on_stuck(&self) {
         let mut state = self.state();
         state.stuck += 1;
@@ -126,7 +129,8 @@ impl<C: Connection> Windows<C> {
         self.apply(&mut state);
     }
 
-    /// The application reads again, or the stream ends. `unread` bytes of it waited.
+    /// Records that the application of a stuck stream with `unread` bytes reads again, or that the
+    /// stream ends.
     pub(crate) fn on_unstuck(&self, unread: u64) {
         let mut state = self.state();
         state.stuck = state.stuck.saturating_sub(1);
@@ -135,11 +139,11 @@ impl<C: Connection> Windows<C> {
         self.apply(&mut state);
     }
 
-    /// Whether a stuck stream must be reset because its memory is needed elsewhere. Each reset
-    /// stream is subtracted, so that no more streams are reset than necessary.
+    /// Whether to reset a stuck stream because other streams need its memory. Each reset lowers the
+    /// wanted window, so that this end resets no more streams than necessary.
     ///
-    /// After a machine has stalled, a path may seem to need more than all memory. Then a stream
-    /// stays while others have half of the credit and most of the memory is free.
+    /// After a stall of the machine, a path may seem to need more than all memory. A stuck stream
+    /// then stays while half of the credit is left to other streams and most memory is free.
     pub(crate) fn has_to_go(&self) -> bool {
         let unread = self.connection.unread().count();
         let mut state = self.state();
@@ -154,8 +158,8 @@ impl<C: Connection> Windows<C> {
         self.budget.held().count() > self.budget.limit() / 8
     }
 
-    /// Waits until the connection has closed. Looks once a second, because each event of the
-    /// connection would wake every tunnel that waits for its end.
+    /// Waits until the connection has closed. Polls once a second: a waker would wake every waiting
+    /// tunnel at each event of the connection.
     pub(crate) async fn closed(&self) -> Lost {
         while !self.connection.is_closed() {
             tokio::time::sleep(CLOSED_POLL).await;
@@ -173,20 +177,21 @@ impl<C: Connection> Windows<C> {
         }
     }
 
-    /// Does the same for a tunnel whose bytes the peer does not take.
+    /// Like [`Self::let_go`], for a tunnel whose bytes the peer does not take.
     pub(crate) async fn let_go_blocked(&self) {
         let _blocked = CountGuard::increment(&self.blocked);
         self.let_go().await;
     }
 
-    /// The size of one read from an application, small if many bytes already wait for the
-    /// connection.
+    /// The size of one read from an application: small if the connection has not taken many bytes
+    /// of earlier reads.
     pub(crate) fn read_at_once(&self) -> usize {
         let is_much = self.waiting.load(Ordering::Relaxed) > self.budget.limit() / 16;
         if is_much { LEAST_READ } else { READ }
     }
 
-    /// Counts bytes of an application that wait for the connection.
+    /// Counts bytes of an application that the connection has not taken, until the result is
+    /// dropped.
     pub(crate) fn wait(&self, bytes: usize) -> Waiting<'_> {
         let bytes = bytes as u64;
         self.waiting.fetch_add(bytes, Ordering::Relaxed);
@@ -199,7 +204,7 @@ impl<C: Connection> Windows<C> {
 
     fn apply(&self, state: &mut State) {
         let window = state.share.granted();
-        // Each change costs a lock and possibly a frame.
+        // Ignore small changes: each change costs a lock and possibly a frame.
         if window.abs_diff(state.window) >= (window / 16).max(1) {
             state.window = window;
             self.connection.set_receive_window(Bytes::new(window));
@@ -212,7 +217,7 @@ impl<C: Connection> Windows<C> {
         (Bytes::new(state.held), Bytes::new(state.share.granted()))
     }
 
-    /// Call after each write.
+    /// Adjusts the send window to the path. Call after each write.
     pub(crate) fn on_write(&self) {
         let reading = self.connection.reading();
         carried_over(self.path(&reading));
@@ -228,7 +233,7 @@ impl<C: Connection> Windows<C> {
         }
     }
 
-    /// Call when no stream is left. Returns the grant.
+    /// Returns the grant to the budget. Call when no stream is left.
     pub(crate) fn on_idle(&self) {
         let mut state = self.state();
         state.held = 0;
@@ -304,14 +309,14 @@ impl State {
         (self.path.bound() + waiting).max(self.held)
     }
 
-    /// The unconsumed bytes that one stream may bring: as many as all streams, so that a single one
-    /// is not throttled.
+    /// The credit of one stream: as much as that of all streams, so that a single stream can use
+    /// the whole path.
     fn stream_window(&self) -> u64 {
         self.path.bound()
     }
 
-    /// Asks for a send window of `wanted`, as far as memory permits. The first credit is not
-    /// accounted for.
+    /// Asks the budget for a send window of `wanted` bytes and returns the granted window. The
+    /// first credit does not count against the budget.
     fn ask_to_send(&mut self, wanted: u64) -> u64 {
         let granted = self.sending.ask(wanted - FIRST_CREDIT);
         self.sending_charge.set(granted);
@@ -344,5 +349,5 @@ impl Drop for CountGuard<'_> {
 const READ: usize = 128 * 1024;
 const LEAST_READ: usize = 4 * 1024;
 const CLOSED_POLL: Duration = Duration::from_secs(1);
-/// A connection that has carried nothing for this long is idle.
+/// The time without data after which a connection is idle.
 const REST: Duration = Duration::from_secs(2);

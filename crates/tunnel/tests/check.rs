@@ -16,12 +16,13 @@ use tunnel::server::Server;
 use tunnel::transport::Carrier;
 use units::Span;
 
-/// The path delays the packets until the handshake is complete, as cold ends do.
+/// The path delays packets until the handshake is complete. So do ends that compute their first
+/// handshake.
 #[test]
 fn the_round_trip_is_measured_after_the_handshake() {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).enable_all().build().unwrap();
-    // A machine that is held up adds its own delay.
+    // Repeat if the machine was held up, which would add to the round trip.
     testing::undisturbed("round trip of a check", |_| {
         let text = runtime.block_on(findings());
         let delay = Span::from(DELAY);
@@ -32,7 +33,7 @@ fn the_round_trip_is_measured_after_the_handshake() {
     });
 }
 
-/// The text of a check of a server behind such a path.
+/// The text of a check of a server behind this path.
 async fn findings() -> String {
     let keys = Keys::new();
     let server = Server::start(keys.server_parts(keys.guard(&[], &[]))).unwrap();
@@ -67,8 +68,8 @@ fn figure(text: &str, name: &str) -> Span {
     figure.replace(' ', "").parse().unwrap()
 }
 
-/// An address that leads to `server`. Each packet takes `DELAY` in either direction, until the
-/// client has sent packets that are not of the handshake for a while.
+/// The address of a proxy to `server`. Each packet takes `DELAY` in either direction, until the
+/// client has sent packets after the handshake for a while.
 async fn slow_until_connected(server: SocketAddr) -> SocketAddr {
     let near = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
     let far = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());

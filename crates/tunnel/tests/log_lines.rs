@@ -1,5 +1,5 @@
-//! Log lines give the reason why a connection ended. Texts chosen by peers and strangers cannot
-//! break a line or control a terminal.
+//! Log lines say why a connection ended. Texts that peers and strangers choose can neither break a
+//! line nor control a terminal.
 
 #![allow(clippy::unwrap_used)]
 
@@ -32,7 +32,7 @@ async fn a_peer_cannot_forge_log_lines_by_frames() {
         (format!("tcp:frame {HOSTILE}:22"), "not understood"),
         (format!("unix:/frame {HOSTILE}"), "target denied"),
     ] {
-        // Version 1, a forward, and no properties.
+        // The opening has version 1, kind forward, and no properties.
         let mut opening = vec![1, 1];
         opening.extend((address.len() as u16).to_be_bytes());
         opening.extend([0, 0]);
@@ -72,9 +72,9 @@ async fn a_stranger_cannot_forge_log_lines_by_its_close_reason() {
     drop(server);
 }
 
-/// The server closes the connection, but not by its own choice.
+/// The server closes the connection to a silent peer, and must log the silence as the reason.
 #[tokio::test]
-async fn the_end_of_a_silent_peer_is_no_end_by_choice() {
+async fn the_log_names_silence_as_the_end_of_a_silent_peer() {
     let log = log();
     let (listener, address) = ends::target().await;
     let echo = tokio::spawn(ends::echo(listener));
@@ -89,7 +89,7 @@ async fn the_end_of_a_silent_peer_is_no_end_by_choice() {
 
 /// Applications that try again and again must not fill the disk.
 #[tokio::test]
-async fn an_end_logs_few_of_many_refusals() {
+async fn an_end_logs_only_a_few_of_many_refusals() {
     let (keys, log) = (Keys::with_log(), log());
     let server = Server::start(keys.server_parts(keys.guard(&["tcp:127.0.0.1:*"], &[]))).unwrap();
     let target = "203.0.113.9:99".parse().unwrap();
@@ -111,16 +111,17 @@ async fn an_end_logs_few_of_many_refusals() {
         let count = lines.count();
         assert!((1..30).contains(&count), "{count} lines: {message}");
     }
-    // The client counts the last one after it has reset the application.
+    // The client may count the last refusal after this check, because it resets the application
+    // first.
     assert!(client.counted().tunnels_refused >= 299);
     drop((client, server));
 }
 
-/// The log lines of this process, as a terminal would receive them.
+/// The log of this process, as a terminal would receive it.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
-/// The single log of all tests here, because a process has one subscriber.
+/// The log that all tests of this file share, because a process has one subscriber.
 fn log() -> Log {
     static LOG: OnceLock<Log> = OnceLock::new();
     LOG.get_or_init(|| {
@@ -186,7 +187,7 @@ impl Keys {
 }
 
 const HOSTILE: &str = "a\nforged WARN\r\x1b]0;owned\x07\u{9b}2J\u{202e}";
-/// The same text in escaped form.
+/// The escaped form of `HOSTILE`.
 const SHOWN: &str = r"a\nforged WARN\r\x1b]0;owned\x07\x9b2J\u{202e}";
 const OBEYED: [char; 5] = ['\r', '\x1b', '\x07', '\u{9b}', '\u{202e}'];
 

@@ -22,12 +22,12 @@ use tunnel::transport::quic::{QuicClient, QuicConnection};
 use tunnel::transport::{Connection, Receiving, Sending, Transport};
 
 #[test]
-fn thousands_of_unanswered_look_ups_use_few_threads_and_others_are_served() {
+fn thousands_of_unanswered_look_ups_use_few_threads_and_delay_no_other_peer() {
     let home = tempfile::tempdir().unwrap();
     if let Err(error) = own_machine(home.path()) {
         return testing::skip_because(testing::Need::NetworkNamespaces, error);
     }
-    // This name server never answers.
+    // Bind the name server's port, and never answer.
     let _name_server = UdpSocket::bind("127.0.0.1:53").unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(attack());
@@ -152,7 +152,7 @@ fn threads() -> usize {
 }
 
 const NAMES: u64 = 3000;
-/// Less than the time that glibc waits for a name server: 5 s, twice.
+/// The dial timeout: shorter than glibc's wait for a name server, which is 5 s, twice.
 const DIAL: Duration = Duration::from_secs(5);
-/// For look-ups of the other peer.
+/// Threads for look-ups of the other peer.
 const SPARE: usize = 4;

@@ -1,6 +1,6 @@
-//! Captures of both formats, one packet after the other: pcap (draft-ietf-opsawg-pcap) and pcapng
+//! Reads captures packet by packet, in both formats: pcap (draft-ietf-opsawg-pcap) and pcapng
 //! (draft-ietf-opsawg-pcapng), with the link types of Ethernet, Linux' cooked captures, raw IP and
-//! loopback. The caller gives the bytes that it has read, in any pieces.
+//! loopback. The caller passes the bytes of the capture in pieces of any length.
 
 use crate::headers::{IPV4, IPV6, MAC_HEADER, TAG, is_tag, word};
 
@@ -8,7 +8,7 @@ use crate::headers::{IPV4, IPV6, MAC_HEADER, TAG, is_tag, word};
 #[derive(Debug, Clone, Default)]
 pub struct CaptureReader {
     format: Option<Format>,
-    /// Packets that were read.
+    /// The number of packets read so far.
     count: u64,
 }
 
@@ -22,7 +22,8 @@ pub enum Step<'a> {
     },
     /// A header, or a block without a packet.
     Skip { used: usize },
-    /// More bytes are needed; at the end of a file the capture ends here, perhaps within a packet.
+    /// The reader needs more bytes. At the end of a file, the capture ends here, perhaps within a
+    /// packet.
     More,
 }
 
@@ -277,7 +278,7 @@ fn enhanced<'a>(body: &'a [u8], big: bool, interfaces: &[Interface]) -> Option<C
     })
 }
 
-/// A packet block, which enhanced packet blocks replaced: the interface has 16 bits.
+/// A packet block, the predecessor of enhanced packet blocks, with an interface of 16 bits.
 fn old<'a>(body: &'a [u8], big: bool, interfaces: &[Interface]) -> Option<CapturedPacket<'a>> {
     let word = |number: usize| long(body, 4 * number, big);
     let interface = *interfaces.get(usize::from(short(body, 0, big)?))?;
@@ -307,7 +308,7 @@ fn short(bytes: &[u8], at: usize, big: bool) -> Option<u16> {
     Some(if big { u16::from_be_bytes(two) } else { u16::from_le_bytes(two) })
 }
 
-/// No piece needs to be longer than this.
+/// The longest piece that a caller ever needs to pass.
 pub const LONGEST_STEP: usize = LONGEST_BLOCK;
 const LONGEST_BLOCK: usize = 4 << 20;
 const LONGEST_PACKET: u32 = 2 << 20;
@@ -332,7 +333,7 @@ mod tests {
     use crate::pcap::{file_header, record_header};
     use proptest::prelude::*;
 
-    /// Time, length before the cut, and bytes of a packet.
+    /// The time of a packet, its length before the cut, and its bytes.
     type Read = (Option<u64>, u32, Vec<u8>);
 
     fn packets(bytes: &[u8]) -> Result<Vec<Read>, CaptureError> {

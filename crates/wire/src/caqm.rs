@@ -7,8 +7,8 @@
 //! ```
 //!
 //! The TPID is a setting of the network. With the default, 0x88a8, the offloads of a stock kernel
-//! carry the tag, but service tags of 802.1ad look the same: a network with such tags uses another
-//! TPID.
+//! carry the tag. Service tags of 802.1ad have the same TPID, so a network with service tags uses
+//! another one for CAQM.
 
 pub mod offer;
 
@@ -43,7 +43,7 @@ impl Info {
         Self(REQUEST | VALID | u16::from(hint))
     }
 
-    /// In an [`offer`]: asks whether a port on the way supports CAQM.
+    /// In an [`offer`]: asks whether a port on the path supports CAQM.
     pub fn question() -> Self {
         Self(QUESTION)
     }
@@ -53,13 +53,13 @@ impl Info {
         Self(self.0 & !(CONGESTION | VALID))
     }
 
-    /// In the offer that answers one: a port answered the question of that one on its way.
+    /// In the SYN-ACK's offer: a port has answered the question of the SYN's offer.
     pub fn echoed(self) -> Self {
         Self(self.0 | ECHO)
     }
 
     /// On the handshake's last packet, data or acknowledgement: a port on the path of the other
-    /// end's data supports CAQM, and tags may follow. Anywhere else it has no meaning.
+    /// end's data supports CAQM, and tags may follow. The bit has no meaning in other packets.
     pub fn go_ahead(request: bool) -> Self {
         Self(if request { QUESTION } else { CONGESTION | VALID })
     }
@@ -74,7 +74,7 @@ impl Info {
         }
     }
 
-    /// Other kinds do not belong to CAQM: ignore the packet.
+    /// Whether the kind is CAQM's. A port ignores packets of another kind.
     pub fn is_caqm(self) -> bool {
         self.0 & KIND == 0
     }
@@ -88,12 +88,12 @@ impl Info {
         self.0 & QUESTION == QUESTION
     }
 
-    /// In an offer that answers another.
+    /// In the SYN-ACK's offer: whether a port has answered the question of the SYN's offer.
     pub fn is_echoed(self) -> bool {
         self.0 & ECHO != 0
     }
 
-    /// In a tag.
+    /// In a tag: whether it is the go-ahead of the handshake's last packet.
     pub fn is_go_ahead(self) -> bool {
         self.0 & (CONGESTION | VALID) == CONGESTION | VALID
     }
@@ -116,17 +116,17 @@ impl Info {
         }
     }
 
-    /// The request was refused because of congestion.
+    /// The request, refused because of congestion.
     pub fn refused(self) -> Self {
         Self(self.0 & !VALID | CONGESTION)
     }
 
-    /// This many units instead of the requested ones.
+    /// The request, reduced to this many units.
     pub fn with_hint(self, hint: u8) -> Self {
         Self(self.0 & !HINT | u16::from(hint))
     }
 
-    /// Neither approved nor refused.
+    /// The request, neither approved nor refused.
     pub fn without_hint(self) -> Self {
         Self(self.0 & !(CONGESTION | VALID))
     }
@@ -138,7 +138,7 @@ impl fmt::Debug for Info {
     }
 }
 
-/// As in a capture: `request +255`, `answer -3`, `kind 2`.
+/// Formats the tag as captures show it: `request +255`, `answer -3`, `kind 2`.
 impl fmt::Display for Info {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.is_caqm() {
@@ -177,13 +177,13 @@ pub fn write(frame: &mut [u8], tpid: u16, info: Info) -> bool {
     })
 }
 
-/// Whether the TPID may mark tags: it is not a length, and no other protocol uses it. 0x8100 is
+/// Whether CAQM may use the TPID: it is not a length, and no other protocol uses it. 0x8100 is
 /// allowed in networks without VLANs.
 pub fn is_free(tpid: u16) -> bool {
     !matches!(tpid, 0..=0x05ff | 0x0800 | 0x0806 | 0x86dd)
 }
 
-/// The offset of the 16 bits.
+/// The offset of the tag's info word.
 #[inline]
 fn find(frame: &[u8], tpid: u16) -> Option<usize> {
     let mut at = MAC_HEADER - 2;
@@ -201,7 +201,7 @@ fn find(frame: &[u8], tpid: u16) -> Option<usize> {
     None
 }
 
-/// The service tag's (IEEE 802.1ad).
+/// The default TPID, that of the service tag (IEEE 802.1ad).
 pub const TPID: u16 = 0x88a8;
 
 const KIND: u16 = 0xe000;
@@ -211,7 +211,7 @@ const CONGESTION: u16 = 1 << 9;
 const VALID: u16 = 1 << 8;
 const HINT: u16 = 0xff;
 const QUESTION: u16 = REQUEST | CONGESTION | VALID;
-/// In an offer, in place of the hint.
+/// The bit of an echoed offer, in place of the hint.
 const ECHO: u16 = 1;
 const MOST_VLANS: usize = 2;
 
@@ -220,7 +220,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Addresses, then these words.
+    /// A frame of MAC addresses and these words.
     fn frame(words: &[u16]) -> Vec<u8> {
         let mut frame = vec![0; 12];
         frame.extend(words.iter().flat_map(|word| word.to_be_bytes()));
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn bits_match_the_format() {
+    fn the_bits_of_a_tag_match_the_format() {
         assert_eq!(Info::request(8).bits(), 0x0508);
         assert_eq!(Info::request(8).refused().bits(), 0x0608);
         assert_eq!(Info::request(8).without_hint().bits(), 0x0408);

@@ -2,8 +2,8 @@
 
 /// A one's complement sum in progress.
 ///
-/// The words are added in memory order. The sum does not depend on the byte order if it is swapped
-/// once at the end (RFC 1071 section 2 B), and the speed comes from not swapping every eight bytes.
+/// Adds words in memory order, without swapping their bytes, and swaps the sum once at the end: the
+/// result is the same (RFC 1071 section 2 B), and the code is faster.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sum(u64);
 
@@ -50,13 +50,13 @@ impl Sum {
     /// Adds a 32-bit length, as in the pseudo-header of IPv6 (RFC 8200 section 8.1).
     #[must_use]
     pub fn plus_long(self, long: u32) -> Self {
-        // Both halves at once: modulo 2^16 - 1, 2^16 is 1.
+        // Add both halves at once: modulo 2^16 - 1, 2^16 is 1.
         Self(self.0 + u64::from(long.to_be()))
     }
 
     /// The 16-bit one's complement sum, not yet inverted.
     pub fn folded(self) -> u16 {
-        // A loop would run two or three times, which the processor mispredicts.
+        // Do not loop: a loop would run two or three times, which the processor mispredicts.
         let sum = fold_to_32(self.0);
         let sum = (sum & 0xffff) + (sum >> 16);
         let sum = (sum & 0xffff) + (sum >> 16);
@@ -68,7 +68,7 @@ impl Sum {
         !self.folded()
     }
 
-    /// The same for UDP, where 0 means "none" and 0xffff takes its place (RFC 768).
+    /// The value of UDP's checksum field, where 0 means "none" and 0xffff replaces it (RFC 768).
     pub fn checksum_nonzero(self) -> u16 {
         match self.checksum() {
             0 => 0xffff,
@@ -87,7 +87,8 @@ pub fn update(checksum: u16, old: u16, new: u16) -> u16 {
 }
 
 /// Completes a partial checksum: the field at `start + offset` holds the pseudo-header's sum, and
-/// everything from `start` on is added. Returns false and changes nothing if that lies outside.
+/// this function adds all bytes from `start` on. Returns false and changes nothing if the field
+/// lies outside the packet.
 ///
 /// A result of 0 is written as 0xffff for any protocol, as `skb_checksum_help` in net/core/dev.c
 /// does; for TCP the two are equivalent.
@@ -104,8 +105,8 @@ pub fn complete(packet: &mut [u8], start: usize, offset: usize) -> bool {
 const LANES: usize = 4;
 const BLOCK: usize = LANES * 8;
 
-/// Each lane takes the two halves of an eight-byte word, so that 2^31 blocks fit before a carry
-/// could be lost.
+/// Adds both halves of an eight-byte word to each lane, so that a lane can take 2^31 blocks before
+/// it overflows.
 #[inline(always)]
 fn add_block(lanes: &mut [u64; LANES], block: &[u8]) {
     for (lane, word) in lanes.iter_mut().zip(block.as_chunks::<8>().0) {
@@ -137,19 +138,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rfc_1071_example() {
+    fn the_sum_of_the_example_of_rfc_1071() {
         let sum = Sum::of(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]);
         assert_eq!(sum.folded(), 0xddf2);
         assert_eq!(sum.checksum(), 0x220d);
     }
 
     #[test]
-    fn rfc_1624_example() {
+    fn the_update_of_the_example_of_rfc_1624() {
         assert_eq!(update(0xdd2f, 0x5555, 0x3285), 0x0000);
     }
 
     #[test]
-    fn completion_outside_is_refused() {
+    fn completion_outside_the_packet_is_refused() {
         let mut packet = [0u8; 20];
         assert!(!complete(&mut packet, 19, 0));
         assert!(!complete(&mut packet, usize::MAX, usize::MAX));

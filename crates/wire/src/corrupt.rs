@@ -1,10 +1,10 @@
-//! Corruption of a frame, as by a faulty wire.
+//! Corrupts a frame as a faulty wire does.
 
 use crate::headers::MAC_HEADER;
 
-/// Flips one bit behind the MAC header, chosen by a random number, so that a receiver's checksum
-/// detects it. A frame with a damaged address would reach no receiver. Returns false if there is no
-/// such bit.
+/// Flips one bit behind the MAC header, which a random number chooses, so that a receiver's
+/// checksum detects the error: a frame with a damaged address would reach no receiver. Returns
+/// false if the frame ends with the MAC header.
 pub fn flip_bit(frame: &mut [u8], random: u64) -> bool {
     let Some(body) = frame.get_mut(MAC_HEADER..).filter(|body| !body.is_empty()) else {
         return false;
@@ -19,7 +19,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exactly_one_bit_and_not_in_the_addresses() {
+    fn exactly_one_bit_outside_the_addresses_is_flipped() {
         for random in [0, 1, 7, 8, 12345, u64::MAX] {
             let mut frame = [0u8; 60];
             assert!(flip_bit(&mut frame, random));

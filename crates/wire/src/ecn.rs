@@ -66,7 +66,7 @@ pub fn mark(frame: &mut [u8]) -> bool {
     }
 }
 
-/// The network header only; the common untagged frame takes a fast path.
+/// Finds the network header, with a fast path for untagged frames.
 fn network(frame: &[u8]) -> Option<(Network, usize)> {
     match word(frame, MAC_HEADER - 2)? {
         IPV4 if frame.len() >= MAC_HEADER + 20 && frame[MAC_HEADER] >> 4 == 4 => {

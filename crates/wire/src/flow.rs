@@ -55,7 +55,7 @@ impl Hash {
         }
     }
 
-    /// Multiply and fold, as in wyhash: every input bit affects every output bit.
+    /// Multiplies and folds, as in wyhash, so that every input bit affects every output bit.
     fn mix(&mut self, word: u64) {
         let product = u128::from(self.0 ^ word) * u128::from(MULTIPLIER);
         self.0 = (product as u64) ^ ((product >> 64) as u64) ^ self.0.rotate_left(29);

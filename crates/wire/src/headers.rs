@@ -3,12 +3,13 @@
 /// The offsets within one frame. Every offset is inside the frame or at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
-    /// VLAN tags in front of the network header, at most three: two, and that of CAQM.
+    /// The number of tags in front of the network header, at most three: two VLAN tags and CAQM's.
     pub tags: u8,
     pub network: Network,
     pub network_offset: usize,
     pub transport: Transport,
-    /// The start of the transport header, or of the bytes in its place.
+    /// The start of the transport header, or of the bytes behind the network header if no known
+    /// transport header follows.
     pub transport_offset: usize,
     /// The end of the IP packet: before the padding of a short frame, and at the frame's end for a
     /// packet that is not IP or whose length field exceeds the frame.
@@ -19,7 +20,7 @@ pub struct Layout {
 pub enum Network {
     Ipv4,
     Ipv6,
-    /// Neither, with its EtherType; or IP with an invalid header.
+    /// Another EtherType, or IP with an invalid header.
     Other(u16),
 }
 
@@ -34,7 +35,7 @@ pub enum Transport {
     Udp,
     /// ICMP or ICMPv6: 8 bytes are present.
     Icmp,
-    /// Another protocol, or one of the above truncated.
+    /// Another protocol, or a truncated header of TCP, UDP or ICMP.
     Other(u8),
     /// A fragment, including the first one. Code that treats all fragments of a packet alike must
     /// not use ports, which only the first one has.
@@ -145,7 +146,7 @@ fn ipv6(frame: &[u8], offset: usize) -> Option<Ip> {
     }
     let payload = usize::from(u16::from_be_bytes([header[4], header[5]]));
     let mut at = offset + header.len();
-    // Likewise, 0 is a jumbogram (RFC 2675).
+    // A payload length of 0 is a jumbogram (RFC 2675), so the frame's length counts.
     let end = if payload == 0 { frame.len() } else { frame.len().min(at + payload) };
     let mut next = header[6];
     let mut fragment = false;
@@ -202,7 +203,8 @@ fn transport(protocol: u8, fragment: bool, packet: &[u8], offset: usize) -> Tran
 }
 
 const MAX_TAGS: u8 = 3;
-/// More than any real packet has; a longer chain counts as an unknown transport.
+/// The most extension headers, more than any real packet has. Behind a longer chain, the transport
+/// counts as unknown.
 const MAX_EXTENSIONS: usize = 8;
 const MORE_FRAGMENTS_OR_OFFSET: u16 = 0x3fff;
 const HOP_BY_HOP: u8 = 0;

@@ -10,7 +10,7 @@ pub struct Records<'a> {
     is_big_endian: bool,
     /// Nanoseconds of the unit in which a record counts parts of a second.
     unit_ns: u64,
-    /// Records that were read.
+    /// The number of records read so far.
     count: usize,
 }
 
@@ -22,7 +22,7 @@ pub struct Record<'a> {
     pub frame: &'a [u8],
     /// The offset of the frame in the capture.
     pub at: usize,
-    /// The length that the frame had. It is more than that of `frame` if the capture cut it.
+    /// The frame's length before the capture cut it.
     pub original_length: u32,
 }
 
@@ -74,7 +74,7 @@ impl<'a> Records<'a> {
         let (seconds, part, length, original_length) = (word(0)?, word(1)?, word(2)?, word(3)?);
         let at = self.at + RECORD_HEADER;
         let frame = self.bytes.get(at..at.checked_add(length as usize)?)?;
-        // Both are 32 bits wide, so that this fits.
+        // Both numbers are 32 bits wide, so that the sum fits.
         let time_ns = u64::from(seconds) * 1_000_000_000 + u64::from(part) * self.unit_ns;
         Some(Record { time_ns, frame, at, original_length })
     }
@@ -113,7 +113,7 @@ pub fn file_header(longest: u32) -> [u8; FILE_HEADER] {
     header
 }
 
-/// The header in front of a frame in such a capture. The time is in nanoseconds since 1970.
+/// The header of a frame in a capture with nanoseconds. The time is in nanoseconds since 1970.
 #[must_use]
 pub fn record_header(time_ns: u64, length: u32) -> [u8; RECORD_HEADER] {
     record_header_cut(time_ns, length, length)
@@ -152,7 +152,7 @@ mod tests {
         bytes
     }
 
-    /// The same capture with every word of its headers in the other byte order.
+    /// The capture with every word of its headers in the other byte order.
     fn swapped(bytes: &[u8]) -> Vec<u8> {
         let mut bytes = bytes.to_vec();
         let mut swap = |at: usize, length: usize| bytes[at..at + length].reverse();
@@ -220,7 +220,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_end(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn reading_any_bytes_ends(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let mut bytes = bytes;
             let header = file_header(0);
             bytes.splice(..0, header);

@@ -1,4 +1,4 @@
-//! Cuts a super-packet into the frames that a wire would carry.
+//! Cuts a super-packet into the frames of a wire.
 //!
 //! Linux passes TCP and UDP data on in packets of up to 64 KiB (GSO, generic segmentation offload)
 //! and leaves the segmentation to the last stage that can do it. The result equals that of the
@@ -20,7 +20,8 @@ pub struct Segmenter<'a> {
     network_offset: usize,
     transport_offset: usize,
     udp: bool,
-    /// A UDP datagram over IPv4 may omit the checksum; its frames then omit it, too.
+    /// Whether the frames carry a checksum. A UDP datagram over IPv4 may omit it, and then its
+    /// frames omit it too.
     checksummed: bool,
     /// The part of the checksummed data that is the same in every frame.
     network_sum: Sum,
@@ -147,7 +148,7 @@ impl<'a> Segmenter<'a> {
             _ => (&header[ip + 8..ip + 40], if self.udp { UDP } else { TCP }),
         };
         if self.network == Network::Ipv4 {
-            // All fields but the length, the identification and the checksum itself.
+            // Sum all fields but the length, the identification and the checksum itself.
             self.network_sum = Sum::of(&header[ip..ip + 2])
                 .plus(Sum::of(&header[ip + 6..ip + 10]))
                 .plus(Sum::of(&header[ip + 12..at]));
@@ -156,7 +157,7 @@ impl<'a> Segmenter<'a> {
         self.transport_sum = if self.udp {
             pseudo.plus(Sum::of(&header[at..at + 4]))
         } else {
-            // All fields but the sequence number, the flags and the checksum.
+            // Sum all fields but the sequence number, the flags and the checksum.
             pseudo
                 .plus(Sum::of(&header[at..at + 4]))
                 .plus(Sum::of(&header[at + 8..at + 12]))

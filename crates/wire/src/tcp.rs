@@ -1,5 +1,4 @@
-//! A TCP segment of a captured packet. The capture may have cut the payload, and a part of the
-//! options.
+//! A TCP segment of a captured packet, whose payload and options the capture may have cut.
 
 use crate::ecn::Ecn;
 use std::net::{IpAddr, SocketAddr};
@@ -51,15 +50,15 @@ pub struct Options {
     pub mss: Option<u16>,
     pub window_scale: Option<u8>,
     pub sack_permitted: bool,
-    /// Value and echo (RFC 7323).
+    /// The timestamp's value and echo (RFC 7323).
     pub timestamps: Option<(u32, u32)>,
-    /// Left and right edges of the first blocks (RFC 2018).
+    /// The left and right edges of the first blocks (RFC 2018).
     pub sack: [Option<(u32, u32)>; 4],
 }
 
 impl Segment {
-    /// Reads an IP packet whose whole length was `original_length`. `None` for a fragment, another
-    /// protocol, or a packet that was cut within the fixed part of the TCP header.
+    /// Reads an IP packet whose length was `original_length` before the cut. `None` for a fragment,
+    /// another protocol, or a packet that was cut within the fixed part of the TCP header.
     pub fn of_ip(packet: &[u8], original_length: usize) -> Option<Self> {
         let (source, destination, at, end, traffic_class) = match packet.first()? >> 4 {
             4 => ipv4(packet, original_length)?,
@@ -89,7 +88,7 @@ impl Segment {
         })
     }
 
-    /// Payload, SYN and FIN take up sequence numbers.
+    /// The sequence numbers that the segment takes up: those of payload, SYN and FIN.
     pub fn length(&self) -> u32 {
         let flags = u32::from(self.flags.syn()) + u32::from(self.flags.fin());
         self.payload.saturating_add(flags)
@@ -148,7 +147,7 @@ fn ipv4(packet: &[u8], original_length: usize) -> Option<Ip> {
         return None;
     }
     let total = usize::from(u16::from_be_bytes([header[2], header[3]]));
-    // A total of 0 is a super-packet: the capture saw the packet before the card divided it.
+    // A total of 0 is a super-packet, which the card divides after the capture.
     let end = if total == 0 { original_length } else { total };
     let address = |at: usize| -> IpAddr {
         [header[at], header[at + 1], header[at + 2], header[at + 3]].into()
@@ -234,7 +233,7 @@ mod tests {
             let options = segment.options;
             assert_eq!((options.mss, options.window_scale), (Some(1460), Some(7)));
             assert_eq!((options.timestamps, options.sack_permitted), (Some((5, 6)), true));
-            // A capture that keeps 20 bytes of the TCP header knows the payload's length.
+            // A capture that keeps 20 bytes of the TCP header still gives the payload's length.
             let kept = bytes.len() - 120;
             assert_eq!(Segment::of_ip(&bytes[..kept], bytes.len()).unwrap().payload, 100);
         }

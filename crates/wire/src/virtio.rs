@@ -1,5 +1,5 @@
-//! `struct virtio_net_hdr` (include/uapi/linux/virtio_net.h): the work that the kernel left undone
-//! on a packet that it passes to a packet socket or a TAP device.
+//! `struct virtio_net_hdr` (include/uapi/linux/virtio_net.h): describes the checksum and the
+//! segmentation that the kernel has not done on a packet for a packet socket or a TAP device.
 
 /// Describes the partial checksum of a packet, and how to cut a super-packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -20,7 +20,7 @@ pub struct PartialChecksum {
     pub offset: u16,
 }
 
-/// Generic segmentation offload: the packet represents many.
+/// Generic segmentation offload: the packet stands for several frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gso {
     pub kind: GsoKind,
@@ -38,15 +38,14 @@ pub enum GsoKind {
     UdpL4,
     /// The old UDP fragmentation offload, which no kernel since 4.14 generates by itself.
     UdpFragments,
-    /// A type this code does not know.
+    /// A type that this code does not know.
     Unknown(u8),
 }
 
 impl VirtioHeader {
-    /// The header's length before `num_buffers` was added to it; packet sockets and TAP use it by
-    /// default.
+    /// The header's length without `num_buffers`, which packet sockets and TAP use by default.
     pub const LEN: usize = 10;
-    /// With `num_buffers` (`virtio_net_hdr_mrg_rxbuf`).
+    /// The length with `num_buffers` (`virtio_net_hdr_mrg_rxbuf`).
     pub const LEN_MERGEABLE: usize = 12;
 
     /// Reads the first 10 bytes, in native byte order; `None` if there are fewer.
@@ -136,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn written_and_read_back() {
+    fn a_header_reads_back_as_written() {
         for kind in [GsoKind::TcpV4, GsoKind::TcpV6, GsoKind::UdpL4, GsoKind::UdpFragments] {
             let header = VirtioHeader {
                 partial_checksum: Some(PartialChecksum { start: 34, offset: 16 }),

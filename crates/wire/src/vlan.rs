@@ -1,4 +1,5 @@
-//! VLAN tags (IEEE 802.1Q): Linux carries the outermost one beside the packet, a wire within it.
+//! VLAN tags (IEEE 802.1Q). Linux keeps the outermost tag beside the packet; on a wire it is in the
+//! frame.
 
 use crate::headers::{TAG, is_tag, word};
 
@@ -18,9 +19,8 @@ impl Tag {
     }
 }
 
-/// Moves the addresses to the front and inserts the tag behind them: the frame lies in
-/// `buffer[4..]` and fills `buffer` afterwards. Returns false and changes nothing if it has no
-/// addresses.
+/// Inserts the tag behind the addresses. The frame lies in `buffer[4..]` before the call, and fills
+/// `buffer` afterwards. Returns false and changes nothing if the frame has no addresses.
 pub fn insert(buffer: &mut [u8], tag: Tag) -> bool {
     if buffer.len() < TAG + ADDRESSES {
         return false;

@@ -9,7 +9,7 @@ use wire::{
     Ecn, Gso, Layout, Segmenter, Transport, VirtioHeader, checksum, corrupt, ecn, flow, vlan,
 };
 
-/// Bytes that pass the first checks: the start of a valid frame with a few changes.
+/// The start of a valid frame with a few changes, which passes the parsers' first checks.
 fn frames() -> impl Strategy<Value = Vec<u8>> {
     let change = (0usize..120, any::<u8>());
     let near = (0u8..4, prop::collection::vec(change, 0..6), 0usize..200).prop_map(
@@ -57,7 +57,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4000))]
 
     #[test]
-    fn nothing_panics(mut frame in frames(), virtio in headers(), random in any::<u64>()) {
+    fn no_frame_makes_a_function_panic(mut frame in frames(), virtio in headers(), random in any::<u64>()) {
         if let Some(layout) = Layout::parse(&frame) {
             prop_assert!(layout.network_offset <= layout.transport_offset);
             prop_assert!(layout.transport_offset <= frame.len() && layout.end <= frame.len());
@@ -112,8 +112,8 @@ proptest! {
             let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
             checksum::Sum::of(&bytes).checksum()
         };
-        // Not all zero, the only case in which the two zeroes of one's complement could be
-        // confused.
+        // Avoid a sum of all zeros, the only case in which the two zeroes of one's complement
+        // differ.
         words[0] |= 1;
         let at = 1 + at % (words.len() - 1);
         let before = sum(&words);
@@ -181,7 +181,8 @@ fn each_byte_of_addresses_and_ports_makes_another_flow_and_no_other_byte_does() 
     let link = PacketBuilder::ethernet2([2; 6], [4; 6]).ipv4([10; 4], [11; 4], 9);
     link.udp(1024, 53).write(&mut frame, &[0; 30]).unwrap();
     let whole = flow::hash(&frame, 9);
-    // Addresses at 26 to 33, ports at 34 to 37; the time to live, checksums and the payload.
+    // Addresses are at 26 to 33 and ports at 34 to 37. Bytes of the time to live, the checksums and
+    // the payload must not matter.
     let others = [22, 24, 40, 42, 60];
     for at in (26..38).chain(others) {
         let mut changed = frame.clone();
@@ -192,7 +193,7 @@ fn each_byte_of_addresses_and_ports_makes_another_flow_and_no_other_byte_does() 
 
 #[test]
 fn extension_headers_are_skipped() {
-    // Hop-by-hop, destination options, then UDP.
+    // The extension headers are hop-by-hop and destination options; UDP follows.
     let mut frame = vec![0; 14 + 40 + 8 + 16 + 8];
     frame[12..14].copy_from_slice(&[0x86, 0xdd]);
     frame[14] = 0x60;
@@ -203,7 +204,7 @@ fn extension_headers_are_skipped() {
     frame[63] = 1;
     let layout = Layout::parse(&frame).unwrap();
     assert_eq!((layout.transport, layout.transport_offset), (Transport::Udp, 78));
-    // An atomic fragment header does not make a fragment, any other does.
+    // An atomic fragment header does not make a fragment; any other fragment header does.
     frame[20] = 44;
     frame[54] = 17;
     frame[55..62].fill(0);

@@ -1,4 +1,4 @@
-//! The segmenter's output, parsed by an independent implementation.
+//! Parses the segmenter's output with an independent implementation.
 
 #![allow(clippy::unwrap_used)]
 
@@ -98,7 +98,7 @@ fn segments(packet: &[u8], virtio: &VirtioHeader) -> Vec<Vec<u8>> {
     let count = segmenter.count();
     let mut frames = Vec::new();
     while let Some(len) = segmenter.next_len() {
-        // A recycled buffer holds old bytes.
+        // Fill the buffer, as a recycled buffer holds old bytes.
         let mut frame = vec![0xa5; len];
         assert_eq!(segmenter.write_next(&mut frame), Some(len));
         frames.push(frame);
@@ -111,7 +111,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn the_same_bytes_in_valid_frames(shape in shapes()) {
+    fn segments_are_valid_frames_with_the_same_bytes(shape in shapes()) {
         let (packet, virtio) = super_packet(&shape);
         let frames = segments(&packet, &virtio);
         let mut bytes = Vec::new();
@@ -159,7 +159,7 @@ proptest! {
         let layout = Layout::parse(&packet).unwrap();
         let partial = virtio.partial_checksum.unwrap();
         let (start, offset) = (usize::from(partial.start), usize::from(partial.offset));
-        // The kernel's value in the field: the pseudo-header's sum, not inverted.
+        // Put the kernel's value into the field: the pseudo-header's sum, not inverted.
         let at = layout.network_offset;
         let addresses = if shape.v6 { at + 8..at + 40 } else { at + 12..at + 20 };
         let pseudo = wire::checksum::Sum::of(&packet[addresses])

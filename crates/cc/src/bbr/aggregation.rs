@@ -2,7 +2,7 @@ use crate::Ack;
 use crate::gain::{ONE, scaled};
 use units::{Span, Time};
 
-/// The bytes that arrive at once beyond the model's estimate, where acknowledgements come in
+/// The bytes that arrive at once beyond the model's estimate, because acknowledgements arrive in
 /// clusters (Wi-Fi, cable modems, receive offload): the largest excess of the last five to ten
 /// rounds.
 #[derive(Debug, Clone, Copy)]
@@ -44,7 +44,7 @@ impl Aggregation {
         self.excess[1] = self.excess[1].max(excess);
     }
 
-    /// At most what the model delivers in 100 ms.
+    /// The bytes to add to the window: at most those that the model delivers in 100 ms.
     pub(super) fn allowance(&self, bandwidth: u64, full: bool) -> u64 {
         if !full {
             return 0;

@@ -1,13 +1,13 @@
 use crate::Ack;
 use units::{Span, Time};
 
-/// Detects a policer: two stretches with much loss and the same throughput. After a detection the
-/// flow sends at that throughput for 48 rounds.
+/// Detects a policer by two intervals with much loss and the same throughput. After a detection the
+/// flow sends at this throughput for 48 rounds.
 #[derive(Debug, Clone, Default)]
 pub(super) struct LongTerm {
     sampling: bool,
     stretch: Stretch,
-    /// Bytes a second of the previous stretch.
+    /// Bytes a second of the previous interval.
     previous: u64,
     uses: bool,
     rounds: u32,
@@ -34,7 +34,7 @@ impl LongTerm {
         self.begin(None);
     }
 
-    /// A timeout is loss that no ACK reports.
+    /// Begins an interval at a timeout, which is a loss that no ACK reports.
     pub(super) fn on_timeout(&mut self, now: Time) {
         if self.sampling && self.stretch.since.is_none() {
             self.stretch.since = Some(now);

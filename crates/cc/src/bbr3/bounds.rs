@@ -3,13 +3,13 @@ use crate::Ack;
 use crate::gain::{ONE, scaled};
 use units::Bytes;
 
-/// Bounds learned from loss: long-term from probing, short-term since the last probe.
+/// Bounds learned from loss: long-term bounds from probing, short-term bounds since the last probe.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Bounds {
     pub(super) inflight_long: Option<u64>,
     pub(super) inflight_short: Option<u64>,
     pub(super) bandwidth_short: Option<u64>,
-    /// Losses now update the long-term bound.
+    /// Whether losses update the long-term bound now.
     pub(super) probing: bool,
     up_rounds: u32,
     up_acked: u64,
@@ -28,7 +28,7 @@ pub(super) struct LatestRound {
     recovery: bool,
 }
 
-/// More than 2 % of the flight in which the acknowledged packet was sent was lost.
+/// Whether more than 2 % of the flight was lost in which the acknowledged packet was sent.
 pub(super) fn is_too_high(ack: &Ack) -> bool {
     ack.lost_since.count() * 100 > ack.sent_inflight.count() * LOSS_THRESHOLD_PERCENT
 }
@@ -46,14 +46,14 @@ impl Bounds {
         self.inflight_short = None;
     }
 
-    /// The bound with headroom for flows that join.
+    /// The long-term bound, less some headroom for flows that join.
     pub(super) fn with_headroom(&self, mss: u64, least: u64) -> u64 {
         let Some(long) = self.inflight_long else { return u64::MAX };
         let headroom = scaled(long, ONE * 15 / 100).max(mss);
         long.saturating_sub(headroom).max(least)
     }
 
-    /// This much was in flight without too much loss.
+    /// Raises the long-term bound to `inflight` bytes, which caused no excessive loss.
     pub(super) fn raise(&mut self, inflight: u64) {
         if let Some(long) = &mut self.inflight_long {
             *long = (*long).max(inflight);

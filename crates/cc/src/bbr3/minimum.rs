@@ -1,7 +1,7 @@
 use crate::Ack;
 use units::{Span, Time};
 
-/// The path's own round-trip time: the minimum of ten seconds, probed every five.
+/// The path's own round-trip time: the minimum of ten seconds. A probe is due every five seconds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MinimumRtt {
     minimum: Option<(Span, Time)>,

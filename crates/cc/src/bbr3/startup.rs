@@ -2,14 +2,14 @@ use super::bounds::is_too_high;
 use crate::Ack;
 use crate::gain::{ONE, scaled};
 
-/// Whether more bytes in flight still bring more bandwidth.
+/// Detects that more bytes in flight bring no more bandwidth.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct FullPipe {
     bandwidth: u64,
     rounds: u32,
-    /// Since the last restart.
+    /// Whether the pipe was full since the last restart.
     pub(super) now: bool,
-    /// Ever.
+    /// Whether the pipe was ever full.
     pub(super) reached: bool,
 }
 
@@ -33,8 +33,8 @@ impl FullPipe {
         }
     }
 
-    /// Start-up also ends if a complete round of recovery lost more than 2 % in six or more places.
-    /// Returns true at that moment.
+    /// Whether this ACK ends start-up because a complete round of recovery lost more than 2 % in
+    /// six or more places.
     pub(super) fn lost_too_much(&mut self, ack: &Ack, events: Option<u32>) -> bool {
         let ends = !self.reached && events.is_some_and(|count| count >= LOSSES) && is_too_high(ack);
         self.reached |= ends;

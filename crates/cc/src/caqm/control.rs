@@ -4,7 +4,8 @@ use units::{Bytes, Rate, Span, Time};
 use wire::caqm::Info;
 
 /// CAQM for a host that exchanges tags with the ports on the path: data packets carry a request for
-/// each increase of the window. If neither a port nor the peer answers, it is Reno without tags.
+/// each increase of the window. If neither a port nor the peer answers, the host runs Reno without
+/// tags.
 #[derive(Debug, Clone)]
 pub struct Caqm {
     path: Path,
@@ -18,14 +19,14 @@ enum Mode {
 }
 
 impl Caqm {
-    /// For a connection whose ends agreed on tags, over a path with a CAQM port.
+    /// Starts a connection whose ends have agreed on tags, over a path with a CAQM port.
     pub fn asking(path: &Path, settings: &CaqmSettings) -> Self {
         let window = segments(path, path.initial_window);
         let sender = CaqmSender::new(settings, window, path.handshake_rtt, path.now);
         Self { path: *path, mode: Mode::Asks(sender) }
     }
 
-    /// For any other connection.
+    /// Starts a connection without tags.
     pub fn plain(path: &Path) -> Self {
         Self { path: *path, mode: Mode::Plain(Reno::new(path)) }
     }
@@ -37,7 +38,7 @@ impl Caqm {
         }
     }
 
-    /// Continues as Reno after its loss event.
+    /// Continues as Reno after the loss event `loss`.
     fn become_plain(&mut self, before: Bytes, loss: &Loss) {
         let mut reno = Reno::new(&Path { initial_window: before, ..self.path });
         reno.on_loss(loss);
@@ -108,7 +109,7 @@ impl CongestionControl for Caqm {
         }
     }
 
-    /// CAQM has no threshold: the window doubles until a port answers that there is no room.
+    /// CAQM has no threshold: the window doubles until a port refuses a request.
     fn ssthresh(&self) -> Bytes {
         match &self.mode {
             Mode::Asks(sender) if sender.in_start() => Bytes::new(u64::MAX),

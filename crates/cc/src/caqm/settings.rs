@@ -1,40 +1,40 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 
-/// The same for all hosts and ports of a network. The core moves values outside its bounds into
-/// them.
+/// The settings that all hosts and ports of a network share. The core replaces a value outside its
+/// bounds by the nearest bound.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CaqmSettings {
-    /// Requested per round trip, in eighths of [`Self::mtu_unit`].
+    /// The growth that a host requests per round trip, in eighths of [`Self::mtu_unit`].
     pub alpha: u32,
-    /// Bytes taken by a refusal.
+    /// Bytes that a refusal takes from the window.
     pub beta: u32,
-    /// Segments.
+    /// The smallest window, in segments.
     pub min_cwnd: u32,
-    /// Segments.
+    /// The largest window, in segments.
     pub max_cwnd: u32,
     /// Bytes of answers that move the window by one segment.
     pub mtu_unit: u32,
-    /// Bytes of a hint on data.
+    /// Bytes of a hint's unit on data.
     pub data_hint_unit: u32,
-    /// Bytes of a hint on an acknowledgement.
+    /// Bytes of a hint's unit on an acknowledgement.
     pub ack_hint_unit: u32,
-    /// Microseconds: the round trip that alpha is defined for.
+    /// The round trip that alpha is defined for, in microseconds.
     pub rtt_standard_us: u32,
-    /// Requested per round trip for the root of a window of segments, in eighths of
-    /// [`Self::mtu_unit`], if that is more than [`Self::alpha`]. 0 uses alpha alone, as the
-    /// reference does.
+    /// The growth that a host requests per round trip, times the square root of the window in
+    /// segments, in eighths of [`Self::mtu_unit`], if that is more than [`Self::alpha`]. 0 uses
+    /// alpha alone, as the reference does.
     pub alpha_root: u32,
-    /// Round trips without a refusal, after which the window may double again. 0 is never, as in
+    /// Round trips without a refusal after which the window may double again; 0 means never, as in
     /// the reference.
     pub theta: u32,
-    /// 1: every loss halves the window, as in the reference. 0: only a loss that no refusal
-    /// announced.
+    /// 1: every loss halves the window, as in the reference. 0: a loss halves the window only if no
+    /// refusal announced it.
     pub loss_as_reference: u32,
 }
 
-/// A setting that the core would move into its bounds.
+/// A setting outside its bounds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutOfBounds {
     pub setting: &'static str,

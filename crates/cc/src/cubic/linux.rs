@@ -1,17 +1,17 @@
 use super::{C, time_to_plateau};
 use units::{Span, Time};
 
-/// Congestion avoidance as in Linux: the window grows by a whole segment for each `price` segments
-/// acknowledged, and time counts in jiffies.
+/// Congestion avoidance as in Linux: the window grows by a whole segment for each `price`
+/// acknowledged segments, and time counts in jiffies.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Linux {
     epoch: Option<Epoch>,
     price: f64,
     /// The jiffy and the window for which the price was computed.
     priced: Option<(u64, f64)>,
-    /// Acknowledged since the window last grew.
+    /// Segments acknowledged since the window last grew.
     counted: f64,
-    /// Acknowledged since the friendly window last grew.
+    /// Segments acknowledged since the friendly window last grew.
     friendly_counted: f64,
 }
 
@@ -49,7 +49,7 @@ impl Linux {
     ) -> f64 {
         self.reprice(now.nanos() / JIFFY.nanos(), window, w_max, segments, min_rtt);
         let mut grown = window;
-        // Segments counted at a higher price buy one segment at most (`tcp_cong_avoid_ai`).
+        // Segments counted at a higher price add at most one segment (`tcp_cong_avoid_ai`).
         if self.counted >= self.price {
             self.counted = 0.0;
             grown += 1.0;
@@ -63,8 +63,8 @@ impl Linux {
         grown
     }
 
-    /// `bictcp_update`. Within a jiffy the price does not change, however often the window grows.
-    /// That alone lets Linux's CUBIC grow if a round trip is shorter than a jiffy.
+    /// `bictcp_update`. Within a jiffy the price does not change, even if the window grows: if a
+    /// round trip is shorter than a jiffy, only this lets Linux's CUBIC grow.
     fn reprice(&mut self, now: u64, window: f64, w_max: f64, segments: f64, min_rtt: Span) {
         self.friendly_counted += segments;
         let at = self.priced.map(|(at, _)| at);
@@ -102,25 +102,26 @@ impl Linux {
         };
         let jiffies = now.saturating_sub(epoch.start) + rtt.nanos().div_ceil(JIFFY.nanos());
         let t = jiffies as f64 * JIFFY.secs_f64();
-        // The distance from the plateau is truncated to whole segments: below the plateau that adds
-        // a segment.
+        // Truncate the distance from the plateau to whole segments. Below the plateau this raises
+        // the target by up to a segment.
         let distance = (C * (t - epoch.k).abs().powi(3)).floor();
         let target = if t < epoch.k { epoch.plateau - distance } else { epoch.plateau + distance };
         let price =
             if target > window { (window / (target - window)).floor() } else { 100.0 * window };
-        // Cap the price on an unknown path, so that finding its capacity does not take for ever.
+        // Cap the price on an unknown path, so that the window soon reaches the path's capacity.
         if w_max == 0.0 { price.min(DEAREST_AT_FIRST) } else { price }
     }
 }
 
 /// CONFIG_HZ=250.
 const JIFFY: Span = Span::from_millis(4);
-/// HZ / 32
+/// Jiffies for which a price holds: HZ / 32.
 const PRICED_FOR: u64 = 7;
 /// `cubic_root` divides by three as 341/1024.
 const ROOT: f64 = 0.999;
-/// In windows: 8 (1 + β) / 3 (1 − β) in eighths, as the kernel rounds it.
+/// The price of the friendly window, in windows: 8 (1 + β) / 3 (1 − β) in eighths, as the kernel
+/// rounds it.
 const FRIENDLY_PRICE: f64 = 15.0 / 8.0;
 const DEAREST_AT_FIRST: f64 = 20.0;
-/// Grow by at most a half in a round trip.
+/// The least price, which lets the window grow by at most a half in a round trip.
 const CHEAPEST: f64 = 2.0;

@@ -1,11 +1,11 @@
 use super::{ALPHA, C, time_to_plateau};
 use units::{Span, Time};
 
-/// A stretch of congestion avoidance (RFC 9438, 4.2 to 4.5).
+/// An epoch of congestion avoidance (RFC 9438, 4.2 to 4.5).
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Epoch {
     start: Time,
-    /// The time at which the cubic curve returns to its plateau, in seconds from the start.
+    /// When the cubic curve returns to its plateau, in seconds from the start.
     pub(super) k: f64,
     pub(super) plateau: f64,
     /// The window that Reno would have reached.
@@ -14,7 +14,7 @@ pub(super) struct Epoch {
 
 impl Epoch {
     pub(super) fn new(now: Time, window: f64, w_max: f64) -> Self {
-        // Without a previous loss (HyStart++ ended slow start) the plateau is the current window.
+        // If HyStart++ ended slow start without a loss, the plateau is the current window.
         let plateau = w_max.max(window);
         Self { start: now, k: time_to_plateau(plateau, window), plateau, w_est: window }
     }

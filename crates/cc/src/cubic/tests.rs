@@ -40,7 +40,7 @@ fn ack(now: Time, rtt: Span) -> Ack {
     }
 }
 
-/// Acknowledges a window each round trip, evenly.
+/// Acknowledges a window each round trip, at even intervals, for `span`.
 fn live(cubic: &mut Cubic, from: Time, span: Span, rtt: Span) -> Time {
     let (mut now, end) = (from, from + span);
     while now < end {
@@ -59,38 +59,38 @@ fn cubic_returns_to_its_plateau_after_k() {
         assert_eq!((cubic.cwnd, cubic.w_max), (70.0, 100.0));
         assert!((time_to_plateau(100.0, 70.0) - 4.217).abs() < 0.001);
         let now = live(&mut cubic, Time::ZERO, Span::from_millis(2100), rtt);
-        // Half of the time covers 7/8 of the height.
+        // After half of the time, 7/8 of the reduction is made up.
         assert!((cubic.cwnd - 96.2).abs() < 1.5, "{}", cubic.cwnd);
         let now = live(&mut cubic, now, Span::from_millis(2117), rtt);
         assert!((cubic.cwnd - 100.0).abs() < 1.0, "{}", cubic.cwnd);
-        // It leaves the plateau as fast: 0.4 · 3³.
+        // The window leaves the plateau along the same curve: 0.4 · 3³ segments in 3 s.
         live(&mut cubic, now, Span::from_secs(3), rtt);
         assert!((cubic.cwnd - 110.8).abs() < 2.5, "{}", cubic.cwnd);
     }
 }
 
-/// 4.3: on a short path the window is W_est, which grows by 0.529 segments a round trip.
+/// RFC 9438, 4.3: on a short path the window is W_est, which grows by 0.529 segments a round trip.
 #[test]
 fn cubic_grows_like_reno_where_reno_is_faster() {
     let rtt = Span::from_millis(10);
     let mut cubic = at_window(Cubic::rfc9438(&path(rtt)), 40.0);
     let now = live(&mut cubic, Time::ZERO, Span::from_millis(150), rtt);
     assert!((cubic.cwnd - (28.0 + 15.0 * ALPHA)).abs() < 0.6, "{}", cubic.cwnd);
-    // Beyond the window before the loss it grows by a whole segment.
+    // Above the window before the loss, the window grows by a whole segment a round trip.
     let now = live(&mut cubic, now, Span::from_millis(100), rtt);
     let before = cubic.cwnd;
     live(&mut cubic, now, Span::from_millis(100), rtt);
     assert!((cubic.cwnd - before - 10.0).abs() < 1.0, "{before} {}", cubic.cwnd);
-    // Linux continues at 8/15, one round trip late.
+    // Linux continues at 8/15 of a segment, one round trip late.
     let mut linux = at_window(Cubic::new(&path(rtt)), 40.0);
     live(&mut linux, Time::ZERO, Span::from_millis(600), rtt);
     let grown = linux.cwnd - 28.0;
     assert!((24.0..33.0).contains(&grown), "{grown} of 32");
 }
 
-/// 4.7
+/// RFC 9438, 4.7.
 #[test]
-fn a_flow_that_lost_ground_leaves_more() {
+fn a_flow_whose_window_shrank_since_its_last_loss_lowers_its_plateau() {
     let cubic = at_window(Cubic::rfc9438(&path(Span::from_millis(50))), 100.0);
     let cubic = at_window(cubic, 70.0);
     assert_eq!(cubic.w_max, 59.5);
@@ -105,9 +105,9 @@ fn linux_counts_whole_segments() {
     assert_eq!(cubic.cwnd, 2.0);
 }
 
-/// The first price is that of one segment a round trip, because the distance from the plateau is
-/// truncated to whole segments. It holds for a jiffy: four round trips. The next one holds for 32
-/// ms.
+/// The first price gives one segment a round trip, because Linux truncates the distance from the
+/// plateau to whole segments. This price holds for a jiffy, which is four round trips. The next
+/// price holds for 32 ms.
 #[test]
 fn linux_recomputes_the_price_32_times_a_second() {
     let rtt = Span::from_millis(1);
@@ -127,7 +127,7 @@ fn a_timeout_resets_cubic() {
     cubic.on_timeout(&LOSS);
     assert_eq!((cubic.cwnd, cubic.ssthresh, cubic.w_max), (1.0, 49.0, 0.0));
     cubic.on_undo(Time::ZERO);
-    // The learned state of the path is not restored.
+    // An undo restores the window but not W_max.
     assert_eq!((cubic.cwnd, cubic.ssthresh, cubic.w_max), (70.0, 70.0, 0.0));
 }
 

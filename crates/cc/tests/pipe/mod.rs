@@ -1,5 +1,5 @@
-//! One flow over one bottleneck with an unbounded queue, segment by segment: a minimal host for an
-//! algorithm.
+//! A minimal host for an algorithm: one flow over one bottleneck with an unbounded queue, segment
+//! by segment.
 
 use cc::{Ack, Algorithm, CongestionControl, Loss, Path};
 use std::collections::VecDeque;
@@ -20,10 +20,11 @@ pub(crate) struct Pipe {
     first_sent: Time,
     lost: u64,
     sent: u64,
-    /// One segment in this many is lost.
+    /// The path loses one segment in this many.
     pub(crate) lose_every: Option<u64>,
     recovering_until: Option<u64>,
-    /// A lost segment is retransmitted and arrives a round trip later.
+    /// The count of delivered segments at which the retransmission of a lost segment arrives, a
+    /// round trip later.
     repaired_at: u64,
     min_rtt: Span,
 }
@@ -146,7 +147,7 @@ impl Pipe {
             self.recovering_until = None;
             self.algorithm.on_recovered(self.now);
         }
-        // A loss whose repair is still on its way begins the next event at once, as in Linux.
+        // While a retransmission is in flight, begin the next loss event at once, as Linux does.
         if self.delivered < self.repaired_at && self.recovering_until.is_none() {
             self.recovering_until = Some(self.delivered + before);
             let (lost, inflight) = (Bytes::new(lost), Bytes::new(before));

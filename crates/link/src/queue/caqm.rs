@@ -8,14 +8,14 @@ use credit::{Credit, Law, Verdict};
 use units::{Bytes, Rate, Share, Span, Switch, Time};
 
 /// A port with Confined Active Queue Management. Data packets request window increases in their
-/// tags. The port approves the increases it can carry, and takes windows back while the queue
+/// tags. The port approves the increases that it can carry, and shrinks windows while the queue
 /// exceeds the target. Packets without a tag pass as in [`DropTail`](crate::DropTail), except that
-/// the port answers handshakes that ask for it.
+/// the port answers handshakes that ask for CAQM.
 #[derive(Debug)]
 pub struct Caqm<P> {
     config: CaqmConfig,
     backlog: Backlog<P>,
-    /// `None` for a link without a rate, which has nothing to ration.
+    /// `None` for a link without a rate, which needs no credit.
     credit: Option<Credit>,
     seed: u64,
 }
@@ -25,26 +25,27 @@ pub struct Caqm<P> {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CaqmConfig {
     pub limit: Limit,
-    /// The queue size that is accepted, so that bursts have room.
+    /// The queue size that the port accepts, so that bursts have room.
     pub target: Bytes,
     /// The update interval of the credit, ideally about one round trip. A grant takes effect after
-    /// a round trip, and the counter knows only the grants of the previous period. With a shorter
-    /// period it therefore reacts to every byte above or below the target many times over. `None`
-    /// means the round trip of the path where that is known, or else 200 µs, the hosts' standard
+    /// a round trip, and the counter includes only the grants of the previous period. With a
+    /// shorter period the port therefore reacts to every byte above or below the target several
+    /// times.
+    /// `None` means the round trip of the path if it is known, or else 200 µs, the hosts' standard
     /// round trip, but at least the time of ten frames of 1500 bytes.
     pub period: Option<Span>,
-    /// The share of the available credit that is approved in one period.
+    /// The share of the available credit that the port approves in one period.
     pub lambda: Share,
-    /// The probability that a request is refused if only a part of it could be approved. The credit
+    /// The probability that the port refuses a request if it could approve only a part. The credit
     /// gained goes to other requests, so this probability decides how quickly windows converge.
-    /// With [`Self::spread`], no more is taken than others ask for.
+    /// With [`Self::spread`], the port takes no more than other requests need.
     pub chance: Share,
     /// The number of bytes by which a refusal shrinks a window.
     pub beta: Bytes,
     /// The unit of a hint in a data packet.
     pub unit: Bytes,
-    /// Spread the credit, or the refusals, of a period over all its requests. Otherwise requests
-    /// are served in the order of their arrival, as CAQM defines.
+    /// Whether to spread the credit, or the refusals, of a period over all its requests. Otherwise
+    /// the port serves requests in the order of their arrival, as CAQM defines.
     pub spread: bool,
     /// The TPID that identifies a tag; see [`wire::caqm::TPID`].
     pub tpid: u16,
@@ -106,15 +107,15 @@ impl CaqmConfig {
         Ok(config)
     }
 
-    /// With the period that suits a path of this round trip, unless one is set.
+    /// The settings with the period that suits a path of this round trip, unless a period is set.
     pub(super) fn on_path(self, rate: Option<Rate>, round_trip: Span) -> Self {
         let shortest = rate.map_or(Span::ZERO, |rate| rate.time_for(USUAL_PERIOD));
         let known = (round_trip > Span::ZERO).then(|| round_trip.max(shortest));
         Self { period: self.period.or(known), ..self }
     }
 
-    /// A period far from the round trip. Requests that are served in order, as CAQM defines, have
-    /// short periods on purpose.
+    /// Warns of a period far from the round trip, but not if the port serves requests in order, as
+    /// CAQM defines, where short periods are intended.
     pub(super) fn warning(&self, round_trip: Span) -> Option<String> {
         let period = self.period?;
         let is_short = self.spread && period * FAR < round_trip;
@@ -252,7 +253,7 @@ fn spread(text: &str) -> Result<bool, LinkError> {
     text.parse().map(|Switch(on)| on).map_err(wrong)
 }
 
-/// The usual form, in hexadecimal.
+/// Parses a TPID in hexadecimal, its usual form.
 fn tpid(text: &str) -> Result<u16, LinkError> {
     let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
     let number = digits.and_then(|digits| u16::from_str_radix(digits, 16).ok());
@@ -261,13 +262,14 @@ fn tpid(text: &str) -> Result<u16, LinkError> {
     })
 }
 
-/// A period beyond this many round trips, or below one such part of a round trip, is warned of.
-/// With three round trips, 512 flows at 10 Gbit/s and 1 ms have a Jain index of .06, with one or
-/// two .93; a period of a fifth costs 5 % of the throughput.
+/// The factor by which a period may exceed or fall below a round trip without a warning. With a
+/// period of three round trips, 512 flows at 10 Gbit/s and 1 ms have a Jain index of .06, with one
+/// or two .93; a period of a fifth costs 5 % of the throughput.
 const FAR: u64 = 2;
 const STANDARD_ROUND_TRIP: Span = Span::from_micros(200);
 const USUAL_PERIOD: Bytes = Bytes::new(15_000);
-/// Without this bound, an emulated link with an absurd rate would update its credit without end.
+/// The shortest period: without it, an emulated link with an absurd rate would update its credit
+/// without end.
 const SHORTEST_PERIOD: Span = Span::from_nanos(10);
 const MOST_UNIT: u64 = 65_536;
 const MOST_TARGET: u64 = 1 << 40;
@@ -290,7 +292,7 @@ mod tests {
         {
             assert_eq!(warning(near), None, "{near}");
         }
-        // A link without delay is no path that is known.
+        // A link without delay does not give the path's round trip, so there is no warning.
         assert_eq!(CaqmConfig::parse("period=1ms").unwrap().warning(Span::ZERO), None);
     }
 

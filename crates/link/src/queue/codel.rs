@@ -5,8 +5,8 @@ use crate::text::{Term, terms};
 use crate::{LinkError, LinkStats, Packet};
 use units::{Bytes, Rate, Span, Time};
 
-/// Controlled Delay (RFC 8289). Drops at the head while even the shortest wait within an interval
-/// is above the target.
+/// Controlled Delay (RFC 8289). Drops packets at the head while even the shortest wait of an
+/// interval is above the target.
 #[derive(Debug)]
 pub struct CoDel<P> {
     config: CoDelConfig,
@@ -134,19 +134,19 @@ impl Law {
 /// CoDel's state for one queue (RFC 8289, section 5).
 #[derive(Debug, Default)]
 pub(super) struct Control {
-    /// The time at which the wait will have been above the target for one interval.
+    /// When the wait will have been above the target for one interval.
     first_above: Option<Time>,
     drop_next: Time,
     count: u32,
     last_count: u32,
     dropping: bool,
-    /// The largest packet seen. A queue no longer than one packet is not a standing queue.
+    /// The largest packet so far. A queue of at most one packet is not a standing queue.
     largest: Bytes,
 }
 
 impl Control {
-    /// RFC 8289, section 5 (`deque`). With ECN, a packet is marked instead of dropped, and is sent:
-    /// codel_dequeue in the kernel's include/net/codel_impl.h.
+    /// RFC 8289, section 5 (`deque`). With ECN, marks and sends a packet instead of dropping it, as
+    /// codel_dequeue in the kernel's include/net/codel_impl.h does.
     pub(super) fn dequeue<P: Packet>(
         &mut self,
         law: Law,
@@ -205,7 +205,8 @@ impl Control {
         Some((item, now >= first_above))
     }
 
-    /// If dropping ended recently, resume near the drop rate that controlled the queue then.
+    /// Begins dropping. If dropping ended recently, resumes near the drop rate that controlled the
+    /// queue then.
     fn enter(&mut self, law: Law, now: Time) {
         self.dropping = true;
         let delta = self.count.saturating_sub(self.last_count);

@@ -18,7 +18,7 @@ pub struct FqCoDel<P> {
     old: VecDeque<u32>,
     packets: usize,
     bytes: Bytes,
-    /// Makes hash collisions differ between links (section 8).
+    /// The salt that makes hash collisions differ between links (section 8).
     salt: u64,
 }
 
@@ -136,7 +136,7 @@ impl<P: Packet> Discipline<P> for FqCoDel<P> {
     }
 
     fn admit(&mut self, item: Queued<P>, stats: &mut LinkStats) {
-        // A packet too large for even the empty queue must not empty the queue.
+        // Do not empty the queue for a packet that is too large even for the empty queue.
         if !self.config.limit.has_room(0, Bytes::ZERO, item.size) {
             stats.dropped.overflow.add(item.size);
             return;
@@ -182,8 +182,8 @@ impl<P: Packet> Discipline<P> for FqCoDel<P> {
                 flow.deficit -= item.size.count().min(MOST_QUANTUM) as i64;
                 return Some(item);
             }
-            // A new flow that is empty must wait once among the old flows. Otherwise a flow that
-            // sends one packet per turn would starve them.
+            // Move an empty new flow to the old flows for one turn. Otherwise a flow that sends one
+            // packet per turn would starve the old flows.
             list.pop_front();
             if is_new && !self.old.is_empty() {
                 self.old.push_back(index);
@@ -237,7 +237,8 @@ impl<P> Flow<P> {
 impl<P: Packet> FqCoDel<P> {
     fn bucket(&self, flow: u64) -> u32 {
         let hash = crate::random::mix(flow ^ self.salt);
-        // The high half of the product distributes as evenly as a remainder, without a division.
+        // Take the high half of the product, which distributes as evenly as a remainder and needs
+        // no division.
         ((u128::from(hash) * u128::from(self.config.flows)) >> 64) as u32
     }
 
@@ -278,7 +279,7 @@ impl<P: Packet> FqCoDel<P> {
 
 const MOST_DROPS: usize = 64;
 const MOST_FLOWS: u32 = 65_536;
-/// With a smaller quantum, a large frame would wait for thousands of turns.
+/// The least quantum: with a smaller one, a large frame would wait for thousands of turns.
 const LEAST_QUANTUM: u64 = 64;
 const MOST_QUANTUM: u64 = 1 << 30;
 const SETTINGS: [&str; 6] = ["limit=", "target=", "interval=", "flows=", "quantum=", "ecn"];

@@ -53,7 +53,7 @@ impl<P: Packet> Discipline<P> for HeadDrop<P> {
     }
 
     fn admit(&mut self, item: Queued<P>, stats: &mut LinkStats) {
-        // A packet too large for even the empty queue must not empty the queue.
+        // Do not empty the queue for a packet that is too large even for the empty queue.
         if !self.config.limit.has_room(0, Bytes::ZERO, item.size) {
             stats.dropped.overflow.add(item.size);
             return;

@@ -46,7 +46,7 @@ impl std::str::FromStr for Limit {
                     known: "bytes such as `256KiB`, or packets such as `100p`",
                 })
             }
-            // As in tc, where `limit 100` of a pfifo means packets.
+            // Refuse a small number without a unit: in tc, `limit 100` of a pfifo means packets.
             None if trimmed.parse().is_ok_and(|count: u64| (1..FULL_FRAME).contains(&count)) => {
                 Err(LinkError::invalid(
                     "the queue's limit",

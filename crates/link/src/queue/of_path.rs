@@ -1,11 +1,11 @@
-//! Queues whose sizes follow the path.
+//! Queues whose sizes depend on the path.
 
 use crate::text::as_text;
 use crate::{LinkError, QueueConfig};
 use units::Bytes;
 
 /// A queue whose sizes may be multiples of the bandwidth-delay product: `droptail:1.5bdp`,
-/// `droptail:max(1bdp,256KiB)`, `red:limit=2bdp,min=1bdp`. Others are queues of a path, too.
+/// `droptail:max(1bdp,256KiB)`, `red:limit=2bdp,min=1bdp`. A queue without such sizes is valid too.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueOfPath(String);
 
@@ -20,10 +20,10 @@ impl std::str::FromStr for QueueOfPath {
     type Err = LinkError;
     fn from_str(text: &str) -> Result<Self, LinkError> {
         let queue = Self(text.trim().to_owned());
-        // A path on which any size is one that a queue can have.
+        // Check the queue on a path on which any multiple is a valid size.
         match queue.on(Some(Bytes::new(1 << 20))) {
             Ok(_) => Ok(queue),
-            // The text as it was written, and not the sizes of that path.
+            // Report the text as the user wrote it, not with that path's sizes.
             Err(LinkError::UnknownForm { what: what @ "queue", hint, known, .. }) => {
                 Err(LinkError::UnknownForm { what, found: queue.0, hint, known })
             }

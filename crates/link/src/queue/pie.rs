@@ -7,8 +7,8 @@ use crate::{LinkError, LinkStats, Packet};
 use units::{Bytes, Rate, Span, Time};
 
 /// Proportional Integral controller Enhanced (RFC 8033): drops arriving packets with a probability
-/// that follows the queueing delay and its trend. The delay is measured by timestamps, as the
-/// kernel's net/sched/sch_pie.c does by default. The timer runs in logical time.
+/// that follows the queueing delay and its trend. Timestamps measure the delay, as in the kernel's
+/// net/sched/sch_pie.c by default. The timer runs in logical time.
 #[derive(Debug)]
 pub struct Pie<P> {
     config: PieConfig,
@@ -19,7 +19,7 @@ pub struct Pie<P> {
     delay: Span,
     old_delay: Span,
     allowance: Span,
-    /// Set from the first arrival onwards.
+    /// The next update of the timer, which runs from the first arrival onwards.
     next_update: Option<Time>,
 }
 
@@ -30,7 +30,7 @@ pub struct PieConfig {
     pub target: Span,
     /// How often the probability is calculated.
     pub update: Span,
-    /// How long a burst may last before anything is dropped (section 4.4).
+    /// How long a burst may last before PIE drops packets (section 4.4).
     pub burst: Span,
     /// Mark ECN-capable packets, up to a drop probability of 10 % (section 5.1).
     pub ecn: bool,
@@ -190,7 +190,7 @@ impl<P: Packet> Pie<P> {
         false
     }
 
-    /// Runs the timer updates that are due. Nothing that they read changes between two packets, so
+    /// Runs the timer updates that are due. Their input does not change between two packets, so
     /// running them late makes no difference.
     fn catch_up(&mut self, now: Time) {
         let update = self.config.update;
@@ -238,11 +238,11 @@ impl<P: Packet> Pie<P> {
     }
 }
 
-/// Per second of delay (section 4.2 and appendix A).
+/// The weight per second of delay (section 4.2 and appendix A).
 const ALPHA: f64 = 0.125;
 const BETA: f64 = 1.25;
 const MOST_MARKED: f64 = 0.1;
-/// A backlog below two full frames is not treated as a queue.
+/// The smallest backlog that counts as a queue, two full frames.
 const TWO_FRAMES: Bytes = Bytes::new(2 * 1514);
 const SETTINGS: [&str; 5] = ["limit=", "target=", "update=", "burst=", "ecn"];
 
@@ -309,8 +309,8 @@ mod tests {
         assert_eq!(certain.probability, 1.0);
     }
 
-    /// At a probability of 10 %, no packet is dropped before 0.85 / 0.1 packets, and one certainly
-    /// by 8.5 / 0.1.
+    /// At a probability of 10 %, PIE drops no packet before 0.85 / 0.1 packets, and certainly drops
+    /// one by 8.5 / 0.1.
     #[test]
     fn drops_are_neither_too_close_nor_too_far_apart() {
         let mut pie = pie(0.1, 100, 100);
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_queue_is_left_alone() {
+    fn a_short_queue_has_no_drops() {
         let signals = |probability, old_delay_ms, packets| {
             let mut pie = pie(probability, 100, old_delay_ms);
             let mut stats = LinkStats::new(Time::ZERO);
@@ -348,7 +348,7 @@ mod tests {
         assert!(!signals(0.3, 100, 2), "two frames are not a queue");
     }
 
-    /// A long idle time takes no longer to process, and the timer keeps its phase.
+    /// A long idle time takes no longer to process than a short one, and the timer keeps its phase.
     #[test]
     fn the_timer_keeps_its_period_while_the_queue_is_idle() {
         let mut pie = pie(0.5, 0, 0);

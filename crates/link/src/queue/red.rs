@@ -19,7 +19,7 @@ pub struct Red<P> {
     average: f64,
     /// Packets passed since the last drop or mark; `None` below the lower threshold.
     since_mark: Option<u64>,
-    /// The time since which the link has found nothing to send.
+    /// The time since which the queue has been empty.
     idle_since: Option<Time>,
 }
 
@@ -28,10 +28,10 @@ pub struct Red<P> {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RedConfig {
     pub limit: Limit,
-    /// Below this average, no packet is dropped.
+    /// The average below which RED drops no packet.
     pub min: Limit,
-    /// At this average a packet is dropped with probability `p`. Above it every packet is dropped,
-    /// unless `gentle` is set.
+    /// The average at which RED drops a packet with probability `p`. Above it RED drops every
+    /// packet, unless `gentle` is set.
     pub max: Limit,
     pub p: Share,
     /// The weight of one arrival's sample in the average.
@@ -41,9 +41,9 @@ pub struct RedConfig {
     pub gentle: bool,
     /// Mark ECN-capable packets below the upper threshold (RFC 3168, section 7).
     pub ecn: bool,
-    /// Use a plain threshold: a packet that finds `min` or more in the queue is marked if it is
-    /// ECN-capable, and passes (RFC 8257, section 3.1: DCTCP's K). Besides `min`, only the limit
-    /// has an effect.
+    /// Use a plain threshold: mark an ECN-capable packet that finds `min` or more in the queue, and
+    /// let every packet pass (RFC 8257, section 3.1: DCTCP's K). Besides `min`, only the limit has
+    /// an effect.
     pub step: bool,
 }
 
@@ -236,7 +236,7 @@ impl<P: Packet> Red<P> {
             let typical = self.pace.map_or(0, |rate| rate.time_for(TYPICAL).nanos());
             let sent = now.since(since).nanos().checked_div(typical);
             self.average *= sent.map_or(0.0, |sent| power(1.0 - weight, sent));
-            // The idle time counted so far must not count again at the next arrival.
+            // Do not count this idle time again at the next arrival.
             self.idle_since = Some(now);
         } else {
             self.average += weight * (self.queue() as f64 - self.average);
@@ -301,7 +301,8 @@ fn part(limit: Limit, of: u64, least: u64) -> Limit {
     }
 }
 
-/// Squares and multiplies only: `powf` may round differently on another platform.
+/// A power by squaring and multiplying alone, because `powf` may round differently on another
+/// platform.
 fn power(base: f64, exponent: u64) -> f64 {
     let (mut result, mut square, mut left) = (1.0, base, exponent);
     while left > 0 {
@@ -340,7 +341,7 @@ mod tests {
         fn corrupt(&mut self, _random: u64) {}
     }
 
-    /// Sends packets that each find `queue` others. Returns true for each one dropped.
+    /// Sends packets that each find `queue` other packets. Returns true for each dropped packet.
     fn drops(config: &str, queue: usize, packets: usize) -> Vec<bool> {
         let config = RedConfig::parse(config).unwrap();
         let mut red: Red<Full> = Red::new(&config, None, 5);
@@ -363,8 +364,8 @@ mod tests {
         at.windows(2).map(|pair| pair[1] - pair[0]).collect()
     }
 
-    /// Half way between the thresholds the probability is p / 2. Gaps are uniform from 1 to the
-    /// inverse of that.
+    /// Half way between the thresholds the probability is p / 2, and gaps are uniform from 1 to the
+    /// inverse of this probability.
     #[test]
     fn drops_are_spread_evenly() {
         let drops = drops("limit=100p,min=10p,max=40p,p=10%,weight=100%", 25, 200_000);
@@ -388,8 +389,8 @@ mod tests {
         let gentle = "limit=100p,min=10p,max=40p,p=10%,weight=100%,gentle";
         assert_eq!(share(steep, 40), 1.0);
         assert_eq!(share(gentle, 80), 1.0);
-        // The probability is 0.1 + 0.9 / 4 there. Gaps are 1 with 0.325, 2 with 0.325, otherwise 3
-        // or 4.
+        // At 50 packets the probability is 0.1 + 0.9 / 4. Gaps are 1 with 0.325, 2 with 0.325, and
+        // otherwise 3 or 4.
         let (at_50, at_60) = (share(gentle, 50), share(gentle, 60));
         assert!((0.4..0.6).contains(&at_50), "{at_50}");
         assert!(at_60 > at_50 && at_60 < 0.8, "{at_60}");

@@ -67,7 +67,7 @@ macro_rules! disciplines {
 
         const NAMES: &[&str] = &[$($name,)*];
 
-        /// The discipline that runs.
+        /// The running discipline.
         #[derive(Debug)]
         pub(super) enum Kind<P: Packet> { $($queue($queue<P>),)* }
 

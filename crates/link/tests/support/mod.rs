@@ -62,7 +62,7 @@ pub fn link(config: &LinkConfig) -> Link<TestPacket> {
     Link::new(config, Time::ZERO).unwrap()
 }
 
-/// All remaining deliveries, as (delivery time, packet).
+/// Fetches all remaining deliveries, as (delivery time, packet).
 pub fn drain(link: &mut Link<TestPacket>) -> Vec<(u64, TestPacket)> {
     std::iter::from_fn(|| link.deliver(Time::from_nanos(u64::MAX - 1)))
         .map(|delivery| (delivery.at.nanos(), delivery.packet))

@@ -1,5 +1,5 @@
-//! The simplest responsive sender: it keeps a window outstanding, adds one packet per round trip,
-//! and halves once per round trip in which a packet was lost or marked.
+//! A simple responsive sender: it keeps a window outstanding, adds one packet per round trip, and
+//! halves the window once per round trip in which a packet was lost or marked.
 
 use super::{TestPacket, at};
 use link::{Link, LinkConfig};
@@ -13,7 +13,7 @@ pub struct Sender {
     /// Packets sent and neither acknowledged nor known to be lost.
     outstanding: VecDeque<u64>,
     next: u64,
-    /// A loss or mark below this packet number has already been answered.
+    /// The packet number below which the sender has already answered losses and marks.
     recover: u64,
     pub delivered: u64,
 }

@@ -64,7 +64,7 @@ impl Connection {
                     self.connected = true;
                     self.control_out = self.inner.streams().open(Dir::Uni);
                     if let Some(stream) = self.control_out {
-                        // Credit goes before the data it permits.
+                        // Send credit before data.
                         let _ = self.inner.send_stream(stream).set_priority(1);
                     }
                     self.events.push_back(Event::Connected);
@@ -88,15 +88,15 @@ impl Connection {
         self.mend_rtt(now);
     }
 
-    /// The address of the peer that opens this connection is not validated.
+    /// Records that the address of the peer that opens this connection is not validated.
     pub(crate) fn expect_proof(&mut self) {
         self.is_unproved = true;
     }
 
     /// Whether a full-size packet would exceed three times the bytes received from an unvalidated
-    /// address. The engine sends one whenever a single byte of allowance is left. A Handshake
-    /// packet validates the address (RFC 9000, section 8.1): after its acknowledgement the peer
-    /// sends nothing more that would raise the allowance.
+    /// address. The engine itself sends such a packet if a single byte of allowance is left. A
+    /// Handshake packet validates the address (RFC 9000, section 8.1): once its packet is
+    /// acknowledged, the peer sends no more packets that would raise the allowance.
     fn would_amplify(&self) -> bool {
         if !self.is_unproved || self.connected || self.control.lock().peer_has_handshake_keys() {
             return false;
@@ -107,7 +107,7 @@ impl Connection {
         udp_tx.bytes + u64::from(path.current_mtu) > received * 3
     }
 
-    /// The next packets of this connection, if any may leave now.
+    /// Writes the next packets of this connection, if any may leave now.
     pub(crate) fn transmit(
         &mut self,
         now: Instant,
@@ -118,8 +118,8 @@ impl Connection {
             return None;
         }
         self.write_records();
-        // The engine may have returned to a former path, and reveals that only when it asks for its
-        // window.
+        // Ask the controller of the engine's present path for its window: the engine may have
+        // returned to a former path, and the call switches to that path.
         let _ = self.inner.congestion_state().window();
         let allowed = self.control.lock().open_gate(now, self.owes);
         let most = if self.one_by_one > 0 || self.is_unproved && !self.connected {
@@ -195,12 +195,12 @@ impl Connection {
         }
     }
 
-    /// Reads all data that the engine holds of a stream. If many chunks stayed in its assembler,
+    /// Reads all data of a stream from the engine. If many chunks stayed in the engine's assembler,
     /// the engine would close the connection.
     fn drain(&mut self, now: Instant, id: StreamId) {
         let is_control = Some(id) == self.control_in;
         let mut receiving = self.inner.recv_stream(id);
-        // On an error, the stream was stopped or read to its end.
+        // An error means that the stream was stopped or read to its end.
         let Ok(mut chunks) = receiving.read(false) else { return };
         let mut arrived = std::mem::take(&mut self.arrived);
         let end = loop {
@@ -212,7 +212,7 @@ impl Connection {
             }
         };
         self.owes |= !arrived.is_empty();
-        // Ignore the result: the engine is polled for frames to send after every batch.
+        // Ignore the result: the driver polls the engine for frames to send after every batch.
         let _ = chunks.finalize();
         let kept = match is_control {
             true => self.take_records(&mut arrived, end),
@@ -253,8 +253,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Raises the stream limit with use, because the engine keeps state for each stream the peer
-    /// may open.
+    /// Raises the stream limit as the peer opens streams, because the engine keeps state for each
+    /// stream that the peer may open.
     fn grow_stream_limit(&mut self) {
         let open = self.inner.streams().remote_open_streams(Dir::Bi);
         if open * 2 > u64::from(self.stream_limit) && self.stream_limit < self.most_streams {
@@ -263,8 +263,8 @@ impl Connection {
         }
     }
 
-    /// RTT samples of the handshake include the computing time of both ends. On a short path they
-    /// would delay the engine's retransmissions tenfold.
+    /// Replaces the engine's RTT after the handshake. Samples of the handshake include the
+    /// computing time of both ends, which would delay retransmissions on a short path tenfold.
     fn mend_rtt(&mut self, now: Instant) {
         if !self.rtt_is_of_handshake || !self.connected || self.inner.is_handshaking() {
             return;

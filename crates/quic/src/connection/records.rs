@@ -47,8 +47,8 @@ impl Connection {
             return Err("the peer leaves too many gaps in its control stream");
         }
         match end {
-            // A departing peer closes the connection. Ending the control stream before that is a
-            // violation.
+            // A peer that ends the control stream before it closes the connection violates the
+            // protocol.
             Some(_) if !self.inner.is_closed() => Err("the peer ended its control stream"),
             _ => Ok(()),
         }
@@ -80,8 +80,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Bytes of a reset or discarded stream may never arrive. They count as consumed once the peer
-    /// has reported how many it sent.
+    /// Counts the missing bytes of a reset or discarded stream, which may never arrive, as consumed
+    /// once the peer has reported the stream's final size.
     pub(super) fn settle(&mut self, id: StreamId) -> Result<(), &'static str> {
         if let Some(stream) = self.streams.get_mut(&id).filter(|stream| stream.is_discarded())
             && let Some(size) = stream.final_size
@@ -112,12 +112,12 @@ impl Connection {
             let part = self.record_rest.clone();
             match self.inner.send_stream(stream).write_chunks(&mut [part]) {
                 Ok(written) => bytes::Buf::advance(&mut self.record_rest, written.bytes),
-                // The send window is full; the next acknowledgement makes room.
+                // The send window is full until the next acknowledgement.
                 Err(_) => return,
             }
         }
     }
 }
 
-/// The maximum of credit records that wait behind a lost packet.
+/// The most bytes of credit records that wait behind a lost packet.
 const MOST_RECORDS: usize = 256 * 1024;

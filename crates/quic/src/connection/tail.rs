@@ -1,8 +1,9 @@
-//! Tail loss probes, as RFC 8985, section 7 has them for TCP.
+//! Tail loss probes, as in RFC 8985, section 7, for TCP.
 //!
 //! The engine's probe timeout sends a PING, and only the acknowledgement of the PING shows that
-//! data before it was lost: a lost last packet is repaired after three round trips. On a path that
-//! loses packets this sends the PING an eighth of a round trip after the last packet.
+//! earlier data was lost, so the engine retransmits a lost last packet after three round trips. On
+//! a path that loses packets, this module sends the PING an eighth of a round trip after the last
+//! packet.
 
 use std::time::{Duration, Instant};
 
@@ -19,15 +20,16 @@ pub(crate) struct Outstanding {
 pub(super) struct TailProbe {
     due: Option<Instant>,
     newest: u64,
-    /// Packets up to this number are probed for, or are the probe itself.
+    /// The highest packet number that needs no further probe: it was probed for or is the probe.
     settled: Option<u64>,
 }
 
 impl TailProbe {
-    /// Nothing more can be sent now. `None`: no packet is in flight, or the path loses none.
+    /// Sets the probe's time when the connection has nothing more to send. `outstanding` is `None`
+    /// if no packet is in flight, or if the path loses none.
     pub(super) fn arm(&mut self, outstanding: Option<Outstanding>) {
         let is_new = |tail: &Outstanding| self.settled.is_none_or(|settled| tail.newest > settled);
-        // On a short path the engine's own timeout is as early.
+        // On a short path the engine's own timeout is as early, so send no probe.
         let outstanding = outstanding.filter(|tail| is_new(tail) && tail.srtt >= 2 * LEAST_WAIT);
         self.due = outstanding.map(|tail| tail.sent_at + (tail.srtt / 8).max(LEAST_WAIT));
         self.newest = outstanding.map_or(self.newest, |tail| tail.newest);
@@ -48,7 +50,7 @@ impl TailProbe {
     }
 }
 
-/// A peer acknowledges a single packet within two milliseconds.
+/// The least wait: a peer acknowledges a single packet within two milliseconds.
 const LEAST_WAIT: Duration = Duration::from_millis(4);
 
 #[cfg(test)]
@@ -69,7 +71,7 @@ mod tests {
         probe.arm(tail(8, millis(5)));
         assert!(!probe.fire(millis(10)));
         assert!(probe.fire(millis(15)));
-        // The PING is packet 9; it is not probed for.
+        // The PING is packet 9, which needs no probe.
         probe.arm(tail(9, millis(15)));
         assert_eq!(probe.due(), None);
         assert!(!probe.fire(millis(100)));
@@ -77,7 +79,7 @@ mod tests {
         assert_eq!(probe.due(), Some(millis(210)));
         probe.arm(Some(Outstanding { newest: 11, sent_at: start, srtt: Duration::from_millis(7) }));
         assert_eq!(probe.due(), None);
-        // Everything is acknowledged.
+        // The peer has acknowledged all packets.
         probe.arm(None);
         assert!(!probe.fire(millis(210)));
     }

@@ -1,4 +1,4 @@
-//! The engine's view: a controller that consults the gate.
+//! The controller that the engine asks for its window, and which consults the gate.
 
 use super::Shared;
 use quinn_proto::congestion::{Controller, ControllerFactory};
@@ -27,8 +27,8 @@ impl Factory {
 impl ControllerFactory for Factory {
     fn build(self: Arc<Self>, _now: Instant, current_mtu: u16) -> Box<dyn Controller> {
         let (shared, path) = (self.shared.clone(), Arc::new(()));
-        // Switch immediately. With the gate of the former path, the challenge of the new path
-        // would wait, and the first packet on the new path would be a size probe.
+        // Switch immediately: the gate of the former path would delay the challenge of the new
+        // path, and the first packet on the new path would be a size probe.
         let mut control = shared.lock();
         control.switch(&path);
         control.path_mtu(current_mtu);
@@ -77,7 +77,8 @@ impl Controller for Handle {
         control.engine_window()
     }
 
-    /// The peer has changed its port (`PathData::from_previous`).
+    /// The engine clones a controller when the peer has changed its port
+    /// (`PathData::from_previous`).
     fn clone_box(&self) -> Box<dyn Controller> {
         let mut control = self.shared.lock();
         control.switch(&self.path);

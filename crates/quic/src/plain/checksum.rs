@@ -1,4 +1,4 @@
-//! Checksums and words drawn from a seed.
+//! Checksums and pseudo-random words.
 
 /// A checksum that detects every change of one bit, or of bits within eight bytes: each step is a
 /// bijection of the state.
@@ -14,7 +14,7 @@ impl Checksum {
         Self((self.0 ^ number).wrapping_mul(ODD).rotate_left(29))
     }
 
-    /// The length is part of the sum, so a different split gives another sum.
+    /// Adds `bytes` and their length, so that a different split of the bytes gives another sum.
     pub(super) fn over(self, bytes: &[u8]) -> Self {
         let (words, rest) = bytes.as_chunks::<8>();
         let mut last = [0; 8];

@@ -1,5 +1,5 @@
-//! A handshake with the message lengths of TLS 1.3 with certificates on both sides. It carries only
-//! the transport parameters of their contents.
+//! A handshake with the message lengths of TLS 1.3 with certificates on both sides. Its messages
+//! carry only the transport parameters, and zeros in place of the rest.
 //!
 //! | message | sender | keys available after it |
 //! | --- | --- | --- |
@@ -22,7 +22,8 @@ pub(super) struct PlainSession {
     params: Vec<u8>,
     peer_params: Option<TransportParameters>,
     next: Step,
-    /// The client has them once it has read the server hello.
+    /// Whether the session has the handshake keys. A client has them once it has read the server
+    /// hello.
     has_handshake_keys: bool,
     /// The part of a message that has arrived so far.
     arrived: Vec<u8>,

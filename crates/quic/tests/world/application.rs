@@ -24,9 +24,9 @@ pub struct Application {
     streams: BTreeMap<StreamId, Stream>,
     /// Bytes that arrived and matched.
     pub received: u64,
-    /// Halves that arrived completely.
+    /// Half-streams that arrived completely.
     pub whole: u64,
-    /// Halves that the peer reset.
+    /// Half-streams that the peer reset.
     pub given_up: u64,
     /// Streams with both halves closed.
     pub over: u64,
@@ -207,7 +207,7 @@ static PATTERN: LazyLock<Bytes> = LazyLock::new(|| {
     (0..PERIOD).map(|_| random.bits() as u8).collect::<Vec<_>>().into()
 });
 
-/// A prime, so that no power of two is a multiple of the period.
+/// The period of the pattern: a prime, so that no power of two is a multiple of the period.
 const PERIOD: u64 = 1_048_583;
 const MOST_WRITTEN: u64 = 64 * 1024;
 const MOST_READ: usize = 256 * 1024;

@@ -25,7 +25,7 @@ pub struct World {
     now: Time,
     plain: Plain,
     pub hosts: [Host; 2],
-    /// The client's packets use the first way, the server's the second.
+    /// The directions of the path: the client's packets use the first, the server's the second.
     pub ways: [PathDirection; 2],
     changes: VecDeque<(Time, Change)>,
     /// Transfers by initiator, in the order in which their streams open.
@@ -46,11 +46,11 @@ pub struct Host {
     opened: usize,
     inbox: VecDeque<(Time, Datagram)>,
     look_at: Option<Time>,
-    /// Arrivals are processed at this interval.
+    /// The interval at which the host processes arrivals.
     pub moderation: Span,
-    /// Timers fire this late.
+    /// How late the host's timers fire.
     pub slack: Span,
-    /// The datagram lengths of each batch that left.
+    /// The datagram lengths of each batch that the host sent.
     pub trains: Option<Vec<(Time, Vec<usize>)>>,
 }
 
@@ -64,7 +64,7 @@ pub struct Windows {
 
 #[derive(Debug, Clone)]
 pub enum Change {
-    /// The client's new address. Packets in flight to the former one are lost.
+    /// The client's new address. Packets in flight to the former address are lost.
     Address(SocketAddr),
     PathConfig(Box<PathConfig>),
 }
@@ -123,8 +123,8 @@ impl World {
         self.changes.insert(place, (at, change));
     }
 
-    /// Runs until both ends have completed the handshake and some time has passed. Returns whether
-    /// that happened before `limit`.
+    /// Runs until the handshake is complete at both ends and some time has passed. Returns false if
+    /// `limit` comes first.
     pub fn run_until_confirmed(&mut self, limit: Time) -> bool {
         let is_connected = |host: &mut Host| {
             let connection = host.key.and_then(|key| host.endpoint.get(key));
@@ -158,7 +158,7 @@ impl World {
         self.now = limit;
     }
 
-    /// Runs until every transfer has ended. Returns whether that happened before `limit`.
+    /// Runs until every transfer has ended. Returns false if `limit` comes first.
     pub fn run_to_the_end(&mut self, limit: Time) -> bool {
         while !self.is_over() && self.lost().is_none() {
             if !self.step(limit) {
@@ -194,7 +194,7 @@ impl World {
         self.connection(side).statistics()
     }
 
-    /// Must follow every change that the test makes to a connection.
+    /// Lets an end act on a change to its connection. A test must call this after every change.
     pub fn touch(&mut self, side: usize) {
         let now = self.instant(self.now);
         let host = &mut self.hosts[side];
@@ -264,7 +264,7 @@ impl World {
         }
     }
 
-    /// Takes the datagrams that arrived at a host.
+    /// Passes the datagrams that have arrived at a host to its endpoint.
     fn fetch(&mut self, side: usize) {
         let host = &mut self.hosts[side];
         while let Some((at, datagram)) = self.ways[1 - side].deliver(self.now) {
@@ -301,7 +301,7 @@ impl World {
         }
     }
 
-    /// Lets a host do everything that it can do now.
+    /// Lets a host handle its timeouts, events and sends of this moment.
     fn settle(&mut self, side: usize) {
         let now = self.instant(self.now);
         let mut buffer = Vec::new();
@@ -447,7 +447,7 @@ pub fn settings(congestion: &str) -> Settings {
         largest_packet: 1452,
         streams: 4096,
         seed: 1,
-        // A world counts from its start.
+        // The epoch is the start of the world.
         epoch: Instant::now(),
         meter: Arc::new(quic::Meter::unlimited()),
     }

@@ -1,4 +1,4 @@
-//! Reads packet headers as an observer would: `quic::plain` leaves them readable.
+//! Reads the headers of packets on the path, which `quic::plain` leaves readable.
 
 use std::collections::BTreeMap;
 

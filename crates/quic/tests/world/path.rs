@@ -24,7 +24,7 @@ pub struct Datagram {
     pub payload: BytesMut,
 }
 
-/// One direction, with the counts of an observer at its beginning and its end.
+/// One direction of a path, with counts of the datagrams that enter and leave it.
 #[derive(Debug)]
 pub struct PathDirection {
     link: Link<Datagram>,
@@ -35,7 +35,7 @@ pub struct PathDirection {
     pub arrived: TrafficCount,
     /// Datagrams too large for the path.
     pub too_large: u64,
-    /// Times and payloads of datagrams that entered, if the test enables the log.
+    /// Times and payloads of the datagrams that entered, if the test enables this log.
     pub log: Option<Vec<(Time, BytesMut)>>,
 }
 
@@ -167,8 +167,9 @@ impl Packet for Datagram {
     }
 
     fn corrupt(&mut self, random: u64) {
-        // A corrupted packet that looks like a Retry or another version has no tag to reveal it,
-        // and ends the engine's handshake. In reality, UDP's checksum catches those.
+        // Spare the type and version: a packet that corruption turns into a Retry or another
+        // version has no tag, and would end the engine's handshake. In reality, UDP's checksum
+        // detects the corruption.
         let spared = if self.payload[0] & 0x80 == 0 { 0 } else { 8 * 5 };
         let bit = spared + random as usize % (self.payload.len() * 8 - spared);
         self.payload[bit / 8] ^= 1 << (bit % 8);

@@ -8,8 +8,8 @@ pub(crate) struct Pacer {
 }
 
 impl Pacer {
-    /// The bytes that leave at once: as much as the rate allows in about a millisecond. On short
-    /// paths it is more, because there the resulting queue soon drains.
+    /// The bytes that leave at once: as many as the rate carries in about a millisecond, and more
+    /// on short paths, where the resulting queue soon drains.
     pub(crate) fn burst(rate: Rate, min_rtt: Option<Span>, mss: u64, config: &TcpConfig) -> u64 {
         let most = config.burst_max.count();
         let mut bytes = rate.bytes_in(config.burst_time).count();
@@ -20,7 +20,7 @@ impl Pacer {
         segments * mss
     }
 
-    /// A burst left. Lateness earns credit for up to half of its time.
+    /// Records that a burst has left. A late burst earns credit for up to half of its time.
     pub(crate) fn sent(&mut self, now: Time, bytes: u64, rate: Rate) {
         let takes = rate.time_for(Bytes::new(bytes));
         let credit = now.since(self.next).min(takes / 2);

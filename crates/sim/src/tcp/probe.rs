@@ -16,13 +16,14 @@ pub(crate) struct Probe {
 struct ProbeInFlight {
     /// TLP.end_seq.
     end: u64,
-    /// The probe retransmitted old data.
+    /// Whether the probe retransmitted old data.
     repeats: bool,
 }
 
 impl Probe {
-    /// 7.2: two round trips, and the receiver's delay if it may wait for a second segment. At the
-    /// latest, the probe replaces the expiry of the retransmission timer.
+    /// RFC 8985, 7.2: schedules a probe after two round trips, and after the receiver's ACK delay
+    /// if a single segment is in flight. The probe leaves at the latest when the retransmission
+    /// timer would expire.
     pub(crate) fn schedule(
         &mut self,
         now: Time,
@@ -52,7 +53,7 @@ impl Probe {
         *self = Self::default();
     }
 
-    /// 7.4.2: whether the ACK shows that the probe repaired a loss.
+    /// RFC 8985, 7.4.2: whether the ACK shows that the probe repaired a loss.
     pub(crate) fn repaired(&mut self, acknowledged: u64, needless: bool, news: bool) -> bool {
         let Some(in_flight) = self.in_flight.filter(|in_flight| acknowledged >= in_flight.end)
         else {

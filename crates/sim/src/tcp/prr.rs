@@ -1,8 +1,8 @@
-/// Proportional rate reduction with the slow-start reduction bound (RFC 6937), as Linux applies it
-/// (`tcp_cwnd_reduction`). In bytes.
+/// Proportional rate reduction with the slow-start reduction bound (RFC 6937), as in Linux
+/// (`tcp_cwnd_reduction`), in bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Reduction {
-    /// The window when the loss was detected, which Linux uses as RecoverFS.
+    /// The window at the detection of the loss, which Linux uses as RecoverFS.
     before: u64,
     threshold: u64,
     delivered: u64,
@@ -28,14 +28,14 @@ impl Reduction {
         let allowed = if pipe > self.threshold {
             let share = u128::from(self.delivered) * u128::from(self.threshold);
             let share = share.div_ceil(u128::from(self.before)) as u64;
-            // In whole segments, as in Linux.
+            // Round up to whole segments, as Linux does.
             share.saturating_sub(self.sent).div_ceil(mss) * mss
         } else {
             let conserved = self.delivered.saturating_sub(self.sent).max(delivered);
             let bound = conserved + if clean { mss } else { 0 };
             bound.min(self.threshold - pipe)
         };
-        // The first retransmission never waits.
+        // Always let the first retransmission leave.
         let allowed = allowed.max(if self.sent == 0 { mss } else { 0 });
         self.window = pipe + allowed;
     }
@@ -45,18 +45,18 @@ impl Reduction {
 mod tests {
     use super::*;
 
-    /// RFC 6937, section 4.1, first example: FlightSize 20, one loss. The RFC's CUBIC window is
-    /// 0.7; here it is half, as in the RFC's figure. One segment is retransmitted after the third
-    /// duplicate, then one segment leaves for every second ACK.
+    /// RFC 6937, section 4.1, first example: one loss with a FlightSize of 20. The window falls to
+    /// half, as in the RFC's figure, and not to CUBIC's 0.7. The sender retransmits a segment after
+    /// the third duplicate, and then sends one segment for every second ACK.
     #[test]
     fn one_loss_halves_smoothly() {
-        // Nineteen of twenty are acknowledged one by one, after SACKs for three.
+        // After SACKs for three segments, each ACK acknowledges one segment.
         let (flight, threshold) = (20, 10);
         let mut prr = Reduction::begin(flight, threshold);
         let mut pipe = 16;
         let mut sent = Vec::new();
         for ack in 0..16 {
-            // The first three SACKs count as delivered with the one that began the recovery.
+            // The segments of all three SACKs count as delivered when the recovery begins.
             let delivered = if ack == 0 { 3 } else { 1 };
             pipe -= u64::from(ack > 0);
             prr.on_ack(delivered, pipe, false, 1);
@@ -67,12 +67,12 @@ mod tests {
         }
         assert_eq!(sent.iter().sum::<u64>(), 9);
         assert_eq!(pipe, 10, "the window ends at the threshold");
-        // No burst: at most one segment at a time after the beginning.
+        // After the beginning, at most one segment leaves at a time.
         assert!(sent[1..].iter().all(|now| *now <= 1), "{sent:?}");
     }
 
-    /// Second example: losses bring the pipe below the threshold. Then as much leaves as arrives,
-    /// and one segment more if the ACK advances.
+    /// Second example: losses bring the pipe below the threshold. The sender then sends as much as
+    /// arrives, and one segment more if the ACK advances.
     #[test]
     fn a_burst_of_losses_is_repaired_by_slow_start() {
         let mut prr = Reduction::begin(20, 10);

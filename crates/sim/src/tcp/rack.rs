@@ -2,8 +2,8 @@ use super::rtt::RoundTrip;
 use super::scoreboard::{Arrival, Change, Scoreboard};
 use units::{Span, Time};
 
-/// Recent acknowledgement (RFC 8985, 6.2): a segment is lost if it was sent a reordering window
-/// before one that arrived.
+/// Recent acknowledgement (RFC 8985, 6.2): a segment is lost if it was sent at least a reordering
+/// window before a segment that has arrived.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rack {
     latest: Option<Arrival>,
@@ -14,7 +14,8 @@ pub(crate) struct Rack {
     quarters: u32,
     /// Recoveries left until `quarters` is reset.
     persists: u32,
-    /// A spurious retransmission counts once a round trip: until this is acknowledged.
+    /// The sequence at which the round trip ends. A spurious retransmission counts once a round
+    /// trip.
     round_ends: u64,
 }
 
@@ -24,7 +25,7 @@ impl Rack {
         self.reordered |= change.reordered;
         let Some(arrival) = change.latest else { return };
         let rtt = now.since(arrival.sent_at);
-        // Shorter than the path's RTT: the first transmission arrived, not this one.
+        // The time is shorter than the path's RTT: the ACK is for the first transmission.
         if arrival.repeated && min_rtt.is_some_and(|min| rtt < min) {
             return;
         }
@@ -34,7 +35,7 @@ impl Rack {
         }
     }
 
-    /// Step 4, a DSACK. If nothing was ever reordered, a timer expired too early
+    /// Step 4, a DSACK. If the path has never reordered, a timer expired too early
     /// (`tcp_dsack_seen`).
     pub(crate) fn on_needless(&mut self, una: u64, nxt: u64) {
         if self.reordered && una >= self.round_ends {
@@ -70,7 +71,7 @@ impl Rack {
         (bytes, awaited.then(|| (latest.sent_at + patience).since(now) + LEAST_WAIT))
     }
 
-    /// A timeout marks segments sent before this as lost (RFC 8985, 6.3).
+    /// The time up to which a timeout marks sent segments as lost (RFC 8985, 6.3).
     pub(crate) fn overdue(&self, now: Time) -> Time {
         Time::from_nanos(now.nanos().saturating_sub(self.rtt.nanos()))
     }
@@ -88,7 +89,7 @@ impl Rack {
 /// DupThresh.
 const DUPLICATES: u64 = 3;
 const RECOVERIES: u32 = 16;
-/// Linux's bound is 255; the smoothed round trip bounds the window anyway.
+/// Linux's bound of the window in quarters; the smoothed round trip bounds the window anyway.
 const WIDEST: u32 = 255;
-/// `TCP_TIMEOUT_MIN_US`: the timer waits this much longer.
+/// `TCP_TIMEOUT_MIN_US`: the time that the timer waits longer.
 const LEAST_WAIT: Span = Span::from_millis(2);

@@ -1,7 +1,7 @@
 use std::collections::VecDeque;
 
-/// Disjoint ranges of a sequence space, ascending: the data that a receiver holds beyond a hole,
-/// and a sender's view of it.
+/// Disjoint ranges of a sequence space, ascending: the data that a receiver holds beyond a hole, or
+/// that a sender knows the receiver to hold.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Ranges(VecDeque<(u64, u64)>);
 
@@ -46,7 +46,7 @@ impl Ranges {
         }
     }
 
-    /// Removes everything below `sequence`.
+    /// Removes all bytes below `sequence`.
     #[inline]
     pub(crate) fn remove_below(&mut self, sequence: u64) {
         while let Some(first) = self.0.front_mut() {
@@ -91,7 +91,7 @@ impl Ranges {
     }
 }
 
-/// The most that an idle flow may keep allocated.
+/// The most ranges for which an idle flow may keep memory.
 const ROOM_KEPT: usize = 16;
 
 #[cfg(test)]
@@ -101,7 +101,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     proptest! {
-        /// Compared with a set of single bytes.
+        /// Compares the ranges with a set of single bytes.
         #[test]
         fn ranges_hold_exactly_the_added_bytes(
             added in prop::collection::vec((0u64..200, 1u64..30), 1..60), below in 0u64..220,

@@ -6,15 +6,15 @@ use units::{Span, Time};
 pub(crate) struct Delivery {
     pub(crate) delivered: u64,
     delivered_at: Time,
-    /// The time of sending of the newest acknowledged packet.
+    /// The sending time of the newest acknowledged packet.
     first_sent: Time,
-    /// Packets sent until this much is delivered are application-limited.
+    /// The delivered bytes up to which sent packets are application-limited.
     app_limited_until: u64,
     /// Bytes marked as lost since the connection began.
     pub(crate) lost: u64,
 }
 
-/// The state at a packet's departure.
+/// The state of the estimator at a packet's departure.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Departure {
     pub(crate) delivered: u64,
@@ -29,7 +29,7 @@ pub(crate) struct Departure {
 pub(crate) struct Sample {
     pub(crate) acked: u64,
     pub(crate) newest: Option<Newest>,
-    /// The newest and the oldest round trip of data sent once.
+    /// The newest and the oldest round trip of data that was sent once.
     pub(crate) rtt: Option<Span>,
     pub(crate) oldest_rtt: Option<Span>,
 }
@@ -53,7 +53,7 @@ pub(crate) struct RateSample {
 }
 
 impl Delivery {
-    /// A packet leaves; `alone` if nothing else is in flight.
+    /// Records that a packet leaves. `alone`: no other packet is in flight.
     #[inline]
     pub(crate) fn on_send(&mut self, now: Time, alone: bool, inflight: u64) -> Departure {
         if alone {
@@ -73,7 +73,7 @@ impl Delivery {
         self.app_limited_until != 0
     }
 
-    /// The application has no more data, and the window had room.
+    /// Records that the application has no more data although the window has room.
     pub(crate) fn app_limited(&mut self, inflight: u64) {
         self.app_limited_until = (self.delivered + inflight).max(1);
     }
@@ -96,7 +96,7 @@ impl Delivery {
         let sending = newest.sent_at.since(departure.first_sent);
         let acknowledging = now.since(departure.delivered_at);
         let interval = sending.max(acknowledging);
-        // An interval below a round trip can only stem from a spurious retransmission.
+        // Only a spurious retransmission gives an interval below a round trip.
         let plausible = min_rtt.is_none_or(|min| interval >= min);
         RateSample {
             prior_delivered: departure.delivered,

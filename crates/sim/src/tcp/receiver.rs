@@ -13,16 +13,16 @@ pub(crate) struct Receiver {
     config: Arc<TcpConfig>,
     flow: u32,
     route: u32,
-    /// RCV.NXT: everything below belongs to the application.
+    /// RCV.NXT: the application has all data below this sequence.
     next: u64,
     /// The sequence number of the last ACK.
     acknowledged: u64,
-    /// The end of the window offered in it.
+    /// The end of the window that the last ACK offered.
     promised: u64,
-    /// Bytes that the application has read. `None`: it reads everything at once.
+    /// Bytes that the application has read; `None` for an application that reads at once.
     read: Option<u64>,
     beyond: Ranges,
-    /// The bytes of these ranges.
+    /// The bytes in the ranges behind holes.
     waiting: u64,
     /// The ranges that changed most recently, newest first (RFC 2018, section 4).
     recent: [u64; RECENT],
@@ -32,7 +32,7 @@ pub(crate) struct Receiver {
     window: Window,
     quick_acks: u32,
     merged: MergedAcks,
-    /// The last arrival of data in order.
+    /// The time of the last arrival of data in order.
     arrived_at: Time,
     /// The time at which a delayed ACK must leave.
     due: Time,
@@ -46,9 +46,9 @@ pub(crate) struct Receiver {
 /// The receiver's pending answers to requests in CAQM tags.
 #[derive(Debug, Default)]
 struct Answers {
-    /// Both ends agreed on tags.
+    /// Whether both ends have agreed on tags.
     agreed: bool,
-    /// The next ACK has an answer to report.
+    /// Whether the next ACK has an answer to report.
     due: bool,
     sums: Option<Box<CaqmReceiver>>,
 }
@@ -56,12 +56,13 @@ struct Answers {
 /// The receiver's pending echoes of congestion marks.
 #[derive(Debug, Clone, Copy, Default)]
 struct Mark {
-    /// DCTCP.CE: whether the latest segment was marked (RFC 8257, 3.2). Classic: ECE is sent until
-    /// CWR arrives (RFC 3168, 6.1.3).
+    /// For DCTCP, whether the latest segment was marked (DCTCP.CE, RFC 8257, 3.2). For classic ECN,
+    /// whether ACKs carry ECE, which they do until CWR arrives (RFC 3168, 6.1.3).
     seen: bool,
 }
 
-/// ACKs of data out of order that wait to be merged into one (`__tcp_ack_snd_check`).
+/// Delayed ACKs of data out of order, which the receiver merges into one ACK
+/// (`__tcp_ack_snd_check`).
 #[derive(Debug, Clone, Copy)]
 struct MergedAcks {
     /// The sequence number of these ACKs, and how many left at once.
@@ -99,7 +100,7 @@ impl Receiver {
         }
     }
 
-    /// The application reads with [`read`](Self::read) alone: unread data shrinks the window.
+    /// For an application that reads with [`read`](Self::read): unread data shrinks the window.
     pub(crate) fn with_reader(self) -> Self {
         Self { read: Some(0), ..self }
     }
@@ -158,13 +159,13 @@ impl Receiver {
         self.next
     }
 
-    /// The bytes in order that are not read yet.
+    /// The bytes in order that the application has not read yet.
     pub(crate) fn unread(&self) -> u64 {
         self.read.map_or(0, |read| self.next - read)
     }
 
-    /// The application reads `bytes`. The sender learns of the room once it is worth a segment or
-    /// half of the window (RFC 9293, section 3.8.6.2.2).
+    /// Records that the application reads `bytes`. Reports the room to the sender once it is a
+    /// segment or half of the window (RFC 9293, section 3.8.6.2.2).
     pub(crate) fn read(&mut self, bytes: u64, out: &mut Vec<Packet>) {
         let Some(read) = &mut self.read else { return };
         let before = self.next - *read;
@@ -246,8 +247,8 @@ impl Receiver {
         }
     }
 
-    /// Data is missing: the first ACKs report it at once, later ones wait for each other, but only
-    /// briefly.
+    /// Acknowledges data behind a hole: with the first ACKs at once, and later with delayed, merged
+    /// ACKs.
     fn gather(&mut self, now: Time, out: &mut Vec<Packet>) {
         if self.quick_acks > 0 {
             self.quick_acks -= 1;
@@ -281,7 +282,8 @@ impl Receiver {
             return self.acknowledge(out);
         }
         let Some(delay) = self.config.delayed_ack else { return self.acknowledge(out) };
-        // Answer requests without delay: a window of one segment would stall for all that time.
+        // Answer requests without delay: otherwise a window of one segment would stall for the
+        // whole delay.
         let delay = if self.answers.due { Span::ZERO } else { delay };
         match self.config.coalesce {
             coalesce if delay == Span::ZERO => match coalesce.filter(|_| waiting < COALESCED) {
@@ -338,7 +340,7 @@ impl Receiver {
             }
             Ecn::ByAlgorithm => {
                 if marked != self.mark.seen {
-                    // Waiting data has the other mark: report it first.
+                    // Unacknowledged data has the other mark: acknowledge it first.
                     if self.next > self.acknowledged {
                         self.acknowledge(out);
                     }
@@ -351,7 +353,7 @@ impl Receiver {
     fn note_recent(&mut self, start: u64, out: &mut Vec<Packet>) {
         let Some((first, end)) = self.beyond.containing(start) else { return };
         if self.merged.waiting > 0 {
-            // Ranges that no ACK has reported yet must not be crowded out (`tcp_sack_new_ofo_skb`).
+            // Keep ranges in the list that no ACK has reported yet (`tcp_sack_new_ofo_skb`).
             let known = self.recent.iter().position(|recent| (first..end).contains(recent));
             let crowded = match known {
                 Some(index) => index + 1 >= Sacks::ROOM,
@@ -364,7 +366,7 @@ impl Receiver {
         let mut moved = first;
         for place in &mut self.recent {
             std::mem::swap(place, &mut moved);
-            // The range was already in the list, perhaps as one that has grown into it.
+            // The range was already in the list, perhaps as a smaller range.
             if (first..end).contains(&moved) {
                 break;
             }
@@ -417,14 +419,14 @@ impl Receiver {
         out.push(packet);
     }
 
-    /// The window from the first missing byte on. It never takes back what it has offered
+    /// The window from the first missing byte on. It never shrinks below an offered window
     /// (`tcp_select_window`).
     fn room(&self) -> u64 {
         let offered = self.window.offered(self.unread(), self.waiting);
         offered.max(self.promised.saturating_sub(self.next))
     }
 
-    /// From the first missing byte to the last one that waits behind it.
+    /// The distance from the first missing byte to the last byte behind a hole.
     fn span(&self) -> u64 {
         self.beyond.end().map_or(0, |end| end - self.next)
     }
@@ -455,13 +457,13 @@ pub(super) fn initial_window(config: &TcpConfig) -> u32 {
 
 /// TCP_NUM_SACKS
 const RECENT: usize = 4;
-/// TCP_FASTRETRANS_THRESH: a sender without RACK must receive this many.
+/// TCP_FASTRETRANS_THRESH: the duplicate ACKs that a sender without RACK needs.
 const DUPLICATES: u32 = 3;
 /// `tcp_comp_sack_nr`, `tcp_comp_sack_delay_ns`, `tcp_comp_sack_slack_ns`.
 const MOST_MERGED: u32 = 44;
 const GATHERS_FOR: Span = Span::from_millis(1);
 const GATHER_SLACK: Span = Span::from_micros(100);
-/// The most that GRO merges.
+/// The most bytes that GRO merges.
 const COALESCED: u64 = 65_536;
 
 #[cfg(test)]
@@ -489,7 +491,7 @@ mod tests {
         }
         let windows: Vec<u32> = out.drain(..).map(|packet| packet.length).collect();
         assert_eq!((windows, receiver.unread()), (vec![2000, 1000, 0], 3000));
-        // Beyond the window: the receiver takes nothing of it.
+        // The receiver drops data beyond the window.
         receiver.on_packet(Time::ZERO, &data(3000), &mut out);
         assert_eq!((out.pop().unwrap().sequence, receiver.received()), (3000, 3000));
         receiver.read(999, &mut out);

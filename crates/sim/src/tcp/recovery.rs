@@ -1,5 +1,5 @@
 //! The reaction to losses: the congestion states (Open, CWR, Recovery, Loss), the reductions, and
-//! their undo.
+//! the undo of reductions.
 
 use super::prr::Reduction as Prr;
 use super::scoreboard::Change;
@@ -13,19 +13,19 @@ use units::{Bytes, Time};
 #[derive(Debug, Clone, Default)]
 pub(super) struct Recovery {
     state: State,
-    /// SND.NXT when it began; the repair ends when this is acknowledged.
+    /// SND.NXT at the beginning of the recovery, which ends when this sequence is acknowledged.
     point: u64,
     /// Bytes allowed now, while the host reduces the window.
     reduction: Option<Prr>,
     undo: Option<Undo>,
-    /// The first retransmission since none was in flight: an ACK that echoes an older time answers
-    /// a first transmission (Eifel, RFC 3522; `retrans_stamp`).
+    /// The time of the first retransmission since none was in flight. An ACK that echoes an older
+    /// time answers a first transmission (Eifel, RFC 3522; `retrans_stamp`).
     repeated_at: Option<Time>,
     /// Timeouts in a row without an acknowledgement in between.
     tries: u32,
-    /// The next ACK may prove the timeout spurious (RFC 5682).
+    /// Whether the next ACK may prove the timeout spurious (RFC 5682).
     forward: bool,
-    /// Send new data now instead of repairs (step 2.b).
+    /// Whether to send new data now instead of repairs (step 2.b).
     holds: bool,
 }
 
@@ -33,18 +33,18 @@ pub(super) struct Recovery {
 enum State {
     #[default]
     Open,
-    /// Reduced for a congestion mark; nothing was lost.
+    /// The host reduces the window for a congestion mark without a loss.
     Marked,
     Repairing,
     /// After a timeout.
     TimedOut,
 }
 
-/// The conditions that prove the reduction spurious.
+/// The evidence that the reduction is spurious.
 #[derive(Debug, Clone, Copy)]
 struct Undo {
     from: u64,
-    /// There was a retransmission.
+    /// Whether the host has retransmitted.
     repeated: bool,
     /// Retransmissions that no DSACK has reported as spurious.
     unproven: u32,
@@ -75,12 +75,12 @@ impl Recovery {
         }
     }
 
-    /// Between `on_loss` and `on_recovered`.
+    /// Whether the algorithm is between `on_loss` and `on_recovered`.
     fn is_reducing(&self) -> bool {
         matches!(self.state, State::Marked | State::Repairing)
     }
 
-    /// `flying`: segments retransmitted earlier and still in flight.
+    /// Begins a recovery. `in_flight`: segments retransmitted earlier and still in flight.
     fn begin(&mut self, state: State, point: u64, una: u64, in_flight: u32) {
         self.state = state;
         self.point = point;
@@ -90,7 +90,7 @@ impl Recovery {
         self.undo = Some(Undo { from: una, repeated: in_flight > 0, unproven: in_flight });
     }
 
-    /// Whether repairs wait until new data is sent.
+    /// Whether repairs wait until the sender has sent new data.
     #[inline]
     pub(super) fn holds_repairs(&self) -> bool {
         self.holds
@@ -100,7 +100,7 @@ impl Recovery {
         self.forward
     }
 
-    /// New data has had its turn: if none was left to send, repairs continue.
+    /// Lets repairs continue if there was no new data to send.
     pub(super) fn release_repairs(&mut self, nxt: u64) {
         self.holds = false;
         self.forward &= nxt > self.point;
@@ -144,11 +144,11 @@ impl Sender {
             self.leave(now);
         }
         if repaired && self.recovery.state == State::Open {
-            // The probe repaired it, but it was still a loss.
+            // The probe repaired a loss, for which the window must shrink.
             self.reduce(now, State::Marked, 0, flight);
             self.leave(now);
         }
-        // Losses beyond the event that has ended begin the next one (`tcp_time_to_recover`).
+        // Losses beyond the ended event begin the next event (`tcp_time_to_recover`).
         if lost > 0 || self.recovery.state == State::Open && self.board.has_lost() {
             self.on_lost(now, lost, flight, lost_again);
         }
@@ -170,14 +170,14 @@ impl Sender {
         }
     }
 
-    /// RACK's timer: segments sent a reordering window ago did not arrive.
+    /// Handles RACK's timer: segments sent a reordering window ago have not arrived.
     pub(super) fn on_reordering_timer(&mut self, now: Time) {
         let flight = self.board.pipe();
         self.reordering_at = None;
         let (lost, _) = self.detect(now);
         let enters = self.recovery.state != State::Repairing;
         if lost > 0 {
-            // After a timeout too, because a repair was lost (`tcp_rack_reo_timeout`).
+            // Reduce after a timeout too, because a repair was lost (`tcp_rack_reo_timeout`).
             self.on_lost(now, lost, flight, true);
             let (pipe, mss) = (self.board.pipe(), self.mss());
             if let Some(reduction) = self.recovery.reduction.as_mut().filter(|_| enters) {
@@ -197,8 +197,8 @@ impl Sender {
         let lost = self.board.lose_all(overdue);
         self.delivery.lost += lost;
         self.unreported += lost;
-        // `tcp_enter_loss`: once for the data in flight. A timeout after an earlier one and some
-        // progress is a separate event.
+        // `tcp_enter_loss`: reduce once for the data in flight. A timeout that follows an earlier
+        // timeout and some progress is a new event.
         let repeated = match self.recovery.state {
             State::Open => false,
             State::TimedOut => self.recovery.tries > 0 && self.board.una() < self.recovery.point,
@@ -225,7 +225,7 @@ impl Sender {
         if let Some(algorithm) = &mut self.algorithm {
             algorithm.on_timeout(&loss);
         }
-        // The first segment leaves regardless of the window.
+        // Send the first segment regardless of the window.
         self.repeat(now, head.sequence, head.length, out);
         self.rearm(now);
     }
@@ -242,8 +242,8 @@ impl Sender {
         let (first, next) = (reported[0], reported[1]);
         let inside = next.0 <= first.0 && first.1 <= next.1;
         let needless = (first.0 < packet.sequence || inside).then_some(first);
-        // By sequence (`tcp_sacktag_write_queue`): the newest block comes first. Reports about
-        // older data in a lost ACK would look like reordering.
+        // Process blocks by sequence (`tcp_sacktag_write_queue`), although the newest block comes
+        // first: reports of older data that a lost ACK delayed would look like reordering.
         let blocks = &mut reported[usize::from(needless.is_some())..packet.sacks.len()];
         blocks.sort_unstable();
         for (start, end) in blocks.iter() {
@@ -274,12 +274,13 @@ impl Sender {
     }
 
     /// Forward RTO recovery (RFC 5682, 3.1; `tcp_process_loss`): whether an ACK after a timeout
-    /// shows that it was spurious. A genuine timeout costs a round trip in which new data is sent.
+    /// shows that the timeout was spurious. After a genuine timeout, the check costs a round trip
+    /// in which the host sends new data.
     fn move_forward(&mut self, change: &Change, advanced: bool) -> bool {
         if self.recovery.state != State::TimedOut || !self.recovery.forward {
             return false;
         }
-        // Step 3.b: a segment that was sent once, before the timeout, arrived.
+        // Step 3.b: a segment arrived that was sent once, before the timeout.
         if change.original.is_some_and(|end| end <= self.recovery.point) {
             return true;
         }
@@ -308,10 +309,10 @@ impl Sender {
 
     fn on_lost(&mut self, now: Time, lost: u64, flight: u64, lost_again: bool) {
         match self.recovery.state {
-            // After a timeout a lost repair is a new event (`tcp_fastretrans_alert`).
+            // After a timeout, a lost repair begins a new event (`tcp_fastretrans_alert`).
             State::TimedOut if lost_again => self.reduce(now, State::Repairing, lost, flight),
             State::Open => self.reduce(now, State::Repairing, lost, flight),
-            // Reduced already; further packets are repairs.
+            // The window is reduced already; further packets are repairs.
             State::Marked => {
                 self.recovery.state = State::Repairing;
                 self.recovery.point = self.board.nxt();
@@ -339,7 +340,7 @@ impl Sender {
         }
     }
 
-    /// Everything sent before the event is acknowledged.
+    /// Ends the recovery, once all data sent before the event is acknowledged.
     fn leave(&mut self, now: Time) {
         let reduced = self.recovery.is_reducing();
         self.recovery.state = State::Open;
@@ -364,7 +365,7 @@ impl Sender {
         }
     }
 
-    /// Returns the bytes that arrived with a mark.
+    /// Takes an ACK's echo of congestion marks. Returns the bytes that arrived with a mark.
     fn take_echo(&mut self, now: Time, packet: &Packet, acked: u64, flight: u64) -> u64 {
         if !packet.flags.has(Flags::ECHO) {
             return 0;

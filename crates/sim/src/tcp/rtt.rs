@@ -35,7 +35,7 @@ impl RoundTrip {
         self.min = self.min.min(rtt);
     }
 
-    /// A shorter sample from the same ACK, such as one without the wait of a delayed ACK.
+    /// Takes a shorter sample of the same ACK, which does not include the delay of the ACK.
     pub(crate) fn lower(&mut self, rtt: Span) {
         self.latest = rtt.nanos();
         self.min = self.min.min(rtt.nanos());
@@ -46,7 +46,7 @@ impl RoundTrip {
         self.known.then_some(Span::from_nanos(self.smoothed))
     }
 
-    /// The smallest on this connection.
+    /// The smallest sample of this connection.
     #[inline]
     pub(crate) fn min(&self) -> Option<Span> {
         self.known.then_some(Span::from_nanos(self.min))
@@ -63,7 +63,7 @@ impl RoundTrip {
         } else {
             config.rto_initial
         };
-        // `__tcp_set_rto` keeps it in whole ticks, and a timeout doubles those.
+        // `__tcp_set_rto` rounds the timeout to whole ticks, and each timeout doubles these.
         let doubled = Ticks(config.tick).whole(base) * (1u64 << self.backoff.min(32));
         doubled.min(config.rto_max)
     }

@@ -4,9 +4,9 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use units::Time;
 
-/// Every segment between the acknowledged sequence and the last one sent, with its state (RFC
-/// 6675's pipe, RFC 8985's times). The cost of an ACK depends on its news, not on the width of the
-/// window.
+/// Every segment between the acknowledged sequence and the last sent segment, with its state (RFC
+/// 6675's pipe, RFC 8985's times). The cost of an ACK depends on the segments that it newly
+/// acknowledges, not on the width of the window.
 #[derive(Debug, Default)]
 pub(crate) struct Scoreboard {
     segments: VecDeque<Segment>,
@@ -18,11 +18,12 @@ pub(crate) struct Scoreboard {
     repeated: u64,
     /// The highest sequence acknowledged in any way.
     reached: u64,
-    /// Segments below were judged: first transmissions in flight begin here.
+    /// The sequence below which no first transmission is in flight.
     judged: u64,
     /// Retransmissions in the order of their times.
     again: VecDeque<(Time, u64)>,
-    /// Lost and not retransmitted yet; may contain some acknowledged meanwhile.
+    /// Lost segments that are not retransmitted yet. Some of them may have been acknowledged
+    /// meanwhile.
     to_repeat: BinaryHeap<Reverse<u64>>,
 }
 
@@ -35,15 +36,15 @@ pub(crate) struct Segment {
     state: u8,
 }
 
-/// The changes that an ACK made on the board.
+/// The changes that an ACK made to the scoreboard.
 #[derive(Debug, Default)]
 pub(crate) struct Change {
     pub(crate) sample: Sample,
     /// Bytes of `sample.acked` that were acknowledged selectively.
     pub(crate) sacked: u64,
-    /// The latest transmission that arrived, by time and end: RACK's most recently sent.
+    /// The most recently sent transmission that has arrived, by time and end (RACK).
     pub(crate) latest: Option<Arrival>,
-    /// A segment that was sent once arrived after one that was sent later.
+    /// Whether a segment that was sent once arrived after a segment sent later.
     pub(crate) reordered: bool,
     /// The smallest end of a segment that arrived and was sent once.
     pub(crate) original: Option<u64>,
@@ -62,7 +63,7 @@ impl Segment {
         self.sequence + u64::from(self.length)
     }
 
-    /// Ever retransmitted (Karn).
+    /// Whether the segment was ever retransmitted (Karn).
     #[inline]
     pub(crate) fn was_repeated(&self) -> bool {
         self.state & TWICE != 0
@@ -90,7 +91,7 @@ impl Scoreboard {
         self.nxt
     }
 
-    /// Sent and neither acknowledged nor marked as lost.
+    /// Bytes sent and neither acknowledged nor marked as lost.
     #[inline]
     pub(crate) fn pipe(&self) -> u64 {
         (self.nxt - self.una) + self.repeated - self.sacked - self.lost
@@ -118,7 +119,7 @@ impl Scoreboard {
         self.repeated
     }
 
-    /// A lost segment is not retransmitted yet.
+    /// Whether a lost segment is not retransmitted yet.
     pub(crate) fn owes(&self) -> bool {
         self.lost > self.repeated
     }
@@ -163,8 +164,9 @@ impl Scoreboard {
         self.known = known;
     }
 
-    /// Everything below `sequence` arrived. `before` is the highest sequence reached before this
-    /// ACK: its own SACKs are no sign of reordering (`prior_fack` in `tcp_ack`).
+    /// Processes a cumulative acknowledgement of all data below `sequence`. `before` is the highest
+    /// sequence acknowledged before this ACK, because the ACK's own SACKs show no reordering
+    /// (`prior_fack` in `tcp_ack`).
     #[inline]
     pub(crate) fn acknowledge(
         &mut self,
@@ -251,8 +253,8 @@ impl Scoreboard {
         (bytes, awaited)
     }
 
-    /// The retransmission timer expired: marks the first segment and all segments sent by `until`
-    /// as lost (RFC 8985, 6.3). Returns the bytes newly marked.
+    /// After the expiry of the retransmission timer, marks the first segment and all segments sent
+    /// by `until` as lost (RFC 8985, 6.3). Returns the bytes newly marked.
     pub(crate) fn lose_all(&mut self, until: Time) -> u64 {
         let mut bytes = 0;
         self.to_repeat.clear();
@@ -281,7 +283,7 @@ impl Scoreboard {
         bytes
     }
 
-    /// The losses were spurious.
+    /// Takes back all marks of loss, which were spurious.
     pub(crate) fn lose_nothing(&mut self) {
         for segment in &mut self.segments {
             segment.state &= !LOST;
@@ -306,7 +308,7 @@ impl Scoreboard {
         None
     }
 
-    /// `sequence` is retransmitted.
+    /// Records the retransmission of the segment at `sequence`.
     pub(crate) fn repeat(&mut self, now: Time, sequence: u64, departure: Departure, limited: bool) {
         let index = self.index_of(sequence);
         let Some(segment) = self.segments.get_mut(index) else { return };
@@ -326,7 +328,8 @@ impl Scoreboard {
         self.segments.back().copied()
     }
 
-    /// A segment's index is computed as if all earlier segments were full, or else searched.
+    /// The index of a segment. Computes the index as if all earlier segments were full; if that
+    /// fails, searches it.
     #[inline]
     fn index_of(&self, sequence: u64) -> usize {
         let Some(first) = self.segments.front() else { return 0 };
@@ -342,7 +345,7 @@ impl Scoreboard {
         }
     }
 
-    /// Nothing is in flight: an idle flow keeps no tables.
+    /// Frees the tables of an idle flow.
     fn forget(&mut self) {
         self.known.clear();
         self.again.clear();
@@ -373,7 +376,7 @@ fn note_arrival(segment: &Segment, now: Time, reached: u64, change: &mut Change)
 
 const SACKED: u8 = 1;
 const LOST: u8 = 2;
-/// A retransmission is in flight.
+/// The flag of a segment whose retransmission is in flight.
 const AGAIN: u8 = 4;
 const TWICE: u8 = 8;
 const APP_LIMITED: u8 = 16;

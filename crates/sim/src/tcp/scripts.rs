@@ -1,4 +1,4 @@
-//! Senders against scripted ACKs, in the manner of packetdrill.
+//! Tests senders with scripted ACKs, in the manner of packetdrill.
 
 use super::{Identity, Sender};
 use crate::packet::{Flags, Kind, Packet, Sacks, Tag};
@@ -36,13 +36,14 @@ impl Script {
         self
     }
 
-    /// Writes segments; returns the numbers of those that leave.
+    /// Writes segments. Returns the numbers of the segments that leave.
     fn write(&mut self, segments: u64) -> Vec<u64> {
         self.sender.write(self.now, segments * 1000, &mut self.out);
         self.left()
     }
 
-    /// Acknowledges segments up to `number`, and the ranges.
+    /// Acknowledges segments up to `number`, and `ranges` selectively. Returns the segments that
+    /// leave.
     fn ack(&mut self, number: u64, ranges: &[(u64, u64)]) -> Vec<u64> {
         self.ack_echoing(number, self.now - Span::from_millis(100), ranges)
     }
@@ -90,7 +91,7 @@ impl Script {
     }
 }
 
-/// RFC 6928, and slow start: two segments for each one acknowledged.
+/// RFC 6928, and slow start: two segments leave for each acknowledged segment.
 #[test]
 fn the_first_window_is_ten_segments() {
     let mut script = Script::new(TcpConfig::default());
@@ -99,8 +100,8 @@ fn the_first_window_is_ten_segments() {
     assert_eq!(script.ack(3, &[]), [14, 15]);
 }
 
-/// RFC 8985 without reordering: three SACKs beyond a hole mean that it is lost, and it is
-/// retransmitted at once. RFC 6937 then sends one segment for every two that arrive.
+/// RFC 8985 without reordering: three SACKs beyond a hole mark the segment as lost, and the sender
+/// retransmits it at once. RFC 6937 then sends one segment for every two that arrive.
 #[test]
 fn three_sacks_mean_a_loss() {
     let mut script = Script::new(TcpConfig::default());
@@ -108,8 +109,8 @@ fn three_sacks_mean_a_loss() {
     script.write(100);
     assert_eq!(script.after(100).ack(0, &[(1, 2)]).first(), Some(&10));
     // Data acknowledged out of order makes room, but does not enlarge the window
-    // (`tcp_may_raise_cwnd`). Segmentation offload leaves such small room unused while more ACKs
-    // are due.
+    // (`tcp_may_raise_cwnd`). Segmentation offload leaves a small room unused while more ACKs are
+    // due.
     assert_eq!(script.ack(0, &[(1, 3)]), [0; 0]);
     assert_eq!(script.ack(0, &[(1, 4)]), [0]);
     assert_eq!(script.sender.counts().recoveries, 1);
@@ -118,12 +119,13 @@ fn three_sacks_mean_a_loss() {
         sent += script.ack(0, &[(1, end)]).len();
     }
     assert!((2..=4).contains(&sent), "{sent}");
-    // The hole is filled a round trip later: the window is half of the former flight.
+    // The retransmission fills the hole a round trip later, and the window is half of the former
+    // flight.
     script.after(100).ack(14, &[]);
     assert_eq!(script.window(), 6);
 }
 
-/// Two SACKs are not enough. The timer expires a quarter of a round trip later (6.2, step 5), and
+/// Two SACKs are too few: RACK's timer expires a quarter of a round trip later (6.2, step 5), and
 /// Linux's timers wait two milliseconds more.
 #[test]
 fn fewer_sacks_wait_for_the_reordering_window() {
@@ -131,12 +133,13 @@ fn fewer_sacks_wait_for_the_reordering_window() {
     script.write(4);
     assert_eq!(script.after(100).ack(0, &[(2, 4)]), [0; 0]);
     let (waited, sent) = script.timer();
-    // Both are lost; proportional rate reduction allows one for now.
+    // Both segments are lost; proportional rate reduction allows one retransmission for now.
     assert_eq!((waited, sent), (27, vec![0]));
     assert_eq!(script.after(100).ack(1, &[(2, 4)]), [1]);
 }
 
-/// A lost retransmission is detected by a segment that was sent after it and arrived.
+/// The arrival of a segment that was sent after a retransmission shows that the retransmission was
+/// lost.
 #[test]
 fn a_lost_retransmission_is_retransmitted() {
     let mut script = Script::new(TcpConfig::default());
@@ -150,8 +153,8 @@ fn a_lost_retransmission_is_retransmitted() {
     assert_eq!(script.sender.counts().timeouts, 0);
 }
 
-/// RFC 8985, 7: two round trips after the last segment it is retransmitted. If that shows that it
-/// had been lost, the window shrinks.
+/// RFC 8985, 7: the sender retransmits the last segment after two round trips. If the ACK shows
+/// that the segment was lost, the window shrinks.
 #[test]
 fn a_probe_repairs_the_tail() {
     let mut script = Script::new(TcpConfig::default());
@@ -159,7 +162,7 @@ fn a_probe_repairs_the_tail() {
     script.after(100).ack(4, &[]);
     let window = script.window();
     let (waited, sent) = script.timer();
-    // A single segment may wait for the receiver's delayed ACK.
+    // The receiver may delay the ACK of a single segment.
     assert_eq!((waited / 10, sent), (30, vec![4]));
     assert_eq!(script.sender.counts().probes, 1);
     script.after(100).ack(5, &[]);
@@ -169,9 +172,9 @@ fn a_probe_repairs_the_tail() {
     assert_eq!(script.sender.counts().timeouts, 0);
 }
 
-/// A DSACK answers a spurious probe, and the window does not shrink.
+/// The receiver answers a spurious probe with a DSACK, and the window does not shrink.
 #[test]
-fn a_needless_probe_costs_nothing() {
+fn a_spurious_probe_does_not_shrink_the_window() {
     let mut script = Script::new(TcpConfig::default());
     script.write(5);
     script.after(100).ack(4, &[]);
@@ -185,7 +188,8 @@ fn a_needless_probe_costs_nothing() {
     assert_eq!(script.sender.counts().recoveries, 0);
 }
 
-/// RFC 6298: each timeout in a row waits twice as long; only the first segment is retransmitted.
+/// RFC 6298: each timeout in a row waits twice as long, and the sender retransmits only the first
+/// segment.
 #[test]
 fn timeouts_back_off() {
     let mut script = Script::new(TcpConfig { tail_loss_probe: false, ..TcpConfig::default() });
@@ -196,7 +200,7 @@ fn timeouts_back_off() {
         assert_eq!(sent, [0]);
         waits.push(waited);
     }
-    // 100 ms and at least 200 ms of variation.
+    // The timeout is 100 ms and at least 200 ms of variation.
     assert_eq!(waits, [300, 600, 1200, 2400]);
     assert_eq!(script.window(), 1);
     // Then slow start repairs the rest.
@@ -204,8 +208,8 @@ fn timeouts_back_off() {
     assert_eq!(script.after(100).ack(3, &[]), [3, 4, 5, 6]);
 }
 
-/// Eifel (RFC 3522): the ACK after a timeout echoes the first transmission. Nothing was lost, and
-/// the window is restored.
+/// Eifel (RFC 3522): the ACK after a timeout echoes the first transmission, so no segment was lost,
+/// and the sender restores the window.
 #[test]
 fn a_spurious_timeout_is_undone() {
     let mut script = Script::new(TcpConfig { tail_loss_probe: false, ..TcpConfig::default() });
@@ -219,7 +223,8 @@ fn a_spurious_timeout_is_undone() {
     assert!(script.window() >= 10, "{}", script.window());
 }
 
-/// DSACKs for every retransmission prove the same (RFC 3708), and RACK waits longer from then on.
+/// DSACKs for every retransmission show that the recovery was spurious (RFC 3708), and RACK waits
+/// longer from then on.
 #[test]
 fn dsacks_undo_a_recovery() {
     let mut script = Script::new(TcpConfig::default());
@@ -233,7 +238,7 @@ fn dsacks_undo_a_recovery() {
     assert!(script.window() >= before, "{}", script.window());
 }
 
-/// The receiver's window bounds what is sent.
+/// The receiver's window limits the sent data.
 #[test]
 fn nothing_leaves_beyond_the_offered_window() {
     let mut script = Script::new(TcpConfig::default());
@@ -306,13 +311,13 @@ fn forged_answers_gain_nothing() {
             script.sender.on_packet(script.now, &packet, &mut script.out);
         }
         assert_eq!(script.window(), 10);
-        // The same ACK again and again acknowledges nothing, so no more is requested.
+        // A repeated ACK acknowledges no new data, so the sender requests no more.
         for _ in 0..1000 {
             packet.tag = caqm.tag(Info::answer(255));
             script.sender.on_packet(script.now, &packet, &mut script.out);
             script.out.clear();
         }
-        // At most it doubles in a round trip, plus two.
+        // The window grows at most to twice its size plus two in a round trip.
         let most = expected.unwrap_or(22);
         assert!(script.window() <= most, "{} of {most}", script.window());
         for _ in 0..1000 {
@@ -323,7 +328,8 @@ fn forged_answers_gain_nothing() {
     }
 }
 
-/// A forger who knows the connection but not its numbers changes nothing, with or without a tag.
+/// An ACK of a forger who does not know the connection's sequence numbers has no effect, with or
+/// without a tag.
 #[test]
 fn acknowledgements_outside_the_window_change_nothing() {
     let caqm = crate::CaqmHosts::default();
@@ -335,7 +341,7 @@ fn acknowledgements_outside_the_window_change_nothing() {
     let mut script = Script { sender, now: Time::ZERO, out: Vec::new() };
     script.sender.open(script.now, &mut script.out);
     script.write(1 << 20);
-    // Several of the largest windows: the first ACK reports 1 MiB.
+    // Send several times the largest window, which is the 1 MiB of the first ACK.
     for round in 0..40 {
         script.after(100);
         let mut packet = script.answer(script.sender.board.nxt() / 1000, script.now, &[]);
@@ -358,7 +364,7 @@ fn acknowledgements_outside_the_window_change_nothing() {
         let now = (script.sender.board.una(), script.sender.board.nxt(), script.window());
         assert_eq!(now, (una, nxt, window), "{outside}");
     }
-    // An ACK that others have overtaken still counts.
+    // An ACK that later ACKs have overtaken still counts.
     refuse(&mut script, una - 1000);
     assert!(script.window() < window);
 }

@@ -31,7 +31,7 @@ pub(crate) struct Sender {
     phase: Phase,
     /// Bytes written by the application.
     written: u64,
-    /// The application will write nothing more.
+    /// Whether the application has written all its data.
     closed: bool,
     /// The first byte beyond the receiver's window.
     edge: u64,
@@ -43,16 +43,17 @@ pub(crate) struct Sender {
     /// RACK's reordering timer.
     pub(super) reordering_at: Option<Time>,
     last_sent: Time,
-    /// Losses that no ACK has reported to the algorithm.
+    /// Lost bytes that no ACK has reported to the algorithm.
     pub(super) unreported: u64,
-    /// Reduced for a congestion mark: the next new segment reports it (RFC 3168, 6.1.2).
+    /// Whether the next new segment must report a reduction for a congestion mark (RFC 3168,
+    /// 6.1.2).
     pub(super) tells_reduced: bool,
-    /// CAQM: data carries requests.
+    /// Whether data carries CAQM requests.
     asks: bool,
     pub(super) counts: Counts,
 }
 
-/// The identity of a sender.
+/// The flow, route, algorithm and seed of a sender.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Identity {
     pub(crate) flow: u32,
@@ -76,7 +77,7 @@ pub(crate) struct Counts {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// A SYN (or the answer to one) is in flight since `since`.
+    /// A SYN or SYN-ACK has been in flight since `since`.
     Opening {
         since: Time,
         tries: u32,
@@ -150,12 +151,12 @@ impl Sender {
         self.bound_by_buffer().saturating_sub(self.written)
     }
 
-    /// The application has written everything.
+    /// Records that the application has written all its data.
     pub(crate) fn close(&mut self) {
         self.closed = true;
     }
 
-    /// Discards data that was written and not sent.
+    /// Discards data that the application has written and the sender has not sent.
     pub(crate) fn cut_short(&mut self) {
         self.written = self.board.nxt();
         self.closed = true;
@@ -191,8 +192,7 @@ impl Sender {
             }
             (Kind::SynAck, Phase::Opening { since, tries }) => {
                 self.offered(0, packet.length);
-                // Karn: after a repeated SYN it is unknown which one is answered; the echo resolves
-                // it.
+                // Karn: the answer to a repeated SYN may answer either SYN; the echo tells which.
                 let rtt = if tries == 0 { now.since(since) } else { now.since(packet.stamp) };
                 self.asks = self.agrees(packet);
                 self.establish(now, Some(rtt), out);
@@ -207,8 +207,8 @@ impl Sender {
                 self.asks = self.asks && self.agrees(packet);
                 self.establish(now, Some(now.since(packet.stamp)), out);
             }
-            // A repeated SYN: the answer was lost, or is in flight. Any other ACK is forged:
-            // neither it nor its tag changes anything.
+            // Ignore a repeated SYN, whose answer was lost or is in flight, and any other ACK,
+            // which is forged, with its tag.
             _ => {}
         }
     }
@@ -241,7 +241,7 @@ impl Sender {
         self.transmit(now, out);
     }
 
-    /// The time at which the pacer releases the next burst; never if nothing waits for it.
+    /// When the pacer releases the next burst; never if no data waits for the pacer.
     #[inline]
     pub(crate) fn pace_timer(&self, now: Time) -> Time {
         if self.pacer.next > now && self.is_open() && self.could_send() {
@@ -284,7 +284,7 @@ impl Sender {
         self.board.pipe()
     }
 
-    /// The window in force: the algorithm's, or that of a reduction in progress.
+    /// The present window: the algorithm's, or that of a reduction in progress.
     pub(crate) fn window(&self) -> u64 {
         let Some(algorithm) = &self.algorithm else { return 0 };
         self.recovery.window().unwrap_or_else(|| algorithm.cwnd().count())
@@ -326,7 +326,7 @@ impl Sender {
         };
     }
 
-    /// With a repair in progress a probe would prove nothing.
+    /// Schedules a tail loss probe, unless a repair is in progress.
     pub(super) fn schedule_probe(&mut self, now: Time) {
         let pipe = self.board.pipe();
         if pipe == 0 || self.board.has_sacked() || self.recovery.is_repairing() {
@@ -352,7 +352,7 @@ impl Sender {
         }
     }
 
-    /// Sends the SYN, or the answer to one.
+    /// Sends a SYN or a SYN-ACK.
     fn send_syn(&mut self, now: Time, since: Time, tries: u32, kind: Kind, out: &mut Vec<Packet>) {
         self.phase = Phase::Opening { since, tries };
         let wait = self.config.rto_initial * (1u64 << tries.min(32));
@@ -364,25 +364,25 @@ impl Sender {
         out.push(packet);
     }
 
-    /// Whether this end would send CAQM requests.
+    /// Whether this end offers to send CAQM requests.
     fn offers(&self) -> bool {
         self.identity.algorithm == Algorithm::Caqm && self.config.caqm.sender
     }
 
-    /// Whether the peer accepts the offer, and a port on the path speaks CAQM.
+    /// Whether the peer accepts the offer, and a port on the path supports CAQM.
     fn agrees(&self, packet: &Packet) -> bool {
         let spoken_to = packet.flags.has(Flags::SPOKEN_TO) || self.config.caqm.trusts_path;
         self.offers() && packet.flags.has(Flags::SPEAKS) && spoken_to
     }
 
-    /// The receiver offers a window from byte `from` on.
+    /// Takes the window that the receiver offers from byte `from` on.
     fn offered(&mut self, from: u64, window: u32) {
         self.edge = self.edge.max(from + u64::from(window));
         self.widest = self.widest.max(window.into());
     }
 
-    /// Whether the receiver can acknowledge up to here: at most what was sent, and at least one
-    /// window before the acknowledged sequence (RFC 5961, section 5).
+    /// Whether an ACK up to `acknowledged` is valid: at most up to the sent data, and at most one
+    /// window below the acknowledged sequence (RFC 5961, section 5).
     fn is_plausible(&self, acknowledged: u64) -> bool {
         let first = self.board.una().saturating_sub(self.widest);
         (first..=self.board.nxt()).contains(&acknowledged)
@@ -398,7 +398,7 @@ impl Sender {
         }
     }
 
-    /// Requests for a whole super-packet: each of its segments carries the same tag.
+    /// Puts the same CAQM request into each segment of a super-packet.
     fn ask(&mut self, piece: &mut [Packet]) {
         if !self.asks {
             return;
@@ -438,7 +438,7 @@ impl Sender {
         self.transmit(now, out);
     }
 
-    /// There is data to send again, perhaps after an idle period.
+    /// Sends new data. After an idle period, tells the algorithm of it first.
     fn wake(&mut self, now: Time, out: &mut Vec<Packet>) {
         if !self.is_open() {
             return;
@@ -455,7 +455,7 @@ impl Sender {
         self.transmit(now, out);
     }
 
-    /// The next new segment that both ends allow to leave.
+    /// The length of the next new segment that the receiver's window allows.
     #[inline]
     fn next_new(&self) -> Option<u16> {
         let nxt = self.board.nxt();
@@ -476,7 +476,7 @@ impl Sender {
         self.board.owes() && fits(self.mss()) || self.next_new().is_some_and(|l| fits(l.into()))
     }
 
-    /// Sends what the window, the pacer and the receiver allow: lost segments first.
+    /// Sends as many segments as the window, the pacer and the receiver allow, lost segments first.
     pub(super) fn transmit(&mut self, now: Time, out: &mut Vec<Packet>) {
         let rate = self.rate();
         let mut limited = false;
@@ -505,7 +505,8 @@ impl Sender {
                     piece = out.len();
                     segment.length
                 } else if let Some(length) = self.next_new() {
-                    // A window below a segment must not stop the flow for ever.
+                    // Send one segment if the window is smaller than a segment: otherwise the flow
+                    // would stop for ever.
                     if u64::from(length) > room && pipe > 0 {
                         limited = true;
                         break;
@@ -540,8 +541,8 @@ impl Sender {
         self.note_usage(limited);
     }
 
-    /// The size of one piece for segmentation offload with this much room in the window. Zero if it
-    /// waits for more (`tcp_tso_should_defer`): ACKs arrive so fast that a third of the window will
+    /// The size of the next piece for segmentation offload, with `room` in the window. Zero to wait
+    /// for more room (`tcp_tso_should_defer`): ACKs arrive so fast that a third of the window will
     /// soon be free.
     fn super_packet(&self, now: Time, room: u64) -> u64 {
         let mss = self.mss();
@@ -551,7 +552,7 @@ impl Sender {
         let window = self.window();
         let rate = self.rate().or_else(|| self.host_rate());
         let most = rate.map_or(mss, |r| Pacer::burst(r, self.rtt.min(), mss, &self.config));
-        // `tcp_cwnd_test` keeps two pieces in flight.
+        // Limit a piece to half of the window, because `tcp_cwnd_test` keeps two pieces in flight.
         let piece = room.min(most).min(window / 2).max(mss);
         let left = self.written.saturating_sub(self.board.nxt());
         let waits = self.config.offload
@@ -561,7 +562,7 @@ impl Sender {
             && room < most
             && room < window / 3
             && (head.sent_at + smoothed).since(now) <= DEFERS_FOR.min(smoothed / 2)
-            // The end of the stream does not wait.
+            // Send the end of the stream at once.
             && !(self.closed && left <= room);
         if waits { 0 } else { piece }
     }
@@ -569,7 +570,7 @@ impl Sender {
     fn note_usage(&mut self, limited: bool) {
         let out = self.board.nxt() - self.board.una();
         let pipe = self.board.pipe();
-        // A full window counts as limiting, even if no data waits just now.
+        // A full window counts as the limit, even if no data is left to send.
         let limited = limited || pipe + self.mss() > self.window();
         let usage = &mut self.usage;
         if self.board.una() >= usage.until || limited || !usage.limited && out > usage.most {
@@ -681,8 +682,9 @@ fn started(
     }
 }
 
-/// No piece waits if the last one left longer ago, or the next ACK is further away.
+/// The longest time since the last piece, and until the next ACK, for which a piece waits.
 const DEFERS_FOR: Span = Span::from_millis(1);
-/// The most that an offload takes at once, and the most segments that CAQM's core counts at once.
+/// The most bytes that an offload takes at once, and the most segments that CAQM's core counts at
+/// once.
 const SUPER_PACKET: u64 = 65_536;
 const MOST_SEGMENTS: u64 = 1024;

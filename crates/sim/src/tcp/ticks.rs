@@ -1,13 +1,13 @@
 use units::{Span, Time};
 
-/// The clock of Linux's timers. They are set in whole ticks and fire at a tick, never early. The
+/// The clock of Linux's timers. A timer is set in whole ticks and fires at a tick, never early. The
 /// later a timer, the wider its slot of the wheel (`calc_wheel_index` in `kernel/time/timer.c`).
 /// Without ticks a timer fires on time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ticks(pub(crate) Span);
 
 impl Ticks {
-    /// In whole ticks, rounded up (`usecs_to_jiffies`).
+    /// The span in whole ticks, rounded up (`usecs_to_jiffies`).
     pub(crate) fn whole(self, span: Span) -> Span {
         match self.0.nanos() {
             0 => span,
@@ -15,7 +15,7 @@ impl Ticks {
         }
     }
 
-    /// The firing time of a timer that is set now.
+    /// When a timer fires that is set at `now` for `span`.
     pub(crate) fn after(self, now: Time, span: Span) -> Time {
         let tick = self.0.nanos();
         if tick == 0 {

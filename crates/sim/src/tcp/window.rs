@@ -5,9 +5,9 @@ use units::{Span, Time};
 /// The window that a receiver offers: fixed, or as Linux 6.18 tunes it. All sizes are in bytes of
 /// payload; Linux converts them to memory and back by the same ratio (`tcp_win_from_space`).
 ///
-/// The buffer holds twice the data of the best round trip so far, more while that grows, and what
-/// waits behind a hole (`tcp_rcvbuf_grow`). Data behind a hole takes up room. A threshold that
-/// rises by twice each arriving segment bounds the window as well (`tcp_grow_window`).
+/// The buffer holds twice the data of the best round trip so far, more while this data grows, and
+/// the data behind a hole (`tcp_rcvbuf_grow`). Data behind a hole takes up room. A threshold that
+/// rises by twice each arriving segment limits the window as well (`tcp_grow_window`).
 #[derive(Debug, Clone)]
 pub(super) struct Window {
     /// `window_clamp`, after the first segment
@@ -26,13 +26,13 @@ pub(super) struct Window {
     shortest: Span,
 }
 
-/// Data that came into order at once.
+/// The data that one segment brought into order.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct InOrder {
     pub(super) bytes: u64,
-    /// These belong to the segment that has just arrived.
+    /// The bytes of the segment that has just arrived.
     pub(super) new: u64,
-    /// From the first byte that is still missing to the last one that waits behind it.
+    /// The distance from the first missing byte to the last byte behind a hole.
     pub(super) span: u64,
 }
 
@@ -63,7 +63,7 @@ impl Window {
         self.threshold
     }
 
-    /// The window with this much unread data in order, and this much behind holes
+    /// The window with `unread` bytes in order and `beyond` bytes behind holes
     /// (`__tcp_select_window`).
     #[inline]
     pub(super) fn offered(&self, unread: u64, beyond: u64) -> u64 {
@@ -74,7 +74,7 @@ impl Window {
         if free < self.mss || free < self.buffer / 16 { 0 } else { free.min(self.threshold) }
     }
 
-    /// The receiver's estimate.
+    /// The receiver's estimate of the round trip.
     pub(super) fn rtt(&self) -> Option<Span> {
         self.base.or((self.shortest < Span::MAX).then(|| self.shortest * 2))
     }
@@ -84,8 +84,8 @@ impl Window {
         self.base = rtt;
     }
 
-    /// A segment with new data arrived. `held` bytes wait in the buffer; the last of those behind
-    /// holes is `span` bytes beyond the first missing byte.
+    /// Records a segment with new data. The buffer holds `held` bytes; the last byte behind a hole
+    /// is `span` bytes beyond the first missing byte.
     #[inline]
     pub(super) fn segment(&mut self, length: u64, held: u64, span: u64) {
         if self.is_fixed {
@@ -100,8 +100,8 @@ impl Window {
         }
     }
 
-    /// `bytes` came into order by a segment that was sent at `sent_at` and had `new` of them. The
-    /// application reads them at once, segment by segment (`tcp_rcv_space_adjust`).
+    /// Records that a segment sent at `sent_at` brought bytes into order. The application reads
+    /// them at once, segment by segment (`tcp_rcv_space_adjust`).
     #[inline]
     pub(super) fn in_order(&mut self, now: Time, sent_at: Time, came: InOrder) {
         let InOrder { bytes, new, span } = came;
@@ -112,15 +112,15 @@ impl Window {
         if self.buffer == self.max {
             return;
         }
-        // The handshake's time and the queueing delay on the way to the receiver since. Timestamps
-        // show the latter to a receiver; those of ACKs travel the other way.
+        // Add the present queueing delay towards the receiver to the handshake's time. Timestamps
+        // show this delay to a receiver, but not the delay of its ACKs.
         let rtt = self.base.unwrap_or(self.shortest * 2) + (way - self.shortest);
         if now.since(self.since) < rtt {
             self.arrived += bytes;
             return;
         }
-        // Linux looks when the first segment is read. The rest, which a repair has released, is
-        // still unread then: it counts in the next round trip, and against this one.
+        // Linux measures when the application reads the first segment. The rest, which a repair has
+        // released, is still unread then: it counts in the next round trip and not in this one.
         let rest = bytes.saturating_sub(new);
         let copied = (self.arrived + bytes - rest).saturating_sub(rest);
         if copied > self.space {
@@ -139,12 +139,12 @@ impl Window {
     }
 }
 
-/// The payload in 256 bytes of memory: Linux's assumption, and its measurement of the first segment
-/// that arrives in a frame of 1514 bytes (`tcp_measure_rcv_mss`). 131072 bytes of memory are a
-/// window of 64 KiB in the handshake, and of 80 KiB after it.
+/// The payload in 256 bytes of memory: Linux's assumption, and Linux's measurement of the first
+/// segment that arrives in a frame of 1514 bytes (`tcp_measure_rcv_mss`). 131072 bytes of memory
+/// give a window of 64 KiB in the handshake, and of 80 KiB after it.
 const ASSUMED_RATIO: u64 = 128;
 const MEASURED_RATIO: u64 = 160;
-/// In segments: this part of the first round trip is not growth yet (`tcp_init_buffer_space`).
+/// The segments of the first round trip that do not count as growth (`tcp_init_buffer_space`).
 const FIRST_ROUND: u64 = 10;
 
 #[cfg(test)]
@@ -178,13 +178,14 @@ mod tests {
             read(&mut window, at, 1);
         }
         assert_eq!(window.buffer, 80 * MSS);
-        // 21 segments instead of the first ten: twice them, and four times the growth.
+        // 21 segments follow the first ten: the buffer holds twice the 21, and four times the
+        // growth.
         read(&mut window, 100, 1);
         assert_eq!(
             (window.space, window.buffer),
             (21 * MSS, (2 * 21 + 4 * 21 * 11 / 10) * MSS + 579)
         );
-        // The same amount again is no growth.
+        // A round trip of the same amount is no growth.
         let before = window.buffer;
         for at in 101..122 {
             read(&mut window, at, 1);
@@ -210,14 +211,14 @@ mod tests {
     fn data_behind_a_hole_takes_up_room_and_enlarges_the_buffer() {
         let mut window = window();
         assert_eq!(window.offered(0, 40 * MSS), 40 * MSS);
-        // Nearly full: nothing.
+        // In a nearly full buffer, the window does not open.
         assert_eq!(window.offered(0, 76 * MSS), 0);
         window.segment(MSS, 76 * MSS, 78 * MSS);
-        // Twice the first ten segments, and the span.
+        // The buffer holds twice the first ten segments, and the span.
         assert_eq!((window.buffer, window.offered(0, 76 * MSS)), (98 * MSS, 22 * MSS));
     }
 
-    /// A repair releases much at once. It is unread when Linux looks.
+    /// A repair releases many segments at once, which are unread when Linux measures.
     #[test]
     fn a_released_burst_counts_in_the_next_round_trip() {
         let mut window = window();

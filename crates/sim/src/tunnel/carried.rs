@@ -5,19 +5,19 @@ use quic::{Connection, PathWindow, Readable, Reassembly, StreamError, StreamId, 
 use std::time::Instant;
 use units::Time;
 
-/// A TCP flow inside a tunnel: the data that the client reads from the connection that ends there,
-/// and the data that the server writes to its own connection.
+/// A TCP flow inside a tunnel: the client reads data from the application's connection, and the
+/// server writes the data to its own connection.
 #[derive(Debug, Default)]
 pub(crate) struct Carried {
     /// The client's stream.
     stream: Option<StreamId>,
     /// The server's stream.
     accepted: Option<StreamId>,
-    /// The client has written everything.
+    /// Whether the client has written all data to its stream.
     fed: bool,
     arrived: Reassembly,
     ended: bool,
-    /// The server has written everything.
+    /// Whether the server has written all data to its connection.
     handed_on: bool,
 }
 
@@ -62,8 +62,8 @@ impl Carried {
         self.handed_on
     }
 
-    /// At the client: reads from the application's connection as much as the stream takes; returns
-    /// whether that was anything.
+    /// At the client: reads as much from the application's connection as the stream takes. Returns
+    /// whether it read any data.
     pub(crate) fn feed(
         &mut self,
         near: &mut TunnelLeg,
@@ -84,7 +84,7 @@ impl Carried {
             let written = most - piece.len();
             near.receiver.read(written as u64, out);
             moved |= written > 0;
-            // An event reports when there is room.
+            // The connection reports room with an event.
             if !piece.is_empty() {
                 return moved;
             }
@@ -97,7 +97,7 @@ impl Carried {
         moved | all
     }
 
-    /// At the client: the server has received everything, and sends nothing.
+    /// At the client: ends the flow, because the server has received all data and sends none.
     pub(crate) fn on_delivered(&mut self, connection: &mut Connection) {
         if let Some(stream) = self.stream {
             connection.stop(stream, 0);
@@ -139,8 +139,8 @@ impl Carried {
         self.hand_on(now, far, connection, out);
     }
 
-    /// At the server: writes data that is in order, as far as its connection's buffer has room;
-    /// returns whether that was anything.
+    /// At the server: writes as much in-order data as its connection's buffer takes. Returns
+    /// whether it wrote any data.
     pub(crate) fn hand_on(
         &mut self,
         now: Time,

@@ -1,16 +1,16 @@
 use bytes::BytesMut;
 
-/// The payloads of a tunnel's packets while links hold them. A packet carries the number of its
-/// payload, because packets are copied and payloads are not.
+/// The payloads of a tunnel's packets while links hold the packets. A packet carries the number of
+/// its payload, because links copy packets.
 ///
-/// A link drops packets silently. Unused payloads are found by a sweep over all packets in links,
-/// each time there are twice as many payloads as the last sweep left.
+/// Links drop packets silently. To find unused payloads, the world sweeps over all packets in links
+/// whenever there are twice as many payloads as the last sweep left.
 #[derive(Debug)]
 pub(crate) struct Datagrams {
     slots: Vec<Option<BytesMut>>,
     free: Vec<u32>,
     sweep_at: usize,
-    /// Links duplicate packets: a payload is kept for the copy.
+    /// Whether a payload stays after its packet has arrived, because links duplicate packets.
     stays: bool,
     needed: Vec<bool>,
 }

@@ -1,5 +1,5 @@
-//! A QUIC tunnel as a world drives it: two endpoints of [`quic`] without encryption, and the TCP
-//! flows that they carry. [`crate::World`] owns the packets and the time.
+//! A QUIC tunnel of a world: two endpoints of [`quic`] without encryption, and the TCP flows that
+//! they carry. [`crate::World`] owns the packets and the time.
 
 mod carried;
 mod datagrams;
@@ -26,7 +26,7 @@ pub(crate) struct Tunnel {
     pub(crate) spec: TunnelSpec,
     plain: Plain,
     pub(crate) ends: [End; 2],
-    /// The indices at which its paths begin, there and back.
+    /// The indices in the table of routes at which its forward and return paths begin.
     pub(crate) ways: (u32, u32),
     /// The flow number of its packets.
     pub(crate) number: u32,
@@ -35,7 +35,7 @@ pub(crate) struct Tunnel {
     waiting: VecDeque<usize>,
     /// The indices of flows with a stream, in the order of the streams' numbers.
     opened: Vec<usize>,
-    /// Flows that have not ended.
+    /// The number of flows that have not ended.
     pub(crate) left: usize,
     pub(crate) lost: Option<String>,
     /// The latest figures, for use after the connection has ended.
@@ -58,9 +58,9 @@ pub(crate) struct End {
     pub(crate) address: SocketAddr,
     pub(crate) key: Option<Key>,
     pub(crate) windows: Windows,
-    /// The time of its event in the wheel.
+    /// The time of the end's event in the wheel.
     pub(crate) armed: Time,
-    /// Packets that wait to be processed.
+    /// Packets that the end has not processed yet.
     pub(crate) inbox: VecDeque<Arrival>,
     pub(crate) look_at: Time,
 }
@@ -81,7 +81,7 @@ pub(crate) struct Measured {
 }
 
 impl Tunnel {
-    /// `flows`: by their numbers, each with its connection from the server.
+    /// `flows`: the flows by their numbers, each with its connection from the server.
     pub(crate) fn new(
         spec: TunnelSpec,
         (start, seed): (Instant, u64),
@@ -106,7 +106,7 @@ impl Tunnel {
             End::new(plain.client(settings(1)), client, start),
             End::new(plain.server(settings(2)), server, start),
         ];
-        // The client connects.
+        // Wake the client at its start.
         ends[CLIENT].armed = spec.start;
         let tunnel_flow = |(flow, far)| TunnelFlow { flow, far, carried: Carried::default() };
         Self {
@@ -125,7 +125,7 @@ impl Tunnel {
         }
     }
 
-    /// The client connects.
+    /// Connects the client.
     pub(crate) fn connect(&mut self, now: Instant) {
         let server = self.ends[SERVER].address;
         let client = &mut self.ends[CLIENT];
@@ -148,7 +148,7 @@ impl Tunnel {
         any
     }
 
-    /// An application has connected to the client.
+    /// Queues a flow whose application has connected to the client.
     pub(crate) fn begin(&mut self, place: usize) {
         self.waiting.push_back(place);
     }
@@ -225,7 +225,7 @@ impl End {
     }
 }
 
-/// The values of `weir tunnel`.
+/// The timers of `weir tunnel`.
 const KEEPALIVE: Duration = Duration::from_secs(5);
 const LARGEST_PACKET: u16 = 1472;
 const STREAMS: u32 = 16_384;

@@ -15,9 +15,9 @@ pub struct TunnelSpec {
     /// When the client connects.
     pub start: Time,
     pub congestion: Congestion,
-    /// The largest IP packet that the path takes; larger ones are dropped.
+    /// The largest IP packet of the path, which drops larger ones.
     pub mtu: Bytes,
-    /// Arrived packets are processed once in this interval, as by an end that is woken often.
+    /// The interval at which an end processes arrived packets, as the tunnel's threads gather them.
     pub gather: Span,
     /// The delay from an application to the tunnel on its host.
     pub local_delay: Span,

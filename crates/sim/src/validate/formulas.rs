@@ -26,8 +26,8 @@ pub(super) fn cases() -> Vec<Case> {
             lossy(Algorithm::Reno, hosts, 50, Losses::Every(every), effort, (1.5 / p).sqrt())
         };
         let note = "Mathis et al. 1997: MSS/RTT sqrt(3/2p) with one in 1/p lost";
-        // With delayed ACKs, one in a hundred leaves so few segments between two losses that the
-        // timers of the receiver count.
+        // With delayed ACKs and a loss of one in a hundred, so few segments lie between two
+        // losses that the receiver's timers matter.
         let variant = (every == 100).then_some(PLAIN);
         cases.push(formula(name, note, variant, 0.15, Box::new(measure)));
     }
@@ -181,16 +181,16 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// The mean rate of BBRv3, as a share of the link, if a share `p` is lost in every round. A probe
-/// finds the whole rate, and `n` rounds later (1 - p)^n of it is left. The next probe comes after
-/// 2 to 3 s, or after 62 or 63 rounds if these are shorter.
+/// The mean rate of BBRv3, as a share of the link, if every round loses a share `p`. A probe finds
+/// the whole rate, and `n` rounds later (1 - p)^n of the rate is left. The next probe comes after 2
+/// to 3 s, or after 62 or 63 rounds if these are shorter.
 fn between_probes(p: f64, rtt: Span) -> f64 {
     let mean = |rounds: f64| (1.0 - (1.0 - p).powf(rounds)) / (rounds * p);
     let waits = (0..100).map(|i| (2.0 + (f64::from(i) + 0.5) / 100.0) / rtt.secs_f64());
     waits.map(|rounds| mean(rounds.min(62.5))).sum::<f64>() / 100.0
 }
 
-/// The median of the path's content and its queue, in BDP.
+/// The median of the bytes in flight, those in the queue included, in BDP.
 fn in_flight(algorithm: Algorithm, flows: usize, effort: Effort) -> Option<f64> {
     let mut path =
         PathConfig { flows, ..PathConfig::new(Rate::from_mbit(100), Span::from_millis(40)) };
@@ -210,7 +210,8 @@ enum Losses {
     Share(f64),
 }
 
-/// On a path that loses and never fills; `window` is the expected mean, in segments.
+/// A case on a path that loses packets and never fills. `window` is the expected mean window, in
+/// segments.
 fn lossy(
     algorithm: Algorithm,
     hosts: TcpConfig,
@@ -241,7 +242,7 @@ fn lossy(
     let settle = (6.0 * cycle).ceil().max(20.0) as u64;
     let length = (cycles * cycle).ceil().max(20.0) as u64;
     let run = path.run(algorithm, Window::seconds(settle, length), effort)?;
-    // A lost segment is sent twice and counts once.
+    // Goodput counts a lost segment once, although the sender sends it twice.
     let expected = window * 1448.0 * 8.0 / rtt / 1e6;
     Some(Measured::of(expected, run.goodput()))
 }

@@ -13,14 +13,14 @@ pub enum Verdict {
     Within,
     /// The difference exceeds the tolerance.
     Off,
-    /// The interval is wider than the tolerance, or there is none.
+    /// The interval is wider than the tolerance or missing.
     Undecided,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Judgement {
     pub verdict: Verdict,
-    /// The measured number over the expected one, less one.
+    /// The ratio of the measured to the expected number, less one.
     pub difference: f64,
     /// Half the width of the difference's interval, from both numbers' intervals. `None` if the
     /// measured number has no interval.
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wide_interval_decides_nothing() {
+    fn a_wide_interval_leaves_the_judgement_undecided() {
         let exact = Middle { value: 100.0, ends: None };
         let verdict = |expected, measured| judge(expected, measured, 0.1).verdict;
         assert_eq!(verdict(exact, middle(105.0, 3.0)), Verdict::Within);
@@ -67,7 +67,7 @@ mod tests {
         assert_eq!(verdict(exact, middle(100.0, 11.0)), Verdict::Undecided);
         assert_eq!(verdict(exact, middle(150.0, 11.0)), Verdict::Undecided);
         assert_eq!(verdict(middle(100.0, 11.0), middle(100.0, 0.0)), Verdict::Undecided);
-        // Both intervals count.
+        // The half width includes both intervals.
         assert_eq!(verdict(middle(100.0, 4.0), middle(100.0, 4.0)), Verdict::Within);
         assert_eq!(verdict(middle(100.0, 6.0), middle(100.0, 6.0)), Verdict::Undecided);
         assert_eq!(verdict(exact, Middle { value: 100.0, ends: None }), Verdict::Undecided);

@@ -3,8 +3,8 @@ use super::references::{self, Reference};
 use super::{Case, Effort, Layer, Measured};
 use units::{Bytes, Rate, Span};
 
-/// Measured with Linux over the emulated link: the lab `kernel-cells`, goodput in Mbit/s of all
-/// flows together.
+/// Cases measured with Linux over the emulated link, by the lab `kernel-cells`: the goodput in
+/// Mbit/s of all flows together.
 pub(super) fn cases() -> Vec<Case> {
     references::ALL.iter().map(Reference::case).collect()
 }
@@ -22,7 +22,7 @@ impl Reference {
         }
     }
 
-    /// The mean of enough runs like the measured ones for a reliable figure.
+    /// Measures the mean of as many runs as a reliable figure needs.
     fn measure(&self, effort: Effort) -> Option<Measured> {
         let path = self.path()?;
         let runs = (ENOUGH_MBIT_S / self.goodput as u64).clamp(1, MOST_RUNS);
@@ -35,13 +35,13 @@ impl Reference {
             let effort = Effort { seed: effort.seed.wrapping_add(run), ..effort };
             sum += path.run_from_first_data(self.algorithm, window, effort)?.goodput();
         }
-        // Fewer repeats have no interval.
+        // Fewer repeats give no interval.
         let expected_ends = self.interval.filter(|_| self.repeats >= FEWEST_REPEATS);
         let expected = self.goodput;
         Some(Measured { expected, expected_ends, measured: sum / runs as f64 })
     }
 
-    /// With the simulator's default hosts.
+    /// The path of the cell, with the simulator's default hosts.
     fn path(&self) -> Option<PathConfig> {
         let rtt = Span::from_millis(self.rtt_ms);
         let mut path = PathConfig::new(Rate::from_mbit(self.rate_mbit), rtt);
@@ -59,6 +59,6 @@ impl Reference {
 
 const TOLERANCE: f64 = 0.10;
 const FEWEST_REPEATS: u32 = 6;
-/// Slow flows vary most from run to run.
+/// The data to measure: slow flows, which vary most from run to run, need more runs.
 const ENOUGH_MBIT_S: u64 = 1200;
 const MOST_RUNS: u64 = 16;

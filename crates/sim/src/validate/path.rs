@@ -13,13 +13,13 @@ use units::{Bytes, Rate, Share, Span, Time};
 pub(super) struct PathConfig {
     pub(super) rate: Rate,
     pub(super) rtt: Span,
-    /// The queue of the bottleneck; the way back has the same.
+    /// The queue of the bottleneck and of the return path.
     pub(super) queue: QueueConfig,
-    /// On the way there, and on the way back; random.
+    /// The random loss of the forward path and of the return path.
     pub(super) loss: [f64; 2],
-    /// One packet in this many is lost on the way there.
+    /// The forward path loses one packet in this many.
     pub(super) loses_every: Option<usize>,
-    /// The way back has the bottleneck's rate, else no limit.
+    /// Whether the return path has the bottleneck's rate; otherwise its rate has no limit.
     pub(super) symmetric: bool,
     pub(super) hosts: TcpConfig,
     pub(super) flows: usize,
@@ -81,8 +81,8 @@ impl PathConfig {
         Some(Run { outcome: world.run(), bottleneck, from })
     }
 
-    /// The same as in the lab's workload `bulk`: data begins when all connections are open, and the
-    /// window counts from the first data of all flows.
+    /// Runs the flows as the lab's workload `bulk` does: data begins when all connections are open,
+    /// and the measured time begins when all flows have delivered their first data.
     pub(super) fn run_from_first_data(
         &self,
         algorithm: Algorithm,
@@ -97,7 +97,7 @@ impl PathConfig {
         Some(Run { outcome: world.measure_between(from, at + when.until), bottleneck, from })
     }
 
-    /// `measured`: from, until.
+    /// `measured`: the begin and the end of the measured time.
     fn world(
         &self,
         algorithm: Algorithm,
@@ -171,8 +171,8 @@ pub(super) fn droptail(limit: Bytes) -> QueueConfig {
     QueueConfig::DropTail(link::DropTailConfig { limit: link::Limit::Bytes(limit) })
 }
 
-/// Hosts that acknowledge every segment at once, and send each as soon as allowed, as the formulas
-/// assume. [`PLAIN`] says so to a reader.
+/// Hosts that acknowledge every segment at once, and send each segment as soon as the window
+/// allows, as the formulas assume. [`PLAIN`] is the description of these hosts.
 pub(super) fn plain_hosts(effort: Effort) -> TcpConfig {
     match effort.own {
         true => TcpConfig::default(),
@@ -196,7 +196,7 @@ mod tests {
         let effort = Effort { seed: 1, own: false, flaw: None };
         let when = Window { from: Span::ZERO, until: Span::from_millis(300) };
         let run = path.run_from_first_data(Algorithm::Cubic, when, effort).unwrap();
-        // A round trip for the handshake, and one for the data and its acknowledgement.
+        // The handshake takes a round trip, and the data with its acknowledgement another.
         let opened = run.from.since(Time::ZERO) - when.from;
         assert!((200.0..210.0).contains(&opened.millis_f64()), "{opened:?}");
         let same = Window { from: opened + when.from, until: opened + when.until };

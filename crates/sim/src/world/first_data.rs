@@ -1,11 +1,11 @@
-//! The moment from which the lab's workload `bulk` counts.
+//! The time from which the lab's workload `bulk` measures.
 
 use super::World;
 use units::{Bytes, Span, Time};
 
 impl World {
-    /// Runs to the first data of all flows, as the lab's workload `bulk` sees it on a machine.
-    /// `None` if a flow has none within 20 s.
+    /// Runs until all flows have delivered their first data, as the lab's workload `bulk` detects
+    /// it on a machine. `None` if a flow delivers none within 20 s.
     pub fn run_to_first_data(&mut self) -> Option<Time> {
         let mut at = Time::ZERO;
         while self.acknowledged().iter().any(|bytes| *bytes <= FIRST_DATA) {
@@ -18,10 +18,10 @@ impl World {
     }
 }
 
-/// On each connection, so much must have been acknowledged.
+/// The acknowledged data of each connection that counts as its first data.
 const FIRST_DATA: Bytes = Bytes::new(4096);
 const LOOKS_EVERY: Span = Span::from_millis(2);
-/// A caller's world lasts longer.
+/// The time within which first data must arrive. A caller's world must last longer.
 pub const FIRST_DATA_WITHIN: Span = Span::from_secs(20);
 
 #[cfg(test)]
@@ -53,7 +53,7 @@ mod tests {
         let mut world = world(0.0);
         assert!(world.run_until(Time::ZERO + Span::from_millis(1099)).is_none());
         assert_eq!(world.acknowledged(), [Bytes::ZERO; 2]);
-        // A round trip for the last handshake, and one for the data of both.
+        // The last handshake takes a round trip, and the data of both flows another.
         let first = world.run_to_first_data();
         assert_eq!(first, Some(Time::ZERO + Span::from_millis(1202)));
     }

@@ -1,5 +1,5 @@
-//! Tunnels in a world: their packets and timers, and the connections within the hosts at their
-//! ends.
+//! Tunnels in a world: the packets and timers of tunnels, and the connections within the hosts at
+//! their ends.
 
 use super::World;
 use crate::connection::{Connection, TunnelLeg};
@@ -19,7 +19,7 @@ use quic::{EcnCodepoint, StreamId, Transmit};
 use std::time::{Duration, Instant};
 use units::{Span, Time};
 
-/// The topology with each tunnel's applications: a node at either host, and wires to it.
+/// Adds each tunnel's applications to the topology: a node for either host, and wires to the node.
 pub(super) fn with_applications(
     topology: &Topology,
     config: &WorldConfig,
@@ -51,7 +51,8 @@ pub(super) struct NewTunnels {
 }
 
 impl NewTunnels {
-    /// `ways` holds the paths of the flows, and receives those of the connections from servers.
+    /// `ways` holds the paths of the flows; this function appends those of the connections from
+    /// servers.
     pub(super) fn new(
         (nodes, link_specs): (u32, &[LinkSpec]),
         flows: &[FlowSpec],
@@ -91,7 +92,7 @@ pub(super) fn duplicates(topology: &Topology) -> bool {
 }
 
 impl World {
-    /// An application connects to the tunnel on its host.
+    /// Connects an application to the tunnel on its host.
     pub(super) fn start_tunnelled(&mut self, flow: usize, seed: u64) {
         let Traffic::Tunnelled { tunnel: index, demand } = self.specs[flow].traffic else { return };
         let tunnel = &mut self.tunnels[index];
@@ -111,7 +112,7 @@ impl World {
         self.settle_end(index, CLIENT);
     }
 
-    /// A connection within a host.
+    /// Makes a connection within a host.
     fn leg(
         &self,
         tunnel: usize,
@@ -189,12 +190,12 @@ impl World {
         }
     }
 
-    /// An end of a tunnel processes arrived packets and its timers.
+    /// Lets an end of a tunnel process arrived packets and its timers.
     pub(super) fn wake_end(&mut self, whose: usize) {
         let (index, side) = (whose / 2, whose % 2);
         let (now, instant) = (self.now, self.instant());
         let tunnel = &mut self.tunnels[index];
-        // An earlier event replaced this one.
+        // An earlier event has replaced this one.
         if tunnel.ends[side].armed != now {
             return;
         }
@@ -222,7 +223,7 @@ impl World {
         self.settle_end(index, side);
     }
 
-    /// A tunnel's packet arrives at the end of its path.
+    /// Takes a tunnel's packet at the end of its path.
     pub(super) fn receive_tunnelled(&mut self, packet: &Packet) {
         let Some(payload) = self.datagrams.take(packet.sequence) else { return };
         let index = packet.flow as usize - self.connections.len();
@@ -250,7 +251,7 @@ impl World {
         }
     }
 
-    /// Lets an end of a tunnel do everything possible now.
+    /// Lets an end of a tunnel handle its events, reads, writes and sends of this time.
     fn settle_end(&mut self, index: usize, side: usize) {
         let instant = self.instant();
         let mut buffer = std::mem::take(&mut self.buffer);
@@ -341,7 +342,7 @@ impl World {
         self.tunnels[index].ends[CLIENT].touch(instant);
     }
 
-    /// The server connects to the receiving application for each stream.
+    /// Connects the server to the receiving application, for each new stream.
     fn accept_streams(&mut self, index: usize) {
         loop {
             let tunnel = &mut self.tunnels[index];
@@ -358,7 +359,7 @@ impl World {
         }
     }
 
-    /// The client reads the application's data, as far as the stream takes it.
+    /// Lets the client read as much of the application's data as the stream takes.
     fn feed(&mut self, index: usize, place: usize) -> bool {
         let Tunnel { ends, flows, .. } = &mut self.tunnels[index];
         let tunnel_flow = &mut flows[place];
@@ -502,7 +503,7 @@ mod tests {
         World::new(&topology, vec![flow], config).unwrap()
     }
 
-    /// Packets that links drop or duplicate leave no payload behind.
+    /// The world forgets the payloads of packets that links drop or duplicate.
     #[test]
     fn payloads_of_a_long_run_are_bounded() {
         let mut link = LinkConfig {
@@ -527,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_tunnel_holds_its_application_back() {
+    fn a_slow_tunnel_slows_its_application_down() {
         let link = LinkConfig {
             rate: "1mbit".parse().unwrap(),
             delay: Span::from_millis(10),
@@ -538,7 +539,8 @@ mod tests {
         let [Some(near), Some(far)] = &world.connections[..] else { panic!("both stand") };
         let (sent, arrived) = (near.sender.counts().sent_bytes, far.receiver.received());
         assert!((3_000_000..4_000_000).contains(&arrived), "{arrived}");
-        // A window of the first connection, and the tunnel's data kept for retransmissions.
+        // The application is ahead by a window of its connection, and by the data that the tunnel
+        // keeps for retransmissions.
         assert!(near.receiver.unread() <= 1 << 20, "{}", near.receiver.unread());
         assert!(sent - arrived < 3 << 20, "{sent} {arrived}");
     }

@@ -2,11 +2,11 @@ use super::{Decision, Plan, State};
 use crate::error::positive;
 use crate::{StatsError, Verdict};
 
-/// Chooses the state of each turn and takes one value at a time. It ends when the answer is clear
-/// or the plan is used up.
+/// Chooses the state of each turn and takes one value at a time. The run ends when the answer is
+/// clear or the plan is complete.
 ///
-/// It contains no clock and no hidden randomness. To continue an interrupted run, feed its recorded
-/// values to a new decider with the same plan.
+/// The decider contains no clock and no hidden randomness. To continue an interrupted run, feed its
+/// recorded values to a new decider with the same plan.
 #[derive(Debug, Clone)]
 pub struct Decider {
     plan: Plan,
@@ -82,9 +82,9 @@ impl Decider {
         (taken, self.plan.turns())
     }
 
-    /// The answer. For a run that has not ended (after an interruption, for example) it uses the
-    /// complete fours so far, at the confidence of the next look. Call it once: calling it until
-    /// the answer pleases spoils the error rate. Returns an error before the first four.
+    /// The answer. For a run that has not ended (after an interruption, for example) this method
+    /// uses the complete fours so far, at the confidence of the next look. Call it once: repeated
+    /// calls until a wanted answer raise the error rate. Returns an error before the first four.
     pub fn decision(&self) -> Result<Decision, StatsError> {
         if let Some(decision) = self.ended {
             return Ok(decision);
@@ -121,7 +121,7 @@ impl Decider {
         Ok(())
     }
 
-    /// Adds the position in the run to the error of the one value that was checked.
+    /// Replaces the index in a value's error by the value's position in the run.
     fn placed(&self, error: StatsError) -> StatsError {
         let index = self.progress().0;
         match error {

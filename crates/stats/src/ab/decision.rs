@@ -9,13 +9,14 @@ use crate::signed_rank::hodges_lehmann;
 use crate::spread::median_absolute_deviation;
 use crate::{Direction, StatsError, Verdict};
 
-/// The answer of a run and the figures that it rests on. Ratios are `change / base`.
+/// The answer of a run, and the figures behind it. Ratios are `change / base`.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Decision {
     pub verdict: Verdict,
     /// Hodges-Lehmann estimate over the fours.
     pub ratio: f64,
-    /// Both intervals hold over all looks of the run together. `None` for too few fours.
+    /// The 95 % interval; `None` for too few fours. Both intervals are valid for all looks of the
+    /// run together.
     pub ci95: Option<(f64, f64)>,
     pub ci99: Option<(f64, f64)>,
     pub pairs: usize,
@@ -39,7 +40,7 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// `part` is the part of the error budget that this look may spend.
+    /// Decides at a look that may spend `part` of the error budget.
     pub(super) fn of(plan: &Plan, kept: &Kept, part: f64) -> Result<Self, StatsError> {
         let contrasts = &kept.contrasts;
         let mut located = hodges_lehmann(contrasts)?;
@@ -120,14 +121,14 @@ impl Spread {
         Self { deviation: (high - low) / 2.0 / reach, reach }
     }
 
-    /// The distance at which the interval ends short of a value with the probability that `beyond`
-    /// deviations give.
+    /// The distance from the true value at which the interval excludes a value with the probability
+    /// of `beyond` normal deviations.
     fn distance(self, beyond: f64) -> f64 {
         (self.reach + beyond) * self.deviation
     }
 
-    /// The deviation falls with the square root of the number of pairs. `None` if the noise is
-    /// already low enough.
+    /// The number of pairs that the threshold needs, because the deviation falls with the square
+    /// root of this number. `None` if the noise is already low enough.
     fn pairs_needed(self, pairs: usize, threshold: Share) -> Option<usize> {
         let short_by = self.distance(EIGHT_IN_TEN_ON_BOTH_SIDES) / threshold.fraction().ln_1p();
         let needed = pairs as f64 * short_by * short_by;
@@ -141,9 +142,9 @@ fn ratio(log: f64) -> f64 {
     log.clamp(-700.0, 700.0).exp()
 }
 
-/// Error rate of better or worse where nothing changed.
+/// The rate at which equal states give better or worse.
 const ERROR_99: f64 = 0.01;
-/// Error rate of the same where the change matters.
+/// The rate at which a change beyond the threshold gives the same.
 const ERROR_95: f64 = 0.05;
 /// Normal quantiles of 0.8 and 0.9.
 const EIGHT_IN_TEN: f64 = 0.841_621;

@@ -43,7 +43,7 @@ pub struct Plan {
     pub warm_up: usize,
     /// Whether an early look may end the run.
     pub early_stop: bool,
-    /// Decides the order in each four.
+    /// The seed of the coins that decide the order in each four.
     pub seed: u64,
 }
 
@@ -117,8 +117,8 @@ impl Plan {
     }
 }
 
-/// 1 %: two equal cells over the emulated link, which is held to 0.5 % of its rate, may differ by
-/// so much.
+/// 1 %: two equal cells over the emulated link may differ by as much, because the link keeps its
+/// rate to 0.5 %.
 fn default_threshold() -> Share {
     Share::from_percent(1.0).unwrap_or_default()
 }
@@ -127,9 +127,10 @@ fn most_threshold() -> Share {
     Share::from_percent(50.0).unwrap_or_default()
 }
 
-/// Parts of the error budget by look. They sum to 1.
+/// The part of the error budget of each look. The parts sum to 1.
 const SPENDING: [f64; 4] = [0.02, 0.08, 0.20, 0.70];
-/// Ten fours. With fewer than nine the signed-rank interval does not reach the last look's 99.3 %.
+/// The fewest pairs, ten fours: with fewer than nine fours the signed-rank interval does not reach
+/// the last look's 99.3 %.
 const FEWEST: usize = 20;
-/// The Hodges-Lehmann estimate takes this many fours.
+/// The most pairs, whose fours the Hodges-Lehmann estimate can take.
 const MOST: usize = 8000;

@@ -1,9 +1,10 @@
 //! Location and scale of a row. Stalls of the machine and bursts of loss halve single values, so
-//! both are robust: values beyond two robust deviations of the row's median count as if they lay
-//! there. The scale borrows from the table, as Smyth's moderated t does (Statistical Applications
-//! in Genetics and Molecular Biology 3, 2004): the variance of six values alone is so uncertain
-//! that the largest statistic of a table would bound nothing. In simulations a trimmed mean and the
-//! Hodges-Lehmann estimate find less: a flip of one block leaves them as large as before.
+//! both are robust: values beyond two robust deviations of the row's median are clipped to this
+//! distance. The scale borrows variance from the table, as Smyth's moderated t does (Statistical
+//! Applications in Genetics and Molecular Biology 3, 2004): the variance of six values alone is so
+//! uncertain that the largest statistic of a table would be too large for a bound. In simulations a
+//! trimmed mean and the Hodges-Lehmann estimate find fewer differences, because these two estimates
+//! stay as large if one block is flipped.
 
 use crate::quantile::median_in_place;
 
@@ -13,15 +14,15 @@ pub(super) struct Fit {
     pub(super) location: f64,
     /// The deviation of a single value.
     pub(super) deviation: f64,
-    /// Each block with the value's distance from the location. Distances are inflated, because the
-    /// location is estimated from the same values.
+    /// Each block with its value's distance from the location. The distances are inflated, because
+    /// the location is estimated from the same values.
     residuals: Vec<(usize, f64)>,
     /// The variance that the table lends.
     lent: f64,
 }
 
 impl Fit {
-    /// For at least two values. A row far quieter than its table borrows less: chance alone does
+    /// Fits at least two values. A row far quieter than its table borrows less: chance alone does
     /// not make six values of the table's noise so equal.
     pub(super) fn of(values: &[(usize, f64)], lent: f64) -> Self {
         let mut logs: Vec<f64> = values.iter().map(|(_, log)| *log).collect();
@@ -53,15 +54,15 @@ impl Fit {
     }
 }
 
-/// Memory that all flips use.
+/// Buffers that all flips reuse.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
     values: Vec<f64>,
     distances: Vec<f64>,
 }
 
-/// The variance of normal noise from all but the sixth of the values farthest from the median. The
-/// median absolute deviation would be 0 for a row with two modes.
+/// The variance of normal noise, estimated without the sixth of the values farthest from the
+/// median. The median absolute deviation would be 0 for a row with two modes.
 pub(super) fn robust_variance(values: &[f64]) -> f64 {
     let middle = median_in_place(&mut values.to_vec());
     let mut squares: Vec<f64> = values.iter().map(|value| (value - middle).powi(2)).collect();
@@ -75,7 +76,7 @@ fn variance(values: &[f64]) -> f64 {
     values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (values.len() - 1) as f64
 }
 
-/// The mean of the clipped values, and the deviation of a value. Reorders the values.
+/// Returns the mean of the clipped values, and the deviation of a value. Reorders the values.
 fn located(values: &mut [f64], distances: &mut Vec<f64>, lent: f64) -> (f64, f64) {
     let own = (values.len() - 1) as f64;
     let moderated = |variance: f64| ((LENT * lent + own * variance) / (LENT + own)).sqrt();
@@ -92,15 +93,15 @@ fn located(values: &mut [f64], distances: &mut Vec<f64>, lent: f64) -> (f64, f64
 
 /// The degrees of freedom of the variance that the table lends.
 const LENT: f64 = 8.0;
-/// The most that a row borrows, in its own variances. A twentieth of the true variance or less is
-/// seen in one of 600 rows of six normal values.
+/// The most variance that a row borrows, as a multiple of its own. One of 600 rows of six normal
+/// values has a twentieth of the true variance or less.
 const QUIET: f64 = 20.0;
-/// In robust deviations.
+/// The distance at which values are clipped, in robust deviations.
 const CLIP: f64 = 2.0;
 /// The standard deviation of normal noise over its median absolute deviation.
 const NORMAL_MAD: f64 = 1.4826;
 /// The variance of normal noise over that of the five sixths in the middle: 2.2 for six values,
 /// 1.6 for 11, 2.04 for many.
 const CONSISTENT: f64 = 2.0;
-/// Runs in virtual time may be equal to the last bit.
+/// The least deviation: runs in virtual time may be equal to the last bit.
 const LEAST: f64 = 1e-9;

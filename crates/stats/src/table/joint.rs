@@ -1,6 +1,7 @@
 //! The bound of a table: how large the largest statistic of all rows becomes if no row has a
-//! difference. The residuals of all rows stand for rows without a difference. All values of a block
-//! change their sign together, so that rows that share a system, or a disturbance, stay dependent.
+//! difference. The residuals of the rows represent rows without a difference. A flip changes the
+//! sign of all values of a block together, so that rows that share a system or a disturbance stay
+//! dependent.
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -20,14 +21,14 @@ pub(super) fn bound(rows: &[&Fit]) -> Option<f64> {
     let mut largest: Vec<f64> = flips(&blocks, used)
         .map(|flips| rows.iter().map(|row| row.flipped(&flips, &mut scratch)).fold(0.0, f64::max))
         .collect();
-    // No flip at all is one of the flips.
+    // Count the order without flips as one of the flips.
     let beyond = (((largest.len() + 1) as f64 * LEVEL) as usize).max(1);
     let place = largest.len().checked_sub(beyond)?;
     Some(*largest.select_nth_unstable_by(place, f64::total_cmp).1)
 }
 
-/// All ways to flip some blocks, or a sample of them if these are many. The first block is never
-/// flipped: to flip all others gives the same statistic.
+/// All flips of some blocks, or a sample of these flips if there are many. Never flips the first
+/// block, because flipping all other blocks gives the same statistic.
 fn flips(blocks: &[usize], used: usize) -> Box<dyn Iterator<Item = Vec<bool>> + '_> {
     let others = blocks.len().saturating_sub(1);
     if others <= EXACT {
@@ -43,11 +44,12 @@ fn flips(blocks: &[usize], used: usize) -> Box<dyn Iterator<Item = Vec<bool>> + 
     Box::new((1..SAMPLED).map(sampled))
 }
 
-/// The share of flips beyond the bound. Residuals are a little less spread than the noise, so that
-/// 5 % would be exceeded from nine blocks on. Six blocks have 32 flips, none of which is beyond.
+/// The share of flips beyond the bound. Residuals are a little less spread than the noise, so with
+/// 5 % more than 5 % of tables would be wrong from nine blocks on. Six blocks have 32 flips, none
+/// of which is beyond the bound.
 const LEVEL: f64 = 0.025;
-/// 2^11 flips of 12 blocks.
+/// The most blocks, besides the first, for which all flips are used: 2^11 flips of 12 blocks.
 const EXACT: usize = 11;
 const SAMPLED: usize = 2_048;
-/// The same blocks always give the same bound.
+/// A fixed seed, so that the same blocks always give the same bound.
 const SEED: u64 = 1;

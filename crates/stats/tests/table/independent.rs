@@ -1,4 +1,4 @@
-//! A second implementation, in Python, agrees on 200 tables.
+//! Compares the results for 200 tables with a second implementation, in Python.
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -35,7 +35,7 @@ fn a_second_implementation_agrees_on_200_tables() {
     assert!(compared > 1_000, "{compared} intervals");
 }
 
-/// A row as both implementations read it: the values of system `a`, where `b` has 1.
+/// A row for both implementations: the values of system `a`, where those of `b` are 1.
 struct Drawn {
     kind: usize,
     blocks: Vec<Option<Option<f64>>>,
@@ -48,7 +48,7 @@ impl Drawn {
         Row::new(&blocks, Direction::LowerIsBetter, default_threshold(), self.kind).unwrap()
     }
 
-    /// Less is better, so that a failure is infinite.
+    /// The row in JSON. Lower is better, so a failure is infinite.
     fn json(&self) -> Value {
         let ratio = |a: &Option<Option<f64>>| match a {
             None => Value::Null,
@@ -59,7 +59,7 @@ impl Drawn {
     }
 }
 
-/// Six to eight blocks; some rows have lost blocks, failures, zeros or ties.
+/// A table of six to eight blocks, in which some rows have lost blocks, failures, zeros or ties.
 fn table(draw: &mut Pcg64Mcg) -> Vec<Drawn> {
     let blocks = draw.random_range(6..9);
     (0..draw.random_range(1..14))
@@ -69,7 +69,7 @@ fn table(draw: &mut Pcg64Mcg) -> Vec<Drawn> {
             let damage = draw.random_range(0.0..0.2);
             let value = |draw: &mut Pcg64Mcg| {
                 let noise: f64 = (0..4).map(|_| draw.random_range(-1.0..1.0)).sum();
-                // Thousandths, so that some values are equal and all survive JSON.
+                // Round to thousandths, so that some values are equal and JSON keeps all of them.
                 let ratio = ((effect + spread * noise).exp() * 1_000.0).round() / 1_000.0;
                 match draw.random_range(0..4) {
                     _ if !draw.random_bool(damage) => Some(Some(ratio)),

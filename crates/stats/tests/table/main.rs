@@ -1,4 +1,4 @@
-//! Tables of comparisons: errors, coverage and power where the truth is known, the rules for single
+//! Tests tables of comparisons: errors, coverage and power with a known truth, the rules for single
 //! rows, and an independent implementation.
 
 #![allow(clippy::unwrap_used)]

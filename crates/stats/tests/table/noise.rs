@@ -1,11 +1,11 @@
-//! Runs whose truth is known.
+//! Draws runs with known true ratios.
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use stats::table::{Judged, Pair, judged};
 use stats::{Direction, Row, default_threshold};
 
-/// The noise of a value, as a logarithm. The spread is 5 % unless stated.
+/// The noise of a value's logarithm. The spread is 5 % unless a variant states another.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Noise {
     LogNormal,
@@ -69,7 +69,7 @@ impl Noise {
                 spread * normal(draw) - std::f64::consts::LN_2
             }
             Self::Stalls => spread * normal(draw),
-            // A larger logarithm would overflow.
+            // Clamp: a larger logarithm would overflow.
             Self::Cauchy => {
                 let angle = std::f64::consts::PI * (draw.random::<f64>() - 0.5);
                 (0.03 * angle.tan()).clamp(-50.0, 50.0)
@@ -106,7 +106,7 @@ pub(crate) fn run(
     effects.iter().enumerate().map(row).collect()
 }
 
-/// The judged tables of so many runs.
+/// Draws runs and judges their tables.
 pub(crate) fn tables(
     noise: Noise,
     effects: &[f64],

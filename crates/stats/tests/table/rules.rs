@@ -1,4 +1,4 @@
-//! The rules for single rows, and what must hold for any table.
+//! Tests the rules for single rows, and properties of any table.
 
 use crate::noise::{Noise, run, tables};
 use proptest::prelude::*;
@@ -44,8 +44,8 @@ fn six_blocks_that_all_lean_one_way_decide_and_five_do_not() {
     one_against[0].0 = Some(5.0);
     let undecided = only(row(&one_against));
     assert_eq!(undecided.verdict, Verdict::Undecided);
-    // If one block of six is on the other side of 1, two blocks of twelve are, and the exact
-    // interval of twelve blocks leaves two blocks out.
+    // If one block of six is on the other side of 1, two blocks of twelve are expected there, and
+    // the exact interval of twelve blocks leaves two blocks out.
     assert_eq!(undecided.more_blocks, Some(6));
 }
 
@@ -79,18 +79,19 @@ fn zero_and_failed_repeats_rank_worst() {
     let mut pairs = vec![(Some(20.0), some); 8];
     pairs[..2].fill((None, some));
     assert_eq!(only(row(&pairs)).verdict, Verdict::Undecided);
-    // A failure beside five slow repeats hides nothing, and the interval reaches down to it.
+    // A failure beside five slow repeats does not hide the difference, and the interval includes
+    // the failure.
     let mut slow = vec![(Some(5.0), some); 6];
     slow[0].0 = None;
     let found = judged(&[row(&slow), other]).unwrap()[0];
     assert_eq!(found.verdict, Verdict::Worse);
     assert_eq!(found.ratio.ci95.unwrap().0, 0.0);
-    // A failed repeat has no short completion time.
+    // A failed repeat does not count as a short completion time.
     let late = only(of(&[(None, some); 6], Direction::LowerIsBetter));
     assert_eq!((late.ratio.median, late.verdict), (f64::INFINITY, Verdict::Worse));
 }
 
-/// The disturbance of a block affects both systems of a pair, but not both sides of two sets of
+/// A disturbance of a block affects both systems of a pair alike, but not two independent sets of
 /// runs.
 #[test]
 fn pairs_cancel_a_shared_disturbance() {
@@ -124,7 +125,7 @@ fn a_row_that_lost_blocks_takes_part() {
     assert_eq!((found[3].verdict, found[3].ratio.n), (Verdict::Better, 6));
 }
 
-/// Cells without losses hardly vary beside cells with losses.
+/// A table may have cells without losses, which hardly vary, beside cells with losses.
 #[test]
 fn loud_rows_do_not_widen_the_interval_of_a_quiet_row() {
     for table in tables(Noise::QuietAndLoud, &[1.0, 3.0, 1.0, 1.0, 1.2, 1.0], 6, 0.0, 10) {
@@ -133,9 +134,9 @@ fn loud_rows_do_not_widen_the_interval_of_a_quiet_row() {
     }
 }
 
-/// The numbers of blocks that undecided rows name decide most of them, in one more run.
+/// One more run with the number of blocks that undecided rows name decides most of these rows.
 #[test]
-fn the_named_blocks_decide() {
+fn the_named_number_of_blocks_decides_most_undecided_rows() {
     let effects = [1.12, 1.0, 1.15, 1.0, 1.12, 1.0];
     let mut asked = Vec::new();
     for table in tables(Noise::LogNormal, &effects, 6, 0.0, 20) {
@@ -206,7 +207,7 @@ proptest! {
         }
     }
 
-    /// The order of the rows, and the units of a row, change nothing.
+    /// The result depends neither on the order of the rows nor on the unit of a row.
     #[test]
     fn rows_may_change_places_and_units(seed: u64, scale in -9.0..9.0f64) {
         let mut draw = Pcg64Mcg::seed_from_u64(seed);

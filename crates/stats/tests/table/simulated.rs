@@ -5,9 +5,9 @@ use crate::noise::{ALL, Noise, tables};
 use stats::Verdict;
 use stats::table::Judged;
 
-/// A table is wrong if an interval misses the true ratio of its row. The intervals of rows with a
-/// difference are as wide as those without, so that tables of equal systems show both: the rate of
-/// tables that show a difference is at most that of tables with a wrong interval.
+/// A table is wrong if an interval misses the true ratio of its row. Rows with a difference have
+/// intervals as wide as rows without, so tables of equal systems measure both rates: that of tables
+/// that show a difference is at most that of tables with a wrong interval.
 #[test]
 fn at_most_5_percent_of_tables_have_a_wrong_interval() {
     for noise in ALL {
@@ -43,8 +43,8 @@ fn covers(noise: Noise, rows: usize, blocks: usize, of_system: f64, runs: usize)
 
 #[test]
 fn the_same_is_wrong_in_at_most_5_percent_of_tables() {
-    // The differences are just beyond the threshold, and the noise is low enough for narrow
-    // intervals: the most favourable case for a wrong "the same".
+    // Use differences just beyond the threshold, and noise low enough for narrow intervals: a wrong
+    // "the same" is then most likely.
     let effects = [1.0501; 10];
     for (noise, blocks) in [(Noise::Metrics, 6), (Noise::Quiet, 6), (Noise::Quiet, 9)] {
         let found = tables(noise, &effects, blocks, 0.0, 200);
@@ -59,7 +59,7 @@ fn the_same_is_wrong_in_at_most_5_percent_of_tables() {
     assert!(same >= 190, "{same} of 200 equal rows are the same within 5 %");
 }
 
-/// The floors are a little below the rates that this test measured.
+/// The required rates are a little below the rates that this test measured.
 #[test]
 fn six_blocks_find_differences_in_tables_of_any_size() {
     for (noise, rows, fifth, double, hundredfold) in [
@@ -98,7 +98,7 @@ fn six_blocks_find_differences_in_tables_of_any_size() {
     }
 }
 
-/// 5 % and three standard deviations of the count.
+/// The most wrong tables: 5 % and three standard deviations of the count.
 fn most(runs: usize) -> usize {
     let runs = runs as f64;
     (0.05 * runs + 3.0 * (runs * 0.05 * 0.95).sqrt()) as usize

@@ -9,20 +9,20 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
-/// A resolver with permits for concurrent look-ups. A look-up occupies a thread until the name
-/// server answers or the system gives up, even if the peer has left meanwhile. It holds its permits
-/// as long.
+/// A resolver with permits for concurrent look-ups. A look-up occupies a thread and holds its
+/// permits until the name server answers or the system gives up, even if the peer has left
+/// meanwhile.
 #[derive(Debug)]
 pub struct Lookups<K> {
     resolver: Arc<dyn Resolve>,
     each: usize,
     all: Arc<Semaphore>,
-    /// Kept alive by look-ups in progress, so that an identity that reconnects finds its permits in
-    /// use.
+    /// Look-ups in progress keep these alive, so that the permits of an identity that reconnects
+    /// stay in use.
     own: Mutex<HashMap<K, Weak<Semaphore>>>,
 }
 
-/// The resolver as one identity may use it, until a deadline.
+/// The resolver with the permits of one identity and a deadline.
 #[derive(Debug)]
 pub struct Bounded {
     resolver: Arc<dyn Resolve>,
@@ -32,8 +32,8 @@ pub struct Bounded {
 }
 
 impl<K: Clone + Eq + Hash> Lookups<K> {
-    /// Allows `each` concurrent look-ups per identity and `all` in total. One identity always
-    /// leaves room for others.
+    /// Allows `each` concurrent look-ups per identity and `all` in total. One identity never gets
+    /// all permits.
     pub fn new(resolver: Arc<dyn Resolve>, each: usize, all: usize) -> Self {
         let all = all.max(2);
         let each = each.clamp(1, all - 1);
@@ -76,7 +76,7 @@ impl Resolve for Bounded {
                 io::Error::new(io::ErrorKind::QuotaExceeded, message)
             })?;
             let (resolver, name) = (Arc::clone(&self.resolver), name.to_owned());
-            // The deadline ends the wait, not the thread.
+            // The deadline ends the wait; the look-up's thread continues.
             let looked_up = tokio::spawn(async move {
                 let found = resolver.resolve(&name).await;
                 drop(places);
@@ -127,7 +127,7 @@ mod tests {
         let soon = Instant::now() + Duration::from_millis(50);
         let mut kinds = Vec::new();
         for round in 0..3 {
-            // A new connection of the same identity finds its permits in use.
+            // A new connection of the same identity gets no new permits.
             let bounded = lookups.of(&"greedy", soon);
             for name in 0..4 {
                 let name = format!("n{round}-{name}");

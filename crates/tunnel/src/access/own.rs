@@ -1,10 +1,10 @@
-//! Addresses of this machine. They look like any other, but services on them trust their local
-//! clients.
+//! Addresses of this machine. Such an address has no special form, but services on it may trust
+//! local clients.
 
 use nix::ifaddrs::getifaddrs;
 use std::net::IpAddr;
 
-/// Whether the kernel would deliver packets for the address locally. If that cannot be determined,
+/// Whether the kernel would deliver packets for the address locally. If the kernel does not answer,
 /// every address counts as local, so that only rules that list an address cover it.
 pub(super) fn is_own(address: IpAddr) -> bool {
     let error = match probe::route::is_local(address) {
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_sources_tell_the_loopback_from_an_address_of_another() {
+    fn the_routes_and_the_interfaces_agree_on_own_and_foreign_addresses() {
         for (address, own) in [("127.0.0.1", true), ("192.0.2.1", false), ("2001:db8::1", false)] {
             let address = address.parse().unwrap();
             assert_eq!(is_own(address), own, "{address}");

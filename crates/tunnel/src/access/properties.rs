@@ -1,4 +1,4 @@
-//! Properties that hold for any rules, names and answers.
+//! Properties that hold for any rules, names and answers of the resolver.
 
 use super::*;
 use proptest::prelude::*;
@@ -7,8 +7,8 @@ use std::sync::Mutex;
 use std::task::{Context, Poll, Waker};
 
 proptest! {
-    /// An admitted address comes from the single answer that was requested, and a rule of the peer
-    /// covers it.
+    /// An admitted address comes from the resolver's only answer, and a rule of the peer covers the
+    /// address.
     #[test]
     fn only_resolved_and_listed_addresses_are_dialled(
         own in rules(), others in rules(), target in target(), answers in answers(),
@@ -33,7 +33,8 @@ proptest! {
         prop_assert_eq!(admitted.path().is_some(), admitted.addresses().is_empty());
     }
 
-    /// A peer without rules reaches nothing, whatever others may reach, and causes no look-up.
+    /// A peer without rules reaches no target and causes no look-up, whatever other peers may
+    /// reach.
     #[test]
     fn a_peer_has_no_rights_of_others(
         others in rules(), target in target(), answers in answers(),
@@ -84,7 +85,7 @@ fn a_name_is_dialled_at_the_checked_address() {
     assert!(second.to_string().contains("127.0.0.1"), "{second}");
 }
 
-/// A second, independent implementation of the rule.
+/// A second, independent implementation of [`Rule::covers`].
 fn allows(rule: &Rule, target: &Target, address: IpAddr) -> bool {
     let text = rule.to_string();
     let (Target::Tcp(host) | Target::Udp(host)) = target else { return false };

@@ -28,7 +28,7 @@ pub enum Hosts {
     Prefix(IpNet),
     /// In lower case, without a final dot.
     Name(String),
-    /// Names that end in a dot and this suffix, at any depth.
+    /// Names below this domain, at any depth.
     Below(String),
 }
 
@@ -76,7 +76,7 @@ pub enum RuleError {
 }
 
 impl Rule {
-    /// Whether the rule makes a look-up worthwhile.
+    /// How far the rule could cover the target, before any look-up.
     pub(super) fn may_cover(&self, target: &Target) -> MayCover {
         let sure = |covers| if covers { MayCover::Yes } else { MayCover::No };
         match (self, target) {
@@ -100,8 +100,8 @@ impl Rule {
         }
     }
 
-    /// `address` is the target's canonical address. `special` returns why a rule must list it, if
-    /// it must.
+    /// How far the rule covers the target's canonical `address`. `special` returns why a rule must
+    /// list the address, or `None`.
     pub(super) fn covers(
         &self,
         target: &Target,
@@ -152,8 +152,8 @@ impl Hosts {
         if !within {
             return Reach::Elsewhere;
         }
-        // A rule for this one address lists it in every special range. To find out whether it is
-        // the machine's own costs a request to the kernel.
+        // A rule for exactly this address lists it, whatever its special range. Skip `special`,
+        // which costs a request to the kernel.
         if self.is_one_address() {
             return Reach::Covered;
         }
@@ -198,7 +198,7 @@ impl Ports {
     }
 }
 
-/// Two spellings of a path count as two paths. A path with `.` or `..` is rejected.
+/// Whether the path has no `.` or `..`. Two spellings of a path count as two paths.
 fn is_plain(path: &Path) -> bool {
     let plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
     let again: PathBuf = path.components().collect();
@@ -285,7 +285,7 @@ impl FromStr for Hosts {
         let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
         let letters =
             name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte));
-        // A malformed address would be interpreted as another address by the resolver (inet_aton).
+        // The resolver would interpret a malformed address as another address (inet_aton).
         let last = name.rsplit('.').next().unwrap_or_default();
         let number = last.starts_with("0x") || last.bytes().all(|byte| byte.is_ascii_digit());
         if !letters || number || name.split('.').any(str::is_empty) || name.len() > 253 {
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_rule_is_explained() {
+    fn the_error_of_a_wrong_rule_says_what_to_write() {
         for (text, reported) in [
             ("10.0.0.1:22", "tcp:HOST:PORTS"),
             ("tcp:10.0.0.1", "names no ports"),

@@ -1,4 +1,4 @@
-//! Special addresses: those that are more than an ordinary host.
+//! Special addresses: loopback, link-local, multicast, metadata services and similar ranges.
 
 use super::own;
 use ipnet::IpNet;
@@ -16,7 +16,7 @@ pub enum Special {
     Metadata,
     Multicast,
     Broadcast,
-    /// An IPv6 address that a gateway would translate into one of these.
+    /// An IPv6 address that a gateway would translate into a special IPv4 address.
     Translated,
     /// An address of this machine, according to the kernel at the time of the check.
     Own,
@@ -34,8 +34,8 @@ pub fn special(address: IpAddr) -> Option<Special> {
     }
 }
 
-/// Checks an address to be dialled from here, which may also be this machine's own. It queries the
-/// kernel on each call, because addresses are added and removed.
+/// Checks an address that this end would dial, also for this machine's own addresses. Queries the
+/// kernel on each call, because a machine's addresses change.
 pub(super) fn of_target(address: IpAddr) -> Option<Special> {
     let address = address.to_canonical();
     if let Some(special) = special(address) {
@@ -100,7 +100,7 @@ fn embedded(address: Ipv6Addr) -> impl Iterator<Item = Ipv4Addr> {
     let octets = address.octets();
     let at = |places: [usize; 4]| Some(Ipv4Addr::from(places.map(|place| octets[place])));
     let last = at([12, 13, 14, 15]);
-    // No network begins with a zero, but most addresses do if read at the wrong position.
+    // No IPv4 network begins with 0, but an address read at the wrong position usually does.
     let likely = |places| at(places).filter(|address| address.octets()[0] != 0);
     let found = match address.segments() {
         // NAT64 with the prefix of RFC 6052; SIIT's `::ffff:0:a.b.c.d` (RFC 2765, 2.1); the

@@ -1,7 +1,8 @@
 //! The rate limit of one identity in one direction.
 //!
-//! A token bucket that lends: whoever finds tokens takes all that it needs, and the next one waits
-//! until the debt is paid. Tunnels take turns, so that each gets the same share of the rate.
+//! A token bucket that lends: a tunnel that finds any token takes all that it needs, and the next
+//! tunnel waits until the debt is paid. Tunnels take turns, so that each gets the same share of the
+//! rate.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,14 +11,14 @@ use units::Rate;
 
 #[derive(Debug, Default)]
 pub(super) struct Pace {
-    /// In bits per second; 0 stands for no limit.
+    /// The limit in bits per second; 0 means no limit.
     rate: AtomicU64,
     /// Held by the tunnel that waits for tokens.
     turn: tokio::sync::Mutex<()>,
     bucket: Mutex<Bucket>,
 }
 
-/// Tokens, one a byte. A debt is negative.
+/// Tokens, one for each byte; a debt is negative.
 #[derive(Debug, Default)]
 struct Bucket {
     tokens: f64,
@@ -33,7 +34,7 @@ impl Pace {
         self.rate.load(Ordering::Relaxed) > 0
     }
 
-    /// Waits for its turn and for tokens. A change of the rate applies to those that wait.
+    /// Waits for the tunnel's turn and for tokens. A changed rate also applies to waiting tunnels.
     pub(super) async fn pass(&self, bytes: usize) {
         let _turn = self.turn.lock().await;
         while let Some(rate) = self.bytes_per_second() {
@@ -43,14 +44,14 @@ impl Pace {
         }
     }
 
-    /// Takes the tokens of a datagram, which does not wait. A datagram may borrow as much as fits
-    /// into the bucket, because the tunnels beside it leave no tokens.
+    /// Takes the tokens of a datagram at once, or returns false. A datagram may run up a debt as
+    /// large as the bucket, because waiting tunnels leave no tokens.
     pub(super) fn passes_now(&self, bytes: usize) -> bool {
         let Some(rate) = self.bytes_per_second() else { return true };
         self.bucket().take(rate, bytes, -depth(rate), Instant::now()).is_none()
     }
 
-    /// The most bytes to carry at once.
+    /// The most bytes that a tunnel may carry in one turn.
     pub(super) fn at_once(&self) -> usize {
         self.bytes_per_second().map_or(usize::MAX, |rate| depth(rate) as usize)
     }
@@ -66,8 +67,8 @@ impl Pace {
 }
 
 impl Bucket {
-    /// Takes the tokens if more than `least` are there; otherwise returns the time until then.
-    /// `rate` is in bytes per second.
+    /// Takes `bytes` tokens if the bucket holds more than `least`; otherwise returns the time until
+    /// it does. `rate` is in bytes per second.
     fn take(&mut self, rate: f64, bytes: usize, least: f64, now: Instant) -> Option<Duration> {
         let passed = self.filled.map(|filled| now.saturating_duration_since(filled));
         let added = passed.map_or(f64::INFINITY, |passed| passed.as_secs_f64() * rate);
@@ -82,12 +83,13 @@ impl Bucket {
     }
 }
 
-/// The bytes of 20 ms, because timers are late by some milliseconds; at least some packets.
+/// The size of the bucket: the bytes of 20 ms, because timers fire some milliseconds late, and at
+/// least 4096 for a few packets.
 fn depth(rate: f64) -> f64 {
     (rate / 50.0).max(4096.0)
 }
 
-/// A tunnel that waits notices a changed rate after this time.
+/// A waiting tunnel notices a changed rate within this time.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 const SHORTEST: Duration = Duration::from_micros(100);
 /// In seconds.
@@ -133,7 +135,7 @@ mod tests {
             while bucket.take(rate, 1400, 0.0, now).is_none() {
                 streams += 1400;
             }
-            // 50 datagrams a second beside the tunnels.
+            // Send 50 datagrams a second beside the tunnels.
             if millisecond % 20 == 0 && bucket.take(rate, 200, -depth(rate), now).is_none() {
                 passed += 200;
             }

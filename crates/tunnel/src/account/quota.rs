@@ -7,7 +7,7 @@ use std::time::Duration;
 use units::{Bytes, Rate};
 use x509_cert::der::DateTime;
 
-/// The limits of one identity; `None` stands for no limit.
+/// The limits of one identity; `None` means no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Quota {
     /// The limit of each direction.
@@ -52,7 +52,7 @@ fn nth(now: Duration, seconds: u64) -> (u64, Duration) {
     (number, Duration::from_secs((number + 1) * seconds))
 }
 
-/// `None` for a time that the calendar of certificates does not have.
+/// `None` for a time beyond the dates that certificates can express.
 fn month(now: Duration) -> Option<(u64, Duration)> {
     let date = DateTime::from_unix_duration(Duration::from_secs(now.as_secs())).ok()?;
     let number = u64::from(date.year()) * 12 + u64::from(date.month()) - 1;

@@ -53,19 +53,19 @@ pub(super) async fn run(shared: &Arc<Shared>, local: Local, announced: u16) -> i
     Ok(())
 }
 
-/// Only an address of this host can be bound.
+/// Whether the address belongs to this host: only such an address can be bound.
 fn is_of_this_host(address: IpAddr) -> bool {
     std::net::UdpSocket::bind((address, 0)).is_ok()
 }
 
-/// The addresses from which the application may send: the host of its TCP connection, and one port,
-/// on this host a port of the same user.
+/// The source address from which the application may send: the host of its TCP connection and one
+/// port. On this host, the port must belong to the user of the TCP connection.
 struct Sources {
     application: IpAddr,
     announced: u16,
     owner: Owner,
     first: OnceLock<SocketAddr>,
-    /// Ports that another user held, until the next look.
+    /// Ports of other users, and when this end found that out.
     refused: Mutex<HashMap<u16, Instant>>,
 }
 
@@ -108,7 +108,8 @@ impl Sources {
         if let Some(first) = self.first.get() {
             return *first == source;
         }
-        // A look at the sockets of this host costs much more than a datagram.
+        // Remember refused ports, because listing this host's sockets costs much more than a
+        // datagram.
         let now = Instant::now();
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         if refused.get(&source.port()).is_some_and(|until| now < *until) {
@@ -149,7 +150,7 @@ async fn receive(shared: &Shared, flows: &Arc<LocalFlows<Associated, Carried>>, 
         if flows.socket().readable().await.is_err() {
             return std::future::pending().await;
         }
-        // An idle application needs no buffer.
+        // Allocate the buffer per turn, so that an idle application has none.
         let mut buffer = BytesMut::with_capacity(LARGEST);
         for _ in 0..AT_ONCE {
             buffer.clear();
@@ -202,7 +203,7 @@ async fn ended(local: &Local) {
 const FLOWS: usize = 256;
 /// The most datagrams that this task passes on before other tasks run.
 const AT_ONCE: usize = 64;
-/// A port of another user is looked at again after this time.
+/// How long a port counts as another user's before this end checks its owner again.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// The length of the longest header of a datagram.
 const HEAD: usize = 4 + 1 + 255 + 2;
@@ -212,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_application_itself_may_send_and_from_one_port() {
+    fn only_the_application_may_send_and_only_from_one_port() {
         let sources = |announced| Sources {
             application: [127, 0, 0, 1].into(),
             announced,

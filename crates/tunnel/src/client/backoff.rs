@@ -1,8 +1,8 @@
 use crate::transport::{Lost, SERVER_HAS_ENDED, SERVER_SHUTS_DOWN};
 use std::time::Duration;
 
-/// The pause before the next attempt to connect. It doubles while servers refuse this client or do
-/// not answer.
+/// The pause before the next attempt to connect. The pause doubles while servers refuse this client
+/// or do not answer.
 #[derive(Debug)]
 pub(super) struct Backoff {
     next: Duration,
@@ -13,9 +13,9 @@ impl Backoff {
         Self { next: FIRST_PAUSE }
     }
 
-    /// A connection was lost after `lifetime`. In TLS 1.3 a client learns only after its handshake
-    /// that the server refuses its key, so a connection that ends early may have been refused. A
-    /// server that was restarted or went silent has refused nothing.
+    /// The pause after the loss of a connection of this `lifetime`. In TLS 1.3 a client learns only
+    /// after its handshake that the server refuses its key, so an early end may be a refusal. The
+    /// end is no refusal if the server restarted or went silent.
     pub(super) fn after_connection(&mut self, lifetime: Duration, why: &Lost) -> Duration {
         if lifetime >= SETTLED {
             self.next = FIRST_PAUSE;
@@ -32,8 +32,8 @@ impl Backoff {
         self.pause(LONGEST_PAUSE)
     }
 
-    /// No server could be reached. A silent one may start at any moment, and the attempts of one
-    /// round to reach it are no more than two packets a second.
+    /// The pause after no server could be reached. It stays short for a silent server, which may
+    /// start at any moment: the attempts send at most two packets a second.
     pub(super) fn after_failure(&mut self, why: &Lost) -> Duration {
         self.pause(if *why == Lost::Silent { LONGEST_ABSENCE } else { LONGEST_PAUSE })
     }
@@ -41,7 +41,7 @@ impl Backoff {
     fn pause(&mut self, longest: Duration) -> Duration {
         let pause = self.next.min(longest);
         self.next = (pause * 2).min(LONGEST_PAUSE);
-        // Randomised, so that clients of a restarted server do not all return at the same moment.
+        // Randomise the pause, so that not all clients of a restarted server return at once.
         pause.mul_f64(rand::random_range(0.5..1.0))
     }
 }
@@ -49,7 +49,7 @@ impl Backoff {
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 const LONGEST_ABSENCE: Duration = Duration::from_millis(500);
-/// A connection that lasted this long has been accepted by the server.
+/// The lifetime from which a connection counts as accepted by the server.
 const SETTLED: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

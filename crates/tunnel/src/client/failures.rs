@@ -1,5 +1,5 @@
-//! The log's lines about a server that cannot be reached. Several connections try it again and
-//! again, and each of them fails for the same reason.
+//! Limits the log lines about a server that cannot be reached: several connections retry again and
+//! again, and all fail for the same reason.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,8 +16,8 @@ struct Told {
 }
 
 impl Failures {
-    /// The number of failures without a line since the last one, if this one gets a line: it has
-    /// another reason, or a minute has passed.
+    /// Returns `Some` if this failure gets a log line, because it has a new reason or a minute has
+    /// passed. The value is the number of failures since the last line.
     pub(super) fn line(&self, now: Instant, reason: &str) -> Option<u64> {
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(told) = told.as_mut()
@@ -32,13 +32,13 @@ impl Failures {
         Some(omitted)
     }
 
-    /// The reason of the last attempt, if it has failed.
+    /// Why the last attempt failed; `None` if it succeeded.
     pub(super) fn reason(&self) -> Option<String> {
         let told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         told.as_ref().map(|told| told.reason.clone())
     }
 
-    /// A connection was made, so that the next failure is news.
+    /// Forgets the last reason after a connection, so that the next failure gets a line.
     pub(super) fn forget(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reason_is_told_once_a_minute_and_after_a_connection() {
+    fn a_reason_gets_a_line_once_a_minute_and_after_a_connection() {
         let (failures, begin) = (Failures::default(), Instant::now());
         let line = |seconds, reason| failures.line(begin + Duration::from_secs(seconds), reason);
         assert_eq!(line(0, "silent"), Some(0));

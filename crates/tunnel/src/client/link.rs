@@ -1,4 +1,4 @@
-//! Keeps connections up: reconnects lost ones, and moves to the next server if one is gone.
+//! Keeps connections up: reconnects after a loss, and uses the next server if one does not answer.
 
 use super::backoff::Backoff;
 use super::{Remote, Shared, reverse};
@@ -18,7 +18,7 @@ use units::Span;
 
 type ActiveSession = Arc<Session<Carried>>;
 
-/// A slot for one connection, which is established most of the time.
+/// A slot that keeps one connection established.
 #[derive(Debug)]
 pub(super) struct Link {
     shard: Handle,
@@ -42,7 +42,7 @@ pub(super) struct Links {
 
 impl Links {
     pub(super) fn new(count: usize, shards: &Shards) -> Self {
-        // A random start, so that clients with a single connection do not all use the same shard.
+        // Start at a random shard, so that clients with one connection spread over the shards.
         let first: u8 = rand::random();
         let link = |index| {
             let shard = shards.handle(index).clone();
@@ -68,7 +68,7 @@ impl Links {
         }
     }
 
-    /// Picks the next established connection, in turn.
+    /// Picks the next established connection, by round robin.
     pub(super) fn pick(&self) -> Option<(Handle, ActiveSession)> {
         let start = self.next.fetch_add(1, Ordering::Relaxed);
         let links = (0..self.all.len()).map(|step| &self.all[(start + step) % self.all.len()]);
@@ -136,8 +136,8 @@ impl Link {
         current.as_ref().filter(|(_, session)| !session.connection.is_closed()).cloned()
     }
 
-    /// Runs for ever. It tries servers in their order. While a later one serves, it retries the
-    /// first one periodically for new tunnels. Existing tunnels stay on their connection.
+    /// Runs for ever. Tries servers in their order. While a later server is in use, retries the
+    /// preferred servers periodically for new tunnels. Existing tunnels stay on their connection.
     pub(super) async fn maintain(self: Arc<Self>, shared: Arc<Shared>) {
         let mut backoff = Backoff::new();
         while !shared.draining.is_cancelled() {
@@ -212,8 +212,8 @@ impl Link {
         }
     }
 
-    /// Connects to the first reachable server among the first `count`. The error is that of the
-    /// last one.
+    /// Connects to the first reachable server among the first `count` servers. The error is that of
+    /// the last server.
     async fn first_of(
         &self,
         shared: &Arc<Shared>,
@@ -266,8 +266,8 @@ async fn connect(shared: &Shared, remote: &Arc<Remote>, slot: u8) -> Result<Acti
     Ok(Session::new(connection, CLIENTS, budget, &owner, &shared.counters, meter))
 }
 
-/// Connects by the carrier that this client uses. With both carriers, TCP begins after UDP: TCP
-/// carries the connection only where UDP fails or stays silent.
+/// Connects by the carrier that this client uses. With both carriers, TCP begins after UDP, and
+/// carries the connection only if the server does not answer over UDP.
 async fn carried(
     remote: &Arc<Remote>,
     addresses: Vec<SocketAddr>,
@@ -309,12 +309,12 @@ async fn carried(
                         remote.is_udp_blocked.store(false, Ordering::Relaxed);
                         return Ok(connection);
                     }
-                    // TCP has had almost as much time as UDP.
+                    // Wait for TCP alone, which has had almost as much time as UDP.
                     Err(lost) => return tcp.await.or(Err(lost)),
                 },
                 tcp = &mut tcp => match tcp {
                     Ok(connection) => {
-                        // The server may have started after the last attempt over UDP.
+                        // Try UDP once more: the server may have started after the last attempt.
                         let udp = tokio::time::timeout(GRACE, &mut udp).await;
                         let is_blocked = !matches!(udp, Ok(Ok(_)));
                         remote.is_udp_blocked.store(is_blocked, Ordering::Relaxed);
@@ -335,7 +335,7 @@ async fn carried(
     })
 }
 
-/// Tries one address after another.
+/// Connects over TCP, trying one address after another.
 async fn over_tcp(
     remote: &Arc<Remote>,
     addresses: &[SocketAddr],
@@ -353,9 +353,9 @@ async fn over_tcp(
 }
 
 /// Tries the next address once the previous one has failed or stayed silent for a moment (RFC 8305,
-/// 5), so a dead address delays nobody. After the last address it starts over with the first: a
-/// handshake retransmits at growing intervals, and a server that has just started should not wait
-/// for the next retransmission. The first established connection wins.
+/// 5), so that a dead address delays the connection little. After the last address, starts over
+/// with the first: a handshake retransmits at growing intervals, so a new handshake reaches a
+/// server that has just started sooner. Returns the first established connection.
 async fn first_to_answer(
     remote: &Arc<Remote>,
     addresses: Vec<SocketAddr>,
@@ -385,7 +385,7 @@ async fn first_to_answer(
                     Err(error) => Lost::Failed(error.to_string()),
                 };
                 failed += 1;
-                // Each address has answered or failed.
+                // Each address has failed.
                 if failed >= count && tries.is_empty() {
                     return Err(lost);
                 }
@@ -399,19 +399,19 @@ async fn first_to_answer(
     }
 }
 
-/// The interval at which a preferred server is retried while a later one is in use.
+/// The interval at which a client retries preferred servers while it uses a later one.
 const RETURN: Duration = Duration::from_secs(30);
-/// A server that asks for new connections again and again gets no more than one in this time.
+/// The least time between two renewals that a server asks for.
 const RENEWALS_APART: Duration = Duration::from_secs(1);
 /// The pause before another attempt to renew a connection.
 const RENEW_AGAIN: Duration = Duration::from_secs(5);
 const MOST_ADDRESSES: usize = 4;
-/// Handshakes with one address while it stays silent.
+/// The most handshakes with one silent address.
 const MOST_TURNS: usize = 20;
-/// Most handshakes complete within this time. On a longer path, another one starts, and the first
-/// to complete wins.
+/// The time between two handshakes. Most handshakes complete within this time; on a longer path, a
+/// second handshake starts, and the first to complete wins.
 const APART: Duration = Duration::from_millis(500);
-/// The time in which UDP alone is tried: at first, and after a connection over TCP.
+/// How long a client tries UDP alone: at first, and after a connection over TCP.
 const HEAD_START: Duration = Duration::from_secs(2);
 const HEAD_START_AGAIN: Duration = Duration::from_millis(300);
 /// The time for one more attempt over UDP once TCP has connected.

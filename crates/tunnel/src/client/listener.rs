@@ -23,23 +23,22 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// An open listener. Dropping it closes the listener.
+/// An open listener. Dropping the value closes the listener.
 #[derive(Debug)]
 pub(super) struct OpenListener {
     /// The bound address, with the actual port in place of port 0.
     pub(super) bound: ListenAt,
     pub(super) route: SharedRoute,
-    /// A copy of the socket for another process, and the file of a UNIX socket. A client that
-    /// drains has none.
+    /// A copy of the socket for another process; `None` once the client drains.
     pub(super) socket: Option<OwnedFd>,
     pub(super) owner: Option<SocketOwner>,
     cancel: CancellationToken,
 }
 
-/// A socket of another process, and the file of a UNIX socket.
+/// A socket that another process handed over, and the file of a UNIX socket.
 pub(super) type Taken = (OwnedFd, Option<SocketOwner>);
 
-/// The socket of another process for the listener that is `number` among those with its address.
+/// The handed-over socket of a listener. `number` counts the listeners with the same address.
 pub(super) fn taken_over(listen: &ListenAt, number: usize, handed: &mut Handed) -> Option<Taken> {
     let name = listener_name(listen, number);
     match listen {
@@ -79,7 +78,7 @@ pub(super) async fn open(
     let (shared, route, cancel) =
         (Arc::clone(shared), Arc::clone(&opened.route), opened.cancel.clone());
     shard.spawn(async move {
-        // Open flows of datagrams receive their datagrams at the listener.
+        // Keep the listener while flows are open: they receive their datagrams there.
         let drained = async {
             shared.draining.cancelled().await;
             if let ListenerSocket::Udp(listener) = &socket {
@@ -239,7 +238,7 @@ async fn handle_connection(
     hand_over(shared, connection, request, None, place).await;
 }
 
-/// The conversation with an application that named its own target.
+/// The protocol exchange with an application that named its own target.
 #[derive(Debug)]
 pub(super) struct Front {
     pub(super) dialect: Dialect,
@@ -303,7 +302,7 @@ async fn carry(
     let mut answer = Some(shared.limits.answer);
     if let Some(front) = front {
         let opened = front.open(&local, &mut sending, &mut inbound, tally, shared.limits.answer);
-        // On the heap, so that the futures of tunnels without this step stay small.
+        // Box the future, so that the futures of tunnels without this step stay small.
         if let Err(error) = Box::pin(opened).await {
             sending.reset(0);
             inbound.stop(0);
@@ -319,7 +318,7 @@ async fn carry(
 }
 
 impl Front {
-    /// Sends the first bytes, waits for the answer to the opening, and tells the application.
+    /// Sends the early bytes, waits for the answer to the opening, and replies to the application.
     async fn open<C: Connection>(
         &self,
         local: &Local,
@@ -339,7 +338,7 @@ impl Front {
     }
 }
 
-/// Counts and logs a tunnel that ended before its application and its target were finished.
+/// Counts and logs a tunnel that ended before its application and its target had finished.
 fn ended_early(shared: &Shared, session: &Session<Carried>, shown: &str, error: &RelayError) {
     error.count(&shared.counters);
     match error {
@@ -353,6 +352,6 @@ fn ended_early(shared: &Shared, session: &Session<Carried>, shown: &str, error: 
     }
 }
 
-/// The longest time that an application takes to read the reply to its request.
+/// How long an application may take to read the reply to its request.
 const REPLY: Duration = Duration::from_secs(5);
 const RETRY_PAUSE: Duration = Duration::from_millis(100);

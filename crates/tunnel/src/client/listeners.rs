@@ -21,7 +21,7 @@ struct ActiveListener {
     opened: OpenListener,
 }
 
-/// Listeners at the server, by the number that the server knows. Numbers are never reused.
+/// Listeners at the server, by the number that the client gave them. Numbers are never reused.
 #[derive(Debug, Default)]
 pub(super) struct Reverses(RwLock<Vec<Option<RequestedListener>>>);
 
@@ -32,9 +32,9 @@ struct RequestedListener {
 }
 
 impl Listeners {
-    /// Replaces all listeners with `wanted`. If one cannot be opened, nothing changes. A listener
-    /// that stays keeps its connections; new connections take its new route. Sockets of another
-    /// process in `handed` are taken over.
+    /// Replaces all listeners with `wanted`. If one cannot be opened, all present listeners stay. A
+    /// listener that stays keeps its connections; new connections take its new route. Takes over
+    /// the sockets of another process in `handed`.
     pub(super) async fn replace(
         &self,
         wanted: Vec<Listener>,
@@ -61,7 +61,7 @@ impl Listeners {
         let mut all = self.lock();
         all.retain(|one| place(one).is_some());
         all.append(&mut made);
-        // Sort into the requested order, in which they are also reported.
+        // Sort into the requested order, which reports use too.
         all.sort_by_key(place);
         for (active, Listener { route, .. }) in all.iter().zip(&wanted) {
             *active.opened.route.write().unwrap_or_else(PoisonError::into_inner) = route.clone();
@@ -83,15 +83,15 @@ impl Listeners {
         Ok(())
     }
 
-    /// Closes the copies of all sockets, with which the kernel would go on accepting connections
-    /// that nobody serves. The listeners close the sockets themselves.
+    /// Closes the copies of all sockets: through an open copy, the kernel would go on accepting
+    /// connections that no process serves. The listeners' tasks close the sockets themselves.
     pub(super) fn forget_sockets(&self) {
         for one in self.lock().iter_mut() {
             (one.opened.socket, one.opened.owner) = (None, None);
         }
     }
 
-    /// Closes all listeners, which another process has. Tunnels go on.
+    /// Closes this process's listeners after another process has taken them over. Tunnels go on.
     pub(super) fn leave(&self) {
         self.lock().clear();
     }
@@ -158,8 +158,8 @@ impl Reverses {
     }
 }
 
-/// Refuses a listener of datagrams for a target of streams, the reverse, and a proxy that does not
-/// listen on TCP.
+/// Refuses a datagram listener with a stream target, a stream listener with a datagram target, and
+/// a proxy that does not listen on TCP.
 fn check(listen: &ListenAt, route: &Route) -> Result<(), ClientError> {
     let carries_datagrams = matches!(listen, ListenAt::Udp(_));
     match route {
@@ -174,7 +174,7 @@ fn check(listen: &ListenAt, route: &Route) -> Result<(), ClientError> {
     }
 }
 
-/// Each listener with the number of equal ones before it.
+/// Each listener's address with the number of earlier listeners on the same address.
 fn numbered(wanted: &[Listener]) -> Vec<(ListenAt, usize)> {
     let before = |index: usize, listen: &ListenAt| {
         wanted[..index].iter().filter(|other| other.listen == *listen).count()

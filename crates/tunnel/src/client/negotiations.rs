@@ -1,5 +1,5 @@
-//! The applications of one proxy that have not named their targets yet. The number of these
-//! applications is bounded: a new application takes the place of the oldest.
+//! The applications of one proxy that have not named their targets yet. Their number is bounded: if
+//! it is reached, a new application evicts the oldest.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -52,7 +52,7 @@ impl Negotiations {
 }
 
 impl Negotiation {
-    /// Waits until the application has to give way.
+    /// Waits until a newer application evicts this one.
     pub(super) async fn evicted(&self) {
         self.evicted.cancelled().await;
     }
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_application_gives_way() {
+    fn a_new_application_evicts_the_oldest() {
         let negotiations = Negotiations::new(2);
         let is_evicted = |one: &Negotiation| one.evicted.is_cancelled();
         let (first, second) = (negotiations.begin(), negotiations.begin());

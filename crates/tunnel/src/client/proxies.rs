@@ -81,7 +81,7 @@ pub(super) async fn handle(
 enum Asked {
     /// A connection to the target, and the bytes behind the request, which go to the target.
     Connect(HostPort, Bytes),
-    /// A socket for datagrams. The application sends from this port; 0 means any port.
+    /// A socket for datagrams that the application sends from this port; 0 means any port.
     Associate(u16),
 }
 
@@ -92,7 +92,7 @@ struct Refusal {
 }
 
 enum Why {
-    /// The application does not speak the protocol.
+    /// The request does not follow the protocol.
     NotUnderstood(String),
     Login,
     Io(io::Error),
@@ -193,14 +193,14 @@ async fn http(reader: &mut Reader<'_>, users: Option<&Users>) -> Result<Asked, R
     Ok(Asked::Connect(request.to, std::mem::take(&mut reader.bytes).freeze()))
 }
 
-/// Reads whole messages, and keeps the bytes behind them.
+/// Reads whole messages, and keeps the bytes that follow them.
 struct Reader<'a> {
     local: &'a Local,
     bytes: BytesMut,
 }
 
 impl Reader<'_> {
-    /// The decoders bound the length of a message.
+    /// Reads one message. The decoders bound its length.
     async fn take<T, E>(
         &mut self,
         decode: impl Fn(&[u8]) -> Result<Option<(T, usize)>, E>,
@@ -233,13 +233,13 @@ impl Dialect {
         }
     }
 
-    /// Tells the application that there is no connection to a server.
+    /// Replies to the application that this client has no connection to a server.
     pub(super) async fn no_server(self, local: Local) {
         let why = "no connection to any server of the tunnel";
         self.refuse(local, Outcome::NetworkUnreachable, "503 Service Unavailable", why).await;
     }
 
-    /// Tells the application why its tunnel was not opened.
+    /// Replies to the application why its tunnel was not opened.
     pub(super) async fn failed(self, local: Local, error: &RelayError) {
         let (outcome, status) = match error {
             RelayError::Refused(Status::Denied, _) => (Outcome::NotAllowed, "403 Forbidden"),
@@ -266,8 +266,8 @@ impl Dialect {
     }
 }
 
-/// Sends the last bytes and waits until the application ends its side. Closing earlier could leave
-/// unread bytes: the kernel then sends a reset, which could overtake the last bytes.
+/// Sends the last bytes and waits until the application ends its side. If this end closed the
+/// socket with unread bytes, the kernel would send a reset, which could overtake the last bytes.
 async fn farewell(local: Local, reply: &[u8]) {
     let goodbye = async {
         local.write_all(reply).await?;
@@ -290,7 +290,7 @@ async fn farewell(local: Local, reply: &[u8]) {
 
 /// The most applications of one listener that have not named their target.
 pub(super) const NEGOTIATIONS: usize = 256;
-/// The longest time until an application has named its target.
+/// How long an application may take to name its target.
 const NEGOTIATION: Duration = Duration::from_secs(10);
 const FAREWELL: Duration = Duration::from_secs(2);
 const READ: usize = 1024;

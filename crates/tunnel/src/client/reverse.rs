@@ -20,14 +20,14 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use units::foreign;
 
-/// Connections to `listen` at the server reach `target` as seen from here.
+/// Connections to `listen` at the server reach `target` as seen from this client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reverse {
     pub listen: Target,
     pub target: Target,
 }
 
-/// Requests the listener from the server, and again after each loss.
+/// Requests the listener from the server, and requests it again after each loss.
 pub(super) async fn keep_registered(shared: Arc<Shared>, number: u32, at: Target) {
     let mut pause = FIRST_PAUSE;
     let mut former = None;
@@ -50,8 +50,8 @@ pub(super) async fn keep_registered(shared: Arc<Shared>, number: u32, at: Target
     }
 }
 
-/// The stream of a listener on a connection that takes no new tunnels. The listener lives until the
-/// stream is dropped, or until another connection takes the listener over.
+/// The stream of a listener on a connection that takes no new tunnels. The listener stays open
+/// until this client drops the stream, or until another connection takes the listener over.
 type Former = (CarriedSending, Inbound<Carried>);
 
 /// Waits until the listener, once opened, ends. Returns its stream if the connection is retired.
@@ -80,7 +80,7 @@ async fn listen(
     };
     let drained = async {
         draining.cancelled().await;
-        // Open flows of datagrams need the socket of the listener.
+        // Keep the listener while datagram flows are open, because they need its socket.
         while at.is_datagrams() && session.tunnels() > 0 {
             tokio::time::sleep(FIRST_PAUSE).await;
         }

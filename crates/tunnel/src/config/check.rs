@@ -215,7 +215,7 @@ fn settings(file: &File, table: &Common<'_>) -> Result<Settings, ConfigError> {
     })
 }
 
-/// The directories of the files and sockets that both ends have.
+/// The directories of the files and sockets that servers and clients both use.
 fn confined_paths(
     file: &File,
     role: &str,
@@ -251,7 +251,7 @@ fn lists(file: &File, table: &Common<'_>) -> Vec<PathBuf> {
     named.flat_map(|value| value.value.0.iter().map(|one| under(file, value.origin, one))).collect()
 }
 
-/// By default, the keys of `weir tunnel keys`.
+/// Loads the configured certificate and key; by default the files of `weir tunnel keys`.
 fn identity(file: &File, role: &str, table: &Common<'_>) -> Result<Identity, ConfigError> {
     let certificate = own_file(file, table.cert_file, role, "crt");
     let key = own_file(file, table.key_file, role, "key");

@@ -23,7 +23,7 @@ pub struct Located<T> {
 pub struct OneOrMore<T>(pub Vec<T>);
 
 impl<T> Located<T> {
-    /// A value from a command-line flag, such as `--listen-on`.
+    /// A value from the command-line flag `flag`, for example `--listen-on`.
     pub fn by_flag(flag: &'static str, value: T) -> Self {
         Self { value, origin: Origin::Flag(flag) }
     }
@@ -63,8 +63,8 @@ impl<'de, T: FromStr<Err: Display>> Deserialize<'de> for OneOrMore<T> {
     }
 }
 
-/// Parses while deserialising the text itself, so that an error names the text's place and not its
-/// list's.
+/// Implements `Deserialize` by parsing the text within serde, so that an error names the line of
+/// the text and not the line of the list that contains it.
 macro_rules! as_text {
     ($($type:ty),*) => {$(
         impl<'de> Deserialize<'de> for $type {

@@ -22,7 +22,7 @@ pub enum ConfigError {
 pub(super) enum Origin {
     Byte(usize),
     Flag(&'static str),
-    /// A default that nobody configured.
+    /// The default, because the user configured no value.
     Default,
 }
 

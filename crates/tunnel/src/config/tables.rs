@@ -23,7 +23,7 @@ pub struct File {
     pub client: Option<ClientTable>,
     #[serde(skip)]
     pub(super) source: Source,
-    /// Relative paths in the file start here.
+    /// The directory to which relative paths in the file refer.
     #[serde(skip)]
     pub(super) directory: PathBuf,
     #[serde(skip)]
@@ -68,11 +68,11 @@ pub struct PeerTable {
     pub resolve_names: bool,
     #[serde(default)]
     pub reverse: Vec<Rule>,
-    /// The rate of each direction.
+    /// The limit of each direction's rate.
     pub rate_limit: Option<Located<Rate>>,
-    /// The bytes of both directions in a period.
+    /// The most bytes of both directions in a period.
     pub quota: Option<Located<Volume>>,
-    /// Connections at a time.
+    /// The most connections at a time.
     pub sessions: Option<Located<usize>>,
 }
 
@@ -116,7 +116,7 @@ pub struct FarServerTable {
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct ForwardTable {
     pub listen_on: ListenOn,
-    /// Absent if applications name their own targets.
+    /// `None` if applications name their own targets.
     pub target: Option<Target>,
     /// The names and passwords with which applications log in to a proxy.
     pub users_file: Option<Located<PathBuf>>,
@@ -251,7 +251,7 @@ impl ClientTable {
     }
 }
 
-/// The part that both tables have in common, without peers and servers.
+/// The keys that both tables have in common, without peers and servers.
 pub(super) struct Common<'a> {
     pub(super) cert_file: &'a Option<Located<PathBuf>>,
     pub(super) key_file: &'a Option<Located<PathBuf>>,

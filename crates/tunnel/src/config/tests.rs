@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use units::Rate;
 
 #[test]
-fn one_file_for_both_ends() {
+fn each_end_reads_its_own_table_of_one_file() {
     let home = KeyDirectory::new();
     let text = format!(
         r#"
@@ -68,7 +68,7 @@ fn one_file_for_both_ends() {
 }
 
 #[test]
-fn flags_come_first_and_add_to_lists() {
+fn flags_take_precedence_over_the_file_and_add_to_its_lists() {
     let home = KeyDirectory::new();
     let text = format!(
         "[server]\ncert-file = \"server.crt\"\nkey-file = \"server.key\"\nmemory = \"64MiB\"\n\
@@ -117,7 +117,7 @@ fn flags_come_first_and_add_to_lists() {
 }
 
 #[test]
-fn an_error_names_its_line() {
+fn the_error_of_a_mistake_names_its_line() {
     let home = KeyDirectory::new();
     let pin = home.pin;
     let own = "cert-file = \"client.crt\"\nkey-file = \"client.key\"\n";

@@ -12,7 +12,8 @@ use tokio::sync::mpsc;
 #[derive(Debug)]
 pub(crate) struct Flows {
     table: Mutex<Table>,
-    /// Each end uses every other number.
+    /// The next number of a flow that this end opens. One end uses the even numbers, the other the
+    /// odd ones.
     next: AtomicU32,
 }
 
@@ -23,7 +24,7 @@ struct Table {
     early: VecDeque<(u32, Bytes)>,
 }
 
-/// The datagrams of one flow from the other end. Dropping it ends the flow.
+/// The datagrams of one flow from the other end. Dropping the value ends the flow.
 #[derive(Debug)]
 pub(crate) struct Flow<C: Connection> {
     number: u32,
@@ -40,8 +41,8 @@ impl Flows {
         self.next.fetch_add(2, Ordering::Relaxed) % FLOWS
     }
 
-    /// Delivers a datagram to its flow. It is dropped if the flow is unknown or its queue is full,
-    /// as UDP does.
+    /// Delivers a datagram to its flow. Drops the datagram if the flow's queue is full, as UDP
+    /// does. Queues the datagram of an unknown flow until the flow begins.
     pub(crate) fn deliver(&self, datagram: Bytes, counters: &Counters) {
         let Some((number, payload)) = flow_of(datagram) else {
             counters.not_understood.increment();

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 #[derive(Debug)]
 pub(crate) struct UdpListener<C: Connection>(Arc<LocalFlows<SocketAddr, C>>);
 
-/// The flows that applications begin at a socket of this end, by the return path of the answers.
+/// The flows that applications open at a socket of this end, by the return path of the answers.
 #[derive(Debug)]
 pub(crate) struct LocalFlows<P, C: Connection> {
     socket: UdpSocket,
@@ -60,7 +60,7 @@ struct LocalFlow<C: Connection> {
     session: Arc<Session<C>>,
     tunnel: Tunnel<C>,
     flow: u32,
-    /// Whether the application has sent anything since the last check.
+    /// Whether the application has sent a datagram since the last check.
     is_active: AtomicBool,
 }
 
@@ -84,7 +84,7 @@ impl<C: Connection> UdpListener<C> {
         loop {
             buffer.clear();
             let Ok((_, source)) = self.0.socket.recv_buf_from(&mut buffer).await else {
-                // An ICMP error for an earlier datagram; the socket still works.
+                // The error is an ICMP error for an earlier datagram; the socket still works.
                 continue;
             };
             self.0.forward(source, &buffer, &pick, &opening);
@@ -115,7 +115,7 @@ impl<P: ReturnPath, C: Connection> LocalFlows<P, C> {
         self.ended.cancel();
     }
 
-    /// Sends a datagram into the flow of this return path, which is opened if it does not exist.
+    /// Sends a datagram into the flow of this return path. Opens the flow if it does not exist.
     pub(crate) fn forward(
         self: &Arc<Self>,
         path: P,

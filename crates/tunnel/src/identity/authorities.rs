@@ -97,7 +97,8 @@ fn revocation_lists(
     Ok(lists)
 }
 
-/// Warns that an outdated list locks out every peer of its authority until a new one is loaded.
+/// Warns that an outdated list locks out every peer of its authority until the user loads a
+/// current list.
 fn warn_of_age(path: &Path, list: &[u8]) {
     let parsed: Result<CertificateList, _> = CertificateList::from_der(list);
     let next = parsed.ok().and_then(|parsed| parsed.tbs_cert_list.next_update);

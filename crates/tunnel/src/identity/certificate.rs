@@ -10,9 +10,9 @@ use x509_cert::time::Validity;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Certificate {
     pub pin: Pin,
-    /// Its DNS names, in lower case.
+    /// The certificate's DNS names, in lower case.
     pub names: Vec<String>,
-    /// The names of the owner and of the signer are the same, as after `weir tunnel keys`.
+    /// Whether owner and signer have the same name, as after `weir tunnel keys`.
     is_self_signed: bool,
     valid_from: Duration,
     valid_until: Duration,
@@ -43,8 +43,8 @@ impl Certificate {
         })
     }
 
-    /// Checks the validity period. A pin identifies a key but sets no end; the certificate always
-    /// does.
+    /// Checks the validity period, also of a pinned certificate: a pin has no expiry date of its
+    /// own.
     pub fn check_time(&self, now: UnixTime) -> Result<(), IdentityError> {
         let now = Duration::from_secs(now.as_secs());
         if now < self.valid_from {
@@ -60,7 +60,7 @@ impl Certificate {
         self.is_self_signed
     }
 
-    /// Whether it expires within 30 days.
+    /// Whether the certificate expires within 30 days.
     pub fn is_due(&self, now: UnixTime) -> bool {
         self.valid_until.saturating_sub(Duration::from_secs(now.as_secs())) < DUE
     }

@@ -64,7 +64,7 @@ pub enum IdentityError {
 }
 
 impl IdentityError {
-    /// Whether another file would have helped.
+    /// Whether the user can mend the error by naming or preparing other files.
     pub fn is_misuse(&self) -> bool {
         matches!(
             self,
@@ -84,7 +84,7 @@ impl IdentityError {
     }
 }
 
-/// Advice where the system's own message is not enough.
+/// The advice to add to the system's own message.
 fn remedy(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::PermissionDenied => "; run this command as the file's owner, or as root",

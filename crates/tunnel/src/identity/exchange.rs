@@ -26,7 +26,7 @@ impl SupportedKxGroup for LoggedGroup {
         self.0.start()
     }
 
-    /// Only a server has the other end's share at this point.
+    /// rustls calls this method only at a server, which has the client's share.
     fn start_and_complete(&self, share: &[u8]) -> Result<CompletedKeyExchange, Error> {
         let completed = self.0.start_and_complete(share)?;
         tracing::debug!(group = ?completed.group, "completed the key exchange with a client");

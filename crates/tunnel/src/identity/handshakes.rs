@@ -78,7 +78,7 @@ fn an_expired_certificate_is_refused_even_if_pinned() {
 }
 
 #[test]
-fn a_peer_is_named_by_the_current_list() {
+fn a_peer_gets_its_name_from_the_current_list_of_trusted_peers() {
     let (first, second) = (own("first"), own("second"));
     let shown = first.certified().cert.clone();
     let name = |trusted: &[TrustedPeer]| peer_name(&shown, trusted, UnixTime::now());
@@ -140,7 +140,7 @@ fn a_revoked_certificate_or_an_unusable_list_is_refused() {
     }
     let (_, at_client) = verdict(&[list("server.pem", &["tokyo.example"], 1)]).unwrap_err();
     assert!(at_client.contains("Revoked"), "{at_client}");
-    // An outdated list proves nothing, and neither does a list of another authority.
+    // An outdated list, or a list of another authority, does not admit the certificate.
     verdict(&[list("old.pem", &[], -1)]).unwrap_err();
     verdict(&[other.revoke("other.pem", &[], 1)]).unwrap_err();
 
@@ -155,7 +155,7 @@ fn a_revoked_certificate_or_an_unusable_list_is_refused() {
 }
 
 #[test]
-fn a_connection_lasts_until_a_certificate_of_its_chain_expires_and_a_pin_has_no_end() {
+fn a_connection_lasts_until_a_certificate_of_its_chain_expires_and_with_a_pin_forever() {
     let home = tempfile::tempdir().unwrap();
     let authority = Authority::new(home.path(), "ca");
     let authorities = Authorities::load(&authority.file, &[]).unwrap();
@@ -295,8 +295,8 @@ impl Authority {
         Identity::of_any_age(certificate.der().clone(), pair.serialize_der())
     }
 
-    /// Writes a list in the form that the file's suffix selects, with its next update in this many
-    /// days.
+    /// Writes a revocation list whose next update is in `days` days. The file's suffix selects PEM
+    /// or DER.
     fn revoke(&self, file: &str, names: &[&str], days: i64) -> PathBuf {
         let revoked = |name: &&str| RevokedCertParams {
             serial_number: serial(name),

@@ -50,8 +50,8 @@ impl std::fmt::Debug for Secret {
 
 impl Identity {
     /// Loads PEM files; the certificate file may hold a chain. The key must match the certificate
-    /// and be unreadable for others, and the certificate must be valid today. If the key does not
-    /// match or cannot be read, a key that was handed to this process and matches takes its place.
+    /// and be unreadable for others, and the certificate must be valid today. If the key file does
+    /// not match or cannot be read, a matching key that another process handed over replaces it.
     pub fn load(certificate: &Path, key: &Path) -> Result<Self, IdentityError> {
         let chain = chain(certificate, &read(certificate)?)?;
         let text = match read(key) {
@@ -96,7 +96,7 @@ impl Identity {
         Self::certify(&KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?, name, days)
     }
 
-    /// Generates a self-signed certificate for the key in this file, whose pin stays the same.
+    /// Generates a self-signed certificate for the key in this file. The key's pin stays the same.
     pub fn renew(
         key: &Path,
         name: &str,
@@ -211,8 +211,8 @@ impl std::fmt::Debug for NewCertificate {
     }
 }
 
-/// Puts the pair `next` in the place of `present`, which stays as `previous`. Each pair is a
-/// certificate and a key. A second call completes a call that was interrupted.
+/// Renames the files `present` to `previous` and then `next` to `present`. Each pair is a
+/// certificate and a key. If a call was interrupted, a second call completes its renames.
 pub fn use_next(
     next: [&Path; 2],
     present: [&Path; 2],
@@ -221,7 +221,7 @@ pub fn use_next(
     if next.iter().all(|path| !path.exists()) {
         return Err(IdentityError::NoNext { path: next[0].to_owned() });
     }
-    // The pair that results must match, also after a call that was interrupted.
+    // The resulting certificate and key must match, also after an interrupted call.
     let result = [0, 1].map(|at| if next[at].exists() { next[at] } else { present[at] });
     Identity::load(result[0], result[1])?;
     for index in 0..2 {
@@ -336,7 +336,7 @@ mod tests {
         assert!(switch().unwrap_err().to_string().contains("--next"));
         let (new, made) = Identity::generate("laptop", 1).unwrap();
         made.write(&next[0], &next[1], false).unwrap();
-        // A call that was killed between its two files.
+        // Simulate a call that was killed between its renames of the two files.
         fs::rename(&present[0], &previous[0]).unwrap();
         fs::rename(&next[0], &present[0]).unwrap();
         switch().unwrap();

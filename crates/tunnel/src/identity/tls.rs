@@ -17,7 +17,7 @@ use rustls::{
 use std::fmt::Debug;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
-/// The application protocol of both ends. Another version of the frames gets another name.
+/// The application protocol of both ends. A new version of the frames needs a new name.
 pub const ALPN: &[u8] = b"weir-tunnel/2";
 
 /// An end's certificate and its trust. Both may be replaced at run time; new handshakes use them.
@@ -27,7 +27,7 @@ pub struct Credentials<T> {
     trust: RwLock<Arc<T>>,
 }
 
-/// A server's credentials, with the peers it lets in.
+/// A server's credentials, with the peers that it admits.
 pub type ServerCredentials = Credentials<Vec<TrustedPeer>>;
 /// A client's credentials, with the trust in its server.
 pub type ClientCredentials = Credentials<ServerTrust>;

@@ -10,7 +10,7 @@ use std::time::Duration;
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PeerName(Arc<str>);
 
-/// An identity that a server lets in.
+/// An identity that a server admits.
 #[derive(Debug, Clone)]
 pub struct TrustedPeer {
     pub name: PeerName,
@@ -110,9 +110,9 @@ impl ServerTrust {
     }
 }
 
-/// Returns until when, since 1970, a connection of this peer may last by the current list; then it
-/// must be checked again. `None` means until the list changes. A pin never expires, although each
-/// new handshake requires a valid certificate.
+/// Returns the time since 1970 until which a connection of this peer may last; then the caller
+/// checks the peer again. `None` means until the list of trusted peers changes. A pin never
+/// expires, although each new handshake requires a valid certificate.
 pub(crate) fn good_until(
     peer: &PeerName,
     shown: &[CertificateDer<'_>],
@@ -127,7 +127,8 @@ pub(crate) fn good_until(
     if name == *peer { Ok(end) } else { Err(IdentityError::Renamed(name)) }
 }
 
-/// The next expiry among the chain's certificates. Those already expired were not needed.
+/// The next expiry among the chain's certificates. Skips expired certificates: the chain was
+/// valid without them.
 fn next_end(shown: &[CertificateDer<'_>], now: UnixTime) -> Option<Duration> {
     let now = Duration::from_secs(now.as_secs());
     let ends = shown.iter().filter_map(|one| Certificate::parse(one).ok());
@@ -140,8 +141,8 @@ fn pinned<'a>(certificate: &Certificate, trusted: &'a [TrustedPeer]) -> Option<&
         .find(|peer| matches!(&peer.proof, Proof::Pins(pins) if pins.contains(&certificate.pin)))
 }
 
-/// Finds the peer to which the first certificate in `shown` belongs. Everything is verified again,
-/// because the trusted list may have changed since the handshake.
+/// Finds the peer to which the first certificate in `shown` belongs. Verifies the chain again,
+/// because the list of trusted peers may have changed since the handshake.
 pub fn peer_name(
     shown: &[CertificateDer<'_>],
     trusted: &[TrustedPeer],

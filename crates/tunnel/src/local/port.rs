@@ -4,10 +4,10 @@ use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// A local port that a connection to a target occupies, until dropped.
+/// A local port that a connection to a target occupies until this value is dropped.
 pub(crate) trait LocalPort: Debug + Send {
-    /// Whether the kernel keeps the port for a minute after the connection, because this end closes
-    /// first.
+    /// Sets whether the kernel keeps the port for a minute after the connection, because this end
+    /// closes first.
     fn set_stays(&mut self, stays: bool);
 }
 
@@ -31,7 +31,7 @@ impl PortInUse {
         self.set_stays(!self.is_ended_by_target.load(Ordering::Relaxed));
     }
 
-    /// The kernel forgets a connection that is reset.
+    /// Records a reset, after which the kernel keeps no port.
     pub(super) fn reset(&self) {
         self.set_stays(false);
     }

@@ -8,26 +8,26 @@ use tokio::net::UnixStream;
 
 /// A UNIX stream whose application gets an error if this process dies before [`Self::finish`].
 ///
-/// A UNIX socket has no reset. But the kernel gives the other end ECONNRESET instead of an end of
-/// file if a byte was unread at the close (unix_release_sock in net/unix/af_unix.c). So the last
-/// byte of a short request stays in the socket, although it was passed on. An application that has
-/// sent nothing, or much at once, gets an end of file.
+/// A UNIX socket has no reset. But if a byte was unread at the close, the kernel gives the other
+/// end ECONNRESET instead of an end of file (unix_release_sock in net/unix/af_unix.c). This type
+/// therefore leaves the last byte of a short request in the socket, although the tunnel has passed
+/// the byte on. An application that has sent nothing, or many bytes at once, gets an end of file.
 #[derive(Debug)]
 pub(crate) struct UnixLocal {
     stream: UnixStream,
     unread: Mutex<Unread>,
 }
 
-/// The bytes in the socket that were passed on.
+/// The bytes that the tunnel has passed on and that are still in the socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unread {
-    /// None, and everything that arrived before the last read was passed on.
+    /// No byte: the tunnel has passed on all bytes that arrived before the last read.
     Nothing,
     LastByte,
-    /// None: the application sends much. The kernel counts the whole buffer of a byte that stays,
-    /// and a full buffer would keep the application from sending.
+    /// No byte: the application sends much. The kernel would count the whole buffer of a byte that
+    /// stays, and a full buffer would block the application.
     Busy,
-    /// None: the application has got all bytes.
+    /// No byte: the application has got all bytes.
     Finished,
 }
 
@@ -51,7 +51,7 @@ impl UnixLocal {
         self.stream.try_read_buf(buffer)
     }
 
-    /// From now on, a close is an end of file.
+    /// Makes a later close an end of file.
     pub(super) fn finish(&self) -> io::Result<()> {
         let mut unread = self.unread();
         self.discard(&mut unread)?;
@@ -63,13 +63,14 @@ impl UnixLocal {
         self.unread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads all new bytes and leaves the last one in the socket; `None` if there are many.
+    /// Reads all new bytes but leaves the last one in the socket. Returns `None` if there are too
+    /// many for a short request.
     fn read_request(
         &self,
         unread: &mut Unread,
         buffer: &mut BytesMut,
     ) -> io::Result<Option<usize>> {
-        // Looked at first: after the end, no more bytes arrive.
+        // Check for the end first: no bytes arrive after it.
         let has_ended = self.has_ended()?;
         let kept = usize::from(*unread == Unread::LastByte);
         let new = (rustix::io::ioctl_fionread(&self.stream)? as usize).saturating_sub(kept);
@@ -120,7 +121,7 @@ impl UnixLocal {
     }
 }
 
-/// A request up to this length is short.
+/// The longest request that counts as short.
 const MOST_KEPT: usize = 1024;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The requests of HTTP's CONNECT (RFC 9110, section 9.3.6). Pure, and strict: a request that two
-//! readers could understand differently is refused.
+//! The requests of HTTP's CONNECT (RFC 9110, section 9.3.6). Pure, and strict: the parser refuses a
+//! request that another parser could read differently.
 
 use crate::target::HostPort;
 use base64::Engine;
@@ -27,12 +27,12 @@ pub enum ConnectError {
     Target,
 }
 
-/// The longest header that is read.
+/// The longest header that a proxy reads.
 pub const LONGEST_HEAD: usize = 8 * 1024;
 
 impl ConnectRequest {
-    /// Returns `None` if more bytes are needed, otherwise the request and the bytes that its header
-    /// consumed. The application's first bytes may follow.
+    /// Returns `None` if the header is incomplete, otherwise the request and the length of the
+    /// header. The application's first bytes may follow the header.
     pub fn decode(bytes: &[u8]) -> Result<Option<(Self, usize)>, ConnectError> {
         if bytes.first().is_some_and(|byte| !byte.is_ascii_uppercase()) {
             return Err(ConnectError::NotHttp);
@@ -48,8 +48,8 @@ impl ConnectRequest {
         let mut login = None;
         for line in lines {
             let (name, value) = field(line)?;
-            // RFC 9110, 9.3.6: the request has no content. Bytes behind the header go to the
-            // target.
+            // RFC 9110, 9.3.6: a CONNECT request has no content. Bytes behind the header go to
+            // the target.
             if name.eq_ignore_ascii_case("transfer-encoding")
                 || name.eq_ignore_ascii_case("content-length") && value != "0"
             {
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn another_method_and_a_long_header_have_their_own_status() {
+    fn another_method_and_a_long_header_get_their_own_status() {
         let get = decoded("GET http://a/ HTTP/1.1\r\n\r\n").unwrap_err();
         assert!(get.to_string().starts_with("GET is not supported"), "{get}");
         assert_eq!(get.status(), "405 Method Not Allowed");

@@ -1,7 +1,7 @@
 //! SOCKS5 (RFC 1928) with names and passwords (RFC 1929). Pure.
 //!
-//! Each `decode` returns `None` if more bytes are needed, otherwise the message and the bytes that
-//! the message consumed. No message is longer than [`LONGEST`].
+//! Each `decode` returns `None` if the message is incomplete, otherwise the message and its length.
+//! No message is longer than [`LONGEST`].
 
 use crate::target::HostPort;
 use bytes::{BufMut, BytesMut};
@@ -34,8 +34,8 @@ pub struct Login {
 pub enum Request {
     /// Connect to this target.
     Connect(HostPort),
-    /// Carry datagrams of an application, which announces the port from which it sends; 0 if the
-    /// application does not know the port yet.
+    /// Carry datagrams of an application. `port` is the port from which the application sends; 0 if
+    /// the application does not know it yet.
     Associate { port: u16 },
 }
 
@@ -154,7 +154,7 @@ impl SocksError {
 }
 
 /// Splits a datagram of an application into its target and its payload (RFC 1928, section 7).
-/// Returns `None` for a fragment and for a malformed datagram: both are dropped.
+/// Returns `None` for a fragment and for a malformed datagram; the caller drops them.
 pub fn datagram(bytes: &[u8]) -> Option<(HostPort, &[u8])> {
     let (head, rest) = bytes.split_at_checked(3)?;
     if head != [0, 0, NO_FRAGMENT] {
@@ -170,7 +170,7 @@ pub fn put_datagram_head(out: &mut BytesMut, source: &HostPort) {
     put_address(out, source.host(), source.port());
 }
 
-/// Host, port, and their length.
+/// Decodes an address. Returns the host, the port, and the length of the address.
 fn address(bytes: &[u8]) -> Result<Option<(String, u16, usize)>, SocksError> {
     let Some((&kind, rest)) = bytes.split_first() else { return Ok(None) };
     let (host, port) = match kind {
@@ -213,7 +213,8 @@ fn put_address(out: &mut BytesMut, host: &str, port: u16) {
     out.put_u16(port);
 }
 
-/// Splits `bytes` behind a field that begins with its length in one byte: the field, the rest.
+/// Reads a field that begins with its length in one byte. Returns the field and the bytes behind
+/// the field.
 fn counted(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (&length, rest) = bytes.split_first()?;
     rest.split_at_checked(length.into())

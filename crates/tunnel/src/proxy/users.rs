@@ -36,8 +36,8 @@ impl Users {
         if all.is_empty() { Err(UsersError::Nobody) } else { Ok(Self(all)) }
     }
 
-    /// Whether the name and the password belong together. The time that the check takes does not
-    /// depend on the password, nor on whether the name exists.
+    /// Whether the password is that of the name. The check takes the same time for every password,
+    /// and whether or not the name exists.
     pub fn admit(&self, name: &[u8], password: &[u8]) -> bool {
         let (given, nobody) = (hash(password), hash(b""));
         let listed = self.0.get(name);
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_line_is_named() {
+    fn the_error_of_a_wrong_line_names_the_line() {
         let long = format!("a:{}", "x".repeat(256));
         for (text, error) in [
             ("", UsersError::Nobody),

@@ -2,11 +2,11 @@
 
 use serde::Serialize;
 
-/// The protocol of a connection and its properties, as far as the bytes so far tell.
+/// The protocol of a connection and its properties, as far as the bytes so far determine them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Classified {
     pub protocol: Option<Protocol>,
-    /// Whether further bytes would tell nothing more.
+    /// Whether further bytes cannot change the classification.
     pub is_final: bool,
 }
 
@@ -59,7 +59,7 @@ pub const HEAD: usize = 2048;
 /// Classifies a connection by the first bytes of each direction.
 pub fn classify(client: &[u8], server: &[u8]) -> Classified {
     let is_full = client.len() >= HEAD && server.len() >= HEAD;
-    // In SPICE the client speaks first, in VNC the server.
+    // In SPICE the client sends first, in VNC the server.
     let verdict = match (begins(client, REDQ), begins(server, RFB)) {
         (Some(true), _) => spice(client, server),
         (_, Some(true)) if begins(client, RFB) != Some(false) => vnc(client, server),
@@ -69,7 +69,7 @@ pub fn classify(client: &[u8], server: &[u8]) -> Classified {
     Classified { is_final: verdict.is_final || is_full, ..verdict }
 }
 
-/// Whether the bytes begin with `magic`; `None` if they are too few.
+/// Whether the bytes begin with `magic`; `None` if there are too few bytes.
 fn begins(bytes: &[u8], magic: &[u8]) -> Option<bool> {
     match bytes.get(..magic.len()) {
         Some(start) => Some(start == magic),
@@ -152,13 +152,13 @@ fn vnc(client: &[u8], server: &[u8]) -> Classified {
 }
 
 /// Reads the security type and, if the rest is not encrypted (types `none` and `vnc`), the desktop.
-/// Returns whether further bytes would tell nothing more.
+/// Returns whether further bytes cannot change the result.
 fn vnc_security(properties: &mut VncProperties, minor: u16, client: &[u8], server: &[u8]) -> bool {
     let number = |at: usize| {
         let bytes = server.get(at..)?.first_chunk()?;
         Some(u32::from_be_bytes(*bytes) as usize)
     };
-    // Before 3.7 the server chose the type.
+    // Before version 3.7 the server chooses the type.
     let (security, mut at) = if minor < 7 {
         let Some(security) = number(12) else { return false };
         (security, 16)
@@ -329,7 +329,7 @@ mod tests {
         assert!(!early.is_final);
         let encrypted = classify(b"RFB 003.008\n\x13", b"RFB 003.008\n\x01\x13");
         assert!(encrypted.is_final);
-        // The server of version 3.3 chooses.
+        // In version 3.3 the server chooses the security type.
         let old = classify(b"RFB 003.003\n", b"RFB 003.008\n\x00\x00\x00\x02");
         assert!(matches!(old.protocol, Some(Protocol::Vnc(found)) if found.security_type == "vnc"));
     }

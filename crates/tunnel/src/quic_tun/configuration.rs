@@ -1,6 +1,6 @@
-//! Makes a configuration from the settings of quic-tun. By default quic-tun lets in any client, and
-//! lets clients reach any target. Without [`INSECURE`] such a default is an error that says what to
-//! write.
+//! Makes a configuration from the settings of quic-tun. By default quic-tun admits any client, and
+//! lets clients reach any target. Without [`INSECURE`], these defaults are errors that name the
+//! setting to add.
 
 use super::TunnelsAt;
 use super::settings::{Given, INSECURE, Role, Settings};
@@ -121,7 +121,7 @@ pub fn client_config(settings: &Settings) -> Result<ClientConfig, ConfigError> {
     })
 }
 
-/// The clients that a server lets in.
+/// The clients that a server admits.
 fn peers(
     settings: &Settings,
     insecure: bool,
@@ -439,7 +439,7 @@ mod tests {
         assert!(matches!(open.peers[0].proof, Proof::Anyone));
         assert!(open.access.rights(&open.peers[0].name).unwrap().everything);
         assert_eq!(open.tokens, Some(Cleartext::Plain));
-        // Rules and peers hold although the flag is given.
+        // With the flag, the given rules and peers still apply.
         let half = server(&[(INSECURE, "true"), ("allow", "tcp:10.0.0.1:22"), ("peer", &pin)]);
         let half = half.unwrap();
         assert!(!half.access.rights(&half.peers[0].name).unwrap().everything);
@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_value_is_explained() {
+    fn the_error_of_a_wrong_value_says_what_to_write() {
         for (key, value, reported) in [
             ("listen-on", "host:7500", "an address, not a name"),
             ("token-parser-plugin", "Aes", "choose cleartext"),

@@ -41,7 +41,7 @@ pub enum ResponseError {
     NoToken,
 }
 
-/// The longest response that is read.
+/// The longest response that a client reads.
 pub const LONGEST_RESPONSE: usize = 64 * 1024;
 
 impl SourceUrl {
@@ -68,7 +68,7 @@ impl SourceUrl {
 impl FromStr for SourceUrl {
     type Err = UrlError;
 
-    /// A query in the text is dropped, as quic-tun drops it.
+    /// Drops a query in the text, as quic-tun does.
     fn from_str(text: &str) -> Result<Self, UrlError> {
         if text.get(..8).is_some_and(|start| start.eq_ignore_ascii_case("https://")) {
             return Err(UrlError::Https);
@@ -103,8 +103,8 @@ impl Display for SourceUrl {
     }
 }
 
-/// Whether the bytes are a complete response, so that the rest of the connection does not matter.
-/// A response without a length is complete when the connection ends.
+/// Whether the bytes hold a complete response. A response without a length is complete only when
+/// the server closes the connection.
 pub fn is_whole(response: &[u8]) -> bool {
     let Ok(Some((_, Some(length), body))) = head(response) else { return false };
     response.len() - body >= length
@@ -145,7 +145,7 @@ pub fn shown(client: Option<(IpAddr, u16)>) -> String {
     }
 }
 
-/// The status, the length of the body if the header gives the length, and the offset of the body.
+/// Returns the status, the length of the body if the header gives it, and the offset of the body;
 /// `None` if the header is incomplete.
 fn head(response: &[u8]) -> Result<Option<(u16, Option<usize>, usize)>, ResponseError> {
     let start = &response[..response.len().min(5)];

@@ -68,7 +68,7 @@ impl Role {
 
 impl Settings {
     /// Collects the settings. `flags` are keys and their texts; `environment` returns a variable.
-    /// Without `file`, the file is looked for where quic-tun looks.
+    /// Without `file`, searches for the file where quic-tun does.
     pub fn collect(
         role: Role,
         flags: &[(&str, Vec<String>)],
@@ -132,7 +132,7 @@ impl Given {
         self.texts.first().map_or("", String::as_str)
     }
 
-    /// An error that names the place of the key.
+    /// An error that names the flag, the variable or the line that gave the key.
     pub fn error(&self, message: impl Into<String>) -> ConfigError {
         let message = message.into();
         match &self.place {
@@ -142,7 +142,7 @@ impl Given {
         }
     }
 
-    /// The path that the key names. A relative path starts in the working directory, as in
+    /// The path that the key names. A relative path refers to the working directory, as in
     /// quic-tun.
     pub fn path(&self) -> PathBuf {
         PathBuf::from(self.text())
@@ -210,7 +210,7 @@ struct Entry {
 
 type Entries = Result<Vec<Entry>, (usize, String)>;
 
-/// Reads one map, whose values are scalars and lists. Tags are ignored; other YAML is an error.
+/// Reads one map, whose values are scalars and lists. Ignores tags; other YAML is an error.
 fn yaml(text: &str) -> Entries {
     if text.len() > LONGEST_FILE {
         return Err((1, format!("the file is longer than {LONGEST_FILE} bytes")));
@@ -241,7 +241,7 @@ fn yaml(text: &str) -> Entries {
                         entries.extend(key.take());
                     }
                     (2, Some(entry)) => entry.texts.push(text),
-                    // A file of comments alone has an empty document.
+                    // A file that holds only comments has an empty document.
                     (0, None) if text.is_empty() => depth = 3,
                     _ => return Err(flat(line)),
                 }
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_in_a_file_names_its_line() {
+    fn the_error_of_a_mistake_in_a_file_names_its_line() {
         for (name, text, reported) in [
             (
                 "a.yaml",

@@ -18,7 +18,7 @@ use units::foreign;
 #[derive(Debug)]
 pub struct TokenSource {
     kind: SourceKind,
-    /// Permits for queries, so that a source that hangs holds up a bounded number of queries.
+    /// Permits for queries: a source that does not answer delays a bounded number of queries.
     queries: Semaphore,
     patience: Duration,
 }
@@ -67,7 +67,7 @@ impl TokenSource {
         &self.kind
     }
 
-    /// The token of the application with this address; a UNIX socket has none.
+    /// Gets the token of the application at `client`, which is `None` for a UNIX socket.
     pub async fn token(
         &self,
         client: Option<SocketAddr>,
@@ -93,7 +93,7 @@ impl TokenSource {
     }
 }
 
-/// The file is read for each connection, so that a change needs no reload.
+/// Reads the file for each connection, so that a change needs no reload.
 async fn of_file(path: &Path, client: Option<SocketAddr>) -> Result<String, SourceError> {
     let (owned, failed) = (path.to_owned(), |error| SourceError::File(path.to_owned(), error));
     // A file system may block.
@@ -116,7 +116,7 @@ async fn of_file(path: &Path, client: Option<SocketAddr>) -> Result<String, Sour
     })
 }
 
-/// The address that was checked is the address that is dialled.
+/// Queries an HTTP source. Dials the same address that it has checked.
 async fn of_http(
     url: &SourceUrl,
     client: Option<SocketAddr>,
@@ -128,7 +128,7 @@ async fn of_http(
         Ok(address) => vec![address],
         Err(_) => {
             let found = resolver.resolve(host).await.map_err(unreachable)?;
-            // An attacker may make a name resolve to a service that answers only this machine.
+            // An attacker may make a name resolve to a service that answers this machine alone.
             let is_special = |address: &IpAddr| match special(*address) {
                 None | Some(Special::Loopback) => None,
                 Some(special) => Some((*address, special)),
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_that_leads_to_a_metadata_service_is_not_asked() {
+    async fn a_source_whose_name_resolves_to_a_metadata_service_is_not_queried() {
         #[derive(Debug)]
         struct Rebound;
         impl Resolve for Rebound {

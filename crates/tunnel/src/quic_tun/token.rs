@@ -1,5 +1,5 @@
-//! Tokens. A client sends a text in place of a target, and the server derives the target from it.
-//! Pure.
+//! Tokens. A client sends a token in place of a target, and the server derives the target from the
+//! token. Pure.
 
 use crate::target::Target;
 use base64::Engine;
@@ -47,7 +47,7 @@ impl Cleartext {
     }
 }
 
-/// `tcp` in any case and Go's `tcp4` and `tcp6` are the same network here.
+/// Parses a plain token. Go's `tcp4` and `tcp6`, and any mix of upper and lower case, mean `tcp`.
 fn plain(token: &str) -> Result<Target, TokenError> {
     let (network, rest) = token.split_once(':').ok_or(TokenError::Target)?;
     let network = match network.to_ascii_lowercase().as_str() {

@@ -16,7 +16,7 @@ use x509_cert::der::DateTime;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TunnelsAt {
     pub address: MetricsAddress,
-    /// Whether the process ends if it cannot listen at the address; `false` for the default
+    /// Whether the process must end if it cannot listen at `address`. False for the default
     /// address.
     pub is_required: bool,
 }
@@ -41,12 +41,12 @@ pub struct Record {
     created: String,
     server: Direction,
     client: Direction,
-    /// Whether the protocol may still be recognised.
+    /// Whether further bytes may still identify the protocol or its properties.
     is_open: AtomicBool,
     heads: Mutex<Heads>,
 }
 
-/// The bytes that came from one side.
+/// The bytes that one side has sent.
 #[derive(Debug, Default)]
 struct Direction {
     bytes: AtomicU64,
@@ -138,7 +138,7 @@ impl Tunnels {
         records.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// The time in the form of Go, with the seconds since the start at its end.
+    /// The time as Go prints it, with the seconds since the start at the end.
     fn now(&self) -> String {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let Ok(date) = DateTime::from_unix_duration(Duration::from_secs(now.as_secs())) else {
@@ -159,7 +159,7 @@ impl Tunnels {
 }
 
 impl Record {
-    /// Bytes of the local stream enter the tunnel.
+    /// Counts bytes that the local stream has sent into the tunnel.
     pub(crate) fn sent(&self, bytes: &[u8]) {
         let from = if self.is_server { &self.server } else { &self.client };
         from.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
@@ -168,7 +168,7 @@ impl Record {
         }
     }
 
-    /// The first `count` bytes of `slices` have reached the local stream.
+    /// Counts the first `count` bytes of `slices`, which this end wrote to the local stream.
     pub(crate) fn received(&self, slices: &[IoSlice<'_>], count: usize) {
         let from = if self.is_server { &self.client } else { &self.server };
         from.bytes.fetch_add(count as u64, Ordering::Relaxed);
@@ -177,7 +177,7 @@ impl Record {
         }
     }
 
-    /// Keeps the first bytes of each side and classifies them, until more would tell nothing new.
+    /// Keeps the first bytes of each side and classifies them, until the classification is final.
     fn look(&self, is_of_server: bool, slices: &[IoSlice<'_>], count: usize) {
         let mut heads = lock(&self.heads);
         let head = if is_of_server { &mut heads.server } else { &mut heads.client };

@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// Requests a drain.
+/// The sender of drain requests.
 pub(super) struct Drain {
     facts: Arc<Mutex<Facts>>,
     until: watch::Sender<Option<Instant>>,
 }
 
-/// The requests as the end sees them.
+/// The receiver of drain requests, at the end.
 pub(super) struct Requested(watch::Receiver<Option<Instant>>);
 
 impl Drain {
@@ -22,7 +22,7 @@ impl Drain {
         (Self { facts, until }, Requested(requested))
     }
 
-    /// Begins a drain, or gives a running one another time limit.
+    /// Begins a drain, or changes the time limit of a running drain.
     pub(super) fn within(&self, seconds: f64, tunnels: u64) -> Reply {
         let until = Instant::now() + Duration::from_secs_f64(seconds);
         lock(&self.facts).drain_until = Some(until);
@@ -32,8 +32,8 @@ impl Drain {
 }
 
 impl Requested {
-    /// Calls `begin` once a drain is requested. Returns once `tunnels` finds none, or the time is
-    /// over. May be dropped and called again.
+    /// Calls `begin` once a drain is requested. Returns once `tunnels` returns 0 or the time is
+    /// over. The caller may drop the future and call again.
     pub(super) async fn over(&mut self, begin: impl Fn(), tunnels: impl Fn() -> u64) {
         let requested = self.0.wait_for(Option::is_some).await.is_ok();
         if !requested {

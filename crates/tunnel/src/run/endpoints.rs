@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use tokio::task::JoinSet;
 
-/// The sockets through which others query this end's status.
+/// The sockets through which other processes query this end's status.
 pub(super) struct StatusEndpoints {
     socket: Option<StatusListener>,
     metrics: Option<(MetricsListener, MetricsAddress)>,
@@ -22,9 +22,10 @@ pub(super) struct StatusEndpoints {
 }
 
 impl StatusEndpoints {
-    /// A configured socket must be available. Without the default one, the tunnel still works.
+    /// Opens the sockets. Fails if a configured socket is unavailable; the end runs without the
+    /// default socket.
     ///
-    /// Sockets of another process in `handed` are taken over.
+    /// Takes over the sockets of another process in `handed`.
     pub(super) async fn open(
         role: &str,
         settings: &Settings,
@@ -57,7 +58,7 @@ impl StatusEndpoints {
         Ok(Self { socket, metrics, path: settings.status_socket.clone() })
     }
 
-    /// Makes this process the one behind sockets that were taken over.
+    /// Makes the kernel report this process as the peer of sockets that were taken over.
     pub(super) fn own(&self) {
         self.socket.iter().for_each(StatusListener::own);
     }
@@ -107,7 +108,7 @@ impl StatusEndpoints {
                     () = serving => return,
                     () = handed.cancelled() => {}
                 }
-                // Another process has that path now.
+                // The other process has `path` now, so use another path.
                 let mut name = path.into_os_string();
                 name.push(format!(".{}", std::process::id()));
                 match status::listen(Path::new(&name)) {

@@ -1,5 +1,5 @@
-//! The hand-over of a running end to another process: how a new process takes over, and how the
-//! former one ends.
+//! The hand-over of a running end to another process: the new process takes over, and the former
+//! process ends.
 
 use super::endpoints::StatusEndpoints;
 use super::{RunError, lock};
@@ -20,13 +20,13 @@ use tokio_util::sync::CancellationToken;
 #[derive(Debug, Default)]
 pub(super) struct Former {
     taken: Option<TakenOver>,
-    /// The former processes of that process, which may end before they do.
+    /// The former processes of `taken`'s process, which may exit before them.
     earlier: Vec<OwnedFd>,
     nothing: Handed,
 }
 
 impl Former {
-    /// With `take_over`, takes the sockets of the end that runs here in this role.
+    /// With `take_over`, takes the sockets of the end that runs on this machine in this role.
     pub(super) async fn find(
         role: &str,
         settings: &Settings,
@@ -46,17 +46,19 @@ impl Former {
         self.taken.as_mut().map_or(&mut self.nothing, |taken| &mut taken.handed)
     }
 
-    /// This process serves: the former one carries its last sessions.
+    /// Completes the take-over: this process serves, and the former process carries only its last
+    /// sessions.
     pub(super) fn started(
         &mut self,
         supervisor: &Supervisor,
         endpoints: &StatusEndpoints,
     ) -> Result<(), RunError> {
         let Some(taken) = &mut self.taken else { return Ok(()) };
-        // The supervisor must know the new main process before the former one may end.
+        // Name the new main process to the supervisor before the former process may exit.
         supervisor.tell(&format!("MAINPID={}\nREADY=1", std::process::id()));
         if let Err(error) = taken.started() {
-            // The former process goes on. Otherwise the end of this one would end the service.
+            // The former process goes on. Name it as the main process again: otherwise the exit of
+            // this process would end the service.
             supervisor.tell(&format!("MAINPID={}", taken.process.pid()));
             return Err(error.into());
         }
@@ -65,7 +67,7 @@ impl Former {
         Ok(())
     }
 
-    /// Makes the former processes that still run reload their files too.
+    /// Sends SIGHUP to the former processes that still run, so that they reload their files too.
     pub(super) fn hang_up(&self) {
         for process in &self.earlier {
             let _ = rustix::process::pidfd_send_signal(process, rustix::process::Signal::HUP);
@@ -75,7 +77,8 @@ impl Former {
         }
     }
 
-    /// Copies for the process that takes over from this one, oldest first.
+    /// Copies of the descriptors of former processes, oldest first, for the process that takes over
+    /// from this one.
     fn processes(&self) -> io::Result<Vec<OwnedFd>> {
         let earlier = self.earlier.iter().map(OwnedFd::try_clone);
         let taken = self.taken.iter().map(|taken| taken.process.descriptor());
@@ -85,7 +88,7 @@ impl Former {
     }
 }
 
-/// The sockets of the end that runs here in this role; `None` if none runs.
+/// Takes the sockets of the end that runs on this machine in this role; `None` if no end runs.
 async fn sockets_of_running(
     role: &str,
     settings: &Settings,
@@ -114,21 +117,21 @@ async fn sockets_of_running(
     }
 }
 
-/// Hands the end over.
+/// The state of an end that can hand its sockets over.
 pub(super) struct Handing<T> {
     pub(super) end: Weak<T>,
     pub(super) facts: Arc<Mutex<Facts>>,
     pub(super) supervisor: Arc<Supervisor>,
-    /// Sockets beyond those of the end itself.
+    /// Sockets of status and metrics, in addition to the end's own sockets.
     pub(super) sockets: Mutex<Vec<SharedSocket>>,
     /// Cancelled once another process has the sockets.
     pub(super) handed: CancellationToken,
     pub(super) begin: fn(&T) -> io::Result<Handed>,
     pub(super) take_back: fn(&T),
-    /// Another process has asked, and has not failed.
+    /// Whether another process has asked for the hand-over and has not failed.
     is_under_way: AtomicBool,
     completed: watch::Sender<Option<Instant>>,
-    /// The former processes of this one.
+    /// The former processes of this process.
     formers: Vec<OwnedFd>,
 }
 
@@ -178,7 +181,7 @@ impl<T: Send + Sync> HandOver for Handing<T> {
         let Some(end) = self.end.upgrade() else {
             return Err("this end is shutting down".to_owned());
         };
-        // Two hand-overs at once would leave the sockets to two processes.
+        // Refuse a second hand-over: two would leave the sockets to two processes.
         if self.is_under_way.swap(true, Ordering::AcqRel) {
             return Err("another process is taking over".to_owned());
         }
@@ -210,7 +213,7 @@ impl<T: Send + Sync> HandOver for Handing<T> {
             (self.take_back)(&end);
         }
         self.is_under_way.store(false, Ordering::Release);
-        // The other process may have claimed the service.
+        // The other process may have told the supervisor that it is the main process.
         self.supervisor.tell(&format!("MAINPID={}", std::process::id()));
     }
 
@@ -227,7 +230,8 @@ impl<T: Send + Sync> HandOver for Handing<T> {
 
 impl Left {
     /// Calls `leave` once another process has taken over. Returns once `is_over`, which gets the
-    /// time since then, holds for a moment, or the time is over. May be dropped and called again.
+    /// time since the take-over, holds for a moment, or the time limit is over. The caller may drop
+    /// the future and call again.
     pub(super) async fn over(&mut self, leave: impl Fn(), is_over: impl Fn(Duration) -> bool) {
         let until = match self.completed.wait_for(Option::is_some).await {
             Ok(until) => *until,
@@ -237,7 +241,7 @@ impl Left {
             leave();
             Instant::now()
         });
-        // A connection that was accepted shortly before has no tunnel yet.
+        // Check several times, because a connection accepted shortly before has no tunnel yet.
         let mut looks = 0;
         while looks < LOOKS && until.is_some_and(|until| Instant::now() < until) {
             tokio::time::sleep(LOOK).await;
@@ -246,9 +250,9 @@ impl Left {
     }
 }
 
-/// Clients have moved to the new process by then, or are of a version that does not move.
+/// The time within which clients move to the new process. Clients of earlier versions do not move.
 pub(super) const SETTLED: Duration = Duration::from_secs(15);
-/// As many former processes may carry sessions (`MOST_FORMERS` of the transport).
+/// The most former processes that carry sessions (`MOST_FORMERS` of the transport).
 const MOST_PROCESSES: usize = 8;
 const LOOK: Duration = Duration::from_millis(50);
 const LOOKS: u32 = 4;

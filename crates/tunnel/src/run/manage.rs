@@ -25,8 +25,8 @@ pub fn drain(socket: Option<&Path>, within: Duration) -> Result<Option<(Status, 
     Ok(asked(socket, &request, |_| true)?.into_iter().next())
 }
 
-/// Gets the private key that the end behind `socket` has been handed, for this process, which takes
-/// over from the end. Systemd gives a service no present copy of its key.
+/// Gets the private key that another process has handed to the end behind `socket`. This process
+/// needs it to take over from the end, because systemd gives a service no current copy of its key.
 pub fn fetch_key(socket: &Path) {
     match asked(Some(socket), &Request::Key {}, |_| true) {
         Ok(replies) => {
@@ -43,8 +43,8 @@ pub fn fetch_key(socket: &Path) {
     }
 }
 
-/// Waits until the end that drains has ended. Returns how many tunnels the last look found if the
-/// time of the end was over then, or `None` if the end still runs long after its time.
+/// Waits until the draining end has ended. Returns the number of tunnels that were open at the last
+/// query if the end's time was over, otherwise 0; `None` if the end still runs long after its time.
 pub fn drained(socket: Option<&Path>, pid: u32, within: Duration) -> Result<Option<u64>, RunError> {
     let mut over = Instant::now() + within;
     let mut tunnels = 0;
@@ -56,10 +56,10 @@ pub fn drained(socket: Option<&Path>, pid: u32, within: Duration) -> Result<Opti
             Err(error) => return Err(error),
         };
         let Some(status) = found else {
-            // An end that ends before its time has no tunnel left.
+            // An end that exits before its time has no tunnel left.
             return Ok(Some(if Instant::now() < over { 0 } else { tunnels }));
         };
-        // Another request may have changed the time.
+        // Another request may have changed the time limit.
         let left = Duration::try_from_secs_f64(status.drain_seconds).unwrap_or_default();
         if !left.is_zero() {
             over = asked + left.min(LONGEST);
@@ -70,8 +70,8 @@ pub fn drained(socket: Option<&Path>, pid: u32, within: Duration) -> Result<Opti
     Ok(None)
 }
 
-/// Sends the request to each end that `may` takes it. Without `socket`, an error of one end counts
-/// only if no other end carries out the request.
+/// Sends the request to each end for which `may` is true. Without `socket`, returns an error of one
+/// end only if no other end carries out the request.
 fn asked(
     socket: Option<&Path>,
     request: &Request,
@@ -90,7 +90,7 @@ fn asked(
         });
         match asked {
             Ok(reply) => all.extend(reply),
-            // The end has ended meanwhile.
+            // The end has exited meanwhile.
             Err(error) if socket.is_none() && StatusError::is_gone(&error) => {}
             Err(error) if socket.is_none() => failed = failed.or(Some(error)),
             Err(error) => return Err(error.into()),
@@ -103,7 +103,7 @@ fn asked(
     }
 }
 
-/// After its time an end resets its last tunnels and says farewell.
+/// How long an end may take after its time to reset its last tunnels and notify its peers.
 const GRACE: Duration = Duration::from_secs(15);
 const LOOK: Duration = Duration::from_millis(100);
 /// The longest drain.

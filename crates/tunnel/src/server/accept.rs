@@ -98,7 +98,7 @@ async fn handle_handshake(shared: Arc<Shared>, incoming: IncomingConnection, han
     }
 }
 
-/// Waits for the handshake, which a later handshake may evict.
+/// Waits for the handshake to complete. A later handshake may evict this one.
 async fn shaken(
     shared: &Shared,
     remote: SocketAddr,

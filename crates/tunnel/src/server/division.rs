@@ -1,10 +1,10 @@
 //! Divides a limited resource among identities. Pure.
 //!
-//! One half is divided equally: each identity always gets its part, whatever the others do. The
-//! other half goes to whoever asks, and an identity may take as much of it as it leaves (dynamic
-//! thresholds, Choudhury and Hahne 1998). A single busy identity thus gets more than half of all,
-//! and several hostile ones still leave some to others. A resource with a single identity is not
-//! divided.
+//! One half is divided equally: each identity always gets its part, whatever the other identities
+//! do. The other half is common: an identity may take from it as long as the identity's take does
+//! not exceed the free rest (dynamic thresholds, Choudhury and Hahne 1998). A single busy identity
+//! thus gets more than half of the resource, and several hostile identities still leave some of it
+//! free. A single identity may use the whole resource.
 
 use crate::identity::PeerName;
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ pub(super) struct Division {
     common: usize,
 }
 
-/// The identity may use no more.
+/// The error of an identity that may take no further unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Exceeded {
     /// The units that the identity uses.
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn some_is_left_when_there_are_more_identities_than_units() {
+    fn greedy_identities_leave_units_free_when_there_are_more_identities_than_units() {
         for greedy in [1, 2, 7, 30] {
             let mut division = Division::new(1000, usize::MAX);
             fill(&mut division, 5000, greedy);

@@ -11,7 +11,8 @@ use tokio_util::sync::CancellationToken;
 pub(super) struct Handshakes {
     /// The maximum of concurrent handshakes.
     most: usize,
-    /// The concurrent handshakes of one network beyond which its addresses must be validated.
+    /// The concurrent handshakes of one network beyond which the server validates addresses of the
+    /// network.
     unvalidated: usize,
     state: Mutex<State>,
 }
@@ -23,7 +24,8 @@ struct State {
     networks: HashMap<IpAddr, Network>,
 }
 
-/// One IPv4 address, or the 2^64 IPv6 addresses that one host may have.
+/// The handshakes of a network: one IPv4 address, or the 2^64 IPv6 addresses that one host may
+/// have.
 #[derive(Debug)]
 struct Network {
     /// Handshakes in progress, oldest first.
@@ -38,12 +40,12 @@ struct Network {
 #[derive(Debug)]
 pub(super) enum Verdict {
     Begin(Handshake),
-    /// Require proof of the address, which may be forged, before this end spends a signature on it.
+    /// Require proof of the address, which may be forged, before this end computes a signature.
     Validate,
     Drop,
 }
 
-/// One handshake in progress. Dropping it frees its slot.
+/// One handshake in progress. Dropping the value frees the slot.
 #[derive(Debug)]
 pub(super) struct Handshake {
     handshakes: Arc<Handshakes>,
@@ -96,8 +98,9 @@ impl Handshakes {
 }
 
 impl State {
-    /// A network may begin `most` handshakes a second. Beyond that, each handshake has the same
-    /// chance, so a peer among them that retries gets through.
+    /// Whether to drop this handshake. A network may begin `most` handshakes a second. Beyond this
+    /// rate, each handshake has the same chance, so a peer of the network that retries succeeds in
+    /// the end.
     fn is_one_too_many(&mut self, now: Instant, address: IpAddr, most: u32) -> bool {
         if self.networks.len() >= REMEMBERED {
             self.networks.retain(|_, network| {
@@ -134,7 +137,7 @@ impl Network {
 }
 
 impl Handshake {
-    /// Waits until this handshake has to make room for another.
+    /// Waits until another handshake evicts this one.
     pub(super) async fn evicted(&self) {
         self.evicted.cancelled().await;
     }
@@ -152,7 +155,7 @@ impl Drop for Handshake {
 }
 
 const PERIOD: Duration = Duration::from_secs(1);
-/// The number of known networks above which idle ones are forgotten.
+/// The number of networks above which the server forgets idle ones.
 const REMEMBERED: usize = 4096;
 
 #[cfg(test)]
@@ -182,7 +185,7 @@ mod tests {
         assert_eq!((evicted, handshakes.state().all), (400 - 255, 256));
         assert!(flood[..evicted].iter().all(|one| one.evicted.is_cancelled()));
         assert!(!good.evicted.is_cancelled());
-        // Another network gets a slot although all are in use.
+        // Another network gets a slot although all slots are in use.
         let other = begin(handshakes.admit(now, address(3, 1), true));
         assert!(!other.evicted.is_cancelled() && flood[evicted].evicted.is_cancelled());
         flood.clear();

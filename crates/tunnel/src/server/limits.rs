@@ -11,18 +11,19 @@ pub struct Limits {
     pub tunnels: usize,
     pub tunnels_each: usize,
     pub connections_each: usize,
-    /// Handshakes in progress at each socket. Beyond that, the oldest handshake of the network with
-    /// the most is evicted. Beyond a quarter of it, addresses must be validated.
+    /// Handshakes in progress at each socket. Beyond this limit, the server evicts the oldest
+    /// handshake of the network with the most handshakes. Beyond a quarter of the limit, it
+    /// validates addresses.
     pub handshakes: usize,
-    /// Handshakes of one network (an IPv4 address or an IPv6 /64) beyond which its addresses must
-    /// be validated.
+    /// Handshakes of one network (an IPv4 address or an IPv6 /64) beyond which the server validates
+    /// the network's addresses.
     pub handshakes_unvalidated: usize,
-    /// The time for a target to answer, including the look-up of its name.
+    /// How long a target may take to answer, including the look-up of its name.
     pub dial: Duration,
     /// Name look-ups in progress. Each occupies a thread.
     pub lookups: usize,
     pub lookups_each: usize,
-    /// The time for a stream to send its opening.
+    /// How long a stream may take to send its opening.
     pub opening: Duration,
     /// Datagram flows without traffic for this long are removed.
     pub datagrams_idle: Duration,
@@ -48,13 +49,13 @@ impl Default for Limits {
     }
 }
 
-/// The resources that one identity uses.
+/// The limited resources that one identity uses now.
 #[derive(Debug, Default)]
 pub(super) struct Usage {
     pub(super) listeners: AtomicUsize,
 }
 
-/// One unit of a limited resource, held until dropped.
+/// One unit of a limited resource. Dropping the value frees the unit.
 #[derive(Debug)]
 pub(super) struct QuotaPermit {
     usage: Arc<Usage>,

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kicked {
     pub peer: PeerName,
-    /// Its number in the process.
+    /// The number of the session in this process.
     pub session: u64,
     pub remote: SocketAddr,
     pub tunnels: usize,
@@ -46,8 +46,8 @@ impl Server {
         ended
     }
 
-    /// Opens the access log at this place, also if it has not changed: its file may have been
-    /// renamed. On an error, nothing changes.
+    /// Opens the access log at `at`, also if `at` has not changed, because log rotation may have
+    /// renamed the file. On an error, the server keeps its former log.
     pub fn open_access_log(&self, at: Option<&AccessLogAt>) -> Result<(), ServerError> {
         self.shared.open_access_log(at)
     }
@@ -86,13 +86,13 @@ impl Server {
         Ok(handed)
     }
 
-    /// The other process has failed.
+    /// Reads the UDP sockets again after the other process has failed.
     pub fn take_back(&self) {
         self.shared.quic.iter().for_each(QuicServer::take_back);
     }
 
-    /// Accepts no new connections and listeners from now on: another process does. Clients move
-    /// their new tunnels there.
+    /// Accepts no new connections and listeners from now on: another process accepts them. Clients
+    /// open their new tunnels at the other process.
     pub fn leave(&self) {
         self.shared.left.cancel();
         self.shared.forget_tcp();
@@ -113,8 +113,8 @@ impl Server {
 }
 
 impl Shared {
-    /// Closes the copy of the TCP listener, with which the kernel would go on accepting clients
-    /// that nobody serves.
+    /// Closes the copy of the TCP listener: through an open copy, the kernel would go on accepting
+    /// clients that no process serves.
     fn forget_tcp(&self) {
         drop(self.tcp.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
@@ -143,6 +143,6 @@ pub(super) async fn sample_rates(shared: Weak<Shared>) {
     }
 }
 
-/// Handshakes that were under way at a hand-over have ended by then.
+/// Handshakes in progress at a hand-over end within this time.
 const HANDSHAKES: Duration = Duration::from_secs(4);
 const SECOND: Duration = Duration::from_secs(1);

@@ -13,7 +13,7 @@ pub(super) struct Places {
     are_few_by_descriptors: bool,
 }
 
-/// One place. Dropping it returns it.
+/// One place. Dropping the value frees the place.
 #[derive(Debug)]
 pub(super) struct Place {
     places: Arc<Places>,

@@ -1,8 +1,8 @@
 //! Local ports towards each target, divided among identities.
 //!
 //! A connection to a target occupies a local port, and the port stays occupied for a minute if this
-//! end closed first (TIME-WAIT, RFC 9293, section 3.3.2). The kernel has some 28,000 of them for
-//! one target. All flows of datagrams together have as many.
+//! end closed first (TIME-WAIT, RFC 9293, section 3.3.2). The kernel has some 28,000 ports for
+//! each target. All flows of datagrams together have as many ports as one target.
 
 use super::division::{Division, Exceeded};
 use crate::identity::PeerName;
@@ -22,7 +22,7 @@ pub(super) struct Ports {
 #[derive(Debug, Default)]
 struct State {
     targets: HashMap<Destination, Target>,
-    /// The number of targets at which those that matter least are forgotten.
+    /// The number of targets at which [`Self::sweep`] removes targets without open connections.
     sweep_at: usize,
 }
 
@@ -49,7 +49,7 @@ struct Closed {
     count: usize,
 }
 
-/// A port in use. Dropping it returns the port at once.
+/// A port in use. Dropping the value frees the port at once.
 #[derive(Debug)]
 pub(super) struct Port {
     ports: Arc<Ports>,
@@ -126,8 +126,8 @@ impl Ports {
 }
 
 impl State {
-    /// A peer may reach many targets once. Those without an open connection are forgotten unless
-    /// their ports are about to be scarce.
+    /// Removes targets without an open connection, unless a target has many ports in TIME-WAIT. A
+    /// peer may connect to many targets once, and each entry takes memory.
     fn sweep(&mut self, now: Instant, capacity: usize) {
         if self.targets.len() < self.sweep_at.max(MOST_TARGETS) {
             return;
@@ -175,7 +175,7 @@ impl Drop for Port {
 /// The kernel's TCP_TIMEWAIT_LEN (include/net/tcp.h).
 const TIME_WAIT: Duration = Duration::from_secs(60);
 const TOGETHER: Duration = Duration::from_secs(1);
-/// Each takes some 300 bytes.
+/// The entry of a target takes some 300 bytes.
 const MOST_TARGETS: usize = 4096;
 
 #[cfg(test)]
@@ -212,7 +212,7 @@ mod tests {
                 .map(|_| ports.take(now, tcp(1), &peer("other"), identities).unwrap())
                 .collect();
             assert_eq!(use_up(&ports, now, &peer("hostile"), identities), 0);
-            // Another target has all its ports.
+            // All ports towards another target are free.
             drop(ports.take(now, tcp(2), &peer("hostile"), identities).unwrap());
             let later = now + Duration::from_secs(90);
             drop(kept);

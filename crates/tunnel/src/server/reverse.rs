@@ -1,4 +1,4 @@
-//! Listeners at this end whose connections are carried to a client.
+//! Listeners at the server whose connections the server carries to a client.
 
 use super::Shared;
 use super::places::Place;
@@ -26,8 +26,8 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use units::foreign;
 
-/// The holder of each listening address, so that a returning client takes over from its lost
-/// connection.
+/// The holder of each listening address, so that a client that reconnects takes the listener over
+/// from its lost connection.
 #[derive(Debug, Default)]
 pub(super) struct Listeners(Mutex<HashMap<Target, (PeerName, Arc<CancellationToken>)>>);
 
@@ -60,7 +60,7 @@ impl<C: Connection> BoundListener<C> {
         let cancel = Arc::<CancellationToken>::default();
         let mut tries = TRIES;
         loop {
-            // Check again at each attempt: another identity may have released the entry meanwhile.
+            // Try again at each attempt, because another identity may have released the entry.
             let is_holder = shared.listeners.take(peer, target, &cancel);
             let bound = match is_holder || has_open_port(target) {
                 true => bind(shared, peer, admitted).await,
@@ -112,7 +112,7 @@ impl<C: Connection> BoundListener<C> {
             Socket::Udp(listener) => Some(listener.flows()),
             _ => None,
         };
-        // Open flows receive their datagrams at the listener.
+        // Keep the listener while flows are open: they receive their datagrams there.
         let drained = async {
             shared.left.cancelled().await;
             if let Some(flows) = &flows {
@@ -173,7 +173,7 @@ impl<C: Connection> BoundListener<C> {
         }
     }
 
-    /// A place in the share of the listener's owner.
+    /// Takes a place in the share of the listener's owner.
     fn place(&self, session: &Session<C>) -> Result<Place, String> {
         if let Some(reason) = session.meter.account().refusal() {
             self.shared.counters.tunnels_over_quota.increment();
@@ -184,7 +184,7 @@ impl<C: Connection> BoundListener<C> {
         })
     }
 
-    /// An application that connects to a listener beyond its owner's share of tunnels is reset.
+    /// Logs a connection beyond the share of the listener's owner, which this end resets.
     fn refuse(&self, session: &Session<C>, reason: &str) {
         if let Some(Line { omitted }) = self.shared.line(session.connection.remote(), Kind::Denial)
         {
@@ -193,7 +193,7 @@ impl<C: Connection> BoundListener<C> {
         }
     }
 
-    /// The next connection. A connection to a service has a place of its user.
+    /// Waits for the next connection. A connection to a service has a place of the service's user.
     async fn next(&mut self) -> io::Result<(Local, Option<(PeerName, Place)>)> {
         let local = match &mut self.socket {
             Socket::Service(waiting) => match waiting.recv().await {
@@ -212,8 +212,8 @@ impl<C: Connection> BoundListener<C> {
 }
 
 impl Listeners {
-    /// Tries to take the entry, and returns whether this token now holds it. An earlier entry of
-    /// the same identity ends. An entry of another identity stays, because its address is in use.
+    /// Tries to take the address for this token, and returns whether the token now holds it. Ends
+    /// an earlier entry of the same identity. An entry of another identity stays.
     fn take(&self, peer: &PeerName, target: &Target, cancel: &Arc<CancellationToken>) -> bool {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // A later connection of the same identity has taken over.
@@ -264,7 +264,7 @@ async fn bind<C: Connection>(
     }
 }
 
-/// Two listeners on port 0 get different addresses.
+/// Whether the port is 0, with which two listeners get different addresses.
 fn has_open_port(target: &Target) -> bool {
     matches!(target, Target::Tcp(host) | Target::Udp(host) if host.port() == 0)
 }
@@ -289,13 +289,14 @@ impl<C: Connection> ListenerConnection<C> {
     /// Carries the connection for as long as the client may listen on that address.
     async fn carry(self, local: Local, number: u32) {
         let (shared, session) = (&*self.shared, &self.session);
-        // The user of a service pays for its bytes on the user's own connection.
+        // The tunnel on the user's own connection counts the bytes of a service against the user's
+        // quota.
         let tunnel = match self.user {
             Some(_) => session.metered_tunnel(TunnelMeter::without_payer(&session.meter)),
             None => session.tunnel(),
         };
         tunnel.meter.describe("reverse", &self.listener, self.user.as_ref());
-        // A client may permit no further stream.
+        // Set a timeout, because the client may permit no further stream.
         let opening = arrived(number, None);
         let opened = tokio::time::timeout(shared.limits.dial, session.open(&opening)).await;
         let Ok(Ok((sending, inbound))) = opened else {
@@ -303,7 +304,7 @@ impl<C: Connection> ListenerConnection<C> {
             tunnel.meter.end_as(End::NoAnswer);
             return local.abort();
         };
-        // The client has its own dial timeout.
+        // Wait longer than the client's own dial timeout.
         let answer = Some(shared.limits.dial * 2);
         let (windows, counters) = (&session.windows, &shared.counters);
         let tally = Tally::new(counters, &tunnel.meter);
@@ -319,7 +320,7 @@ impl<C: Connection> ListenerConnection<C> {
 }
 
 const TRIES: u32 = 20;
-/// The first attempts follow one another soon, as a replaced connection releases its listener soon.
+/// The number of attempts with a short pause: a replaced connection soon releases its listener.
 const FIRST_TRIES: u32 = 10;
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const RETRY_PAUSE: Duration = Duration::from_millis(100);

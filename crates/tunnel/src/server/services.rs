@@ -1,6 +1,6 @@
 //! Services that clients offer to other clients by name. A connection to a service is a pair of
-//! sockets: one end is the target of the client that asks, the other end is a connection at the
-//! listener of the client that offers.
+//! sockets: one socket is the target of the client that uses the service, the other is a connection
+//! at the listener of the client that offers the service.
 
 use super::places::Place;
 use crate::frame::{Answer, Status};
@@ -23,8 +23,8 @@ struct Offer {
     connections: mpsc::Sender<ServiceConnection>,
 }
 
-/// A connection of a client to a service. It occupies a place of that client, and none of the
-/// client that offers the service.
+/// A connection of a client to a service. It occupies a place of the client that uses the service,
+/// and no place of the client that offers it.
 #[derive(Debug)]
 pub(super) struct ServiceConnection {
     pub(super) stream: StdStream,
@@ -33,7 +33,8 @@ pub(super) struct ServiceConnection {
 }
 
 impl Services {
-    /// Connects to a service. `place` is for the connection to the client that offers it.
+    /// Connects to a service. `place` is the place of the connection to the client that offers the
+    /// service.
     pub(super) fn connect(
         &self,
         name: &str,
@@ -70,7 +71,7 @@ impl Services {
         offered
     }
 
-    /// Takes a name that no other identity offers now.
+    /// Registers a service under a name that no other identity offers now.
     pub(super) fn offer(
         &self,
         name: &str,
@@ -87,5 +88,5 @@ impl Services {
     }
 }
 
-/// Connections that wait for the client of a service.
+/// The most connections that wait for the client that offers a service.
 const WAITING: usize = 64;

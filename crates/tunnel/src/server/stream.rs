@@ -41,7 +41,7 @@ pub(super) async fn serve<C: Connection>(
     tokio::spawn(revocation::watch_peer(connection, peer.clone(), guard, |guard| &guard.trusted));
     let openings = Arc::new(Semaphore::new(OPENINGS));
     loop {
-        // A stream that waits here costs only its peer's share of the memory, and no task.
+        // A stream that waits here takes memory of its peer's share, but no task.
         let Ok(permit) = Arc::clone(&openings).acquire_owned().await else {
             return session.connection.closed().await;
         };
@@ -116,8 +116,8 @@ impl<C: Connection> PeerStream<C> {
         }
     }
 
-    /// A denial by the rules or by a limit is a warning. A target that does not answer is everyday
-    /// life.
+    /// Logs a refused opening: as a warning if a rule or a limit refused it, and at level info if
+    /// the target did not answer, which is common.
     fn log_refusal(&self, target: &str, answer: &Answer) {
         let Some(line) = self.line() else { return };
         let (peer, address, omitted) = (&self.peer, self.address(), line.omitted);
@@ -156,7 +156,7 @@ impl<C: Connection> PeerStream<C> {
     async fn grant(&self, opening: Opening) -> Result<(Granted<C>, Place), Answer> {
         match opening.request {
             Request::Forward(target) => {
-                // Reserve before the dial, because dials are what the limit bounds.
+                // Reserve the place before the dial, because the limit also bounds dials.
                 let place = self.place()?;
                 Ok((self.dial(target, opening.properties.flow).await?, place))
             }
@@ -203,7 +203,7 @@ impl<C: Connection> PeerStream<C> {
             return Ok(Granted::Datagrams(flow, socket, port, target));
         }
         if let Destination::Service(name) = admitted.destination() {
-            // The second half of the connection, which the other client carries, is this peer's.
+            // The stream to the client that offers the service takes a second place of this peer.
             let place = self.place()?;
             let connected = self.shared.services.connect(name, &self.peer, place);
             let local = connected.inspect_err(|_| {
@@ -349,7 +349,7 @@ fn denied(refusal: &Refusal) -> Answer {
 
 async fn refuse<C: Connection>(sending: &mut C::Sending, mut inbound: Inbound<C>, answer: &Answer) {
     inbound.stop(0);
-    // The bytes that this end has read of the stream count no longer.
+    // Return the memory of the bytes that this end has read from the stream.
     drop(inbound);
     let told = async {
         if sending.write(answer.encode()).await.is_ok() {
@@ -360,8 +360,9 @@ async fn refuse<C: Connection>(sending: &mut C::Sending, mut inbound: Inbound<C>
     let _ = tokio::time::timeout(TOLD_WITHIN, told).await;
 }
 
-/// The peer takes the answer to a refused opening within this time.
+/// How long the peer may take to acknowledge the answer to a refused opening.
 const TOLD_WITHIN: Duration = Duration::from_secs(10);
 
-/// Streams of one connection whose opening is awaited. Packet loss delays a few of them.
+/// The most streams of one connection whose openings this end awaits. Packet loss delays a few
+/// openings.
 const OPENINGS: usize = 256;

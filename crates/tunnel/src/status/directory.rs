@@ -1,5 +1,5 @@
-//! The location of status sockets: below the directory that `host` keeps for each user. Only its
-//! owner can enter it.
+//! The location of status sockets: below the directory that `host` keeps for each user, which only
+//! this user can enter.
 
 use super::{PATIENCE, Reply, Request, Status};
 use crate::hand_over::{self, HandOver, Handed, STATUS, SocketOwner, TakeOverError, TakenOver};
@@ -37,7 +37,7 @@ pub enum StatusError {
     Earlier { path: PathBuf, version: String },
 }
 
-/// Advice where the system's own message is not enough.
+/// The advice to add to the system's own message.
 fn remedy(error: &io::Error) -> &'static str {
     match error.kind() {
         ErrorKind::NotFound => "; check the path, or leave --status-socket out",
@@ -50,16 +50,16 @@ fn remedy(error: &io::Error) -> &'static str {
 #[derive(Debug, Clone)]
 pub struct Directory(PathBuf);
 
-/// Returns the end's status on each call, and nothing once it has ended.
+/// Returns the end's status on each call; `None` once the end has ended.
 pub type StatusSource = Arc<dyn Fn() -> Option<Status> + Send + Sync>;
 
-/// Carries out a request.
+/// Carries out a request and returns the reply.
 pub type Manage = Arc<dyn Fn(Request) -> Reply + Send + Sync>;
 
 /// Hands the sockets of an end over.
 pub type Handing = Arc<dyn HandOver>;
 
-/// A status socket. Dropping it removes its file.
+/// A status socket. Dropping the value removes the socket's file.
 #[derive(Debug)]
 pub struct StatusListener {
     listener: UnixListener,
@@ -88,12 +88,12 @@ impl Directory {
     }
 
     /// Listens at the default location for this process. Creates the directory if needed, and
-    /// refuses one that belongs to another user.
+    /// refuses a directory that belongs to another user.
     pub fn listen(&self, role: &str) -> Result<StatusListener, StatusError> {
         let mut attempts = 0..ATTEMPTS;
         loop {
             match self.try_to_listen(role) {
-                // Another program has removed the empty directory meanwhile.
+                // Another program has removed the empty directory meanwhile: try again.
                 Err(StatusError::Socket { source, .. })
                     if source.kind() == ErrorKind::NotFound && attempts.next().is_some() => {}
                 outcome => return outcome,
@@ -123,8 +123,8 @@ impl Directory {
     }
 }
 
-/// Listens on a socket that only its owner can open. Replaces the socket of a dead process, and
-/// nothing else.
+/// Listens on a socket that only its owner can open. Replaces the socket of a dead process, but no
+/// other file.
 pub fn listen(path: &Path) -> Result<StatusListener, StatusError> {
     bound(at(path)?)
 }
@@ -147,8 +147,7 @@ fn bound(file: SocketFile) -> Result<StatusListener, StatusError> {
 }
 
 impl StatusListener {
-    /// Takes the socket over that another process has at the path that a user named, if it has
-    /// any.
+    /// Takes over the socket that another process has at `path`, if it has one there.
     pub(crate) fn taken_over(
         path: &Path,
         handed: &mut Handed,
@@ -163,15 +162,16 @@ impl StatusListener {
         })
     }
 
-    /// Makes this process the one behind a socket that was taken over: the kernel records the
-    /// process that called listen(2) last.
+    /// Calls listen(2) on a socket that was taken over, so that the kernel reports this process as
+    /// the socket's peer: it records the last process that called listen(2).
     pub(crate) fn own(&self) {
         if let Err(error) = rustix::net::listen(&self.listener, BACKLOG) {
             tracing::warn!(%error, "`weir tunnel status` sees the former process");
         }
     }
 
-    /// The socket and its file, for another process. A socket at the default location stays.
+    /// The socket and its file, for another process. Returns `None` for a socket at the default
+    /// location, which this process keeps.
     pub(crate) fn shared(&self) -> io::Result<Option<(OwnedFd, SocketOwner)>> {
         if self.directory.is_some() {
             return Ok(None);
@@ -179,9 +179,8 @@ impl StatusListener {
         Ok(Some((self.listener.as_fd().try_clone_to_owned()?, self.owner.clone())))
     }
 
-    /// Runs for ever. Carries out a request by `manage`, and the hand-over to another process by
-    /// `handing`; takes a key that a client hands over, and sends the whole document to each other
-    /// client.
+    /// Serves clients for ever. Passes a request to `manage` and a take-over to `handing`, keeps a
+    /// key that a client hands over, and sends the status document to every other client.
     pub async fn serve(self, tell: StatusSource, manage: Manage, handing: Option<Handing>) {
         loop {
             match self.listener.accept().await {
@@ -214,7 +213,7 @@ impl StatusListener {
                         let _ = tokio::time::timeout(PATIENCE, answer).await;
                     });
                 }
-                // Too many open files. Wait; the client may retry.
+                // This process has too many open files. Wait; the client may retry.
                 Err(_) => tokio::time::sleep(PATIENCE / 50).await,
             }
         }
@@ -224,13 +223,13 @@ impl StatusListener {
 /// The text that a client sends, if any.
 async fn received(stream: &mut UnixStream) -> Option<Vec<u8>> {
     let mut text = Vec::new();
-    // Clients of earlier versions send nothing, and wait for the answer.
+    // A client of an earlier version sends no request and waits for the answer.
     let first = tokio::time::timeout(KEY_WITHIN, stream.read_buf(&mut text)).await;
     if !matches!(first, Ok(Ok(1..))) {
         return None;
     }
     let mut stream = stream.take(LONGEST_KEY);
-    // A process that takes over goes on talking behind its line.
+    // Stop at the end of a request's line: a process that takes over sends more bytes later.
     while !(Request::begins(&text) && text.ends_with(b"\n")) {
         match stream.read_buf(&mut text).await {
             Ok(0) => break,
@@ -241,7 +240,7 @@ async fn received(stream: &mut UnixStream) -> Option<Vec<u8>> {
     Some(text)
 }
 
-/// The time for the last connections, if a trusted process asks to take over.
+/// The time for this end's last connections, if a trusted process asks to take over.
 fn asked_to_hand_over(text: Option<&[u8]>, stream: &UnixStream) -> Option<Duration> {
     let text = text.filter(|text| Request::begins(text) && is_trusted(stream))?;
     match Request::from_json(text) {
@@ -294,22 +293,22 @@ fn take_key(text: Option<Vec<u8>>, stream: &UnixStream) {
     }
 }
 
-/// Queries the end behind that socket; `None` if no process listens any more. A process that
-/// belongs to neither this user nor root is not queried. Root also queries a service whose own user
-/// owns the socket's directory.
+/// Queries the end behind that socket; `None` if no process listens any more. Refuses to query a
+/// process of a user other than this user and root, unless this process is root and the process
+/// belongs to the owner of the socket's directory, as that of a service does.
 ///
-/// A private key `key` is handed to the end first; the end uses the key from its next reload on.
+/// Hands the private key `key` to the end first. The end uses the key from its next reload on.
 pub async fn ask(file: &SocketFile, key: Option<&[u8]>) -> Result<Option<Answer>, StatusError> {
     let Some((document, process)) = exchange(file, key.unwrap_or_default()).await? else {
         return Ok(None);
     };
     let status = Status::from_json(&document).map_err(|error| malformed(file.path(), error))?;
-    // The document cannot prove its sender's process ID.
+    // Trust the process ID from the kernel, not the one in the document.
     let status = Status { pid: process.pid(), ..status };
     Ok(Some(Answer { status, process }))
 }
 
-/// Asks the end behind that socket to carry out a request, as [`ask`] does.
+/// Asks the end behind that socket to carry out a request. Trusts the same processes as [`ask`].
 pub async fn request(
     file: &SocketFile,
     request: &Request,
@@ -317,7 +316,7 @@ pub async fn request(
     let text = serde_json::to_vec(request).unwrap_or_default();
     let Some((document, process)) = exchange(file, &text).await? else { return Ok(None) };
     let reply = serde_json::from_slice(&document).map_err(|error| {
-        // An end of an earlier version answers everything with its status.
+        // An end of an earlier version answers every request with its status.
         match Status::from_json(&document) {
             Ok(Status { version, .. }) => StatusError::Earlier {
                 path: file.path().to_owned(),
@@ -375,12 +374,12 @@ fn owner_for_root(socket: &Path) -> Option<u32> {
 }
 
 impl StatusError {
-    /// The file does not exist.
+    /// Whether the socket's file does not exist.
     pub fn is_gone(&self) -> bool {
         matches!(self, Self::Socket { source, .. } if source.kind() == ErrorKind::NotFound)
     }
 
-    /// The end has closed its socket without an answer, or its process has ended.
+    /// Whether the end has closed its socket without an answer, or its process has ended.
     pub fn has_ended(&self) -> bool {
         use ErrorKind::{BrokenPipe, ConnectionReset, NotFound};
         match self {
@@ -398,14 +397,15 @@ impl StatusError {
     }
 }
 
-/// How often a program makes its directory again.
+/// How often an end tries again to create its directory.
 const ATTEMPTS: usize = 100;
-/// The status of some ten thousand connections.
+/// The longest answer: the status of some ten thousand connections.
 const LONGEST: u64 = 16 << 20;
 const LONGEST_KEY: u64 = 64 << 10;
 const BACKLOG: i32 = 128;
-/// A client sends its request or its key, or ends its half of the stream, within this time. A busy
-/// machine may delay a client, and an answer without its request would be a wrong one.
+/// How long a client may take to send its request or key, or to end its half of the stream. The
+/// time is long because a busy machine may delay a client, and this end would answer a late request
+/// with its status.
 const KEY_WITHIN: Duration = Duration::from_secs(3);
 
 #[cfg(test)]
@@ -466,7 +466,7 @@ mod tests {
                 drop(bound);
             })
         };
-        // The document claims to come from process 1.
+        // The document names process 1 as its sender.
         assert_eq!(status().pid, 1);
         let serving = serve("liar.sock", serde_json::to_vec(&status()).unwrap());
         let answer = ask(&file("liar.sock"), None).await.unwrap().unwrap();

@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-/// A bound listener, so that an address in use is reported before anything starts.
+/// A bound listener. Binding it first reports an address in use before the end starts.
 #[derive(Debug)]
 pub struct MetricsListener(Bound);
 
@@ -32,7 +32,7 @@ impl MetricsListener {
         }))
     }
 
-    /// Takes the listener over that another process has at this address, if it has any.
+    /// Takes over the listener that another process has at `address`, if it has one there.
     pub(crate) fn taken_over(
         address: &MetricsAddress,
         handed: &mut Handed,
@@ -50,7 +50,7 @@ impl MetricsListener {
         }
     }
 
-    /// Adds this listener, which has that address, to the sockets for another process.
+    /// Returns a copy of this listener at `address`, for another process.
     pub(crate) fn share(&self, address: &MetricsAddress) -> io::Result<Shared> {
         let name = format!("{METRICS} {address}");
         Ok(match &self.0 {
@@ -71,10 +71,10 @@ pub async fn serve_metrics(listener: MetricsListener, tell: StatusSource) {
     serve_http(listener, Arc::new(move |request| response(request, &tell))).await;
 }
 
-/// Returns the response to a request.
+/// A function that returns the response to a request.
 pub(crate) type Respond = Arc<dyn Fn(&[u8]) -> HttpResponse + Send + Sync>;
 
-/// Runs for ever.
+/// Serves each request with the response of `respond`, for ever.
 pub(crate) async fn serve_http(listener: MetricsListener, respond: Respond) {
     let places = Arc::new(Semaphore::new(MOST_AT_ONCE));
     loop {

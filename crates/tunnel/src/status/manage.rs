@@ -1,4 +1,5 @@
-//! Requests that change a running end, over its status socket: one JSON object, and one in reply.
+//! Requests that change a running end, over its status socket. A request and its reply are one JSON
+//! object each.
 
 use crate::server::Kicked;
 use serde::{Deserialize, Serialize};
@@ -13,7 +14,7 @@ pub enum Request {
     /// Hand all sockets to the process that asks, and end with the last session or after this time
     /// ([`crate::hand_over`]).
     TakeOver { timeout_seconds: f64 },
-    /// Tell the private key that another process has handed over, for a process that takes over.
+    /// Send the private key that another process has handed over, to a process that takes over.
     Key {},
 }
 
@@ -25,9 +26,9 @@ pub enum Reply {
     Draining {
         tunnels: u64,
     },
-    /// The private key in PEM, if this end has been handed one.
+    /// The private key in PEM, if another process has handed one to this end.
     Key(Option<String>),
-    /// Nothing has changed, for this reason.
+    /// The end has changed nothing, for this reason.
     Refused(String),
 }
 
@@ -46,7 +47,7 @@ impl From<Kicked> for KickedSession {
 }
 
 impl Request {
-    /// Whether these bytes begin a request, and no private key.
+    /// Whether these bytes begin a request and not a private key.
     pub(super) fn begins(bytes: &[u8]) -> bool {
         bytes.first() == Some(&b'{')
     }
@@ -75,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_is_parsed_as_written_and_nonsense_is_refused() {
+    fn a_written_request_parses_to_itself_and_a_malformed_one_is_refused() {
         for request in [
             Request::Kick { session: "laptop/17".to_owned() },
             Request::Drain { timeout_seconds: 600.0 },

@@ -1,5 +1,6 @@
-//! The page at `/` of the metrics listener: sessions, rates, round trips, loss and limits. It loads
-//! nothing, runs no script and changes nothing; the browser asks again every two seconds.
+//! The page at `/` of the metrics listener: sessions, rates, round trips, loss and limits. The page
+//! loads no other resource, runs no script and changes nothing; the browser reloads it every two
+//! seconds.
 
 use super::sessions::rate;
 use super::{AccountStatus, ConnectionStatus, Status};
@@ -164,7 +165,7 @@ fn refusals(html: &mut String, status: &Status) {
     }
 }
 
-/// On a narrow screen each row becomes a card, whose cells name their column.
+/// Writes a table. On a narrow screen each row becomes a card, whose cells name their column.
 fn table(html: &mut String, heads: &[&str], rows: impl Iterator<Item = Vec<String>>) {
     html.push_str("<table><thead><tr>");
     for head in heads {
@@ -188,7 +189,7 @@ fn more(html: &mut String, rows: usize, command: &str) {
     }
 }
 
-/// Peers choose some of the texts.
+/// Escapes a text for HTML, because peers choose some of the texts.
 fn escaped(text: impl Display) -> String {
     let mut html = String::new();
     for one in foreign(text).up_to(LONGEST_TEXT).to_string().chars() {
@@ -232,7 +233,7 @@ const TROUBLES: [&str; 11] = [
     "datagrams_dropped",
     "access_lines_dropped",
 ];
-/// A browser draws this many rows without delay.
+/// The most rows: a browser draws this many without delay.
 const MOST_ROWS: usize = 500;
 const LONGEST_TEXT: usize = 1024;
 const STYLE: &str = "\

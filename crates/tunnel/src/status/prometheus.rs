@@ -46,7 +46,8 @@ pub(super) fn exposition(status: &Status) -> String {
     for (name, kind, help, read) in FIGURES {
         head(&mut text, name, kind, help);
         for one in status.connections.iter().filter(|one| !one.remote.is_empty()) {
-            // Addresses and ports of peers are no labels: each reconnect would begin a new series.
+            // Do not use addresses and ports of peers as labels, because each reconnect would begin
+            // a new series.
             let (peer, number, value) = (label(&one.peer), one.number, read(one));
             let _ = writeln!(
                 text,
@@ -80,7 +81,7 @@ fn label(text: &str) -> String {
 
 type Figure = (&'static str, &'static str, &'static str, fn(&ConnectionStatus) -> f64);
 
-/// An account without a limit has no value for that limit.
+/// A figure of an account. The function returns `None` for a limit that the account does not have.
 type AccountFigure = (&'static str, &'static str, &'static str, fn(&AccountStatus) -> Option<u64>);
 
 const ACCOUNT_FIGURES: [AccountFigure; 7] = [
@@ -114,7 +115,7 @@ fn limit(limit: u64) -> Option<u64> {
     (limit > 0).then_some(limit)
 }
 
-/// Counters that can decrease too, exposed as gauges.
+/// Counters that can also decrease. Prometheus gets them as gauges.
 const NOW: [&str; 2] = ["tunnels", "listeners"];
 const FIGURES: [Figure; 15] = [
     ("connection_tunnels", "gauge", "The connection carries this many tunnels now.", |one| {
@@ -225,7 +226,7 @@ mod tests {
             }
         }
     }
-    /// A capital, a verb and a full stop.
+    /// Whether the text begins with a capital, has a verb and ends with a full stop.
     fn is_sentence(text: &str) -> bool {
         let words: Vec<_> = text.trim_end_matches('.').split([' ', ',']).collect();
         text.starts_with(char::is_uppercase)

@@ -4,8 +4,8 @@ use std::fmt::{Display, Formatter};
 use std::time::Duration;
 use units::{Bytes, Rate, Span, foreign, shown};
 
-/// Formats the status for people. Another process wrote the texts, and a peer has chosen some of
-/// them.
+/// Formats the status for a terminal. Escapes the texts, because they come from another process and
+/// partly from peers.
 impl Display for Status {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         let Self { role, pid, congestion, .. } = self;
@@ -154,7 +154,7 @@ impl Display for ConnectionStatus {
             let until = date(Duration::from_secs(self.key_expires));
             writeln!(f, "      key {}, certificate valid until {until}", foreign(&self.key))?;
         }
-        // Congestion control has measured no round trip before data was acknowledged.
+        // Congestion control measures no round trip before the peer acknowledges data.
         let least = match self.min_rtt_seconds {
             seconds if seconds > 0.0 => format!("least {}", shown::seconds(seconds)),
             _ => "unused".to_owned(),
@@ -191,7 +191,7 @@ impl Display for ConnectionStatus {
     }
 }
 
-/// In MiB, the unit of `--memory`.
+/// Formats bytes in MiB, the unit of `--memory`.
 fn memory(bytes: u64) -> String {
     match bytes {
         bytes if bytes % MEBIBYTE == 0 => format!("{} MiB", bytes / MEBIBYTE),

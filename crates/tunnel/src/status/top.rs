@@ -1,11 +1,11 @@
-//! The view of `weir tunnel top`: the sessions of all ends, with what bounds each.
+//! The view of `weir tunnel top`: the sessions of all ends, with the limit of each session's rate.
 
 use super::sessions::{aligned, rate};
 use super::{AccountStatus, ConnectionStatus, Status};
 use std::collections::HashMap;
 use units::{Bytes, Span, foreign, shown};
 
-/// The packets sent and lost by each session of each process, at one look.
+/// The packets that each session of each process had sent and lost at one refresh of the view.
 #[derive(Debug, Default)]
 pub struct Packets(HashMap<(u32, u64), (u64, u64)>);
 
@@ -21,7 +21,7 @@ impl Packets {
         Self(all.iter().flat_map(of_end).collect())
     }
 
-    /// The share of packets lost since then, or since the session began.
+    /// The share of packets lost since these counts, or since the session began.
     fn loss_percent(&self, pid: u32, now: &ConnectionStatus) -> f64 {
         let (sent, lost) = self.0.get(&(pid, now.session)).copied().unwrap_or_default();
         let sent = now.packets_sent.saturating_sub(sent);
@@ -29,8 +29,8 @@ impl Packets {
     }
 }
 
-/// The view of one look, at most `size` columns and lines. `before` is an earlier look, since which
-/// losses count. Peers and other processes have chosen some of the texts.
+/// The view of one refresh, at most `size` columns and lines. Losses count since `before`, an
+/// earlier refresh. Escapes the texts, because peers and other processes chose some of them.
 pub fn top(all: &[Status], before: &Packets, size: Option<(usize, usize)>) -> String {
     let mut lines = Vec::new();
     for end in all {
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_view_shows_rates_losses_since_the_last_look_and_limits_within_its_size() {
+    fn a_view_shows_rates_recent_losses_and_limits_within_its_size() {
         let mut status = status();
         let one = &mut status.connections[0];
         (one.session, one.carrier, one.rate_out) = (7, "udp".to_owned(), 12_000_000);
@@ -136,7 +136,7 @@ mod tests {
         for part in ["laptop/7", "udp", "20.0 ms", "1.00 %", "50.0 Mbit/s, 25.0 % of quota"] {
             assert!(row.contains(part), "{part}: {text}");
         }
-        // No packet was lost since the last look.
+        // No packet was lost since the last refresh.
         let text = top(&all, &Packets::of(&all), None);
         assert!(!text.contains("1.00 %"), "{text}");
         let text = top(&all, &Packets::default(), Some((30, 2)));

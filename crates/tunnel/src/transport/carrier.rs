@@ -16,7 +16,7 @@ use units::Bytes as Size;
 /// The carriers that an end uses.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Carrier {
-    /// A server offers both. A client uses TCP where UDP does not answer.
+    /// A server offers both carriers. A client uses TCP if the server does not answer over UDP.
     #[default]
     Auto,
     /// QUIC over UDP.

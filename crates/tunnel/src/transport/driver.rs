@@ -1,9 +1,10 @@
 //! Drives a socket and its endpoint: received datagrams, sent datagrams, timers, and tasks that
 //! wait for events.
 //!
-//! One task drives a socket with all its connections. It takes the datagrams that have arrived,
-//! wakes the tasks that wait for them, and sends the packets that may leave. An application's task
-//! changes a connection under the same lock, usually on the same thread, and wakes the driver.
+//! One task, the driver, drives a socket with all its connections. It receives datagrams, wakes the
+//! tasks that wait for them, and sends packets as congestion control and pacing permit. An
+//! application's task changes a connection under the same lock, usually on the same thread, and
+//! wakes the driver.
 
 use super::formers::{self, Formers};
 use super::shards::{Essential, carried};
@@ -37,7 +38,7 @@ struct State {
     until_idle: Vec<Waker>,
     /// Whether the driver ends with the last connection.
     closing: bool,
-    /// A change of the source of packets that the driver has not noticed yet.
+    /// A new source of packets that the driver has not switched to yet.
     source: Option<Source>,
 }
 
@@ -45,7 +46,7 @@ struct State {
 #[derive(Debug)]
 pub(super) enum Source {
     Socket,
-    /// Another process reads the socket, and forwards the packets of this process.
+    /// Another process reads the socket, and forwards the packets of this process's connections.
     Successor(StdDatagram),
 }
 
@@ -69,7 +70,7 @@ pub(super) enum Until {
     Delivered(StreamId),
 }
 
-/// One connection of a driven endpoint. Dropping it closes the connection.
+/// One connection of a driven endpoint. Dropping the handle closes the connection.
 #[derive(Debug)]
 pub(super) struct Handle {
     driven: Driven,
@@ -77,8 +78,8 @@ pub(super) struct Handle {
 }
 
 impl Driven {
-    /// Starts a driver on the current runtime. It runs until [`Self::close`] and the end of the
-    /// last connection.
+    /// Starts a driver on the current runtime. The driver runs until [`Self::close`] was called and
+    /// the last connection has ended.
     pub(super) fn start(
         socket: std::net::UdpSocket,
         endpoint: Endpoint,
@@ -158,7 +159,7 @@ impl Driven {
         wake(&mut state.driver);
     }
 
-    /// Refuses new connections. If `why` is given, it also closes the existing ones.
+    /// Refuses new connections. If `why` is given, also closes the existing connections.
     pub(super) fn close(&self, why: Option<&str>) {
         let mut state = self.lock();
         state.closing = true;
@@ -174,7 +175,8 @@ impl Driven {
         state.settle();
     }
 
-    /// Waits until the peers have been notified that their connections are closed, or cannot be.
+    /// Waits until the endpoint has forgotten all connections: their peers have been notified of
+    /// the close, or do not answer.
     pub(super) async fn idle(&self) {
         std::future::poll_fn(|context| {
             let mut state = self.lock();
@@ -202,7 +204,7 @@ impl Handle {
         Ok(change(connection))
     }
 
-    /// Changes the connection, after which packets may have to be sent.
+    /// Changes the connection, and wakes the driver to send packets.
     pub(super) fn change<R>(&self, change: impl FnOnce(&mut Connection) -> R) -> Result<R, Lost> {
         let mut state = self.driven.lock();
         let Some(connection) = state.endpoint.get(self.key) else {
@@ -214,8 +216,8 @@ impl Handle {
         Ok(result)
     }
 
-    /// Changes the connection when a half of a stream ends. No task waits any more for the events
-    /// `until`, and a waker that stayed would keep the memory of its task.
+    /// Changes the connection when a half of a stream ends. Removes the wakers of the events
+    /// `until`, for which no task waits any more: a waker keeps the memory of its task.
     pub(super) fn end_half(&self, until: &[Until], change: impl FnOnce(&mut Connection)) {
         let mut state = self.driven.lock();
         if let Some(connection) = state.endpoint.get(self.key) {
@@ -334,7 +336,7 @@ impl Waiting {
     }
 }
 
-/// Removes a stream's waker. A map that had thousands of wakers does not keep their space.
+/// Removes a stream's waker. Shrinks a map that once held thousands of wakers.
 fn take(wakers: &mut HashMap<StreamId, Waker>, stream: &StreamId) -> Option<Waker> {
     let waker = wakers.remove(stream);
     if wakers.is_empty() && wakers.capacity() > FEW_WAKERS {
@@ -386,7 +388,7 @@ struct Driver {
     joined: usize,
     /// The datagrams of one transmit.
     out: Vec<u8>,
-    /// A transmit, with its bytes in `out`, for which the socket had no room.
+    /// A transmit, with its bytes in `out`, that the socket's full buffer refused.
     unsent: Option<quic::Transmit>,
     _essential: Essential,
 }
@@ -478,8 +480,8 @@ impl Driver {
 
     /// Receives the packets that have arrived; returns whether more may be waiting.
     ///
-    /// Relays and acknowledgements wait meanwhile. The driver must therefore not take a backlog of
-    /// thousands of packets, which the kernel keeps joined, in one turn.
+    /// Relays and acknowledgements wait during a call. The driver must therefore not take a backlog
+    /// of thousands of packets, which the kernel keeps joined, in one turn.
     fn receive(&mut self, context: &mut Context<'_>) -> bool {
         let mut taken = 0;
         while taken < TURN {
@@ -494,7 +496,7 @@ impl Driver {
             match BUFFERS.with_borrow_mut(|buffers| self.receive_batch(buffers)) {
                 Ok(packets) => taken += packets,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // Usually an ICMP error for an earlier packet.
+                // This is usually an ICMP error for an earlier packet.
                 Err(error) => {
                     tracing::debug!(%error, "nothing received");
                     taken += 1;
@@ -515,7 +517,7 @@ impl Driver {
         let read = self.socket.try_io(Interest::READABLE, || {
             count = self.udp.recv((&self.socket).into(), slices, metas)?;
             // A read that leaves a buffer unused has emptied the socket. The error tells the
-            // runtime to wait for the next packet, which saves the read that finds nothing.
+            // runtime to wait for the next packet, which saves a read of the empty socket.
             if count < slices.len() { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
         });
         if count == 0 {
@@ -580,7 +582,7 @@ impl Driver {
                         self.unsent = None;
                     }
                 }
-                // The engine retransmits important data. Size probes fail here too.
+                // The engine retransmits lost data. Probes of the packet size fail here too.
                 Err(error) => {
                     tracing::debug!(%error, to = %transmit.destination, "packets were not sent");
                 }
@@ -599,7 +601,7 @@ impl State {
         let ecn = meta.ecn.and_then(|ecn| quic::EcnCodepoint::from_bits(ecn as u8));
         let stride = meta.stride.max(1);
         if self.endpoint.meter().is_filling() {
-            // A datagram that waits would retain the memory of those that arrived with it.
+            // Copy each datagram, which otherwise retains the memory of the whole buffer.
             for datagram in received.chunks(stride).map(BytesMut::from) {
                 self.endpoint.handle(clock.now, arrived, meta.addr, meta.dst_ip, ecn, datagram);
             }
@@ -618,11 +620,11 @@ impl State {
 }
 
 fn wake_listener(state: &mut State) {
-    // The listener checks whether a peer has arrived.
+    // Wake the listener, which checks whether a peer has arrived.
     wake(&mut state.listener);
 }
 
-/// The kernel's packet timestamps use the wall clock.
+/// Converts the kernel's packet timestamps, which use the wall clock, to the monotonic clock.
 struct Clock {
     now: Instant,
     wall: std::time::Duration,
@@ -634,8 +636,8 @@ impl Clock {
         Self { now: Instant::now(), wall }
     }
 
-    /// The packet's arrival time by the kernel's timestamp, however late this thread ran. If the
-    /// wall clock was set meanwhile, the timestamp is ignored.
+    /// The packet's arrival time by the kernel's timestamp, which does not depend on when this
+    /// thread ran. Ignores the timestamp if the wall clock was set meanwhile.
     fn instant(&self, stamp: Option<std::time::Duration>) -> Instant {
         let age = stamp.and_then(|stamp| self.wall.checked_sub(stamp)).unwrap_or_default();
         if age > MOST_AGE { self.now } else { self.now.checked_sub(age).unwrap_or(self.now) }
@@ -645,12 +647,12 @@ impl Clock {
 struct Buffers {
     memory: Vec<u8>,
     metas: [RecvMeta; BATCH_SIZE],
-    /// Datagrams are copied here one after another: one allocation serves about twelve packets.
+    /// The memory to which the driver copies datagrams: one allocation serves about twelve packets.
     slab: BytesMut,
 }
 
 thread_local! {
-    /// Shared by all sockets of a thread.
+    /// The buffers that all sockets of a thread share.
     static BUFFERS: RefCell<Buffers> = RefCell::new(Buffers {
         memory: vec![0; BATCH_SIZE * RECEIVE],
         metas: [RecvMeta::default(); BATCH_SIZE],
@@ -660,15 +662,15 @@ thread_local! {
 
 /// The capacity that an empty map of wakers keeps.
 const FEW_WAKERS: usize = 64;
-/// No joined packet exceeds this size.
+/// The size of a receive buffer: no joined packet is larger.
 const RECEIVE: usize = 65_536;
-/// The maximum memory that a packet retains until it is read, unless the kernel joined it with
-/// more.
+/// The most memory that a packet retains until the application reads it, unless the kernel joined
+/// the packet with more bytes.
 const SLAB: usize = 16 * 1024;
 /// The approximate number of packets received per turn: one or two milliseconds of work.
 const TURN: usize = 128;
 /// The number of full packets in one UDP payload.
 const MOST_SEGMENTS: usize = 44;
-/// Sends per turn; acknowledgements that have arrived wait meanwhile.
+/// The most sends per turn. Acknowledgements that have arrived wait during these sends.
 const MOST_TRANSMITS: usize = 16;
 const MOST_AGE: std::time::Duration = std::time::Duration::from_secs(1);

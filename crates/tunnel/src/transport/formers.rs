@@ -1,4 +1,4 @@
-//! Packets of connections that a former process carries.
+//! Forwards packets of connections that a former process carries.
 //!
 //! After a hand-over ([`crate::hand_over`]) the new process reads the sockets. The second byte of a
 //! connection ID names the generation of the process that made the ID. The new process forwards the
@@ -39,14 +39,14 @@ impl Formers {
         self.all.is_empty()
     }
 
-    /// The former generation that carries the connection of this packet.
+    /// The generation of the former process that carries the connection of this packet.
     pub(super) fn owner(&self, packet: &[u8]) -> Option<u8> {
         let generation = generation(packet)?;
         self.all.iter().any(|former| former.generation == generation).then_some(generation)
     }
 
-    /// Sends the packets of one read to their process. A process that is late loses packets, as a
-    /// socket with a full buffer does. A process that has ended is forgotten.
+    /// Sends the packets of one read to their process. A process that reads too slowly loses
+    /// packets, as a socket with a full buffer does. Forgets a process that has ended.
     pub(super) fn forward(&mut self, generation: u8, meta: &RecvMeta, packets: &[u8]) {
         let Some(place) = self.all.iter().position(|former| former.generation == generation) else {
             return;
@@ -65,7 +65,8 @@ impl Formers {
     }
 }
 
-/// Whether the process behind this socket still runs. It ignores an empty message.
+/// Whether the process at the other end of this socket still runs. Sends an empty message, which
+/// that process ignores.
 pub(super) fn lives(former: &UnixDatagram) -> bool {
     !matches!(former.send(&[]), Err(error) if has_ended(&error))
 }
@@ -136,7 +137,7 @@ fn header(meta: &RecvMeta) -> [u8; HEADER] {
     out
 }
 
-/// The packets of a message that [`Formers::forward`] has sent.
+/// Parses a message of [`Formers::forward`] into the metadata and the bytes of its packets.
 pub(super) fn parsed(message: &[u8]) -> Option<(RecvMeta, &[u8])> {
     let (header, packets) = message.split_first_chunk::<HEADER>()?;
     let flags = header[0];
@@ -188,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_of_a_former_process_reach_it_with_their_addresses_and_no_others_do() {
+    fn a_former_process_gets_exactly_its_own_packets_with_their_addresses() {
         let (here, there) = UnixDatagram::pair().unwrap();
         let copy = here.try_clone().unwrap();
         let mut formers = Formers::new(vec![(4, here)]).unwrap();
@@ -199,7 +200,7 @@ mod tests {
             assert_eq!(formers.owner(&packet(is_long, &ids[0])), Some(4));
             assert_eq!(formers.owner(&packet(is_long, &ids[1])), None);
         }
-        // Another server, or a client that has drawn an ID.
+        // The ID of another server, or an ID that a client has drawn.
         assert_eq!(formers.owner(&packet(true, &drawn(4))), None);
         assert_eq!(formers.owner(&[0x40, 0]), None);
         let all: Vec<u8> = ids.iter().flat_map(|id| packet(false, id)).collect();

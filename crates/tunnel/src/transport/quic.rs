@@ -65,15 +65,15 @@ pub struct QuicServer {
 struct ServerSocket {
     driven: Driven,
     at: SocketAddr,
-    /// For the process that takes over from this one.
+    /// A copy of the socket, for the process that takes over from this one.
     socket: UdpSocket,
     formers: Vec<(u8, UnixDatagram)>,
 }
 
-/// A peer that asks for a connection and has not proved anything yet.
+/// A peer that asks for a connection and has proved neither its identity nor its address yet.
 ///
-/// The engine keeps the peer's datagrams until the endpoint accepts or ignores the peer, and counts
-/// the peer among those that wait. A dropped value therefore ignores its peer.
+/// The engine keeps the peer's datagrams, and counts the peer as waiting, until the endpoint
+/// accepts or ignores the peer. Dropping the value therefore ignores the peer.
 pub struct IncomingConnection {
     driven: Driven,
     incoming: Option<Incoming>,
@@ -109,7 +109,7 @@ impl QuicClient {
 impl Transport for QuicClient {
     type Connection = QuicConnection;
 
-    /// The connection runs on the shard of the calling task.
+    /// Connects. The connection runs on the shard of the calling task.
     async fn connect(
         &self,
         server: SocketAddr,
@@ -145,15 +145,15 @@ impl QuicServer {
     ) -> Result<Self, QuicError> {
         let mut sockets = Vec::new();
         let mut bound = address;
-        // The sockets below share the port, and the kernel would share it with another server of
-        // this user, too, which would then get part of the clients.
+        // Bind the port alone first. The sockets below share the port, and the kernel would also
+        // share it with another server of this user, which would then get some of the clients.
         socket::bind(address, false, tuning.socket_buffer)
             .map_err(|error| QuicError::Bind(address, error))?;
         for index in 0..shards.count() {
             let socket = socket::bind(bound, shards.count() > 1, tuning.socket_buffer)
                 .and_then(|socket| {
                     if shards.count() > 1 && index == 0 {
-                        // At most sixteen, by `Shards`.
+                        // `Shards` has at most sixteen threads.
                         steer(&socket, shards.count() as u8)?;
                     }
                     bound = socket.local_addr()?;
@@ -165,8 +165,8 @@ impl QuicServer {
         Self::on(HandedUdp { generation: 0, sockets }, tls, tuning, meter, shards)
     }
 
-    /// Accepts connections at the sockets of another process, one per shard. Packets of former
-    /// connections go to the processes that carry these.
+    /// Accepts connections at the sockets that another process handed over, one per shard. Forwards
+    /// packets of former connections to the processes that carry these connections.
     pub fn on(
         handed: HandedUdp,
         tls: rustls::ServerConfig,
@@ -201,24 +201,24 @@ impl QuicServer {
         Ok(Self { sockets: all, crypto, tuning, generation })
     }
 
-    /// Stops reading the sockets, and returns them for another process. Packets of connections of
-    /// this process come from the other process from now on.
+    /// Stops reading the sockets, and returns them for another process. From now on, the other
+    /// process forwards the packets of this process's connections.
     pub fn hand_over(&self) -> io::Result<HandedUdp> {
         let (mut sockets, mut successors) = (Vec::new(), Vec::new());
         for one in &self.sockets {
             let (here, there) = UnixDatagram::pair()?;
-            // As much as the kernel allows.
+            // The kernel may allow less than this size.
             let _ = socket2::SockRef::from(&there).set_send_buffer_size(FORWARDED);
             let mut formers = cloned(&one.formers)?;
             formers.retain(|(_, former)| formers::lives(former));
             formers.push((self.generation, there));
-            // A chain of processes that all carry old connections does not grow for ever.
+            // Bound the chain of processes that carry old connections.
             let beyond = formers.len().saturating_sub(MOST_FORMERS);
             formers.drain(..beyond);
             sockets.push((one.socket.try_clone()?, formers));
             successors.push(here);
         }
-        // Nothing fails from here on: no process would read a socket of a failed hand-over.
+        // No step below may fail: if the hand-over failed here, no process would read the sockets.
         for (one, here) in self.sockets.iter().zip(successors) {
             one.driven.receive_from(Source::Successor(here));
         }
@@ -256,7 +256,7 @@ impl QuicServer {
         }
     }
 
-    /// Waits until the peers have been notified that their connections are closed, or cannot be.
+    /// Waits until each peer has been notified that its connection is closed, or does not answer.
     pub async fn notified(&self) {
         for one in &self.sockets {
             one.driven.idle().await;
@@ -280,7 +280,7 @@ impl IncomingConnection {
         self.is_validated
     }
 
-    /// Makes the peer retry with a proof of its address (RFC 9000, 8.1.2).
+    /// Sends a Retry, which the peer must answer from its address (RFC 9000, 8.1.2).
     pub fn require_validation(mut self) {
         if let Some(incoming) = self.incoming.take() {
             self.driven.with(|endpoint| endpoint.retry(incoming));
@@ -378,7 +378,7 @@ impl Connection for QuicConnection {
     }
 
     fn close(&self, why: &str) {
-        // On an error, the connection is forgotten and therefore closed.
+        // An error means that the endpoint has forgotten the connection, which is then closed.
         let _ = self.handle.change(|connection| connection.close(Instant::now(), why));
     }
 
@@ -552,8 +552,8 @@ fn settings(tuning: &Tuning, meter: &Arc<Meter>) -> Settings {
         congestion: tuning.congestion,
         keepalive: tuning.keepalive,
         // The session closes a silent connection earlier and notifies the peer. This timer closes
-        // it without notice. It starts with the first packet that was not answered (RFC 9000,
-        // 10.1), and goes on while a host stalls: both ends would lose a connection whose path
+        // the connection without notice. It starts with the first unanswered packet (RFC 9000,
+        // 10.1) and runs while a host stalls, so a short timer would close connections whose path
         // works.
         idle: tuning.keepalive * IDLE_KEEPALIVES,
         largest_packet: tuning.largest_packet,
@@ -564,8 +564,8 @@ fn settings(tuning: &Tuning, meter: &Arc<Meter>) -> Settings {
     }
 }
 
-/// The zero of the monotonic clock, which the kernel uses too: all tcpa flows of this host pause
-/// together, those of the kernel included.
+/// The zero of the monotonic clock. The kernel's flows use the same zero, so that all tcpa flows of
+/// this host, in the kernel and in tunnels, pause together.
 fn boot() -> Instant {
     let up = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let up = Duration::try_from(up).unwrap_or_default();
@@ -586,13 +586,14 @@ fn token_key(secret: &Secret) -> Arc<dyn quic::crypto::HandshakeTokenKey> {
     Arc::new(hkdf::Salt::new(hkdf::HKDF_SHA256, b"weir-tunnel token").extract(secret.bytes()))
 }
 
-/// A host that stalls for five keepalives keeps its connections.
+/// The idle timeout in keepalives. A host that stalls for five keepalives keeps its connections.
 const IDLE_KEEPALIVES: u32 = 6;
-/// The buffer for packets on their way to a former process.
+/// The size of the socket buffer for packets to a former process.
 const FORWARDED: usize = 8 << 20;
-/// Former processes whose connections go on.
+/// The most former processes whose connections go on.
 const MOST_FORMERS: usize = 8;
 /// Handshakes queued per socket.
 const WAITING: usize = 1024;
-/// A restarted server notifies its former clients, at most a thousand per second on each socket.
+/// The least pause between two stateless resets, with which a restarted server notifies its former
+/// clients: at most a thousand a second on each socket.
 const RESETS_APART: Duration = Duration::from_millis(1);

@@ -10,8 +10,8 @@ use tokio::runtime::{Builder, Handle};
 use tokio::task::JoinHandle as Task;
 use tokio_util::sync::CancellationToken;
 
-/// Threads that each run their own share of the connections and everything that belongs to them, so
-/// that events on one connection never wake another thread.
+/// Threads that each run a share of the connections with all their tasks, so that events on one
+/// connection never wake another thread.
 #[derive(Debug)]
 pub struct Shards {
     handles: Vec<Handle>,
@@ -98,7 +98,7 @@ impl Shards {
         }
     }
 
-    /// The shards in turn.
+    /// The next shard, by round robin.
     pub fn next(&self) -> &Handle {
         self.handle(self.next.fetch_add(1, Ordering::Relaxed))
     }
@@ -140,7 +140,7 @@ pub(crate) fn carried(bytes: usize) {
     CARRIED.with(|carried| carried.set(carried.get() + bytes as u64));
 }
 
-/// Records that they were carried over a path with at least this round-trip time.
+/// Records that the calling thread carried bytes over a path with at least this round-trip time.
 pub(crate) fn carried_over(path: Duration) {
     SHORTEST_PATH.with(|shortest| shortest.set(shortest.get().min(path)));
 }
@@ -151,10 +151,10 @@ thread_local! {
     static SHORTEST_PATH: Cell<Duration> = const { Cell::new(Duration::MAX) };
 }
 
-/// The pause of a thread before it waits for events. A busy thread that has just waited lets a few
-/// more packets gather, because waking up for each packet is the largest cost. A thread with little
-/// traffic responds at once. If all paths are long, the pause is longer, because nobody there
-/// notices.
+/// The pause of a thread before it waits for events. A busy thread that has just waited pauses, so
+/// that a few more packets gather: waking up for each packet is the largest cost. A thread with
+/// little traffic does not pause. If all paths are long, the pause is longer, because it adds
+/// little to their round trips.
 #[derive(Debug)]
 struct GatherPause {
     least: Duration,
@@ -221,12 +221,13 @@ const BEAT: Duration = Duration::from_secs(1);
 const STALLED: Duration = Duration::from_secs(10);
 /// The interval of one rate measurement.
 const STRETCH: Duration = Duration::from_millis(2);
-/// Within this many measurements, every busy connection reports its path's round trip.
+/// The number of measurements within which every busy connection reports its path's round trip.
 const LISTENED: u32 = 50;
 /// Bytes per second. Below 100 Mbit/s, waking up for each packet costs a few percent of a core, and
 /// gathered packets would leave in bursts.
 const BUSY: f64 = 12.5e6;
-/// More threads carry no more: one thread runs one connection, and the sockets share a port.
+/// The most threads. One thread runs one connection and the sockets share a port, so more threads
+/// carry no more data.
 const MOST: usize = 16;
 
 #[cfg(test)]
@@ -262,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn long_paths_extend_the_pause_and_short_ones_do_not() {
+    fn only_long_paths_extend_the_pause() {
         let (least, ms) = (Duration::from_micros(200), Duration::from_millis);
         assert_eq!(gathering(least, Duration::MAX), least);
         assert_eq!(gathering(least, ms(1)), least);

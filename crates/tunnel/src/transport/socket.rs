@@ -7,7 +7,7 @@ use units::Bytes;
 pub(super) fn bind(address: SocketAddr, shared: bool, buffer: Bytes) -> io::Result<UdpSocket> {
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
     if address.is_ipv6() {
-        // Best effort: if IPv4 is disabled, there is nothing to receive from it.
+        // Ignore an error: if IPv4 is disabled, no IPv4 packet can arrive.
         let _ = socket.set_only_v6(false);
     }
     if shared {
@@ -19,8 +19,8 @@ pub(super) fn bind(address: SocketAddr, shared: bool, buffer: Bytes) -> io::Resu
     Ok(socket.into())
 }
 
-/// Exceeds `net.core.rmem_max` if the process is allowed to (`SO_RCVBUFFORCE`, socket(7)),
-/// otherwise goes up to it.
+/// Enlarges the socket's buffer. Exceeds `net.core.rmem_max` if the process has the right
+/// (`SO_RCVBUFFORCE`, socket(7)); otherwise this maximum limits the buffer.
 fn enlarge(socket: &Socket, buffer: Bytes) {
     let bytes = usize::try_from(buffer.count()).unwrap_or(usize::MAX).min(1 << 30);
     if rustix::net::sockopt::set_socket_recv_buffer_size_force(socket, bytes).is_err() {

@@ -1,6 +1,6 @@
-//! Steers each packet, among several sockets on one port, to the socket of its connection, wherever
-//! the packet comes from. The kernel's default, a hash of the addresses, would lose clients that
-//! move.
+//! Steers each packet, among several sockets on one port, to the socket of its connection, whatever
+//! the packet's source address. The kernel's default, a hash of the addresses, would lose clients
+//! whose address changes.
 
 use nix::libc::{sock_filter, sock_fprog};
 use nix::sys::socket::{setsockopt, sockopt::AttachReusePortCbpf};
@@ -39,7 +39,7 @@ impl ConnectionIdGenerator for MarkedIds {
     }
 }
 
-/// The initial destination connection ID of a client, until it learns the server's own. Consecutive
+/// The initial destination connection ID of a client, until it learns the server's ID. Consecutive
 /// `place`s lead to different sockets of the server. The remaining bytes are random (RFC 9000,
 /// 7.2).
 pub(super) fn drawn(place: u8) -> ConnectionId {
@@ -58,10 +58,10 @@ pub(super) fn steer(socket: &UdpSocket, sockets: u8) -> io::Result<()> {
     Ok(setsockopt(socket, AttachReusePortCbpf, &program)?)
 }
 
-/// A packet with a long header has the ID behind its version and length, one with a short header
-/// behind its first byte (RFC 9000, 17.2 and 17.3). Until a client knows the server's ID, it uses
-/// the same random one in all its packets (7.2). A packet too short for an ID goes to the first
-/// socket.
+/// The program that reads the connection ID. A long header has the ID behind its version and
+/// length, a short header behind its first byte (RFC 9000, 17.2 and 17.3). Until a client knows the
+/// server's ID, it uses one random ID in all its packets (7.2). A packet too short for an ID goes
+/// to the first socket.
 fn program(sockets: u8) -> [sock_filter; 8] {
     let step = |code, jt, k| sock_filter { code, jt, jf: 0, k };
     [

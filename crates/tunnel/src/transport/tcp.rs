@@ -1,5 +1,5 @@
-//! TLS over TCP as the carrier, for networks that block UDP. The same identities prove themselves
-//! as over QUIC.
+//! TLS over TCP as the carrier, for networks that block UDP. Both ends prove the same identities as
+//! over QUIC.
 
 mod frame;
 mod mux;
@@ -31,7 +31,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, MissedTickBehavior, timeout};
 use units::Bytes as Size;
 
-/// The application protocol. Another version of the frames gets another name.
+/// The application protocol. A new version of the frames needs a new name.
 pub const ALPN: &[u8] = b"weir-tunnel-tls/1";
 
 /// A connection over TLS. It closes when the last clone and the last stream are dropped.
@@ -64,7 +64,7 @@ pub struct TlsReceiving {
     stream: u32,
 }
 
-/// The connection closes when this value is dropped.
+/// Closes the connection when it is dropped.
 #[derive(Debug)]
 struct Handle(Arc<Shared>);
 
@@ -98,8 +98,8 @@ impl TlsClient {
         Self { config: Arc::new(config), tuning, meter: Arc::clone(meter) }
     }
 
-    /// Connects, and completes once the server has let this client in. `why` tells why TCP carries
-    /// the connection.
+    /// Connects, and completes once the server has admitted this client. `why`: why TCP carries the
+    /// connection.
     pub async fn connect(
         &self,
         server: SocketAddr,
@@ -113,7 +113,8 @@ impl TlsClient {
             let connection =
                 begin(stream, tls.map_err(failed)?.into(), &self.tuning, &self.meter, why).await?;
             let shared = &connection.0.0;
-            // In TLS 1.3 the server checks this end's certificate after this end has finished.
+            // In TLS 1.3 the server checks this end's certificate after this end's handshake is
+            // complete, so wait for the server's first frame.
             let greeted = shared.wait(Event::Connection, |mux| match mux.lost() {
                 Some(lost) => Some(Err(lost.clone())),
                 None => (mux.frames_received() > 0).then_some(Ok(())),
@@ -152,7 +153,7 @@ async fn begin(
     let prepared = stream
         .set_nodelay(true)
         .and_then(|()| socket.set_tcp_user_timeout(Some(tuning.keepalive * SILENT_KEEPALIVES)))
-        // No other stream can overtake the bytes that wait in the kernel.
+        // Bound the bytes queued in the kernel, because no other stream can overtake them.
         .and_then(|()| socket.set_tcp_notsent_lowat(UNSENT));
     prepared.map_err(lost)?;
     for name in controls(tuning.congestion) {
@@ -217,7 +218,7 @@ async fn shake(stream: &TcpStream, tls: &mut rustls::Connection) -> Result<(), L
             Err(error) => return Err(lost(error)),
         }
         if let Err(error) = tls.process_new_packets() {
-            // The alert tells the peer why.
+            // Send the alert, which gives the peer the reason.
             let _ = tls.write_tls(&mut Io(stream));
             return Err(refused(&error));
         }
@@ -248,7 +249,7 @@ impl Driver {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut heard = 0;
         let mut deadline = None;
-        // The first frames may have come with the end of the handshake.
+        // The first frames may have arrived with the last handshake message.
         self.take_plaintext()?;
         loop {
             self.send()?;
@@ -286,7 +287,7 @@ impl Driver {
         }
     }
 
-    /// Writes until the socket takes no more or nothing waits.
+    /// Writes until the socket's buffer is full or no frame is left to send.
     fn send(&mut self) -> Result<(), Lost> {
         for _ in 0..TURNS {
             while self.tls.wants_write() {
@@ -306,12 +307,12 @@ impl Driver {
             carried(self.out.len());
             self.tls.writer().write_all(&self.out).map_err(lost)?;
         }
-        // More bytes wait. First the other direction and other tasks have their turn.
+        // More bytes are left. Wake the driver again after the other direction and other tasks.
         self.shared.wake.notify_one();
         Ok(())
     }
 
-    /// Reads what has arrived, up to a bound.
+    /// Reads the bytes that have arrived, up to `AT_ONCE`.
     fn receive(&mut self) -> Result<(), Lost> {
         let mut left = AT_ONCE;
         while left > 0 {
@@ -406,12 +407,12 @@ impl Shared {
         result
     }
 
-    /// The next frames to send.
+    /// Appends the next frames to send to `out`.
     fn collect(&self, out: &mut BytesMut) {
         self.settle(|state| state.mux.fill(out, SEND));
     }
 
-    /// Waits until `look` returns something. It may change the streams.
+    /// Waits until `look`, which may change the streams, returns a result.
     async fn wait<R>(&self, until: Event, mut look: impl FnMut(&mut Mux) -> Option<R>) -> R {
         poll_fn(|context| {
             let found = self.settle(|state| {
@@ -444,7 +445,7 @@ impl Shared {
 }
 
 impl State {
-    /// The tasks that wait for what has changed.
+    /// The wakers of the tasks that wait for the events that have occurred.
     fn woken(&mut self) -> Vec<Waker> {
         let mut woken = Vec::new();
         for event in self.mux.take_events() {
@@ -496,7 +497,7 @@ impl Connection for TlsConnection {
 
     async fn open(&self) -> Result<(TlsSending, TlsReceiving), Lost> {
         loop {
-            // Streams that wait for their turn cost nothing until it comes.
+            // A task that waits here wakes only when the peer permits another stream.
             if let Ok(permit) = self.shared().opens.acquire().await {
                 permit.forget();
             }
@@ -585,7 +586,7 @@ impl Connection for TlsConnection {
         Size::new(self.shared().lock().mux.held())
     }
 
-    /// Every chunk has memory of its own.
+    /// Does nothing, because every chunk has memory of its own.
     fn compact(&self) {}
 
     fn set_receive_window(&self, window: Size) {
@@ -683,7 +684,7 @@ impl Drop for TlsReceiving {
 }
 
 impl Shared {
-    /// Nobody waits for these events any more.
+    /// Removes the wakers of these events, for which no task waits any more.
     fn forget(&self, events: &[Event]) {
         let mut state = self.lock();
         for event in events {
@@ -704,7 +705,7 @@ impl fmt::Debug for TlsServer {
     }
 }
 
-/// The socket as rustls reads and writes it.
+/// Adapts the non-blocking socket to the `Read` and `Write` that rustls uses.
 struct Io<'a>(&'a TcpStream);
 
 impl Read for Io<'_> {
@@ -727,7 +728,7 @@ impl Write for Io<'_> {
     }
 }
 
-/// The kernel's congestion controls to try, in this order. The kernel's default is the last resort.
+/// The kernel's congestion controls to try, in this order. If all fail, the kernel's default stays.
 fn controls(congestion: Congestion) -> &'static [&'static str] {
     match congestion {
         Congestion::Algorithm(Algorithm::Tcpa) => &["tcpa", "bbr"],
@@ -764,16 +765,16 @@ fn refused(error: &rustls::Error) -> Lost {
 
 /// The kernel reports a pacing rate above this one for a socket that does not pace.
 const UNLIMITED: u64 = u64::MAX / 16;
-/// A lost packet of TCP delays every later one, and the kernel repeats it after growing pauses.
-/// A dead peer is therefore recognized only after a longer silence than over QUIC.
+/// A lost packet of TCP delays every later packet, and the kernel retransmits it after growing
+/// pauses. An end therefore waits for a longer silence than over QUIC before it gives up a peer.
 const SILENT_KEEPALIVES: u32 = 9;
-/// Bytes that one call encrypts.
+/// The most bytes that one call encrypts.
 const SEND: usize = 64 * 1024;
-/// Encrypting calls in a row.
+/// The most encrypting calls in one turn.
 const TURNS: usize = 8;
-/// Bytes that are received in a row.
+/// The most bytes that the driver receives in one turn.
 const AT_ONCE: usize = 256 * 1024;
-/// Bytes that the kernel keeps beyond the congestion window.
+/// The most unsent bytes in the kernel's send queue.
 const UNSENT: u32 = 128 * 1024;
-/// The time for a peer to take the last bytes.
+/// How long a peer may take to receive the last bytes.
 const FAREWELL: Duration = Duration::from_secs(1);

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// A timer with microsecond resolution. The runtime's own timer has milliseconds, which at 600
-/// Mbit/s are fifty packets.
+/// A timer with microsecond resolution. The runtime's own timer has a resolution of a millisecond,
+/// in which 600 Mbit/s carry fifty packets.
 #[derive(Debug)]
 pub(super) struct Timer {
     descriptor: AsyncFd<OwnedFd>,
@@ -21,17 +21,17 @@ impl Timer {
     pub(super) fn new() -> io::Result<Self> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let descriptor = timerfd_create(TimerfdClockId::Monotonic, flags)?;
-        // Deprecated because an owner may close a descriptor without tokio's knowledge; an
-        // `OwnedFd` cannot.
+        // tokio deprecates this function because an owner may close a descriptor without tokio's
+        // knowledge. An `OwnedFd` cannot.
         #[expect(deprecated)]
         let descriptor = AsyncFd::with_interest(descriptor, Interest::READABLE)?;
         Ok(Self { descriptor, armed: None })
     }
 
-    /// Ready once `due` has passed. Until then it registers the task's waker.
+    /// Returns `Ready` once `due` has passed. Until then, registers the task's waker.
     ///
-    /// Pacing and loss timers move on with each packet. A timer that is set to an earlier time
-    /// stays: one needless wakeup costs less than a system call for each change.
+    /// Pacing and loss timers move to a later time with each packet. The kernel's timer keeps its
+    /// earlier time: one needless wakeup costs less than a system call for each change.
     pub(super) fn poll(&mut self, context: &mut Context<'_>, due: Option<Instant>) -> Poll<()> {
         let Some(due) = due else { return Poll::Pending };
         loop {

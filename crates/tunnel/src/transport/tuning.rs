@@ -7,8 +7,8 @@ use units::Bytes;
 #[derive(Debug, Clone)]
 pub struct Tuning {
     pub congestion: Congestion,
-    /// The interval of keepalives to a silent peer. After three times as long, the peer counts as
-    /// dead.
+    /// The interval of keepalives to a silent peer. After three intervals of silence, the peer
+    /// counts as dead.
     pub keepalive: Duration,
     /// The timeout of a handshake.
     pub handshake: Duration,
@@ -18,12 +18,13 @@ pub struct Tuning {
     pub socket_buffer: Bytes,
     /// The memory of all connections of this end for data that is out of order or not yet consumed.
     pub memory: Bytes,
-    /// How long a thread that wakes up repeatedly pauses before it polls again. Packets are then
-    /// taken by the dozen, at a fraction of the cost.
+    /// How long a thread that wakes up repeatedly pauses before it polls again. A poll then takes a
+    /// dozen packets, at a fraction of the cost of a dozen polls.
     pub gather: Duration,
     /// The maximum of streams that may be open at once in a connection.
     pub streams: u32,
-    /// With a secret, a restarted server can prove its restart to clients that it has forgotten.
+    /// The secret with which a restarted server proves its restart to clients whose connections it
+    /// has lost.
     pub secret: Option<Secret>,
 }
 

@@ -1,5 +1,5 @@
-//! Peers that demand too much, replay packets, never read or never answer are bounded and counted,
-//! and others continue.
+//! An end bounds and counts peers that use up its resources, replay packets, never read or never
+//! answer, and other peers continue.
 
 use crate::PROCESS;
 use crate::ends::{
@@ -95,8 +95,8 @@ async fn never_read(count: usize, budget: Bytes) {
         assert_eq!(datagram_said(&socket, &sent[..900]).await, &sent[..900]);
         assert!(client.memory_granted() <= budget && server.memory_granted() <= budget);
     }
-    // Both ends run in this process. The unacknowledged data adds to the budgets and is bounded
-    // too.
+    // Both ends run in this process. Unacknowledged data adds to both budgets, and has a bound of
+    // its own.
     let grown = resident().saturating_sub(before);
     assert!(grown < 6 * budget.count(), "{grown} bytes more than before");
     let tunnels = client.counted().tunnels;
@@ -122,8 +122,8 @@ async fn ten_thousand_handshakes_from_one_address_are_deferred_and_counted() {
     .unwrap();
     let made = resident();
     let stranger = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-    // The kernel of a machine that stalls drops packets before the server reads them: some are sent
-    // again.
+    // Send again what is missing: while the machine stalls, its kernel drops packets before the
+    // server reads them.
     let put_off = || server.counted().handshakes_put_off;
     for round in 0..3 {
         for some in hellos.chunks(20) {
@@ -138,7 +138,7 @@ async fn ten_thousand_handshakes_from_one_address_are_deferred_and_counted() {
     }
     let (listener, address) = target().await;
     let echo = tokio::spawn(echo(listener));
-    // A known client from the same address.
+    // A known client connects from the same address.
     let client = Client::start(keys.client_parts(&[at], vec![to_tcp(address)])).await.unwrap();
     tokio::time::timeout(Duration::from_secs(60), client.connected()).await.unwrap();
     let mut stream = through(tcp_of(&client.bound()[0])).await;
@@ -180,7 +180,7 @@ async fn replayed_packets_of_a_client_open_no_tunnel() {
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    // The first tunnel is unchanged: nothing was delivered twice.
+    // The first tunnel still works, and no byte arrived twice.
     stream.write_all(b".").await.unwrap();
     let mut last = [0; 1];
     far.read_exact(&mut last).await.unwrap();
@@ -199,7 +199,7 @@ async fn replayed_packets_of_a_client_open_no_tunnel() {
 #[tokio::test]
 async fn a_target_that_does_not_answer_is_refused_in_time_and_delays_no_other() {
     let _beside_others = PROCESS.read().await;
-    // A listener with a full backlog: the kernel drops further connections.
+    // A listener with a full backlog does not answer: the kernel drops further connections.
     let dead = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     dead.bind(&"127.0.0.1:0".parse::<SocketAddr>().unwrap().into()).unwrap();
     dead.listen(0).unwrap();
@@ -258,7 +258,7 @@ async fn a_path_that_is_blocked_for_a_while_resets_its_tunnels_and_recovers() {
         assert_eq!(end.unwrap_err().kind(), ErrorKind::ConnectionReset);
     }
     eprintln!("all knew after {:?}, with a keepalive of a second", began.elapsed());
-    // An application that arrives meanwhile gets a reset too.
+    // An application that connects meanwhile gets a reset too.
     let late = refusal(listener_addresses[0]);
     let end = tokio::time::timeout(Duration::from_secs(60), late).await;
     assert_eq!(end.unwrap(), ErrorKind::ConnectionReset);
@@ -268,9 +268,10 @@ async fn a_path_that_is_blocked_for_a_while_resets_its_tunnels_and_recovers() {
     drop((client, server));
 }
 
-/// The end that still receives packets would wait for long, because each packet is a sign of life.
+/// The server, which receives nothing, must notify the client, which still receives packets and
+/// would not close the connection by itself.
 #[tokio::test]
-async fn a_path_that_is_blocked_one_way_resets_its_tunnels_as_soon() {
+async fn a_path_blocked_in_one_direction_resets_its_tunnels_as_soon_as_a_dead_path() {
     let _beside_others = PROCESS.read().await;
     let (listener, address) = target().await;
     let echo = tokio::spawn(echo(listener));

@@ -1,4 +1,4 @@
-//! Applications that hold more connections than a client has files.
+//! Applications that hold more connections than a client has file descriptors.
 
 use crate::processes::Processes;
 use std::time::Duration;
@@ -40,7 +40,7 @@ async fn applications_beyond_a_clients_files_are_reset_and_do_not_wait() {
     }
 }
 
-/// Whether the target answers.
+/// Whether the target answers through the tunnel.
 async fn carries(stream: &mut TcpStream) -> bool {
     stream.write_all(&[7; 100]).await.is_ok() && stream.read_exact(&mut [0; 100]).await.is_ok()
 }

@@ -1,4 +1,4 @@
-//! Floods of handshakes next to ordinary clients, in a separate network namespace.
+//! Floods of handshakes beside ordinary clients, in a separate network namespace.
 
 use crate::PROCESS;
 use crate::ends::Keys;
@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 use tunnel::server::Server;
 
-/// 5 Mbit/s of first packets, from addresses of one /64 that can all receive.
+/// The flood has 5 Mbit/s of first packets, from addresses of one /64 that all receive answers.
 #[test]
 fn clients_connect_during_a_flood_from_one_ipv6_network() {
     let _ = clients_beside_a_flood();
@@ -47,7 +47,7 @@ fn clients_beside_a_flood() -> Option<()> {
         }
         let (mut took, mut again) = (Vec::new(), 0);
         for number in 0..40 {
-            // Clients from the attacker's network, and from another one.
+            // Connect from the attacker's network and from another network in turn.
             let network = if number % 2 == 0 { OTHER } else { ATTACKER };
             let from = address(network, 1 << 40 | number);
             let start = Instant::now();
@@ -59,8 +59,8 @@ fn clients_beside_a_flood() -> Option<()> {
                 if connected.await == Some(true) {
                     break;
                 }
-                // The server drops handshakes of one network beyond a rate at random, and the proof
-                // of an address expires meanwhile: such a client begins again.
+                // Beyond a rate, the server drops handshakes of one network at random. A client
+                // whose address proof expires meanwhile begins again.
                 let may_try_again = network == ATTACKER && start.elapsed() < PATIENCE;
                 assert!(may_try_again, "client {number} of {from}: {:?}", peer.lost());
                 again += 1;
@@ -89,7 +89,7 @@ fn clients_beside_a_flood() -> Option<()> {
 /// Begins handshakes, proves the address if asked, and abandons them.
 async fn flood(keys: Arc<Keys>, at: SocketAddr, over: Arc<AtomicBool>, begun: Arc<AtomicUsize>) {
     let mut ticks = tokio::time::interval(Duration::from_micros(2500));
-    // A machine that has stalled does not flood faster afterwards.
+    // Do not flood faster after a stall of the machine.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut host = 1;
     while !over.load(Ordering::Relaxed) {
@@ -106,7 +106,7 @@ async fn flood(keys: Arc<Keys>, at: SocketAddr, over: Arc<AtomicBool>, begun: Ar
     }
 }
 
-/// Counts the bytes of a server's answers to a client that never proves its address.
+/// A server answers a client that never proves its address.
 #[test]
 fn an_unvalidated_address_gets_at_most_three_times_its_bytes() {
     let _ = answers_to_a_forged_address();

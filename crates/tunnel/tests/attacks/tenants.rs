@@ -1,4 +1,5 @@
-//! Tenants that hold a server's descriptors, tunnels or local ports, beside one that needs a few.
+//! Hostile tenants hold a server's descriptors, tunnels or local ports, and another tenant needs a
+//! few of them.
 
 use crate::PROCESS;
 use crate::ends::{guard_of, tuning};
@@ -20,7 +21,8 @@ use tunnel::server::{Server, ServerParts};
 use tunnel::transport::quic::{QuicClient, QuicConnection, ReceivingHalf, SendingHalf};
 use tunnel::transport::{Connection, Receiving, Sending, Transport};
 
-/// The limit of open files, all tenants, hostile ones among them, and the tunnels of another one.
+/// For each case: the limit of open files, the number of tenants, the number of hostile tenants,
+/// and the tunnels that another tenant must get.
 const CASES: [(u64, usize, usize, usize); 6] = [
     (1024, 2, 1, 20),
     (1024, 4, 3, 20),
@@ -65,7 +67,7 @@ async fn tenants_that_hold_tunnels_leave_descriptors_to_others_and_to_status() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tenants_that_hold_all_tunnels_they_may_leave_a_share_to_others() {
+async fn tenants_that_hold_as_many_tunnels_as_they_can_leave_a_share_to_others() {
     let _beside_others = PROCESS.read().await;
     for (limit, tenants, hostile) in [(300, 3, 2), (240, 6, 5), (100, 2, 1)] {
         let identities = identities(tenants);
@@ -101,7 +103,7 @@ fn ports_beside_a_hostile_tenant() -> Option<()> {
     for (range, keeps) in [(400, false), (300, true)] {
         let last = 30_000 + range - 1;
         std::fs::write("/proc/sys/net/ipv4/ip_local_port_range", format!("30000 {last}")).unwrap();
-        // The kernel would reuse ports of the loopback after a second.
+        // Otherwise the kernel would reuse ports of the loopback after a second.
         std::fs::write("/proc/sys/net/ipv4/tcp_tw_reuse", "0").unwrap();
         runtime.block_on(async {
             let identities = identities(2);
@@ -146,7 +148,7 @@ impl Tenant {
         Self { connection, tunnels: Vec::new(), _quic: quic }
     }
 
-    /// Opens tunnels until the server refuses as many in succession as are tried at once.
+    /// Opens tunnels, `AT_ONCE` at a time, until the server refuses all of one batch.
     async fn fill(mut self, target: SocketAddr) -> Self {
         while self.open(target, AT_ONCE).await > 0 {}
         self
@@ -164,7 +166,7 @@ impl Tenant {
         self.tunnels.len() - before
     }
 
-    /// Ends all tunnels in an orderly way, before their target does.
+    /// Finishes all tunnels before their target does.
     async fn finish_all(&mut self) {
         let mut ended = JoinSet::new();
         for (mut sending, mut receiving) in self.tunnels.drain(..) {
@@ -198,7 +200,7 @@ async fn open(
     }
 }
 
-/// Keeps its connections and reads nothing.
+/// A target that keeps its connections open and reads nothing.
 async fn silent_target() -> SocketAddr {
     let (listener, at) = crate::ends::target().await;
     tokio::spawn(async move {
@@ -210,7 +212,7 @@ async fn silent_target() -> SocketAddr {
     at
 }
 
-/// Ends each connection after the other end has.
+/// A target that closes each connection after the other end has closed it.
 async fn polite_target() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let at = listener.local_addr().unwrap();
@@ -233,7 +235,7 @@ fn in_process(server: &Identity, identities: &[Identity]) -> ServerParts {
     keys.server_parts(guard_of(&peers, &["tcp:127.0.0.1:*"], &[]))
 }
 
-/// A server as a process of its own, with a limit of open files.
+/// A server in a separate process, with a limit of open files.
 struct LimitedServer {
     child: Child,
     at: SocketAddr,
@@ -288,7 +290,7 @@ impl Drop for LimitedServer {
     }
 }
 
-/// The process that [`LimitedServer::start`] runs. On its own it does nothing.
+/// The process that [`LimitedServer::start`] runs. Without that start, the test does nothing.
 #[test]
 #[ignore = "a part of another test"]
 fn a_server_of_its_own() {

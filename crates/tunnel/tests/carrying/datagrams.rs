@@ -43,7 +43,7 @@ async fn a_listener_at_the_server_carries_datagrams_to_the_client() {
     let target = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let address = target.local_addr().unwrap();
     tokio::spawn(echo(target));
-    // The port was free a moment ago and still is, because no other test uses the address.
+    // The port stays free after this bind, because no other test uses the address.
     let listener_address = UdpSocket::bind("127.0.0.77:0").await.unwrap().local_addr().unwrap();
     let keys = Keys::new();
     let server = Server::start(keys.server_parts(keys.guard(&[], &["udp:127.0.0.77:*"]))).unwrap();

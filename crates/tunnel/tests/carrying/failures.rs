@@ -1,4 +1,5 @@
-//! After any failure the application gets an error, others continue, and the client reconnects.
+//! After any failure the application gets an error, other tunnels continue, and the client
+//! reconnects.
 
 use crate::ends::{Keys, pair, pair_over_wire, refusal, soon, target, tcp_of, through, to_tcp};
 use std::io::{self, ErrorKind};
@@ -12,7 +13,7 @@ use tunnel::client::{Client, ListenAt, Listener, Reverse};
 use tunnel::server::Server;
 
 #[tokio::test]
-async fn a_dead_path_resets_tunnels_and_a_restored_one_carries_new_ones() {
+async fn a_dead_path_resets_tunnels_and_carries_new_tunnels_once_restored() {
     let (listener, address) = target().await;
     let (server, client, listener_addresses, wire) = pair_over_wire(&[address]).await;
     let echo = tokio::spawn(echo(listener));
@@ -40,7 +41,7 @@ async fn a_dead_path_resets_tunnels_and_a_restored_one_carries_new_ones() {
 }
 
 #[tokio::test]
-async fn an_absent_or_unlisted_target_gives_a_reset_and_others_continue() {
+async fn an_absent_or_unlisted_target_gives_a_reset_and_other_tunnels_continue() {
     let (listener, address) = target().await;
     let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let keys = Keys::new();
@@ -87,7 +88,7 @@ async fn garbage_on_the_port_disturbs_no_tunnel() {
     for seed in 0..3000 {
         let mut garbage = crate::ends::bytes(seed, 1 + (seed as usize * 37) % 1400);
         if seed % 3 == 0 {
-            // The datagram resembles an Initial packet of version 1.
+            // Make the datagram resemble an Initial packet of version 1.
             garbage.resize(1200, 0);
             garbage[..6].copy_from_slice(&[0xc3, 0, 0, 0, 1, 8]);
         }
@@ -121,7 +122,7 @@ async fn an_unknown_client_is_refused() {
 }
 
 #[tokio::test]
-async fn the_second_server_serves_if_the_first_is_gone() {
+async fn a_client_uses_the_second_server_if_the_first_has_ended() {
     let (listener, address) = target().await;
     let echo = tokio::spawn(echo(listener));
     let keys = Keys::new();
@@ -164,14 +165,14 @@ async fn a_name_whose_first_address_is_dead_is_reached_at_the_next() {
     let guard = keys.guard(&["tcp:127.0.0.0/8:*"], &[]);
     let server = Server::start(keys.server_parts(guard)).unwrap();
     let port = server.local_addr().unwrap().port();
-    // A socket that never answers and never refuses.
+    // This socket neither answers nor refuses.
     let dead = UdpSocket::bind(("127.0.0.2", port)).await.unwrap();
     let mut parts = keys.client_parts(&[], vec![to_tcp(address)]);
     let mut at = keys.client_parts(&[server.local_addr().unwrap()], Vec::new()).servers.remove(0);
     at.address = format!("two.example:{port}").parse().unwrap();
     parts.servers = vec![at];
     parts.resolver = Arc::new(Two);
-    // A client that waits for the dead address would wait for ever.
+    // With this timeout, a client that waits for the dead address waits for ever.
     parts.tuning.handshake = Duration::from_secs(3600);
     let client = Client::start(parts).await.unwrap();
     client.connected().await;

@@ -1,5 +1,6 @@
 //! Random transfers over a path that loses 5 % of packets, and reorders, duplicates and corrupts
-//! others. The client's source port changes again and again. Each transfer arrives byte for byte.
+//! other packets. The client's source port changes again and again. Each transfer must arrive
+//! unchanged.
 //!
 //! The long form: `cargo test --release -p weir-tunnel --test carrying integrity -- --ignored`.
 
@@ -25,7 +26,7 @@ async fn a_thousand_random_transfers_of_up_to_64_mib_arrive_byte_for_byte() {
     transfers(1000, 26, 2).await;
 }
 
-/// One transfer, known to both ends.
+/// One transfer, of which both ends have the parameters.
 #[derive(Debug, Clone, Copy)]
 struct Transfer {
     number: u64,
@@ -37,7 +38,7 @@ struct Transfer {
 #[derive(Debug, Clone, Copy)]
 enum Order {
     AtOnce,
-    /// The application sends everything and ends its side before the target begins.
+    /// The application sends all its bytes and ends its side before the target begins.
     ApplicationFirst,
     TargetFirst,
 }
@@ -100,7 +101,7 @@ async fn transfers(count: u64, largest: u32, seed: u64) {
     server.drain(Duration::from_secs(5)).await;
 }
 
-/// Each size is as likely as twice that size. One length in ten is zero.
+/// Draws `count` transfers. Their lengths are log-uniform, and one length in ten is zero.
 fn draw(count: u64, largest: u32, seed: u64) -> Vec<Transfer> {
     let mut random = StdRng::seed_from_u64(seed);
     let mut length = || {

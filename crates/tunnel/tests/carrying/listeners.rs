@@ -11,7 +11,7 @@ use tunnel::identity::{Identity, PeerName, Proof, TrustedPeer};
 use tunnel::server::Server;
 
 #[tokio::test]
-async fn a_refused_listener_leaves_the_entry_of_the_holder() {
+async fn a_refused_listener_does_not_replace_the_holder_of_the_address() {
     let keys = Keys::new();
     let other = Keys { server: keys.server.clone(), client: Identity::generate("b", 1).unwrap().0 };
     let at = free_address().await;
@@ -48,12 +48,12 @@ async fn a_refused_listener_leaves_the_entry_of_the_holder() {
     drop((holder, again, server));
 }
 
-/// No other test uses the IP address.
+/// A free port of an IP address that no other test uses.
 async fn free_address() -> SocketAddr {
     TcpListener::bind("127.0.0.78:0").await.unwrap().local_addr().unwrap()
 }
 
-/// Sends this byte to each client.
+/// A target that sends `word` to each client.
 async fn greeter(word: u8) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -1,4 +1,4 @@
-//! Data that tunnels carry: whole, in order, over paths that lose, move and break.
+//! Tunnels carry data completely and in order, over paths that lose packets, change and break.
 
 #![allow(clippy::unwrap_used)]
 

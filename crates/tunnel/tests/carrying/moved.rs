@@ -1,4 +1,4 @@
-//! A client whose network changes: its old address is removed, and another one leads to the server.
+//! A client whose network changes: the host removes its address and gets another one.
 
 use crate::ends::{Keys, bytes, tcp_of, through};
 use nix::sched::{CloneFlags, unshare};
@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 use tunnel::client::Client;
 use tunnel::server::Server;
 
-/// Runs in the test's own network namespace, which all threads started here share.
+/// Runs in the test's own network namespace, which all threads of the test share.
 #[test]
 fn a_tunnel_continues_from_the_new_address() {
     if let Err(error) = unshare(CloneFlags::CLONE_NEWNET) {

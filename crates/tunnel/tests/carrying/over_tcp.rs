@@ -1,4 +1,4 @@
-//! The carrier for networks that block UDP.
+//! Tunnels over TCP, the carrier for networks that block UDP.
 
 use crate::ends::{Keys, bytes, echo, target, tcp_of, through, to_tcp, write_endlessly};
 use std::net::SocketAddr;
@@ -62,7 +62,7 @@ async fn streams_in_both_directions_datagrams_and_listeners_work_over_tcp() {
     while server.counted().listeners == 0 {
         tokio::task::yield_now().await;
     }
-    // More data than any credit, both ways at once, in many tunnels.
+    // Send more data than any credit, both ways at once, in many tunnels.
     let mut transfers = tokio::task::JoinSet::new();
     for seed in 0..40 {
         let to = if seed % 4 == 0 { free } else { at[0] };
@@ -92,7 +92,7 @@ async fn streams_in_both_directions_datagrams_and_listeners_work_over_tcp() {
         let count = socket.recv(&mut got).await.unwrap();
         assert_eq!(&got[..count], &sent[..]);
     }
-    // A target that no rule lists. The reset may arrive before the connect returns.
+    // No rule lists this target. The reset may arrive before the connect returns.
     if let Ok(mut refused) = TcpStream::connect(at[2]).await {
         assert!(matches!(refused.read(&mut [0; 1]).await, Ok(0) | Err(_)));
     }
@@ -140,7 +140,7 @@ async fn strangers_and_silent_clients_get_no_connection_over_tcp() {
     parts.limits.handshakes = 4;
     let server = Server::start(parts).unwrap();
     let at = server.tcp_address().unwrap();
-    // Connections that never begin a handshake: later ones evict them.
+    // Open connections that never begin a handshake: later connections evict them.
     let mut silent = Vec::new();
     for _ in 0..8 {
         silent.push(TcpStream::connect(at).await.unwrap());
@@ -164,7 +164,7 @@ async fn strangers_and_silent_clients_get_no_connection_over_tcp() {
     server.drain(Duration::ZERO).await;
 }
 
-/// The UDP port of the first client's server belongs to a socket that never answers.
+/// The first client tries UDP at a socket that never answers.
 #[tokio::test]
 async fn a_client_uses_tcp_where_udp_is_silent_and_udp_where_the_server_answers() {
     let keys = Keys::new();

@@ -43,7 +43,7 @@ async fn transfers_in_both_directions_arrive_whichever_end_finishes_first() {
 }
 
 #[tokio::test]
-async fn loss_and_reordering_change_nothing() {
+async fn transfers_arrive_unchanged_over_loss_and_reordering() {
     let (server, client, done) = transfers_over(50, 20, 40, 1 << 20).await;
     assert_eq!(done, 40);
     assert!(client.links().iter().any(|link| link.statistics.packets_lost > 0));
@@ -51,7 +51,7 @@ async fn loss_and_reordering_change_nothing() {
     server.drain(Duration::from_secs(5)).await;
 }
 
-/// Each tunnel always has as many bytes to send as fit.
+/// Each tunnel always has bytes to send.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn busy_tunnels_share_a_connection_evenly() {
     const TUNNELS: usize = 16;
@@ -77,7 +77,7 @@ async fn busy_tunnels_share_a_connection_evenly() {
     }
     let now = || carried.iter().map(|count| count.load(Ordering::Relaxed)).collect::<Vec<_>>();
     let before = now();
-    // Far more than all buffers on the path hold.
+    // Wait until the tunnels have carried far more than all buffers on the path hold.
     while now().iter().sum::<u64>() - before.iter().sum::<u64>() < (TUNNELS << 25) as u64 {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -116,8 +116,8 @@ async fn a_client_continues_from_another_port() {
     echo.abort();
 }
 
-/// Each transfer announces its number. Both ends know the other's data, and which end finishes
-/// first.
+/// Runs `count` transfers. Each transfer announces its number, from which both ends derive the data
+/// and which end finishes first.
 async fn transfers_over(
     loss: u32,
     reorder: u32,
@@ -163,8 +163,8 @@ async fn transfer(listener_address: SocketAddr, number: u64, most: usize) {
     exchange(stream, number, most, true).await;
 }
 
-/// Even numbers transfer both ways at once. In odd ones the second end sends after the first has
-/// ended.
+/// Runs one end of a transfer. In even transfers both ends send at once. In odd transfers the
+/// second end sends after the first end has finished.
 async fn exchange(mut stream: TcpStream, number: u64, most: usize, first: bool) {
     let length = |seed: u64| match seed % 7 {
         0 => 0,

@@ -1,5 +1,5 @@
-//! Listeners on paths that a peer names: sockets of other processes stay, and a busy one delays no
-//! other task.
+//! Listeners on paths that a peer names: they keep sockets of other processes, and a busy socket
+//! delays no other task.
 
 use crate::ends::Keys;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
@@ -45,7 +45,7 @@ async fn a_peer_s_listener_deletes_no_live_datagram_socket() {
     assert!(path.exists());
 }
 
-/// A connect(2) to this busy stream socket waits in the kernel and blocks its thread.
+/// A blocking connect(2) to this busy stream socket would wait in the kernel and block its thread.
 #[tokio::test]
 async fn a_peer_s_listener_at_the_path_of_a_busy_one_is_refused_and_stalls_no_shard() {
     let folder = tempfile::tempdir().unwrap();
@@ -118,7 +118,7 @@ async fn a_target_with_a_full_backlog_delays_no_other_tunnel() {
         stream.write_all(b"x").await.unwrap();
         stream.read_exact(&mut [0; 1]).await.unwrap();
     }
-    // The backlog has room now, so the waiting tunnel is carried normally.
+    // The backlog has room now, so the waiting tunnel connects.
     busy.accept().unwrap();
     let (accepted, _) = tokio::task::spawn_blocking(move || busy.accept()).await.unwrap().unwrap();
     let mut output = [std::mem::MaybeUninit::uninit(); 1];

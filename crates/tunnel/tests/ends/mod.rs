@@ -1,4 +1,4 @@
-//! Both ends of a tunnel on the loopback, with keys that trust each other.
+//! Both ends of a tunnel on the loopback, each of which trusts the other's key.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 pub mod raw;
@@ -102,7 +102,7 @@ pub async fn pair(targets: &[SocketAddr]) -> (Server, Client, Vec<SocketAddr>) {
     (server, client, listener_addresses)
 }
 
-/// The same with a wire between them.
+/// A client and a server with a wire between them, and one listener for each of `targets`.
 pub async fn pair_over_wire(
     targets: &[SocketAddr],
 ) -> (Server, Client, Vec<SocketAddr>, wire::Wire) {
@@ -127,8 +127,8 @@ pub async fn tuned_pair_over_wire(
     (server, client, listener_addresses, wire)
 }
 
-/// Waits for an event that follows within three keepalives of a second, and the delay of a busy
-/// machine. It may be later only if the machine was held up.
+/// Waits for an event, and panics if it takes longer than three keepalives of a second and some
+/// delay of a busy machine. Permits a later event if the machine was held up.
 pub async fn soon<T>(event: impl Future<Output = T>) -> T {
     let (watch, began) = (testing::Watch::start(), Instant::now());
     let happened = tokio::time::timeout(Duration::from_secs(60), event).await.unwrap();
@@ -139,7 +139,7 @@ pub async fn soon<T>(event: impl Future<Output = T>) -> T {
 
 /// Sends as much as it can, and reads nothing.
 pub async fn write_endlessly(mut stream: TcpStream) {
-    // One for all writers: thousands of them would otherwise hold more memory than what they test.
+    // All writers share one piece: thousands of pieces would take more memory than the tunnels.
     static PIECE: [u8; 64 * 1024] = [7; 64 * 1024];
     while stream.write_all(&PIECE).await.is_ok() {}
 }
@@ -178,8 +178,8 @@ pub async fn through(listener_address: SocketAddr) -> TcpStream {
     TcpStream::connect(listener_address).await.unwrap()
 }
 
-/// The error with which the client refuses a connection. A reset may arrive before the connect
-/// returns.
+/// The error with which the client refuses a connection, either from the connect or from a read,
+/// because a reset may arrive before the connect returns.
 pub async fn refusal(listener_address: SocketAddr) -> ErrorKind {
     match TcpStream::connect(listener_address).await {
         Ok(mut stream) => stream.read(&mut [0; 1]).await.unwrap_err().kind(),
@@ -194,7 +194,7 @@ pub fn bytes(seed: u64, length: usize) -> Vec<u8> {
     out
 }
 
-/// The same bytes, piece by piece.
+/// The bytes that the function `bytes` gives, piece by piece.
 pub struct Pattern {
     state: u64,
     word: [u8; 8],

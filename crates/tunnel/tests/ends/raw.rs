@@ -1,5 +1,5 @@
-//! A peer that consists of the engine alone and follows none of this project's rules. It can ignore
-//! credit, stay silent, or abandon a handshake.
+//! A peer that consists of the QUIC engine alone. It can ignore credit, stay silent, or abandon a
+//! handshake.
 
 use bytes::BytesMut;
 use quinn_proto::crypto::rustls::QuicClientConfig;
@@ -24,7 +24,7 @@ pub struct RawPeer {
 }
 
 impl RawPeer {
-    /// Creates a peer. It sends nothing before a test drives it.
+    /// Creates a peer, which sends nothing before a test drives it.
     pub async fn new(from: IpAddr, own: &Identity, server: &Identity, at: SocketAddr) -> Self {
         let trust = ServerTrust::Pins(vec![server.pin()]);
         let tls = tunnel::identity::client_config(own, &trust).unwrap();
@@ -110,7 +110,7 @@ impl RawPeer {
         self.drive_until(span, |_| None::<()>).await;
     }
 
-    /// Sends at most one packet. Returns `false` if there was nothing to send.
+    /// Sends at most one packet. Returns `false` if the engine has none to send.
     pub async fn send_one(&mut self) -> bool {
         let mut buffer = Vec::new();
         let Some(transmit) = self.connection.poll_transmit(Instant::now(), 1, &mut buffer) else {
@@ -140,7 +140,7 @@ impl RawPeer {
         }
     }
 
-    /// Proves its address if the server requests that at once, and answers nothing else.
+    /// Answers a Retry of the server, which proves the peer's address, and ignores other packets.
     pub async fn answer_retry(&mut self) {
         let mut buffer = [0; 2048];
         let received = self.socket.recv_from(&mut buffer);

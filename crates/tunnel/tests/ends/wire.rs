@@ -1,5 +1,5 @@
-//! The wire between the two ends. It can lose, reorder, duplicate and corrupt packets, go dead,
-//! change the source port, and replay recorded packets.
+//! A UDP proxy between the two ends. It can lose, reorder, duplicate and corrupt packets, drop all
+//! of them, change the clients' source ports, and replay recorded packets.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -26,7 +26,7 @@ struct State {
     mute: AtomicBool,
     /// Recorded packets from clients, if recording is on.
     received: Mutex<Option<Vec<Vec<u8>>>>,
-    /// Each change moves every client to another source port.
+    /// Each change of the value moves every client to another source port.
     moved: watch::Sender<u32>,
     random: AtomicU64,
 }
@@ -148,7 +148,8 @@ async fn far(server: SocketAddr) -> Arc<UdpSocket> {
 }
 
 impl State {
-    /// Packets for which a socket has no room are lost.
+    /// Passes a packet on, or drops, delays, duplicates or corrupts it. Packets for which a socket
+    /// has no room are lost.
     fn pass(&self, mut packet: Vec<u8>, send: impl Fn(&[u8]) + Send + 'static) {
         if self.chance(&self.loss) {
             return;

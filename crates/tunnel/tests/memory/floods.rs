@@ -1,4 +1,4 @@
-//! Memory of a server after floods of handshakes from addresses that are validated.
+//! Memory of a server after floods of handshakes from validated addresses.
 
 use crate::ends::raw::RawPeer;
 use crate::resident::{ServerProcess, own, runtime};
@@ -52,7 +52,8 @@ fn memory_of_a_flood_is_returned_within_a_minute_and_another_flood_takes_no_more
         assert!(left.count() < before.count() + KEPT.count(), "{left} of {peak}");
         peaks.push(peak.count());
     }
-    // The engine takes no new peer once too many wait, and an evicted handshake must not wait on.
+    // Evicted handshakes must not count as waiting: once too many wait, the engine accepts no new
+    // peer.
     runtime().block_on(async {
         for last in 1..=CLIENTS {
             let from = IpAddr::V4(Ipv4Addr::new(127, 31, 0, last));
@@ -71,9 +72,10 @@ const AT_ONCE: usize = 64;
 const CLIENTS: u8 = 16;
 /// A minute, and some time for a machine that is busy.
 const WITHIN: Duration = Duration::from_secs(75);
-/// Two sockets have buffers of 4 MiB, the arenas of two threads keep some MiB, and less than 8 MiB
-/// wait for the next return. Without a return 45 MiB and more stay. If the engine keeps the
-/// datagrams of evicted handshakes, 36 MiB stay.
+/// The most memory that may stay: the buffers of two sockets have 4 MiB, the arenas of two threads
+/// keep some MiB, and less than 8 MiB await the next return to the kernel. Without that return, 45
+/// MiB and more stay. If the engine keeps the datagrams of evicted handshakes, 36 MiB stay.
 const KEPT: Bytes = Bytes::kib(24 * 1024);
-/// Two sockets have at most 512 handshakes under way, and 128 closed connections.
+/// The most memory during a flood: two sockets have at most 512 handshakes in progress, and 128
+/// closed connections.
 const MOST: Bytes = Bytes::kib(96 * 1024);

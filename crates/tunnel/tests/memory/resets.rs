@@ -57,9 +57,9 @@ where
     tunnels.join_all().await;
 }
 
-/// Until then the allocators and tables of both ends grow.
+/// The number of tunnels after which the allocators and tables of both ends no longer grow.
 const FIRST: usize = 4000;
 const MORE: usize = 30_000;
 const AT_ONCE: usize = 24;
-/// A map entry and a finished task for each tunnel would be more.
+/// The permitted growth: less than a map entry and a finished task for each tunnel.
 const MOST_KIB: u64 = 4 * 1024;

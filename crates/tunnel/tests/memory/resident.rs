@@ -78,7 +78,7 @@ fn resident_memory_stays_near_the_budget_under_each_attack() {
             open_all(peer, 64, &opening);
             peer.drive(Duration::from_millis(50)).await;
         }
-        // From here on no peer receives anything.
+        // From here on, no peer receives packets.
         tokio::time::sleep(Duration::from_secs(4)).await;
         source.abort();
     });
@@ -100,7 +100,7 @@ fn resident_memory_stays_near_the_budget_under_each_attack() {
     });
 }
 
-/// Uses one identity per client, at the default budget.
+/// Each client has its own identity, and the server has the default budget.
 #[test]
 #[ignore = "needs minutes and 20,000 open files"]
 fn ten_thousand_idle_clients_stay_connected() {
@@ -247,7 +247,7 @@ pub(crate) fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
-/// This test program as a server in another process. It ends with its standard input.
+/// This test program as a server in another process, which exits when its standard input ends.
 pub(crate) struct ServerProcess {
     child: Child,
     pub(crate) at: SocketAddr,
@@ -285,7 +285,7 @@ impl ServerProcess {
         Self { child, at, identity, lines: Some(lines), _folder: folder }
     }
 
-    /// Makes `VmHWM` start again (proc_pid_clear_refs(5)).
+    /// Resets the process's peak `VmHWM` (proc_pid_clear_refs(5)).
     pub(crate) fn forget_peak(&self) {
         std::fs::write(format!("/proc/{}/clear_refs", self.child.id()), "5").unwrap();
     }

@@ -1,4 +1,4 @@
-//! The memory that hostile identities may use next to an ordinary one.
+//! The memory that hostile identities may use beside an ordinary identity.
 
 use crate::ends::raw::RawPeer;
 use crate::ends::{
@@ -72,7 +72,7 @@ async fn idle_connections_reserve_no_memory() {
         setup.server.peers().iter().filter(|one| one.peer.as_str() == "hostile").count(),
         60
     );
-    // The ordinary client has left, so the grants of its connections are returned.
+    // The ordinary client has left, so its connections return their grants.
     await_some(|| (setup.server.memory_granted() == Bytes::ZERO).then_some(())).await;
     assert!(idle.try_join_next().is_none());
 }
@@ -102,7 +102,7 @@ async fn a_peer_that_ignores_its_credit_is_disconnected_and_counted() {
     let (hog, address) = target().await;
     let request = Request::Forward(format!("tcp:{address}").parse().unwrap());
     let stream = peer.open().unwrap();
-    // The target does not read: once its kernel's buffers are full, no data is consumed.
+    // The target does not read: once the kernel's buffers are full, the server consumes no data.
     let opening = Opening { request, properties: Properties::default() }.encode();
     let much = [&opening[..], &vec![7; MORE_THAN_BUFFERS]].concat();
     let mut written = 0;
@@ -124,7 +124,7 @@ async fn a_peer_that_ignores_its_credit_is_disconnected_and_counted() {
     drop(hog);
 }
 
-/// The connections send all that their credit permits, to targets that do not read.
+/// The hostile connections use all their credit, to targets that do not read.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_identity_that_fills_the_memory_leaves_others_their_share() {
     let memory = Bytes::kib(16 * 1024);
@@ -158,7 +158,8 @@ async fn an_identity_that_fills_the_memory_leaves_others_their_share() {
     kept.abort();
 }
 
-/// If the packet with the reason is lost, the server's stateless reset gives none.
+/// Whether the loss has this reason. If the packet with the reason is lost, the peer sees only a
+/// stateless reset.
 fn tells(lost: &str, reason: &str) -> bool {
     lost.contains(reason) || lost == "reset by peer"
 }

@@ -6,8 +6,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tunnel::client::Client;
 use tunnel::server::Server;
 
-/// The window was large while the rate was high. The unread bytes of that time exceed the window
-/// that the path needs later.
+/// The window is large while the rate is high. The unread bytes of that time then exceed the window
+/// that the path needs at the lower rate.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tunnel_that_is_not_read_does_not_stop_others_once_the_rate_has_fallen() {
     let (hogs, hog_address) = target().await;

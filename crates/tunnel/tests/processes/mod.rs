@@ -14,11 +14,11 @@ use tunnel::client::Client;
 use tunnel::identity::Identity;
 use tunnel::server::Server;
 
-/// A server, a client, and a target. Dropping them ends the processes.
+/// A server, a client, and a target, each in a process. Dropping the value ends the processes.
 pub(crate) struct Processes {
     pub(crate) server: End,
     pub(crate) client: End,
-    /// The client's listener, which leads to the target.
+    /// The address of the client's listener, whose tunnels reach the target.
     pub(crate) at: SocketAddr,
     _target: End,
     _home: TempDir,
@@ -47,14 +47,16 @@ impl Processes {
     }
 }
 
-/// One end of the tunnel: this program as another process. Dropping it ends the process.
+/// One end of the tunnel, or the target: this program as another process. Dropping the value ends
+/// the process.
 pub(crate) struct End {
     pub(crate) name: &'static str,
     child: Child,
 }
 
 impl End {
-    /// Returns the address of the target or the server, or of the client's listener.
+    /// Starts the process. Returns it with the address of the target, the server or the client's
+    /// listener.
     fn start(name: &'static str, home: &Path, settings: &[(&str, String)]) -> (Self, SocketAddr) {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command
@@ -88,7 +90,7 @@ impl Drop for End {
     }
 }
 
-/// The process that [`End::start`] runs. On its own it does nothing.
+/// The process that [`End::start`] runs. Without that start, the test does nothing.
 #[tokio::test]
 #[ignore = "a part of the others"]
 async fn an_end_of_its_own() {
@@ -131,7 +133,7 @@ async fn an_end_of_its_own() {
     };
     println!("\nat {at}");
     std::io::stdout().flush().unwrap();
-    // Runs until the parent process ends it, or ends itself.
+    // Run until the parent process kills this one or exits.
     tokio::task::spawn_blocking(|| std::io::stdin().lines().for_each(drop)).await.unwrap();
     drop(ends);
 }

@@ -53,7 +53,7 @@ async fn a_connection_ends_when_its_certificate_expires_and_a_pinned_one_stays()
     assert!(SystemTime::now() < end, "the machine is too slow for certificates of {LIFE:?}");
     for (name, stream, _) in &mut tunnels {
         if ["brief", "chained"].contains(name) {
-            // A missed keepalive would end it much later.
+            // A missed keepalive would end the connection much later.
             let ended = tokio::time::timeout(LIFE * 6, stream.read(&mut [0; 1])).await;
             assert!(ended.expect("its certificate ended").is_err(), "{name}");
             assert!(SystemTime::now() >= end, "{name}: it ended too soon");
@@ -65,7 +65,7 @@ async fn a_connection_ends_when_its_certificate_expires_and_a_pinned_one_stays()
         }
     }
     let left = |name: &str| server.peers().iter().filter(|peer| peer.peer.as_str() == name).count();
-    // The client has two connections, which end and start one after another.
+    // Each client has two connections, which end and start one after the other.
     for (name, connections) in [("lasting", 2), ("brief", 0), ("chained", 0), ("pinned", 2)] {
         let all = async {
             while left(name) != connections {
@@ -171,7 +171,7 @@ async fn a_reload_disconnects_a_revoked_peer_and_keeps_it_out() {
     drop((tunnels, running));
 }
 
-/// The server searches a list so long that the list is replaced meanwhile.
+/// The list is so long that the test can replace it while the server searches it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_peer_removed_from_the_list_during_its_handshake_is_refused() {
     let home = tempfile::tempdir().unwrap();
@@ -183,8 +183,8 @@ async fn a_peer_removed_from_the_list_during_its_handshake_is_refused() {
         name: name.to_owned(),
     };
     let own = (String::from("late"), certified(&home.path().join("ca.pem"), "late"));
-    // An authority of the same name with another key: only a check of the signature tells them
-    // apart.
+    // An authority of the same name has another key: only a check of the signature tells the
+    // authorities apart.
     let others = tempfile::tempdir().unwrap();
     let _other = Authority::new(others.path(), "ca", in_time(DAY));
     let other = others.path().join("ca.pem");
@@ -206,7 +206,7 @@ async fn a_peer_removed_from_the_list_during_its_handshake_is_refused() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, both).await.expect("it stays connected");
+    tokio::time::timeout(PATIENCE, both).await.expect("the removed peer stays connected");
     drop((client, server));
 }
 
@@ -229,7 +229,7 @@ fn guard(peers: Vec<(&str, Proof)>) -> Guard {
 struct Authority<'a> {
     home: &'a Path,
     issuer: CertifiedIssuer<'static, KeyPair>,
-    /// Its own certificate and those above it, except the root's.
+    /// The authority's own certificate and those above it, except the root's.
     chain: String,
 }
 
@@ -317,11 +317,11 @@ async fn echo(listener: TcpListener) {
 }
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// Short-lived certificates still last long enough to connect on a busy machine.
+/// The life of a short-lived certificate: long enough to connect on a busy machine.
 const LIFE: Duration = Duration::from_secs(12);
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The handshake still trusts the former pin; the reload came before it was done.
+/// A handshake that begins under the former pin completes after the reload.
 #[tokio::test]
 async fn a_server_whose_pin_is_replaced_during_the_handshake_loses_its_connection() {
     let keys = Keys::new();
@@ -345,5 +345,5 @@ async fn await_some(mut look: impl FnMut() -> Option<()>) {
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("it never came");
+    panic!("the awaited state never came");
 }

@@ -40,7 +40,7 @@ async fn a_server_accepts_clients_with_and_without_the_hybrid_exchange() {
     }
 }
 
-/// The client's first packet contains only a part of its first message.
+/// The client's first message takes two packets, of which one is lost or late.
 #[tokio::test]
 async fn a_handshake_survives_packets_that_are_lost_or_late() {
     let keys = Keys::new();
@@ -71,8 +71,7 @@ async fn a_crowded_server_accepts_clients_that_prove_their_address() {
     let echo = tokio::spawn(echo(target));
     let rule = format!("tcp:{address}");
     let mut parts = keys.server_parts(keys.guard(&[&rule], &[]));
-    // One handshake per socket makes the server crowded; some slots remain for unfinished
-    // handshakes.
+    // One unfinished handshake makes the server crowded; the other slots remain for more of them.
     (parts.limits.handshakes, parts.limits.handshakes_unvalidated) = (32, 1);
     parts.shards = Some(1);
     let server = Server::start(parts).unwrap();
@@ -85,7 +84,7 @@ async fn a_crowded_server_accepts_clients_that_prove_their_address() {
     for packet in both.iter().rev() {
         silent.send_to(packet, at).await.unwrap();
     }
-    // The server requests a proof in one packet, however many packets it received.
+    // The server requests the proof in one packet, for one received packet or for both.
     let mut answer = [0; 2000];
     let answered = tokio::time::timeout(PATIENCE, silent.recv_from(&mut answer)).await;
     assert!(answered.unwrap().unwrap().0 > 0);
@@ -106,7 +105,7 @@ async fn carries(keys: &Keys, servers: &[SocketAddr], target: SocketAddr) {
     stream.read_exact(&mut [0; 1]).await.unwrap();
 }
 
-/// The packets that a client sends before it receives anything.
+/// The packets that a client sends before it receives a packet.
 fn first_packets(keys: &Keys, server: SocketAddr) -> Vec<Vec<u8>> {
     let trust = ServerTrust::Pins(vec![keys.server.pin()]);
     let tls = tunnel::identity::client_config(&keys.client, &trust).unwrap();

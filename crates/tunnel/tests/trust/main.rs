@@ -1,4 +1,4 @@
-//! Peers, targets and texts that an end accepts or refuses.
+//! Peers, certificates and targets that an end accepts or refuses.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,4 @@
-//! The server's own addresses, which a peer's rules must not reach by accident.
+//! A peer's wide rules must not cover the server's own addresses.
 
 use crate::ends::{Keys, tcp_of, through, to_tcp};
 use nix::sched::{CloneFlags, unshare};
@@ -17,7 +17,7 @@ fn wide_rules_and_names_cover_no_address_of_the_server_in_any_notation() {
         return;
     }
     assert!(ip("address add 10.1.2.3/32 dev lo"));
-    // The whole prefix is local to this machine, and no interface has any address of it.
+    // The whole prefix is local to this machine, although no interface has an address in it.
     assert!(ip("route add local 10.99.0.0/16 dev lo"));
     let wide = [
         "tcp:10.0.0.0/8:22",
@@ -51,19 +51,19 @@ fn wide_rules_and_names_cover_no_address_of_the_server_in_any_notation() {
     assert!(!resolved_to(&access, "10.1.2.3") && resolved_to(&access, "10.1.2.4"));
     let listed = keys.guard(&["tcp:10.1.2.3:22"], &[]).access;
     assert!(reaches(&listed, "10.1.2.3"));
-    // A rule that lists the address also lets a name lead to it.
+    // A rule that lists the address also permits names that resolve to it.
     assert!(resolved_to(
         &keys.guard(&["tcp:name.example:22", "tcp:10.1.2.3:22"], &[]).access,
         "10.1.2.3"
     ));
 
-    // Addresses are added and removed while the server runs.
+    // Change the machine's addresses while the server runs.
     assert!(ip("address del 10.1.2.3/32 dev lo") && ip("address add 10.1.2.4/32 dev lo"));
     assert!(reaches(&access, "10.1.2.3") && !reaches(&access, "10.1.2.4"));
     if !ip("-6 address add 2001:db8::5/128 dev lo") {
         return testing::skip_part(testing::Need::Ipv6);
     }
-    // The kernel adds the local route in its own time.
+    // Wait until the kernel has added the local route.
     for _ in 0..6000 {
         if !reaches(&access, "2001:db8::5") {
             break;
@@ -74,7 +74,7 @@ fn wide_rules_and_names_cover_no_address_of_the_server_in_any_notation() {
 }
 
 #[test]
-fn only_a_rule_for_its_address_leads_to_a_service_of_the_server() {
+fn only_a_rule_that_lists_the_address_reaches_a_program_on_the_server() {
     if !own_network() {
         return;
     }

@@ -39,7 +39,7 @@ fn a_client_behind_a_filter_of_udp_uses_tcp_says_why_and_returns_to_udp() {
     let sent = vec![7; 3 << 20];
     let echoed = sandbox.inside(|| through(8080, &sent)).unwrap();
     assert!(echoed == sent);
-    // The open connections stay on TCP. The next ones use UDP again.
+    // Open connections stay on TCP, and the next connections use UDP again.
     assert!(nft("flush chain inet t c"));
     assert!(status("client").contains("over TCP"));
     let kill = |server: &mut Running| {
@@ -50,7 +50,8 @@ fn a_client_behind_a_filter_of_udp_uses_tcp_says_why_and_returns_to_udp() {
         await_some("the loss of all connections", || gone().then_some(()));
     };
     kill(&mut server);
-    // UDP has a second before TCP carries a connection, and a machine may stall for longer.
+    // Repeat if the machine stalled: TCP carries a connection if UDP does not answer within a
+    // second.
     let _server = testing::undisturbed("return of a tunnel to UDP", |_| {
         let mut server = ends.server(&[&rule]);
         let shown = await_some("new connections", || {

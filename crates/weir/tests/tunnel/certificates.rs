@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 #[test]
-fn an_end_does_not_start_with_an_expired_certificate_and_a_reload_does_not_take_it() {
+fn neither_a_start_nor_a_reload_accepts_an_expired_certificate() {
     let Some(sandbox) = sandbox() else { return };
     let ends = Ends::new(&sandbox);
     let target = sandbox.inside(echo);
@@ -67,7 +67,7 @@ fn sandbox() -> Option<Sandbox> {
     Sandbox::new()
 }
 
-/// A key, and its certificate, valid from a year ago until then.
+/// Writes a key and its certificate, which is valid from a year ago until `until`.
 fn certify(sandbox: &Sandbox, name: &str, until: SystemTime) {
     let settings = "[ca]\ndefault_ca=d\n[d]\nnew_certs_dir=.\ndatabase=index.txt\nserial=serial\n\
                     default_md=sha256\npolicy=p\nx509_extensions=e\n[p]\ncommonName=supplied\n\
@@ -108,7 +108,7 @@ fn before(long: Duration) -> SystemTime {
     SystemTime::now() - long
 }
 
-/// In the format that `openssl ca` needs.
+/// Formats a time as `openssl ca` needs it.
 fn date(at: SystemTime) -> String {
     let seconds = at.duration_since(UNIX_EPOCH).unwrap().as_secs();
     let mut command = Command::new("date");
@@ -116,5 +116,5 @@ fn date(at: SystemTime) -> String {
     String::from_utf8(command.output().unwrap().stdout).unwrap().trim().to_owned()
 }
 
-/// Certificates have a resolution of whole seconds.
+/// The margin of times, because certificates have a resolution of whole seconds.
 const MARGIN: Duration = Duration::from_secs(2);

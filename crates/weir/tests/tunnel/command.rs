@@ -39,7 +39,7 @@ fn wrong_use_is_refused_with_advice_and_nothing_starts() {
     assert!(sandbox.marked().is_empty());
 }
 
-/// A user who may not enter /etc/weir would otherwise be told that nothing is configured.
+/// Without this error, a user who may not enter /etc/weir would read that nothing is configured.
 #[test]
 fn a_file_that_the_user_may_not_read_is_named() {
     if !is_installed("setpriv") {
@@ -172,12 +172,12 @@ fn a_check_tries_the_targets_on_request() {
     assert!(dead.stdout.contains("the target cannot be reached: Connection refused"), "{dead:?}");
     let denied = check("tcp:127.0.0.1:10", &["--targets"]);
     assert_eq!(denied.status.code(), Some(1), "{denied:?}");
-    // Unasked, no target is tried.
+    // Without the flag, the check connects to no target.
     assert_eq!(check(&rules[1], &[]).status.code(), Some(0));
 }
 
-/// The sockets of one server share its port, and the kernel would let another server of the same
-/// user share it, too: each would get some of the clients.
+/// The sockets of a server share its port, and the kernel would let another server of the same user
+/// share the port too: each server would get some of the clients.
 #[test]
 fn a_second_server_at_the_same_port_is_refused() {
     let Some(sandbox) = Sandbox::new() else { return };
@@ -211,7 +211,7 @@ fn a_second_client_at_the_same_listener_is_refused_with_advice() {
 }
 
 #[test]
-fn garbage_on_the_port_changes_nothing() {
+fn garbage_on_the_port_disturbs_no_tunnel() {
     let Some(sandbox) = Sandbox::new() else { return };
     let ends = Ends::new(&sandbox);
     let target = sandbox.inside(echo);
@@ -225,7 +225,7 @@ fn garbage_on_the_port_changes_nothing() {
                 (seed >> 24) as u8
             };
             let mut packet: Vec<u8> = (0..size).map(|_| random()).collect();
-            // Half of them resemble an Initial packet of QUIC version 1.
+            // Make half of the packets resemble an Initial packet of QUIC version 1.
             if size > 5 && size % 2 == 0 {
                 packet[..5].copy_from_slice(&[0xc3, 0, 0, 0, 1]);
             }
@@ -246,7 +246,7 @@ fn the_client_reconnects_after_either_end_was_killed() {
     let mut server = ends.server(&[&rule]);
     let _client = ends.client(&[&forward]);
     assert_eq!(sandbox.inside(|| through(6000, b"one")).unwrap(), b"one");
-    // An application in mid-transfer gets an error instead of waiting.
+    // An application in the middle of a transfer gets an error instead of waiting.
     let mut held = sandbox.inside(|| TcpStream::connect("127.0.0.1:6000")).unwrap();
     held.write_all(b"a").unwrap();
     let mut got = [0; 1];
@@ -268,7 +268,7 @@ fn the_client_reconnects_after_either_end_was_killed() {
     assert!(!server.has_ended());
 }
 
-/// Each connection has its own figures, and a peer may reconnect for years.
+/// A series for each connection would let the metrics grow for as long as a peer reconnects.
 #[test]
 fn reconnects_begin_no_new_series_in_the_metrics() {
     let Some(sandbox) = Sandbox::new() else { return };
@@ -303,8 +303,8 @@ fn a_name_that_resolves_to_a_forbidden_address_is_refused() {
     let Some(sandbox) = Sandbox::new() else { return };
     let ends = Ends::new(&sandbox);
     let target = sandbox.inside(echo);
-    // The rule lists the name, and the name resolves to this machine: the rule would have to list
-    // 127.0.0.1.
+    // The rule lists the name, which resolves to this machine. Only a rule that lists 127.0.0.1
+    // itself would cover the address.
     let name = std::fs::read_to_string("/etc/hosts").unwrap_or_default();
     let name = name.lines().filter(|line| line.starts_with("127.")).find_map(|line| {
         line.split_whitespace()
@@ -324,7 +324,7 @@ fn a_name_that_resolves_to_a_forbidden_address_is_refused() {
 }
 
 #[test]
-fn blocked_udp_is_reported_and_applications_do_not_hang() {
+fn a_client_reports_blocked_udp_and_resets_its_applications() {
     let Some(sandbox) = Sandbox::new() else { return };
     if !is_installed("nft") {
         return testing::skip(testing::Need::Program("nft"));
@@ -352,7 +352,7 @@ fn blocked_udp_is_reported_and_applications_do_not_hang() {
     assert!(output.stdout.contains("UDP is blocked on the path"), "{output:?}");
 }
 
-/// The commands of the guide, in two namespaces, on a machine within the machine.
+/// Runs the commands of the guide in two namespaces, with a file system of their own.
 #[test]
 fn the_readme_commands_work_as_written() {
     let Some(sandbox) = Sandbox::new() else { return };
@@ -382,6 +382,6 @@ fn the_readme_commands_work_as_written() {
     assert!(output.stdout.contains("it works"), "{output:?}");
 }
 
-/// As many as a client makes by default.
+/// The number of connections that a client makes by default.
 const CONNECTIONS: usize = 2;
 const FORWARD: &str = "tcp:127.0.0.1:6000=tcp:127.0.0.1:9";

@@ -1,4 +1,4 @@
-//! An end gives up at its start the rights that it never needs, also without systemd.
+//! At its start an end gives up the rights that it never needs, with or without systemd.
 
 use crate::ends::{Ends, echo, through};
 use crate::support::{Running, Sandbox};
@@ -55,7 +55,7 @@ fn a_reload_that_leaves_the_directories_of_the_start_asks_for_a_restart() {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(output.stdout.contains("elsewhere is outside the directories"), "{output:?}");
     assert!(output.stdout.contains("restart it"), "{output:?}");
-    // The directory in use may change.
+    // A reload may change a file within a directory of the start.
     sandbox
         .write("conf/server.toml", format!("[server]\nmemory = \"64MiB\"\n{}", ends.peer_table()));
     assert_eq!(reload().status.code(), Some(0));
@@ -70,7 +70,7 @@ fn a_reload_that_leaves_the_directories_of_the_start_asks_for_a_restart() {
     free.end();
 }
 
-/// The kernel's view of each thread.
+/// The confinement of each thread, as /proc shows it.
 fn threads(end: &Running) -> Vec<String> {
     let all = fs::read_dir(format!("/proc/{}/task", end.pid())).unwrap();
     let texts =

@@ -1,4 +1,4 @@
-//! Both ends of a tunnel as a user starts them, and the peers of both.
+//! Both ends of a tunnel as a user starts them, and their applications and targets.
 
 use crate::support::{Running, Sandbox, await_some};
 use std::io::{Read, Write};
@@ -12,7 +12,8 @@ pub struct Ends<'a> {
     pub folder: String,
     pub pin: String,
     pub peer: String,
-    /// A starved process must not look like a dead one. Tests of dead ends set a second.
+    /// The keepalive: long enough that a starved process does not count as dead. Tests of dead ends
+    /// set a second.
     pub keepalive: &'static str,
 }
 
@@ -25,7 +26,7 @@ impl<'a> Ends<'a> {
         Self::named(sandbox, folder, "laptop")
     }
 
-    /// Likewise, with this name for the client at the server.
+    /// Makes the keys of both ends. `client` is the client's name at the server.
     pub fn named(sandbox: &'a Sandbox, folder: &str, client: &str) -> Self {
         let up = || Command::new("ip").args(["link", "set", "lo", "up"]).status();
         assert!(sandbox.inside(up).unwrap().success());
@@ -45,7 +46,7 @@ impl<'a> Ends<'a> {
         vec!["--cert-file".to_owned(), file("crt"), "--key-file".to_owned(), file("key")]
     }
 
-    /// The client's entry in the server's file; its rules may follow.
+    /// The client's entry in the server's file, to which a test may append rules.
     pub fn peer_table(&self) -> String {
         let (name, pin) = self.peer.split_once('=').unwrap();
         format!("[[server.peer]]\nname = \"{name}\"\npin = \"{pin}\"\n")
@@ -91,7 +92,7 @@ impl<'a> Ends<'a> {
     }
 }
 
-/// An echo server; it ends when its peer ends. Returns its port.
+/// Starts an echo server, whose connections end when their peers end. Returns its port.
 pub fn echo() -> u16 {
     echo_at("127.0.0.1:0")
 }
@@ -111,7 +112,7 @@ pub fn echo_at(address: &str) -> u16 {
     port
 }
 
-/// All that comes back until the end, after everything was sent and the sending side closed.
+/// Sends `sent`, ends the sending half, and returns all received bytes.
 pub fn through(port: u16, sent: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.set_read_timeout(Some(NEVER_LONGER))?;
@@ -134,5 +135,5 @@ pub fn get(port: u16, path: &str) -> String {
     text
 }
 
-/// Longer than anything here takes, however busy the machine is.
+/// A timeout that no event of these tests exceeds, however busy the machine is.
 pub const NEVER_LONGER: Duration = Duration::from_secs(60);

@@ -7,9 +7,9 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
 
-/// The commands of the guide between a client's old and new key, on one machine. `systemctl` is a
-/// function that does what the unit asks of systemd: the service gets a copy of its key when it
-/// starts. An editor's part is played by sed(1).
+/// Runs the guide's commands for a client's change of its key, on one machine. `systemctl` is a
+/// shell function that starts the service as systemd does for this unit: the service gets a copy of
+/// its key when it starts. sed(1) replaces the editor.
 #[test]
 fn the_steps_of_the_guide_change_a_key_without_a_restart() {
     let Some(sandbox) = Sandbox::new() else { return };
@@ -166,7 +166,7 @@ fn keys_of_both_ends_change_while_a_hundred_tunnels_stay_open() {
     let mut newer: Vec<_> = [8080, 8081].into_iter().map(connect).collect();
     newer.iter_mut().for_each(echoed);
 
-    // The server revokes a key whose pin is removed: only the tunnels of that key are reset.
+    // If a reload removes a pin, the server resets only the tunnels of that key.
     peers(&[&new_client]);
     reload("server");
     for stream in &mut tunnels {

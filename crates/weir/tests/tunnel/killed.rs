@@ -1,5 +1,5 @@
-//! Ends that are killed, cut off or restarted in the middle of a transfer: both applications get an
-//! error, because an end of file would make a part of the data look complete.
+//! If an end is killed, cut off or restarted in the middle of a transfer, both applications must
+//! get an error: an end of file would make a part of the data look complete.
 
 use crate::ends::{Ends, NEVER_LONGER};
 use crate::support::{Running, Sandbox, await_some};
@@ -42,7 +42,7 @@ fn reverse(sandbox: &Sandbox) -> Transfer<'_> {
     Transfer { ends, server, client, application, target }
 }
 
-/// Ends that soon notice a dead one.
+/// Ends with a keepalive of a second, which soon detect a dead peer.
 fn quick(sandbox: &Sandbox) -> Ends<'_> {
     Ends { keepalive: "1s", ..Ends::new(sandbox) }
 }
@@ -66,7 +66,7 @@ fn a_killed_server_gives_neither_application_an_end_of_file() {
     for begin in BEGINNINGS {
         let Some(sandbox) = Sandbox::new() else { return };
         let mut transfer = begin(&sandbox);
-        // Three keepalives of one second, and the delay of a busy machine.
+        // Permit three keepalives of one second, and the delay of a busy machine.
         soon(Duration::from_secs(8), || {
             kill(&mut transfer.server);
             is_reset(&mut transfer.target);
@@ -75,13 +75,13 @@ fn a_killed_server_gives_neither_application_an_end_of_file() {
     }
 }
 
-/// The application sends nothing, so only a probe can find the restart.
+/// The application sends nothing, so only a keepalive can detect the restart.
 #[test]
 fn a_silent_application_soon_learns_that_the_server_was_restarted() {
     let Some(sandbox) = Sandbox::new() else { return };
     let mut transfer = forward(&sandbox);
     kill(&mut transfer.server);
-    // A keepalive of one second, and the delay of a busy machine.
+    // Permit a keepalive of one second, and the delay of a busy machine.
     let _server = soon(Duration::from_secs(4), || {
         let server = transfer.ends.server(&["tcp:127.0.0.1:9"]);
         is_reset(&mut transfer.application);
@@ -122,8 +122,8 @@ fn an_end_that_shuts_down_in_the_middle_of_a_transfer_resets_it() {
     }
 }
 
-/// The target has ended its half, and the tunnel has passed on all of it. The kernel delivers these
-/// bytes and the end of file even if the end is killed. The upload is not complete.
+/// The target has finished its half, and the client has passed on all of it. The kernel delivers
+/// these bytes and the end of file even if the client is killed. The upload is not complete.
 #[test]
 fn a_finished_download_stays_complete_after_its_end_was_killed() {
     let Some(sandbox) = Sandbox::new() else { return };
@@ -136,7 +136,7 @@ fn a_finished_download_stays_complete_after_its_end_was_killed() {
     let mut received = Vec::new();
     transfer.application.read_to_end(&mut received).unwrap();
     assert_eq!(received, [7; 100_000]);
-    // The upload is cut off.
+    // The application's upload gets a reset.
     await_some("a reset", || transfer.application.write_all(b"more").is_err().then_some(()));
     is_reset(&mut transfer.target);
 }
@@ -154,7 +154,7 @@ fn a_half_closed_upload_is_reset_if_its_answer_is_cut_off() {
 }
 
 #[test]
-fn clean_ends_stay_clean_in_both_directions() {
+fn an_orderly_end_arrives_as_an_orderly_end_in_both_directions() {
     for application_first in [true, false] {
         let Some(sandbox) = Sandbox::new() else { return };
         let mut transfer = forward(&sandbox);
@@ -179,10 +179,10 @@ fn clean_ends_stay_clean_in_both_directions() {
     }
 }
 
-/// An application that leaves early, as a browser does, and a target that refuses the rest of a
-/// request: the tunnel works as it should.
+/// A browser may close a download early, and a target may refuse the rest of a request. The ends
+/// count neither as a broken tunnel.
 #[test]
-fn a_reset_by_an_application_or_a_target_is_no_broken_tunnel() {
+fn a_reset_by_an_application_or_a_target_counts_as_no_broken_tunnel() {
     let Some(sandbox) = Sandbox::new() else { return };
     let ends = Ends::new(&sandbox);
     let (listener, port) = listen(&sandbox);
@@ -218,7 +218,7 @@ fn a_reset_by_an_application_or_a_target_is_no_broken_tunnel() {
     }
 }
 
-/// A UNIX socket has no reset, and the kernel reports one if this end has left a byte unread.
+/// A UNIX socket has no reset, but the kernel reports one if the killed end has left a byte unread.
 #[test]
 fn a_killed_end_gives_applications_at_unix_sockets_an_error() {
     for role in ["client", "server"] {
@@ -252,7 +252,7 @@ fn kill(end: &mut Running) {
     end.child.wait().unwrap();
 }
 
-/// A listener inside, and its port.
+/// A listener in the sandbox, and its port.
 fn listen(sandbox: &Sandbox) -> (TcpListener, u16) {
     let up = || Command::new("ip").args(["link", "set", "lo", "up"]).status();
     assert!(sandbox.inside(up).unwrap().success());
@@ -261,7 +261,7 @@ fn listen(sandbox: &Sandbox) -> (TcpListener, u16) {
     (listener, port)
 }
 
-/// Connects through the tunnel; a byte goes in each direction.
+/// Connects through the tunnel, and sends a byte in each direction.
 fn open(sandbox: &Sandbox, port: u16, target: &TcpListener) -> (TcpStream, TcpStream) {
     let mut application = await_some("the listener", || {
         sandbox.inside(|| TcpStream::connect(("127.0.0.1", port))).ok()
@@ -276,7 +276,7 @@ fn open(sandbox: &Sandbox, port: u16, target: &TcpListener) -> (TcpStream, TcpSt
     (application, target)
 }
 
-/// The event takes less than `most`. It may take longer only if the machine was held up.
+/// Asserts that the event takes less than `most`, unless the machine was held up.
 fn soon<T>(most: Duration, event: impl FnOnce() -> T) -> T {
     let (watch, began) = (testing::Watch::start(), Instant::now());
     let result = event();

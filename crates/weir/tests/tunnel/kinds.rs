@@ -1,5 +1,4 @@
-//! Everything that a tunnel carries: UNIX sockets, datagrams, listeners at the server; each
-//! identity within its own rights.
+//! UNIX sockets, datagrams and listeners at the server, each within the rights of its identity.
 
 use crate::ends::{Ends, NEVER_LONGER, echo, through};
 use crate::support::{Sandbox, await_some, is_installed};
@@ -63,7 +62,7 @@ fn datagrams_arrive_unchanged() {
             assert_eq!(&got[..count], sent, "{size} bytes");
         }
         socket.send_to(b"not listed", "127.0.0.1:6001").unwrap();
-        // A datagram larger than a packet is dropped and counted, and the next one arrives.
+        // The client drops and counts a datagram larger than a packet, and the next one arrives.
         socket.send_to(&[1; 9_000], "127.0.0.1:6000").unwrap();
         socket.send_to(b"after it", "127.0.0.1:6000").unwrap();
         let mut got = [0; 10_000];
@@ -110,7 +109,7 @@ fn a_server_listens_for_a_client_where_it_may() {
 }
 
 #[test]
-fn each_identity_has_its_own_rights_and_no_others() {
+fn each_identity_reaches_only_the_targets_of_its_own_rules() {
     let Some(sandbox) = Sandbox::new() else { return };
     let (ends, others) = (Ends::new(&sandbox), Ends::named(&sandbox, "others", "desktop"));
     let (one, other) = (sandbox.inside(echo), sandbox.inside(echo));
@@ -158,7 +157,7 @@ fn a_name_that_later_resolves_elsewhere_is_refused_and_open_tunnels_continue() {
     let target = sandbox.inside(echo_everywhere);
     sandbox.write("hosts", "10.9.9.9 app.test\n");
     let hosts = sandbox.path("hosts");
-    // A machine within the machine, whose name resolution belongs to this test.
+    // Run the server in a mount namespace, in which the test controls /etc/hosts.
     let own = ends.own("server").join(" ");
     let script = format!(
         "mount --bind {hosts} /etc/hosts && exec {weir} tunnel server --listen-on 127.0.0.1:7500 \
@@ -180,7 +179,7 @@ fn a_name_that_later_resolves_elsewhere_is_refused_and_open_tunnels_continue() {
         standing.read_exact(&mut [0]).unwrap();
     };
     exchange();
-    // Written in place: a bind mount refers to the file, not to its name.
+    // Write the file in place, because a bind mount refers to the file and not to its name.
     let file = std::fs::OpenOptions::new().write(true).truncate(true).open(&hosts);
     file.unwrap().write_all(b"127.0.0.1 app.test\n").unwrap();
     assert!(sandbox.inside(|| through(6000, b"x")).map_or(true, |got| got.is_empty()));

@@ -15,7 +15,7 @@ fn server(ends: &Ends<'_>) -> Running {
     ends.started(&words, "listening on")
 }
 
-/// The document of a verb with `--json`.
+/// The JSON document of a verb with `--json`.
 fn asked(sandbox: &Sandbox, words: &[&str]) -> Value {
     let all = [&["tunnel"][..], words, &["--json", "--status-socket", "server.sock"]].concat();
     let output = sandbox.weir(&all);
@@ -61,7 +61,7 @@ fn an_operator_lists_sessions_ends_them_and_drains_the_server() {
     assert_eq!((&busy["identity"], &busy["carrier"]), (&"laptop".into(), &"udp".into()), "{busy}");
     let shown = sandbox.weir(&["tunnel", "sessions", "--status-socket", "server.sock"]).stdout;
     assert!(shown.contains("2 sessions\n") && shown.contains("  laptop/"), "{shown}");
-    // At the other end, the same connections have the server as their peer, and none can be ended.
+    // The client lists the same connections with the server as their peer, and cannot end them.
     let output = sandbox.weir(&["tunnel", "sessions", "--status-socket", "client.sock"]);
     assert!(output.stdout.contains("  127.0.0.1:7500/"), "{output:?}");
     for (words, message) in [
@@ -95,7 +95,7 @@ fn an_operator_lists_sessions_ends_them_and_drains_the_server() {
         (all.len() == 2 && all.iter().all(|one| one["session"] != name)).then_some(())
     });
 
-    // A file that was renamed gets no more lines once the end has reloaded.
+    // A renamed file gets no more lines once the server has reloaded.
     std::fs::rename(sandbox.path("logs/access.log"), sandbox.path("logs/access.log.1")).unwrap();
     let output = sandbox.weir(&["tunnel", "reload", "--status-socket", "server.sock"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
@@ -153,7 +153,8 @@ fn quotas_bind_their_identity_and_change_by_a_reload_under_open_tunnels() {
     let _asking = client(&home, &to_wiki, "home.sock", "connected to");
     let mut standing = open(&sandbox, 8080);
 
-    // The user of the service spends the user's quota, and not that of the client that offers it.
+    // A connection to a service spends the quota of its user, and not that of the client that
+    // offers the service.
     let sent = vec![7; 100_000];
     assert!(sandbox.inside(|| through(8080, &sent)).unwrap() == sent);
     let account = |name: &str| {
@@ -175,8 +176,8 @@ fn quotas_bind_their_identity_and_change_by_a_reload_under_open_tunnels() {
         metrics.contains("weir_tunnel_peer_quota_bytes{role=\"server\",peer=\"home\"} 1000000")
     );
 
-    // A reload raises the quota: the tunnel that stood idle meanwhile goes on. At 64 kbit/s its
-    // next megabyte would take two minutes each way.
+    // A reload raises the quota, so an idle open tunnel goes on. At 64 kbit/s its next megabyte
+    // would take two minutes in each direction.
     sandbox.write("server.toml", file("quota = \"1GB/month\"\nrate-limit = \"64kbit\"", ""));
     let reload = || {
         let output = sandbox.weir(&["tunnel", "reload", "--status-socket", "server.sock"]);
@@ -192,7 +193,7 @@ fn quotas_bind_their_identity_and_change_by_a_reload_under_open_tunnels() {
         (now > before).then_some(now - before)
     });
     assert!(carried < 1_000_000, "{carried}");
-    // The next reload lifts the limit for the tunnel that waits.
+    // The next reload removes the rate limit, also for the tunnel that waits for it.
     sandbox.write("server.toml", file("quota = \"1GB/month\"", ""));
     reload();
     let mut got = vec![0; 1_000_000];

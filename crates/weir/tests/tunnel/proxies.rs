@@ -87,7 +87,7 @@ fn refused_targets_are_refused_in_the_applications_protocol_and_counted() {
     assert_eq!(socks(&mapped.concat()), not_allowed);
     let metadata = to_address(Ipv4Addr::new(169, 254, 169, 254), 80);
     assert_eq!(socks(&metadata), not_allowed);
-    // BIND does not exist here.
+    // The proxy does not support BIND.
     assert_eq!(socks(&[5, 2, 0, 1, 10, 0, 0, 1, 0, 1]), 7);
     let http = |request: &str| {
         let mut stream = connected(&sandbox, 3128);
@@ -148,7 +148,7 @@ fn a_proxy_for_others_needs_a_login() {
     let login = |password: &str| {
         [&[1, 2][..], b"me", &[password.len() as u8], password.as_bytes()].concat()
     };
-    // An application that offers no login, a wrong password, and the right one.
+    // Try no login, a wrong password, and the right one.
     let mut stream = connected(&sandbox, 1080);
     assert_eq!(exchanged(&mut stream, &[5, 1, 0], 2), [5, 0xff]);
     let mut stream = connected(&sandbox, 1080);
@@ -207,7 +207,7 @@ fn datagrams_go_to_listed_targets_until_the_connection_ends() {
     let head = |port: u16| [&[0, 0, 0, 1, 127, 0, 0, 1][..], &port.to_be_bytes()].concat();
     let sent = [&head(target)[..], b"question"].concat();
     let mut got = [0; 2_000];
-    // Another user's program must not take the association over before the application sends.
+    // A program of another user must not become the association's sender before the application.
     let stranger = sandbox.inside(|| UdpSocket::bind("127.0.0.1:0").unwrap());
     std::os::unix::fs::fchown(&stranger, Some(65_534), None).unwrap();
     stranger.send_to(&sent, ("127.0.0.1", port)).unwrap();
@@ -218,7 +218,8 @@ fn datagrams_go_to_listed_targets_until_the_connection_ends() {
     socket.send(&sent).unwrap();
     let count = socket.recv(&mut got).unwrap();
     assert_eq!(got[..count], sent);
-    // Another program, a fragment, an unlisted target, nonsense.
+    // The proxy drops datagrams of another program, fragments, datagrams to an unlisted target, and
+    // malformed ones.
     other.send(&sent).unwrap();
     let mut fragment = sent.clone();
     fragment[2] = 1;
@@ -241,7 +242,7 @@ fn datagrams_go_to_listed_targets_until_the_connection_ends() {
 }
 
 #[test]
-fn curl_speaks_through_both_proxies() {
+fn curl_works_through_both_proxies() {
     let Some(sandbox) = Sandbox::new() else { return };
     if !is_installed("curl") {
         return testing::skip(testing::Need::Program("curl"));

@@ -7,7 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use std::ops::Deref;
 use std::process::Command;
 
-/// Links with the names of quic-tun's programs, beside the keys.
+/// Makes links with the names of quic-tun's programs, beside the keys.
 fn links(sandbox: &Sandbox) {
     for name in ["quictun-server", "quictun-client"] {
         std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_weir"), sandbox.path(name)).unwrap();
@@ -16,8 +16,8 @@ fn links(sandbox: &Sandbox) {
     assert!(sandbox.inside(up).unwrap().success());
 }
 
-/// An end of a tunnel. These programs name no place for their status socket, so they put the socket
-/// in the user's directory under /run, and remove it when they end in an orderly way.
+/// An end of a tunnel. Its command line names no status socket, so the end puts the socket in the
+/// user's directory under /run, and removes it if it ends in an orderly way.
 struct End(Option<Running>);
 
 impl Deref for End {
@@ -30,7 +30,7 @@ impl Deref for End {
 
 impl Drop for End {
     fn drop(&mut self) {
-        // After a failure the process is killed.
+        // After a failure, dropping the value kills the process.
         if let Some(running) = self.0.take().filter(|_| !std::thread::panicking()) {
             running.signal("INT");
             running.end();
@@ -40,7 +40,7 @@ impl Drop for End {
 
 fn started(sandbox: &Sandbox, program: &str, flags: &[&str], message: &str) -> End {
     let mut command = Command::new(sandbox.path(program));
-    // Without the settings in the home directory of the user who runs the test.
+    // Hide the settings in the home directory of the user who runs the test.
     command.args(flags).env("HOME", sandbox.home());
     let mut running = sandbox.start_command(command);
     await_some("a tunnel's end", || {
@@ -71,7 +71,8 @@ fn the_commands_of_the_report_carry_iperf3() {
     let mut iperf = Command::new("iperf3");
     iperf.arg("-s");
     let mut iperf = sandbox.start_command(iperf);
-    // As typed in the report; the unsafe default stands in the file, which both programs find.
+    // Type the commands as in the report. The unsafe default is in the file, which both programs
+    // find.
     sandbox.write("quictun-server.yaml", "insecure-no-verification-open-targets: true\n");
     sandbox.write("quictun-client.yaml", "insecure-no-verification-open-targets: true\n");
     let server = started(&sandbox, "quictun-server", &[], "listening on 0.0.0.0:7500");
@@ -147,7 +148,7 @@ fn safe_ends_by_pins_refuse_what_no_rule_lists() {
     let own = ends.own("server");
     words.extend(own.iter().map(String::as_str));
     let server = started(&sandbox, "quictun-server", &words, "listening on");
-    // A token for each client's address, in base64, as the server's key says.
+    // Write a token for each client's address, in base64 as the server's `token-parser-key` says.
     let token = |port: u16| {
         let encode = format!("printf tcp:127.0.0.1:{port} | base64 -w 0");
         let output = Command::new("sh").args(["-c", &encode]).output().unwrap();
@@ -160,7 +161,7 @@ fn safe_ends_by_pins_refuse_what_no_rule_lists() {
     words.extend(own.iter().map(String::as_str));
     let _client = started(&sandbox, "quictun-client", &words, "connected to");
     assert_eq!(sandbox.inside(|| through(6500, b"listed")).unwrap(), b"listed");
-    // The file is read again for each connection.
+    // The client reads the file again for each connection.
     sandbox.write("tokens", format!("127.0.0.1 {}\n", token(unlisted)));
     assert!(is_refused(&sandbox, b"unlisted"));
     sandbox.write("tokens", "127.0.0.1 tcp:plain:1\n");

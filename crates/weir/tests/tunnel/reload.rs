@@ -1,5 +1,5 @@
-//! `weir tunnel reload`, and SIGHUP: the file takes effect at once, for new and for open tunnels,
-//! and a file with a mistake changes nothing.
+//! `weir tunnel reload`, and SIGHUP: the file takes effect at once, for new and for open tunnels.
+//! An end refuses a file with a mistake and keeps its settings.
 
 use crate::ends::{Ends, NEVER_LONGER, echo, get, through};
 use crate::support::{Running, Sandbox, await_some, is_installed};
@@ -30,7 +30,7 @@ fn a_removed_right_resets_its_tunnels_and_allowed_tunnels_continue() {
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert!(output.stdout.starts_with("server (pid "), "{output:?}");
     assert!(output.stdout.ends_with("): reloaded\n"), "{output:?}");
-    // A reset, as if the target had sent it, instead of a silent wait.
+    // The application gets a reset instead of waiting.
     let mut byte = [0];
     let gone = lost_one.read(&mut byte);
     assert!(
@@ -40,7 +40,7 @@ fn a_removed_right_resets_its_tunnels_and_allowed_tunnels_continue() {
     exchange(&mut kept_one);
     assert!(sandbox.inside(|| through(6001, b"x")).map_or(true, |got| got.is_empty()));
     assert_eq!(sandbox.inside(|| through(6000, b"new")).unwrap(), b"new");
-    // The earlier counts are kept.
+    // The reload keeps the earlier counts.
     let metrics = sandbox.inside(|| get(9150, "/metrics"));
     assert!(metrics.contains("weir_tunnel_reloads_total{role=\"server\"} 1"), "{metrics}");
     assert!(metrics.contains("reason=\"not-listed\"} 2"), "{metrics}");
@@ -48,7 +48,7 @@ fn a_removed_right_resets_its_tunnels_and_allowed_tunnels_continue() {
 }
 
 #[test]
-fn a_file_with_a_mistake_changes_nothing_and_says_why() {
+fn a_reload_of_a_file_with_a_mistake_changes_nothing_and_says_why() {
     let Some(sandbox) = Sandbox::new() else { return };
     let ends = Ends::new(&sandbox);
     let target = sandbox.inside(echo);
@@ -81,8 +81,8 @@ fn a_file_with_a_mistake_changes_nothing_and_says_why() {
     exchange(&mut standing);
 }
 
-/// open(2) of a pipe waits for a writer, and the thread that reads the files also serves `status`
-/// and `reload`.
+/// open(2) of a pipe waits for a writer, which would block the thread that reads the files and also
+/// serves `status` and `reload`.
 #[test]
 fn a_pipe_in_the_place_of_a_file_is_refused_and_the_end_still_answers() {
     let Some(sandbox) = Sandbox::new() else { return };
@@ -142,7 +142,7 @@ fn a_removed_peer_is_disconnected_and_an_added_peer_is_admitted() {
     let forward = |port: u16| format!("tcp:127.0.0.1:{port}=tcp:127.0.0.1:{target}");
     let _client = ends.client(&[&forward(6000)]);
     let mut standing = open(&sandbox, 6000);
-    // The server's pin with the other client's key: an unknown client, refused in the handshake.
+    // The server does not know the other client's key, and refuses the handshake.
     let mut words = vec!["tunnel", "client", "--server", "127.0.0.1:7500", "--pin", &ends.pin];
     let (to, own) = (forward(6001), others.own("client"));
     words.extend(["--forward", &to, "--status-socket", "second.sock"]);
@@ -193,7 +193,7 @@ fn a_client_moves_its_listeners_and_keeps_open_tunnels() {
     let _client = ends.started(&words, "connected to");
     let (mut first, mut second) = (open(&sandbox, 6000), open(&sandbox, 6001));
 
-    // One listener has another target, one is removed, one is new.
+    // The reload changes the target of one listener, removes one, and adds one.
     sandbox.write("client.toml", forwards(&[(6000, other), (6002, one)]));
     let reload = || sandbox.weir(&["tunnel", "reload", "--status-socket", "client.sock"]);
     let output = reload();
@@ -206,7 +206,7 @@ fn a_client_moves_its_listeners_and_keeps_open_tunnels() {
         sandbox.inside(|| TcpStream::connect("127.0.0.1:6001")).is_err().then_some(())
     });
 
-    // A port that is in use: no part of the file applies.
+    // A port is in use, so the client applies no part of the file.
     sandbox.write("client.toml", forwards(&[(6000, one), (9150, one)]));
     let output = reload();
     assert_eq!(output.status.code(), Some(1), "{output:?}");
@@ -260,7 +260,7 @@ fn reverse_tunnels_last_as_long_as_the_client_may_listen_at_the_server() {
     answers(8081);
     let (mut stays, mut goes) = (open(&sandbox, 8080), open(&sandbox, 8081));
 
-    // The server removes a right: connections through that listener are reset, the others continue.
+    // The server removes a right and resets the connections of that listener; the others continue.
     sandbox.write("server.toml", may(&[8080, 8082]));
     let output = sandbox.weir(&["tunnel", "reload", "--status-socket", "server.sock"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
@@ -272,7 +272,7 @@ fn reverse_tunnels_last_as_long_as_the_client_may_listen_at_the_server() {
     is_closed(8081);
     exchange(&mut stays);
 
-    // The client listens elsewhere: open connections stay.
+    // The client listens at another port, and open connections stay.
     sandbox.write("client.toml", reverses(&[8082]));
     let output = sandbox.weir(&["tunnel", "reload", "--status-socket", "client.sock"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
@@ -280,7 +280,7 @@ fn reverse_tunnels_last_as_long_as_the_client_may_listen_at_the_server() {
     is_closed(8080);
     exchange(&mut stays);
 
-    // Even then the server may reset them.
+    // The server still resets these connections if it removes their right.
     sandbox.write("server.toml", may(&[8082]));
     let output = sandbox.weir(&["tunnel", "reload", "--status-socket", "server.sock"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
@@ -316,7 +316,7 @@ fn exchange(stream: &mut TcpStream) {
     assert_eq!(&got, b"a");
 }
 
-/// Answers in capitals.
+/// Starts a server that answers in capitals.
 fn shout() -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();

@@ -1,5 +1,5 @@
-//! Sockets of status and metrics: only a dead socket is removed, and sockets of another user are
-//! not trusted.
+//! Sockets of status and metrics: an end removes only a dead socket, and a command trusts no socket
+//! of another user.
 
 use crate::ends::Ends;
 use crate::support::{Sandbox, await_some, is_installed};
@@ -38,7 +38,7 @@ fn a_regular_file_in_the_place_of_a_socket_stays() {
     assert!(sandbox.marked().is_empty());
 }
 
-/// The socket's listener registers with a runtime, which a check has to start.
+/// A check has to start a runtime to bind the status socket.
 #[test]
 fn a_check_tells_whether_the_sockets_are_free() {
     let Some(sandbox) = Sandbox::new() else { return };
@@ -66,8 +66,7 @@ fn a_check_tells_whether_the_sockets_are_free() {
 fn a_directory_made_first_by_another_user_is_not_trusted() {
     let Some(sandbox) = Sandbox::new() else { return };
     let Some(user) = User::new(&sandbox) else { return };
-    // The process of `nobody`, the target of the SIGHUP, and the socket of `nobody`, which names
-    // it.
+    // The socket of `nobody` names a process of `nobody`, which a reload must not signal.
     let mut victim = user.run(Command::new("sleep").arg("600"));
     let trap = Trap::below(Path::new("/tmp").join(format!("weir-{}", user.id)), victim.id());
     for verb in ["reload", "status"] {
@@ -90,7 +89,7 @@ fn a_directory_made_first_by_another_user_is_not_trusted() {
 fn an_end_of_another_user_is_neither_asked_nor_signalled() {
     let Some(sandbox) = Sandbox::new() else { return };
     let Some(user) = User::new(&sandbox) else { return };
-    // Started by its own command under another user, so it is not a process of root.
+    // Start the end with a command of the other user, so that it is not a process of root.
     let path = sandbox.path("theirs.sock");
     let directory = sandbox.path("own");
     std::fs::create_dir(&directory).unwrap();
@@ -106,8 +105,8 @@ fn an_end_of_another_user_is_neither_asked_nor_signalled() {
     let peer = format!("laptop=sha256/{}", "A".repeat(43));
     words.extend(["--peer", &peer]);
     let mut server = user.run(user.weir(&words));
-    // Root asks an end through that end's own directory, as for a service with its own user. The
-    // socket's file is there before the end listens.
+    // Root queries an end of another user if the socket is in that user's own directory, as for a
+    // service. Wait: the socket's file exists before the end listens.
     let output = await_some("the status", || {
         let output = sandbox.weir(&["tunnel", "status", "--status-socket", &socket_word]);
         output.status.success().then_some(output)
@@ -127,8 +126,8 @@ fn an_end_of_another_user_is_neither_asked_nor_signalled() {
     assert!(!message.contains("reloaded"), "{message}");
 }
 
-/// `nobody` listens, hands the socket on and exits. Then a process of root gets the number of that
-/// process, which SO_PEERCRED still names.
+/// `nobody` listens, passes the socket on and exits. Then a process of root gets the exited
+/// process's number, which SO_PEERCRED still reports.
 #[test]
 fn a_process_that_got_the_listeners_number_is_not_signalled() {
     let Some(sandbox) = Sandbox::new() else { return };
@@ -192,8 +191,8 @@ impl<'a> User<'a> {
     }
 }
 
-/// A directory that `nobody` makes where others look for theirs, with a socket that names a
-/// process.
+/// A directory that `nobody` makes at the path where root expects its own, with a socket that names
+/// a process.
 struct Trap(PathBuf);
 
 impl Trap {
@@ -223,7 +222,7 @@ impl Drop for Trap {
     }
 }
 
-/// A status that claims to come from this process.
+/// A status document that names `pid` as its sender.
 fn document(pid: u32) -> String {
     format!(
         r#"{{"role":"server","version":"0","pid":{pid},"up_seconds":1,"listens_on":[],

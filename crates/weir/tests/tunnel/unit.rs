@@ -55,7 +55,7 @@ fn the_unit_loads_the_key_as_a_credential_and_confines_the_service() {
     assert!(!String::from_utf8_lossy(&judged.stderr).contains("ignoring"), "{judged:?}");
 }
 
-/// The service runs as a user of its own, and systemd gives it the key alone.
+/// The service runs as a separate user, who reads the certificate; systemd passes the key.
 #[test]
 fn the_services_user_can_read_what_keys_wrote_except_the_key() {
     let Some(sandbox) = Sandbox::new() else { return };

@@ -1,4 +1,4 @@
-//! New processes that take over from running ends.
+//! A new process takes over from a running end.
 
 use crate::ends::{Ends, NEVER_LONGER, echo, get, through};
 use crate::support::{Sandbox, await_some};
@@ -12,7 +12,7 @@ fn open(sandbox: &Sandbox, port: u16) -> TcpStream {
     stream
 }
 
-/// Each connection carries many bytes in both directions.
+/// Sends many bytes through each connection in both directions.
 fn exchange(streams: &mut [TcpStream], round: u8) {
     for stream in &mut *streams {
         stream.write_all(&[round; 20_000]).unwrap();
@@ -24,7 +24,7 @@ fn exchange(streams: &mut [TcpStream], round: u8) {
     }
 }
 
-/// The status behind a socket; nothing while the socket changes hands.
+/// The status of the end behind a socket; `None` while another process takes the socket over.
 fn status(sandbox: &Sandbox, socket: &str) -> Option<Value> {
     let output = sandbox.weir(&["tunnel", "status", "--json", "--status-socket", socket]);
     let all: Value = serde_json::from_str(&output.stdout).ok()?;
@@ -55,7 +55,7 @@ fn no_open_session_breaks_when_new_processes_take_over_from_both_ends() {
         [6000, 6000, 6000, 6000, 6001, 6002].map(|port| open(&sandbox, port)).into();
     exchange(&mut streams, 1);
 
-    // The server.
+    // Take over from the server.
     let again = [&flags[..], &["--take-over=10min"]].concat();
     let next = ends.server_with(&again);
     exchange(&mut streams, 2);
@@ -78,7 +78,7 @@ fn no_open_session_breaks_when_new_processes_take_over_from_both_ends() {
     exchange(&mut streams, 3);
     assert!(!server.has_ended());
 
-    // The client, whose tunnels lead to the former server.
+    // Take over from the client, whose tunnels lead to the former server.
     let before = client.pid();
     let upgraded = sandbox.weir(&["tunnel", "upgrade", "--status-socket", "client.sock", "--json"]);
     assert_eq!(upgraded.status.code(), Some(0), "{upgraded:?}");
@@ -90,7 +90,7 @@ fn no_open_session_breaks_when_new_processes_take_over_from_both_ends() {
         sandbox.weir(&["tunnel", "upgrade", "--status-socket", "client.sock", "--if-changed"]);
     assert!(unchanged.stdout.contains("no upgrade"), "{unchanged:?}");
 
-    // The former client ends with its last tunnel, and the sockets stay with the new processes.
+    // The former processes end with their last tunnel, and the new processes keep the sockets.
     drop(streams);
     let mut client = client;
     await_some("the end of the former client", || client.has_ended().then_some(()));

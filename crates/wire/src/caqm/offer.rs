@@ -1,30 +1,30 @@
-//! The offer with which a connection's ends negotiate CAQM, and learn that a port on the way
+//! The offer with which a connection's ends negotiate CAQM, and learn that a port on the path
 //! supports it, before any packet carries a tag. SYN and SYN-ACK carry an experimental TCP option
-//! (RFC 6994) with a tag's words in it.
+//! (RFC 6994) that holds a tag's words.
 //!
 //! ```text
 //! | kind 254 (8) | length 10 (8) | "CAQM" (32) | TPID (16) | Info::question() (16)
 //! ```
 //!
-//! A port that the packet passes answers the question in it. The SYN-ACK reports the outcome of the
-//! SYN's question with [`Info::echoed`], and the tag of the handshake's last packet reports the
-//! outcome of the SYN-ACK's with [`Info::go_ahead`]. A host that does not know the option ignores
-//! it, and if a middlebox removes it, the connection continues without CAQM.
+//! A port on the path answers the packet's question. The SYN-ACK reports the answer to the SYN's
+//! question with [`Info::echoed`], and the tag of the handshake's last packet reports the answer to
+//! the SYN-ACK's question with [`Info::go_ahead`]. A host that does not know the option ignores it,
+//! and if a middlebox removes it, the connection continues without CAQM.
 
 use super::Info;
 use crate::checksum;
 use crate::headers::{Layout, Transport, word};
 
-/// The info word of an offer of tags with this TPID, of any kind, if the frame is a SYN or a
-/// SYN-ACK with a complete offer.
+/// The info word, of any kind, of an offer of tags with this TPID; `None` if the frame is not a SYN
+/// or SYN-ACK with a complete offer.
 #[inline]
 pub fn read(frame: &[u8], tpid: u16) -> Option<Info> {
     let (_, at) = find(frame, tpid)?;
     word(frame, at).map(Info::from_bits)
 }
 
-/// Answers in an offer that a port supports CAQM. Returns false and changes nothing if there is no
-/// offer that asks.
+/// Answers an offer's question: a port supports CAQM. Returns false and changes nothing if the
+/// frame has no offer with an open question.
 #[inline]
 pub fn answer(frame: &mut [u8], tpid: u16) -> bool {
     let Some((tcp, at)) = find(frame, tpid) else { return false };
@@ -32,8 +32,8 @@ pub fn answer(frame: &mut [u8], tpid: u16) -> bool {
     if !(asks.is_caqm() && asks.is_question()) {
         return false;
     }
-    // Only the first of the two bytes changes. Options may begin at any byte, and the checksum sums
-    // words from the header's first byte on.
+    // Only the first of the info word's two bytes changes. Options may begin at any byte, and the
+    // checksum sums words from the header's first byte on.
     let summed = tcp + ((at - tcp) & !1);
     let (Some(old), Some(sum)) = (word(frame, summed), word(frame, tcp + CHECKSUM)) else {
         return false;
@@ -44,7 +44,7 @@ pub fn answer(frame: &mut [u8], tpid: u16) -> bool {
     true
 }
 
-/// The offsets of TCP's header and of the offer's 16 bits.
+/// The offsets of TCP's header and of the offer's info word.
 #[inline]
 fn find(frame: &[u8], tpid: u16) -> Option<(usize, usize)> {
     let layout = Layout::parse(frame)?;
@@ -97,7 +97,7 @@ mod tests {
 
     const IPV4_HEADER: usize = 20;
 
-    /// TCP over IPv4 with these flags and options, behind these tags, with a valid checksum.
+    /// A TCP segment over IPv4 with these flags, options and tags, and a valid checksum.
     fn segment(tags: &[u16], flags: u8, options: &[u8]) -> Vec<u8> {
         let mut frame = vec![2; 12];
         frame.extend(tags.iter().flat_map(|word| word.to_be_bytes()));
@@ -133,7 +133,7 @@ mod tests {
         for tags in [&[][..], &[0x8100, 5], &[0x9100, 5, 0x8100, 6]] {
             for info in [Info::question(), Info::question().echoed()] {
                 for before in 0..4 {
-                    // At any offset, including odd ones.
+                    // Put the offer at any offset, including odd ones.
                     let options = [&mss[..], &vec![PADDING; before], &offer(TPID, info)].concat();
                     let mut frame = segment(tags, 0x12, &options);
                     let start = 14 + 2 * tags.len();

@@ -27,41 +27,42 @@ pub(super) struct Credit {
 #[derive(Debug, Clone, Copy, Default)]
 struct PeriodTotals {
     requests: u64,
-    /// The sum of their hints, in bytes.
+    /// The sum of the requests' hints, in bytes.
     asked: i64,
-    /// The sum of the squares of their hints.
+    /// The sum of the squares of the hints.
     squares: i64,
-    /// The sum of their refusal weights, relative to an average request.
+    /// The sum of the requests' refusal weights, relative to an average request.
     weights: f64,
     /// Bytes refused at random.
     dealt: i64,
 }
 
-/// Treats all requests of a period alike, independent of their order. If the port served requests
-/// until no credit is left, small windows, whose hints are large, would hardly ever receive any.
-/// Refusals would hit the flows that send when a period begins.
+/// The port's plan for a period, which treats all requests of the period alike, independent of
+/// their order. If the port served requests until no credit is left, small windows, whose hints are
+/// large, would hardly ever receive credit, and refusals would hit the flows that send when a
+/// period begins.
 ///
 /// A hint reveals the size of a window: the larger the window, the less growth each packet
-/// requests. A flow whose hint is half of the others' is therefore refused twice as often and
-/// receives a quarter. Two windows then converge in two thirds of the time they need if all packets
-/// are refused alike.
+/// requests. The port therefore refuses a flow whose hint is half of the others' twice as often,
+/// and grants it a quarter. Two windows then converge in two thirds of the time that they would
+/// need if the port refused all packets alike.
 #[derive(Debug, Clone, Copy)]
 struct Plan {
-    /// The part of a hint's square that is granted, in units of [`WHOLE`], but no more than the
-    /// hint.
+    /// The part of a hint's square that the port grants, in units of [`WHOLE`], but no more than
+    /// the hint.
     share: f64,
     /// Whether the credit covers all expected requests.
     enough: bool,
-    /// The amount below `unit` that is not yet granted, in the same units.
+    /// The amount below `unit` that the port has not granted yet, in units of [`WHOLE`].
     carry: i64,
-    /// The probability that a packet is refused while the counter is below zero.
+    /// The probability of a refusal while the counter is below zero.
     odds: f64,
-    /// The same while the counter is not below zero. Credit that no other request needs is not
-    /// taken.
+    /// The probability of a refusal while the counter is not below zero. It is zero if no other
+    /// request needs the credit.
     chance: f64,
     /// The mean size of a request.
     usual: f64,
-    /// Normalises the mean of the weights to 1.
+    /// The factor that normalises the mean of the weights to 1.
     scale: f64,
 }
 
@@ -75,8 +76,8 @@ pub(super) struct Law {
     pub(super) chance: Share,
     pub(super) beta: Bytes,
     pub(super) unit: Bytes,
-    /// Every request of a period gets its share of the credit. Otherwise requests are served in
-    /// order.
+    /// Whether every request of a period gets its share of the credit; otherwise the port serves
+    /// requests in order.
     pub(super) spread: bool,
 }
 
@@ -108,7 +109,8 @@ impl Credit {
         self.law = law;
     }
 
-    /// Call this before any event at `now`. Until then `queued` bytes were waiting.
+    /// Advances to `now`. Call before any event at `now`. `queued`: the bytes in the queue until
+    /// then.
     pub(super) fn advance(&mut self, now: Time, queued: Bytes) {
         let Some(began) = self.began else {
             self.began = Some(now);
@@ -118,7 +120,8 @@ impl Credit {
         if periods == 0 {
             return;
         }
-        // If several periods elapsed, only the last one counts. Nothing was sent or granted in it.
+        // If several periods have passed, only the last one counts, in which no byte was sent or
+        // granted.
         if periods > 1 {
             (self.sent, self.granted) = (0, 0);
             self.came = PeriodTotals::default();
@@ -127,14 +130,14 @@ impl Credit {
         self.begin(queued);
     }
 
-    /// A frame departs.
+    /// Records that a frame departs.
     pub(super) fn send(&mut self, size: Bytes) {
         self.sent = self.sent.saturating_add(signed(size));
     }
 
     /// Judges the request of a data packet, in the order of the cases of CAQM's port.
     pub(super) fn judge(&mut self, asked: Info) -> Verdict {
-        // A go-ahead is for the other end, not for ports.
+        // Ports ignore a go-ahead, which is for the other end.
         if asked.is_go_ahead() {
             return Verdict::Passed;
         }
@@ -187,7 +190,7 @@ impl Credit {
         let due = hint * part as i64 + self.plan.carry;
         let units = (due / WHOLE).min(hint).min(self.left + self.dealt) / unit;
         let given = units * unit;
-        // Credit that was missing here is not owed for ever.
+        // Limit the carry, so that missing credit does not add up for ever.
         self.plan.carry = (due - given * WHOLE).min(unit * WHOLE);
         let of_dealt = given.min(self.dealt);
         self.dealt -= of_dealt;
@@ -226,7 +229,7 @@ impl Plan {
     const IN_FULL: Self =
         Self { share: 1.0, enough: true, carry: 0, odds: 1.0, chance: 1.0, usual: 0.0, scale: 1.0 };
 
-    /// The weight of a packet with this hint: its refusal probability relative to the average.
+    /// The weight of a packet with this hint: its refusal probability, relative to the average.
     fn weight(&self, hint: i64) -> f64 {
         if self.usual > 0.0 {
             self.scale * (self.usual / hint.max(1) as f64).min(MOST_WEIGHT)
@@ -235,7 +238,8 @@ impl Plan {
         }
     }
 
-    /// Assumes that the next period has as many requests for as many bytes as the previous one.
+    /// The plan of the next period, which is assumed to have as many requests for as many bytes as
+    /// the last one.
     fn of_next(self, left: i64, beta: i64, came: PeriodTotals) -> Self {
         let there = left.max(0) + came.dealt;
         let requests = came.requests.max(1) as f64;
@@ -255,11 +259,12 @@ impl Plan {
     }
 }
 
-/// The weight of a hint of zero: such a packet is refused this many times as often as the average.
+/// The weight of a hint of zero: the port refuses such a packet this many times as often as the
+/// average.
 const MOST_WEIGHT: f64 = 4.0;
 const WHOLE: i64 = 1 << 16;
 
-/// Clamps so that no counter comes near the end of its range.
+/// Converts a size to a signed number, clamped so that no counter comes near the end of its range.
 fn signed(bytes: Bytes) -> i64 {
     i64::try_from(bytes.count()).unwrap_or(i64::MAX).min(1 << 50)
 }
@@ -296,7 +301,7 @@ mod tests {
         assert_eq!((credit.left, credit.granted), (5600, 2000));
         assert_eq!([(); 2].map(|()| credit.judge(asks)), [Verdict::Passed; 2]);
         assert_eq!(credit.judge(asks), Verdict::Trimmed(asks.without_hint()));
-        // Bytes granted, and bytes not sent, count in the next period.
+        // Granted bytes and unsent bytes count in the next period.
         credit.send(Bytes::new(12_500));
         credit.advance(at(104), Bytes::new(1000));
         assert_eq!(credit.left, 1600 - 2000 + 2000);
@@ -304,7 +309,7 @@ mod tests {
         assert_eq!(credit.left, (2700 - 1000 - 6000) / 2);
         assert_eq!(credit.judge(asks), Verdict::Refused(asks.refused()));
         assert_eq!(credit.left, -1638);
-        // After a long time none of that remains.
+        // After a long time the counter has forgotten both.
         credit.advance(at(100_000), Bytes::new(0));
         assert_eq!(credit.left, 7600);
     }
@@ -329,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn credit_refused_upstream_is_free_for_others() {
+    fn credit_that_an_upstream_port_refused_goes_to_other_requests() {
         let mut credit = Credit::new(law(0), 1);
         credit.advance(at(0), Bytes::new(12_500));
         assert_eq!(credit.left, 0);
@@ -339,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn credit_refused_at_random_goes_to_others() {
+    fn credit_refused_at_random_goes_to_other_requests() {
         let always = Law { chance: Share::ONE, ..law(0) };
         let mut credit = Credit::new(always, 1);
         credit.advance(at(0), Bytes::new(12_500));

@@ -9,9 +9,9 @@ pub enum Frame {
     Finish(u32),
     /// The receiver has all bytes up to the end of the stream.
     Received(u32),
-    /// The sender sends no more of the stream.
+    /// The sender aborts its half of the stream, with this code.
     Reset(u32, u32),
-    /// The receiver wants no more of the stream.
+    /// The receiver asks the sender to abort the stream, with this code.
     Stop(u32, u32),
     /// The peer may send up to this offset of the stream.
     StreamCredit(u32, u64),
@@ -68,7 +68,7 @@ impl Frame {
         }
     }
 
-    /// Takes the first frame out of `bytes`; `None` if more bytes are needed.
+    /// Takes the first frame out of `bytes`; `None` if the frame is incomplete.
     pub fn decode(bytes: &mut BytesMut) -> Result<Option<Self>, FrameError> {
         let Some((mut head, _)) = bytes.split_at_checked(HEAD) else { return Ok(None) };
         let word = head.get_u32();

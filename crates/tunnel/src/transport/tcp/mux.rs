@@ -1,8 +1,8 @@
 //! The streams of one connection over TLS. Pure: bytes in, bytes out.
 //!
-//! Streams share one TCP connection, so a lost packet delays all of them. Credit works as over QUIC
-//! ([`quic::Granted`], [`quic::Allowed`]): a stream whose application does not read stops neither
-//! the connection nor the other streams.
+//! Streams share one TCP connection, so a lost packet delays all streams. Credit works as over QUIC
+//! ([`quic::Granted`], [`quic::Allowed`]): a stream whose application does not read delays no other
+//! stream.
 
 mod datagrams;
 mod stream;
@@ -14,12 +14,12 @@ use quic::{Allowed, FIRST_CREDIT, Granted, Lost, Readable, StreamError};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use stream::{Half, Stream};
 
-/// A connection's streams, and the frames that wait to be sent.
+/// A connection's streams, and the queues of frames to send.
 #[derive(Debug)]
 pub(super) struct Mux {
     is_server: bool,
     streams: HashMap<u32, Stream>,
-    /// Streams of the peer that nobody has accepted yet.
+    /// Streams of the peer that this end's application has not accepted yet.
     arrived: VecDeque<u32>,
     /// The next stream of each end.
     next_own: u32,
@@ -35,22 +35,22 @@ pub(super) struct Mux {
     window: u64,
     stream_window: u64,
     send_window: u64,
-    /// Frames without data, in their order. Each event of a stream adds at most one.
+    /// The queue of frames without data. Each event of a stream adds at most one frame.
     control: VecDeque<Frame>,
     /// The newest credit of each stream.
     credits: BTreeMap<u32, u64>,
     credit: Option<u64>,
     pong: Option<u64>,
     ping: Option<u64>,
-    /// Streams with data that the peer's credit for the stream permits, in turn.
+    /// Streams with data that the peer's credit for the stream permits, in the order of turns.
     ready: VecDeque<u32>,
-    /// Bytes of streams that wait to be sent.
+    /// Bytes in the send queues of all streams.
     outgoing: u64,
     datagrams_in: Queue,
     datagrams_out: Queue,
     frames_received: u64,
     lost: Option<Lost>,
-    /// The connection closes once this `CLOSE` frame is sent.
+    /// The `CLOSE` frame to send before the connection closes.
     close: Option<Frame>,
     events: Vec<Event>,
 }
@@ -88,7 +88,7 @@ impl Mux {
             window: FIRST_CREDIT,
             stream_window: FIRST_CREDIT,
             send_window: FIRST_CREDIT,
-            // The first frame shows the peer that this end is there.
+            // This first frame tells the peer that this end has completed the handshake.
             control: [Frame::Streams(peer_limit)].into(),
             credits: BTreeMap::new(),
             credit: None,
@@ -135,7 +135,7 @@ impl Mux {
         self.ping = Some(mark);
     }
 
-    /// The connection ends for this reason. The peer is told `farewell`.
+    /// Ends the connection for the reason `lost`, and tells the peer `farewell`.
     pub(super) fn end(&mut self, lost: Lost, farewell: Option<&str>) {
         if self.lost.is_some() {
             return;
@@ -174,7 +174,7 @@ impl Mux {
         Ok(arrived)
     }
 
-    /// Takes bytes from the front of `bytes`, as many as there is room for.
+    /// Takes as many bytes from the front of `bytes` as the stream has room for.
     pub(super) fn write(&mut self, id: u32, bytes: &mut Bytes) -> Result<(), StreamError> {
         self.alive()?;
         let Some(stream) = self.streams.get_mut(&id) else { return Err(StreamError::GivenUp(0)) };
@@ -262,7 +262,8 @@ impl Mux {
         }
     }
 
-    /// The application consumed these bytes. Returns whether the peer should learn of new credit.
+    /// Records that the application has consumed these bytes. Returns whether the peer should learn
+    /// of new credit.
     pub(super) fn consume(&mut self, id: u32, bytes: u64) -> bool {
         let mut is_due = false;
         let mut newly = 0;
@@ -285,7 +286,7 @@ impl Mux {
         self.streams.get(&id).map_or(0, |stream| stream.granted.unread())
     }
 
-    /// The application reads no more of the stream.
+    /// Records that the application reads no more of the stream.
     pub(super) fn stop(&mut self, id: u32, code: u32) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         if stream.discarded {
@@ -311,7 +312,7 @@ impl Mux {
         self.forget(id);
     }
 
-    /// Queues a datagram; the oldest is dropped if too many wait.
+    /// Queues a datagram. A full queue drops its oldest datagram.
     pub(super) fn send_datagram(&mut self, datagram: Bytes) {
         if self.lost.is_none() {
             self.datagrams_out.push(datagram);
@@ -355,7 +356,7 @@ impl Mux {
                 if !self.granted.receive(length) {
                     return Err("it exceeded its credit");
                 }
-                // This end forgets a stream after the peer has ended it.
+                // This end forgets only streams that the peer has ended.
                 let Some(stream) = self.known(id)? else {
                     return Err("it sent data after the end of a stream");
                 };
@@ -372,7 +373,7 @@ impl Mux {
                     return Ok(());
                 }
                 match stream.incoming.back_mut() {
-                    // Many small frames must not take more memory than their data.
+                    // Join small frames, so that they do not take more memory than their data.
                     Some(last) if last.len() + bytes.len() <= SMALL => {
                         last.extend_from_slice(&bytes)
                     }
@@ -398,7 +399,8 @@ impl Mux {
                 if stream.end.replace(Err(code)).is_some() {
                     return Err("it ended a stream twice");
                 }
-                // The bytes that the application has taken count until it consumes them.
+                // Return the credit of the unread bytes. The application returns the credit of the
+                // bytes that it has taken when it consumes them.
                 let chunks = stream.incoming.drain(..);
                 let waiting = chunks.map(|chunk| chunk.len() as u64).sum();
                 stream.granted.consume(waiting);
@@ -449,7 +451,7 @@ impl Mux {
                 self.own_limit = limit;
             }
             Frame::Datagram(bytes) => {
-                // A copy of its own size: the datagram shares the buffer of what arrived with it.
+                // Copy the datagram: otherwise it would keep the whole receive buffer alive.
                 self.datagrams_in.push(Bytes::copy_from_slice(&bytes));
                 self.events.push(Event::Connection);
             }
@@ -463,14 +465,15 @@ impl Mux {
         Ok(())
     }
 
-    /// The stream, which begins if it is the peer's next one; `None` if it has ended.
+    /// The stream of this number. Creates the stream if the peer opens it with this frame. `None`
+    /// if the stream has ended.
     fn known(&mut self, id: u32) -> Result<Option<&mut Stream>, &'static str> {
         let is_peers = (id % 2 == 1) != self.is_server;
         if is_peers && id >= self.next_peer {
             if id / 2 >= self.peer_limit {
                 return Err("it opened too many streams");
             }
-            // The first frames of streams may arrive in another order than that of their numbers.
+            // Create lower-numbered streams too: first frames may arrive in any order.
             while self.next_peer <= id {
                 self.streams.insert(self.next_peer, Stream::new());
                 self.arrived.push_back(self.next_peer);
@@ -509,7 +512,7 @@ impl Mux {
                 return true;
             }
         }
-        // A connection without room for data still sends datagrams.
+        // Datagrams need no credit, so send them even if the connection has none.
         for _ in 0..DATAGRAMS_AT_ONCE {
             let Some(datagram) = self.datagrams_out.pop() else { break };
             Frame::Datagram(datagram).encode(out);
@@ -517,7 +520,7 @@ impl Mux {
         while out.len() < most {
             let Some(id) = self.ready.pop_front() else { break };
             if !self.send_some(id, out) {
-                // The connection has no credit left.
+                // The connection's credit is used up.
                 self.ready.push_front(id);
                 return false;
             }
@@ -570,7 +573,7 @@ impl Mux {
         }
     }
 
-    /// These bytes no longer wait for the socket. Streams may wait for the send window.
+    /// Frees send window after `bytes` have left the queues, and wakes streams that wait for it.
     fn release(&mut self, bytes: u64) {
         let was_full = self.outgoing >= self.send_window;
         self.outgoing -= bytes;
@@ -579,13 +582,13 @@ impl Mux {
         }
     }
 
-    /// The peer's half of this stream has ended.
+    /// Handles the end of the peer's half of this stream.
     fn ended(&mut self, id: u32) {
         self.credits.remove(&id);
         self.forget(id);
     }
 
-    /// Forgets a stream that has ended in both directions and that nobody uses.
+    /// Forgets a stream that has ended in both directions and that this end's tasks have dropped.
     fn forget(&mut self, id: u32) {
         if !self.streams.get(&id).is_some_and(Stream::is_over) {
             return;
@@ -596,7 +599,7 @@ impl Mux {
             return;
         }
         self.peer_ended += 1;
-        // The more streams a peer has had open, the more it may open.
+        // Permit twice as many streams as the peer has open, within bounds.
         let opened = self.next_peer / 2;
         let open = opened.saturating_sub(self.peer_ended);
         let window = (open * 2).clamp(FIRST_STREAMS, MOST_STREAMS_AT_ONCE).min(self.most_streams);
@@ -617,21 +620,21 @@ impl Mux {
         self.lost.clone().map_or(Ok(()), Err)
     }
 
-    /// A peer that does not read makes frames without data wait. A peer that keeps to the rules
-    /// causes at most a few for each stream.
+    /// The most frames in the queue `control`. A peer that does not read lets the queue grow, but a
+    /// peer that keeps to the protocol causes only a few frames for each stream.
     fn most_control(&self) -> usize {
         CONTROL + 4 * self.most_streams as usize
     }
 }
 
-/// The streams that a peer may open at first, and at most at a time.
+/// How many streams a peer may open at first, and how many it may have open at a time at most.
 const FIRST_STREAMS: u32 = 128;
 const MOST_STREAMS_AT_ONCE: u32 = 16_384;
-/// The streams of one end in the life of a connection.
+/// How many streams one end may open during a connection.
 const STREAM_NUMBERS: u32 = u32::MAX / 2;
-/// The size of a stream's state with its tasks, about; as over QUIC.
+/// The approximate memory of a stream's state and tasks; the same as over QUIC.
 const STREAM_MEMORY: u64 = 6 * 1024;
-/// Smaller chunks are joined.
+/// The size up to which the receiver joins adjacent chunks.
 const SMALL: usize = 4096;
 const DATAGRAMS_AT_ONCE: usize = 8;
 const CONTROL: usize = 1024;

@@ -1,9 +1,9 @@
-//! Datagrams that wait.
+//! The datagram queues of a connection over TLS.
 
 use bytes::Bytes;
 use std::collections::VecDeque;
 
-/// A queue of datagrams that drops the oldest.
+/// A bounded queue of datagrams. A full queue drops its oldest datagrams.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     pub(super) all: VecDeque<Bytes>,

@@ -11,12 +11,12 @@ pub(super) struct Stream {
     pub(super) outgoing: VecDeque<Bytes>,
     pub(super) queued: u64,
     pub(super) is_ready: bool,
-    /// This end's half.
+    /// The state of this end's sending half.
     pub(super) sending: Half,
     pub(super) is_delivered: bool,
     pub(super) sender_gone: bool,
     pub(super) stopped: Option<u32>,
-    /// The chunks that arrived, of which the first begins at `offset`.
+    /// The chunks that have arrived; the first chunk begins at `offset`.
     pub(super) incoming: VecDeque<BytesMut>,
     pub(super) offset: u64,
     pub(super) end: Option<Result<(), u32>>,
@@ -28,7 +28,7 @@ pub(super) struct Stream {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Half {
     Open,
-    /// The end follows the data that waits.
+    /// The application has ended the half, and queued data is still to be sent.
     Finishing,
     Ended,
 }
@@ -53,7 +53,7 @@ impl Stream {
         }
     }
 
-    /// How many more bytes this stream takes from the application.
+    /// How many more bytes this stream accepts from the application.
     pub(super) fn room(&self) -> u64 {
         self.allowed
             .room()
@@ -67,5 +67,5 @@ impl Stream {
     }
 }
 
-/// Bytes of one stream that wait for the socket.
+/// The most bytes of one stream in its send queue.
 const STREAM_QUEUE: u64 = 256 * 1024;

@@ -18,7 +18,8 @@ fn frames() -> impl Strategy<Value = Vec<Frame>> {
 }
 
 proptest! {
-    /// A peer that sends arbitrary frames occupies at most its credit and causes no panic.
+    /// A peer that sends arbitrary frames makes this end hold at most its credit, and causes no
+    /// panic.
     #[test]
     fn any_frames_are_taken_or_refused_within_the_credit(frames in frames(), drop_at in 0..60usize) {
         let (_, mut server) = pair();
@@ -101,7 +102,7 @@ fn both_directions_of_a_stream_end_separately_and_the_stream_is_forgotten() {
 }
 
 #[test]
-fn a_stream_that_nobody_reads_delays_no_other_and_reading_gives_new_credit() {
+fn a_stream_that_nobody_reads_delays_no_other_stream_and_reading_gives_new_credit() {
     let (mut client, mut server) = pair();
     server.set_receive_window(4 * FIRST_CREDIT);
     client.set_send_window(8 * FIRST_CREDIT);
@@ -127,7 +128,7 @@ fn a_stream_that_nobody_reads_delays_no_other_and_reading_gives_new_credit() {
 }
 
 #[test]
-fn resets_and_stops_reach_the_other_end_and_discard_what_waits() {
+fn resets_and_stops_reach_the_other_end_and_discard_queued_bytes() {
     let (mut client, mut server) = pair();
     let id = client.open().unwrap().unwrap();
     client.write(id, &mut Bytes::from_static(b"lost")).unwrap();
@@ -150,7 +151,7 @@ fn resets_and_stops_reach_the_other_end_and_discard_what_waits() {
 }
 
 #[test]
-fn a_reset_counts_no_byte_twice() {
+fn bytes_that_a_reset_discards_are_consumed_once() {
     let (mut client, mut server) = pair();
     let [id, other] = [0; 2].map(|_| client.open().unwrap().unwrap());
     client.write(id, &mut Bytes::from(vec![7; 5000])).unwrap();
@@ -168,7 +169,7 @@ fn a_reset_counts_no_byte_twice() {
 }
 
 #[test]
-fn the_limit_of_streams_grows_with_use_and_not_by_open_ones() {
+fn the_limit_of_streams_grows_when_streams_end_at_both_ends() {
     let (mut client, mut server) = pair();
     let open: Vec<u32> = std::iter::from_fn(|| client.open().unwrap()).collect();
     assert_eq!(open.len(), FIRST_STREAMS as usize);
@@ -189,7 +190,7 @@ fn the_limit_of_streams_grows_with_use_and_not_by_open_ones() {
 }
 
 #[test]
-fn a_peer_that_breaks_the_rules_is_found() {
+fn a_frame_that_breaks_the_protocol_is_an_error_that_says_how() {
     let broken = |frames: &[Frame]| {
         let (_, mut server) = pair();
         let mut bytes = BytesMut::new();
@@ -210,7 +211,7 @@ fn a_peer_that_breaks_the_rules_is_found() {
 }
 
 #[test]
-fn a_peer_that_ends_streams_and_reads_no_answer_is_found() {
+fn a_peer_that_ends_many_streams_without_reading_is_refused() {
     let (_, mut server) = pair();
     let mut end_the_next = |stream: u32| {
         let mut bytes = BytesMut::new();
@@ -227,7 +228,7 @@ fn a_peer_that_ends_streams_and_reads_no_answer_is_found() {
 }
 
 #[test]
-fn a_lost_connection_ends_every_wait_and_keeps_what_has_arrived() {
+fn a_lost_connection_ends_every_wait_and_keeps_received_bytes() {
     let (mut client, mut server) = pair();
     let id = client.open().unwrap().unwrap();
     client.write(id, &mut Bytes::from_static(b"last words")).unwrap();
