@@ -116,7 +116,7 @@ fn contents(file: &Path) -> Result<Vec<u8>, PerfError> {
     })
 }
 
-/// A key of 8192 bits has a tenth of this, as text.
+/// Largest key file that is read. A key of 8192 bits takes a tenth of it.
 const LONGEST: u64 = 64 * 1024;
 const UNFIT: &str = "is not an RSA key of 2048 to 8192 bits: make one with `openssl genrsa 2048`";
 
@@ -151,7 +151,7 @@ pub(super) mod tests {
             assert!(public.encrypt(&[text, vec![0]].concat(), padding).is_err());
         }
         let bytes = public.encrypt(b"text", Padding::Oaep).unwrap();
-        // By chance it may look like PKCS#1.
+        // By chance the result may have valid PKCS#1 padding.
         assert_ne!(private.decrypt(&bytes, Padding::Pkcs1).unwrap_or_default(), b"text");
     }
 

@@ -21,7 +21,7 @@ impl ReplayCache {
     }
 }
 
-/// Only tokens with a right password are held, each for a session that began.
+/// Most tokens held. Only tokens with a correct password are held.
 const MOST: usize = 1 << 16;
 
 #[cfg(test)]

@@ -86,7 +86,7 @@ fn local(ip: IpAddr, port: u16, remote: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Connects, obeys a call to stop meanwhile, and explains a failure.
+/// Connects to `remote`. A call to stop ends the wait, and an error explains the failure.
 pub(crate) fn connect(
     socket: Socket,
     options: &ClientOptions,

@@ -38,7 +38,7 @@ impl fmt::Debug for Cookie {
     }
 }
 
-/// Base 32, as iperf3 draws it.
+/// iperf3's alphabet of base 32.
 const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ pub struct Results {
 pub struct StreamResult {
     pub id: f64,
     pub bytes: f64,
-    /// −1 where the sender does not know.
+    /// −1 if the sender does not count retransmissions.
     pub retransmits: f64,
     /// In seconds.
     pub jitter: f64,

@@ -12,7 +12,8 @@ pub struct Series {
     pub stream: Option<u32>,
     /// The lines are shares of one whole.
     pub stacked: bool,
-    /// Seconds since the test began, ascending; each point covers the time before it.
+    /// Seconds since the test began, ascending; each point covers the time since the previous
+    /// point.
     pub time_s: Vec<f64>,
     pub lines: Vec<Line>,
 }
@@ -188,12 +189,12 @@ fn merged(pair: &[f64], merge: Merge) -> f64 {
     }
 }
 
-/// A report shows no more digits, and the files stay small.
+/// Rounds to the digits that a report shows, so that the files stay small.
 fn rounded(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }
 
-/// Enough for a chart as wide as a screen.
+/// Most points of a series: enough for a chart as wide as a screen.
 pub(super) const MOST_POINTS: usize = 2000;
 
 #[cfg(test)]

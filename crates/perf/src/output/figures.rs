@@ -2,7 +2,7 @@
 
 use units::{Bytes, Span, shown};
 
-/// The unit of rates, iperf3's `-f`; by default the one that fits.
+/// The unit of rates, iperf3's `-f`; by default the unit that fits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RateUnit {
     #[default]
@@ -39,7 +39,7 @@ impl RateUnit {
     }
 }
 
-/// In milliseconds, so that a column can be compared at a glance.
+/// A time in milliseconds, so that a column can be compared at a glance.
 pub(super) fn millis(span: Span) -> String {
     format!("{} ms", digits(span.millis_f64()))
 }
@@ -48,7 +48,7 @@ pub(super) fn percent(value: f64) -> String {
     shown::percent(value)
 }
 
-/// Bits a second.
+/// Rate in bits a second.
 pub(super) fn rate_of(bytes: Bytes, elapsed: Span) -> f64 {
     if elapsed == Span::ZERO { 0.0 } else { bytes.count() as f64 * 8.0 / elapsed.secs_f64() }
 }

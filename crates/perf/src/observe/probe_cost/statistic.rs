@@ -31,7 +31,7 @@ pub(super) struct MeasuredPeriod {
 }
 
 impl ProbeCost {
-    /// Uses the blocks in which all periods were measured.
+    /// Computes the cost from the blocks in which all periods were measured.
     pub(super) fn of(periods: &[MeasuredPeriod], both_ends: bool) -> Self {
         let same_block = |a: &MeasuredPeriod, b: &MeasuredPeriod| {
             a.number / super::BLOCK == b.number / super::BLOCK
@@ -94,7 +94,7 @@ fn log_ratio(block: &[MeasuredPeriod]) -> Option<f64> {
     (block.len() as u64 == super::BLOCK && ratio.is_finite()).then_some(ratio)
 }
 
-/// In a block.
+/// Pairs of periods in a block.
 const PAIRS: usize = 2;
 /// With fewer blocks the interval means nothing.
 const LEAST_BLOCKS: usize = 5;

@@ -265,5 +265,5 @@ fn far_output(output: &ServerOutput, format: &TextFormat) -> String {
 }
 
 const LONGEST_WARNING: usize = 1024;
-/// -V shows more.
+/// Most cores shown; -V shows more.
 const MOST_CORES: usize = 4;
