@@ -2,8 +2,7 @@
 
 use std::path::Path;
 
-/// The text of a shipped profile, which has the name of its file, with or without TRex's folder
-/// `cap2`.
+/// The text of a shipped profile, named by its file name with or without TRex's folder `cap2`.
 pub fn shipped(path: &Path) -> Option<&'static str> {
     let folder = path.parent()?;
     if !folder.as_os_str().is_empty() && folder != Path::new("cap2") {
