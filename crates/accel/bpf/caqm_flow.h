@@ -10,7 +10,7 @@
 #define NEGOTIATE_OPTION 1U
 #define NEGOTIATE_BITS 2U
 
-/* The same for all hosts and ports of a network. */
+/* Parameters, which are the same for all hosts and ports of a network. */
 struct caqm_settings {
 	struct caqm_params params;
 	u32 tpid;
@@ -60,7 +60,7 @@ struct caqm_record {
 	u8 goes_ahead; /* tell the peer that a port on the path of its data speaks CAQM */
 	u8 by_bits; /* agreed by reserved bits: the peer reads tags as the reference does */
 	u8 unused[2];
-	/* Since the connection began; in bytes unless noted. */
+	/* Counts since the connection began, in bytes unless noted. */
 	u64 asked;
 	u64 granted;
 	u64 refused;
@@ -81,7 +81,7 @@ struct caqm_place {
 	u32 unused;
 };
 
-/* A tag that arrived before there was a connection. */
+/* A tag that arrived before its connection was established. */
 struct caqm_first {
 	u64 at_ns; /* CLOCK_MONOTONIC */
 	u32 info;
@@ -90,7 +90,7 @@ struct caqm_first {
 	u32 segments;
 };
 
-/* A SYN with the client's bit, for the SYN-ACK that answers it. */
+/* A SYN with the client's bit, kept until the SYN-ACK answers the SYN. */
 struct caqm_asked {
 	u64 at_ns; /* CLOCK_MONOTONIC */
 	u32 accepted; /* a rule matches: the SYN-ACK carries the server's bit */

@@ -1,4 +1,4 @@
-//! Congestion controls that the kernel has besides Weir's.
+//! The kernel's own congestion controls.
 
 use crate::algorithm::NAME;
 use crate::system::read_sysctl;
@@ -24,7 +24,7 @@ impl KernelAlgorithm {
             return Ok(());
         }
         // The kernel loads tcp_NAME for a socket of root (tcp_ca_find_autoload() of
-        // net/ipv4/tcp_cong.c). A program of BPF cannot make the kernel do that.
+        // net/ipv4/tcp_cong.c). A BPF program cannot make the kernel load a module.
         let chosen = socket(AddressFamily::INET, SocketType::STREAM, Some(ipproto::TCP))
             .and_then(|socket| sockopt::set_tcp_congestion(&socket, &self.0));
         match chosen {

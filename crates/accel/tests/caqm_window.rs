@@ -1,4 +1,4 @@
-//! The tags that the programs accept for a connection (bpf/caqm_window.h), by the numbers of their
+//! Which tags the programs accept for a connection (bpf/caqm_window.h), by the numbers of their
 //! segments.
 #![allow(clippy::unwrap_used, unsafe_code)]
 
@@ -56,7 +56,7 @@ fn windows_end_at_the_same_byte_when_numbers_wrap() {
                 (0, true),
                 (i64::from(OFFERED), true),
                 (i64::from(OFFERED) + 1, false),
-                // An unneeded retransmission, and a probe of the byte before.
+                // A spurious retransmission, and a window probe of the byte before.
                 (-1, true),
                 (-i64::from(OVERTAKEN) - 1, true),
                 (-i64::from(OVERTAKEN) - 2, false),
@@ -109,7 +109,7 @@ fn closed_and_largest_windows_accept_what_they_can_hold() {
     assert!(
         !closed.takes(6, 7) && !closed.takes(3, 7) && !closed.takes(5, 6) && !closed.takes(5, 8)
     );
-    // A window that no socket can have counts as the largest one.
+    // A window that no socket can have counts as the largest window.
     let most = u32::MAX;
     let wide = Window { offered: most, overtaken: most, granted: most, ..Window::at(5, 7) };
     assert!(wide.takes(5 + (1 << 30), 7) && !wide.takes(6 + (1 << 30), 7));

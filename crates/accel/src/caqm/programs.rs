@@ -23,7 +23,7 @@ pub struct Programs {
     ops: &'static str,
 }
 
-/// CAQM for the lifetime of this value, under a separate name and without a pin.
+/// CAQM until this value is dropped, under a separate name and without a pin.
 #[derive(Debug)]
 pub struct Unpinned {
     programs: Programs,
@@ -38,7 +38,7 @@ impl Programs {
         Self::load_as(NAME, None)
     }
 
-    /// Loads them with the maps of the current installation.
+    /// Loads the programs with the maps of the current installation.
     pub(crate) fn load_with(pins: &Pins) -> Result<Self, AccelError> {
         Self::load_as(NAME, Some(pins))
     }

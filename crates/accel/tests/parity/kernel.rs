@@ -21,7 +21,7 @@ impl<C: Core> Kernel<C> {
         Ok(Self { loaded, core: PhantomData })
     }
 
-    /// Takes the steps in both builds, and compares every decision and every byte of state.
+    /// Takes the steps in both builds, and compares every decision and every byte of the state.
     pub(crate) fn compare(&self, name: &str, steps: &[Step<C>]) {
         for (batch, steps) in steps.chunks(BATCH).enumerate() {
             for (index, (step, answer)) in steps.iter().zip(self.take(steps)).enumerate() {
