@@ -15,7 +15,7 @@ struct caqm_settings {
 	struct caqm_params params;
 	u32 tpid;
 	u32 kind; /* cc_type: tags of other types are left alone */
-	u32 trusts_path; /* ports are known to speak CAQM: treat them as if they had answered */
+	u32 trusts_path; /* assume that the ports support CAQM, as if one had answered */
 	u32 negotiation; /* NEGOTIATE_ */
 	char algorithm[16]; /* its registered name; TCP_CA_NAME_MAX of include/net/tcp.h */
 };
@@ -57,7 +57,7 @@ struct caqm_record {
 	u8 to_answer; /* tagged data has arrived that is not yet answered */
 	u8 running; /* the sender's state belongs to an established connection */
 	u8 state; /* enum tcp_ca_state */
-	u8 goes_ahead; /* tell the peer that a port on the path of its data speaks CAQM */
+	u8 goes_ahead; /* tell the peer that a port on the path of its data supports CAQM */
 	u8 by_bits; /* agreed by reserved bits: the peer reads tags as the reference does */
 	u8 unused[2];
 	/* Counts since the connection began, in bytes unless noted. */

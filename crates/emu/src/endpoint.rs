@@ -11,10 +11,11 @@ use serde::{Deserialize, Serialize};
 /// | `pid:123:eth0` | one of the namespace of a process |
 /// | `tap:tap0`, `left:tap:tap0` | a TAP device, which is created |
 ///
-/// An existing interface is attached to. A missing one is created, as the outer end of a veth pair.
+/// The emulator attaches to an existing interface, and creates a missing interface as the outer end
+/// of a veth pair.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Endpoint {
-    /// As for [`host::Namespace::named`]; this namespace if `None`.
+    /// The namespace, as for [`host::Namespace::named`]; this namespace if `None`.
     pub namespace: Option<String>,
     pub kind: EndpointKind,
     pub interface: String,

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-/// The sums over all cores by name. `entries` is the table's, which each line repeats. Names and
-/// their number differ between kernels.
+/// The sums over all cores by name. `entries` counts the whole table, and each line repeats it.
+/// Names and their number differ between kernels.
 pub fn parse(text: &str) -> BTreeMap<String, u64> {
     let mut lines = text.lines();
     let names: Vec<_> = lines.next().unwrap_or_default().split_ascii_whitespace().collect();

@@ -11,7 +11,7 @@ pub(crate) struct CoreTable {
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct CoreRow {
-    /// By core number. A row without a column for each core has none.
+    /// The counts by core number; empty for a row without a column for each core.
     pub(crate) cores: BTreeMap<usize, u64>,
     /// A counter of the whole machine (`ERR`, `MIS`).
     pub(crate) single: Option<u64>,
@@ -57,7 +57,7 @@ impl CoreTable {
         Ok(Self { rows })
     }
 
-    /// The increments of each row that is in both.
+    /// The increments of each row that both snapshots have.
     pub(crate) fn since(&self, earlier: &Self) -> BTreeMap<String, BTreeMap<usize, u64>> {
         self.rows
             .iter()

@@ -50,8 +50,8 @@ impl CpuSnapshot {
         self.cores.keys().copied()
     }
 
-    /// The cores' use of time since `earlier`. A core that went online or offline in between is
-    /// left out.
+    /// The cores' use of time since `earlier`. Leaves out a core that went online or offline in
+    /// between.
     pub fn since(&self, earlier: &Self) -> CpuUse {
         CpuUse {
             elapsed: self.taken.since(earlier.taken),
@@ -79,7 +79,7 @@ pub struct CoreTimes {
 }
 
 impl CoreTimes {
-    /// All of it, idle time too.
+    /// The sum of all times, with idle time.
     pub fn sum(&self) -> Span {
         self.busy() + self.idle + self.iowait + self.steal
     }
@@ -90,8 +90,8 @@ impl CoreTimes {
     }
 
     pub fn since(&self, earlier: &Self) -> Self {
-        // Saturates: iowait is known to go backwards (proc(5)), idle too when a core goes
-        // offline and comes back.
+        // Saturates: iowait may decrease (proc(5)), and so may idle when a core goes offline and
+        // comes back.
         self.zip(earlier, Span::saturating_sub)
     }
 

@@ -3,7 +3,7 @@
 
 use crate::tree::Tree;
 
-/// In kilohertz, as sysfs has them.
+/// Frequencies in kilohertz, as in sysfs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Frequency {
     pub now_khz: Option<u64>,

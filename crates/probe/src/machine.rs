@@ -16,7 +16,7 @@ use crate::error::read_text;
 pub use program::{program_text, program_version};
 pub use sysctl::{SYSCTLS, sysctl, sysctls};
 
-/// `None` and empty mean that this machine does not provide the fact.
+/// Facts about a machine; `None` and empty mean that the machine does not provide the fact.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Machine {
     pub kernel_release: String,
@@ -29,7 +29,7 @@ pub struct Machine {
     /// The cores the calling thread may use.
     pub cores_usable: Vec<usize>,
     pub memory: Bytes,
-    /// The processor reports that it is a virtual one (x86 only; elsewhere `None`).
+    /// The processor reports that it is virtual (x86 only; elsewhere `None`).
     pub virtual_machine: Option<bool>,
     /// Manufacturer and model from the firmware.
     pub product: Option<String>,
@@ -37,9 +37,9 @@ pub struct Machine {
     /// `None` if this system does not control the processor's frequency.
     pub frequency_governor: Option<String>,
     pub boot_id: String,
-    /// By vulnerability, without those that do not affect this processor.
+    /// Mitigations by vulnerability, without vulnerabilities that do not affect this processor.
     pub mitigations: BTreeMap<String, String>,
-    /// In the calling thread's network namespace.
+    /// Settings in the calling thread's network namespace.
     pub sysctls: BTreeMap<String, String>,
 }
 

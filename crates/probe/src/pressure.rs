@@ -42,7 +42,7 @@ pub struct Stall {
     pub share_10s: Share,
     pub share_60s: Share,
     pub share_300s: Share,
-    /// Since boot.
+    /// Time lost since boot.
     pub total: Span,
 }
 

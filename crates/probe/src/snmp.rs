@@ -18,13 +18,14 @@ pub struct SnmpSnapshot {
 
 impl SnmpSnapshot {
     pub fn read() -> Result<Self, ProbeError> {
-        // /proc/net shows the namespace of the process's main thread (/proc/self/net).
+        // Reads /proc/thread-self/net, because /proc/net shows the namespace of the process's main
+        // thread.
         let mut snapshot = Self::default();
         snapshot.add_paired("snmp", &read_text("/proc/thread-self/net/snmp")?)?;
         snapshot.add_paired("netstat", &read_text("/proc/thread-self/net/netstat")?)?;
         match read_text("/proc/thread-self/net/snmp6") {
             Ok(text) => snapshot.add_listed("snmp6", &text)?,
-            // A kernel without IPv6.
+            // A kernel without IPv6 lacks the file.
             Err(ProbeError::Read { source, .. })
                 if source.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
@@ -42,12 +43,12 @@ impl SnmpSnapshot {
         Ok(snapshot)
     }
 
-    /// `None` if this kernel has no such counter.
+    /// The counter of that name; `None` if this kernel lacks it.
     pub fn value(&self, name: &str) -> Option<u64> {
         self.values.get(name).copied()
     }
 
-    /// All of them by name.
+    /// All counters by name.
     pub fn values(&self) -> impl Iterator<Item = (&str, u64)> {
         self.values.iter().map(|(name, value)| (name.as_str(), *value))
     }
@@ -115,7 +116,7 @@ pub struct SnmpUse {
 }
 
 impl SnmpUse {
-    /// `None` if this kernel has no such counter.
+    /// The increment of a counter; `None` if this kernel lacks it.
     pub fn count(&self, name: &str) -> Option<u64> {
         self.counts.get(name).copied()
     }

@@ -11,13 +11,13 @@ pub struct UdpSocket {
     pub remote: Option<SocketAddr>,
     /// As in `/proc/PID/fd`.
     pub inode: u32,
-    /// Received and not yet read.
+    /// Bytes received and not yet read.
     pub receive_queue: Bytes,
     /// Datagrams dropped at the socket.
     pub drops: u64,
 }
 
-/// Lines of another form are left out.
+/// Parses the table; leaves out lines of another form.
 pub fn parse(text: &str) -> Vec<UdpSocket> {
     text.lines().skip(1).take(MOST).filter_map(socket).collect()
 }
@@ -40,7 +40,7 @@ pub(crate) fn end(text: &str) -> Option<SocketAddr> {
     Some(SocketAddr::new(ip(address)?, u16::from_str_radix(port, 16).ok()?))
 }
 
-/// Words of 32 bits in the host's byte order.
+/// Parses an address: words of 32 bits in the host's byte order.
 fn ip(text: &str) -> Option<IpAddr> {
     let word = |at: usize| Some(u32::from_str_radix(text.get(at..at + 8)?, 16).ok()?.to_ne_bytes());
     Some(match text.len() {

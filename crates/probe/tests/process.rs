@@ -89,7 +89,7 @@ fn burner() -> Child {
     child
 }
 
-/// Until it prints, the child may not have executed the program yet.
+/// Waits for the child's first output: before it, the child may not have executed the program yet.
 fn wait_for_output(child: &mut Child) {
     use std::io::Read;
     child.stdout.as_mut().unwrap().read_exact(&mut [0; 8]).unwrap();

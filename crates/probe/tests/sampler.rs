@@ -24,7 +24,7 @@ fn a_sampler_reads_the_namespace_that_it_entered() {
         let ends = (client.local_addr().unwrap(), client.peer_addr().unwrap());
         let inside = std::fs::File::open("/proc/thread-self/ns/net").unwrap();
 
-        // Started from a thread outside the namespace.
+        // Starts the sampler from a thread outside the namespace.
         let (started, running) = mpsc::channel();
         let (tell, read) = mpsc::channel();
         let elsewhere = std::fs::File::open("/proc/self/ns/net").unwrap();
@@ -65,7 +65,7 @@ fn a_sampler_reads_the_namespace_that_it_entered() {
     });
 }
 
-/// Reports its number of readings to the test.
+/// A probe that reports its number of readings to the test.
 struct Telling(u64, mpsc::Sender<u64>);
 
 impl Probe for Telling {

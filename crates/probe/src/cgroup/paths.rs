@@ -14,7 +14,7 @@ pub struct CgroupPaths {
     cpu: Option<(PathBuf, PathBuf, Version)>,
     /// The group's directory for CPU time accounting.
     account: Option<(PathBuf, Version)>,
-    /// The group's directory that can freeze it.
+    /// The directory of the freezer controller, or of version 2.
     freezer: Option<(PathBuf, Version)>,
     /// The mount that has the memory controller, and the group within it.
     memory: Option<(PathBuf, PathBuf, Version)>,
@@ -37,7 +37,7 @@ impl CgroupPaths {
         Ok(paths)
     }
 
-    /// From `/proc/PID/cgroup` and `/proc/self/mountinfo` (proc(5)).
+    /// Parses `/proc/PID/cgroup` and `/proc/self/mountinfo` (proc(5)).
     pub fn parse(groups: &str, mounts: &str) -> Self {
         let mounts: Vec<_> = mounts.lines().filter_map(Mount::parse).collect();
         let mut paths = Self::default();
@@ -51,7 +51,7 @@ impl CgroupPaths {
                     continue;
                 };
                 // If version 1 is mounted as well, version 2 has only the controllers that version
-                // 1 left. It accounts CPU time without a controller.
+                // 1 does not use. Version 2 accounts CPU time without a controller.
                 if let Some(within) = mount.within(path) {
                     let group = (mount.point.clone(), within.clone(), Version::Two);
                     paths.memory.get_or_insert(group.clone());
@@ -83,10 +83,11 @@ impl CgroupPaths {
         paths
     }
 
-    /// Whether a group that contains this process is frozen; `None` if no group can be.
+    /// Whether a group that contains this process is frozen; `None` if no group can be frozen.
     pub fn is_frozen(&self) -> Result<Option<bool>, ProbeError> {
         let Some((path, version)) = &self.freezer else { return Ok(None) };
-        // Both tell about the groups above too. The outermost group has neither file.
+        // The file of either version also covers the groups above. The outermost group has neither
+        // file.
         Ok(match version {
             Version::One => {
                 optional(&path.join("freezer.state"))?.map(|state| state.trim() == "FROZEN")
@@ -102,7 +103,8 @@ impl CgroupPaths {
         upwards(&self.cpu)
     }
 
-    /// The same for the memory controller.
+    /// The directories of the memory controller's groups that contain this process, innermost
+    /// first.
     pub(super) fn memory_levels(&self) -> impl Iterator<Item = (PathBuf, Version)> {
         upwards(&self.memory)
     }

@@ -17,11 +17,12 @@ pub struct SocketLimit {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SocketUse {
-    /// `None`: version 2 counts sockets as a part of all memory, and that has no limit.
+    /// The limit; `None` in version 2, where sockets count towards the limit of all memory, and
+    /// that is not set.
     pub most: Option<Bytes>,
-    /// Only version 1 tells it cheaply.
+    /// The used memory, which only version 1 reports cheaply.
     pub used: Option<Bytes>,
-    /// How often the limit kept memory from a socket.
+    /// How often the limit refused memory to a socket.
     pub refused: u64,
 }
 
@@ -77,7 +78,7 @@ fn parse(
     }
 }
 
-/// `max` is no number.
+/// Parses a number; `max` gives `None`.
 fn count(text: &str) -> Option<u64> {
     text.trim().parse().ok()
 }

@@ -25,7 +25,7 @@ fn parse(attributes: &[u8]) -> Link {
             LINKMODES_AUTONEG => link.negotiates = value.first().map(|value| *value == 1),
             LINKMODES_OURS => {
                 let set = bitset(value);
-                // The mask holds the supported modes, the value those that are offered.
+                // The mask holds the supported modes, the value the offered modes.
                 link.supported_most = fastest(&set.mask);
                 link.advertised_most = fastest(&set.value);
             }
@@ -44,7 +44,7 @@ fn parse(attributes: &[u8]) -> Link {
             _ => {}
         }
     }
-    // Virtual devices say "off" and have no modes.
+    // Virtual devices report "off" and have no modes.
     link.negotiates = link.negotiates.filter(|_| link.supported_most.is_some());
     link
 }
@@ -125,7 +125,7 @@ fn payload(answer: &[u8]) -> Result<Vec<u8>, ProbeError> {
     Ok(message.get(HEADERS..).ok_or_else(short)?.to_vec())
 }
 
-/// Type and value of each attribute; ends at the first that is malformed.
+/// Type and value of each attribute, up to the first malformed attribute.
 struct Attributes<'a>(&'a [u8]);
 
 impl<'a> Iterator for Attributes<'a> {

@@ -18,7 +18,8 @@ pub struct Process {
     pub in_kernel: bool,
     /// The core that its first thread last ran on.
     pub core: Option<usize>,
-    /// Ticks after boot. Distinguishes a process from a later one with the same number.
+    /// Start time in ticks after boot. Distinguishes a process from a later process with the same
+    /// number.
     pub started: u64,
     /// CPU time of its threads, including ended ones.
     pub cpu: CpuTime,
@@ -43,11 +44,11 @@ impl Process {
     pub fn parse(text: &str, tick: Span) -> Result<Self, ProbeError> {
         let malformed =
             |what: &str| ProbeError::malformed("/proc/PID/stat", format!("{what} in {text:?}"));
-        // The name may hold blanks and parentheses, so it ends at the last one.
+        // The name may contain blanks and parentheses, so it ends at the last parenthesis.
         let (pid, rest) = text.split_once(" (").ok_or_else(|| malformed("no name"))?;
         let (name, rest) = rest.rsplit_once(") ").ok_or_else(|| malformed("no end of the name"))?;
         let columns: Vec<&str> = rest.split_ascii_whitespace().collect();
-        // Numbered as in proc(5), where the process ID is 1 and the state 3.
+        // Columns are numbered as in proc(5): the process ID is 1, and the state 3.
         let column = |number: usize| {
             columns
                 .get(number - 3)
@@ -84,9 +85,9 @@ const PF_KTHREAD: u64 = 0x0020_0000;
 /// CPU time used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CpuTime {
-    /// In whole ticks.
+    /// User time in whole ticks.
     pub user: Span,
-    /// In whole ticks.
+    /// System time in whole ticks.
     pub system: Span,
     /// The sum of both to the nanosecond, if the kernel provides it.
     pub precise: Option<Span>,

@@ -14,7 +14,7 @@ pub fn congestion_control_of(socket: impl AsFd) -> Result<String, ProbeError> {
     })
 }
 
-/// Sets the algorithm and reads it back.
+/// Sets the algorithm and checks it by reading it back.
 pub fn set_congestion_control(socket: impl AsFd, name: &str) -> Result<(), Refused> {
     let refused = |source: Option<io::Error>, has| Refused {
         wanted: name.to_owned(),

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 
 use crate::udp::end;
 
-/// The sockets whose ends, local and remote, are wanted, with their inodes. Lines of another form
-/// are left out.
+/// The inodes and ends of the sockets whose local and remote end `is_wanted` accepts. Leaves out
+/// lines of another form.
 pub fn sockets(
     text: &str,
     is_wanted: impl Fn(SocketAddr, SocketAddr) -> bool,
