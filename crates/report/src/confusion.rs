@@ -1,4 +1,4 @@
-//! Verdicts by the case that they are about: rows for a terminal, and the whole matrix.
+//! Verdicts by case: rows for a terminal, and the whole matrix.
 
 use results::{Confusion, ConfusionRow};
 use units::Share;

@@ -3,7 +3,7 @@
 use results::Metric;
 
 /// `561`, `57.1`, `0.0571`, `12,345`, `12.3 M`. A dash for a value that is not a number, `∞` for an
-/// infinite one.
+/// infinite value.
 pub fn format(value: f64) -> String {
     let size = value.abs();
     if value == f64::INFINITY {

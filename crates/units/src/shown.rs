@@ -75,7 +75,7 @@ pub fn percent(percent: f64) -> String {
     }
 }
 
-/// Three significant digits, but no decimals for small whole numbers such as 0.
+/// Three significant digits; zero is `0`.
 pub fn significant(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {
         return format!("{value:.0}");
