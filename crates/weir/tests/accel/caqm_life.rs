@@ -139,7 +139,7 @@ fn a_command_killed_at_any_moment_can_be_cleaned_up() {
     let weir = env!("CARGO_BIN_EXE_weir");
     let began = Instant::now();
     accel(&machine, &ENABLE);
-    // Slightly longer than the command takes.
+    // Kills the command at a random moment, up to slightly longer than it takes.
     let most = began.elapsed().as_millis() as u64 * 5 / 4;
     accel(&machine, &["disable"]);
     let mut seen = [0; 3];
@@ -205,7 +205,7 @@ fn an_impossible_request_is_refused_and_changes_nothing() {
     assert!(!available().contains("caqm"));
 }
 
-/// If both apply to a connection, CAQM takes those whose ends agreed on it.
+/// If rules of both algorithms match a connection, CAQM gets it if both ends agreed on CAQM.
 #[test]
 fn tcpa_and_caqm_coexist() {
     let Some(machine) = TestMachine::new() else { return };

@@ -1,4 +1,4 @@
-//! Wrong use has status 2 and says what to do.
+//! Wrong use has status 2, and its error says what to do.
 
 use crate::support::Sandbox;
 
@@ -19,7 +19,7 @@ fn files_that_are_no_recordings_are_refused() {
 }
 
 #[test]
-fn a_flow_that_is_none_or_does_not_exist() {
+fn an_invalid_or_missing_flow_is_reported() {
     let Some(sandbox) = Sandbox::new() else { return };
     let ended = sandbox.weir(&["doctor", "--flow", "nonsense"]);
     assert_eq!(ended.status.code(), Some(2), "{ended:?}");
