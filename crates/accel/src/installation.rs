@@ -427,6 +427,6 @@ pub(crate) fn read<const N: usize>(
     value.and_then(|value| value.try_into().ok()).ok_or(AccelError::OtherVersion)
 }
 
-/// In bpf/policy.bpf.c.
+/// The name of the program in bpf/policy.bpf.c.
 const PROGRAM: &str = "policy";
 const WHAT: &str = "the policy that gives connections the algorithm";

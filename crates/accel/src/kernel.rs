@@ -14,7 +14,7 @@ pub struct Interface {
     /// The algorithm sizes whole trains of segments (`tso_segs(sk, mss)`, kernels with Google's
     /// patches for BBRv3), not just the least (`min_tso_segs(sk)`).
     pub whole_trains: bool,
-    /// A transmission after an idle period has a callback of its own (`cwnd_event_tx_start`, Linux
+    /// A transmission after an idle period has a separate callback (`cwnd_event_tx_start`, Linux
     /// 7.1), and is no longer an event of `cwnd_event`.
     pub tx_start: bool,
     /// The algorithm is a link, which can be pinned and updated (Linux 6.4).

@@ -242,7 +242,8 @@ impl Pins {
     }
 }
 
-/// On a read-only file system a missing entry cannot be removed either, which is not a failure.
+/// Whether the entry exists: on a read-only file system even a missing entry cannot be removed,
+/// which is no failure.
 pub(crate) fn is_there(path: &Path) -> bool {
     match fs::symlink_metadata(path) {
         Err(error) => error.kind() != ErrorKind::NotFound,
@@ -250,8 +251,8 @@ pub(crate) fn is_there(path: &Path) -> bool {
     }
 }
 
-/// Before Linux 6.11 links of algorithms cannot be detached, and the kernel unregisters the
-/// algorithm later.
+/// Waits until the kernel has unregistered the algorithm: before Linux 6.11 links of algorithms
+/// cannot be detached, and the kernel does so later.
 fn wait_until_free(algorithm: &str) {
     let deadline = Instant::now() + LOCK_TIMEOUT;
     let taken = || {

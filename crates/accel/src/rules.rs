@@ -99,7 +99,7 @@ impl Rule {
         bytes
     }
 
-    /// Parses the kernel's format. A control group that has gone is shown by its number.
+    /// Parses the kernel's format. A control group that no longer exists appears with its number.
     pub(crate) fn from_bytes(bytes: &[u8; RULE_BYTES], settings: [u8; TUNABLES_BYTES]) -> Self {
         let word = |at: usize| number(bytes, at);
         let (mut cgroup, mut address, mut mask) = ([0; 8], [0; 16], [0; 16]);

@@ -43,7 +43,8 @@ const OFFERED: u32 = 65_535 << 3;
 const OVERTAKEN: u32 = 65_535 << 4;
 const GRANTED: u32 = 65_535 << 5;
 const UNACKED: u32 = 200_000;
-/// Both sides of every point where unsigned and signed 32-bit numbers wrap.
+/// First sequence numbers on both sides of every point where unsigned and signed 32-bit numbers
+/// wrap.
 const STARTS: [u32; 7] = [0, 1, 70_000, 0x7fff_ffff, 0x8000_0000, 0xffff_0000, 0xffff_ffff];
 
 #[test]

@@ -8,9 +8,9 @@ pub struct Cable {
     pub name: String,
     pub a: Box<dyn Port>,
     pub b: Box<dyn Port>,
-    /// From `a` to `b`.
+    /// The link from `a` to `b`.
     pub forward: LinkConfig,
-    /// From `b` to `a`.
+    /// The link from `b` to `a`.
     pub backward: LinkConfig,
     /// The shortest time between two deliveries to an end, as between a network card's interrupts.
     /// Frames that become due in this time are delivered together; after a longer pause a frame is

@@ -66,7 +66,7 @@ impl LinkOptions {
         Ok(())
     }
 
-    /// `KEY=VALUE` for the direction from a to b only.
+    /// Sets `KEY=VALUE` for the direction from a to b only.
     pub fn set_ab(&mut self, pair: &str) -> Result<(), UsageError> {
         self.ab.set_pair(pair)
     }

@@ -15,10 +15,10 @@ pub struct LinkPlan {
     /// The first free of `link0`, `link1`, … if `None`.
     pub name: Option<String>,
     pub ends: [Endpoint; 2],
-    /// For created interfaces.
+    /// Addresses of created interfaces.
     pub addresses: [Vec<Address>; 2],
     pub mtu: u32,
-    /// From a to b.
+    /// The link from a to b.
     pub forward: LinkConfig,
     pub backward: LinkConfig,
     /// The settings of both configurations. The user may change them while the link runs; derived

@@ -281,7 +281,7 @@ fn invalid_frames_are_counted_and_hide_no_packet() {
             }
             let mut lie = frame.to_vec();
             match number % 8 {
-                // Shorter than a MAC header, or than any other header.
+                // A frame shorter than a MAC header, or than any other header.
                 0 => lie.truncate((number / 8 % 50) as usize),
                 // An IPv4 header that is longer than the frame; then wrong lengths of the packet.
                 1 => lie[14] = 0x4f,

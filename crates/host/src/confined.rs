@@ -203,8 +203,7 @@ fn fork_into(
         .stderr(program.stderr)
         // Ctrl-C signals the foreground group; the lab decides how its programs end.
         .process_group(0);
-    // This process's ID in /proc, which may have been mounted in another process namespace than
-    // this process's.
+    // This process's ID by /proc, which may have been mounted in another process namespace.
     let parent = std::fs::read_link("/proc/self").ok().and_then(|pid| pid.to_str()?.parse().ok());
     // SAFETY: between fork and exec only async-signal-safe calls are allowed: prctl, and the calls
     // of `parent_is`, which are open, read and close on its own buffer.

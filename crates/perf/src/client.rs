@@ -290,7 +290,7 @@ impl<'a> Client<'a> {
         let local = self.control.socket().local_addr();
         Ok(Started {
             role: Role::Client,
-            // For display only; no calculation uses it.
+            // The wall-clock time is only displayed; no calculation uses it.
             at: SystemTime::now(),
             cookie: self.cookie.as_str().to_owned(),
             peer: self.options.host.clone(),

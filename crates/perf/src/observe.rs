@@ -1,8 +1,8 @@
 //! Measurements beside the streams: TCP_INFO over time, CPU of this end, latency under load.
 //!
 //! [`Observer`] does all of this for one test, in either role. It has no thread for TCP_INFO and
-//! CPU: the caller polls [`Observer::sample`] as often as it likes. A call that comes too soon, or
-//! that would cost too much, takes no sample.
+//! CPU: the caller polls [`Observer::sample`] at any rate. A call that comes too soon, or that
+//! would cost too much, takes no sample.
 
 pub mod cpu;
 pub mod echo;

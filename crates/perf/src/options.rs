@@ -68,7 +68,7 @@ pub enum Direction {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Amount {
     Time(Span),
-    /// Over all streams of a direction together.
+    /// Bytes over all streams of a direction together.
     Bytes(u64),
     Blocks(u64),
 }

@@ -67,13 +67,13 @@ pub(crate) struct Setup {
     pub(crate) affinity: Option<usize>,
     /// Timeout without data on any stream.
     pub(crate) receive_timeout: Duration,
-    /// At a server: how much longer than agreed it waits for its client to end the test.
+    /// At a server: how much longer than agreed the server waits for its client to end the test.
     pub(crate) grace: Option<Duration>,
     /// At a server: the longest time of a test that does not end by the clock.
     pub(crate) longest: Option<Span>,
     /// At a server: the maximum rate of all streams together.
     pub(crate) rate_limit: Option<Rate>,
-    /// At a server: tells when this session may be ended for another client.
+    /// At a server: tells when the server may end this session for another client.
     pub(crate) progress: Option<Progress>,
 }
 

@@ -485,7 +485,7 @@ fn clients_that_die_in_any_state_leave_the_server_serving() {
         let bytes = Message::encode(&nonsense).unwrap();
         control.socket().write_all(&bytes).unwrap();
         drop(control);
-        // In the middle of a measurement.
+        // The client dies in the middle of a measurement.
         let (mut control, cookie) = server.offered(kind);
         control.send_state(State::TestStart).unwrap();
         control.send_json(&order(kind)).unwrap();

@@ -12,7 +12,7 @@ use crate::error::{ProbeError, read_text};
 pub struct CpuSnapshot {
     pub taken: Time,
     pub total: CoreTimes,
-    /// By core number. An offline core has no entry.
+    /// Times by core number. An offline core has no entry.
     pub cores: BTreeMap<usize, CoreTimes>,
 }
 

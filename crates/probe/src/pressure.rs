@@ -30,10 +30,10 @@ impl Resource {
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct PressureSnapshot {
     pub taken: Time,
-    /// At least one task waited.
+    /// Time in which at least one task waited.
     pub some: Stall,
-    /// All tasks that were not idle waited. Before Linux 5.13 the kernel does not report it for the
-    /// CPU.
+    /// Time in which all tasks that were not idle waited. Before Linux 5.13 the kernel does not
+    /// report it for the CPU.
     pub full: Option<Stall>,
 }
 

@@ -37,7 +37,7 @@ impl SoftirqSnapshot {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SoftirqUse {
     pub elapsed: Span,
-    /// By kind (`NET_RX`, `NET_TX`, `TIMER`, …), then by core.
+    /// Counts by kind (`NET_RX`, `NET_TX`, `TIMER`, …), then by core.
     pub kinds: BTreeMap<String, BTreeMap<usize, u64>>,
 }
 

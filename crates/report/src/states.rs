@@ -18,7 +18,7 @@ pub(crate) struct StatesTable {
 #[derive(Debug)]
 pub(crate) struct Head {
     pub(crate) text: String,
-    /// On a narrow terminal, columns with a larger number are left out first.
+    /// A narrow terminal leaves out columns with a larger number first.
     pub(crate) drop: u8,
 }
 

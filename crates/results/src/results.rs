@@ -114,7 +114,7 @@ pub struct Correlation {
     pub ratios: bool,
     /// The number of cells or comparisons behind the estimate.
     pub series: u64,
-    /// From -1 to 1.
+    /// The correlation, from -1 to 1.
     #[serde(deserialize_with = "null_is_nan")]
     pub estimate: f64,
     /// The p-value of the test that the repeats are independent.
@@ -290,7 +290,7 @@ pub struct Cell {
 pub struct Reason {
     /// The kind of flaw, always in the same words.
     pub what: String,
-    /// Its extent in one of the repeats.
+    /// The extent of the flaw in one of the repeats.
     #[serde(default)]
     pub detail: String,
     /// Advice. Empty if there is none.

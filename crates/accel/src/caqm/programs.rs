@@ -188,7 +188,7 @@ pub(crate) const SHARED: &[&str] = &[
 const ALGORITHM: &str = "the congestion control caqm";
 pub(crate) const NEGOTIATION: &str = "the program that negotiates CAQM";
 pub(crate) const TAGS: &str = "the programs that put tags on and take them off";
-/// In bpf/caqm_negotiate.bpf.c and bpf/caqm_tags.bpf.c.
+/// Names of the programs in bpf/caqm_negotiate.bpf.c and bpf/caqm_tags.bpf.c.
 pub(crate) const NEGOTIATE: &str = "negotiate";
 pub(crate) const TAG: &str = "tag";
 pub(crate) const UNTAG: &str = "untag";

@@ -98,7 +98,7 @@ pub(crate) fn any_call(random: &mut Pcg64Mcg) -> u32 {
     }
 }
 
-/// From `enum caqm_call` of bpf/caqm_parity.h.
+/// The number of calls, from `enum caqm_call` of bpf/caqm_parity.h.
 pub(crate) const CALLS: usize = 10;
 pub(crate) const TIMEOUT: usize = 4;
 pub(crate) const UNDO: usize = 6;

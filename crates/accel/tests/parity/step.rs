@@ -79,7 +79,7 @@ impl<C: Core> Step<C> {
         step
     }
 
-    /// This step after it was taken natively.
+    /// This step after the native build has taken it.
     pub(crate) fn taken(&self) -> Self {
         let mut step = self.clone();
         // SAFETY: the buffer has the size and the alignment of the struct; the core keeps no

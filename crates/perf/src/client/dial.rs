@@ -75,8 +75,8 @@ pub(crate) fn socket(
     Ok(socket)
 }
 
-/// A link-local address needs an interface: the one that leads to the server, unless the caller
-/// names a device (SO_BINDTODEVICE, which the kernel then uses).
+/// The local address. A link-local address needs an interface: the interface to the server, unless
+/// the caller names a device (SO_BINDTODEVICE, which the kernel then uses).
 fn local(ip: IpAddr, port: u16, remote: SocketAddr) -> SocketAddr {
     match (ip, remote) {
         (IpAddr::V6(ip), SocketAddr::V6(remote)) if ip.is_unicast_link_local() => {

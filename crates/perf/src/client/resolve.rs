@@ -32,7 +32,7 @@ pub(crate) fn addresses(
     Ok(reachable)
 }
 
-/// Names are looked up on a separate thread: the resolver has its own timeout, which cannot be set.
+/// Looks names up on a separate thread: the resolver has its own timeout, which cannot be set.
 fn look_up(
     options: &ClientOptions,
     deadline: Instant,

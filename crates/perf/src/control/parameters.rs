@@ -63,8 +63,8 @@ pub struct Parameters {
     #[serde(skip_serializing_if = "is_default")]
     pub authtoken: Option<String>,
     pub client_version: Option<String>,
-    /// Not iperf3's: present if the client understands [`super::State::WeirOffer`]. Holds its
-    /// wishes beyond iperf3.
+    /// A key that iperf3 lacks: the client's wishes beyond iperf3, present if the client
+    /// understands [`super::State::WeirOffer`].
     #[serde(skip_serializing_if = "is_default")]
     pub weir: Option<Value>,
 }

@@ -63,7 +63,7 @@ pub struct StreamFacts {
 /// Figures of one interval.
 #[derive(Debug, Clone)]
 pub struct Interval {
-    /// Since the test began.
+    /// Start of the interval, since the test began.
     pub start: Span,
     pub end: Span,
     /// The interval lies in the omitted time.
@@ -79,9 +79,9 @@ pub struct StreamInterval {
     pub id: u32,
     pub sends: bool,
     pub bytes: Bytes,
-    /// For a sending TCP stream.
+    /// Retransmissions of a sending TCP stream.
     pub retransmits: Option<u64>,
-    /// For a UDP stream.
+    /// Counts of a UDP stream.
     pub datagrams: Option<Datagrams>,
     /// The kernel's figures at the interval's end.
     pub tcp: Option<TcpInfo>,
@@ -214,7 +214,7 @@ pub enum ServerOutput {
     Json(Value),
 }
 
-/// Both ends are on this machine.
+/// True if both ends are on this machine.
 pub(crate) fn is_loopback(local: SocketAddr, remote: SocketAddr) -> bool {
     let (local, remote) = (local.ip().to_canonical(), remote.ip().to_canonical());
     remote.is_loopback() || local == remote

@@ -110,7 +110,7 @@ impl CurrentPeriod {
     }
 }
 
-/// SplitMix64 (Steele, Lea and Flood 2014): it maps neighbouring numbers to unlike ones.
+/// SplitMix64 (Steele, Lea and Flood 2014): it maps neighbouring numbers to unlike numbers.
 fn mixed(number: u64) -> u64 {
     let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -64,7 +64,7 @@ struct Column {
 impl Table {
     /// `limit` is the maximum number of points.
     pub(super) fn new(name: &'static str, merge: Merge, limit: usize) -> Self {
-        // Even, so that every point has a neighbour to merge with.
+        // An even limit, so that every point has a neighbour to merge with.
         let limit = limit.max(2) & !1;
         Self {
             name,
@@ -115,7 +115,7 @@ impl Table {
 
     pub(super) fn into_series(mut self) -> Option<Series> {
         if self.columns.iter().any(|column| column.count > 0) {
-            // The last point stands for fewer readings than the others.
+            // The last point stands for fewer readings than the other points.
             let last = self.times.last().copied().unwrap_or(0.0);
             let step = self.times.len().checked_sub(2).map_or(0.0, |i| last - self.times[i]);
             let part = f64::from(self.gathered) / f64::from(self.stride);

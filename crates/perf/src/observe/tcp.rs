@@ -246,7 +246,7 @@ pub(super) fn rate(bytes: Bytes, elapsed: Span) -> Option<Rate> {
     (seconds > 0.0).then(|| Rate::from_bits_per_second((bits / seconds) as u64))
 }
 
-/// Shorter delays come from busy hosts too.
+/// Least delay that counts as a queue: busy hosts cause shorter delays, too.
 const LEAST_QUEUE: Span = Span::from_millis(1);
 const NEAR: RangeInclusive<f64> = 0.9..=1.1;
 

@@ -7,7 +7,7 @@ use units::{Bytes, Span, shown};
 pub enum RateUnit {
     #[default]
     Fitting,
-    /// By a power of 1000.
+    /// Bits a second, divided by this power of 1000.
     Bits(u32),
     Bytes(u32),
 }

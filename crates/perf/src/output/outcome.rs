@@ -8,8 +8,8 @@ use units::{Bytes, Span};
 /// The streams of one direction.
 #[derive(Debug, Clone)]
 pub struct DirectionStreams<'a, S> {
-    /// From the client to the server. In a bidirectional test, iperf3 calls the other direction
-    /// `bidir_reverse`.
+    /// True for the direction from the client to the server. In a bidirectional test, iperf3 calls
+    /// the opposite direction `bidir_reverse`.
     pub forward: bool,
     /// This end sends.
     pub sends: bool,

@@ -32,7 +32,7 @@ impl<W: Write> Sink<W> {
         }
     }
 
-    /// The reader has gone.
+    /// True if the reader has gone.
     pub(super) fn is_abandoned(&self) -> bool {
         self.trouble.as_ref().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
     }

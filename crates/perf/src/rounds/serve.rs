@@ -22,10 +22,10 @@ use units::Span;
 /// session's threads end with it.
 ///
 /// The server calls this once it has read the parameters of a client whose `weir` holds a
-/// [`TestRequest`]; the offer is made here. `connections` delivers the client's data connections:
-/// those whose cookie, read by the server's listener, is `cookie`. It may be a bounded channel of
-/// `options.limits.streams`. `stop` ends the session within a tenth of a second, and must be the
-/// one `control` was made with.
+/// [`TestRequest`]; this function sends the offer. `connections` delivers the client's data
+/// connections: those whose cookie, read by the server's listener, is `cookie`. It may be a bounded
+/// channel of `options.limits.streams`. `stop` ends the session within a tenth of a second, and
+/// must be the one `control` was made with.
 ///
 /// For `crr` and UDP the server opens separate ports on the address that the client has reached: on
 /// the server's own port, a cookie on each short connection would be part of what `crr` measures. A
@@ -100,7 +100,7 @@ impl Session<'_> {
 
     /// Makes a measurement. False if it was refused; the client then has the reason.
     fn measure(&mut self, order: &Order) -> Result<bool, PerfError> {
-        // Drop connections that came too late for the previous measurement.
+        // Drops connections that arrived too late for the previous measurement.
         while self.connections.try_recv().is_ok() {}
         let ports = self.options.limits.data_ports.as_ref();
         let bound = match bind_ports(self.control.socket(), order, ports) {

@@ -30,7 +30,7 @@ pub(super) enum CloseReason {
     /// The bytes cannot be iperf3's.
     NotIperf3,
     Silent,
-    /// Newer connections came, and this was the oldest.
+    /// Newer connections arrived, and this connection was the oldest.
     Evicted,
     /// The client closed without sending anything, as port scanners and health checks do.
     ClosedByPeer,

@@ -22,7 +22,7 @@ pub(super) enum Reply {
     Busy,
     /// This server is ending.
     Terminated,
-    /// The client is gone or has already been told.
+    /// The client is gone, or already has the reason.
     Nothing,
 }
 

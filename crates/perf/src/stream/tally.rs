@@ -62,7 +62,7 @@ pub(super) struct Baseline {
 }
 
 impl Tally {
-    /// All bytes, omitted ones included.
+    /// All bytes, omitted bytes included.
     pub(super) fn bytes(&self) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes.value(),

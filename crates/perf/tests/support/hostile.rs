@@ -180,7 +180,7 @@ impl RawClient {
         Self { control: server.connect(), cookie: Cookie::random(), streams: Vec::new() }
     }
 
-    /// Same, from another loopback address.
+    /// Connects from another loopback address.
     pub(crate) fn connect_from(server: &TestServer, address: IpAddr) -> Self {
         let control = connect_from(server, address);
         Self { control, cookie: Cookie::random(), streams: Vec::new() }

@@ -123,7 +123,7 @@ mod tests {
         };
         let found = group(Version::Two, &files("low 0\nmax 4\nsock_throttled 9\n")).unwrap();
         assert_eq!((found.most, found.refused), (Some(Bytes::new(64 << 20)), 9));
-        // Before Linux 6.18.
+        // Linux before 6.18 does not count refusals.
         assert_eq!(group(Version::Two, &files("low 0\nmax 4\noom 0\n")), None);
     }
 

@@ -49,7 +49,7 @@ impl KsoftirqdSnapshot {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct KsoftirqdUse {
     pub elapsed: Span,
-    /// By core number.
+    /// CPU time by core number.
     pub cores: BTreeMap<usize, CpuTime>,
 }
 

@@ -9,7 +9,7 @@ pub struct Process {
     pub taken: Time,
     pub pid: u32,
     pub parent: u32,
-    /// At most 15 bytes; kernel workers and threads that set their name have longer names.
+    /// The name: at most 15 bytes, except for kernel workers and threads that set their name.
     pub name: String,
     /// `R`, `S`, `D`, `Z` (a zombie: ended, not yet reaped) and so on, see proc(5).
     pub state: char,
@@ -21,7 +21,7 @@ pub struct Process {
     /// Start time in ticks after boot. Distinguishes a process from a later process with the same
     /// number.
     pub started: u64,
-    /// CPU time of its threads, including ended ones.
+    /// CPU time of the process's threads, including ended threads.
     pub cpu: CpuTime,
     /// CPU time of children that ended and were waited for, and of their children.
     pub reaped: CpuTime,

@@ -27,7 +27,7 @@ impl CpuProbe {
         Self::default()
     }
 
-    /// Also sums over these cores.
+    /// A probe that also sums over these cores.
     pub fn over(cores: impl IntoIterator<Item = usize>) -> Self {
         Self { chosen: Some(cores.into_iter().collect()), before: None }
     }

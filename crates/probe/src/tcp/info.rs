@@ -73,10 +73,10 @@ tcp_info! {
     rttvar: Span = u32 @ 72 micros;
     /// The slow-start threshold in segments; see [`TcpInfo::in_slow_start`].
     snd_ssthresh: u32 = u32 @ 76 Some;
-    /// In segments.
+    /// The congestion window in segments.
     snd_cwnd: u32 = u32 @ 80 Some;
     advmss: Bytes = u32 @ 84 bytes;
-    /// In segments.
+    /// The reordering threshold in segments.
     reordering: u32 = u32 @ 88 Some;
     /// The receiver's estimate of the round trip.
     rcv_rtt: Span = u32 @ 92 micros;
@@ -152,7 +152,8 @@ impl TcpInfo {
         Some(self.snd_cwnd? < self.snd_ssthresh?)
     }
 
-    /// For a listening socket: connections waiting to be accepted, and the limit of their number.
+    /// The accept queue of a listening socket: connections not yet accepted, and the limit of their
+    /// number.
     pub fn accept_queue(&self) -> Option<(u32, u32)> {
         (self.state? == TcpState::Listen).then_some(())?;
         self.unacked.zip(self.sacked)

@@ -170,7 +170,7 @@ fn data_asks_and_acknowledgements_answer() {
         tags.iter().filter(|line| words.iter().all(|word| line.contains(word))).collect()
     };
     let (data, answers) = (with(&["data ", "en 1"]), with(&[" ack ", "en 0"]));
-    // More than half of the data, in segments of at most 1448 bytes.
+    // The requests cover more than half of the data, in segments of at most 1448 bytes.
     let bytes = end["sum_received"]["bytes"].as_u64().unwrap();
     assert!(data.len() as u64 * 1448 > bytes / 2, "{} for {bytes} bytes", data.len());
     assert!(answers.len() > 100, "{} of {}", answers.len(), tags.len());

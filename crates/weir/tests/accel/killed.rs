@@ -136,5 +136,5 @@ fn after_a_kill_at_any_moment_status_is_true_and_disable_cleans_up() {
 }
 
 const PORT: u16 = 5801;
-/// Longer than any of the commands takes on an idle machine.
+/// Latest moment of a kill: later than any command ends on an idle machine.
 const MOST_MICROS: u64 = 150_000;

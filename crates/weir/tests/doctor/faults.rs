@@ -83,7 +83,7 @@ fn judged_flow(sandbox: &Sandbox, cause: &str) -> Value {
     judged(sandbox, &["--flow", &flow], cause)
 }
 
-/// The diagnosis that names the cause first or second. Causes of a machine that stalls may come
+/// The diagnosis that names the cause first or second. On a stalled machine other causes may come
 /// first.
 fn judged(sandbox: &Sandbox, words: &[&str], cause: &str) -> Value {
     let diagnosis = testing::undisturbed(DIAGNOSIS, |_| {

@@ -122,7 +122,7 @@ fn both_switches_receive_packets_from_the_generator() {
             let missing = cell["missing"].to_string();
             if pmds == cpus {
                 let needs = format!("needs {} CPUs", pmds + 1);
-                // With several packet threads the whole cell is not run.
+                // With several packet threads this machine may be too small for the whole cell.
                 let whole = cell["not_run"].as_str().unwrap_or_default();
                 assert_eq!(cell["failed"], Value::Null, "{cell}");
                 let told = missing.contains(&needs) || whole.starts_with(&needs);

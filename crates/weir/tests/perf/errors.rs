@@ -16,7 +16,7 @@ fn a_closed_port_is_reported() {
     assert!(output.contains("6000"), "{output}");
 }
 
-/// In a namespace without any route.
+/// Runs the client in a namespace without any route.
 #[test]
 fn a_missing_route_is_reported() {
     let Some(sandbox) = Sandbox::new() else { return };

@@ -36,7 +36,7 @@ impl CpuAccount {
         Counted { account: self.clone(), tid, begun, _own: PhantomData }
     }
 
-    /// CPU time of all threads so far: to 10 ms for running threads, exact for ended ones.
+    /// CPU time of all threads so far: to 10 ms for running threads, exact for ended threads.
     pub fn used(&self) -> CpuTime {
         let entries = self.entries();
         entries.running.iter().fold(entries.ended, |sum, (tid, begun)| {

@@ -14,7 +14,7 @@ pub struct ProbeCost {
     pub cost: Option<Cost>,
 }
 
-/// In percent of the goodput without samples, with its 95 % confidence interval.
+/// The cost in percent of the goodput without samples, with its 95 % confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Cost {
     pub percent: f64,
@@ -96,7 +96,7 @@ fn log_ratio(block: &[MeasuredPeriod]) -> Option<f64> {
 
 /// Pairs of periods in a block.
 const PAIRS: usize = 2;
-/// With fewer blocks the interval means nothing.
+/// Least number of blocks: with fewer, the interval means nothing.
 const LEAST_BLOCKS: usize = 5;
 const TRIMMED_PERCENT: f64 = 20.0;
 

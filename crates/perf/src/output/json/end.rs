@@ -21,7 +21,7 @@ pub(in crate::output) fn value(started: &Started, ended: &Ended) -> Value {
     }
     entry(&mut out, "cpu_utilization_percent", cpu(ended));
     if !udp {
-        // With streams both ways iperf3 calls its client the sender.
+        // In a bidirectional test iperf3 calls its client the sender.
         let here = match started.options.direction {
             Direction::Forward | Direction::Both => started.role == Role::Client,
             Direction::Reverse => started.role == Role::Server,

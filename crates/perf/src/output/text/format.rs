@@ -19,7 +19,7 @@ pub struct TextFormat {
 }
 
 impl TextFormat {
-    /// For a file or a message: no colour, no bars, ASCII only.
+    /// The format for a file or a message: no colour, no bars, ASCII only.
     pub fn plain() -> Self {
         Self {
             width: PLAIN_WIDTH,

@@ -13,7 +13,7 @@ pub struct HeatMap {
     pub x_label: String,
     pub x_values: Vec<String>,
     pub y_label: String,
-    /// From the bottom up.
+    /// Values of the y axis, from the bottom up.
     pub y_values: Vec<String>,
     pub fields: Vec<HeatField>,
 }

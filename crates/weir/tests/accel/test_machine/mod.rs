@@ -268,7 +268,7 @@ fn taken() -> Option<&'static str> {
 }
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Below /proc/sys/net/ipv4 (Documentation/networking/ip-sysctl.rst).
+/// Settings below /proc/sys/net/ipv4 (Documentation/networking/ip-sysctl.rst).
 const KERNEL_SETTINGS: [(&str, &str); 3] = [
     ("tcp_wmem", "4096 16384 4194304"),
     ("tcp_rmem", "4096 131072 6291456"),

@@ -10,7 +10,7 @@ pub struct Pair<'a> {
 }
 
 impl<'a> Pair<'a> {
-    /// With a port in between, configured by the arguments of `weir link up`.
+    /// Two hosts with a port in between, configured by the arguments of `weir link up`.
     pub fn over(machine: &'a TestMachine, link: &[&str]) -> Self {
         let mut pair = Self { machine, link: None };
         pair.ip("netns add near");

@@ -93,7 +93,7 @@ impl Both {
         self.server.value(pointer)
     }
 
-    /// Both documents hold `value` at `pointer`.
+    /// Checks that both documents have `value` at `pointer`.
     pub(crate) fn ends_say(&self, pointer: &str, value: &Value) -> Result<(), String> {
         let output = [self.client_says(pointer), self.server_says(pointer)];
         expect(output == [value, value], || format!("{pointer} is {output:?}, not {value}"))

@@ -239,6 +239,6 @@ const TOLERANCE: f64 = 0.01;
 /// The largest difference in seconds between the stop times of two ends on a busy machine: less
 /// than a hundredth of a test of the usual length.
 const CLOCKS: f64 = 0.05;
-/// iperf3 3.12 prints small negative numbers as unsigned ones: its server counts no datagrams of a
-/// client that omits some, and subtracts one.
+/// Numbers from here on are negative: iperf3 3.12 prints small negative numbers as unsigned
+/// numbers. Its server counts no datagrams of a client that omits some, and subtracts 1.
 const NEGATIVE: u64 = 1 << 63;

@@ -42,12 +42,12 @@ impl Seen {
         }
     }
 
-    /// At least one socket of each end meets the condition.
+    /// Checks that at least one socket of each end meets the condition.
     pub(crate) fn at_both(&self, what: &str, is: impl Fn(&Socket) -> bool) -> Result<(), String> {
         self.at([true; 2], what, is)
     }
 
-    /// At least one socket of each Weir end meets the condition.
+    /// Checks that at least one socket of each Weir end meets the condition.
     pub(crate) fn at_ours(&self, what: &str, is: impl Fn(&Socket) -> bool) -> Result<(), String> {
         self.at(self.ours, what, is)
     }
