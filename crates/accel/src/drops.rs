@@ -279,7 +279,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_belongs_to_the_last_function_before() {
+    fn an_address_belongs_to_the_last_function_at_or_before_it() {
         let symbols = "0000000000000000 T hidden\nffffffff81000000 T first\nffffffff81000100 t second\n\
                        ffffffff81000180 d data\nffffffffc0000000 t drop_it\t[module]\nbad line\n";
         let addresses = [0xffff_ffff_8100_0010, 0xffff_ffff_8100_01f0, 0xffff_ffff_c000_0001, 1];

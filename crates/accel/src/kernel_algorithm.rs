@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_algorithm_that_no_kernel_has_is_refused_with_the_known_ones() {
+    fn an_unknown_algorithm_is_refused_with_the_known_algorithms() {
         assert_eq!("reno".parse::<KernelAlgorithm>().unwrap().name(), "reno");
         assert!("reno".parse::<KernelAlgorithm>().unwrap().load().is_ok());
         for name in ["", "no-such-one", "../../etc", "a_name_that_is_too_long", "tcpa", "caqm"] {

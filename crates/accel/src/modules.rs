@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_are_nine_modules_with_a_carrier_and_a_counter_each() {
+    fn each_of_the_nine_modules_has_a_carrier_and_a_counter() {
         let work = Work { segments: 10, retransmitted: 3, ..Work::default() };
         let modules = modules(&Policy::default(), &work, None);
         assert_eq!(modules.len(), 9);

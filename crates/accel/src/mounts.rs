@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mount_is_found_beside_version_1() {
+    fn the_mount_of_version_2_is_found_beside_version_1() {
         let mounts = "32 31 0:29 / /sys/fs/cgroup/cpu rw shared:1 - cgroup cgroup rw,cpu\n\
                       33 31 0:30 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
         let unified = Path::new("/sys/fs/cgroup/unified");

@@ -309,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_line_of_the_report_is_understood() {
+    fn every_line_of_the_reports_table_is_accepted() {
         let text = "\
             net.core.wmem_max = 3276800\n\
             net.ipv4.tcp_fack = 0\n\

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shorter_prefix_covers_a_longer_one() {
+    fn a_shorter_prefix_covers_a_longer_prefix() {
         let prefix = |text: &str| text.parse::<Prefix>().unwrap();
         assert!(prefix("10.0.0.0/8").covers(prefix("10.1.0.0/16")));
         assert!(!prefix("10.1.0.0/16").covers(prefix("10.0.0.0/8")));

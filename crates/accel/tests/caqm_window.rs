@@ -103,7 +103,7 @@ fn a_handshake_ends_with_the_only_possible_acknowledgement() {
 }
 
 #[test]
-fn closed_and_largest_windows_accept_what_they_can_hold() {
+fn closed_and_largest_windows_accept_only_tags_within_them() {
     let closed = Window { offered: 0, overtaken: 0, granted: 0, ..Window::at(5, 7) };
     let closed = Window { written: 7, ..closed };
     assert!(closed.takes(5, 7) && closed.takes(4, 7));
@@ -120,7 +120,7 @@ fn closed_and_largest_windows_accept_what_they_can_hold() {
 
 proptest! {
     #[test]
-    fn wrapped_numbers_are_accepted_like_unwrapped_ones(
+    fn wrapped_numbers_are_accepted_like_unwrapped_numbers(
         received in any::<u32>(),
         acked in any::<u32>(),
         sequence in -3_000_000_i64..3_000_000,

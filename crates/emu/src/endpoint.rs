@@ -174,7 +174,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_panics_and_what_is_read_prints_the_same(text in "[a-z:/.%0-9 ]{0,24}") {
+        fn no_text_panics_and_a_parsed_endpoint_prints_as_written(text in "[a-z:/.%0-9 ]{0,24}") {
             if let Ok(endpoint) = text.parse::<Endpoint>() {
                 prop_assert_eq!(endpoint.to_string(), text);
             }

@@ -117,7 +117,7 @@ fn a_client_can_show_change_and_stop_a_link() {
 }
 
 #[test]
-fn garbage_is_answered_or_cut_off_and_harms_no_client() {
+fn invalid_input_is_answered_or_cut_off_and_harms_no_other_client() {
     let Some(testbed) = testbed() else { return };
     for garbage in [
         "\n",

@@ -36,7 +36,7 @@ fn equal_seeds_give_equal_drops_in_the_model_alone_and_over_packets() {
 }
 
 #[test]
-fn other_seeds_give_other_drops() {
+fn different_seeds_give_different_drops() {
     let with = |seed: &str| model_alone(&config(&["loss=5%", seed]), 2000);
     assert_ne!(with("seed=7"), with("seed=8"));
 }
@@ -174,7 +174,7 @@ fn an_interface_that_vanishes_ends_the_link_and_is_named() {
 
 /// Hosts of one side have separate access links, and get the frames for their addresses.
 #[test]
-fn hosts_behind_access_links_share_the_way_and_get_their_own_frames() {
+fn hosts_behind_access_links_share_the_cable_and_get_only_their_own_frames() {
     const COUNT: u32 = 300;
     const OWN: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
     let (mut first, inner_first) = pair().unwrap();

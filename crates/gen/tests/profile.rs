@@ -76,7 +76,7 @@ fn the_profile_of_the_report_is_read() {
 }
 
 #[test]
-fn all_keys_of_trex_are_known() {
+fn all_keys_of_trex_are_accepted() {
     let text = with_top(
         "  cap_ipg : true\n  cap_ipg_min : 30\n  cap_override_ipg : 200\n  \
          mac_override_by_ip : 2\n  vlan : { enable : 1 , vlan0 : 100 , vlan1 : 200 }\n  \
@@ -163,7 +163,7 @@ fn the_mistakes_of_a_pool_are_named_with_line_and_spelling() {
 }
 
 #[test]
-fn the_default_pool_is_the_first_one() {
+fn the_default_pool_is_the_first_pool() {
     let (before, rest) = REPORT.split_once("          distribution").unwrap();
     let (_, after) = rest.split_once("udp_aging      : 0\n").unwrap();
     let pools = ["clients", "servers"].map(|side| {
@@ -291,7 +291,7 @@ fn a_platform_file_names_ports_and_gateways() {
 proptest! {
     /// The parser reads or refuses any changed profile, and never panics.
     #[test]
-    fn no_text_panics(at in 0usize..600, text in "\\PC{0,12}", cut in 0usize..40) {
+    fn the_parser_panics_at_no_changed_profile(at in 0usize..600, text in "\\PC{0,12}", cut in 0usize..40) {
         let mut bytes = REPORT.to_owned();
         let at = at.min(bytes.len());
         let end = (at + cut).min(bytes.len());

@@ -217,7 +217,7 @@ fn flows_of_a_window_share_one_pair_of_addresses() {
 }
 
 #[test]
-fn both_directions_have_gaps_and_turns_and_leave_by_two_ports() {
+fn packets_of_both_directions_keep_the_gaps_and_leave_by_different_ports() {
     let profile = profile(&pools("16.0.0.9", "48.0.0.9"), "", &template("dns.pcap", 1.0, ""));
     let mut traffic = Traffic::new(plan(&profile, 2, PlanOptions::default()), 1.0, 0, 1);
     let seen = packets(&mut traffic, Span::from_millis(900));
@@ -374,7 +374,7 @@ fn replay(capture: &Capture, more: &str, count: usize) -> Result<Vec<Seen>, Stri
 }
 
 #[test]
-fn plugins_give_media_connections_ports_of_their_own() {
+fn plugins_give_media_connections_separate_ports() {
     let (client, server) = ([21, 0, 0, 1], [22, 0, 0, 1]);
     // The caller's media come from another host than its signalling.
     let phone = [21, 0, 0, 5];
@@ -437,7 +437,7 @@ fn frames_have_at_least_ethernet_s_shortest_length() {
 }
 
 #[test]
-fn a_capture_without_ip_says_what_it_has() {
+fn a_capture_without_ip_is_refused_with_its_kind_of_frames() {
     let mut pppoe = udp(([1; 4], 1), ([2; 4], 2));
     pppoe.bytes[12..14].copy_from_slice(&[0x88, 0x64]);
     let capture = Capture { packets: vec![pppoe] };

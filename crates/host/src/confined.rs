@@ -261,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_parent_is_read_behind_any_name() {
+    fn the_parent_is_read_after_a_name_with_any_characters() {
         assert_eq!(parent_of(b"12 (a ) b) S 34 56 7"), Some(34));
         assert_eq!(parent_of(b""), None);
         let own = std::fs::read("/proc/self/stat").unwrap();

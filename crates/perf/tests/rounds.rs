@@ -265,7 +265,7 @@ fn several_clients_are_served_at_once() {
 }
 
 #[test]
-fn a_lost_datagram_is_counted_and_the_next_one_is_sent() {
+fn a_lost_datagram_is_counted_and_the_next_request_is_sent() {
     // If the server's thread waits long for a CPU, it answers no request in time, so a single
     // attempt may fail. A client that counts wrongly fails every time.
     let is_even = (0..3).any(|_| {

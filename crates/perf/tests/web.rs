@@ -211,7 +211,7 @@ fn every_kind_of_connection_and_loop_is_answered_without_errors() {
 }
 
 #[test]
-fn a_pause_of_the_server_shows_in_an_open_loop() {
+fn the_latency_of_an_open_loop_includes_a_pause_of_the_server() {
     let pausing = |mut peer: TcpStream, stop: &AtomicBool| {
         peer.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
         let mut request = [0; 4096];

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn limits() {
+    fn a_limit_and_its_absence_are_parsed() {
         let half = parse_max("50000 100000\n").unwrap();
         assert_eq!(half.cores(), Some(0.5));
         assert_eq!(parse_max("max 100000\n"), None);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process() {
+    fn the_groups_of_this_process_are_read() {
         match CgroupSnapshot::own() {
             Ok(earlier) => {
                 let later = CgroupSnapshot::own().unwrap();
@@ -261,7 +261,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics(text in "([a-z_]{0,14} -?[0-9]{0,21}\n){0,5}") {
+        fn no_text_of_a_group_panics(text in "([a-z_]{0,14} -?[0-9]{0,21}\n){0,5}") {
             let _ = (parse_throttling(&text), parse_max(&text));
         }
     }

@@ -213,7 +213,7 @@ mod tests {
     const RECORDED: &str = include_str!("../tests/fixtures/stat");
 
     #[test]
-    fn reads_a_recorded_file() {
+    fn a_recorded_stat_file_is_parsed() {
         let snapshot = CpuSnapshot::parse(RECORDED, TICK).unwrap();
         assert_eq!(snapshot.online().collect::<Vec<_>>(), [0, 1]);
         assert_eq!(snapshot.cores[&0].user, Span::from_millis(29_240));
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn old_kernels_have_fewer_columns() {
+    fn a_line_with_the_fewer_columns_of_old_kernels_is_parsed() {
         let snapshot = CpuSnapshot::parse("cpu 1 2 3 4\ncpu3 1 2 3 4\n", TICK).unwrap();
         assert_eq!(snapshot.total.idle, Span::from_millis(40));
         assert_eq!(snapshot.total.steal, Span::ZERO);
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine() {
+    fn the_cores_of_this_machine_are_read() {
         let earlier = CpuSnapshot::read().unwrap();
         let later = CpuSnapshot::read().unwrap();
         assert!(later.since(&earlier).cores.len() <= earlier.online().count());
@@ -260,7 +260,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics(text in "(cpu[0-9]{0,20}( [0-9]{1,20}){0,12}\n|.{0,40}\n){0,6}") {
+        fn no_stat_file_panics(text in "(cpu[0-9]{0,20}( [0-9]{1,20}){0,12}\n|.{0,40}\n){0,6}") {
             if let Ok(snapshot) = CpuSnapshot::parse(&text, TICK) {
                 let _ = snapshot.since(&CpuSnapshot::default()).busiest();
             }

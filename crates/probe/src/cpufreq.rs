@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_without_it() {
+    fn a_machine_without_frequency_control_has_no_frequency() {
         assert_eq!(of(&Tree::at("/nowhere"), 0), None);
     }
 }

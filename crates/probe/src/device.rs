@@ -169,7 +169,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn masks_and_lists() {
+    fn cpu_masks_and_lists_are_parsed() {
         assert_eq!(cores_of_mask("3"), [0, 1]);
         assert_eq!(cores_of_mask("00000001,80000000"), [31, 32]);
         assert_eq!(cores_of_mask("0"), Vec::<usize>::new());
@@ -189,7 +189,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics(text in "[0-9a-fx,-]{0,60}") {
+        fn no_mask_or_list_panics(text in "[0-9a-fx,-]{0,60}") {
             let _ = (cores_of_mask(&text), cores_of_list(&text));
         }
     }

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn facts_and_differences() {
+    fn facts_are_parsed_and_counters_subtracted() {
         let (earlier, later) = (link(3, 0), link(3, 1_000_000_000));
         let interface = later.get("a").unwrap();
         assert_eq!(interface.mac, Some([1, 2, 3, 4, 5, 6]));

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_a_recorded_file() {
+    fn a_recorded_interrupts_file_is_parsed() {
         let snapshot = InterruptSnapshot::parse(RECORDED).unwrap();
         let row = &snapshot.table.rows["38"];
         assert_eq!(row.cores.len(), 2);

@@ -135,7 +135,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn processors_of_several_kinds() {
+    fn the_model_of_several_kinds_of_processors_is_found() {
         let x86 = "processor\t: 0\nmodel name\t: AMD EPYC\nflags\t\t: fpu hypervisor sse\n";
         let x86 = Processor::parse(x86);
         assert_eq!(x86.model.as_deref(), Some("AMD EPYC"));
@@ -148,14 +148,14 @@ mod tests {
     }
 
     #[test]
-    fn memory() {
+    fn the_size_of_memory_is_parsed() {
         let text = "MemFree: 1 kB\nMemTotal:       24689820 kB\n";
         assert_eq!(parse_memory(text).unwrap(), Bytes::kib(24_689_820));
         assert!(parse_memory("MemTotal: lots\n").is_err());
     }
 
     #[test]
-    fn this_machine() {
+    fn the_facts_of_this_machine_are_read() {
         let machine = Machine::read().unwrap();
         assert!(!machine.kernel_release.is_empty() && !machine.boot_id.is_empty());
         assert!(machine.memory > Bytes::ZERO && !machine.cores_online.is_empty());
@@ -164,7 +164,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics(text in "([A-Za-z ]{0,9}:?.{0,20}\n){0,4}") {
+        fn no_cpuinfo_panics(text in "([A-Za-z ]{0,9}:?.{0,20}\n){0,4}") {
             let _ = Processor::parse(&text);
             let _ = parse_memory(&text);
         }

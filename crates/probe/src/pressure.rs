@@ -124,7 +124,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn reads_the_kernels_form() {
+    fn the_kernels_format_of_pressure_is_parsed() {
         let text = "some avg10=1.65 avg60=2.22 avg300=1.27 total=19531194\n\
                     full avg10=0.00 avg60=0.00 avg300=0.00 total=0\n";
         let snapshot = PressureSnapshot::parse(text).unwrap();
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine() {
+    fn the_pressure_of_this_machine_is_read() {
         for resource in Resource::ALL {
             match PressureSnapshot::read(resource) {
                 Ok(earlier) => {
@@ -158,7 +158,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics(text in "((some|full)? ?(avg10=[0-9.]{0,9} )?(total=-?[0-9]{0,21})?.{0,20}\n){0,3}") {
+        fn no_pressure_file_panics(text in "((some|full)? ?(avg10=[0-9.]{0,9} )?(total=-?[0-9]{0,21})?.{0,20}\n){0,3}") {
             let _ = PressureSnapshot::parse(&text);
         }
     }

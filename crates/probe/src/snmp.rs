@@ -141,7 +141,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn reads_recorded_files() {
+    fn recorded_counter_files_are_parsed() {
         let snapshot = SnmpSnapshot::parse(SNMP, NETSTAT, SNMP6).unwrap();
         for name in ["TcpRetransSegs", "TcpExtListenOverflows", "IpExtInOctets", "Ip6InReceives"] {
             assert!(snapshot.value(name).is_some(), "{name}");
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn differences() {
+    fn counters_are_subtracted() {
         let earlier = SnmpSnapshot::parse("Tcp: A B\nTcp: 5 9\n", "", "").unwrap();
         let later = SnmpSnapshot::parse("Tcp: A B C\nTcp: 7 3 1\n", "", "").unwrap();
         let spent = later.since(&earlier);
@@ -172,7 +172,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics(text in "(([A-Z][a-z]{0,5}:?)?( -?[0-9a-z]{1,21}){0,3}\n){0,6}") {
+        fn no_counter_file_panics(text in "(([A-Z][a-z]{0,5}:?)?( -?[0-9a-z]{1,21}){0,3}\n){0,6}") {
             let _ = SnmpSnapshot::parse(&text, &text, "");
             let _ = SnmpSnapshot::parse("", "", &text);
         }

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_a_recorded_file() {
+    fn a_recorded_softirqs_file_is_parsed() {
         let earlier = SoftirqSnapshot::parse(RECORDED).unwrap();
         let later =
             SoftirqSnapshot::parse("  CPU0 CPU1\n NET_RX: 4294967295 4294967295\n NEWKIND: 1 2\n")
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine() {
+    fn the_softirqs_of_this_machine_are_counted() {
         let earlier = SoftirqSnapshot::read().unwrap();
         let later = SoftirqSnapshot::read().unwrap();
         assert!(later.since(&earlier).total("NET_RX").is_some());

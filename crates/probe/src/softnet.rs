@@ -121,7 +121,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn reads_a_recorded_file() {
+    fn a_recorded_softnet_file_is_parsed() {
         let snapshot = SoftnetSnapshot::parse(RECORDED).unwrap();
         assert_eq!(snapshot.cores.len(), 2);
         assert_eq!(snapshot.cores[&1].backlog, Some(0));
@@ -162,7 +162,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics(text in "(([0-9a-f]{1,17} ){0,16}\n|.{0,20}\n){0,4}") {
+        fn no_softnet_file_panics(text in "(([0-9a-f]{1,17} ){0,16}\n|.{0,20}\n){0,4}") {
             if let Ok(snapshot) = SoftnetSnapshot::parse(&text) {
                 let _ = snapshot.since(&snapshot);
             }

@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     #[cfg(target_endian = "little")]
-    fn reads_recorded_lines() {
+    fn recorded_lines_are_parsed() {
         let sockets = parse(RECORDED);
         assert_eq!(sockets.len(), 2);
         assert_eq!(sockets[0].local, "127.0.0.1:5201".parse().unwrap());
@@ -96,7 +96,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics(text in "(.{0,20}\n)([ 0-9A-F:]{0,90}\n){0,3}") {
+        fn no_table_panics(text in "(.{0,20}\n)([ 0-9A-F:]{0,90}\n){0,3}") {
             let _ = parse(&text);
         }
     }

@@ -10,7 +10,7 @@ use probe::cgroup::CgroupSnapshot;
 use units::Span;
 
 #[test]
-fn throttling_by_an_outer_group_is_seen() {
+fn throttling_by_an_outer_group_is_counted() {
     let Some((outer, inner)) = Group::limited() else {
         return testing::skip(testing::Need::CpuLimit);
     };

@@ -58,7 +58,7 @@ fn an_algorithm_the_kernel_lacks_is_refused() {
 }
 
 #[test]
-fn queues_and_filters() {
+fn the_queues_of_sockets_are_read_and_filters_apply() {
     namespace::run(|| {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_for_each_case_and_a_column_for_each_verdict() {
+    fn the_matrix_has_a_row_for_each_case_and_a_column_for_each_verdict() {
         let row = ConfusionRow {
             name: "tiny-queue".to_owned(),
             expected: "loss".to_owned(),

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn three_significant_digits() {
+    fn numbers_have_three_significant_digits() {
         let cases = [
             (0.0, "0"),
             (561.3, "561"),
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn durations() {
+    fn durations_are_shown_in_two_units() {
         assert_eq!(duration(4.25), "4.25 s");
         assert_eq!(duration(250.0), "4 min 10 s");
         assert_eq!(duration(7_300.0), "2 h 1 min");

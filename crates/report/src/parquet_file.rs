@@ -254,7 +254,7 @@ mod tests {
     use results::{Line, Shape};
 
     #[test]
-    fn samples_and_series_come_back() {
+    fn samples_and_series_are_written_and_read() {
         let mut samples = Samples::new("x");
         samples.rows.push(one("a", &[("loss", "1%")], None, 57.1));
         samples.rows.push(one("b", &[("rtt", "1ms")], Some(0.5), 3.0));

@@ -86,7 +86,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_parts_are_the_text(text in "[a` |ä]{0,20}") {
+        fn the_parts_of_a_sentence_add_up_to_it(text in "[a` |ä]{0,20}") {
             let joined: String = parts(&text)
                 .iter()
                 .map(|part| match part {

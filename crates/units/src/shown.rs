@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn three_digits_and_the_unit() {
+    fn quantities_are_shown_with_three_digits_and_the_unit() {
         for (bits, text) in [
             (0, "0 bit/s"),
             (999, "999 bit/s"),

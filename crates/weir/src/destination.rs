@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn an_addition_keeps_what_the_file_held() {
+    fn appending_keeps_the_files_content() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("summary.md");
         append(&path, "one\n").unwrap();

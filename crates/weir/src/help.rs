@@ -41,7 +41,7 @@ mod tests {
     const NARROW: usize = 80;
 
     #[test]
-    fn paragraphs_flow_and_examples_stay() {
+    fn paragraphs_are_joined_and_examples_keep_their_lines() {
         let text =
             "Examples:\n  weir a \\\n    --b\n\nOne\nparagraph.\n\nA file:\n  [a]\nAfter\nit.";
         let expected =

@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_written_as_it_is_read() {
+    fn an_interface_name_prints_as_it_is_parsed() {
         for text in ["eth0", "left:eth0", "pid:7:eth0", "/proc/7/ns/net:eth0.5"] {
             assert_eq!(text.parse::<InterfaceName>().unwrap().to_string(), text);
         }
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_identifies_the_interface() {
+    fn the_key_of_an_interface_has_its_namespace_and_number() {
         let name = "eth0".parse().unwrap();
         let found = FoundInterface { name, cookie: 7 << 40, index: 9 };
         assert_eq!(FoundInterface::of_key(&found.key()), Some((7 << 40, 9)));

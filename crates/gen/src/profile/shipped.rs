@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_found_with_and_without_the_folder_of_trex_alone() {
+    fn a_shipped_profile_is_found_with_and_without_trexs_folder_and_in_no_other() {
         for path in ["imix_64.yaml", "cap2/imix_64.yaml"] {
             assert!(shipped(Path::new(path)).is_some(), "{path}");
         }

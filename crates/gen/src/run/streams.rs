@@ -233,7 +233,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_window_agrees_with_a_set(steps in prop::collection::vec((0u64..4, 0u64..70_000), 1..300)) {
+        fn the_window_of_numbers_agrees_with_a_set(steps in prop::collection::vec((0u64..4, 0u64..70_000), 1..300)) {
             let (mut window, mut set, mut highest) = (Window::default(), HashSet::new(), None);
             let mut at = 0u64;
             for (kind, step) in steps {

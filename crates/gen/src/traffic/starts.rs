@@ -149,7 +149,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_two_flows_begin_at_once_and_every_template_keeps_its_rate(
+        fn no_two_flows_begin_at_the_same_time_and_every_template_keeps_its_rate(
             rates in prop::collection::vec(0.5f64..1000.0, 1..20),
         ) {
             let whole: f64 = rates.iter().sum();

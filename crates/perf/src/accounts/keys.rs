@@ -142,7 +142,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn each_half_undoes_the_other_with_the_same_padding() {
+    fn the_private_key_decrypts_only_with_the_same_padding() {
         let (private, public) = pair();
         for padding in [Padding::Oaep, Padding::Pkcs1] {
             let text = vec![b'x'; public.longest(padding)];

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_become_words() {
+    fn error_numbers_become_texts() {
         let text = |code, errno| reported("host", code, errno).to_string();
         assert!(text(27, 0).ends_with("above its limit: ask for less with --bitrate"));
         assert!(!text(141, 9).contains("Bad file descriptor"));

@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn other_bytes_are_no_cookie() {
+    fn bytes_of_another_form_are_no_cookie() {
         assert_eq!(Cookie::from_bytes([b'a'; 37]), None);
         let mut http = [0; 37];
         http[..16].copy_from_slice(b"GET / HTTP/1.1\r\n");

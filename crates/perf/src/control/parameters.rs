@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn absurd_numbers_are_refused_by_name() {
+    fn impossible_numbers_are_refused_with_the_parameters_name() {
         let refused = |text: &str| {
             serde_json::from_str::<Parameters>(text).unwrap().options().unwrap_err().to_string()
         };

@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_core_is_reported_where_the_test_runs() {
+    fn a_full_core_is_reported_only_if_the_test_runs_on_it() {
         let core = |core, busy| CoreUse { core, busy, softirq: 3.0 };
         let used = |user| CpuUse { user, system: 0.0, cores: vec![core(0, 12.0), core(1, 99.0)] };
         let warned = |cpu: CpuUse| warning(full_core(&cpu, &[]).unwrap(), &cpu);

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unreliable_result_is_marked_and_a_reliable_one_is_not() {
+    fn only_unreliable_results_are_marked() {
         let options = RoundsOptions {
             confidence: Some(Confidence::usual()),
             ..RoundsOptions::new("host", Kind::UdpRr)

@@ -83,7 +83,7 @@ fn streams_share_a_budget_of_whole_blocks_and_all_of_it_arrives() {
 }
 
 #[test]
-fn omitted_bytes_are_kept_apart_and_none_is_lost_between() {
+fn omitted_bytes_are_counted_separately_and_no_byte_is_lost() {
     let (sender, receiver) = tcp_ends(2, &TestOptions::default());
     receiver.go();
     sender.go();

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn other_bytes_are_neither() {
+    fn other_bytes_are_neither_hello_nor_answer() {
         for bytes in [&b""[..], b"678", b"GET / HTTP/1.1", &[0; 1500]] {
             assert_eq!(is_hello(bytes), None);
             assert!(!is_answer(bytes));

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn version_1_beside_version_2() {
+    fn the_cpu_controller_is_found_in_version_1_beside_version_2() {
         let groups = "4:memory:/m\n2:cpuacct:/a/b\n1:cpu:/a/b\n0::/elsewhere\n";
         let expected = ["/sys/fs/cgroup/cpu/a/b", "/sys/fs/cgroup/cpu/a", "/sys/fs/cgroup/cpu"];
         assert_eq!(levels(groups, HYBRID), expected);
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn the_group_that_can_freeze() {
+    fn the_group_that_can_freeze_is_found_in_both_versions() {
         let freezer = |groups: &str, mounts: &str| CgroupPaths::parse(groups, mounts).freezer;
         let two = Some((PathBuf::from("/sys/fs/cgroup/unified/x"), Version::Two));
         assert_eq!(freezer("1:cpu:/a\n0::/x\n", HYBRID), two);
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn the_groups_that_limit_memory() {
+    fn the_groups_that_limit_memory_are_found_in_both_versions() {
         let memory = |groups: &str, mounts: &str| -> Vec<(PathBuf, Version)> {
             CgroupPaths::parse(groups, mounts).memory_levels().collect()
         };
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn version_1_with_joint_controllers() {
+    fn joint_controllers_of_version_1_are_found() {
         let mounts = "9 8 0:1 / /cg/cpu,cpuacct rw shared:7 - cgroup cgroup rw,cpu,cpuacct\n";
         let groups = "3:cpu,cpuacct:/docker/x\n";
         assert_eq!(
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn version_2_alone_and_behind_bind_mounts() {
+    fn version_2_is_found_alone_and_behind_bind_mounts() {
         let mounts = "9 8 0:1 / /sys/fs/cgroup rw shared:7 - cgroup2 cgroup2 rw,nsdelegate\n";
         assert_eq!(
             levels("0::/user.slice/x\n", mounts),
@@ -265,7 +265,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics(groups in "([0-9]:?[a-z,]{0,9}:?/?[a-z/.]{0,9}\n){0,4}", mounts in "(.{0,30}( - cgroup2? )?.{0,9}\n){0,4}") {
+        fn no_text_of_proc_panics(groups in "([0-9]:?[a-z,]{0,9}:?/?[a-z/.]{0,9}\n){0,4}", mounts in "(.{0,30}( - cgroup2? )?.{0,9}\n){0,4}") {
             let _ = CgroupPaths::parse(&groups, &mounts).levels().count();
         }
     }

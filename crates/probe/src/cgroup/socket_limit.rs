@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn version_1() {
+    fn the_socket_limit_of_version_1_is_read() {
         let files = [
             ("memory.kmem.tcp.limit_in_bytes", "262144\n"),
             ("memory.kmem.tcp.usage_in_bytes", "200704\n"),
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn version_2() {
+    fn the_socket_limit_of_version_2_is_read() {
         let files = |events| {
             [("memory.events", events), ("memory.high", "max\n"), ("memory.max", "67108864\n")]
         };
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process() {
+    fn the_socket_limits_of_this_process_are_read() {
         match CgroupPaths::own().and_then(|paths| paths.socket_limits()) {
             Ok(limits) => limits.iter().for_each(|limit| assert!(limit.path().is_absolute())),
             Err(error) if error.is_not_supported() => {

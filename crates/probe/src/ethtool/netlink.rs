@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_answers() {
+    fn the_kernel_answers_for_loopback() {
         match link("lo") {
             Ok(link) => assert_eq!(link.supported_most, None),
             Err(error) => assert!(!error.to_string().contains("unexpected form"), "{error}"),
@@ -222,7 +222,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+        fn no_answer_panics(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
             let _ = (parse(&bytes), payload(&bytes));
         }
     }

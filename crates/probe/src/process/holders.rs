@@ -81,7 +81,7 @@ mod tests {
     use std::net::TcpListener;
 
     #[test]
-    fn finds_this_process() {
+    fn the_process_that_holds_a_socket_is_found() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let tree = Tree::here();
         let own = Holders::sockets_of(&tree, std::process::id()).unwrap();

@@ -75,7 +75,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
-    fn the_processes_of_a_pipeline() {
+    fn the_processes_of_a_pipeline_are_found() {
         let sleep = || {
             let mut command = Command::new("sleep");
             command.arg("600").stdin(Stdio::null()).stdout(Stdio::null());

@@ -150,7 +150,7 @@ mod tests {
     const TICK: Span = Span::from_millis(10);
 
     #[test]
-    fn names_may_hold_anything() {
+    fn a_process_name_may_contain_any_characters() {
         let rest = "S 7 1 1 0 -1 4194560 1 2 3 4 150 25 7 8 20 0 3 0 4711 8192 9";
         for name in ["nginx", "tmux: server", "a) R (b", "(sd-pam)", ""] {
             let process = Process::parse(&format!("42 ({name}) {rest}\n"), TICK).unwrap();
@@ -178,14 +178,14 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_not_there_has_ended() {
+    fn a_missing_process_is_reported_as_ended() {
         // Larger than any process ID (kernel/pid.c caps them at 2^22).
         assert!(matches!(Process::read(u32::MAX), Err(ProbeError::Ended { pid: u32::MAX })));
     }
 
     proptest! {
         #[test]
-        fn never_panics(text in "[0-9]{0,11} ?\\(?.{0,20}\\)? ?S?( -?[0-9]{1,21}){0,25}") {
+        fn no_stat_line_panics(text in "[0-9]{0,11} ?\\(?.{0,20}\\)? ?S?( -?[0-9]{1,21}){0,25}") {
             let _ = Process::parse(&text, TICK);
         }
     }

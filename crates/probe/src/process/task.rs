@@ -87,7 +87,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn reads_the_core_and_the_wait() {
+    fn the_core_and_the_waits_of_a_thread_are_parsed() {
         let tick = Span::from_millis(10);
         let task = Task::parse(STAT, Some("5000000 7000000 3\n"), tick).unwrap();
         assert_eq!((task.tid, task.name.as_str(), task.state), (42, "a) b", 'R'));
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process() {
+    fn the_threads_of_this_process_are_read() {
         let tasks = Task::all_of(&Tree::here(), std::process::id()).unwrap();
         assert!(tasks.iter().any(|task| task.tid == task.pid && task.core.is_some()));
         assert!(Task::all_of(&Tree::at("/nowhere"), 1).is_err());
@@ -111,7 +111,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics(text in "[0-9]{1,11} \\(.{0,9}\\) [RSD]( -?[0-9]{1,21}){0,50}") {
+        fn no_stat_line_panics(text in "[0-9]{1,11} \\(.{0,9}\\) [RSD]( -?[0-9]{1,21}){0,50}") {
             let _ = Task::parse(&text, Some(&text), Span::from_millis(10));
         }
     }

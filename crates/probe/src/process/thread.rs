@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn schedstat() {
+    fn the_columns_of_schedstat_are_parsed() {
         let pair = (Span::from_nanos(68_212), Span::from_nanos(44_906));
         assert_eq!(parse_schedstat("68212 44906 2\n"), Some(pair));
         assert_eq!(parse_schedstat("68212"), None);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn the_calling_thread_and_its_siblings() {
+    fn the_calling_thread_and_its_siblings_are_read() {
         let own = std::thread::Builder::new()
             .name("weir-sibling".to_owned())
             .spawn(|| {

@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_and_attributes() {
+    fn the_fields_and_attributes_of_a_socket_are_read() {
         let bytes = message();
         let socket = RawSocket::new(&bytes).unwrap();
         assert_eq!(socket.state(), Some(TcpState::Established));
@@ -517,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_end_fail_or_go_on() {
+    fn an_answer_ends_fails_or_continues() {
         let mut seen = 0;
         let mut count = |bytes: &[u8]| read(bytes, SOCKETS, &mut |_: RawSocket<'_>| seen += 1);
         let two = [datagram(SOCK_DIAG_BY_FAMILY, &message()), datagram(DONE, &[0; 4])].concat();
@@ -534,7 +534,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics(
+        fn no_datagram_panics(
             bytes in prop::collection::vec(any::<u8>(), 0..300),
             cut in 0usize..120,
         ) {

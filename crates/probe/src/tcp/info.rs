@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn differences() {
+    fn the_activity_between_two_readings_is_computed() {
         let earlier = TcpInfo {
             bytes_acked: Some(Bytes::new(0)),
             total_retrans: Some(u32::MAX),
@@ -425,7 +425,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics(
+        fn no_bytes_of_tcp_info_panic(
             one in prop::collection::vec(any::<u8>(), 0..400),
             two in prop::collection::vec(any::<u8>(), 0..400),
         ) {

@@ -157,7 +157,7 @@ fn with_one_caqm_end_no_packet_carries_a_tag() {
 }
 
 #[test]
-fn data_asks_and_acknowledgements_answer() {
+fn data_carries_requests_and_acknowledgements_carry_answers() {
     let Some(machine) = TestMachine::new() else { return };
     let link = ["--rate", "100mbit", "--delay", "2ms", "--queue", "caqm:60KB"];
     let _pair = Pair::over(&machine, &link);

@@ -65,7 +65,7 @@ fn a_wrong_file_changes_nothing() {
 
 /// Even root cannot change such a setting in another network namespace.
 #[test]
-fn a_setting_of_the_initial_namespace_is_refused_as_such_by_the_check_too() {
+fn a_setting_of_the_initial_namespace_is_refused_even_by_the_check() {
     let Some(machine) = TestMachine::new() else { return };
     let file = machine.write("policy.toml", "[[rule]]\n[system]\nwmem_max = 3276800\n");
     for words in [&["accel", "policy", "--check", &file][..], &["accel", "policy", &file]] {
@@ -112,7 +112,7 @@ fn a_setting_that_cannot_be_restored_is_reported() {
 }
 
 #[test]
-fn a_setting_that_cannot_be_changed_leaves_nothing_to_put_back() {
+fn a_setting_that_cannot_be_changed_leaves_nothing_to_restore() {
     let Some(machine) = TestMachine::new() else { return };
     let before = sysctl(&machine, "net/ipv4/tcp_wmem");
     let wmem = "/proc/sys/net/ipv4/tcp_wmem";

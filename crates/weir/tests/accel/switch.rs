@@ -158,7 +158,7 @@ fn a_command_killed_at_any_moment_can_be_cleaned_up() {
 }
 
 #[test]
-fn open_connections_survive_off_and_on_again() {
+fn open_connections_continue_through_disable_and_enable() {
     let Some(machine) = TestMachine::new() else { return };
     let weir = env!("CARGO_BIN_EXE_weir");
     assert_eq!(machine.weir(&["accel", "enable", "tcpa", "--all"]).code, Some(0));

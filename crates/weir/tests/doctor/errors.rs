@@ -37,7 +37,7 @@ fn a_recording_is_not_observed_again() {
 }
 
 #[test]
-fn a_report_directory_that_holds_something_is_refused() {
+fn a_report_directory_that_is_not_empty_is_refused() {
     let Some(sandbox) = Sandbox::new() else { return };
     sandbox.write("notes.txt", "mine");
     let ended = sandbox.weir(&["doctor", "-t", "1", "--report", "."]);

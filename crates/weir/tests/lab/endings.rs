@@ -128,7 +128,7 @@ fn an_interrupted_lab_prints_how_to_resume_and_leaves_nothing() {
 }
 
 #[test]
-fn a_second_signal_ends_it_at_once_and_leaves_nothing() {
+fn a_second_signal_ends_a_lab_at_once_and_leaves_nothing() {
     let Some(sandbox) = Sandbox::new() else { return };
     sandbox.write("endings.toml", lab());
     for (number, moment) in [Moment::SetUp, Moment::InMidTransfer].into_iter().enumerate() {

@@ -123,7 +123,7 @@ fn invalid_turns_are_measured_again_on_request_and_count_once() {
 }
 
 #[test]
-fn a_run_that_has_ended_goes_on_with_more_repeats() {
+fn a_run_that_has_ended_continues_with_more_repeats() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     sandbox.write("steps.toml", LAB);
     let smoke = ["lab", "run", "steps.toml", "--smoke"];
@@ -190,7 +190,7 @@ fn another_lab_file_or_form_is_refused() {
 
 /// A lab must not change the user's files: it refuses a folder that is not empty.
 #[test]
-fn a_folder_with_something_in_it_is_refused() {
+fn a_folder_that_is_not_empty_is_refused() {
     let Some(sandbox) = Sandbox::new() else { return };
     sandbox.write("lab.toml", LAB);
     std::fs::create_dir(sandbox.path("mine")).unwrap();

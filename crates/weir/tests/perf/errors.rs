@@ -27,7 +27,7 @@ fn a_missing_route_is_reported() {
 }
 
 #[test]
-fn an_address_of_the_wrong_family() {
+fn an_address_of_the_wrong_family_is_reported() {
     let Some(sandbox) = Sandbox::new() else { return };
     let output = sentence(&sandbox, &["127.0.0.1", "-6"], 1);
     assert!(output.contains("IPv6") || output.contains("-6"), "{output}");

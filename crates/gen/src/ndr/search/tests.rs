@@ -163,7 +163,7 @@ fn the_result_is_the_sent_rate_not_the_planned_load() {
 }
 
 #[test]
-fn rfc_2544_takes_long_trials_only_near_the_result() {
+fn a_search_of_rfc_2544_makes_long_trials_only_near_the_result() {
     let mut device = Device::new(98_765.0, 3);
     let results = search(&mut device, &[Goal::rfc_2544()], 1_000.0, 1e6);
     assert!((lower(&results[0]) / 98_765.0 - 1.0).abs() < 0.01);

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn setting_the_clock_makes_no_datagram_old() {
+    fn a_clock_that_is_set_does_not_age_a_datagram() {
         assert_eq!(age(1_000_500, 1_000_000), 500);
         assert_eq!(age(1_000_000, 1_000_500), 0);
         assert_eq!(age(3_600_000_000_000, 0), 0);

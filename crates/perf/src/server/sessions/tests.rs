@@ -166,7 +166,7 @@ fn a_second_hello_opens_no_second_stream() {
 }
 
 #[test]
-fn a_session_learns_that_its_connection_found_no_room() {
+fn a_session_learns_that_the_server_had_no_room_for_its_connection() {
     let sessions = Arc::new(Sessions::default());
     let (reservation, cookie) = reserve(&sessions, "127.0.0.1:1000");
     let full = || io::Error::from(io::ErrorKind::OutOfMemory);

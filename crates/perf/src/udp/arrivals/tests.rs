@@ -50,7 +50,7 @@ fn a_late_datagram_is_not_lost_and_a_second_copy_is_not_received() {
 }
 
 #[test]
-fn each_count_owns_its_numbers() {
+fn a_datagrams_number_decides_whether_it_is_omitted() {
     let mut arrivals = after([1, 2, 4]);
     arrivals.reset();
     arrivals.take(&[5, 3, 7, 7, 4].map(arrival));
@@ -115,7 +115,7 @@ fn a_datagram_without_a_header_counts_as_foreign() {
 }
 
 #[test]
-fn jitter_is_that_of_rfc_3550() {
+fn jitter_is_computed_as_in_rfc_3550() {
     let mut arrivals = Arrivals::new(true);
     // Transit times of 5000, 5000 and 5160 µs: J = (160 − 0) / 16.
     arrivals.take(&[timed(1, 0, 5_000_000), timed(2, 1000, 6_000_000), timed(3, 2000, 7_160_000)]);
