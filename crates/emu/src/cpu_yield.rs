@@ -107,11 +107,11 @@ mod tests {
             let now = start + Span::from_micros(after);
             cpu_yield.due(now, || now + Span::from_micros(frame)).is_some()
         };
-        assert!(!due(399, 1_000), "it is not time yet");
+        assert!(!due(399, 1_000), "the emulator yields too early");
         assert!(!due(400, 29));
         assert!(due(450, 30));
         assert!(!due(949, 0));
-        assert!(due(950, 0), "the other tasks have waited for long enough");
+        assert!(due(950, 0), "the emulator does not yield at the latest time");
     }
 
     #[test]
@@ -125,7 +125,11 @@ mod tests {
         let late = woken + Span::from_millis(30);
         cpu_yield.record_sleep(Span::from_millis(1), woken, late);
         assert_eq!(cpu_yield.last, late);
-        assert_eq!(cpu_yield.due(late, || Time::NEVER), None, "it has just slept");
+        assert_eq!(
+            cpu_yield.due(late, || Time::NEVER),
+            None,
+            "the emulator yields directly after a sleep"
+        );
         assert!(
             cpu_yield.due(late + EVERY, || Time::NEVER).is_some(),
             "29 ms too long in a sleep is a stall"

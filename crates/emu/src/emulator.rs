@@ -237,7 +237,7 @@ mod tests {
         let _ = program.kill();
         program.wait().unwrap();
         assert!(ended.is_ok(), "{ended:?}");
-        assert!(was_used, "the emulator waited for the other program's end");
+        assert!(was_used, "the emulator did not end before the other program");
     }
 
     /// A real-time program that keeps the CPU busy. It ends by itself after about a minute.

@@ -111,8 +111,8 @@ fn every_frame_is_accounted_for() {
     let distinct: BTreeSet<_> = came.iter().collect();
     assert!(end.dropped_overflow.frames > 0 && end.dropped_loss.frames > 0);
     assert!(end.duplicated.frames > 0 && end.reordered.frames > 0);
-    assert!(distinct.len() < came.len(), "no duplicate came");
-    assert!(!came.is_sorted(), "nothing came out of order");
+    assert!(distinct.len() < came.len(), "no duplicate arrived");
+    assert!(!came.is_sorted(), "no frame arrived out of order");
     assert_eq!(end.lost_outside_model, 0);
     assert!(end.trace.is_some_and(|trace| !trace.points().is_empty()));
 }

@@ -247,7 +247,7 @@ mod tests {
             }
         }
         source.write(Kind::Cut, &mut frame);
-        assert!(frame.is_empty(), "the cuts begin again");
+        assert!(frame.is_empty(), "the first frame of a new round of cuts is not empty");
     }
 
     #[test]

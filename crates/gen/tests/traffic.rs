@@ -126,7 +126,7 @@ fn limit_repeats_the_first_flows_at_the_same_rate_in_both_orders() {
             let mut traffic = Traffic::new(plan(&profile, 2, options), 1.0, 0, 1);
             let span = Span::from_micros(limit as u64 * 2 + 500);
             let seen = packets(&mut traffic, span);
-            assert_eq!(seen.len(), limit * 2 + 500, "the rate does not depend on the limit");
+            assert_eq!(seen.len(), limit * 2 + 500, "the rate must not depend on the limit");
             let tuple = |packet: &Seen| (packet.source, packet.destination, packet.ports);
             let different: HashSet<_> = seen.iter().map(tuple).collect();
             assert_eq!(different.len(), limit, "{addressing:?}");
@@ -403,7 +403,7 @@ fn plugins_give_media_connections_separate_ports() {
         seen[..5].iter().all(|packet| [packet.source, packet.destination].contains(&[16, 0, 0, 1]))
     );
     let plain = replay(&capture, "", 5).unwrap();
-    assert_eq!(plain[2].ports, (10110, 10110), "without the plug-in they stay");
+    assert_eq!(plain[2].ports, (10110, 10110), "without the plug-in the ports must stay");
 }
 
 #[test]

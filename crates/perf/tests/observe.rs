@@ -223,7 +223,10 @@ fn the_probes_latency_includes_the_queue_of_a_load() {
     });
     let asked = probe.finish(clock::now());
     let latency = asked.latency.unwrap();
-    assert!(latency.max >= Span::from_millis(40), "the queue itself takes that long: {latency:?}");
+    assert!(
+        latency.max >= Span::from_millis(40),
+        "the latency lacks the delay of the queue: {latency:?}"
+    );
     assert!(asked.series.unwrap().time_s.len() > 1);
 }
 

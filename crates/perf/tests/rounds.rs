@@ -147,7 +147,7 @@ fn every_request_has_its_response_and_both_ends_count_the_same() {
             assert!(run.count > 0 && run.rate > 0.0, "{kind} {}", outcome.size);
             assert_eq!(latency.samples, run.count);
             assert!(latency.min <= latency.p50 && latency.p999 <= latency.max);
-            assert_eq!((run.late, outcome.lost()), (0, 0), "loopback loses nothing");
+            assert_eq!((run.late, outcome.lost()), (0, 0), "loopback must lose nothing");
             // The first transaction of each connection is not counted here.
             let first = if kind == Kind::UdpRr { 0 } else { 2 };
             let served = (run.count + first) * outcome.size.request.count();
@@ -281,7 +281,7 @@ fn a_lost_datagram_is_counted_and_the_next_request_is_sent() {
         let requests = server.join().unwrap();
         assert_eq!(requests, run.count + run.lost);
         assert!(run.count > 0 && run.lost > 0 && run.late > 0, "{run:?}");
-        assert!(run.lost >= requests / 2, "every other one was held: {run:?}");
+        assert!(run.lost >= requests / 2, "every second response was held: {run:?}");
         assert_eq!(outcome.latency.unwrap().samples, run.count);
         let is_even = run.lost.abs_diff(run.count) <= 1;
         if !is_even {
@@ -289,7 +289,7 @@ fn a_lost_datagram_is_counted_and_the_next_request_is_sent() {
         }
         is_even
     });
-    assert!(is_even, "every other one was lost");
+    assert!(is_even, "not every second request was lost");
 }
 
 /// A server for one client that answers every second request in time, and the other requests when

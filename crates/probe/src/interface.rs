@@ -296,7 +296,10 @@ mod tests {
         let (received, sent) = later.since(&earlier).rates("a").unwrap();
         assert_eq!(received, Rate::from_mbit(8000));
         assert_eq!(sent, Rate::from_mbit(0));
-        assert!(link(4, 1).since(&earlier).interfaces.is_empty(), "another one of that name");
+        assert!(
+            link(4, 1).since(&earlier).interfaces.is_empty(),
+            "another interface of that name must not count"
+        );
         let missing = later.get("b").unwrap_err().to_string();
         assert!(missing.contains("\"b\""), "{missing}");
     }

@@ -158,7 +158,7 @@ mod tests {
         assert_eq!((spent.count("TcpA"), spent.count("TcpB")), (Some(2), Some(0)));
         assert_eq!(spent.count("TcpC"), None);
         assert_eq!(spent.changed().collect::<Vec<_>>(), [("TcpA", 2)]);
-        assert_eq!(spent.per_second("TcpA"), None, "no time passed");
+        assert_eq!(spent.per_second("TcpA"), None, "no time has passed, so there is no rate");
     }
 
     #[test]

@@ -17,7 +17,7 @@ impl<C: Core> Kernel<C> {
         accel::kernel::interface()?;
         let loaded = Spec::open("a parity test's program", C::PROGRAM)?.load()?;
         let size = loaded.map("steps").unwrap().value_size() as usize;
-        assert_eq!(size, C::size(), "the builds do not agree about the structs");
+        assert_eq!(size, C::size(), "the two builds have structs of different sizes");
         Ok(Self { loaded, core: PhantomData })
     }
 

@@ -419,7 +419,11 @@ mod tests {
         assert_eq!(spent.goodput(), Some(Rate::from_mbit(8)));
         assert_eq!(spent.retransmit_share(), Share::from_percent(1.0));
         assert_eq!(spent.busy_share(), Share::from_percent(50.0));
-        assert_eq!(spent.rwnd_limited_share(), None, "unknown is not zero");
+        assert_eq!(
+            spent.rwnd_limited_share(),
+            None,
+            "an unknown time must not give a share of zero"
+        );
         assert_eq!(later.since(&earlier, Span::ZERO).goodput(), None);
     }
 

@@ -156,7 +156,7 @@ mod tests {
         ];
         let systems = ["b".to_owned(), "a".to_owned()];
         let overlays = overlays(&series, &systems);
-        assert_eq!(overlays.len(), 1, "nobody stands beside the one at 1%");
+        assert_eq!(overlays.len(), 1, "a single system at 1% needs no shared chart");
         let chart = &overlays[0].charts[0];
         assert_eq!(chart.time_s, [0.0, 1.0, 2.0, 3.0]);
         let names: Vec<&str> = chart.lines.iter().map(|line| line.name.as_str()).collect();
