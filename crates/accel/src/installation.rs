@@ -325,7 +325,7 @@ fn apply_in(pins: &Pins, policy: &Policy, reach: Reach) -> Result<Applied, Accel
     let switched = switched.map_err(|failure| {
         let rules = match change {
             Change::Changed => write(pins, &before),
-            // A part remains, which the next command removes.
+            // If this removal fails, the next command removes the remaining part.
             _ => pins.remove(),
         };
         failure.after(rules).after(journal.become_like(&before.system))

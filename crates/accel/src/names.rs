@@ -353,7 +353,7 @@ mod tests {
             ("wmem_max=4608", "wmem_max=4608", None),
             ("net.ipv4.tcp_recovery=1", "rack=on", Some("net.ipv4.tcp_recovery")),
             ("tcp_early_retrans = 0", "tlp=off", Some("net.ipv4.tcp_early_retrans")),
-            // The kernel lacks such a value, or Weir has no word for it.
+            // A value that the kernel lacks, or for which Weir has no word.
             ("tcp_early_retrans=9", "tlp=9", Some("net.ipv4.tcp_early_retrans")),
             ("init_cwnd", "init_cwnd", None),
             ("tcp_init_cwnd=", "init_cwnd=", Some("net.ipv4.tcp_init_cwnd")),

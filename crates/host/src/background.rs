@@ -65,7 +65,7 @@ mod tests {
         assert!(of(&file, &all) && of(&pipe, &all), "{all:?}");
         let left = descriptors(prepare_background);
         assert_eq!(left[0], "0 /dev/null");
-        // Standard output and error, and the folder that `ls` reads.
+        // The other three are standard output and error, and the folder that `ls` reads.
         assert_eq!(left.len(), 4, "{left:?}");
         assert!(!left.iter().any(|one| one.ends_with("/dev/zero")), "{left:?}");
     }

@@ -39,7 +39,7 @@ impl Stop {
         Self { flag, outer: None }
     }
 
-    /// Returns a stop of its own for a part of the work; calling `self` also stops that part.
+    /// Returns a separate stop for a part of the work; calling `self` also stops that part.
     pub fn inner(&self) -> Self {
         Self { flag: Arc::default(), outer: Some(Arc::new(self.clone())) }
     }

@@ -73,7 +73,7 @@ pub(crate) struct Setup {
     pub(crate) longest: Option<Span>,
     /// At a server: the maximum rate of all streams together.
     pub(crate) rate_limit: Option<Rate>,
-    /// At a server: tells when the server may end this session for another client.
+    /// At a server: shows when the server may end this session for another client.
     pub(crate) progress: Option<Progress>,
 }
 

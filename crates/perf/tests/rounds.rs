@@ -532,7 +532,7 @@ fn unknown_senders_are_not_answered() {
     client.send_to(b"7", address).unwrap();
     assert_eq!(client.recv(&mut bytes).unwrap(), 1);
     assert_eq!(bytes[0], b'7');
-    // The server has read the stranger's earlier datagrams by now, and has not answered them.
+    // The server has read the stranger's earlier datagrams by now, and must not have answered.
     stranger.set_nonblocking(true).unwrap();
     assert!(stranger.recv(&mut bytes).is_err());
 }

@@ -364,7 +364,7 @@ const MOST_PEERS: usize = 8;
 /// Most bytes of a chart.
 const LARGEST_CHART: usize = 200_000;
 
-/// Percent of one CPU. A run beside such a program shows the program, too.
+/// Percent of one CPU. The record names the busiest other program if it used at least this much.
 const MUCH_PERCENT: f64 = 20.0;
 
 #[cfg(test)]

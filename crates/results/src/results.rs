@@ -393,8 +393,8 @@ pub struct Reference {
     /// The measured systems that this row is shown with. If empty, the system of the same name.
     #[serde(default, alias = "beside", skip_serializing_if = "Vec::is_empty")]
     pub systems: Vec<String>,
-    /// The values of axes for which the number was published. The report shows it beside every cell
-    /// that agrees on all of them.
+    /// The values of axes for which the number was published. The report shows the number beside
+    /// every cell with all of these values.
     #[serde(default)]
     pub axes: Axes,
     #[serde(default)]

@@ -46,7 +46,7 @@ pub(crate) fn detach() -> anyhow::Result<Option<Ending>> {
     }))
 }
 
-/// Tells the process that started this one that this one serves. Later errors go to `log`.
+/// Tells the starting process that this process now serves. Later errors go to `log`.
 pub(crate) fn serving(log: Option<&Path>) -> anyhow::Result<()> {
     if std::env::var_os(MARK).is_none() {
         return Ok(());

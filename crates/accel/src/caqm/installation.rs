@@ -138,7 +138,8 @@ pub(crate) fn in_force(pins: &Pins) -> Result<Plan, AccelError> {
     Ok(Plan { rules, network: Network::from_bytes(&network) })
 }
 
-/// The interfaces with CAQM: the kernel's key of each, and its name unless it has gone.
+/// The interfaces with CAQM: the kernel's key of each, and the name of each interface that still
+/// exists.
 pub(crate) fn interfaces(
     pins: &Pins,
 ) -> Result<Vec<(u64, u32, Option<InterfaceName>)>, AccelError> {

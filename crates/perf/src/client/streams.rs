@@ -170,7 +170,8 @@ impl Opener<'_> {
         PerfError::Silent { peer: self.remote.to_string(), within, doing }
     }
 
-    /// The server has gone. `Client::reason` looks for its reason on the control connection.
+    /// The error for a server that refused or closed a stream. `Client::reason` looks for the
+    /// server's reason on the control connection.
     fn ended(&self) -> PerfError {
         PerfError::Gone { peer: self.remote.to_string(), doing: OPENING }
     }

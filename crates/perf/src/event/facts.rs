@@ -87,7 +87,7 @@ pub struct StreamInterval {
     pub tcp: Option<TcpInfo>,
 }
 
-/// Datagrams of one stream, in an interval or in all. A sender knows only `count`.
+/// Datagrams of one stream, in an interval or in all. A sender fills only `count`.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Datagrams {
     /// Datagrams sent. A receiver derives them from the sequence numbers.

@@ -33,7 +33,7 @@ use units::Span;
 /// `options.limits.data_ports`.
 ///
 /// `options.limits.duration` is the longest session, however many measurements the client orders.
-/// `progress` tells when the server may end the session for another client.
+/// From `progress` the server learns when it may end the session for another client.
 pub(crate) fn serve(
     control: &mut Control,
     cookie: &Cookie,

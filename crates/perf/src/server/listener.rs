@@ -30,7 +30,7 @@ pub(super) struct Listener<'a> {
     /// A descriptor in reserve: when no other is left, closing it lets the server accept one more
     /// client and refuse it.
     spare: Option<File>,
-    /// The client that was accepted with the reserve, to be refused, and the errno that it is told.
+    /// The client that was accepted with the reserve, to be refused with `shortage`.
     excess: PendingConnections,
     shortage: Errno,
     buffer: DatagramBuffer,

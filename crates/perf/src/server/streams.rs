@@ -106,7 +106,7 @@ impl Opening<'_> {
             self.is_waiting(QUEUEING)?;
             // This session waits for other sessions, not for its client.
             self.reservation.progress().step();
-            // Each session ahead may take as long as this one.
+            // Each session ahead may take as long as this session.
             let ahead = u32::try_from(self.reservation.turns_ahead()).unwrap_or(u32::MAX);
             if began.elapsed() >= self.patience.saturating_mul(ahead.saturating_add(1)) {
                 return Err(Refusal::busy(self.silent(QUEUEING)));

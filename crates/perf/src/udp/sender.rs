@@ -100,7 +100,7 @@ impl UdpSender {
         None
     }
 
-    /// Writes the headers of the datagrams that follow `gone` others.
+    /// Writes the headers of the next `count` datagrams, after `gone` sent datagrams.
     fn number(&mut self, gone: u64, count: u64) {
         let clock = rustix::time::clock_gettime(ClockId::Monotonic);
         let now = Duration::new(clock.tv_sec as u64, clock.tv_nsec as u32);

@@ -81,7 +81,7 @@ impl Response {
         self.closes
     }
 
-    /// Begins the next response. Keeps the memory of this one.
+    /// Begins the next response. Reuses the memory of this response.
     pub fn reset(&mut self) {
         self.line.clear();
         let line = std::mem::take(&mut self.line);

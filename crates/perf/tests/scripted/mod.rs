@@ -63,7 +63,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.release.take();
         if let Some(thread) = self.thread.take() {
-            // Ignores how far the script came: the client's error tells.
+            // Ignores the thread's result: the client's error shows how far the script came.
             let _ = thread.join();
         }
     }

@@ -105,7 +105,7 @@ fn encode(series: &Series) -> Value {
     json!({"name": shown(&series.name), "time": time, "lines": lines})
 }
 
-/// The indices before which samples are missing. A line must not cross such a gap.
+/// The indices before which samples are missing. A chart must not draw a line across these gaps.
 fn holes(time: &[f64]) -> Vec<usize> {
     let mut steps: Vec<f64> = time.windows(2).map(|pair| pair[1] - pair[0]).collect();
     let in_order = steps.clone();

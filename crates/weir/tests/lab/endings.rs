@@ -47,7 +47,7 @@ enum Moment {
     InMidTransfer,
     /// When a program has just ended, and the lab reads results and removes the network.
     TearDown,
-    /// After this time.
+    /// This long after the lab's start.
     After(Duration),
 }
 

@@ -23,7 +23,7 @@ fn has_nginx() -> bool {
     found
 }
 
-/// Whether this cell was not measured because the kernel lacks BPF, which the cell must state.
+/// True if the cell states that it was not measured because the kernel lacks BPF.
 fn is_without_bpf(cell: &Value) -> bool {
     let Some(reason) = cell["failed"].as_str() else { return false };
     let of_ours = cell["system"].as_str().unwrap().starts_with("tcpa");

@@ -92,7 +92,7 @@ fn without_root_a_lab_runs_and_names_the_restrictions() {
 #[test]
 fn forbidden_user_namespaces_are_reported_in_one_sentence() {
     let Some(sandbox) = sandbox() else { return };
-    // Forbids them only inside a user namespace, not on the machine.
+    // The command forbids user namespaces only inside a user namespace, not on the machine.
     let line = format!(
         "echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-all ./weir {}",
         RUN.join(" ")

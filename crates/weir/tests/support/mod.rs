@@ -293,7 +293,7 @@ impl Sandbox {
         measured.unwrap()
     }
 
-    /// The finished turns of a run so far.
+    /// The complete lines of a run's journal, which records the finished turns.
     pub fn journal(&self, run: &str) -> Vec<String> {
         let text = std::fs::read(self.path(run).join("journal.jsonl")).unwrap_or_default();
         let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);

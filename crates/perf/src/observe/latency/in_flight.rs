@@ -16,7 +16,7 @@ pub(super) struct InFlight {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
     InTime(Span),
-    /// The probe had counted as lost.
+    /// The answer came after the probe had counted as lost.
     Late(Span),
     /// A duplicate, an answer to a probe that is no longer in the table, or a foreign datagram.
     Ignored,
