@@ -345,7 +345,7 @@ loss = "1%"
 
     proptest! {
         #[test]
-        fn no_file_panics(text in "[a-z\\[\\]=\"\\n 0-9%.-]{0,80}") {
+        fn the_parser_of_the_file_never_panics(text in "[a-z\\[\\]=\"\\n 0-9%.-]{0,80}") {
             let _ = LinkOptions::parse("x", &text);
         }
     }

@@ -310,7 +310,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_panics(text in "[a-z]{0,9}=?[a-z0-9:=,.%-]{0,24}") {
+        fn the_parser_of_settings_never_panics(text in "[a-z]{0,9}=?[a-z0-9:=,.%-]{0,24}") {
             let _ = Settings::default().set_pair(&text);
         }
 

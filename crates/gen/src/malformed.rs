@@ -269,7 +269,7 @@ mod tests {
 
     /// Gives many frames to Weir's parsers: a panic fails the test.
     #[test]
-    fn no_parser_panics_at_any_kind() {
+    fn no_parser_panics_on_a_malformed_frame() {
         let (mut source, mut frame) = (source(9), Vec::new());
         for _ in 0..300_000 {
             source.write_next(&mut frame);

@@ -261,7 +261,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_of_a_group_panics(text in "([a-z_]{0,14} -?[0-9]{0,21}\n){0,5}") {
+        fn the_parsers_of_control_group_files_never_panic(text in "([a-z_]{0,14} -?[0-9]{0,21}\n){0,5}") {
             let _ = (parse_throttling(&text), parse_max(&text));
         }
     }

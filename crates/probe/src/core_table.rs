@@ -98,7 +98,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_table_panics(text in "( *CPU[0-9]{1,9}){0,3}\n(.{0,10}:?( [0-9]{1,21}){0,4}.{0,9}\n){0,5}") {
+        fn the_parser_of_core_tables_never_panics(text in "( *CPU[0-9]{1,9}){0,3}\n(.{0,10}:?( [0-9]{1,21}){0,4}.{0,9}\n){0,5}") {
             if let Ok(table) = CoreTable::parse("/proc/softirqs", &text) {
                 let _ = table.since(&table);
             }

@@ -260,7 +260,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_stat_file_panics(text in "(cpu[0-9]{0,20}( [0-9]{1,20}){0,12}\n|.{0,40}\n){0,6}") {
+        fn the_parser_of_the_stat_file_never_panics(text in "(cpu[0-9]{0,20}( [0-9]{1,20}){0,12}\n|.{0,40}\n){0,6}") {
             if let Ok(snapshot) = CpuSnapshot::parse(&text, TICK) {
                 let _ = snapshot.since(&CpuSnapshot::default()).busiest();
             }

@@ -189,7 +189,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_mask_or_list_panics(text in "[0-9a-fx,-]{0,60}") {
+        fn the_parsers_of_masks_and_lists_never_panic(text in "[0-9a-fx,-]{0,60}") {
             let _ = (cores_of_mask(&text), cores_of_list(&text));
         }
     }

@@ -164,7 +164,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_cpuinfo_panics(text in "([A-Za-z ]{0,9}:?.{0,20}\n){0,4}") {
+        fn the_parsers_of_cpu_and_memory_never_panic(text in "([A-Za-z ]{0,9}:?.{0,20}\n){0,4}") {
             let _ = Processor::parse(&text);
             let _ = parse_memory(&text);
         }

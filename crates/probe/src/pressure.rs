@@ -158,7 +158,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_pressure_file_panics(text in "((some|full)? ?(avg10=[0-9.]{0,9} )?(total=-?[0-9]{0,21})?.{0,20}\n){0,3}") {
+        fn the_parser_of_pressure_never_panics(text in "((some|full)? ?(avg10=[0-9.]{0,9} )?(total=-?[0-9]{0,21})?.{0,20}\n){0,3}") {
             let _ = PressureSnapshot::parse(&text);
         }
     }

@@ -172,7 +172,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_counter_file_panics(text in "(([A-Z][a-z]{0,5}:?)?( -?[0-9a-z]{1,21}){0,3}\n){0,6}") {
+        fn the_parser_of_counter_files_never_panics(text in "(([A-Z][a-z]{0,5}:?)?( -?[0-9a-z]{1,21}){0,3}\n){0,6}") {
             let _ = SnmpSnapshot::parse(&text, &text, "");
             let _ = SnmpSnapshot::parse("", "", &text);
         }

@@ -162,7 +162,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_softnet_file_panics(text in "(([0-9a-f]{1,17} ){0,16}\n|.{0,20}\n){0,4}") {
+        fn the_parser_of_the_softnet_file_never_panics(text in "(([0-9a-f]{1,17} ){0,16}\n|.{0,20}\n){0,4}") {
             if let Ok(snapshot) = SoftnetSnapshot::parse(&text) {
                 let _ = snapshot.since(&snapshot);
             }

@@ -96,7 +96,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_table_panics(text in "(.{0,20}\n)([ 0-9A-F:]{0,90}\n){0,3}") {
+        fn the_parser_of_udp_tables_never_panics(text in "(.{0,20}\n)([ 0-9A-F:]{0,90}\n){0,3}") {
             let _ = parse(&text);
         }
     }

@@ -30,7 +30,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_panics(text in ".*") {
+    fn the_parsers_of_quantities_never_panic(text in ".*") {
         let _ = text.parse::<Rate>();
         let _ = text.parse::<Bytes>();
         let _ = text.parse::<Span>();

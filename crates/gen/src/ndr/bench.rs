@@ -50,7 +50,7 @@ struct Calibrated {
     highest: Frequency,
     /// The generator's rate limits the load, not the user.
     limited: bool,
-    /// The rate that the device took, if its rings were full.
+    /// The rate at which the device accepted frames, if its rings were full.
     taken: Option<Frequency>,
 }
 

@@ -138,7 +138,8 @@ impl Lane {
             PortKind::Tap(name) => {
                 let port = TapPort::create(name, TapKind::Tap)?;
                 host::bring_up(&Namespace::current()?, &port.interface().name)?;
-                // The kernel's end of the device has the device's own address.
+                // The kernel's interface of the TAP device has the device's own MAC address, so
+                // this end has a made-up address.
                 (Kind::Shared(Arc::new(Mutex::new(Box::new(port)))), made_up)
             }
             PortKind::Ring { place, listens } => {

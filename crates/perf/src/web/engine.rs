@@ -198,7 +198,7 @@ impl<'a> Engine<'a> {
         let step = connection.step(&self.target.request, ended, &mut self.buffer);
         let is_opened = step == Step::Opened;
         self.done(slot, step, now);
-        // The kernel reports only once both that the connection is open and that bytes have
+        // A single report of the kernel says that the connection is open and that bytes have
         // arrived.
         if is_opened && (ended || has_data) && self.slots[slot].generation == generation {
             self.event(slot, ended, false, now);

@@ -51,7 +51,7 @@ impl Response {
         Ok(Progress::Complete { used: bytes.len() - rest.len() })
     }
 
-    /// Takes the end of the connection. `Ok` if the response is complete now.
+    /// Handles the end of the connection. `Ok` if the response is complete now.
     pub fn end(&mut self) -> Result<(), Fault> {
         match self.state {
             State::UntilClosed | State::Complete => {

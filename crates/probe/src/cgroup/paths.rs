@@ -265,7 +265,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_of_proc_panics(groups in "([0-9]:?[a-z,]{0,9}:?/?[a-z/.]{0,9}\n){0,4}", mounts in "(.{0,30}( - cgroup2? )?.{0,9}\n){0,4}") {
+        fn the_parsers_of_groups_and_mounts_never_panic(groups in "([0-9]:?[a-z,]{0,9}:?/?[a-z/.]{0,9}\n){0,4}", mounts in "(.{0,30}( - cgroup2? )?.{0,9}\n){0,4}") {
             let _ = CgroupPaths::parse(&groups, &mounts).levels().count();
         }
     }

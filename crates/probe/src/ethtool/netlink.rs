@@ -222,7 +222,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_answer_panics(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+        fn the_parser_of_answers_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
             let _ = (parse(&bytes), payload(&bytes));
         }
     }

@@ -185,7 +185,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_stat_line_panics(text in "[0-9]{0,11} ?\\(?.{0,20}\\)? ?S?( -?[0-9]{1,21}){0,25}") {
+        fn the_parser_of_stat_lines_never_panics(text in "[0-9]{0,11} ?\\(?.{0,20}\\)? ?S?( -?[0-9]{1,21}){0,25}") {
             let _ = Process::parse(&text, TICK);
         }
     }

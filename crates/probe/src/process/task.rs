@@ -111,7 +111,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_stat_line_panics(text in "[0-9]{1,11} \\(.{0,9}\\) [RSD]( -?[0-9]{1,21}){0,50}") {
+        fn the_parser_of_stat_lines_never_panics(text in "[0-9]{1,11} \\(.{0,9}\\) [RSD]( -?[0-9]{1,21}){0,50}") {
             let _ = Task::parse(&text, Some(&text), Span::from_millis(10));
         }
     }

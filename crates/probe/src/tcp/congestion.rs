@@ -189,7 +189,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_of_an_algorithm_panic(kind in 0u16..20, bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+        fn the_parser_of_algorithms_never_panics(kind in 0u16..20, bytes in prop::collection::vec(any::<u8>(), 0..40)) {
             let _ = CongestionInfo::parse(kind, &bytes);
         }
     }

@@ -534,7 +534,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_datagram_panics(
+        fn the_parser_of_datagrams_never_panics(
             bytes in prop::collection::vec(any::<u8>(), 0..300),
             cut in 0usize..120,
         ) {

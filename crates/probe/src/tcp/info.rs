@@ -429,7 +429,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_of_tcp_info_panic(
+        fn the_parser_of_tcp_info_never_panics(
             one in prop::collection::vec(any::<u8>(), 0..400),
             two in prop::collection::vec(any::<u8>(), 0..400),
         ) {

@@ -155,7 +155,7 @@ fn an_invalid_file_is_reported_with_its_name_and_the_place() {
 }
 
 #[test]
-fn a_reference_belongs_to_the_cells_it_agrees_with() {
+fn a_reference_belongs_to_every_cell_with_its_values() {
     let row = Reference {
         system: "tcp".to_owned(),
         systems: vec!["tcp-cubic".to_owned()],

@@ -84,7 +84,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_received_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+        fn the_parser_of_icmp_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
             let _ = behind_ip_header(&bytes).and_then(|bytes| Icmp::V4.reply(bytes));
             let _ = Icmp::V6.reply(&bytes);
         }

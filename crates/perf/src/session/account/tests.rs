@@ -46,7 +46,7 @@ fn datagrams_count_from_the_start_with_the_omitted_datagrams_apart() {
 }
 
 #[test]
-fn without_the_peer_nothing_is_known_of_the_far_end() {
+fn without_the_peers_results_its_figures_are_unknown() {
     for protocol in [Protocol::Tcp, Protocol::Udp] {
         let streams = vec![stream(1, true, 1000, None), stream(3, false, 500, None)];
         let ended = account(protocol, streams).alone();

@@ -49,7 +49,7 @@ impl TestMachine {
         Some(machine)
     }
 
-    /// Another test machine, at the same time as the one that holds the lock.
+    /// A second test machine beside this machine, which holds the lock.
     pub fn second(&self) -> Self {
         Self::beside(None).unwrap()
     }
