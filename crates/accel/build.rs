@@ -21,7 +21,7 @@ fn main() {
 }
 
 /// Compiles for kernels of 5.1 or later (`-mcpu=v3`), with types (`-g`): BTF lets the loader find
-/// structs in other kernels than this one.
+/// structs in other kernels than the build machine's.
 fn compile(source: &Path, object: &Path) {
     let clang = env::var_os("CLANG").unwrap_or_else(|| "clang".into());
     let headers = env::var_os("DEP_BPF_INCLUDE").expect("libbpf-sys names its headers");
@@ -51,8 +51,8 @@ fn compile(source: &Path, object: &Path) {
     }
 }
 
-/// Linked into the integration tests alone. It records every call of the cores: each wrapped
-/// function (see tests/parity/native.c).
+/// Builds the native side of the parity test, which only the integration tests link. It wraps each
+/// function of the cores to record every call (see tests/parity/native.c).
 fn parity(out: &Path) {
     let debug = env::var("PROFILE").is_ok_and(|profile| profile == "debug");
     let mut build = c_compiler::Build::new();

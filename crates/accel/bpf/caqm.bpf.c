@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
  * CAQM's sender as a congestion control of the kernel. caqm_tags.bpf.c stores the ports' answers in
- * the connection's record; this program turns them into a window. A connection has no record if its
- * peer did not offer CAQM or no port on its path speaks it. Such a connection uses Reno.
+ * the connection's record; this program turns the answers into a window. A connection has no record
+ * if its peer did not offer CAQM or no port on its path supports CAQM; the connection then uses
+ * Reno.
  */
 #include "caqm_kernel.h"
 #include "caqm_maps.h"
@@ -11,7 +12,7 @@
 #define TCP_CONGESTION 13
 
 /* After this many ACKs in a row without a tag, assume that the peer or a middlebox does not tag.
- * Before the first tag fewer are enough: nothing has shown yet that tags pass. */
+ * Before the first tag fewer ACKs are enough: nothing has shown yet that tags pass. */
 #define SILENCE_BEFORE_FIRST 16U
 #define SILENCE 256U
 /* TCP_RTO_MIN of include/net/tcp.h */
@@ -24,7 +25,7 @@ static __always_inline struct caqm_record *record_of(struct sock *sk)
 	return bpf_sk_storage_get(&records, sk, NULL, 0);
 }
 
-/* Switch to Reno, without tags. */
+/* Switch the connection to Reno, without tags. */
 static __always_inline void give_up(struct sock *sk)
 {
 	struct caqm_totals *count = totals_here();
@@ -74,12 +75,14 @@ void BPF_PROG(caqm_release, struct sock *sk)
 {
 	struct caqm_record *record = record_of(sk);
 
-	/* Keep the record: the peer's requests are answered whatever algorithm this end uses. */
+	/* Keep the record: this end answers the peer's requests whatever algorithm it uses
+	 * itself. */
 	if (record)
 		record->sending = 0;
 }
 
-/* As the kernel computes it (tcp_is_cwnd_limited() of include/net/tcp.h). */
+/* Whether the window limits the sender, as the kernel computes it (tcp_is_cwnd_limited() of
+ * include/net/tcp.h). */
 static __always_inline bool is_limited(struct tcp_sock *tp, bool start)
 {
 	struct tcp_sock___limited *more = (void *)tp;
@@ -89,7 +92,7 @@ static __always_inline bool is_limited(struct tcp_sock *tp, bool start)
 	return start && tp->snd_cwnd < 2 * BPF_CORE_READ(more, max_packets_out);
 }
 
-/* Pace at 1.2 windows a round trip, or at two where the window doubles, as the kernel does for
+/* Pace at 1.2 windows a round trip, or at two while the window doubles, as the kernel does for
  * other algorithms (tcp_update_pacing_rate() of net/ipv4/tcp_input.c). */
 static __always_inline void pace(struct sock *sk, u32 cwnd, bool start)
 {
@@ -116,8 +119,8 @@ static __always_inline void acknowledge(struct sock *sk, const struct rate_sampl
 	limited = is_limited(tp, record->sender.start);
 	bpf_spin_lock(&record->lock);
 	caqm_measured(&record->sender, rtt, now);
-	/* One answer holds up to 255 units; several may have arrived since the last call. The rest
-	 * waits for the next one, so that the time under the lock has a bound. */
+	/* An answer holds up to 255 units, and several answers may have arrived since the last
+	 * call. The next call processes the rest, so that the time under the lock has a bound. */
 	for (u32 answers = 0; answers < 4; answers++) {
 		more = cc_min(record->more, CAQM_HINT);
 		fewer = cc_min(record->fewer, CAQM_HINT);
@@ -152,7 +155,7 @@ static __always_inline void acknowledge(struct sock *sk, const struct rate_sampl
 	tp->snd_cwnd = cc_min(cwnd, tp->snd_cwnd_clamp);
 	pace(sk, cwnd, start);
 	if (plain) {
-		/* Do as Reno would here: it continues from this window, or still doubles it. */
+		/* Set Reno's threshold: Reno continues from this window, or still doubles it. */
 		if (record->state >= TCP_CA_Recovery)
 			tp->snd_ssthresh = cc_max(cwnd / 2, 2);
 		else if (!start)
@@ -200,7 +203,7 @@ void BPF_PROG(caqm_set_state, struct sock *sk, u8 state)
 		give_up(sk);
 }
 
-/* A packet is sent with nothing in flight. */
+/* The connection sends a packet with nothing in flight. */
 static __always_inline void begin_to_send(struct sock *sk)
 {
 	struct caqm_record *record = record_of(sk);
@@ -209,8 +212,8 @@ static __always_inline void begin_to_send(struct sock *sk)
 
 	if (!record || !record->running)
 		return;
-	/* The kernel reports every packet that is sent with nothing in flight; an idle period is
-	 * longer than a timeout. */
+	/* The kernel reports every packet sent with nothing in flight; only after a longer time
+	 * than a timeout has the connection been idle. */
 	if (now - record->acked_us < cc_max(IDLE_US, tp->srtt_us >> 2))
 		return;
 	bpf_spin_lock(&record->lock);
@@ -234,7 +237,7 @@ void BPF_PROG(caqm_cwnd_event_tx_start, struct sock *sk)
 	begin_to_send(sk);
 }
 
-/* Reno's target of a recovery, in case Reno takes over. The answers decide the window itself. */
+/* Reno's threshold after a recovery, in case Reno takes over. The answers decide CAQM's window. */
 SEC("struct_ops")
 u32 BPF_PROG(caqm_ssthresh, struct sock *sk)
 {
@@ -267,8 +270,8 @@ u32 BPF_PROG(caqm_undo_cwnd, struct sock *sk)
 #define EVENT .cwnd_event = (void *)caqm_cwnd_event
 #define TX_START .cwnd_event_tx_start = (void *)caqm_cwnd_event_tx_start
 
-/* The loader loads a single form of caqm. The arguments of the kernel's cong_control decide, and
- * the callback that reports the first packet after an idle period. */
+/* The loader loads one of these forms, by the arguments of the kernel's cong_control and by the
+ * callback that reports the first packet after an idle period. */
 SEC("?.struct_ops.link")
 struct tcp_congestion_ops ops = OPS(caqm_cong_control, EVENT);
 SEC("?.struct_ops.link")

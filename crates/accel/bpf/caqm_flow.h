@@ -10,12 +10,12 @@
 #define NEGOTIATE_OPTION 1U
 #define NEGOTIATE_BITS 2U
 
-/* The same for all hosts and ports of a network. */
+/* Parameters, which are the same for all hosts and ports of a network. */
 struct caqm_settings {
 	struct caqm_params params;
 	u32 tpid;
 	u32 kind; /* cc_type: tags of other types are left alone */
-	u32 trusts_path; /* ports are known to speak CAQM: treat them as if they had answered */
+	u32 trusts_path; /* assume that the ports support CAQM, as if one had answered */
 	u32 negotiation; /* NEGOTIATE_ */
 	char algorithm[16]; /* its registered name; TCP_CA_NAME_MAX of include/net/tcp.h */
 };
@@ -57,10 +57,10 @@ struct caqm_record {
 	u8 to_answer; /* tagged data has arrived that is not yet answered */
 	u8 running; /* the sender's state belongs to an established connection */
 	u8 state; /* enum tcp_ca_state */
-	u8 goes_ahead; /* tell the peer that a port on the path of its data speaks CAQM */
+	u8 goes_ahead; /* tell the peer that a port on the path of its data supports CAQM */
 	u8 by_bits; /* agreed by reserved bits: the peer reads tags as the reference does */
 	u8 unused[2];
-	/* Since the connection began; in bytes unless noted. */
+	/* Counts since the connection began, in bytes unless noted. */
 	u64 asked;
 	u64 granted;
 	u64 refused;
@@ -81,7 +81,7 @@ struct caqm_place {
 	u32 unused;
 };
 
-/* A tag that arrived before there was a connection. */
+/* A tag that arrived before its connection was established. */
 struct caqm_first {
 	u64 at_ns; /* CLOCK_MONOTONIC */
 	u32 info;
@@ -90,7 +90,7 @@ struct caqm_first {
 	u32 segments;
 };
 
-/* A SYN with the client's bit, for the SYN-ACK that answers it. */
+/* A SYN with the client's bit, kept until the SYN-ACK answers the SYN. */
 struct caqm_asked {
 	u64 at_ns; /* CLOCK_MONOTONIC */
 	u32 accepted; /* a rule matches: the SYN-ACK carries the server's bit */

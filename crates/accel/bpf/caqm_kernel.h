@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* More of the kernel's structs, for CAQM alone. CO-RE ignores the part of a name after `___`. */
+/* More of the kernel's structs, which only CAQM's programs use. CO-RE ignores the part of a name
+ * after `___`. */
 #ifndef WEIR_ACCEL_CAQM_KERNEL_H
 #define WEIR_ACCEL_CAQM_KERNEL_H
 
@@ -32,7 +33,7 @@ struct sock___listening {
 	struct sock_cgroup_data sk_cgrp_data;
 };
 
-/* The listener of a request socket, unless there is only a SYN cookie. */
+/* The listener of a request socket; with a SYN cookie there is no request socket. */
 struct sock_common___request {
 	struct sock___listening *skc_listener;
 };

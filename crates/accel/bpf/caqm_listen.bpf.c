@@ -7,7 +7,7 @@
 
 #define SOL_TCP 6
 #define TCP_LISTEN 10
-/* Linux 6.12; sockets stay as they are if an older kernel refuses it. */
+/* Linux 6.12; an older kernel refuses the option, and its sockets stay unchanged. */
 #define TCP_BPF_SOCK_OPS_CB_FLAGS 1008
 
 static __always_inline void turn(struct bpf_iter__tcp *ctx, bool on)

@@ -37,7 +37,7 @@ int look(struct bpf_iter__tcp *ctx)
 	view.start = record->sender.start;
 	view.sending = record->sending;
 	view.heard = record->heard != 0;
-	/* An entry that does not fit is shown again in the next call. */
+	/* If an entry does not fit, the kernel shows it again in the next call. */
 	bpf_seq_write(ctx->meta->seq, &view, sizeof(view));
 	return 0;
 }

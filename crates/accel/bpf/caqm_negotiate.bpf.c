@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
  * Negotiates CAQM for a connection. Conditions: a rule matches, SYN and SYN-ACK both offer CAQM,
- * they pass interfaces that add and remove tags, and they pass a port that speaks CAQM.
+ * both pass interfaces that add and remove tags, and both pass a port that supports CAQM.
  *
  * The offer is an experimental option of TCP (RFC 6994) with the words of a tag: kind 254, "CAQM",
  * the TPID, and a question that ports answer (crates/wire/src/caqm/offer.rs). No packet carries a
  * tag before both ends can know that a port handles it. The SYN-ACK reports the answer to the SYN's
  * question, and the tag of the handshake's last packet reports the answer to the SYN-ACK's.
  *
- * The passive end accepts CAQM when that tag has arrived. A path that loses tags, or that leads
- * through another interface, is therefore not accepted. If no port on the path of an end's data
- * speaks CAQM, that end sends as Reno, without tags, and still answers the peer's tags.
+ * The passive end accepts CAQM when that tag has arrived, so it does not accept a path that loses
+ * tags or that leads through another interface. If no port on the path of an end's data supports
+ * CAQM, that end sends as Reno, without tags, and still answers the peer's tags.
  *
- * The offer may also be two of TCP's reserved bits, as the reference kernel has it: caqm_tags.bpf.c
- * writes and reads them, and this program decides about them (docs/reference/caqm-wire.md).
+ * The offer may also be two of TCP's reserved bits, as in the reference kernel: caqm_tags.bpf.c
+ * writes and reads the bits, and this program decides whether to offer and to accept
+ * (docs/reference/caqm-wire.md).
  */
 #include "caqm_kernel.h"
 #include "caqm_maps.h"
@@ -30,8 +31,8 @@
 #define OPTION_BYTES 10
 /* "CAQM" */
 #define OPTION_MAGIC 0x4341514dU
-/* Retransmitted SYNs omit the offer after this many attempts, in case a network drops SYNs with
- * it. */
+/* Retransmitted SYNs omit the offer after this many attempts, in case a network drops SYNs with an
+ * offer. */
 #define OFFERS 2U
 /* No handshake takes longer. */
 #define EXPECTED_NS (60ULL * 1000000000U)
@@ -68,7 +69,7 @@ static __always_inline bool is_place(struct bpf_sock_ops *ops, u32 ifindex)
 	return bpf_map_lookup_elem(&places, &place) != NULL;
 }
 
-/* The interface by which a connection's packets leave. */
+/* The interface that sends a connection's packets. */
 static __always_inline u32 interface_of(struct sock *sk)
 {
 	struct sock___routed *routed = (void *)sk;
@@ -97,8 +98,8 @@ static __always_inline bool is_answered(u32 offer)
 	return (offer & OFFER_QUESTION) != OFFER_QUESTION;
 }
 
-/* Whether the packet that leaves is a SYN or a SYN-ACK with an offer; `echo` is what the SYN-ACK
- * reports about the SYN. */
+/* Whether the packet being sent is a SYN or a SYN-ACK with an offer; `echo` is the SYN-ACK's report
+ * about the SYN. */
 static __always_inline bool offers(struct bpf_sock_ops *ops, u32 *echo)
 {
 	const struct caqm_settings *settings = network_settings();
@@ -135,8 +136,8 @@ static __always_inline void offer(struct bpf_sock_ops *ops, u32 echo)
 	bpf_store_hdr_opt(ops, &option, OPTION_BYTES, 0);
 }
 
-/* Whether the tag arrived with the packet that completed the handshake. Another host that knows
- * addresses and ports may have sent a tag earlier. */
+/* Whether the tag arrived with the packet that completed the handshake. Another host that has
+ * guessed addresses and ports may have sent a tag earlier. */
 static __always_inline bool began(const struct caqm_first *first, struct sock *sk)
 {
 	struct tcp_sock___numbers *tp = (void *)sk;
@@ -208,8 +209,7 @@ static __always_inline bool has_algorithm(struct bpf_sock_ops *ops, const char *
 	return true;
 }
 
-/* Continue as if CAQM had not been requested, but keep the algorithm of a connection of the other
- * accelerator. */
+/* Continue without CAQM: use Reno, but leave tcpa on a connection that has it. */
 static __always_inline void be_plain(struct bpf_sock_ops *ops)
 {
 	char reno[] = "reno";
@@ -218,8 +218,8 @@ static __always_inline void be_plain(struct bpf_sock_ops *ops)
 		bpf_setsockopt(ops, SOL_TCP, TCP_CONGESTION, reno, sizeof(reno) - 1);
 }
 
-/* `ahead`: a port on the path of this end's data speaks CAQM; `goes_ahead`: one on the path of the
- * peer's data does. */
+/* Record that both ends use CAQM. `ahead`: a port on the path of this end's data supports CAQM;
+ * `goes_ahead`: a port on the path of the peer's data does. */
 static __always_inline struct caqm_record *agree(struct bpf_sock_ops *ops, struct bpf_sock *sk,
 						 bool called, bool ahead, bool goes_ahead)
 {
@@ -254,8 +254,8 @@ static __always_inline struct caqm_record *agree(struct bpf_sock_ops *ops, struc
 	return record;
 }
 
-/* As `agree`, after reserved bits have told that both ends speak CAQM. Ports do not answer reserved
- * bits: every port counts as one that has answered. */
+/* As `agree`, after reserved bits have shown that both ends support CAQM. Ports do not answer
+ * reserved bits, so the path counts as one with a port that supports CAQM. */
 static __always_inline void agree_by_bits(struct bpf_sock_ops *ops, struct bpf_sock *sk,
 					  const struct caqm_first *first)
 {
@@ -286,8 +286,8 @@ static __always_inline void decline(struct bpf_sock_ops *ops, bool offered)
 	be_plain(ops);
 }
 
-/* A SYN-ACK is about to leave: decide whether it carries the server's bit. An offer by option is
- * answered by option. */
+/* A SYN-ACK is about to leave: decide whether it carries the server's bit. This end answers an
+ * offer by option with the option. */
 static __always_inline void consent(struct bpf_sock_ops *ops)
 {
 	const struct caqm_settings *settings = network_settings();
@@ -353,11 +353,11 @@ static __always_inline void established(struct bpf_sock_ops *ops, bool called)
 	bool by_bits;
 	u32 info = 0;
 
-	/* An active end that did not offer was checked at its SYN: most connections cost no more
-	 * than this test. */
+	/* A connection that this end began without an offer needs no further check: most
+	 * connections cost only this test. */
 	if (!called && !(flags & BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG))
 		return;
-	/* No further header options are written. */
+	/* The kernel need not ask for further header options. */
 	if (flags & BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG)
 		bpf_sock_ops_cb_flags_set(ops, flags & ~BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
 	if (!sk)
@@ -365,7 +365,7 @@ static __always_inline void established(struct bpf_sock_ops *ops, bool called)
 	settings = network_settings();
 	by_bits = settings && settings->negotiation & NEGOTIATE_BITS &&
 		  (called ? has_consented(ops) : has_consent(sk));
-	/* Connections through other interfaces are left alone. */
+	/* Leave connections through other interfaces alone. */
 	if (!is_place(ops, kernel->skb->skb_iif) || !is_wanted(ops, cgroup_of(full)))
 		return;
 	if (called) {
@@ -387,7 +387,8 @@ static __always_inline void established(struct bpf_sock_ops *ops, bool called)
 	}
 }
 
-/* Marks the socket by the flag of the options, also where the offer travels in reserved bits. */
+/* Marks the socket as one that offers by the flag for header options, even if the offer travels in
+ * reserved bits. */
 static __always_inline void begin_offer(struct bpf_sock_ops *ops)
 {
 	const struct caqm_settings *settings = network_settings();
@@ -408,7 +409,7 @@ int negotiate(struct bpf_sock_ops *ops)
 
 	switch (ops->op) {
 	case BPF_SOCK_OPS_TCP_LISTEN_CB:
-		/* The rules are applied to each connection when it begins. */
+		/* The program applies the rules to each connection when it begins. */
 		bpf_sock_ops_cb_flags_set(ops, flags | BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
 		break;
 	case BPF_SOCK_OPS_TCP_CONNECT_CB:

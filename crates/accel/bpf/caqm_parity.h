@@ -23,13 +23,14 @@ enum caqm_call {
 struct caqm_step {
 	u32 call;
 	u32 unused;
-	/* Input of the core. First, so that a test can change it without knowing its meaning. */
+	/* Input of the core. It comes first, so that a test can change the input without the
+	 * struct's definition. */
 	struct {
 		u64 now_us;
 		u32 numbers[4];
 		struct caqm_params params;
 	} told;
-	/* In and out. */
+	/* State before the call, and after it. */
 	struct caqm_sender sender;
 	struct caqm_receiver receiver;
 	u32 answer;

@@ -12,10 +12,10 @@
 #define TAG_VALID (1U << 8)
 #define TAG_HINT 0xffU
 #define TAG_GO_AHEAD (TAG_CONGESTION | TAG_VALID)
-/* The same bits in an offer ask whether a port on the path speaks CAQM. Such a port clears the last
- * two. */
+/* The same bits in an offer ask whether a port on the path supports CAQM. A port that does clears
+ * the last two bits. */
 #define OFFER_QUESTION (TAG_REQUEST | TAG_CONGESTION | TAG_VALID)
-/* In an answering offer: the question of the original offer was answered on its path. */
+/* In an answering offer: a port has answered the question of the original offer. */
 #define OFFER_ECHO 1U
 #define TAG_KIND_SHIFT 13
 
@@ -35,15 +35,15 @@
 #define TCP_ECE 0x40U
 #define TCP_CWR 0x80U
 /* The four bits between TCP's header length and its flags. The reference kernel's client sets the
- * first on its SYN, and the server the second on its SYN-ACK. Accurate ECN (RFC 9768) uses the
- * first bit, too: a SYN that also has ECE and CWR does not ask for CAQM. */
+ * first bit on its SYN, and the server the second bit on its SYN-ACK. Accurate ECN (RFC 9768) uses
+ * the first bit, too: a SYN that also has ECE and CWR does not ask for CAQM. */
 #define TCP_RESERVED 0x0fU
 #define BIT_OF_CLIENT 1U
 #define BIT_OF_SERVER 2U
 #define TCP_LENGTH_AT 12
 #define TCP_CHECKSUM_AT 16
 
-/* On the handshake's last packet: a port on the path of the peer's data speaks CAQM, and tags may
+/* On the handshake's last packet: a port on the path of the peer's data supports CAQM, and tags may
  * follow. */
 static __always_inline bool tag_goes_ahead(u32 info)
 {
@@ -56,7 +56,7 @@ static __always_inline u32 tag_more(u32 info)
 	return (info & (TAG_CONGESTION | TAG_VALID)) == TAG_VALID ? info & TAG_HINT : 0;
 }
 
-/* C without I: a refusal, or a decrease in units. */
+/* Whether the tag is a refusal, or a decrease in units: C without I. */
 static __always_inline bool tag_fewer(u32 info)
 {
 	return (info & (TAG_CONGESTION | TAG_VALID)) == TAG_CONGESTION;
@@ -156,7 +156,7 @@ static __always_inline bool read_tagged(struct __sk_buff *skb, u32 tpid, struct 
 	frame->length_and_reserved = tcp[TCP_LENGTH_AT];
 	transport += (tcp[12] >> 4) * 4;
 	frame->payload = cc_less(skb->len, transport);
-	/* Short frames are padded: use the length in the IP header, where it has one. */
+	/* Short frames are padded: use the length in the IP header, if there is one. */
 	if (!skb->gso_segs || skb->gso_segs == 1) {
 		u32 length = frame->ipv6 ? 40U + (head[4] << 8 | head[5]) :
 					   (u32)(head[2] << 8 | head[3]);

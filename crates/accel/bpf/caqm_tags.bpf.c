@@ -2,8 +2,8 @@
 /*
  * Adds tags to the packets that negotiated connections send on an interface, and removes them from
  * packets that arrive. A super-packet carries one tag in its metadata, where the kernel keeps a
- * VLAN tag. Segmentation and merging therefore work as usual. The tag counts once for each of its
- * segments.
+ * VLAN tag. Segmentation and merging therefore work as usual. The tag counts once for each segment
+ * of the super-packet.
  */
 #include "caqm_kernel.h"
 #include "caqm_maps.h"
@@ -16,12 +16,13 @@
 #define TCP_NEW_SYN_RECV 12
 #define AF_INET 2
 
-/* Packets to tag before the peer has answered with a tag: a path
- * that drops tagged packets drops no more than these. */
+/* Most packets to tag before the peer has answered with a tag: a path that drops tagged packets
+ * drops no more than these packets. */
 #define UNHEARD 64U
-/* Pure ACKs among these packets: on a path that drops them, the handshake ends without tags. */
+/* Most pure ACKs among these packets: on a path that drops tagged packets, the handshake must end
+ * without tags. */
 #define UNHEARD_ANSWERS 2U
-/* Repeated SYNs go without the bit, in case a network drops SYNs with it. */
+/* Most SYNs with the bit: further SYNs have no bit, in case a network drops SYNs with the bit. */
 #define OFFERS 2U
 
 struct vlans {
@@ -115,7 +116,7 @@ static __always_inline u32 answer(struct caqm_record *record, u32 kind)
 		units = TAG_GO_AHEAD;
 	} else {
 		units = caqm_tell(&record->receiver, &record->sender.params, &fewer);
-		/* The reference marks a zero as valid. */
+		/* The reference kernel marks a zero as valid. */
 		if (units || record->by_bits)
 			units |= fewer && units ? TAG_CONGESTION : TAG_VALID;
 	}
@@ -178,12 +179,12 @@ int tag(struct __sk_buff *skb)
 	struct vlans vlans = {};
 	u32 segments, info, tags;
 
-	/* Most packets belong to connections without a record: they leave here. */
+	/* Most packets belong to connections without a record, and need nothing more. */
 	kernel = bpf_cast_to_kern_ctx(skb);
 	kept = kernel->sk;
 	if (!kept)
 		return TCX_NEXT;
-	/* A request socket, which is smaller than the others. */
+	/* A request socket, which is smaller than other sockets. */
 	if (kept->__sk_common.skc_state == TCP_NEW_SYN_RECV) {
 		agree_by_bit(skb);
 		return TCX_NEXT;
@@ -224,8 +225,8 @@ int tag(struct __sk_buff *skb)
 		count->sent_segments += segments;
 		count->sent_super += segments > 1;
 	} else {
-		/* An ACK without an answer needs no tag. The first one has a tag to show the peer
-		 * that tags arrive. */
+		/* An ACK without an answer needs no tag, except for the first ACK: its tag shows
+		 * the peer that tags arrive. */
 		if ((frame.flags & TCP_FIN) ||
 		    (!record->to_answer && record->heard && !record->receiver.fewer &&
 		     record->receiver.more < record->sender.params.ack_hint_unit))
@@ -241,8 +242,8 @@ int tag(struct __sk_buff *skb)
 	return TCX_NEXT;
 }
 
-/* Another CPU may change these numbers meanwhile. Read the ends of both windows last, so that
- * neither seems smaller than it was when the segment was sent. */
+/* Another CPU may change these numbers while this function reads them. Read the ends of both
+ * windows last, so that no window seems smaller than when the segment was sent. */
 static __always_inline bool is_of(struct bpf_sock *sk, const struct tagged *frame)
 {
 	struct tcp_sock___numbers *tp = (void *)bpf_skc_to_tcp_sock(sk);
@@ -302,7 +303,7 @@ static __always_inline void hear(struct caqm_record *record, const struct tagged
 		record->heard_segments += segments;
 	} else {
 		if (more) {
-			/* A peer cannot gain by reporting more than was requested. */
+			/* A peer must not gain by granting more than this end has requested. */
 			most = cc_div((u64)record->sender.asked + record->sender.asked_before,
 				      record->sender.params.ack_hint_unit);
 			record->more = cc_min((u64)record->more + more, most);
@@ -316,8 +317,8 @@ static __always_inline void hear(struct caqm_record *record, const struct tagged
 	bpf_spin_unlock(&record->lock);
 }
 
-/* Remember a tag that arrives before there is a connection: the tag of the handshake's last ACK
- * shows that both ends offered CAQM, and that tags pass. */
+/* Remember a tag that arrives before its connection is established: the tag of the handshake's last
+ * ACK shows that both ends offered CAQM, and that tags pass. */
 static __always_inline void expect(struct __sk_buff *skb, const struct tagged *frame)
 {
 	struct caqm_first first = {
@@ -374,8 +375,8 @@ static __always_inline void deliver(struct __sk_buff *skb, struct tagged *frame,
 	bpf_sk_release(sk);
 }
 
-/* A SYN with the client's bit reaches a listener: remember the bit, and take it off, because the
- * kernel could take it for a request for accurate ECN. */
+/* A SYN with the client's bit reaches a listener: remember the bit and clear it, because the kernel
+ * could take the bit for a request for accurate ECN. */
 static __always_inline void hear_offer(struct __sk_buff *skb, struct tagged *frame)
 {
 	struct caqm_asked by_client = { .at_ns = bpf_ktime_get_ns() };
@@ -398,8 +399,8 @@ static __always_inline void hear_offer(struct __sk_buff *skb, struct tagged *fra
 	write_reserved(skb, frame, 0);
 }
 
-/* A SYN-ACK with exactly the server's bit answers a socket that offered: a server that sets other
- * reserved bits, too, means something else. */
+/* A SYN-ACK with only the server's bit accepts a socket's offer: a server that also sets other
+ * reserved bits means something else. */
 static __always_inline void hear_consent(struct __sk_buff *skb, struct tagged *frame)
 {
 	struct tcp_sock___numbers *tp;
@@ -414,7 +415,7 @@ static __always_inline void hear_consent(struct __sk_buff *skb, struct tagged *f
 	tp = sk->state == TCP_SYN_SENT ? (void *)bpf_skc_to_tcp_sock(sk) : NULL;
 	offer = tp ? bpf_sk_storage_get(&offered, sk, NULL, 0) : NULL;
 	/* Up to write_seq, not to SND.NXT: on a path within the machine the kernel sets SND.NXT
-	 * only after the answer has come. */
+	 * only after the answer has arrived. */
 	if (offer && offer->sent &&
 	    caqm_is_between(frame->acknowledgement, tp->snd_una + 1, tp->write_seq))
 		offer->answered = 1;
@@ -435,7 +436,8 @@ static __noinline int hear_bits(struct __sk_buff *skb)
 	return 0;
 }
 
-/* Whether a packet without a VLAN is a SYN or a SYN-ACK. Other packets need no further look. */
+/* Whether a packet without a VLAN is a SYN or a SYN-ACK. Other packets need no further
+ * inspection. */
 static __always_inline bool is_syn(struct __sk_buff *skb)
 {
 	u8 head[20], flags = 0;

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Checks whether a tagged segment can belong to a connection. The programs read a tag before TCP
- * processes its segment, and TCP's checksum does not cover it: any host that knows addresses and
- * ports could send one. Both numbers of the segment must therefore lie within the peer's possible
- * range (RFC 9293, 3.10.7.4, and RFC 5961, section 5). All differences are modulo 2^32.
+ * processes its segment, and TCP's checksum does not cover the tag: any host that has guessed
+ * addresses and ports could send a tag. Both numbers of the segment must therefore lie within the
+ * peer's possible range (RFC 9293, 3.10.7.4, and RFC 5961, section 5). All differences are modulo
+ * 2^32.
  *
- * TCP drops some segments that others overtook; their tags count here. The receiver sends each
- * answer once.
+ * TCP drops some segments that later segments overtook; their tags count here, because the receiver
+ * sends each answer only once.
  */
 #ifndef WEIR_ACCEL_CAQM_WINDOW_H
 #define WEIR_ACCEL_CAQM_WINDOW_H
@@ -23,7 +24,7 @@ struct caqm_window {
 	u32 granted; /* the largest window that the peer offered */
 };
 
-/* The largest possible window (RFC 7323, 2.3): two of them do not overlap modulo 2^32. */
+/* The largest possible window (RFC 7323, 2.3): two such windows do not overlap modulo 2^32. */
 #define CAQM_WIDEST (1U << 30)
 
 CC_INLINE u32 caqm_is_between(u32 number, u32 first, u32 last)
@@ -37,13 +38,13 @@ CC_INLINE u32 caqm_is_plausible(const struct caqm_window *w, u32 sequence, u32 a
 	u32 overtaken = (u32)cc_min(w->overtaken, CAQM_WIDEST);
 	u32 granted = (u32)cc_min(w->granted, CAQM_WIDEST);
 
-	/* A repeated probe carries the byte before the first new one (RFC 9293, 3.8.4). */
+	/* A repeated window probe carries the byte before the first new byte (RFC 9293, 3.8.4). */
 	return caqm_is_between(sequence, w->received - overtaken - 1, w->received + offered) &&
 	       caqm_is_between(acknowledgement, w->acked - granted, w->written);
 }
 
-/* The handshake's last segment, or data in its place: only the SYN-ACK can be acknowledged at that
- * time. */
+/* Whether this is the handshake's last segment, or data in its place: it can acknowledge only the
+ * SYN-ACK. */
 CC_INLINE u32 caqm_may_begin(const struct caqm_window *w, u32 sequence, u32 acknowledgement)
 {
 	u32 offered = (u32)cc_min(w->offered, CAQM_WIDEST);

@@ -18,7 +18,8 @@ static __always_inline void describe(struct connection *connection, struct bpf_s
 		address[2] = bpf_htonl(0xffff);
 		address[3] = ops->remote_ip4;
 	} else {
-		/* One by one: the kernel translates each word separately. */
+		/* Read the words one by one: the kernel translates each access to a word
+		 * separately. */
 		const volatile u32 *remote = ops->remote_ip6;
 
 		address[0] = remote[0];

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
  * Counts the packets that the kernel drops in one network namespace, by reason, and by interface,
- * function and connection. At a high rate the places are counted for a sample of the packets.
+ * function and connection. At a high rate the program counts the places of a sample of the packets
+ * only.
  */
 #include "net.h"
 #include <bpf/bpf_helpers.h>
@@ -82,7 +83,7 @@ struct {
 	__type(value, u64);
 } places SEC(".maps");
 
-/* A full map of places does not touch this map. */
+/* Places without a connection, which the program counts even when the map of places is full. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, BARE);
@@ -155,7 +156,7 @@ static __always_inline void add_connection(struct place *place, struct sk_buff *
 	place->to_port = ports[1];
 }
 
-/* Returns 0 if the map is full. */
+/* Adds `packets` to a place; returns 0 if the map is full. */
 static __always_inline int add_in(void *map, struct place *place, u64 packets)
 {
 	u64 *known = bpf_map_lookup_elem(map, place);

@@ -8,7 +8,7 @@
 #define ACCEL_RULES 64
 #define CA_NAME 16 /* TCP_CA_NAME_MAX of include/net/tcp.h */
 
-/* Work of one connection, or of all that have ended. */
+/* Work of one connection, or of all connections that have ended. */
 struct work {
 	u64 bytes; /* new data sent */
 	u64 segments; /* of data, retransmissions included */
@@ -28,7 +28,7 @@ struct work {
 /* The state of one connection. */
 struct flow {
 	struct tcpa tcpa;
-	/* Bytes; the kernel counts packets in 32 bits. */
+	/* Delivered bytes, summed up here because the kernel counts packets in 32 bits. */
 	u64 delivered;
 	u64 heard_us; /* time of the last ACK */
 	u32 delivered_packets; /* tp->delivered at that byte count */
@@ -44,7 +44,7 @@ struct flow {
 	struct work done; /* what the core counted since then */
 };
 
-/* Tunables of the algorithm itself; the others are socket options. */
+/* Tunables of the algorithm itself; the other tunables are socket options. */
 struct tunables {
 	u32 init_cwnd;
 	u32 loss_init_cwnd;

@@ -39,7 +39,7 @@ static __always_inline bool is_reno(const char *name)
 	return name[0] == 'r' && name[1] == 'e' && name[2] == 'n' && name[3] == 'o' && !name[4];
 }
 
-/* Whether the rule leaves the connection the algorithm that its program named. */
+/* Whether the connection keeps the algorithm that its program named. */
 static __always_inline bool is_kept(const struct rule *rule, const struct tcp_sock *tp,
 				    const char *name)
 {
@@ -48,8 +48,9 @@ static __always_inline bool is_kept(const struct rule *rule, const struct tcp_so
 	return !(rule->flags & RULE_AFTER_CAQM && is_reno(name));
 }
 
-/* `options` is the context on which this program type may set options, and `sk` the socket that has
- * storage. Options that the kernel refuses stay as they were: the connection works without them. */
+/* Applies a rule to a connection. `options` is the context on which this program type may set
+ * options, and `sk` the socket that has storage. Ignores options that the kernel refuses: the
+ * connection works without them. */
 static __always_inline bool give(void *options, void *sk, const struct rule *rule, u32 settings)
 {
 	char name[CA_NAME], now[CA_NAME] = {}, before[CA_NAME];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The fields of the kernel's structs that are used here. The loader finds their offsets, and
- * whether a kernel has them (CO-RE), so that order and size mean nothing.
+ * The fields of the kernel's structs that Weir's programs use. The loader finds their offsets, and
+ * whether a kernel has them (CO-RE), so order and size do not matter here.
  */
 #ifndef WEIR_ACCEL_KERNEL_H
 #define WEIR_ACCEL_KERNEL_H
@@ -116,7 +116,7 @@ struct tcp_congestion_ops {
 	void (*set_state)(struct sock *sk, u8 new_state);
 	void (*cwnd_event)(struct sock *sk, enum tcp_ca_event ev);
 	u32 (*min_tso_segs)(struct sock *sk);
-	/* Linux 7.1 reports CA_EVENT_TX_START here alone. */
+	/* Linux 7.1 reports CA_EVENT_TX_START only through this callback. */
 	void (*cwnd_event_tx_start)(struct sock *sk);
 	/* Kernels with Google's patches for BBRv3 have tso_segs in place of min_tso_segs. */
 	u32 (*tso_segs)(struct sock *sk, u32 mss);
@@ -145,8 +145,8 @@ static __always_inline struct tcp_sock *tcp_sk(struct sock *sk)
 	return (struct tcp_sock *)sk;
 }
 
-/* Whether the program, or the one that made its listener, named the algorithm (TCP_CONGESTION). A
- * BPF program that set it counts, too. */
+/* Whether a program named the algorithm of this socket or of its listener (TCP_CONGESTION). A BPF
+ * program counts, too. */
 static __always_inline bool is_named(const struct tcp_sock *tp)
 {
 	return BPF_CORE_READ_BITFIELD_PROBED(&tp->inet_conn, icsk_ca_setsockopt);

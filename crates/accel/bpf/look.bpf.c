@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
  * Reads the storage of the connections with the algorithm, one network namespace at a time. An
- * iterator over the storage map would see all namespaces at once, but hardened kernels refuse it
- * while they allow iter/tcp. The kernel may show a connection twice.
+ * iterator over the storage map would show all namespaces at once, but hardened kernels refuse that
+ * iterator and allow iter/tcp. The kernel may show a connection twice.
  */
 #include "kernel.h"
 #include "maps.h"
@@ -35,7 +35,7 @@ int look(struct bpf_iter__tcp *ctx)
 	view.resuming = flow->tcpa.mode == TCPA_STARTUP && flow->tcpa.resuming != TCPA_AFRESH;
 	__builtin_memcpy(view.before, flow->before, sizeof(view.before));
 	work_so_far(tp, flow, &view.work);
-	/* An entry that does not fit is shown again in the next call. */
+	/* If an entry does not fit, the kernel shows it again in the next call. */
 	bpf_seq_write(ctx->meta->seq, &view, sizeof(view));
 	return 0;
 }

@@ -6,7 +6,7 @@
 #include "kernel.h"
 #include "flow.h"
 
-/* Per socket: the core's state does not fit the 104 bytes of ca_priv. */
+/* The core's state of each socket, which does not fit in the 104 bytes of ca_priv. */
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -14,7 +14,8 @@ struct {
 	__type(value, struct flow);
 } flows SEC(".maps");
 
-/* [0] is for sockets that chose the algorithm themselves, the others are the policy's rules. */
+/* Tunables: [0] for sockets that chose the algorithm themselves, then those of the policy's
+ * rules. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 2 * ACCEL_RULES + 1);
@@ -22,7 +23,7 @@ struct {
 	__type(value, struct tunables);
 } settings SEC(".maps");
 
-/* The least recently used entry is evicted. */
+/* The memory of paths; the kernel evicts the least recently used entry. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 4096);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Finds the rule of a connection: the first of the policy in force that matches. */
+/* Finds the rule of a connection: the first matching rule of the policy in force. */
 #ifndef WEIR_ACCEL_MATCH_H
 #define WEIR_ACCEL_MATCH_H
 
@@ -20,8 +20,7 @@ struct {
 	__type(value, struct active);
 } active SEC(".maps");
 
-/* Levels of control groups that count, from the root; a rule for a
- * deeper group matches nothing. */
+/* Most levels of control groups, from the root; a rule for a deeper group matches nothing. */
 #define LEVELS 16
 
 struct connection {
@@ -51,7 +50,7 @@ static __always_inline bool within_cgroup(const struct connection *connection, u
 	return false;
 }
 
-/* The list is by level, the cgroup itself last (cgroup_is_descendant(), linux/cgroup.h). */
+/* Lists the ancestors by level, the cgroup itself last (cgroup_is_descendant(), linux/cgroup.h). */
 static __always_inline void list_ancestors(struct connection *connection, struct cgroup *cgroup)
 {
 	struct cgroup *ancestor;
@@ -114,7 +113,7 @@ static __always_inline const struct rule *rule_of(struct connection *connection)
 	now = bpf_map_lookup_elem(&active, &zero);
 	if (!now)
 		return NULL;
-	/* Read both at once: one store switches both to another policy. */
+	/* Read both fields at once: a single store switches both to another policy. */
 	both = *(volatile const u64 *)now;
 	connection->first = (both & 1) * ACCEL_RULES;
 	bpf_loop(cc_min(both >> 32, ACCEL_RULES), try_rule, connection, 0);

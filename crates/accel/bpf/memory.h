@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Earlier connections' estimates of the path to a destination. The core decides how far to believe
+ * Earlier connections' estimates of the path to a destination. The core decides how far to trust
  * them (tcpa_resume.h).
  */
 #ifndef WEIR_ACCEL_MEMORY_H
@@ -35,7 +35,7 @@ static __always_inline void place_of(const struct sock *sk, struct place *place)
 	place->address[1] = (u64)address[3] << 32 | address[2];
 }
 
-/* Stores what the core knows of the path. Returns whether the core knows enough. */
+/* Stores the core's estimate of the path. False if the core has measured too little. */
 static __always_inline bool remember(const struct sock *sk, const struct flow *flow)
 {
 	struct cc_memory noted = {};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The kernel's structs of network namespaces and their devices, with the fields in use here. */
+/* The fields of the kernel's structs of network namespaces and devices that Weir's programs use. */
 #ifndef WEIR_ACCEL_NET_H
 #define WEIR_ACCEL_NET_H
 

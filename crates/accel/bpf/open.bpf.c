@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * Handles connections that are already open, one network namespace at a time. The kernel holds the
- * lock of each connection meanwhile, and may show a connection twice.
+ * Handles connections that are already open, one network namespace at a time. The kernel holds a
+ * connection's lock while the program handles it, and may show a connection twice.
  */
 #include "kernel.h"
 #include <bpf/bpf_endian.h>
@@ -22,8 +22,8 @@ struct {
 	__type(value, struct turned);
 } turned SEC(".maps");
 
-/* include/net/tcp_states.h: states that may still send, and listeners, which pass the algorithm
- * on. */
+/* include/net/tcp_states.h: states that may still send, and listeners, whose new connections
+ * inherit the algorithm. */
 #define TCP_ESTABLISHED 1
 #define TCP_FIN_WAIT1 4
 #define TCP_CLOSE_WAIT 8
@@ -52,15 +52,16 @@ static __always_inline void describe(struct connection *connection, const struct
 	__builtin_memcpy(connection->address, address, sizeof(address));
 }
 
-/* A rule gave the connection this algorithm, and the program has not chosen another since. */
+/* Whether a rule gave the connection this algorithm, and no program has chosen another algorithm
+ * since. */
 static __always_inline bool is_given(const struct flow *flow, const char *name)
 {
 	return flow && flow->rule && is_same(name, flow->given);
 }
 
-/* The kernel also counts an algorithm that a rule gave, or that an earlier installation put back,
- * as named, so the system's own one does not count. tcpa without storage belongs to an earlier
- * installation. */
+/* Whether an open connection keeps its algorithm. For the kernel, an algorithm that a rule gave or
+ * that an earlier installation put back is also named, so the system's default does not count as
+ * named here. tcpa without storage belongs to an earlier installation. */
 static __always_inline bool is_kept_open(const struct rule *rule, struct tcp_sock *tp,
 					 const struct order *order, const struct flow *flow,
 					 const char *name)
@@ -96,8 +97,8 @@ static __always_inline bool choose(struct tcp_sock *tp, const char *name)
 	       !bpf_setsockopt(tp, SOL_TCP, TCP_CONGESTION, copy, sizeof(copy));
 }
 
-/* Back to the algorithm before, or to the system's if that one is unknown or gone. tcpa frees the
- * storage when it leaves. */
+/* Gives the connection its earlier algorithm, or the system's if the earlier algorithm is unknown
+ * or gone. tcpa frees the storage when it is replaced. */
 static __always_inline void put_back(struct tcp_sock *tp, const struct flow *flow,
 				     const struct order *order, struct turned *turned)
 {
@@ -109,7 +110,8 @@ static __always_inline void put_back(struct tcp_sock *tp, const struct flow *flo
 	}
 }
 
-/* Treat open connections as new ones. A socket that chose its algorithm itself keeps it. */
+/* Treat open connections as new ones. A socket that chose its algorithm itself keeps that
+ * algorithm. */
 SEC("iter/tcp")
 int adopt(struct bpf_iter__tcp *ctx)
 {
@@ -148,8 +150,8 @@ int adopt(struct bpf_iter__tcp *ctx)
 	return 0;
 }
 
-/* All connections with tcpa or with an algorithm that a rule gave, and listeners that would pass
- * tcpa on to new ones. */
+/* Handles all connections with tcpa or with an algorithm that a rule gave, and listeners whose new
+ * connections would inherit tcpa. */
 SEC("iter/tcp")
 int abandon(struct bpf_iter__tcp *ctx)
 {

@@ -18,7 +18,8 @@ enum parity_call {
 struct parity_step {
 	u32 call;
 	u32 unused;
-	/* Input of the core. First, so that a test can change it without knowing its meaning. */
+	/* Input of the core. It comes first, so that a test can change the input without the
+	 * struct's definition. */
 	union {
 		struct {
 			struct tcpa_params params;
@@ -27,7 +28,7 @@ struct parity_step {
 		struct cc_ack ack;
 		u64 idle_us;
 	} told;
-	/* In and out. */
+	/* State before the call, and after it. */
 	struct tcpa state;
 	struct cc_out out;
 	struct cc_memory noted;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* Decides which connections are accelerated: once, when a connection is established, by the first
- * rule that matches. */
+/* Applies the policy: when a connection is established, the first matching rule decides whether the
+ * connection gets an algorithm. */
 #include "kernel.h"
 #include "describe.h"
 #include "give.h"
@@ -33,7 +33,8 @@ static __noinline int decide(struct bpf_sock_ops *ops)
 SEC("sockops")
 int policy(struct bpf_sock_ops *ops)
 {
-	/* The kernel calls this nine times a connection, so all other events leave here. */
+	/* The kernel calls this program nine times for each connection; all other events end
+	 * here. */
 	if (ops->op == BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB ||
 	    ops->op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB)
 		decide(ops);

@@ -6,12 +6,12 @@
 
 #include "flow.h"
 
-/* Also connections whose program named an algorithm. */
+/* The rule also matches connections whose program named an algorithm. */
 #define RULE_NAMED_TOO 1
 /* CAQM's program runs first, and sets reno on connections that it declines. */
 #define RULE_AFTER_CAQM 2
 
-/* Zero means "any" in every condition, and "unchanged" in every setting. Addresses are IPv6; IPv4
+/* A rule. Zero means "any" in a condition, and "unchanged" in a setting. Addresses are IPv6; IPv4
  * is ::ffff:a.b.c.d. */
 struct rule {
 	u64 address[2]; /* in network byte order */
@@ -26,7 +26,8 @@ struct rule {
 	char algorithm[CA_NAME]; /* tcpa, or one of the kernel's */
 };
 
-/* Two sets: a new policy is written beside the old one and takes effect in one store. */
+/* The active one of two sets of rules: `weir accel` writes a new policy into the other set, and a
+ * single store activates it. */
 struct active {
 	u32 set; /* 0 or 1 */
 	u32 count;

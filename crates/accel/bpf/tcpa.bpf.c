@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * The core as a congestion control of the kernel. Converts the kernel's packet counts into bytes,
- * and writes the core's decisions into the socket.
+ * tcpa's core as a congestion control of the kernel. Converts the kernel's packet counts into
+ * bytes, and writes the core's decisions into the socket.
  */
 #include "kernel.h"
 #include "maps.h"
 #include "memory.h"
 #include "work.h"
 
-/* TCP_RTO_MIN of include/net/tcp.h: no timeout is shorter, so a flow that sent nothing for as long
- * has lost its ACK clock. */
+/* TCP_RTO_MIN of include/net/tcp.h: no timeout is shorter, so a flow that has sent nothing for this
+ * long has lost its ACK clock. */
 #define IDLE_US 200000U
-/* tcp_update_skb_after_send() of net/ipv4/tcp_output.c sends this many at once, at any pace. */
+/* tcp_update_skb_after_send() of net/ipv4/tcp_output.c sends this many segments at once, at any
+ * pacing rate. */
 #define UNPACED_SEGMENTS 10U
 /* Below this rate, in bytes per second, a second segment of a train would keep a link of that rate
  * busy for 10 ms: 1.2 Mbit/s. */
@@ -35,8 +36,9 @@ static __always_inline void apply(struct sock *sk, const struct flow *flow)
 	sk->sk_pacing_rate = rate;
 }
 
-/* Only the packets after the unpaced ones take time. At the core's pace the first window would end
- * long before the first ACK, and the packets sent then would arrive in a lump. */
+/* Paces the first window over a round trip; only the packets after the unpaced ones take time. At
+ * the core's pace the first window would end long before the first ACK, and its packets would
+ * arrive as a burst. */
 static __always_inline void spread_first_window(struct sock *sk, u32 segments)
 {
 	u32 unpaced = cc_min(UNPACED_SEGMENTS, segments / 2);
@@ -57,7 +59,7 @@ static __always_inline void start(struct sock *sk, struct flow *flow)
 	path.handshake_rtt_us = tp->srtt_us >> 3;
 	path.seed = bpf_get_prandom_u32();
 	params.init_cwnd = tp->snd_cwnd;
-	/* As the kernel after a timeout, unless the rule says more. */
+	/* As in the kernel after a timeout, unless the rule asks for more. */
 	params.loss_init_cwnd = 1;
 	if (tunables) {
 		/* An established connection continues from its current window. */
@@ -89,7 +91,8 @@ static __always_inline void start(struct sock *sk, struct flow *flow)
 		spread_first_window(sk, params.init_cwnd);
 }
 
-/* NULL only if memory is short: then the connection continues with its current window. */
+/* The flow of a socket; NULL only if memory is short: then the connection continues with its
+ * current window. */
 static __always_inline struct flow *flow_of(struct sock *sk)
 {
 	return bpf_sk_storage_get(&flows, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
@@ -109,7 +112,7 @@ static __always_inline void acknowledge(struct sock *sk, const struct rate_sampl
 		start(sk, flow);
 		return;
 	}
-	/* Not rs->losses: it omits packets that timers mark as lost. */
+	/* rs->losses would omit packets that timers mark as lost. */
 	ack.lost = (u32)(tp->lost - flow->lost_packets) * mss;
 	flow->lost_packets = tp->lost;
 	if (!rs->acked_sacked && !ack.lost)
@@ -190,7 +193,7 @@ void BPF_PROG(tcpa_set_state, struct sock *sk, u8 state)
 	}
 }
 
-/* A packet is sent with nothing in flight. */
+/* The connection sends a packet with nothing in flight. */
 static __always_inline void begin_to_send(struct sock *sk)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
@@ -198,8 +201,8 @@ static __always_inline void begin_to_send(struct sock *sk)
 
 	if (!flow || !flow->running)
 		return;
-	/* The kernel reports every packet that is sent with nothing in flight; an idle period is
-	 * longer than a timeout. */
+	/* The kernel reports every packet sent with nothing in flight; only after a longer time
+	 * than a timeout has the connection been idle. */
 	if (tp->tcp_mstamp - flow->heard_us < cc_max(IDLE_US, tp->srtt_us >> 2))
 		return;
 	tcpa_on_idle(&flow->tcpa, tp->tcp_mstamp);
@@ -221,7 +224,8 @@ void BPF_PROG(tcpa_cwnd_event_tx_start, struct sock *sk)
 	begin_to_send(sk);
 }
 
-/* The kernel requires one for its recovery accounting; cong_control decides the window. */
+/* The threshold, which the kernel requires for its recovery accounting; cong_control decides the
+ * window. */
 SEC("struct_ops")
 u32 BPF_PROG(tcpa_ssthresh, struct sock *sk)
 {
@@ -234,8 +238,8 @@ u32 BPF_PROG(tcpa_undo_cwnd, struct sock *sk)
 	return tcp_sk(sk)->snd_cwnd;
 }
 
-/* The number of windows that the send buffer should hold: retransmissions of retransmissions wait
- * there. */
+/* The number of windows that the send buffer should hold: it keeps data that is retransmitted
+ * several times. */
 SEC("struct_ops")
 u32 BPF_PROG(tcpa_sndbuf_expand, struct sock *sk)
 {
@@ -247,7 +251,7 @@ static __always_inline u32 least_train(const struct sock *sk)
 	return sk->sk_pacing_rate < SINGLE_BELOW ? 1 : 2;
 }
 
-/* The least segments that leave together. */
+/* The least number of segments sent together. */
 SEC("struct_ops")
 u32 BPF_PROG(tcpa_min_tso_segs, struct sock *sk)
 {
@@ -277,11 +281,11 @@ u32 BPF_PROG(tcpa_tso_segs, struct sock *sk, u32 mss)
 #define EVENT .cwnd_event = (void *)tcpa_cwnd_event
 #define TX_START .cwnd_event_tx_start = (void *)tcpa_cwnd_event_tx_start
 
-/* One of them is loaded. The choice depends on the arguments of the kernel's cong_control, on
- * whether an implementation is a link (6.4) or stays until it is removed from its map, on which
- * callback sizes a train, and on which callback reports the first packet after a silence (7.1). No
- * kernel has the four arguments without links: that form is for tests, and leaves out the callbacks
- * that differ. */
+/* The loader loads one of these forms. The choice depends on the arguments of the kernel's
+ * cong_control, on whether an implementation is a link (6.4) or stays until it is removed from its
+ * map, on the callback that sizes a train, and on the callback that reports the first packet after
+ * an idle period (7.1). No kernel has the four arguments without links: that form is for tests, and
+ * leaves out the callbacks that differ. */
 SEC("?.struct_ops.link")
 struct tcp_congestion_ops ops = OPS(tcpa_cong_control, LEAST_TRAIN, EVENT);
 SEC("?.struct_ops")

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The integer types that libbpf's headers expect, so that no system header is needed: those differ
- * between distributions and are not found for the target `bpf`. */
+/* The integer types that libbpf's headers expect. System headers differ between distributions, and
+ * the compiler does not find them for the target `bpf`. */
 #ifndef WEIR_ACCEL_TYPES_H
 #define WEIR_ACCEL_TYPES_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The parts of include/uapi/linux/bpf.h that are used here. These numbers and this layout never
- * change. */
+/* The parts of include/uapi/linux/bpf.h that Weir's programs use. These numbers and this layout
+ * never change. */
 #ifndef WEIR_ACCEL_UAPI_H
 #define WEIR_ACCEL_UAPI_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Counts the work of connections: the kernel's counters since the core took a connection, and the
- * core's own. */
+ * core's own counters. */
 #ifndef WEIR_ACCEL_WORK_H
 #define WEIR_ACCEL_WORK_H
 
@@ -18,8 +18,8 @@ static __always_inline void work_of_kernel(const struct tcp_sock *tp, struct wor
 	work->reordered = tp->reord_seen;
 }
 
-/* The work since the core took the connection. All counters but the bytes are u32 in the kernel: a
- * difference of u32 is right once such a counter has wrapped. */
+/* The work since the core took the connection. All of the kernel's counters but the bytes are u32:
+ * a difference of u32 is right even if a counter has wrapped. */
 static __always_inline void work_so_far(const struct tcp_sock *tp, const struct flow *flow,
 					struct work *work)
 {

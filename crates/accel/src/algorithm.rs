@@ -29,14 +29,14 @@ impl Algorithm {
         Self::load_for(interface()?)
     }
 
-    /// Loads the form for another interface than the kernel's newest.
+    /// Loads the form for `interface`, which may be older than the kernel's.
     pub fn load_for(interface: Interface) -> Result<Self, AccelError> {
         Self::load_form(interface, ops_for(interface), NAME)
     }
 
-    /// Loads it under another name, beside one that is registered as `tcpa` and shares nothing with
-    /// it. It begins with these tunables and no memory of paths, and ends with this process at the
-    /// latest.
+    /// Loads the algorithm under another name, independent of an algorithm that is registered as
+    /// `tcpa`. It begins with these tunables and no memory of paths, and ends with this process at
+    /// the latest.
     pub fn load_unpinned(name: &str, tunables: &Tunables) -> Result<Self, AccelError> {
         tunables.check()?;
         let interface = interface()?;
@@ -62,15 +62,15 @@ impl Algorithm {
         Ok(Self { loaded: spec.load()?, ops, linked: interface.links })
     }
 
-    /// Lets sockets choose it for as long as the registration lasts. Sockets that have it by then
-    /// keep it.
+    /// Lets sockets choose the algorithm until the registration is dropped. Sockets that have the
+    /// algorithm by then keep it.
     pub fn register(&mut self) -> Result<Registration, AccelError> {
         let registration = register(&mut self.loaded, self.ops, WHAT, NAME)?;
         Ok(Registration { linked: self.linked, ..registration })
     }
 
-    /// Pins the map if there is no link. Such an algorithm outlasts a killed command, so that its
-    /// pin has to exist before it is registered.
+    /// Pins the map on a kernel without links. An algorithm without a link outlasts a killed
+    /// command, so its pin must exist before it is registered.
     pub(crate) fn pin_ahead(&mut self, pins: &Pins) -> Result<(), AccelError> {
         if self.linked {
             return Ok(());
@@ -80,7 +80,7 @@ impl Algorithm {
     }
 
     /// Replaces the algorithm that the link registers: sockets that choose `tcpa` from now on get
-    /// this one.
+    /// this algorithm.
     pub fn replace(&mut self, registered: &Link) -> Result<(), AccelError> {
         replace(&mut self.loaded, self.ops, WHAT, NAME, registered)
     }
@@ -106,7 +106,7 @@ impl Algorithm {
 }
 
 impl Registration {
-    /// Keeps it until [`Pins`] are removed.
+    /// Keeps the algorithm until [`Pins`] are removed.
     pub(crate) fn keep(mut self, pins: &Pins) -> Result<(), AccelError> {
         if self.linked {
             return with_libbpf_log(WHAT, || self.link.pin(pins.at(pins::ALGORITHM)));
@@ -146,7 +146,7 @@ pub(crate) fn replace(
     name: &'static str,
     registered: &Link,
 ) -> Result<(), AccelError> {
-    // A second registration prepares the map; the taken name then stops it.
+    // A second registration prepares the map, and then fails because the name is taken.
     match register(loaded, ops, what, name) {
         Err(AccelError::NameTaken { .. }) => {}
         Err(error) => return Err(error),
@@ -183,7 +183,7 @@ fn ops_for(interface: Interface) -> &'static str {
     }
 }
 
-/// The name by which sockets choose it.
+/// The name by which sockets choose the algorithm.
 pub const NAME: &str = "tcpa";
 const WHAT: &str = "the congestion control tcpa";
 /// The forms of bpf/tcpa.bpf.c.
@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_interface_gets_its_form() {
+    fn each_kernel_interface_gets_its_form_of_the_algorithm() {
         let form = |four_arguments, links, whole_trains, tx_start| {
             ops_for(Interface {
                 four_arguments,

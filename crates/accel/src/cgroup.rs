@@ -15,8 +15,8 @@ pub struct Cgroup {
 }
 
 impl Cgroup {
-    /// Finds it by its path below the mount (`/system.slice/nginx.service`), or by the path of its
-    /// directory.
+    /// Finds a control group by its path below the mount (`/system.slice/nginx.service`), or by the
+    /// path of its directory.
     pub fn named(name: &Path) -> Result<Self, AccelError> {
         let mount = mount()?;
         let below = mount.join(name.strip_prefix("/").unwrap_or(name));
@@ -30,7 +30,7 @@ impl Cgroup {
         Ok(Self { path, id })
     }
 
-    /// Finds it by its number, if it still exists.
+    /// Finds a control group by its number, if the group still exists.
     pub fn numbered(id: u64) -> Option<Self> {
         let mut folders = vec![mount().ok()?];
         while let Some(path) = folders.pop() {
@@ -47,7 +47,7 @@ impl Cgroup {
     }
 }
 
-/// The mount point of version 2.
+/// The mount point of control groups of version 2.
 pub fn mount() -> Result<PathBuf, AccelError> {
     let point = MountTable::own().point_of("cgroup2").map(Path::to_owned);
     point.ok_or_else(|| {

@@ -16,15 +16,15 @@ pub struct CoreView {
     /// The best rate that the path delivers.
     pub rate: Option<Rate>,
     pub min_rtt: Option<Span>,
-    /// The target in the network, once known.
+    /// The core's target for the data in flight, once known.
     pub window: Option<Bytes>,
-    /// The path's own loss, however little is sent.
+    /// The share of packets that the path loses even at a low rate.
     pub floor: Share,
-    /// The flow competes with other algorithms, and fills the queue as they do.
+    /// The flow competes with flows of other algorithms, and fills the queue as they do.
     pub contending: bool,
     /// The algorithm that the rule replaced; none if the socket chose tcpa itself.
     pub before: Option<String>,
-    /// Since the core took the connection.
+    /// The work since the core took the connection.
     pub work: Work,
 }
 
@@ -38,9 +38,9 @@ pub enum Mode {
     /// Drains the queue that start-up left.
     Drain,
     Steady,
-    /// All flows send less for a round trip, to see the path without a queue.
+    /// All flows send less for a round trip, to measure the path without a queue.
     Pause,
-    /// A mode that this version does not know.
+    /// A mode that this version of Weir lacks.
     Unknown,
 }
 

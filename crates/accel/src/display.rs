@@ -17,7 +17,8 @@ use std::net::SocketAddr;
 use units::{Bytes, Rate, Share, Span};
 
 impl Status {
-    /// In lines of at most `width` characters, as far as the least columns allow.
+    /// The status as text, in lines of at most `width` characters unless the required columns are
+    /// wider.
     pub fn to_text(&self, width: usize) -> String {
         let mut text = self.answer() + "\n";
         let whose: Vec<_> = self.policy.rules.iter().map(Rule::whose).collect();
@@ -147,7 +148,7 @@ impl Status {
 }
 
 impl Rule {
-    /// Its conditions as text.
+    /// The rule's conditions as text.
     pub fn whose(&self) -> String {
         let mut words = Vec::new();
         words
@@ -315,7 +316,7 @@ impl Flow {
     }
 }
 
-/// Adds the namespace of a connection, if it is not this one, and both ends.
+/// Adds both ends of a connection, and its namespace if it is another than this process's.
 pub(crate) fn add_addresses(
     connection: &mut Value,
     inside: Option<&NamespaceId>,
@@ -374,6 +375,6 @@ const HEADER: [&str; 10] = [
     "remembered",
     "limited by",
 ];
-/// Columns that a narrow terminal does without, the least important first: `remembered`, `core`,
-/// `min rtt`, `path loses`, `window`.
+/// Columns to leave out on a narrow terminal, the least important first: `remembered`, `core`, `min
+/// rtt`, `path loses`, `window`.
 const SPARE: [usize; 5] = [8, 7, 3, 6, 4];

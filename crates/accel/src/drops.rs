@@ -28,14 +28,14 @@ pub struct DropCounter {
 pub struct Drops {
     /// Exact counts.
     pub reasons: BTreeMap<String, u64>,
-    /// Estimates for a reason with more than some hundred packets.
+    /// Counts by place; estimates for a reason with more than some hundred packets.
     pub places: BTreeMap<Place, u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     pub reason: String,
-    /// The index of the interface that the packet was at or came from; 0: none.
+    /// The index of the interface that had or received the packet; 0: none.
     pub interface: u32,
     /// The kernel's function that dropped the packet; `None`: its name is not known.
     pub function: Option<String>,
@@ -172,8 +172,8 @@ fn word(bytes: &[u8]) -> u64 {
     bytes.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes))
 }
 
-/// A subsystem's own reasons have the subsystem's number in their upper 16 bits, and no name in the
-/// kernel's list. They share the last slot.
+/// The name of a reason. A subsystem's own reasons have the subsystem's number in their upper 16
+/// bits, and no name in the kernel's list: they share the last slot.
 fn name_of(names: &BTreeMap<u32, String>, reason: u32) -> String {
     if reason >= REASONS - 1 {
         return OTHER_SUBSYSTEM.to_owned();
@@ -181,8 +181,8 @@ fn name_of(names: &BTreeMap<u32, String>, reason: u32) -> String {
     names.get(&reason).cloned().unwrap_or_else(|| format!("{reason}"))
 }
 
-/// Looks for the functions of addresses that are not known. The kernel's list is long, so this
-/// function reads the list only for unknown addresses.
+/// Finds the functions of unknown addresses. The kernel's list is long: without unknown addresses
+/// this function does not read it.
 fn name_functions(known: &mut BTreeMap<u64, Option<String>>, addresses: &[u64]) {
     let mut new: Vec<u64> =
         addresses.iter().copied().filter(|at| !known.contains_key(at)).collect();
@@ -266,9 +266,9 @@ const WITH_SOCKETS: &str = "drops_of_sockets";
 /// The same value as in bpf/drops.bpf.c.
 const REASONS: u32 = 512;
 const MOST_PLACES: usize = 4096;
-/// Places without a connection.
+/// Most places without a connection.
 const MOST_BARE: usize = 1024;
-/// Functions that are named in the life of a counter.
+/// Most functions that a counter names.
 const MOST_FUNCTIONS: usize = 512;
 const LONGEST_FUNCTION: u64 = 1 << 17;
 /// PROC_PID_INIT_INO of include/linux/proc_ns.h.
@@ -279,7 +279,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_belongs_to_the_last_function_before() {
+    fn an_address_belongs_to_the_last_function_at_or_before_it() {
         let symbols = "0000000000000000 T hidden\nffffffff81000000 T first\nffffffff81000100 t second\n\
                        ffffffff81000180 d data\nffffffffc0000000 t drop_it\t[module]\nbad line\n";
         let addresses = [0xffff_ffff_8100_0010, 0xffff_ffff_8100_01f0, 0xffff_ffff_c000_0001, 1];
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn reasons_of_subsystems_and_their_slot_have_one_name() {
+    fn all_reasons_of_subsystems_have_the_same_name() {
         let names = BTreeMap::from([(3, "NO_SOCKET".to_owned()), (0xffff_0000, "MASK".to_owned())]);
         let subsystem = [REASONS - 1, (1 << 16) | 3, (2 << 16) | 1, 0xffff_0000];
         assert_eq!(subsystem.map(|reason| name_of(&names, reason)), [OTHER_SUBSYSTEM; 4]);

@@ -133,7 +133,8 @@ pub enum AccelError {
     File { doing: &'static str, path: PathBuf, source: io::Error },
 }
 
-/// A machine without the one mount often lacks the other one, too.
+/// The advice for the other mount: a machine without the BPF file system often lacks control
+/// groups, too.
 fn also_missing() -> String {
     match cgroup::mount() {
         Ok(_) => String::new(),
@@ -166,7 +167,7 @@ impl AccelError {
         }
     }
 
-    /// Adds the words of the request, where they are not those of the error.
+    /// Adds the text that the user wrote, if the error names the setting otherwise.
     pub(crate) fn about(self, asked: &str, own: &str) -> Self {
         match self {
             Self::Tunable { name, advice } if asked != own => {

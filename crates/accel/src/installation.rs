@@ -29,7 +29,7 @@ pub enum Change {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Applied {
     pub change: Change,
-    /// Zero if open connections were to be left alone.
+    /// The open connections that the change switched; zero if it left them alone.
     pub switched: SwitchedConnections,
 }
 
@@ -43,8 +43,8 @@ pub struct Removed {
     pub foreign: Vec<PathBuf>,
 }
 
-/// Gives connections the algorithm as the policy says from now on. On failure everything is as
-/// before, or the error says what is not.
+/// Installs the policy: new connections get the algorithms that its rules name. On failure
+/// everything is as before, or the error names what is not.
 pub fn apply(policy: &Policy, reach: Reach) -> Result<Applied, AccelError> {
     let kernel = kernel::interface()?;
     policy.check()?;
@@ -67,7 +67,7 @@ pub fn change(
 }
 
 /// Replaces the installed programs with this build's, with the policy in force. Open connections
-/// keep their program, unless `reach` includes them; new ones get the new program.
+/// keep their program, unless `reach` includes them; new connections get the new program.
 pub fn update(reach: Reach) -> Result<SwitchedConnections, AccelError> {
     let kernel = kernel::interface()?;
     kernel.check_reach(reach)?;
@@ -104,9 +104,9 @@ pub fn update(reach: Reach) -> Result<SwitchedConnections, AccelError> {
 /// The connections that a change of tunables applies to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// Those of every rule, and sockets that choose the algorithm themselves.
+    /// Connections of every rule, and sockets that choose the algorithm themselves.
     Everything,
-    /// Those of one rule, by its number in the status.
+    /// Connections of one rule, by its number in the status.
     Rule(usize),
     /// Sockets that choose the algorithm themselves.
     OwnChoice,
@@ -138,7 +138,8 @@ pub fn set(values: &[String], scope: Scope) -> Result<SetChanges, AccelError> {
     Ok(changes)
 }
 
-/// A wrong name or value is one on any machine, and is reported before the machine's own problems.
+/// Checks the name and the value: a mistake on any machine, to be reported before the machine's own
+/// problems.
 fn check_value(text: &str) -> Result<(), AccelError> {
     let (mut tunables, mut system) = (Tunables::default(), System::default());
     let pair = text.split_once('=');
@@ -218,8 +219,8 @@ fn no_rule(policy: &Policy, number: usize) -> AccelError {
     })
 }
 
-/// Returns new connections to the kernel. Open ones keep the algorithm until they end, unless
-/// `reach` includes them.
+/// Removes the installation: new connections get the system's algorithm. Open connections keep
+/// their algorithm until they end, unless `reach` includes them.
 pub fn remove(reach: Reach) -> Result<Removed, AccelError> {
     let Some(pins) = Pins::open_if_any()? else {
         return Ok(Removed { there: Journal::put_back()?, ..Removed::default() });
@@ -231,12 +232,12 @@ pub fn remove(reach: Reach) -> Result<Removed, AccelError> {
             // The earlier algorithms are stored in a map that is about to be removed.
             Open::load_to_put_back(&pins)
         }) {
-            // Without anything to remove, it does not matter what the machine lacks.
+            // If nothing is installed, the features that the machine lacks do not matter.
             Err(_) if pins.presence() == Presence::Nothing => None,
             loaded => Some(loaded?),
         },
     };
-    // Do each of these even if another fails.
+    // Do each of these steps even if another step fails.
     let installed = pins.presence() != Presence::Nothing;
     let removed = pins.remove();
     let switched = open.map_or(Ok(SwitchedConnections::default()), |open| open.put_back());
@@ -245,7 +246,7 @@ pub fn remove(reach: Reach) -> Result<Removed, AccelError> {
     Ok(Removed { there: changed? || installed, switched: switched?, foreign: pins.foreign()? })
 }
 
-/// The state in the kernel, not the last command's intention.
+/// The policy as the kernel has it, which may differ from the last command's.
 pub fn in_force(pins: &Pins) -> Result<Policy, AccelError> {
     let system = Journal::read()?.system();
     if pins.presence() != Presence::Whole {
@@ -273,8 +274,8 @@ pub(crate) fn rules_in_force(
     rules.collect()
 }
 
-/// Removes the rules that give this algorithm, and ends the installation with the last rule that
-/// gives any. The settings of the system belong to tcpa.
+/// Removes the rules that give this algorithm; the installation ends with the last rule that gives
+/// an algorithm. The settings of the system belong to tcpa.
 pub fn withdraw(algorithm: &str, reach: Reach) -> Result<Removed, AccelError> {
     let pins = Pins::open_if_any()?.filter(|pins| pins.presence() == Presence::Whole);
     let Some(pins) = pins else {
@@ -324,7 +325,7 @@ fn apply_in(pins: &Pins, policy: &Policy, reach: Reach) -> Result<Applied, Accel
     let switched = switched.map_err(|failure| {
         let rules = match change {
             Change::Changed => write(pins, &before),
-            // A part remains, which the next command removes.
+            // If this removal fails, the next command removes the remaining part.
             _ => pins.remove(),
         };
         failure.after(rules).after(journal.become_like(&before.system))
@@ -426,6 +427,6 @@ pub(crate) fn read<const N: usize>(
     value.and_then(|value| value.try_into().ok()).ok_or(AccelError::OtherVersion)
 }
 
-/// In bpf/policy.bpf.c.
+/// The name of the program in bpf/policy.bpf.c.
 const PROGRAM: &str = "policy";
 const WHAT: &str = "the policy that gives connections the algorithm";

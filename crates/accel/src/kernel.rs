@@ -14,7 +14,7 @@ pub struct Interface {
     /// The algorithm sizes whole trains of segments (`tso_segs(sk, mss)`, kernels with Google's
     /// patches for BBRv3), not just the least (`min_tso_segs(sk)`).
     pub whole_trains: bool,
-    /// A transmission after an idle period has a callback of its own (`cwnd_event_tx_start`, Linux
+    /// A transmission after an idle period has a separate callback (`cwnd_event_tx_start`, Linux
     /// 7.1), and is no longer an event of `cwnd_event`.
     pub tx_start: bool,
     /// The algorithm is a link, which can be pinned and updated (Linux 6.4).
@@ -29,7 +29,7 @@ pub struct Interface {
     pub rack_is_optional: bool,
 }
 
-/// Whether programs can be loaded here, and how the kernel calls them.
+/// The interface of the running kernel; an error if the kernel cannot load the programs.
 pub fn interface() -> Result<Interface, AccelError> {
     interface_of(Path::new(VMLINUX))
 }
@@ -64,7 +64,7 @@ pub fn interface_of(types: &Path) -> Result<Interface, AccelError> {
     let tx_start = arguments("cwnd_event_tx_start") == Some(1);
     // The wrapper of an implementation exists only if BPF may implement the algorithm.
     btf.type_by_name::<Struct<'_>>("bpf_struct_ops_tcp_congestion_ops").ok_or_else(too_old)?;
-    // These identify a connection's control groups (Linux 6.1).
+    // These fields identify a connection's control groups (Linux 6.1).
     let ancestors = btf
         .type_by_name::<Struct<'_>>("cgroup")
         .is_some_and(|cgroup| has_member(&btf, cgroup.into(), "ancestors"));
@@ -79,7 +79,8 @@ pub fn interface_of(types: &Path) -> Result<Interface, AccelError> {
         .type_by_name::<Struct<'_>>("inet_connection_sock")
         .is_some_and(|sock| sock.iter().any(|member| is(member.name, "icsk_rto_max")));
     let interface_links = btf.type_by_name::<Struct<'_>>("tcx_link").is_some();
-    // The other way's hints went with it (include/linux/tcp.h).
+    // The field that only loss detection without RACK used is gone since then
+    // (include/linux/tcp.h).
     let rack_is_optional = btf
         .type_by_name::<Struct<'_>>("tcp_sock")
         .is_some_and(|sock| sock.iter().any(|member| is(member.name, "lost_skb_hint")));

@@ -1,4 +1,4 @@
-//! Congestion controls that the kernel has besides Weir's.
+//! The kernel's own congestion controls.
 
 use crate::algorithm::NAME;
 use crate::system::read_sysctl;
@@ -24,7 +24,7 @@ impl KernelAlgorithm {
             return Ok(());
         }
         // The kernel loads tcp_NAME for a socket of root (tcp_ca_find_autoload() of
-        // net/ipv4/tcp_cong.c). A program of BPF cannot make the kernel do that.
+        // net/ipv4/tcp_cong.c). A BPF program cannot make the kernel load a module.
         let chosen = socket(AddressFamily::INET, SocketType::STREAM, Some(ipproto::TCP))
             .and_then(|socket| sockopt::set_tcp_congestion(&socket, &self.0));
         match chosen {
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_algorithm_that_no_kernel_has_is_refused_with_the_known_ones() {
+    fn an_unknown_algorithm_is_refused_with_the_known_algorithms() {
         assert_eq!("reno".parse::<KernelAlgorithm>().unwrap().name(), "reno");
         assert!("reno".parse::<KernelAlgorithm>().unwrap().load().is_ok());
         for name in ["", "no-such-one", "../../etc", "a_name_that_is_too_long", "tcpa", "caqm"] {

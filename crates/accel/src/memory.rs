@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::fmt::Write as _;
 use units::{Rate, Span};
 
-/// One path.
+/// The memory of one path.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Memory {
     pub to: Prefix,
@@ -31,7 +31,7 @@ pub(crate) fn read_in(pins: &Pins) -> Result<Vec<Memory>, AccelError> {
     let now = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
     let mut memories = Vec::new();
     for key in map.keys() {
-        // An entry evicted meanwhile is missing.
+        // An entry that the kernel has evicted since then is missing.
         if let Some(value) = with_libbpf_log(WHAT, || map.lookup(&key, MapFlags::ANY))? {
             memories.extend(Memory::from_bytes(&key, &value, now));
         }
@@ -56,7 +56,7 @@ pub(crate) fn keep(pins: &Pins) -> Vec<(Vec<u8>, Vec<u8>)> {
     map.keys().filter_map(|key| value(&key).map(|value| (key, value))).collect()
 }
 
-/// Entries in another version's format are dropped.
+/// Writes entries into the map; drops entries in another version's format.
 pub(crate) fn give(pins: &Pins, kept: &[(Vec<u8>, Vec<u8>)]) -> Result<(), AccelError> {
     let map = pins.map(pins::PATHS)?;
     for (key, value) in kept {
@@ -67,7 +67,7 @@ pub(crate) fn give(pins: &Pins, kept: &[(Vec<u8>, Vec<u8>)]) -> Result<(), Accel
     Ok(())
 }
 
-/// For people.
+/// The memories as text.
 pub fn to_text(memories: &[Memory]) -> String {
     if memories.is_empty() {
         return "no path is remembered\n".to_owned();
@@ -86,7 +86,7 @@ pub fn to_text(memories: &[Memory]) -> String {
     text
 }
 
-/// For machines.
+/// The memories as JSON.
 pub fn to_json(memories: &[Memory]) -> Value {
     memories.iter().map(Memory::to_json).collect()
 }

@@ -9,7 +9,7 @@ use crate::{Rule, Tunables, algorithm};
 use serde_json::{Map, Value, json};
 use units::{Bytes, Rate, Span, Switch};
 
-/// One module as it works now.
+/// The current state of one module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Module {
     pub name: &'static str,
@@ -29,8 +29,8 @@ pub enum Counter {
     Rate(Rate),
 }
 
-/// The modules in the order in which the report's picture has them: data comes from above, and
-/// acknowledgements from below.
+/// The modules in the order of the report's figure: data comes from above, and acknowledgements
+/// from below.
 pub(crate) fn modules(policy: &Policy, work: &Work, pacing: Option<Rate>) -> Vec<Module> {
     let count = |name, value| (name, Counter::Count(value));
     let state = SwitchState::of(policy);
@@ -115,7 +115,7 @@ impl<'a> SwitchState<'a> {
         values.join("/")
     }
 
-    /// None if the kernel lacks the setting.
+    /// The value of a setting by its key; `None` if the kernel lacks the setting.
     fn of_key(&self, key: &str) -> Option<String> {
         if let Some(switch) = KernelSwitch::named(key) {
             let wanted = self.policy.system.switches.get(switch.key);
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_are_nine_modules_with_a_carrier_and_a_counter_each() {
+    fn each_of_the_nine_modules_has_a_carrier_and_a_counter() {
         let work = Work { segments: 10, retransmitted: 3, ..Work::default() };
         let modules = modules(&Policy::default(), &work, None);
         assert_eq!(modules.len(), 9);

@@ -1,5 +1,5 @@
-//! The mounts of this process, and those that another mount of `/sys` hides from it: `ip netns
-//! exec` mounts one that shows the network namespace (ip-netns(8)).
+//! The mounts of this process, and mounts that another `/sys` hides from it: `ip netns exec` mounts
+//! a `/sys` that shows the network namespace (ip-netns(8)).
 
 use crate::{AccelError, namespaces};
 use std::fs;
@@ -29,7 +29,7 @@ impl MountTable {
         self.mounts.iter().rfind(|mount| mount.kind == kind).map(|mount| mount.point.as_path())
     }
 
-    /// An unreadable table has no mounts.
+    /// The mounts of a process; none if its table is unreadable.
     fn of(process: &str) -> Self {
         let text = fs::read_to_string(format!("/proc/{process}/mountinfo")).unwrap_or_default();
         Self::parse(&text)
@@ -46,12 +46,13 @@ impl MountTable {
         Self { mounts: text.lines().filter_map(mount).collect() }
     }
 
-    /// Whether `whole` has this kind of file system below a `/sys` that is another one here. A
-    /// file system that was unmounted here is not hidden: `/sys` is then the same.
+    /// Whether `whole` has this kind of file system below a `/sys` that differs from this
+    /// process's. A file system that this process's namespace has unmounted is not hidden: its
+    /// `/sys` is the same.
     fn hides(&self, whole: &Self, kind: &str, below: &str) -> bool {
         let is_another = match (self.sys(), whole.sys()) {
-            // The kernel has one for each network namespace (fs/sysfs/mount.c). A new mount for the
-            // same one has nothing below it.
+            // The kernel has a sysfs for each network namespace (fs/sysfs/mount.c). A new mount of
+            // the same sysfs has nothing mounted below it.
             (Some(here), Some(there)) => here.device != there.device || self.is_bare(),
             _ => false,
         };
@@ -69,13 +70,13 @@ impl MountTable {
     }
 }
 
-/// The error for a BPF file system that is missing here, if the first process sees one there.
+/// The error for a BPF file system that is missing here, if the first process has one at that path.
 pub(crate) fn hidden_bpf(path: &str) -> Option<AccelError> {
     let what = "the BPF file system";
     is_hidden("bpf", path).then(|| hidden(what, "cannot tell whether it is on"))
 }
 
-/// The error for control groups of version 2 that are missing here, if the first process sees them.
+/// The error for control groups of version 2 that are missing here, if the first process has them.
 pub(crate) fn hidden_cgroups() -> Option<AccelError> {
     let what = "the control groups of version 2";
     is_hidden("cgroup2", SYS).then(|| hidden(what, "cannot select connections"))
@@ -105,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mount_is_found_beside_version_1() {
+    fn the_mount_of_version_2_is_found_beside_version_1() {
         let mounts = "32 31 0:29 / /sys/fs/cgroup/cpu rw shared:1 - cgroup cgroup rw,cpu\n\
                       33 31 0:30 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
         let unified = Path::new("/sys/fs/cgroup/unified");
@@ -117,7 +118,7 @@ mod tests {
     fn another_sys_hides_the_mounts_below_it() {
         let fresh = "68 65 0:40 / /sys rw - sysfs near rw\n";
         assert!(hides(fresh, FIRST, "bpf") && hides(fresh, FIRST, "cgroup2"));
-        // It may also lie over the first one, or show the same namespace.
+        // The new `/sys` may also lie over the first `/sys`, or show the same namespace.
         assert!(hides(&format!("{FIRST}{fresh}"), FIRST, "bpf"));
         assert!(hides("68 65 0:22 / /sys rw - sysfs near rw\n", FIRST, "bpf"));
     }

@@ -88,8 +88,8 @@ const OF_RULES: [(&str, &str); 4] = [
     ("file_threshold", "bytes that a connection must deliver to leave a record of its path"),
 ];
 
-/// `NAME=VALUE` with Weir's key and unit, and the report's name if the text has a name of the
-/// report. Spaces around the sign are left out, as `sysctl` prints them.
+/// Converts `NAME=VALUE` to Weir's key and unit; also returns the report's name if the text uses
+/// one. Drops spaces around the sign, which `sysctl` prints.
 pub(crate) fn in_own_words(text: &str) -> (Cow<'_, str>, Option<&'static str>) {
     let Some((name, value)) = text.split_once('=') else { return (text.into(), None) };
     let (name, value) = (name.trim(), value.trim());
@@ -133,10 +133,10 @@ pub(crate) fn unknown(name: &str) -> String {
 /// One tunable, and its state on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedTunable {
-    /// The name in the report, if it is there.
+    /// The name in the report, if the report has the tunable.
     pub report: Option<&'static str>,
     pub key: &'static str,
-    /// None if the kernel lacks the setting.
+    /// The current value; `None` if the kernel lacks the setting.
     pub value: Option<String>,
     pub state: TunableState,
     /// The way in which Weir applies the tunable.
@@ -145,13 +145,13 @@ pub struct ListedTunable {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TunableState {
-    /// A policy set it, and it is in force.
+    /// A policy set the tunable, and the value is in force.
     InForce,
-    /// Nobody set it.
+    /// No policy set the tunable.
     Usual,
-    /// Accepted, and does nothing.
+    /// Weir accepts the tunable, which has no effect.
     WithoutEffect,
-    /// This machine refuses it, for this reason.
+    /// This machine refuses the tunable, for this reason.
     Refused(String),
 }
 
@@ -309,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_line_of_the_report_is_understood() {
+    fn every_line_of_the_reports_table_is_accepted() {
         let text = "\
             net.core.wmem_max = 3276800\n\
             net.ipv4.tcp_fack = 0\n\
@@ -353,7 +353,7 @@ mod tests {
             ("wmem_max=4608", "wmem_max=4608", None),
             ("net.ipv4.tcp_recovery=1", "rack=on", Some("net.ipv4.tcp_recovery")),
             ("tcp_early_retrans = 0", "tlp=off", Some("net.ipv4.tcp_early_retrans")),
-            // The kernel has no such value, or Weir no word for it.
+            // A value that the kernel lacks, or for which Weir has no word.
             ("tcp_early_retrans=9", "tlp=9", Some("net.ipv4.tcp_early_retrans")),
             ("init_cwnd", "init_cwnd", None),
             ("tcp_init_cwnd=", "init_cwnd=", Some("net.ipv4.tcp_init_cwnd")),

@@ -9,14 +9,15 @@ use std::path::PathBuf;
 /// The identity of another namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NamespaceId {
-    /// A process that has at least one thread in it.
+    /// A process with at least one thread in the namespace.
     Process(u32),
     /// A name of `ip netns`.
     Named(String),
 }
 
-/// Runs `work` in this namespace, and then in every other that a process, a thread or a name of `ip
-/// netns` holds. A namespace that ends meanwhile has no connections left.
+/// Runs `work` in this namespace, and then in every other namespace that a process, a thread or a
+/// name of `ip netns` keeps alive. Skips a namespace that has ended by then: it has no connections
+/// left.
 pub(crate) fn run_in_each<T: Send>(
     work: impl Fn(Option<&NamespaceId>) -> Result<T, AccelError> + Sync,
 ) -> Result<Vec<T>, AccelError> {
@@ -31,7 +32,7 @@ pub(crate) fn run_in_each<T: Send>(
     Ok(done)
 }
 
-/// Finds the namespace with this number, if something still holds it.
+/// Finds the namespace with this number, if it still exists.
 pub(crate) fn numbered(wanted: u64) -> Option<Namespace> {
     let path = others()
         .into_iter()
@@ -40,7 +41,7 @@ pub(crate) fn numbered(wanted: u64) -> Option<Namespace> {
     Namespace::named(&path.display().to_string()).ok()
 }
 
-/// The path of this network namespace by its name of `ip netns`, or a path with a placeholder.
+/// The path of this network namespace under its name of `ip netns`, or a path with a placeholder.
 pub(crate) fn path_here() -> PathBuf {
     let here = number(&PathBuf::from(HERE));
     let mut paths = names(NAMED).into_iter().map(|name| PathBuf::from(NAMED).join(name));
@@ -68,7 +69,7 @@ fn others() -> Vec<(NamespaceId, PathBuf)> {
     found
 }
 
-/// The identity of its file: a namespace is one file, under any number of paths.
+/// The identity of a namespace's file: a namespace is one file under any number of paths.
 fn number(path: &PathBuf) -> Option<(u64, u64)> {
     use std::os::unix::fs::MetadataExt as _;
     fs::metadata(path).ok().map(|about| (about.dev(), about.ino()))

@@ -16,7 +16,7 @@ pub struct Spec {
     open: OpenObject,
 }
 
-/// A loaded object. Parts that are neither pinned nor attached are unloaded when it is dropped.
+/// A loaded object. Dropping it unloads the parts that are neither pinned nor attached.
 #[derive(Debug)]
 pub struct Loaded {
     what: &'static str,
@@ -80,7 +80,7 @@ impl Spec {
         with_libbpf_log(what, || found.reuse_pinned_map(pin))
     }
 
-    /// Likewise, with an object that is not pinned.
+    /// Uses the map of another object that is not pinned.
     pub(crate) fn share(&mut self, map: &str, other: &Loaded) -> Result<(), AccelError> {
         let what = self.what;
         let theirs = other.map(map)?;
@@ -141,7 +141,7 @@ pub(crate) fn with_libbpf_log<T>(
     set_print(before);
     let log = LOG.lock().map(|mut log| std::mem::take(&mut *log)).unwrap_or_default();
     outcome.map_err(|source| match source.kind() {
-        // The verifier's refusals differ only in their log.
+        // A refusal of the verifier has a log; a lack of permission has none.
         ErrorKind::PermissionDenied if !log.contains("PROG LOAD LOG") => {
             AccelError::NotPermitted { doing: what }
         }

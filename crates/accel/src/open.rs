@@ -1,5 +1,5 @@
 //! Connections that are already open: an iterator over the kernel's sockets gives them the
-//! algorithm, or their earlier one (bpf/open.bpf.c).
+//! algorithm, or returns them to their earlier algorithm (bpf/open.bpf.c).
 
 use crate::AccelError;
 use crate::algorithm::NAME;
@@ -17,9 +17,9 @@ use std::os::unix::fs::MetadataExt as _;
 /// The connections that a change applies to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
-    /// Connections that begin from now on; open ones stay as they are.
+    /// Connections that begin from now on; open connections stay unchanged.
     New,
-    /// Open connections too, as if they began now.
+    /// New connections and open connections; open ones are treated as if they began now.
     OpenToo,
 }
 
@@ -27,11 +27,12 @@ pub enum Reach {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SwitchedConnections {
     pub given: u64,
-    /// Got back their earlier algorithm, or their namespace's default if that is unknown.
+    /// Connections that got back their earlier algorithm, or their namespace's default if the
+    /// earlier algorithm is unknown.
     pub put_back: u64,
-    /// The kernel refused to change their algorithm.
+    /// Connections whose algorithm the kernel refused to change.
     pub refused: u64,
-    /// Their program named their algorithm.
+    /// Connections whose program named their algorithm.
     pub kept: u64,
 }
 
@@ -43,12 +44,13 @@ pub(crate) struct Open {
 }
 
 impl Open {
-    /// Loads them with the policy in force.
+    /// Loads the programs with the policy in force.
     pub(crate) fn load(pins: &Pins) -> Result<Self, AccelError> {
         Self::load_with(Some(pins))
     }
 
-    /// Loads them for putting back alone, whatever version is installed.
+    /// Loads the programs only to put back earlier algorithms, whatever version of Weir is
+    /// installed.
     pub(crate) fn load_to_put_back(pins: &Pins) -> Result<Self, AccelError> {
         Self::load_with(Some(pins)).or_else(|_| Self::load_with(None))
     }

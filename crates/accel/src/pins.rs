@@ -21,10 +21,11 @@ use std::time::{Duration, Instant};
 /// The pins of one algorithm, and their directory.
 #[derive(Debug)]
 pub(crate) struct PinLayout {
-    /// The name by which sockets choose it.
+    /// The name by which sockets choose the algorithm.
     pub(crate) algorithm: &'static str,
     folder: &'static str,
-    /// The kernel refuses names with a dot there (kernel/bpf/inode.c).
+    /// The directory of a replacement in progress. The kernel refuses names with a dot there
+    /// (kernel/bpf/inode.c).
     staging: &'static str,
     maps: &'static [&'static str],
 }
@@ -35,7 +36,7 @@ pub struct Pins {
     layout: &'static PinLayout,
     root: Arc<Folder>,
     folder: &'static str,
-    /// None: another value holds the lock.
+    /// `None` if another value holds the lock.
     _lock: Option<CommandLock>,
 }
 
@@ -54,7 +55,7 @@ impl Pins {
         Self::open_of(&TCPA)
     }
 
-    /// `None` without a BPF file system: nothing can be pinned then.
+    /// Opens the pins; `None` without a BPF file system, where nothing can be pinned.
     pub(crate) fn open_if_any() -> Result<Option<Self>, AccelError> {
         Self::open_of_if_any(&TCPA)
     }
@@ -115,7 +116,7 @@ impl Pins {
         Self { layout: &CAQM, root, folder: CAQM.folder, _lock: None }
     }
 
-    /// The directory where a replacement is built.
+    /// The pins of a replacement in progress, in a separate directory.
     pub(crate) fn staging(&self) -> Self {
         let root = Arc::clone(&self.root);
         Self { layout: self.layout, root, folder: self.layout.staging, _lock: None }
@@ -171,17 +172,18 @@ impl Pins {
         with_libbpf_log(name, || MapHandle::from_pinned_path(path))
     }
 
-    /// Removes everything of Weir's; [`Pins::foreign`] lists the rest.
+    /// Removes all of Weir's entries; [`Pins::foreign`] lists the other entries.
     pub(crate) fn remove(&self) -> Result<(), AccelError> {
-        // New connections first, so that none gets what is about to be removed.
+        // Ends the policy first, so that no new connection gets an algorithm that is about to be
+        // removed.
         let ended = [self.end(POLICY)?, self.end(ALGORITHM)?];
         for name in self.others() {
             self.end(&name)?;
         }
         self.staging().remove_folder()?;
         if let Ok(ops) = self.map(ALGORITHM_MAP) {
-            // Without a link this is the only way to unregister it. If it has gone already, that is
-            // as good.
+            // Without a link this is the only way to unregister the algorithm. An error means that
+            // it has gone already.
             let _ = ops.delete(&0_u32.to_ne_bytes());
         }
         self.remove_folder()?;
@@ -191,7 +193,7 @@ impl Pins {
         Ok(())
     }
 
-    /// Ends a link; returns whether it has no effect any more. The kernel releases the link some
+    /// Ends a link; false if the kernel could not detach it. The kernel releases such a link some
     /// time after its pin is removed (kernel/bpf/inode.c); until then new connections would still
     /// get the algorithm, and its name would be taken.
     pub(crate) fn end(&self, name: &str) -> Result<bool, AccelError> {
@@ -204,7 +206,7 @@ impl Pins {
         Ok(link.and_then(|link| with_libbpf_log(LINK, || link.detach())).is_ok())
     }
 
-    /// Links with names that are not known beforehand.
+    /// Links whose names depend on the interfaces.
     pub(crate) fn others(&self) -> Vec<String> {
         let entries = self.folder().ok().flatten().and_then(|folder| folder.entries().ok());
         let known = |name: &str| {
@@ -213,7 +215,7 @@ impl Pins {
         entries.unwrap_or_default().ours.into_iter().filter(|name| !known(name)).collect()
     }
 
-    /// None if there is no directory, or if it is not Weir's.
+    /// `None` if the directory does not exist, or is not Weir's.
     fn folder(&self) -> Result<Option<Folder>, AccelError> {
         Ok(match self.root.inner(self.folder)? {
             FolderEntry::Ours(folder) => Some(folder),
@@ -240,7 +242,8 @@ impl Pins {
     }
 }
 
-/// On a read-only file system a missing entry cannot be removed either, which is not a failure.
+/// Whether the entry exists: on a read-only file system even a missing entry cannot be removed,
+/// which is no failure.
 pub(crate) fn is_there(path: &Path) -> bool {
     match fs::symlink_metadata(path) {
         Err(error) => error.kind() != ErrorKind::NotFound,
@@ -248,8 +251,8 @@ pub(crate) fn is_there(path: &Path) -> bool {
     }
 }
 
-/// Before Linux 6.11 links of algorithms cannot be detached, and the kernel unregisters the
-/// algorithm later.
+/// Waits until the kernel has unregistered the algorithm: before Linux 6.11 links of algorithms
+/// cannot be detached, and the kernel does so later.
 fn wait_until_free(algorithm: &str) {
     let deadline = Instant::now() + LOCK_TIMEOUT;
     let taken = || {
@@ -263,9 +266,9 @@ fn wait_until_free(algorithm: &str) {
 
 /// The link that registers the algorithm.
 pub(crate) const ALGORITHM: &str = "algorithm";
-/// The map that registers it, before Linux 6.4.
+/// The map that registers the algorithm, before Linux 6.4.
 pub(crate) const ALGORITHM_MAP: &str = "algorithm-map";
-/// The link that gives it to connections; created last, removed first.
+/// The link that gives connections their algorithm; created last, removed first.
 pub(crate) const POLICY: &str = "policy";
 pub(crate) const FLOWS: &str = "flows";
 pub(crate) const SETTINGS: &str = "settings";
@@ -288,7 +291,7 @@ pub(crate) const NETWORK: &str = "network";
 pub(crate) const INTERFACES: &str = "places";
 pub(crate) const PENDING: &str = "pending";
 pub(crate) const TOTALS: &str = "totals";
-/// Handshakes with reserved bits: of the passive ends, and of the active ones.
+/// Handshakes with reserved bits: of passive ends, and of active ends.
 pub(crate) const ASKED: &str = "asked";
 pub(crate) const OFFERED: &str = "offered";
 pub(crate) static CAQM: PinLayout = PinLayout {
@@ -299,5 +302,5 @@ pub(crate) static CAQM: PinLayout = PinLayout {
 };
 const LINK: &str = "a link of what is installed";
 const BPF_FILES: &str = "/sys/fs/bpf";
-/// A foreign algorithm may have the name too.
+/// Longest wait for a name: a foreign algorithm may have it, too.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);

@@ -8,13 +8,13 @@ use crate::{AccelError, KernelAlgorithm};
 pub struct Policy {
     /// The first matching rule decides.
     pub rules: Vec<Rule>,
-    /// For sockets that choose the algorithm themselves.
+    /// Tunables of sockets that choose the algorithm themselves.
     pub defaults: Tunables,
     pub system: System,
 }
 
 impl Policy {
-    /// The kernel's algorithms that rules give, each once.
+    /// The kernel's algorithms that rules give, without repeats.
     pub fn kernel_algorithms(&self) -> Vec<&KernelAlgorithm> {
         let mut all: Vec<&KernelAlgorithm> = Vec::new();
         for algorithm in self.rules.iter().filter_map(|rule| rule.algorithm.as_ref()) {

@@ -19,16 +19,17 @@ use units::{Bytes, Span, Switch};
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PolicyFile {
     pub tcpa: Policy,
-    /// None if no rule chooses it.
+    /// CAQM's part; `None` if no rule chooses CAQM.
     pub caqm: Option<CaqmPart>,
 }
 
 /// CAQM's part of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CaqmPart {
-    /// Includes earlier rules that choose another algorithm: their connections do not offer CAQM.
+    /// CAQM's rules, and earlier rules that choose another algorithm: their connections do not
+    /// offer CAQM.
     pub rules: Vec<Rule>,
-    /// In addition to the current interfaces. If there is none at all, CAQM uses all interfaces of
+    /// Interfaces to add to the current ones. Without any interface, CAQM uses all interfaces of
     /// this network namespace.
     pub interfaces: Vec<InterfaceName>,
     pub network: Network,
@@ -83,7 +84,7 @@ impl PolicyFile {
                 tcpa.check()
             };
             add().map_err(|error| match error {
-                // No mistake of the file.
+                // A hidden mount is no mistake of the file.
                 hidden @ AccelError::HiddenMount { .. } => hidden,
                 error => wrong(at, error.to_string()),
             })?;
@@ -93,7 +94,7 @@ impl PolicyFile {
         Ok(Self { tcpa, caqm: caqm.map_err(|error| wrong(at, error.to_string()))? })
     }
 
-    /// Checks what [`PolicyFile::apply`] needs of this machine, and changes nothing.
+    /// Checks that this machine has all that [`PolicyFile::apply`] needs, and changes nothing.
     pub fn check_machine(&self, reach: Reach) -> Result<(), AccelError> {
         let kernel = kernel::interface()?;
         kernel.check(&self.tcpa, reach)?;
@@ -108,9 +109,9 @@ impl PolicyFile {
         caqm::installation::check_interfaces(&caqm.interfaces)
     }
 
-    /// Applies the file to connections from now on; the kernel's defaults hold for everything it
-    /// does not name. On failure everything is as before, or the error says what is not. None if
-    /// there was nothing to do for tcpa.
+    /// Applies the file to connections from now on; the kernel's defaults hold for everything that
+    /// the file does not name. On failure everything is as before, or the error names what is not.
+    /// `None` if the file changes nothing of tcpa.
     pub fn apply(&self, reach: Reach) -> Result<Option<Applied>, AccelError> {
         let before = self.apply_caqm()?;
         if self.is_caqm_alone() && Pins::open()?.presence() == Presence::Nothing {
@@ -178,7 +179,7 @@ struct CaqmRules {
 }
 
 impl CaqmRules {
-    /// Adds a rule to tcpa's rules or to these. If one end does not offer CAQM, the next matching
+    /// Adds a rule to tcpa's rules or to CAQM's. If an end does not offer CAQM, the next matching
     /// rule decides, so tcpa ignores CAQM's rules.
     fn add(
         &mut self,
@@ -253,7 +254,7 @@ struct Values {
     init_cwnd: Option<u32>,
     loss_init_cwnd: Option<u32>,
     memory_age: Option<Span>,
-    /// The reference's name for whether there is a memory.
+    /// The reference's name of the switch for the memory of paths.
     metrics_minrtt: Option<Switch>,
     min_window: Option<u32>,
     probe: Option<Switch>,
@@ -273,7 +274,7 @@ struct RuleTable {
     init_cwnd: Option<u32>,
     loss_init_cwnd: Option<u32>,
     memory_age: Option<Span>,
-    /// The reference's name for whether there is a memory.
+    /// The reference's name of the switch for the memory of paths.
     metrics_minrtt: Option<Switch>,
     min_window: Option<u32>,
     probe: Option<Switch>,
@@ -289,9 +290,9 @@ struct RuleTable {
 enum RuleAlgorithm {
     #[default]
     Tcpa,
-    /// If the peer and the path support it too.
+    /// CAQM, if the peer and the path support it too.
     Caqm,
-    /// The connection stays as it is.
+    /// The connection stays unchanged.
     None,
     Kernel(KernelAlgorithm),
 }
@@ -399,7 +400,7 @@ struct CaqmTable {
     /// A setting of the reference, without effect here.
     #[serde(rename = "debug_info")]
     _debug_info: Option<u32>,
-    /// The reference's switch: rules turn CAQM on and off here.
+    /// The reference's switch, which has no effect here: rules turn CAQM on and off.
     enable: Option<Switch>,
     /// The reference's bitmap of interface numbers, in this network namespace.
     filter_nics: Option<u64>,
@@ -518,7 +519,8 @@ impl RuleTable {
     }
 }
 
-/// TOML's own message about `init_cwnd = ninety` asks for a literal.
+/// The unquoted word at a mistake, for a better message: TOML's own message about `init_cwnd =
+/// ninety` asks for a literal.
 fn bare_word(text: &str, at: usize) -> Option<String> {
     let start = text[..at.min(text.len())].rfind('\n').map_or(0, |end| end + 1);
     let (key, value) = text[start..].lines().next()?.split_once('=')?;
@@ -568,7 +570,7 @@ const SWITCHES: [&str; 12] = [
     "slow_start_after_idle",
 ];
 
-/// serde names the unknown word and the known ones; this finds the nearest.
+/// Finds the known word nearest to an unknown word in serde's message, which names all of them.
 fn nearest(message: &str) -> String {
     let mut quoted = message.split('`').skip(1).step_by(2);
     let Some(word) = quoted.next().filter(|_| message.starts_with("unknown ")) else {
@@ -627,7 +629,7 @@ mod tests {
                  [[rule]]\nport = 80\nalgorithm = \"caqm\"\n\
                  [caqm]\ntrusts_path = {value}\n[system]\ntimestamps = {value}\nfack = {value}\n"
             );
-            // A rule for CAQM may not stand behind one that covers it.
+            // A rule for CAQM must not stand behind a rule that covers it.
             let text = text.replacen("[[rule]]\nmetrics", "[[rule]]\nport = 81\nmetrics", 1);
             let file = parse(&text).unwrap();
             let rules = &file.tcpa.rules;
@@ -648,7 +650,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_for_caqm_may_stand_among_the_others() {
+    fn rules_for_caqm_may_stand_between_other_rules() {
         let file = parse(
             "[[rule]]\nport = 22\nalgorithm = \"none\"\n\n\
              [[rule]]\nto = \"10.0.0.0/8\"\nalgorithm = \"caqm\"\n\n\

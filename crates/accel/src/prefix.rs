@@ -11,7 +11,7 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// In IPv6 form, with IPv4 as `::ffff:a.b.c.d`, and the number of significant bits.
+    /// The address in IPv6 form, with IPv4 as `::ffff:a.b.c.d`, and the number of significant bits.
     pub(crate) fn mapped(self) -> ([u8; 16], u32) {
         match self.address {
             IpAddr::V4(address) => (address.to_ipv6_mapped().octets(), u32::from(self.bits) + 96),
@@ -62,7 +62,8 @@ impl FromStr for Prefix {
         if cut(octets.into(), mapped_bits) != Ipv6Addr::from(octets) {
             return Err(wrong("bits behind the prefix are set"));
         }
-        // To the kernel's sockets IPv4 is a part of IPv6. A user who writes ::/0 hardly means it.
+        // For the kernel's sockets IPv4 is a part of IPv6. A user who writes ::/0 hardly means
+        // IPv4, too.
         if mapped_bits < 96 && cut(IPV4.into(), mapped_bits) == cut(octets.into(), mapped_bits) {
             return Err(wrong(
                 "it contains all of IPv4, as ::ffff:0:0/96; leave it out for all addresses, or use 2000::/3 for IPv6",
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shorter_prefix_covers_a_longer_one() {
+    fn a_shorter_prefix_covers_a_longer_prefix() {
         let prefix = |text: &str| text.parse::<Prefix>().unwrap();
         assert!(prefix("10.0.0.0/8").covers(prefix("10.1.0.0/16")));
         assert!(!prefix("10.1.0.0/16").covers(prefix("10.0.0.0/8")));

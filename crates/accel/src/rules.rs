@@ -1,4 +1,4 @@
-//! The rules that select and configure connections, in order: the first matching one decides.
+//! The rules that select and configure connections, in order: the first matching rule decides.
 
 use crate::algorithm::NAME;
 use crate::cgroup::Cgroup;
@@ -14,31 +14,31 @@ pub struct Rule {
     pub to: Option<Prefix>,
     /// The local port.
     pub port: Option<u16>,
-    /// Tunables of a matching connection; none: it stays as it is.
+    /// Tunables of a matching connection; `None` leaves the connection unchanged.
     pub tunables: Option<Tunables>,
-    /// The kernel's algorithm that a matching connection gets instead of tcpa. Only the bounds of
-    /// the timeout apply to it among the tunables.
+    /// The kernel's algorithm that a matching connection gets instead of tcpa. The bounds of the
+    /// timeout are the only tunables of such a connection.
     pub algorithm: Option<KernelAlgorithm>,
-    /// Also connections whose program named an algorithm itself.
+    /// The rule also matches connections whose program named an algorithm.
     pub named_too: bool,
 }
 
 /// The algorithm's settings for a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tunables {
-    /// Segments, paced over the first round trip.
+    /// The first window in segments, paced over the first round trip.
     pub init_cwnd: u32,
-    /// Segments after a retransmission timeout.
+    /// The window in segments after a retransmission timeout.
     pub loss_init_cwnd: u32,
-    /// The maximum age of a memory of the path; zero: none is used.
+    /// The maximum age of a memory of the path; zero: use no memory.
     pub memory_age: Span,
-    /// Segments: no window is smaller, whatever the core decides.
+    /// The smallest window in segments, whatever the core decides.
     pub min_window: u32,
-    /// The core sends less at times, to look at the path without this host's flows.
+    /// The core pauses at times, to measure the path without this host's flows.
     pub probe: bool,
     /// A connection that delivered fewer bytes leaves no memory of its path.
     pub file_threshold: Bytes,
-    /// The bounds of that timeout; the kernel's if none.
+    /// The bounds of the retransmission timeout; `None` leaves the kernel's.
     pub rto_min: Option<Span>,
     pub rto_max: Option<Span>,
 }
@@ -99,7 +99,7 @@ impl Rule {
         bytes
     }
 
-    /// Parses the kernel's format. A control group that has gone is shown by its number.
+    /// Parses the kernel's format. A control group that no longer exists appears with its number.
     pub(crate) fn from_bytes(bytes: &[u8; RULE_BYTES], settings: [u8; TUNABLES_BYTES]) -> Self {
         let word = |at: usize| number(bytes, at);
         let (mut cgroup, mut address, mut mask) = ([0; 8], [0; 16], [0; 16]);
@@ -273,10 +273,10 @@ pub(crate) const MOST_RULES: usize = 64;
 pub(crate) const RULE_BYTES: usize = 72;
 /// `struct tunables` of bpf/flow.h.
 pub(crate) const TUNABLES_BYTES: usize = 32;
-/// A week.
+/// Largest `memory_age`: a week.
 const MOST_AGE: u64 = 7 * 24 * 3600;
 const MOST_SEGMENTS: u32 = 10_000;
-/// In segments. A larger `min_window` would flood a path that loses packets.
+/// Largest `min_window` in segments: a larger one would flood a path that loses packets.
 const MOST_LEAST: u32 = 100;
 const MOST_THRESHOLD: u64 = 1 << 30;
 
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_behind_a_wider_one_is_refused() {
+    fn a_rule_behind_a_rule_that_covers_it_is_refused() {
         let wide = rule(Some("10.0.0.0/8"), None);
         let narrow = rule(Some("10.1.0.0/16"), Some(443));
         assert!(check(&[narrow.clone(), wide.clone()]).is_ok());

@@ -15,16 +15,16 @@ use std::cmp::Reverse;
 use std::net::SocketAddr;
 use units::{Bytes, Rate, Share, Span};
 
-/// The state in the kernel, not the last command's intention.
+/// The state in the kernel, which may differ from the last command's.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Status {
     pub presence: Presence,
     /// New connections get the algorithm; this may hold for a partial installation too.
     pub gives: bool,
     pub policy: Policy,
-    /// Connections in this network namespace and in every other that is in use.
+    /// Connections in this network namespace and in every other namespace in use.
     pub flows: Vec<Flow>,
-    /// The reason why no connections are shown.
+    /// The reason why the status shows no connections.
     pub hidden: Option<String>,
     /// The work of connections that had tcpa and have ended since it was installed.
     pub ended: Work,
@@ -33,7 +33,7 @@ pub struct Status {
 /// One connection with the algorithm.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Flow {
-    /// Its network namespace, if that is not this one.
+    /// The connection's network namespace, if it is another than this process's.
     pub inside: Option<NamespaceId>,
     /// tcpa, or the kernel's algorithm that a rule gave.
     pub algorithm: String,
@@ -51,7 +51,7 @@ pub struct Flow {
     pub limit: Limit,
     /// The kernel's id of the socket.
     pub cookie: u64,
-    /// None if the connection has the algorithm of an earlier installation, or from before an
+    /// `None` if the connection's algorithm is that of an earlier installation, or of before an
     /// update.
     pub core: Option<CoreView>,
     /// The memory that ended connections to the same destination left.
@@ -61,7 +61,7 @@ pub struct Flow {
 /// The limit on a connection's speed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
-    /// It has nothing to send.
+    /// The connection has nothing to send.
     Idle,
     /// The application does not write enough.
     Application,
@@ -85,7 +85,7 @@ impl Status {
         let (mut flows, hidden): (Vec<Flow>, _) =
             match run_in_each(|inside| flows_here(inside, &policy)) {
                 Ok(flows) => (flows.into_iter().flatten().collect(), None),
-                // Show the installation all the same.
+                // Show the installation without connections.
                 Err(AccelError::Probe(error)) if error.is_not_supported() => {
                     (Vec::new(), Some(error.to_string()))
                 }
@@ -94,7 +94,8 @@ impl Status {
         let mut ended = Work::default();
         if let Some(pins) = pins.as_ref().filter(|_| presence != Presence::Nothing) {
             ended = Work::of_ended(pins).unwrap_or_default();
-            // A partial installation may lack either; show the kernel's own data all the same.
+            // A partial installation may lack the views or the memories; show the kernel's own data
+            // without them.
             let mut views = core_view::read(pins).unwrap_or_default();
             // Programs choose the kernel's algorithms themselves, too.
             flows.retain(|flow| flow.algorithm == NAME || views.others.contains(&flow.cookie));
@@ -105,7 +106,7 @@ impl Status {
                 flow.remembered = memories.iter().find(|m| m.to.covers(remote)).cloned();
             }
         }
-        // The fastest first, grouped by namespace; the sort is stable.
+        // Sorts by namespace, the fastest connection first; the sort is stable.
         flows.sort_by_key(|flow| Reverse(flow.rate));
         flows.sort_by_key(|flow| flow.inside.as_ref().map(NamespaceId::to_string));
         let gives = pins.is_some_and(|pins| pins.gives());
@@ -125,7 +126,7 @@ impl Status {
         }
         let open = self.flows.iter().filter(|flow| flow.core.is_some());
         let rates = open.filter_map(|flow| Some(flow.pacing?.bits_per_second()));
-        // The kernel's largest rate is no limit: the core has not set one yet.
+        // The kernel's largest rate means that the core has not set a rate yet.
         let limited = rates.filter(|bits| *bits < u64::MAX);
         let pacing = limited.fold(0_u64, u64::saturating_add);
         modules::modules(&self.policy, &self.work(), Some(Rate::from_bits_per_second(pacing)))

@@ -18,7 +18,7 @@ pub struct KernelSwitch {
 enum SwitchValues {
     /// The kernel's value for on; off is 0.
     OnOff(u64),
-    /// From the least to the largest value, as the kernel writes them.
+    /// A number between these bounds, as the kernel writes it.
     Number(u64, u64),
     /// 2 doubles each timeout, 1 repeats it; the kernel's values are 0 and 1.
     Factor,

@@ -1,8 +1,9 @@
 //! Settings of the whole network namespace: raised while the algorithm is on, and restored
 //! afterwards.
 //!
-//! The earlier value of a setting is on disk before it is changed, so that the next command can
-//! restore it if this one is killed. /run lasts until the machine reboots, as the settings do.
+//! Weir writes the earlier value of a setting to a file before it changes the setting, so that the
+//! next command can restore the value if this command is killed. Files in /run last until the
+//! machine reboots, as the settings do.
 
 use crate::pins::is_there;
 use crate::switches::{KernelSwitch, SWITCHES};
@@ -15,7 +16,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use units::Switch;
 
-/// Requested settings of the namespace; those not given stay as they are.
+/// Requested settings of the namespace; other settings stay unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct System {
     /// A socket's send buffer in bytes: minimum, default, maximum.
@@ -44,8 +45,8 @@ struct Entry {
 }
 
 impl System {
-    /// Room for 4.5 bandwidth-delay products of a lossy path of 100 Mbit/s and 200 ms, unless there
-    /// is more.
+    /// Buffers for 4.5 bandwidth-delay products of a lossy path of 100 Mbit/s and 200 ms, unless
+    /// the system's are larger.
     pub fn roomy() -> Self {
         let now = words(&read_sysctl(WMEM).unwrap_or_default());
         match now[..] {
@@ -71,7 +72,7 @@ impl System {
         Ok(())
     }
 
-    /// Whether this network namespace has the settings, and lets them be changed.
+    /// An error if this network namespace lacks a setting or does not let it be changed.
     pub(crate) fn check_here(&self) -> Result<(), AccelError> {
         self.sysctls().into_iter().try_for_each(|(name, _)| check_sysctl(name))
     }
@@ -152,8 +153,8 @@ impl Journal {
         }
     }
 
-    /// Sets the wanted values and restores those no longer wanted. On failure everything is as
-    /// before, or the error says what is not.
+    /// Sets the wanted values, and restores settings that are no longer wanted. On failure
+    /// everything is as before, or the error names what is not.
     pub(crate) fn become_like(&mut self, wanted: &System) -> Result<(), AccelError> {
         let wanted = wanted.sysctls();
         if wanted.is_empty() && self.settings.is_empty() {
@@ -161,7 +162,7 @@ impl Journal {
         }
         wanted.iter().try_for_each(|(name, _)| check_sysctl(name))?;
         let here = namespace()?;
-        // Going back would write the other namespace's values here.
+        // Restoring would write the other namespace's values here.
         if !self.settings.is_empty() && self.namespace != here {
             return Err(AccelError::OtherNamespace);
         }
@@ -191,7 +192,7 @@ impl Journal {
         }
     }
 
-    /// Restores everything, in the namespace concerned; returns whether anything was changed.
+    /// Restores all settings, in the journal's namespace; returns whether there were any.
     pub(crate) fn put_back() -> Result<bool, AccelError> {
         let mut journal = Self::read()?;
         if journal.settings.is_empty() {
@@ -274,8 +275,9 @@ pub(crate) fn read_sysctl(name: &str) -> Option<String> {
     Some(text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// Some settings of the initial network namespace are readable in the others, for everybody
-/// including root (net_core_table of net/core/sysctl_net_core.c).
+/// An error if this namespace cannot write the setting: in other network namespaces than the
+/// initial one some settings are read-only, even for root (net_core_table of
+/// net/core/sysctl_net_core.c).
 pub(crate) fn check_sysctl(name: &str) -> Result<(), AccelError> {
     let path = path_of(name);
     match File::options().write(true).open(&path) {
@@ -293,7 +295,7 @@ pub(crate) fn check_sysctl(name: &str) -> Result<(), AccelError> {
     }
 }
 
-/// The kernel clamps some values: refuse a value that it did not keep.
+/// Writes a setting; an error if the kernel clamped the value.
 fn write_sysctl(name: &str, value: &str) -> Result<(), AccelError> {
     let path = path_of(name);
     fs::write(&path, value).map_err(|source| AccelError::file("setting", &path, source))?;
@@ -307,7 +309,7 @@ fn write_sysctl(name: &str, value: &str) -> Result<(), AccelError> {
     }
 }
 
-/// Skip a value that never changed: the kernel may still refuse it.
+/// Restores a setting, unless it never changed: the kernel may refuse to write it.
 fn restore_sysctl(name: &str, value: &str) -> Result<(), AccelError> {
     match read_sysctl(name) {
         Some(found) if found == value => Ok(()),

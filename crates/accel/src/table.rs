@@ -1,6 +1,6 @@
-/// Formats columns as wide as their contents: the first and the last to the left, numbers between
-/// them to the right. Columns of `spare` are left out, in this order, until a line has at most
-/// `width` characters.
+/// Formats columns as wide as their contents: aligns the first and the last column to the left, and
+/// the columns of numbers between them to the right. Columns of `spare` are left out, in this
+/// order, until a line has at most `width` characters.
 pub(crate) fn table<const N: usize>(rows: &[[String; N]], width: usize, spare: &[usize]) -> String {
     let widest = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
     let widths: Vec<_> = (0..N).map(|column| widest(column).unwrap_or(0)).collect();
@@ -28,8 +28,8 @@ pub(crate) fn table<const N: usize>(rows: &[[String; N]], width: usize, spare: &
     text
 }
 
-/// Formats columns to the left. Where a row exceeds `width`, its last column continues in further
-/// lines, which begin behind a comma.
+/// Formats left-aligned columns. If a row exceeds `width`, its last column continues in further
+/// lines, broken behind a comma.
 pub(crate) fn left_table<const N: usize>(rows: &[[String; N]], width: usize) -> String {
     let widest = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
     let widths: Vec<_> = (0..N - 1).map(|column| widest(column).unwrap_or(0)).collect();

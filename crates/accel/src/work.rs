@@ -6,23 +6,23 @@ use crate::pins::{self, Pins};
 use libbpf_rs::{MapCore, MapFlags};
 use units::Bytes;
 
-/// `struct work` of bpf/flow.h: of one connection, or of several.
+/// The work of one connection or of several; `struct work` of bpf/flow.h.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Work {
-    /// New data.
+    /// Bytes of new data.
     pub bytes: Bytes,
     /// Segments of data, retransmissions included.
     pub segments: u64,
     pub retransmitted: u64,
-    /// Segments that loss detection marked.
+    /// Segments that loss detection marked as lost.
     pub lost: u64,
     /// Segments that arrived twice, as DSACK reports.
     pub duplicates: u64,
-    /// Acknowledgements that showed packets overtaking others.
+    /// Acknowledgements that showed reordering.
     pub reordered: u64,
     pub timeouts: u64,
     pub recoveries: u64,
-    /// Round trips in which the core looked at the path.
+    /// Round trips in which the core paused to measure the path.
     pub pauses: u64,
     /// Transmissions after an idle period.
     pub restarts: u64,

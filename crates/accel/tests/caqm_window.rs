@@ -1,4 +1,4 @@
-//! The tags that the programs accept for a connection (bpf/caqm_window.h), by the numbers of their
+//! Which tags the programs accept for a connection (bpf/caqm_window.h), by the numbers of their
 //! segments.
 #![allow(clippy::unwrap_used, unsafe_code)]
 
@@ -43,7 +43,8 @@ const OFFERED: u32 = 65_535 << 3;
 const OVERTAKEN: u32 = 65_535 << 4;
 const GRANTED: u32 = 65_535 << 5;
 const UNACKED: u32 = 200_000;
-/// Both sides of every point where unsigned and signed 32-bit numbers wrap.
+/// First sequence numbers on both sides of every point where unsigned and signed 32-bit numbers
+/// wrap.
 const STARTS: [u32; 7] = [0, 1, 70_000, 0x7fff_ffff, 0x8000_0000, 0xffff_0000, 0xffff_ffff];
 
 #[test]
@@ -56,7 +57,7 @@ fn windows_end_at_the_same_byte_when_numbers_wrap() {
                 (0, true),
                 (i64::from(OFFERED), true),
                 (i64::from(OFFERED) + 1, false),
-                // An unneeded retransmission, and a probe of the byte before.
+                // A spurious retransmission, and a window probe of the byte before.
                 (-1, true),
                 (-i64::from(OVERTAKEN) - 1, true),
                 (-i64::from(OVERTAKEN) - 2, false),
@@ -102,14 +103,14 @@ fn a_handshake_ends_with_the_only_possible_acknowledgement() {
 }
 
 #[test]
-fn closed_and_largest_windows_accept_what_they_can_hold() {
+fn closed_and_largest_windows_accept_only_tags_within_them() {
     let closed = Window { offered: 0, overtaken: 0, granted: 0, ..Window::at(5, 7) };
     let closed = Window { written: 7, ..closed };
     assert!(closed.takes(5, 7) && closed.takes(4, 7));
     assert!(
         !closed.takes(6, 7) && !closed.takes(3, 7) && !closed.takes(5, 6) && !closed.takes(5, 8)
     );
-    // A window that no socket can have counts as the largest one.
+    // A window that no socket can have counts as the largest window.
     let most = u32::MAX;
     let wide = Window { offered: most, overtaken: most, granted: most, ..Window::at(5, 7) };
     assert!(wide.takes(5 + (1 << 30), 7) && !wide.takes(6 + (1 << 30), 7));
@@ -119,7 +120,7 @@ fn closed_and_largest_windows_accept_what_they_can_hold() {
 
 proptest! {
     #[test]
-    fn wrapped_numbers_are_accepted_like_unwrapped_ones(
+    fn wrapped_numbers_are_accepted_like_unwrapped_numbers(
         received in any::<u32>(),
         acked in any::<u32>(),
         sequence in -3_000_000_i64..3_000_000,

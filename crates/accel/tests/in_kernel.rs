@@ -1,5 +1,5 @@
-//! tcpa in the running kernel. A registration is visible to the whole machine, so one test runs at
-//! a time. Only the test's own sockets get the algorithm.
+//! tcpa in the running kernel. A registration is visible to the whole machine, so only one test
+//! runs at a time. Only the test's own sockets get the algorithm.
 #![allow(clippy::unwrap_used)]
 
 use accel::algorithm::{Algorithm, NAME};
@@ -10,7 +10,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-/// None, after a message, if it cannot run here.
+/// Loads the algorithm; `None`, after a message, if the kernel cannot run it.
 fn loaded() -> Option<(Algorithm, File)> {
     // Another build's tests may run on this machine: lock a directory that they share.
     let turn = File::open("/sys/kernel").unwrap();
@@ -117,9 +117,9 @@ fn tcpa_under_another_name_is_independent() {
     assert!(refused.unwrap_err().to_string().contains("1 to 15 letters"));
 }
 
-/// The form for kernels before 6.4.
+/// Tests the form for kernels before 6.4.
 #[test]
-fn without_links_it_comes_and_goes_too() {
+fn without_links_tcpa_is_registered_and_unregistered() {
     let Some((first, _turn)) = loaded() else { return };
     drop(first);
     let interface = Interface { links: false, ..accel::kernel::interface().unwrap() };

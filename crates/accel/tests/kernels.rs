@@ -1,6 +1,6 @@
-//! Handling of other kernels, by the description of their types. Each description has the fields
-//! that kernels of that version have, from their sources (net/ipv4/bpf_tcp_ca.c,
-//! include/linux/bpf.h, include/net/tcp.h and inet_connection_sock.h).
+//! Tests with descriptions of other kernels' types. Each description has the fields that kernels of
+//! that version have, from their sources (net/ipv4/bpf_tcp_ca.c, include/linux/bpf.h,
+//! include/net/tcp.h and inet_connection_sock.h).
 #![allow(clippy::unwrap_used)]
 
 use accel::AccelError;

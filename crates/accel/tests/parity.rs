@@ -30,22 +30,23 @@ fn the_kernel_decides_as_the_native_build_does() {
 fn the_kernel_decides_as_the_native_build_does_for_caqm() {
     let recorded = caqm::from_worlds();
     let calls: [usize; caqm::CALLS] = count(&recorded);
-    // These worlds have no spurious loss, and a sender with much loss stops sending requests.
+    // Some calls are missing: these worlds have no spurious loss, and a sender with much loss stops
+    // sending requests.
     let missing: Vec<_> = (0..caqm::CALLS).filter(|call| calls[*call] == 0).collect();
     let rare = missing.iter().all(|call| [caqm::TIMEOUT, caqm::UNDO].contains(call));
     assert!(rare, "a kind of call is missing: {calls:?}");
     compare(&recorded, 100_000, caqm::any_call);
 }
 
-/// The test must call each function that crates/cc exports: a missing one would weaken the
+/// The test must call each function that crates/cc exports: a missing function would weaken the
 /// comparison.
 #[test]
-fn no_entry_of_a_core_is_left_out() {
+fn every_function_of_the_cores_is_compared() {
     for (core, wrapped, compared_otherwise) in [
         (
             include_str!("../../cc/core/native.c"),
             include_str!("parity/native.c"),
-            // Compared after each call, and the size of the state.
+            // The size of the state, and the functions that the test compares after each call.
             &["weir_tcpa_size", "weir_tcpa_decide", "weir_tcpa_floor"][..],
         ),
         (

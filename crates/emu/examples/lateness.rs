@@ -1,12 +1,13 @@
-//! Measures the lateness of the emulated link under load, by scheduling. Needs root and iperf3.
+//! Measures the lateness of the emulated link under load, for each scheduling. Needs root and
+//! iperf3.
 //!
 //! ```text
 //! cargo run --release -p weir-emu --example lateness -- ROUNDS SECONDS [RATE DELAY LOAD]
 //! ```
 //!
-//! Every round measures each scheduling once, so that a noisy neighbour of the machine affects all.
-//! Each round starts with a different one, because the emulator remembers a crowded CPU from one
-//! run to the next for a while.
+//! Every round measures each scheduling once, so that a disturbance of the machine affects all of
+//! them. Each round starts with another scheduling, because the emulator remembers a contended CPU
+//! from one run to the next for a while.
 
 use emu::{LatenessSummary, LinkOptions, RunningLink};
 use host::{Confined, Namespace, Privilege, Program};
@@ -75,7 +76,7 @@ fn measure(
     seconds: u64,
     scheduling: &[(&str, &str)],
 ) -> Result<Row, Failure> {
-    // Endpoints of plain interfaces are looked up in the namespace of the calling thread.
+    // An endpoint without a namespace is in the namespace of the calling thread.
     let (left, right) = (Namespace::create("left")?, Namespace::create("right")?);
     let at = |space: &Namespace| {
         use std::os::fd::{AsFd, AsRawFd};

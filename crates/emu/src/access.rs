@@ -1,5 +1,6 @@
-//! The access links of hosts that share side `a` of a cable, as behind one switch: each host sends
-//! over its own link into the cable's way to `b`, and gets the frames for its hardware address.
+//! The access links of hosts that share side `a` of a cable, as behind a switch: each host sends
+//! over its own access link into the cable's direction to `b`, and gets the frames for its hardware
+//! address.
 
 use crate::DirectionStatistics;
 use crate::engine::DirectionLink;
@@ -11,7 +12,8 @@ use units::Time;
 
 /// The hosts at side `a`, of which the cable's own port `a` is the first.
 pub struct Access {
-    /// The link of each host to the cable's way to `b`. The way back has no access link.
+    /// The link of each host to the cable's direction to `b`. The direction back has no access
+    /// link.
     pub link: LinkConfig,
     /// The hardware address of the host at port `a`.
     pub first: [u8; 6],
@@ -33,9 +35,9 @@ pub(crate) struct RunningAccess {
     /// The hosts' addresses; the first host is at the cable's own port.
     addresses: Vec<[u8; 6]>,
     pub(crate) ways: Vec<DirectionLink>,
-    /// Frames that have left their access links, before they are in the order of time.
+    /// Frames that have left their access links, to be sorted by time.
     merged: Vec<(Time, Frame)>,
-    /// Frames for each host.
+    /// Frames to be sent to each host.
     outgoing: Vec<Vec<Frame>>,
 }
 
@@ -52,8 +54,9 @@ impl RunningAccess {
         Ok(Self { others, addresses, ways, merged: Vec::new(), outgoing })
     }
 
-    /// Passes the frames that all hosts sent over their access links, and those that have left them
-    /// to `way`. Returns the number of received frames, and the time up to which `way` may advance.
+    /// Receives the frames of all hosts into their access links, and passes the frames that have
+    /// left these links to `way`. Returns the number of received frames, and the time up to which
+    /// `way` may advance.
     pub(crate) fn receive(
         &mut self,
         first: &mut dyn Port,
@@ -70,7 +73,7 @@ impl RunningAccess {
             };
             let taken = port.receive(received, limit)?;
             count += taken;
-            // Frames that still wait at this port arrived later.
+            // Frames still in this port's queue arrived later.
             if let Some(last) = received.last().filter(|_| taken >= limit) {
                 horizon = horizon.min(last.arrival());
             }
@@ -90,7 +93,7 @@ impl RunningAccess {
         Ok((count, horizon))
     }
 
-    /// Hands frames to the hosts of their addresses; frames for no host's address to all.
+    /// Sends frames to the hosts of their addresses, and frames for no host's address to all hosts.
     pub(crate) fn send(
         &mut self,
         first: &mut dyn Port,

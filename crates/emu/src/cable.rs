@@ -8,15 +8,15 @@ pub struct Cable {
     pub name: String,
     pub a: Box<dyn Port>,
     pub b: Box<dyn Port>,
-    /// From `a` to `b`.
+    /// The link from `a` to `b`.
     pub forward: LinkConfig,
-    /// From `b` to `a`.
+    /// The link from `b` to `a`.
     pub backward: LinkConfig,
-    /// The shortest time between two deliveries to an end. The frames that became due are handed
-    /// over together, as a network card interrupts its host; an end that has waited longer gets a
-    /// single frame at once.
+    /// The shortest time between two deliveries to an end, as between a network card's interrupts.
+    /// Frames that become due in this time are delivered together; after a longer pause a frame is
+    /// delivered at once.
     pub interrupts: Span,
-    /// The access links, where several hosts share side `a`.
+    /// The access links, if several hosts share side `a`.
     pub access: Option<Access>,
     /// Count the frames with a tag of CAQM of this TPID.
     pub tpid: Option<u16>,

@@ -1,12 +1,12 @@
-//! Leaves other tasks their share of a CPU that the emulator spins on.
+//! Lets other tasks run on a CPU that the emulator spins on.
 //!
 //! The kernel stops a real-time thread that never sleeps: ordinary tasks that it starves get 50 ms
 //! of every second in one piece (the fair server, kernel/sched/deadline.c, since Linux 6.12;
-//! before, RT throttling, sched_rt_runtime_us). For a link that is 50 ms of lateness. The kernel
-//! does not intervene if those tasks get as much in smaller pieces, so after a stall the emulator
-//! yields its CPU for 30 µs every 400 to 500 µs for a while, preferably between two frames. Two
-//! emulators on one CPU yield to each other by the same means, and should be late by half a
-//! millisecond at most. On a CPU without competing tasks the emulator never yields.
+//! before, RT throttling, sched_rt_runtime_us). Such a stop makes a link 50 ms late. The kernel
+//! does not intervene if the starved tasks get the same time in smaller pieces, so for a while
+//! after a stall the emulator yields its CPU for 30 µs every 400 to 500 µs, preferably between two
+//! frames. Two emulators on one CPU yield to each other in the same way, and should be late by half
+//! a millisecond at most. On a CPU without competing tasks the emulator never yields.
 //!
 //! Measured by `weir lab run link-accuracy --quick` on two cores that compilers kept busy: without
 //! yielding 8 of 14 cells were up to 45 ms late at p99, with it none exceeded 1 ms.
@@ -17,11 +17,11 @@ use units::{Span, Time};
 /// Decides when to yield the CPU.
 #[derive(Debug)]
 pub(crate) struct CpuYield {
-    /// Only if the thread precedes all others by its scheduling class.
+    /// True for a real-time thread, which other tasks cannot interrupt.
     enabled: bool,
     checked: Time,
     last: Time,
-    /// All emulators of the process share it, so that the next cell of a lab does not stall first.
+    /// Shared by all emulators of the process, so that the next cell of a lab need not stall first.
     contended_until: &'static AtomicU64,
 }
 
@@ -30,8 +30,8 @@ impl CpuYield {
         Self { enabled: real_time, checked: now, last: now, contended_until: &CONTENDED_UNTIL }
     }
 
-    /// Called once in every round of the loop. The thread must sleep now for the time returned.
-    /// `next` tells when the next frame is due: a sleep waits a little for a gap between frames.
+    /// Called once in every round of the loop; the thread must sleep now for the time returned.
+    /// `next` returns when the next frame is due: a sleep waits a little for a gap between frames.
     pub(crate) fn due(&mut self, now: Time, next: impl FnOnce() -> Time) -> Option<Span> {
         if !self.enabled {
             return None;
@@ -50,8 +50,8 @@ impl CpuYield {
         Some(LENGTH)
     }
 
-    /// Reports a sleep of the thread, of `asked` at most. The time beyond that is a stall like any
-    /// other, and a long enough sleep has yielded the CPU.
+    /// Reports a sleep of the thread that was to last `asked` at most. Time beyond `asked` counts
+    /// as a stall, and a long enough sleep has yielded the CPU.
     pub(crate) fn record_sleep(&mut self, asked: Span, from: Time, until: Time) {
         self.checked = until.min(from + asked);
         if until.since(from) >= LENGTH {
@@ -60,13 +60,15 @@ impl CpuYield {
     }
 }
 
-/// The kernel gives starved tasks 5 % of the time, and these sleeps are 6 to 7 %.
+/// The kernel gives starved tasks 5 % of the time; these sleeps give them 6 to 7 %.
 const LENGTH: Span = Span::from_micros(30);
 const EVERY: Span = Span::from_micros(400);
 const AT_LATEST: Span = Span::from_micros(500);
-/// Longer than any round of the loop takes, shorter than the kernel's interventions.
+/// A gap that counts as a stall: longer than any round of the loop, shorter than the kernel's
+/// interventions.
 const STALL: Span = Span::from_millis(5);
-/// A stall costs a measurement, the sleeps cost it next to nothing.
+/// How long the emulator yields after a stall: a stall can spoil a measurement, and yielding costs
+/// almost nothing.
 const CONTENDED_FOR: Span = Span::from_secs(300);
 
 static CONTENDED_UNTIL: AtomicU64 = AtomicU64::new(0);
@@ -105,11 +107,11 @@ mod tests {
             let now = start + Span::from_micros(after);
             cpu_yield.due(now, || now + Span::from_micros(frame)).is_some()
         };
-        assert!(!due(399, 1_000), "it is not time yet");
+        assert!(!due(399, 1_000), "the emulator yields too early");
         assert!(!due(400, 29));
         assert!(due(450, 30));
         assert!(!due(949, 0));
-        assert!(due(950, 0), "the other tasks have waited for long enough");
+        assert!(due(950, 0), "the emulator does not yield at the latest time");
     }
 
     #[test]
@@ -123,7 +125,11 @@ mod tests {
         let late = woken + Span::from_millis(30);
         cpu_yield.record_sleep(Span::from_millis(1), woken, late);
         assert_eq!(cpu_yield.last, late);
-        assert_eq!(cpu_yield.due(late, || Time::NEVER), None, "it has just slept");
+        assert_eq!(
+            cpu_yield.due(late, || Time::NEVER),
+            None,
+            "the emulator yields directly after a sleep"
+        );
         assert!(
             cpu_yield.due(late + EVERY, || Time::NEVER).is_some(),
             "29 ms too long in a sleep is a stall"

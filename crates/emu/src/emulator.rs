@@ -24,20 +24,20 @@ use units::Span;
 /// | FIFO, any CPU, no spin | 17 us | 317 us | 2.5 ms | 79 % |
 /// | ordinary, any CPU, spin 60 us | 121 us | 4850 us | 10 ms | 61 % |
 ///
-/// With other load on the CPUs, real-time scheduling makes the difference. The first row's 49 ms
-/// are the kernel's intervention described in `cpu_yield.rs`, once until the emulator detects it. A
-/// thread that may move escapes to the other CPU, and disturbs the measured programs there. An idle
-/// link takes 0.3 % of a CPU in each.
+/// With other load on the CPUs, only real-time scheduling keeps the lateness low. The first row's
+/// 49 ms are the kernel's intervention described in `cpu_yield.rs`, which happens once until the
+/// emulator detects it. A thread that may run on any CPU moves to the other CPU, and disturbs the
+/// measured programs there. An idle link takes 0.3 % of a CPU with each scheduling.
 #[derive(Debug, Clone)]
 pub struct Scheduling {
-    /// The CPU to stay on; any CPU if `None`.
+    /// The CPU of the thread; any CPU if `None`.
     pub cpu: Option<usize>,
     /// SCHED_FIFO, if the kernel grants it.
     pub real_time: bool,
     /// From this long before a deadline the thread spins instead of sleeping: a sleep ends 50 µs
     /// late on virtual machines, and spinning all the time would cost a core.
     pub spin: Span,
-    /// Stalls on purpose, for measurements of what lateness does to a figure.
+    /// Stalls on purpose, to measure the effect of lateness on a figure.
     pub stalls: Option<Stalls>,
 }
 
@@ -127,7 +127,7 @@ impl Emulator {
         }
     }
 
-    /// The thread's ID, to distinguish its CPU time from others'.
+    /// The thread's ID, to find its CPU time.
     pub fn tid(&self) -> u32 {
         self.tid
     }
@@ -159,7 +159,7 @@ impl Emulator {
 }
 
 impl Handle {
-    /// Changes one direction at run time. Frames that are queued or in flight stay.
+    /// Changes one direction at run time. Queued frames and frames in flight stay.
     pub fn change(
         &self,
         cable: usize,
@@ -215,7 +215,7 @@ fn join(
     })
 }
 
-/// A thread that does nothing for so long gets no CPU time.
+/// If the thread does nothing for this long, it gets no CPU time.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
@@ -237,11 +237,10 @@ mod tests {
         let _ = program.kill();
         program.wait().unwrap();
         assert!(ended.is_ok(), "{ended:?}");
-        assert!(was_used, "the emulator waited for the other program's end");
+        assert!(was_used, "the emulator did not end before the other program");
     }
 
-    /// A program that uses the CPU before all threads of lower priority. It ends by itself in a
-    /// minute or so.
+    /// A real-time program that keeps the CPU busy. It ends by itself after about a minute.
     fn real_time_program(cpu: usize) -> Option<Child> {
         let (cpu, count) = (cpu.to_string(), "i=0; while [ $i -lt 60000000 ]; do i=$((i+1)); done");
         let words = ["-f", "90", "taskset", "-c", &cpu, "sh", "-c", count];

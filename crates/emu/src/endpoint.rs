@@ -11,10 +11,11 @@ use serde::{Deserialize, Serialize};
 /// | `pid:123:eth0` | one of the namespace of a process |
 /// | `tap:tap0`, `left:tap:tap0` | a TAP device, which is created |
 ///
-/// An existing interface is attached to. A missing one is created, as the outer end of a veth pair.
+/// The emulator attaches to an existing interface, and creates a missing interface as the outer end
+/// of a veth pair.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Endpoint {
-    /// As for [`host::Namespace::named`]; this namespace if `None`.
+    /// The namespace, as for [`host::Namespace::named`]; this namespace if `None`.
     pub namespace: Option<String>,
     pub kind: EndpointKind,
     pub interface: String,
@@ -173,7 +174,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_panics_and_what_is_read_prints_the_same(text in "[a-z:/.%0-9 ]{0,24}") {
+        fn no_text_panics_and_a_parsed_endpoint_prints_as_written(text in "[a-z:/.%0-9 ]{0,24}") {
             if let Ok(endpoint) = text.parse::<Endpoint>() {
                 prop_assert_eq!(endpoint.to_string(), text);
             }

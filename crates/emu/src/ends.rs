@@ -6,15 +6,14 @@ use host::{HostError, Namespace, Privilege};
 use port::{PacketOptions, PacketPort, Port, PortError, TapKind, TapPort};
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Two ports, and the objects created for them. All are removed with this value, and with the
-/// process.
+/// Two ports, and the objects created for them, which end with this value or with the process.
 #[derive(Debug)]
 pub(crate) struct Ends {
     pub(crate) notes: Vec<String>,
     made: Vec<CreatedInterface>,
     /// The namespace of the inner ends, once it exists.
     wires: Option<Namespace>,
-    /// Without root: the link's own namespaces, by the names that the endpoints use.
+    /// Without root: the namespaces created for the link, under the names that the endpoints use.
     own: Vec<Namespace>,
     privilege: Privilege,
 }
@@ -24,14 +23,14 @@ pub fn open_port(namespace: &Namespace, interface: &str) -> Result<PacketPort, E
     inside(namespace, interface, || PacketPort::open(interface))
 }
 
-/// Likewise, on an interface that was created for the port.
+/// A packet port on an interface that was created for the port.
 pub fn open_own_port(namespace: &Namespace, interface: &str) -> Result<PacketPort, EmuError> {
     let options = PacketOptions { own: true, ..PacketOptions::default() };
     inside(namespace, interface, || PacketPort::open_with(interface, options))
 }
 
 impl Ends {
-    /// All namespaces are opened before any object is created.
+    /// Opens all namespaces before it creates any object.
     pub(crate) fn attach(
         plan: &LinkPlan,
         privilege: Privilege,
@@ -154,8 +153,8 @@ impl Ends {
         Ok(Box::new(port))
     }
 
-    /// Tells the hosts at both created interfaces each other's hardware address. Otherwise they
-    /// would ask for it first, and their first connection would take two round trips.
+    /// Gives the hosts at both created interfaces each other's hardware address. Otherwise ARP
+    /// would come first, and the first connection would take two round trips.
     fn introduce(&self, plan: &LinkPlan, spaces: &[Namespace; 2]) {
         for side in [0, 1] {
             let (own, far) = (&plan.ends[side].interface, &plan.ends[1 - side].interface);
@@ -167,7 +166,7 @@ impl Ends {
                     host::add_neighbour(&spaces[side], own, ip, hardware)
                 })
             });
-            // Without the entries the hosts ask each other by ARP.
+            // Without the entries the hosts use ARP.
             if let Err(error) = told {
                 tracing::debug!(%error, "telling {} its neighbour", plan.ends[side]);
             }
@@ -189,7 +188,8 @@ impl Ends {
 }
 
 /// The outer end of a veth pair. The kernel removes it with the inner end's namespace, but some
-/// time after the process has ended; the user who starts the next link should not have to wait.
+/// time after the process has ended; dropping this value removes it at once, for a user who starts
+/// the next link.
 #[derive(Debug)]
 struct CreatedInterface {
     namespace: Namespace,
@@ -216,7 +216,7 @@ fn inside<T: Send>(
         .map_err(|source| EmuError::Attach { end: end.to_owned(), source })
 }
 
-/// Replaces the name in the error by the user's name of the end.
+/// Replaces the interface's name in the error by the end as the user wrote it.
 fn at(end: &Endpoint, error: EmuError) -> EmuError {
     match error {
         EmuError::Attach { source, .. } => EmuError::Attach { end: end.to_string(), source },
@@ -225,8 +225,8 @@ fn at(end: &Endpoint, error: EmuError) -> EmuError {
     }
 }
 
-/// Whether the path is that of a thread of this process, which may enter its own namespaces without
-/// root.
+/// Whether the path is a namespace of a thread of this process, which this process may enter
+/// without root.
 fn is_of_this_process(name: &str) -> bool {
     name.strip_prefix("/proc/")
         .and_then(|rest| rest.split_once('/'))

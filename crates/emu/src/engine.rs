@@ -45,16 +45,16 @@ struct RunningCable {
     /// `directions[0]` leads from `ports[0]` to `ports[1]`, `directions[1]` back.
     directions: [DirectionLink; 2],
     interrupts: Span,
-    /// The access links of the hosts at `ports[0]`, if several share that side.
+    /// The access links of the hosts at `ports[0]`, if several hosts share that side.
     access: Option<RunningAccess>,
 }
 
 pub(crate) struct DirectionLink {
     pub(crate) link: Link<Carried>,
     trace: QueueTrace,
-    /// No frame is handed over before this time.
+    /// The port gets no frame before this time.
     next: Time,
-    /// The frames with a tag of CAQM are counted, if the TPID is known.
+    /// The TPID of CAQM tags to count; `None` counts no tags.
     tpid: Option<u16>,
     tagged: u64,
 }
@@ -144,7 +144,8 @@ impl Engine {
         Ok(self.statistics(clock::now(), true))
     }
 
-    /// Passes the frames received at one port to the model, and hands the due frames to the other.
+    /// Passes the frames received at one port to the model, and sends the due frames to the other
+    /// port.
     fn serve(&mut self, number: usize, from: usize) -> Result<usize, EmuError> {
         let cable = &mut self.cables[number];
         let polled = clock::now();
@@ -157,13 +158,13 @@ impl Engine {
             && sent < SEND_LIMIT
             && let Some(delivery) = direction.link.deliver(horizon)
         {
-            // The wait for the interrupt is intended, not lateness.
+            // The wait for the interrupt is intended, and does not count as lateness.
             self.lateness.record(clock::now().since(delivery.at.max(direction.next)));
             self.due.push(delivery.packet.0);
             sent += 1;
         }
         if !self.due.is_empty() {
-            // Frames beyond the limit belong to the same interrupt.
+            // Frames beyond the limit belong to the same interrupt, so `next` stays.
             if sent < SEND_LIMIT {
                 direction.next = polled + cable.interrupts;
             }
@@ -209,7 +210,7 @@ impl Engine {
     fn answer(&mut self) {
         while let Ok(command) = self.commands.try_recv() {
             let now = clock::now();
-            // The caller may have gone; the change still applies.
+            // Ignores a caller that has gone; the change still applies.
             match command {
                 Command::Statistics { answer } => {
                     let _ = answer.send(self.statistics(now, false));
@@ -256,7 +257,7 @@ impl RunningCable {
             return access.receive(port, way, received, RECEIVE_LIMIT, polled);
         }
         let count = port.receive(received, RECEIVE_LIMIT)?;
-        // Frames still waiting at the port arrived after the last frame taken, and the model must
+        // Frames still in the port's queue arrived after the last frame taken, and the model must
         // process them before it advances any further.
         let horizon = match received.last() {
             Some(last) if count >= RECEIVE_LIMIT => last.arrival(),
@@ -268,7 +269,7 @@ impl RunningCable {
         Ok((count, horizon))
     }
 
-    /// Hands frames to the hosts at one side.
+    /// Sends frames to the hosts at one side.
     fn send(&mut self, to: usize, frames: &mut Vec<Frame>) -> Result<(), PortError> {
         let port = self.ports[to].as_mut();
         if let (0, Some(access)) = (to, &mut self.access) {
@@ -350,8 +351,8 @@ fn next_delivery(cables: &[RunningCable]) -> Time {
     due.min().unwrap_or(Time::NEVER)
 }
 
-/// The number of full frames that may be inside a direction at once. On a virtual machine the first
-/// touch of a memory page can take as long as a hundred frames.
+/// The number of full frames that a direction may hold at once, for which memory is touched in
+/// advance: on a virtual machine the first touch of a page can take as long as a hundred frames.
 fn room(config: &LinkConfig) -> usize {
     let under_way = match &config.rate {
         Capacity::Fixed(rate) => rate.bytes_in(config.delay).count() / FULL_FRAME,
@@ -372,7 +373,7 @@ const FULL_FRAME: u64 = 1_514;
 /// 32 MiB for each direction at 2 KiB a frame.
 const MOST_ROOM: u64 = 16_384;
 const RECEIVE_LIMIT: usize = 256;
-/// At 1 Gbit/s one full frame takes 12 µs. A small bound keeps one direction's burst from delaying
-/// the other.
+/// Most frames sent at once: at 1 Gbit/s a full frame takes 12 µs, and a small bound keeps one
+/// direction's burst from delaying the other direction.
 const SEND_LIMIT: usize = 32;
 const LONGEST_SLEEP: Span = Span::from_millis(10);

@@ -55,7 +55,7 @@ pub enum EmuError {
 }
 
 impl EmuError {
-    /// Whether a different command line would have helped.
+    /// True if the user's command line is wrong.
     pub fn is_misuse(&self) -> bool {
         match self {
             Self::Usage(_)
@@ -76,7 +76,7 @@ impl EmuError {
     }
 }
 
-/// Advice where the system's own message is not enough.
+/// Advice for errors whose system message does not tell what to do.
 fn remedy(error: &io::Error) -> &'static str {
     match error.kind() {
         ErrorKind::PermissionDenied => ": run this command as the link's user, or as root",

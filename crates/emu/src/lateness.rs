@@ -9,7 +9,7 @@ pub struct Lateness(Histogram<u64>);
 
 impl Lateness {
     pub(crate) fn new() -> Self {
-        // One second at two digits. Later frames are lost in any case, and the value saturates.
+        // Up to one second, at two digits. Larger values saturate.
         let histogram = Histogram::new_with_bounds(1, 1_000_000_000, 2);
         Self(histogram.unwrap_or_else(|_| unreachable!("1 ns to 1 s at 2 digits is a valid range")))
     }
@@ -26,7 +26,7 @@ impl Lateness {
         Span::from_nanos(self.0.value_at_quantile(quantile))
     }
 
-    /// By so much the lateness of all frames lengthens a way on average.
+    /// The mean lateness, by which the emulator lengthens the path on average.
     pub fn mean(&self) -> Span {
         Span::from_secs_f64(self.0.mean() / 1e9)
     }

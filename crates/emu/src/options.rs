@@ -7,7 +7,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 use units::{Span, Switch};
 
-/// A link as the command line and a file describe it, key by key; the keys are the flags' names.
+/// The description of a link by the command line and a file; the keys are the flags' names.
 #[derive(Debug, Clone, Default)]
 pub struct LinkOptions {
     name: Option<String>,
@@ -66,7 +66,7 @@ impl LinkOptions {
         Ok(())
     }
 
-    /// `KEY=VALUE` for the direction from a to b only.
+    /// Sets `KEY=VALUE` for the direction from a to b only.
     pub fn set_ab(&mut self, pair: &str) -> Result<(), UsageError> {
         self.ab.set_pair(pair)
     }
@@ -75,7 +75,7 @@ impl LinkOptions {
         self.ba.set_pair(pair)
     }
 
-    /// These options take precedence; `file` supplies the rest.
+    /// Adds the options of `file`; the options already given take precedence.
     pub fn or_file(self, file: &Path) -> Result<Self, UsageError> {
         let name = file.display().to_string();
         let mut text = String::new();
@@ -145,7 +145,7 @@ impl LinkOptions {
         Ok(options)
     }
 
-    /// All options together, validated; nothing has been created yet.
+    /// Validates all options together; creates nothing yet.
     pub fn plan(self) -> Result<LinkPlan, UsageError> {
         let missing = |side: char| {
             UsageError::Wrong(format!(
@@ -161,8 +161,8 @@ impl LinkOptions {
         }
         let forward = self.ab.or(&self.both);
         let mut backward = self.ba.or(&self.both);
-        // With one random stream for both, a loss in one direction would always be a loss in the
-        // other.
+        // With the same random stream for both, a loss in one direction would always be a loss in
+        // the other.
         if self.ba.seed.is_none() {
             backward.seed = Some(backward.seed.unwrap_or_default().wrapping_add(1));
         }
@@ -345,7 +345,7 @@ loss = "1%"
 
     proptest! {
         #[test]
-        fn no_file_panics(text in "[a-z\\[\\]=\"\\n 0-9%.-]{0,80}") {
+        fn the_parser_of_the_file_never_panics(text in "[a-z\\[\\]=\"\\n 0-9%.-]{0,80}") {
             let _ = LinkOptions::parse("x", &text);
         }
     }

@@ -5,9 +5,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use units::Span;
 
-/// The sleep of the emulator's thread: until a time, until a port has a frame, or until the wakeup
-/// rings. The wake-up sources are registered once, so that a sleep costs one system call for any
-/// number of ports, and no memory.
+/// The sleep of the emulator's thread: until a time, until a port has a frame, or until [`Wakeup`]
+/// is notified. The wake-up sources are registered once, so that a sleep costs one system call for
+/// any number of ports, and no memory.
 pub(crate) struct Pause {
     epoll: OwnedFd,
     wakeup: Wakeup,
@@ -24,7 +24,7 @@ impl Wakeup {
         Ok(Self(Arc::new(wakeup.map_err(|e| EmuError::Thread(e.into()))?)))
     }
 
-    /// Fails only if it has rung 2^64 times without being read.
+    /// Wakes the emulator. Fails only after 2^64 notifications that the emulator has not read.
     pub(crate) fn notify(&self) {
         let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
     }
@@ -66,7 +66,7 @@ impl Pause {
         }
     }
 
-    /// Returns for any event.
+    /// Sleeps until any event.
     pub(crate) fn sleep(&self, length: Span) {
         let nanos = length.nanos();
         let request = Timespec {
@@ -79,6 +79,6 @@ impl Pause {
 
 const PORT: u64 = 0;
 const BELL: u64 = 1;
-/// The next call reports more; the caller polls all ports after each.
+/// Most events of one call; the caller polls all ports after each call.
 const EVENTS: usize = 16;
 const NANOS_PER_SECOND: u64 = 1_000_000_000;

@@ -21,7 +21,7 @@ pub struct LinkReport {
     pub real_time: bool,
     /// The share of a core spent on frames.
     pub busy_percent: f64,
-    /// CPU time of the emulation, also the part that it spins before deadlines.
+    /// CPU time of the emulation, with the time of spinning before deadlines.
     #[serde(default)]
     pub cpu_seconds: f64,
     pub lateness: LatenessSummary,
@@ -121,5 +121,5 @@ fn problems(
     lost.chain(late).collect()
 }
 
-/// Lateness above this changes a path of some milliseconds visibly to a sender.
+/// Largest valid lateness: more changes a path of some milliseconds noticeably for a sender.
 const LATENESS_BOUND: Span = Span::from_millis(1);

@@ -15,27 +15,27 @@ pub struct LinkPlan {
     /// The first free of `link0`, `link1`, … if `None`.
     pub name: Option<String>,
     pub ends: [Endpoint; 2],
-    /// For created interfaces.
+    /// Addresses of created interfaces.
     pub addresses: [Vec<Address>; 2],
     pub mtu: u32,
-    /// From a to b.
+    /// The link from a to b.
     pub forward: LinkConfig,
     pub backward: LinkConfig,
-    /// The settings behind both configurations. The user may change them while the link runs;
-    /// values that follow from them change too.
+    /// The settings of both configurations. The user may change them while the link runs; derived
+    /// values change with them.
     pub settings: [Settings; 2],
     /// Runs until it is stopped if `None`.
     pub duration: Option<Span>,
     pub scheduling: Scheduling,
 }
 
-/// A link between two ends that carries packets. Dropping it removes everything that was created
-/// for it.
+/// A link between two ends that carries packets. Dropping the link removes all objects that it
+/// created.
 #[derive(Debug)]
 pub struct RunningLink {
     emulator: Emulator,
     inspector: Inspector,
-    /// Declared after the emulator: its ports close before their interfaces are removed.
+    /// Declared after the emulator, so that the ports close before their interfaces are removed.
     _ends: Ends,
 }
 
@@ -47,7 +47,7 @@ pub struct Inspector {
     ways: Arc<Mutex<Ways>>,
 }
 
-/// The links of the two directions, and the settings that they were made of.
+/// The links of the two directions, and the settings that they follow from.
 #[derive(Debug)]
 struct Ways {
     settings: [Settings; 2],
@@ -75,8 +75,7 @@ impl RunningLink {
             access: None,
             tpid: None,
         };
-        // If the kernel does not grant it, the command has printed a note already; an error would
-        // repeat it.
+        // Without the privilege the command has already printed a note; an error would repeat it.
         let real_time = plan.scheduling.real_time && privilege == Privilege::Root;
         let emulator = Emulator::start(vec![cable], Scheduling { real_time, ..plan.scheduling })?;
         let inspector = Inspector {
@@ -96,12 +95,12 @@ impl RunningLink {
         &self.inspector.identity.notes
     }
 
-    /// The ID of the emulator's thread, to distinguish its CPU time from others'.
+    /// The ID of the emulator's thread, to find its CPU time.
     pub fn tid(&self) -> u32 {
         self.emulator.tid()
     }
 
-    /// If not, [`finish`](Self::finish) returns the reason.
+    /// Whether the link runs; if not, [`finish`](Self::finish) returns the reason.
     pub fn is_running(&self) -> bool {
         self.emulator.is_running()
     }
@@ -129,7 +128,8 @@ impl Inspector {
             )
             .into());
         }
-        // Held throughout, so that two concurrent changes apply in the same order everywhere.
+        // Holds the lock throughout, so that two concurrent changes apply in the same order to
+        // settings and links.
         let mut ways = self.ways();
         let settings = [ab.or(both).or(&ways.settings[0]), ba.or(both).or(&ways.settings[1])];
         let wanted = [settings[0].config()?, settings[1].config()?];
@@ -156,14 +156,15 @@ impl Inspector {
         LinkReport::new(&self.identity, configs, warnings, seen).ok_or(EmuError::Ended)
     }
 
-    /// Each value is replaced as a whole, so a panic elsewhere cannot leave one half written.
+    /// Ignores poisoning: each value is replaced as a whole, so a panic cannot leave a value half
+    /// written.
     fn ways(&self) -> MutexGuard<'_, Ways> {
         self.ways.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Ways {
-    /// A warning that holds for both directions is listed once.
+    /// The warnings; a warning for both directions is listed once.
     fn warnings(&self) -> Vec<String> {
         let mut all: Vec<String> = self.settings.iter().filter_map(Settings::warning).collect();
         all.dedup();

@@ -54,8 +54,8 @@ impl Settings {
         "seed",
     ];
 
-    /// Parses one setting. `trace` names a file, which is read here, so that the process that
-    /// receives the settings needs no access to it. `rtt` is twice the delay.
+    /// Parses one setting. `trace` names a file, which this method reads, so that the process that
+    /// receives the settings needs no access to the file. `rtt` is twice the delay.
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), UsageError> {
         match key {
             "rate" => {
@@ -102,7 +102,7 @@ impl Settings {
         self.set(key.trim(), value.trim())
     }
 
-    /// One direction's settings take precedence over those of both.
+    /// These settings of one direction, completed by those of both directions.
     pub fn or(&self, both: &Self) -> Self {
         Self {
             rate: self.rate.clone().or_else(|| both.rate.clone()),
@@ -122,8 +122,8 @@ impl Settings {
         *self == Self::default()
     }
 
-    /// The direction with these settings; those not given are a perfect wire's. The round trip of
-    /// its path is twice the delay.
+    /// The direction with these settings; settings that are not given are a perfect wire's. The
+    /// round trip of its path is twice the delay.
     pub fn config(&self) -> Result<LinkConfig, UsageError> {
         let rate = self.rate.clone().unwrap_or_default();
         let round_trip = self.round_trip();
@@ -197,7 +197,7 @@ fn read_trace(path: &str) -> Result<Capacity, UsageError> {
     let unreadable = |source| UsageError::Unreadable { file: path.to_owned(), source };
     let file = host::open_regular_file(path.as_ref()).map_err(unreadable)?;
     let mut text = String::new();
-    // A device has no length, and must not fill the memory.
+    // A device file has no length: a limit keeps it from filling the memory.
     let length = file.take(LARGEST_TRACE + 1).read_to_string(&mut text).map_err(unreadable)?;
     if length as u64 > LARGEST_TRACE {
         let problem =
@@ -211,11 +211,12 @@ fn read_trace(path: &str) -> Result<Capacity, UsageError> {
 
 /// The round trip for which queue managers are set by default (RFC 8289, INTERVAL).
 const SHORTEST_QUEUE: Span = Span::from_millis(100);
-/// Segments (RFC 6928).
+/// TCP's first window in segments (RFC 6928).
 const FIRST_WINDOW: u64 = 10;
-/// Bytes of an Ethernet frame with 1500 bytes of IP.
+/// Bytes of an Ethernet frame with an IP packet of 1500 bytes.
 const FULL_FRAME: u64 = 1514;
-/// A quarter of the control socket's limit for one message, and some hours of a fast link.
+/// Largest trace: a quarter of the control socket's limit for a message, enough for some hours of a
+/// fast link.
 const LARGEST_TRACE: u64 = 1 << 20;
 
 #[cfg(test)]
@@ -263,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_queue_a_link_holds_one_product_but_100_ms_at_least() {
+    fn the_default_queue_holds_one_product_but_at_least_100_ms() {
         let queue = |pairs: &[&str]| settings(pairs).unwrap().config().unwrap().queue.to_string();
         assert_eq!(queue(&["rate=20mbit"]), "droptail:250KB");
         assert_eq!(queue(&["rate=20mbit", "rtt=40ms"]), "droptail:250KB");
@@ -300,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn every_key_is_known() {
+    fn every_listed_key_is_accepted() {
         for key in Settings::KEYS {
             let result = Settings::default().set(key, "?");
             assert!(!matches!(result, Err(UsageError::UnknownKey { .. })), "{key}");
@@ -309,7 +310,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_panics(text in "[a-z]{0,9}=?[a-z0-9:=,.%-]{0,24}") {
+        fn the_parser_of_settings_never_panics(text in "[a-z]{0,9}=?[a-z0-9:=,.%-]{0,24}") {
             let _ = Settings::default().set_pair(&text);
         }
 

@@ -1,5 +1,5 @@
 //! Stalls of the emulator on purpose. They make frames late by a known amount, which shows how much
-//! lateness a measurement bears.
+//! lateness a measurement tolerates.
 
 use units::{Span, Time};
 
@@ -7,7 +7,7 @@ use units::{Span, Time};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stalls {
     pub length: Span,
-    /// From one stall's begin to the next one's, on average.
+    /// Mean time from the beginning of one stall to the beginning of the next.
     pub every: Span,
 }
 
@@ -26,7 +26,7 @@ impl StallClock {
         clock
     }
 
-    /// The length of the stall that begins now.
+    /// The length of a stall that is due now.
     pub(crate) fn due(&mut self, now: Time) -> Option<Span> {
         if now < self.next {
             return None;
@@ -35,8 +35,9 @@ impl StallClock {
         Some(self.stalls.length)
     }
 
-    /// Half to one and a half of the mean interval, so that stalls keep no step with a flow's
-    /// rounds. Multiples of the golden ratio are spread evenly between 0 and 1 (Weyl).
+    /// Sets the next stall after half to one and a half of the mean interval, so that stalls do not
+    /// synchronise with a flow's round trips. The fractional parts of multiples of the golden ratio
+    /// are spread evenly between 0 and 1 (Weyl).
     fn advance(&mut self, now: Time) {
         self.count += 1;
         let part = 0.5 + (self.count as f64 * GOLDEN).fract();
@@ -51,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stalls_take_their_share_of_the_time() {
+    fn stalls_take_the_requested_share_of_the_time() {
         let stalls = Stalls { length: Span::from_millis(2), every: Span::from_millis(20) };
         let start = Time::default();
         let mut clock = StallClock::new(stalls, start);

@@ -23,7 +23,7 @@ pub struct CableStatistics {
     pub name: String,
     pub forward: DirectionStatistics,
     pub backward: DirectionStatistics,
-    /// The way of each host of side `a` over its access link, if several hosts share that side.
+    /// The access link of each host of side `a`, if several hosts share that side.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub access: Vec<DirectionStatistics>,
 }
@@ -44,10 +44,10 @@ pub struct DirectionStatistics {
     pub in_flight: u64,
     pub queue_bytes: Quantiles,
     pub sojourn_us: Quantiles,
-    /// Lost outside the model, at the receiving or the sending port. Any value but 0 spoils a
-    /// measurement.
+    /// Frames lost outside the model, at the receiving or the sending port. Any value but 0 makes a
+    /// measurement invalid.
     pub lost_outside_model: u64,
-    /// Frames with a tag of CAQM, where they are counted.
+    /// Frames with a tag of CAQM, if the cable has a TPID.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub tagged: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]

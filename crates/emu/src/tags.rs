@@ -59,7 +59,7 @@ pub fn of_capture(bytes: &[u8]) -> Result<Vec<(Time, Vec<u8>)>, EmuError> {
     frames.collect()
 }
 
-/// `None` for a frame without a tag of CAQM.
+/// The line of a frame; `None` for a frame without a tag of CAQM.
 ///
 /// ```text
 /// 0.001204 10.0.0.1:33740 > 10.0.0.2:5803 data 1448 seq 1:1449, tag 0x88a8 0x0580: cc_type 0 en 1
@@ -97,7 +97,7 @@ pub fn dump(frame: &[u8]) -> String {
     text
 }
 
-/// The same as one document. `None` for a frame without a tag of CAQM.
+/// The tag of a frame as a document. `None` for a frame without a tag of CAQM.
 pub fn document(when: Time, frame: &[u8], tpid: u16, units: (u64, u64)) -> Option<Value> {
     let info = wire::caqm::read(frame, tpid)?;
     let at = place(frame, tpid)?;
@@ -121,7 +121,7 @@ pub fn document(when: Time, frame: &[u8], tpid: u16, units: (u64, u64)) -> Optio
     }))
 }
 
-/// Every bit by its name, and the meaning of all together.
+/// The tag's bits by their names, and the meaning of the tag.
 fn describe(info: Info, units: (u64, u64)) -> String {
     let bits = info.bits();
     let bit = |number: u32| bits >> number & 1;
@@ -190,7 +190,7 @@ fn packet(frame: &[u8]) -> Option<String> {
 }
 
 const MOST_AT_ONCE: usize = 256;
-/// MAC, a tag, IPv6 and TCP with its options.
+/// Bytes shown: MAC, a tag, IPv6 and TCP with its options.
 const SHOWN: usize = 80;
 
 #[cfg(test)]

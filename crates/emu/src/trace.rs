@@ -18,9 +18,9 @@ pub struct TracePoint {
     pub at: Span,
     /// Bytes in the queue.
     pub queue: Bytes,
-    /// Delivered since the start.
+    /// Bytes delivered since the start.
     pub delivered: Bytes,
-    /// Dropped since the start, for any reason.
+    /// Frames dropped since the start, for any reason.
     pub dropped: u64,
 }
 

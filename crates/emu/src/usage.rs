@@ -1,4 +1,4 @@
-/// A mistake in a request. No action has been taken yet.
+/// A mistake in a request, found before any action.
 #[derive(Debug, thiserror::Error)]
 pub enum UsageError {
     #[error("`{text}` {problem}")]

@@ -1,4 +1,4 @@
-//! The control socket serves valid clients and survives all others.
+//! The control socket serves valid clients and survives invalid ones.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -54,7 +54,7 @@ fn testbed() -> Option<Testbed> {
     Some(Testbed { server, link, directory, path, _hosts: hosts })
 }
 
-/// A folder that nobody else may enter, as the sockets' directory must be.
+/// A folder that no other user may enter, as the sockets' directory must be.
 fn private() -> TempDir {
     let mode = Permissions::from_mode(0o700);
     tempfile::Builder::new().permissions(mode).tempdir().unwrap()
@@ -86,7 +86,7 @@ fn settings(pairs: &[&str]) -> Settings {
 }
 
 #[test]
-fn shows_changes_and_ends() {
+fn a_client_can_show_change_and_stop_a_link() {
     let Some(testbed) = testbed() else { return };
     let mut client = testbed.client();
     client
@@ -94,7 +94,7 @@ fn shows_changes_and_ends() {
         .unwrap();
     let report = client.show().unwrap();
     assert_eq!((report.name.as_str(), report.pid), ("wan", std::process::id()));
-    // A busy machine makes frames late; nothing else may be wrong.
+    // A busy machine makes frames late; the report may name no other problem.
     assert!(report.problems.iter().all(|one| one.contains(" late ")), "{report:?}");
     assert_eq!(report.valid, report.problems.is_empty());
     let shown =
@@ -117,7 +117,7 @@ fn shows_changes_and_ends() {
 }
 
 #[test]
-fn garbage_is_answered_or_cut_off_and_hurts_nobody() {
+fn invalid_input_is_answered_or_cut_off_and_harms_no_other_client() {
     let Some(testbed) = testbed() else { return };
     for garbage in [
         "\n",
@@ -157,14 +157,14 @@ fn garbage_is_answered_or_cut_off_and_hurts_nobody() {
 }
 
 #[test]
-fn closed_and_silent_clients_do_not_block_others() {
+fn closed_and_silent_clients_do_not_block_other_clients() {
     let Some(testbed) = testbed() else { return };
     for _ in 0..200 {
         let mut stream = testbed.raw();
         let _ = stream.write_all(b"{\"do\":");
     }
-    // More silent clients than are served at once: further ones are refused, and served once there
-    // is room.
+    // More silent clients than the link serves at once: the link refuses further clients until
+    // there is room.
     let silent: Vec<UnixStream> = (0..32).map(|_| testbed.raw()).collect();
     drop(silent);
     support::until("there is room again", || {
@@ -172,7 +172,7 @@ fn closed_and_silent_clients_do_not_block_others() {
     });
     // A client that sends a request and does not wait for the answer.
     for _ in 0..50 {
-        // The link closes connections that are too many.
+        // The link may already have closed this connection as one too many.
         let _ = testbed.raw().write_all(b"{\"do\":\"show\"}\n{\"do\":\"show\"}\n");
     }
     support::until("there is room again", || {
@@ -203,7 +203,7 @@ fn a_name_is_unique_and_names_of_dead_links_are_free() {
 }
 
 #[test]
-fn one_of_many_links_gets_a_name() {
+fn each_of_many_links_gets_a_name() {
     let path = private();
     let directory = Directory::at(links(&path));
     directory.prepare().unwrap();
@@ -216,12 +216,13 @@ fn one_of_many_links_gets_a_name() {
 }
 
 #[test]
-fn a_directory_of_others_is_not_trusted() {
+fn a_directory_that_others_may_enter_is_not_trusted() {
     use std::os::unix::fs::PermissionsExt;
     let path = private();
     std::fs::set_permissions(path.path(), Permissions::from_mode(0o755)).unwrap();
     let directory = Directory::at(path.path());
-    // Another user who may enter the directory can put a socket there that answers.
+    // Another user who may enter the directory can put a socket there that answers instead of the
+    // link.
     let _theirs = UnixListener::bind(path.path().join("wan.sock")).unwrap();
     let refused = [
         directory.prepare().unwrap_err(),

@@ -1,4 +1,4 @@
-//! The model makes the same decisions over real packets as it does alone.
+//! The model makes the same decisions over real packets as without ports.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -36,12 +36,12 @@ fn equal_seeds_give_equal_drops_in_the_model_alone_and_over_packets() {
 }
 
 #[test]
-fn other_seeds_give_other_drops() {
+fn different_seeds_give_different_drops() {
     let with = |seed: &str| model_alone(&config(&["loss=5%", seed]), 2000);
     assert_ne!(with("seed=7"), with("seed=8"));
 }
 
-/// The same without a kernel in between, for machines that do not allow network namespaces.
+/// Compares over ports in memory, for machines that do not allow network namespaces.
 #[test]
 fn equal_seeds_give_equal_drops_over_ports_in_memory() {
     for loss in LOSSES {
@@ -81,13 +81,13 @@ fn every_frame_is_accounted_for() {
     let (mut a, mut b) = (testbed.port(0), testbed.port(1));
     let handle = testbed.emulator.handle();
     let mut frames = Vec::new();
-    // Far faster than the link: its queue overflows.
+    // Sends far faster than the link, so that the link's queue overflows.
     for few in (0..COUNT).collect::<Vec<_>>().chunks(64) {
         let few: Vec<_> = few.iter().map(|&number| numbered(number)).collect();
         assert_eq!(a.send(&few).unwrap().dropped, 0);
     }
     until("all frames are in the link", || forward(&handle).arrived.frames == u64::from(COUNT));
-    // The counts add up midway as well as at the end.
+    // The counts must add up during the run as well as at the end.
     for _ in 0..50 {
         let seen = forward(&handle);
         assert_eq!(
@@ -111,8 +111,8 @@ fn every_frame_is_accounted_for() {
     let distinct: BTreeSet<_> = came.iter().collect();
     assert!(end.dropped_overflow.frames > 0 && end.dropped_loss.frames > 0);
     assert!(end.duplicated.frames > 0 && end.reordered.frames > 0);
-    assert!(distinct.len() < came.len(), "no duplicate came");
-    assert!(!came.is_sorted(), "nothing came out of order");
+    assert!(distinct.len() < came.len(), "no duplicate arrived");
+    assert!(!came.is_sorted(), "no frame arrived out of order");
     assert_eq!(end.lost_outside_model, 0);
     assert!(end.trace.is_some_and(|trace| !trace.points().is_empty()));
 }
@@ -131,7 +131,7 @@ fn a_change_takes_effect_and_loses_nothing() {
     send_paced(&mut a, &handle, 100..200);
     handle.change(0, Direction::Forward, config(&["rate=50mbit", "queue=codel"])).unwrap();
     send_paced(&mut a, &handle, 200..300);
-    // Frames in flight keep their delivery time, and frames behind do not overtake them.
+    // Frames in flight keep their delivery time, and later frames do not overtake them.
     assert_eq!(receive(&mut b, 200), (100..300).collect::<Vec<_>>());
     let seen = forward(&handle);
     assert_eq!((seen.dropped(), seen.delivered.frames), (100, 200));
@@ -156,7 +156,7 @@ fn an_invalid_setting_or_cable_changes_nothing() {
 }
 
 #[test]
-fn an_interface_that_vanishes_ends_the_link_with_its_name() {
+fn an_interface_that_vanishes_ends_the_link_and_is_named() {
     for side in [0, 1] {
         let Some(testbed) = testbed(&Default::default(), &Default::default()) else { return };
         host::remove_interface(&testbed.hosts[side], "eth0").unwrap();
@@ -172,9 +172,9 @@ fn an_interface_that_vanishes_ends_the_link_with_its_name() {
     }
 }
 
-/// Hosts of one side have access links of their own, and get the frames for their address.
+/// Hosts of one side have separate access links, and get the frames for their addresses.
 #[test]
-fn hosts_behind_access_links_share_the_way_and_get_their_own_frames() {
+fn hosts_behind_access_links_share_the_cable_and_get_only_their_own_frames() {
     const COUNT: u32 = 300;
     const OWN: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
     let (mut first, inner_first) = pair().unwrap();
@@ -223,10 +223,10 @@ fn hosts_behind_access_links_share_the_way_and_get_their_own_frames() {
     assert_eq!(seen.forward.delivered.frames, 2 * u64::from(COUNT));
 }
 
-/// Interrupts only decide when frames are handed over, and how many at once. The model still
-/// decides their fate.
+/// Interrupts decide only when frames are delivered, and how many at once. The model alone decides
+/// which frames are dropped.
 #[test]
-fn all_frames_are_handed_over_within_the_interrupt_rate() {
+fn all_frames_are_delivered_within_the_interrupt_rate() {
     const COUNT: u32 = 2000;
     let every = Span::from_millis(1);
     let config = config(&["loss=5%", "seed=7", "rate=100mbit"]);
@@ -249,8 +249,7 @@ fn all_frames_are_handed_over_within_the_interrupt_rate() {
     send_paced(&mut outer_a, &emulator.handle(), 0..COUNT);
     assert_eq!(receive(&mut outer_b, alone.len()), alone);
     let handed = handed.lock().unwrap();
-    // The next interrupt follows after the interval, or after the rest of it, however late a thread
-    // is.
+    // The next interrupt follows after at most one interval, however late a thread is.
     let longest = begun.elapsed().as_nanos() / u128::from(every.nanos()) + 1;
     let full = handed.iter().filter(|&&frames| frames >= FULL_HAND).count();
     assert!((handed.len() - full) as u128 <= longest, "{} in {longest} ms", handed.len());
@@ -284,5 +283,5 @@ impl Port for Counting {
     }
 }
 
-/// The emulator hands over no more than this in one call.
+/// Most frames that the emulator delivers in one call.
 const FULL_HAND: usize = 32;

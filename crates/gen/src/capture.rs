@@ -1,4 +1,4 @@
-//! Captures: from files in libpcap's format, and those that are built in.
+//! Captures from files in libpcap's format, and built-in captures.
 
 mod builtin;
 mod conversation;
@@ -14,7 +14,7 @@ use crate::GenError;
 pub(crate) use builtin::{tcp_conversation, udp_frame};
 pub use file::CaptureWriter;
 
-/// Frames with the time since the first of them.
+/// Frames, each with its time since the first frame.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Capture {
     pub packets: Vec<CapturedPacket>,
@@ -57,7 +57,7 @@ impl Capture {
         })
     }
 
-    /// A capture that is made by code, under the name that it has in TRex.
+    /// A capture that code makes; its name is that of TRex's capture of the same traffic.
     pub fn built_in(name: &str) -> Option<Self> {
         builtin::capture(name.rsplit('/').next().unwrap_or(name))
     }
@@ -84,7 +84,7 @@ pub(crate) fn read(path: &Path, longest: u64) -> Result<Vec<u8>, GenError> {
 fn candidates(name: &str, profile: Option<&Path>) -> Vec<PathBuf> {
     let folder = profile.and_then(Path::parent);
     let mut candidates = Vec::new();
-    // The working directory's own ancestors have nothing to do with a profile.
+    // Searches only the folders above a profile, not those above the working directory.
     let above = folder.into_iter().flat_map(|folder| folder.ancestors().take(FOLDERS));
     candidates.extend(above.map(|folder| folder.join(name)));
     candidates.push(PathBuf::from(name));

@@ -17,7 +17,7 @@ impl Frequency {
         Self(if events.is_finite() { events.max(0.0) } else { 0.0 })
     }
 
-    /// For constants.
+    /// As [`Self::per_second`], for constants.
     pub(crate) const fn of(events: f64) -> Self {
         Self(events)
     }
@@ -30,7 +30,7 @@ impl Frequency {
         Self::per_second(self.0 * factor)
     }
 
-    /// The part of another frequency that this one is; zero of zero is zero.
+    /// This frequency divided by `whole`; zero if both are zero.
     pub fn share_of(self, whole: Self) -> f64 {
         if whole.0 > 0.0 { self.0 / whole.0 } else { 0.0 }
     }
@@ -83,7 +83,7 @@ impl fmt::Display for Frequency {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Load {
     Packets(Frequency),
-    /// With the preamble and the gap that Ethernet puts between frames.
+    /// Bits of the line, with Ethernet's preamble and the gap between frames.
     Bits(Rate),
 }
 
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn a_load_is_packets_or_bits_of_the_line() {
-        // A frame of 64 bytes takes 84 of the line.
+        // A frame of 64 bytes takes 84 bytes of the line.
         let of =
             |text: &str| text.parse::<Load>().unwrap().packets(Bytes::new(84)).events().round();
         for (text, packets) in [

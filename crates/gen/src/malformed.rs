@@ -1,8 +1,8 @@
 //! Malformed and unusual frames, as pure code: the same seed gives the same frames.
 //!
-//! Each kind takes a frame that a host could send, and changes one thing. Unless the kind changes
-//! checksums, the checksums of the headers outside the change are computed again: a receiver then
-//! parses as far as the change.
+//! Each kind changes one property of a frame that a host could send. Unless the kind changes
+//! checksums, the checksums of all other headers are made right again, so that a receiver parses as
+//! far as the change.
 
 mod base;
 mod layers;
@@ -16,7 +16,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 pub enum Kind {
     /// A valid frame that ends early: each valid frame is cut at each of its bytes in turn.
     Cut,
-    /// Wrong length fields: of the IPv4 packet and header, of IPv6, of UDP, and of TCP's header.
+    /// Wrong length fields: the lengths of the IPv4 packet and header, of IPv6, of UDP, and of
+    /// TCP's header.
     Length,
     /// Frames that end at most three bytes behind a tag's EtherType.
     Tpid,
@@ -32,7 +33,7 @@ pub enum Kind {
     Checksum,
     /// Addresses that no sender has, such as groups, loopback, or the receiver's own.
     Address,
-    /// EtherTypes and protocols that hosts rarely see, over bytes that do not fit them.
+    /// EtherTypes and protocols that hosts rarely receive, with a payload of another protocol.
     Type,
     /// Datagrams that look like the beginning of QUIC packets.
     Datagram,
@@ -45,7 +46,7 @@ pub enum Kind {
 /// The addresses that frames carry.
 #[derive(Debug, Clone)]
 pub struct Addresses {
-    /// Source and destination.
+    /// The MAC addresses of source and destination.
     pub macs: [[u8; 6]; 2],
     pub ipv4: [Ipv4Addr; 2],
     pub ipv6: [Ipv6Addr; 2],
@@ -59,7 +60,7 @@ pub struct Addresses {
 pub struct Malformed {
     bases: Bases,
     random: Random,
-    /// The next cut: the index of the valid frame, and the number of bytes that remain.
+    /// The next cut frame: the index of the valid frame, and the number of bytes that remain.
     cut: (usize, usize),
     longest: usize,
 }
@@ -246,7 +247,7 @@ mod tests {
             }
         }
         source.write(Kind::Cut, &mut frame);
-        assert!(frame.is_empty(), "the cuts begin again");
+        assert!(frame.is_empty(), "the first frame of a new round of cuts is not empty");
     }
 
     #[test]
@@ -268,7 +269,7 @@ mod tests {
 
     /// Gives many frames to Weir's parsers: a panic fails the test.
     #[test]
-    fn no_parser_panics_at_any_kind() {
+    fn no_parser_panics_on_a_malformed_frame() {
         let (mut source, mut frame) = (source(9), Vec::new());
         for _ in 0..300_000 {
             source.write_next(&mut frame);

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use wire::checksum::Sum;
 use wire::headers::{IPV4, IPV6, MAC_HEADER, word};
 
-/// The question for the MAC address of `target`.
+/// A request for the MAC address of `target`.
 pub fn request(own_mac: [u8; 6], own: IpAddr, target: IpAddr) -> Option<Vec<u8>> {
     match (own, target) {
         (IpAddr::V4(own), IpAddr::V4(target)) => {
@@ -25,13 +25,13 @@ pub fn request(own_mac: [u8; 6], own: IpAddr, target: IpAddr) -> Option<Vec<u8>>
     }
 }
 
-/// The MAC address of `target`, if the frame is its answer.
+/// The MAC address of `target`, if the frame is the answer of `target`.
 pub fn answer(frame: &[u8], target: IpAddr) -> Option<[u8; 6]> {
     let found = parse(frame)?;
     (found.is_answer && found.sender == target).then_some(found.sender_mac)
 }
 
-/// The answer to a question for one of `own`, which the port sends.
+/// The answer to a request for one of the addresses `own`, for the port to send.
 pub fn reply(frame: &[u8], own_mac: [u8; 6], own: &[IpAddr]) -> Option<Vec<u8>> {
     let found = parse(frame)?;
     if found.is_answer || !own.contains(&found.target) {
@@ -71,8 +71,8 @@ struct Exchange {
     target: IpAddr,
 }
 
-/// `None` for a sender that names a group's MAC address or none, which RFC 1812 section 3.3.2 tells
-/// hosts not to believe: all packets of a test would be broadcast.
+/// `None` for a sender with a group's MAC address or with none: RFC 1812 section 3.3.2 forbids
+/// hosts to accept such an answer, and all packets of a test would be broadcast.
 fn parse(frame: &[u8]) -> Option<Exchange> {
     read(frame).filter(|found| found.sender_mac[0] & 1 == 0 && found.sender_mac != [0; 6])
 }
@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_group_is_no_neighbour() {
+    fn an_answer_with_a_group_s_mac_address_is_ignored() {
         let ours = [2, 0, 0, 0, 0, 1];
         for (own, other) in [("192.168.10.2", "192.168.10.1"), ("fd00::2", "fd00::1")] {
             let (own, other): (IpAddr, IpAddr) = (own.parse().unwrap(), other.parse().unwrap());
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_is_answered_and_understood() {
+    fn a_request_is_answered_and_its_answer_is_read() {
         let ours = [2, 0, 0, 0, 0, 1];
         let theirs = [2, 0, 0, 0, 0, 2];
         for (own, other) in [("192.168.10.2", "192.168.10.1"), ("fd00::2", "fd00::1")] {

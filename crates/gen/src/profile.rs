@@ -1,9 +1,9 @@
 //! TRex's stateful profiles: YAML that names captures, how often each is replayed, and the
 //! addresses of clients and servers.
 //!
-//! Every key that TRex's parser reads is known here (`src/bp_sim.cpp` and `src/tuple_gen.cpp` of
-//! TRex 3.06). A key that has no meaning for this generator is accepted and checked; [`Profile`]
-//! has a note if the traffic differs from TRex's for that reason.
+//! The parser accepts every key that TRex's parser reads (`src/bp_sim.cpp` and `src/tuple_gen.cpp`
+//! of TRex 3.06). A key that has no effect here is only checked; [`Profile`] has a note if the
+//! traffic therefore differs from TRex's.
 
 mod fields;
 mod generator;
@@ -32,13 +32,13 @@ pub struct Profile {
     pub client_pools: Vec<Pool>,
     pub server_pools: Vec<Pool>,
     pub templates: Vec<Template>,
-    /// The tags of load balancing: flows alternate between them, and flows with the second one swap
-    /// the ports of client and server.
+    /// The VLAN tags of load balancing: flows alternate between the two tags, and flows with the
+    /// second tag swap the ports of client and server.
     pub vlans: Option<[u16; 2]>,
     pub addresses_in_mac: AddressesInMac,
     /// The first 96 bits of IPv6 addresses of clients and servers, for runs with IPv6.
     pub ipv6: Option<Ipv6Prefixes>,
-    /// Gaps of captures below the first become the second.
+    /// Gaps in captures that are shorter than the first time get the second time.
     pub shortest_gap: Option<(Span, Span)>,
     /// Remarks about keys that are accepted but change nothing.
     pub notes: Vec<String>,
@@ -51,9 +51,9 @@ pub struct Pool {
     pub first: Ipv4Addr,
     pub last: Ipv4Addr,
     pub distribution: Distribution,
-    /// Added to every address once for each pair of ports before this one.
+    /// Offset of the addresses between one pair of ports and the next.
     pub dual_port_mask: u32,
-    /// The time that a port of a client stays unused after a flow.
+    /// The time that a client's port stays unused after a flow.
     pub tcp_aging: Span,
     pub udp_aging: Span,
 }
@@ -66,7 +66,7 @@ pub enum Distribution {
     Normal,
 }
 
-/// Two times 96 bits.
+/// The first 96 bits of the addresses of clients and servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ipv6Prefixes {
     pub clients: [u16; 6],
@@ -87,7 +87,7 @@ pub enum AddressesInMac {
 /// A capture that is replayed with new addresses for each flow.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Template {
-    /// The line of the profile, for messages.
+    /// The template's line in the profile, for messages.
     pub line: usize,
     /// The capture's file.
     pub name: String,
@@ -97,9 +97,9 @@ pub struct Template {
     /// `capture_times`.
     pub gap: Span,
     pub turn_gap: Span,
-    /// The number of consecutive flows that use one pair of addresses.
+    /// The number of consecutive flows that use the same pair of addresses.
     pub window: u32,
-    /// The number of different flows, which are repeated.
+    /// The number of different flows; then the flows repeat.
     pub limit: Option<u32>,
     /// Take the times between packets from the capture.
     pub capture_times: bool,
@@ -111,15 +111,15 @@ pub struct Template {
     pub server_pool: usize,
     pub edits: Vec<PayloadEdit>,
     pub plugin: Option<Plugin>,
-    /// True for each connection of the capture that the server begins; empty if the first packet of
-    /// all comes from the client.
+    /// For each connection of the capture, whether the server begins it; empty if the client sends
+    /// the capture's first packet.
     pub directions: Vec<bool>,
 }
 
 /// Code of TRex that changes the packets of a protocol (`plugin_id`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plugin {
-    /// The media connections have ports of their own.
+    /// Gives the media connections separate ports.
     Rtsp,
     Sip,
     Http,
@@ -131,7 +131,7 @@ pub enum Plugin {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PayloadEdit {
     pub packet: usize,
-    /// From the start of the transport's payload.
+    /// Offset from the start of the transport's payload.
     pub offset: usize,
     pub content: EditContent,
     /// The number of 32-bit words.
@@ -154,7 +154,7 @@ impl Profile {
 }
 
 impl Pool {
-    /// The number of its addresses.
+    /// The number of addresses.
     pub fn size(&self) -> u64 {
         u64::from(u32::from(self.last)) - u64::from(u32::from(self.first)) + 1
     }

@@ -1,4 +1,4 @@
-//! A run in words: TRex's tables, and JSON.
+//! Reports of a run: TRex's tables, and JSON.
 
 mod json;
 mod table;

@@ -1,4 +1,4 @@
-//! Sends traffic by the ports and counts what comes back.
+//! Sends traffic through the ports and counts the frames that come back.
 
 mod breaks;
 mod lane;
@@ -26,7 +26,7 @@ use live::Live;
 use receive::Receiver;
 use send::{PartOutcome, Sender, Source};
 
-/// The packets to send, for how long, and by how many threads.
+/// The packets to send, the duration, and the number of threads.
 #[derive(Debug, Clone)]
 pub struct Job {
     pub plan: Arc<Plan>,
@@ -34,20 +34,20 @@ pub struct Job {
     pub duration: Span,
     pub threads: usize,
     pub pace: Pace,
-    /// The time to wait for packets after the last one was sent.
+    /// The time to wait for packets after the last packet was sent.
     pub drain: Span,
     /// Streams that measure latency beside the plan's packets.
     pub probes: Vec<Probe>,
-    /// The number of the first stream, which tells the packets of one run from those of another.
+    /// The number of the first stream: different numbers distinguish the packets of different runs.
     pub first_stream: u16,
-    /// Packets that arrive so late are counted.
+    /// Counts packets that arrive later than this.
     pub late_after: Option<LateAfter>,
-    /// The sending threads precede ordinary ones (SCHED_FIFO), where the system permits.
+    /// The sending threads run before ordinary threads (SCHED_FIFO), if the system permits.
     pub real_time: bool,
 }
 
-/// A packet is late if it arrives later than this after the planned end of a run, the shortest
-/// latency so far added.
+/// A packet is late if it arrives later than `grace` plus the shortest latency so far after the
+/// planned end of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LateAfter {
     pub grace: Span,
@@ -67,18 +67,18 @@ pub struct Outcome {
     pub lanes: Vec<LaneCounts>,
     pub streams: Vec<StreamCounts>,
     pub seconds: Vec<Second>,
-    /// The time over which packets were to be sent, and were sent.
+    /// The planned and the actual duration of sending.
     pub planned: Span,
     pub actual: Span,
     pub packets_planned: u64,
     pub flows: u64,
     /// The longest time by which a packet left late.
     pub longest_lag: Span,
-    /// The busy part of the sending threads.
+    /// The share of time in which the sending threads were busy.
     pub busy: f64,
-    /// Repeated attempts because a port had no room.
+    /// Attempts to send again because a port had no room.
     pub retries: u64,
-    /// True if the run was ended from outside.
+    /// True if the caller ended the run.
     pub cancelled: bool,
     pub error: Option<String>,
 }
@@ -91,8 +91,8 @@ pub struct Second {
 }
 
 impl Job {
-    /// Whether the one sending thread also takes what arrives, because no other CPU could: two
-    /// threads would take turns too slowly for the ports' rings.
+    /// Whether the only sending thread also receives, because there is only one CPU: two threads
+    /// would take turns too slowly for the ports' rings.
     fn receives_between(&self) -> bool {
         self.threads <= 1 && host::online_cpus().len() == 1
     }
@@ -107,7 +107,7 @@ impl Outcome {
         self.lanes.iter().map(|lane| lane.received).sum()
     }
 
-    /// The seconds in which the offered rate was not kept within 0.5 %.
+    /// The seconds in which the sent rate differed from the planned rate by more than 0.5 %.
     pub fn missed(&self) -> Vec<usize> {
         missed(&self.seconds)
     }
@@ -119,7 +119,7 @@ impl Outcome {
         }
     }
 
-    /// Packets that were offered to devices with full rings.
+    /// Packets that devices with full rings lost.
     pub fn ring_full(&self) -> u64 {
         self.lanes.iter().map(|lane| lane.ring_full).sum()
     }
@@ -129,21 +129,21 @@ impl Outcome {
         self.lanes.iter().map(|lane| lane.sink_full).sum()
     }
 
-    /// Packets that the receiving side lost itself.
+    /// Packets that this machine lost on the receiving side.
     pub fn sink_drops(&self) -> u64 {
         self.lanes.iter().map(|lane| lane.sink_drops).sum()
     }
 }
 
 impl Second {
-    /// Packets beyond the plan.
+    /// Packets sent beyond the plan; negative if too few were sent.
     fn excess(&self) -> f64 {
         self.sent as f64 - self.planned
     }
 }
 
-/// The seconds that were not kept: those more than 0.5 % from the plan. One packet may belong to
-/// the second before or after, but the packets that several seconds borrow so add up.
+/// The seconds whose count differs from the plan by more than 0.5 %. A single packet may belong to
+/// the second before or after, but such packets of several seconds add up.
 fn missed(seconds: &[Second]) -> Vec<usize> {
     let mut missed = Vec::new();
     let mut borrowed = 0.0;
@@ -168,7 +168,7 @@ pub fn run(
     mut watch: impl FnMut(&Snapshot),
 ) -> Result<Outcome, GenError> {
     let threads = job.threads.max(1);
-    // The lane of each stream.
+    // The lane that sends each stream.
     let mut origins: Vec<usize> = (0..threads).flat_map(|_| 0..job.plan.lanes().len()).collect();
     origins.extend(job.probes.iter().flat_map(|probe| &probe.lanes));
     let live = Live::new(lanes.len());
@@ -254,7 +254,7 @@ pub fn run(
     Ok(collect(lanes, job, &live, &parts, streams, error, cancel))
 }
 
-/// Waits before a run, until the other ends of the ports are ready, or until `cancel` is set.
+/// Waits before a run, so that the other ends of the ports become ready, or until `cancel` is set.
 pub fn settle(span: Span, cancel: &AtomicBool) {
     let end = monotonic() + span;
     while monotonic() < end && !cancel.load(Ordering::Relaxed) {
@@ -263,7 +263,7 @@ pub fn settle(span: Span, cancel: &AtomicBool) {
     }
 }
 
-/// Waits for the packets on the way: at least the job's time, and longer while they arrive.
+/// Waits for packets in flight: at least the job's time, and longer while packets arrive.
 fn drain(job: &Job, live: &Live, cancel: &AtomicBool) {
     let arrived =
         || -> u64 { live.lanes.iter().map(|lane| lane.received.load(Ordering::Relaxed)).sum() };
@@ -334,11 +334,11 @@ pub(crate) fn monotonic() -> Time {
     Time::from_nanos(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
 }
 
-/// The offered rate is kept if it is this close.
+/// Largest difference between the sent and the planned rate, as a share.
 pub const TOLERANCE: f64 = 0.005;
 /// The time between the start of the threads and the first packet.
 const LEAD: Span = Span::from_millis(10);
-/// Nothing arrived for so long: nothing is on the way. A device that floods ends no run.
+/// If nothing arrives for this long, no packet is in flight.
 const QUIET: Span = Span::from_millis(50);
 const LONGEST_DRAIN: Span = Span::from_secs(2);
 const WATCH: Duration = Duration::from_millis(20);
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_may_belong_to_the_next_second_but_not_be_missing() {
+    fn one_packet_may_move_to_the_next_second_but_not_be_missing() {
         assert_missed(&[(2.0, 1), (2.0, 3), (2.0, 1), (2.0, 3)], &[]);
         assert_missed(&[(2.0, 2), (2.0, 1), (2.0, 1), (2.0, 1), (2.0, 1)], &[2, 4]);
         assert_missed(&[(1.0, 0), (0.5, 1), (1.0, 1)], &[]);
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn seconds_within_half_a_percent_add_nothing_up() {
+    fn differences_within_half_a_percent_do_not_add_up() {
         assert_missed(&[(1000.0, 996); 9], &[]);
         assert_missed(&[(1000.0, 994), (1000.0, 1005), (1000.0, 1006)], &[0, 2]);
     }

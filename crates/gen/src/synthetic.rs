@@ -1,4 +1,4 @@
-//! Profiles that are made here: frames of given sizes, and probes of latency.
+//! Profiles made by code: frames of given sizes, and latency probes.
 
 use std::io::ErrorKind;
 use std::net::Ipv4Addr;
@@ -20,7 +20,8 @@ pub struct FrameMix {
     sizes: Vec<(Bytes, u32)>,
 }
 
-/// Reads a profile and the captures that it names. A name without a file is that of a shipped one.
+/// Reads a profile and the captures that it names. A name without a file is that of a shipped
+/// profile.
 pub fn load(path: &Path) -> Result<(Profile, Vec<Capture>), GenError> {
     let file = path.display().to_string();
     let text = match crate::capture::read(path, LONGEST_PROFILE) {
@@ -65,7 +66,7 @@ impl FrameMix {
         Self { name: "imix".to_owned(), sizes }
     }
 
-    /// The profile at one packet a second in all; the rate is its multiplier.
+    /// The profile with one packet a second in all: its multiplier is the rate.
     pub fn profile(&self, flows: u32, duration: Span) -> (Profile, Vec<Capture>) {
         let whole: u32 = self.sizes.iter().map(|(_, share)| share).sum();
         let mut templates = Vec::new();
@@ -80,7 +81,7 @@ impl FrameMix {
         (profile(clients, servers, templates, duration), captures)
     }
 
-    /// The mean of its frames on the wire, with preamble and gap of Ethernet.
+    /// The mean size of the frames on the wire, with preamble and gap of Ethernet.
     pub fn wire_size(&self) -> f64 {
         let whole: u32 = self.sizes.iter().map(|(_, share)| share).sum();
         let bytes = |(size, share): &(Bytes, u32)| (size.count() + 20) as f64 * f64::from(*share);
@@ -104,7 +105,7 @@ impl FromStr for FrameMix {
 }
 
 impl Probe {
-    /// One stream in each direction of each pair of lanes that receive, at this rate.
+    /// Streams for each direction of each pair of lanes that receive, at this rate.
     pub fn streams(lanes: &[Lane], plan: &Plan, rate: Frequency) -> Result<Vec<Self>, GenError> {
         let Some((client, server)) = plan.first_pair() else { return Ok(Vec::new()) };
         let mut probes = Vec::new();
@@ -189,7 +190,7 @@ fn profile(clients: Pool, servers: Pool, templates: Vec<Template>, duration: Spa
     }
 }
 
-/// The reader of profiles refuses long ones with a better message.
+/// Largest profile that is read; the parser refuses long profiles with a better message.
 const LONGEST_PROFILE: u64 = 64 << 20;
 /// Each template keeps the packets of its capture.
 const MOST_BYTES: usize = 1 << 30;

@@ -28,7 +28,7 @@ pub struct Traffic {
     starts: Starts,
     /// The next flow of this part.
     start: Option<Start>,
-    /// The flows that follow, by template.
+    /// The flows that begin next, by template.
     runs: Vec<FlowRun>,
     /// The next packets of flows that have begun.
     pending: BinaryHeap<Reverse<Pending>>,
@@ -41,7 +41,7 @@ pub struct Traffic {
     next: Option<Next>,
 }
 
-/// A packet that was written.
+/// A packet that [`Traffic::take`] wrote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Departure {
     pub at: Time,
@@ -67,8 +67,8 @@ enum Next {
 }
 
 impl Traffic {
-    /// The flows of part `part` of `parts`: together they are the flows of the plan. `multiplier`
-    /// scales the new flows a second.
+    /// The flows of part `part` of `parts`: all parts together send the flows of the plan.
+    /// `multiplier` scales the new flows a second.
     pub fn new(plan: Arc<Plan>, multiplier: f64, part: usize, parts: usize) -> Self {
         let parts = parts.max(1) as u64;
         let part = part as u64 % parts;
@@ -96,7 +96,7 @@ impl Traffic {
         this
     }
 
-    /// Numbers the streams of stamped packets from `first` on: one for each lane of each part.
+    /// Numbers the streams of stamped packets from `first` on: a stream for each lane of each part.
     #[must_use]
     pub fn with_streams_from(mut self, first: u16) -> Self {
         self.first_stream = first;
@@ -116,7 +116,7 @@ impl Traffic {
     }
 
     /// Writes the next packet. `now` is its timestamp if packets are stamped. The buffer must have
-    /// [`Plan::longest`] bytes; a shorter one gets no packet.
+    /// [`Plan::longest`] bytes; a shorter buffer gets no packet.
     #[inline]
     pub fn take(&mut self, now: Time, buffer: &mut [u8]) -> Option<Departure> {
         let (at, template, packet, flow, tuple) = match self.next? {
@@ -187,7 +187,7 @@ impl Traffic {
         }
     }
 
-    /// On to the next flow of this part: every part knows the starts of all flows.
+    /// Moves to the next flow of this part: every part computes the starts of all flows.
     #[inline]
     fn go_to_start(&mut self) {
         self.start = loop {

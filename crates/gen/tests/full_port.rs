@@ -1,4 +1,4 @@
-//! A port without room, on the one CPU that the program behind it has, too.
+//! A full port: the sending thread shares a single CPU with the program that empties the port.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use port::RingPort;
 use testing::Attempt;
 use units::Span;
 
-/// A sending thread with precedence sleeps while it waits for room: the program that makes the room
-/// would get the CPU for 50 ms of a second, and everything else would hang.
+/// A real-time sending thread must sleep while it waits for room: otherwise the program that
+/// empties the port would get the CPU for only 50 ms of each second.
 #[test]
-fn a_full_port_leaves_the_cpu_to_others() {
+fn a_full_port_leaves_the_cpu_to_other_threads() {
     if std::thread::spawn(host::real_time).join().unwrap().is_err() {
         return testing::skip(testing::Need::RealTime);
     }
@@ -27,9 +27,9 @@ fn a_full_port_leaves_the_cpu_to_others() {
         });
         drop(nobody_reads);
         let is_full = outcome.retries > 0 && outcome.sent() < outcome.packets_planned;
-        // There is one in 300 us of the CPU's time, of which a busy machine gives a part only.
+        // The thread sleeps once in 300 us of CPU time, of which a busy machine gives only a part.
         let has_slept = sleeps.load(Ordering::Relaxed) > 40;
-        // The last packet left when the run was given up.
+        // The last packet left when the run gave up.
         let is_late = outcome.longest_lag > Span::from_millis(100);
         match is_full && has_slept && is_late {
             true => Attempt::Right(()),

@@ -1,4 +1,4 @@
-//! Devices that do what no device should: every frame is counted, and every run ends.
+//! Misbehaving devices: the generator must count every frame, and every run must end.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::VecDeque;
@@ -17,7 +17,8 @@ const ADDRESSES: LaneAddresses =
 const OWN: &str = "192.168.10.2";
 const SENT: u64 = 2_000;
 
-/// The frames that a device returns for one of its packets: true for those at the sender's port.
+/// The frames that a device returns for packet `number`; true returns a frame at the port that sent
+/// the packet.
 type Mood = fn(number: u64, frame: &[u8]) -> Vec<(bool, Vec<u8>)>;
 
 #[derive(Debug)]
@@ -27,13 +28,13 @@ struct Device {
     seen: u64,
     own: Queue,
     peer: Queue,
-    /// The port answers no question after so many frames.
+    /// The port sends no ARP answer after this many frames.
     mute_after: u64,
-    /// The port takes no packet after so many frames.
+    /// The port takes no packet after this many frames.
     full_after: u64,
     /// The port has no other end, and refuses every packet.
     is_alone: bool,
-    /// The port fails once so many frames have been received.
+    /// The port fails once the generator has received this many frames.
     dies_after: u64,
     received: u64,
 }
@@ -103,7 +104,7 @@ fn is_arp(frame: &[u8]) -> bool {
     frame.len() >= 42 && neighbour::is_arp(frame)
 }
 
-/// The generator's ports, which lead to the device.
+/// The generator's ports, connected to the device.
 fn lanes(mood: Mood, change: impl Fn(&mut Device)) -> Vec<Lane> {
     let queues: [Queue; 2] = [Queue::default(), Queue::default()];
     let port = |number: usize| {
@@ -163,7 +164,7 @@ fn whole(_: u64, frame: &[u8]) -> Vec<(bool, Vec<u8>)> {
     vec![(false, frame.to_vec())]
 }
 
-/// A question for the port's own address, before every hundredth packet.
+/// Sends an ARP request for the port's own address before every hundredth packet.
 fn asks(number: u64, frame: &[u8]) -> Vec<(bool, Vec<u8>)> {
     if is_arp(frame) {
         return Vec::new();
@@ -179,7 +180,7 @@ fn asks(number: u64, frame: &[u8]) -> Vec<(bool, Vec<u8>)> {
 }
 
 #[test]
-fn questions_are_answered_beside_packets() {
+fn arp_requests_are_answered_beside_packets() {
     let outcome = run(asks, |_| {});
     assert_eq!(outcome.error, None);
     assert_eq!((unique(&outcome), outcome.received()), (SENT, SENT));
@@ -187,9 +188,10 @@ fn questions_are_answered_beside_packets() {
     assert_eq!((lane.arp_received, lane.arp_sent, lane.housekeeping), (20, 20, 20));
 }
 
-/// An answer that cannot be sent loses no packet of its batch, nor any later one.
+/// If the port cannot send an answer, the generator must still count the other packets of the batch
+/// and all later packets.
 #[test]
-fn a_port_that_cannot_answer_counts_on() {
+fn a_port_that_cannot_send_an_answer_still_counts_packets() {
     let outcome = run(asks, |device| device.mute_after = 0);
     assert!(outcome.error.as_ref().is_some_and(|error| error.contains("answering")));
     assert_eq!((unique(&outcome), outcome.received()), (SENT, SENT));
@@ -197,7 +199,7 @@ fn a_port_that_cannot_answer_counts_on() {
 }
 
 #[test]
-fn what_arrived_before_a_port_failed_is_counted() {
+fn packets_that_arrived_before_a_port_failed_are_counted() {
     for dies_after in [1, 777, SENT] {
         let outcome = run(whole, |device| {
             device.dies_after = if device.name == "right" { dies_after } else { u64::MAX };
@@ -207,7 +209,7 @@ fn what_arrived_before_a_port_failed_is_counted() {
     }
 }
 
-/// The run ends with the reason, and no packet is in neither count.
+/// The run ends with the reason, and every packet counts either as sent or as a send error.
 #[test]
 fn packets_that_a_failed_port_did_not_take_are_send_errors() {
     let outcome = run(whole, |device| device.full_after = 500);
@@ -218,13 +220,13 @@ fn packets_that_a_failed_port_did_not_take_are_send_errors() {
     assert!(outcome.sent() <= 500 && unique(&outcome) <= 500);
 }
 
-/// The reason of an invalid trial is the port, and not a slow generator.
+/// The reason of an invalid trial must be the port, not a slow generator.
 #[test]
-fn a_port_without_another_end_is_told_from_a_slow_generator() {
+fn a_port_without_another_end_is_not_reported_as_a_slow_generator() {
     let mut lanes = lanes(whole, |device| device.is_alone = true);
     let mut tester = PortTester::new(&mut lanes, plan(), 1, Arc::default());
     tester.real_time = false;
-    // A busy machine may send too few, which is the generator's fault.
+    // On a busy machine the generator may send too few packets, which is another reason.
     let mut reasons = (0..10).map(|_| {
         let load = Frequency::per_second(2_000.0);
         let trial = tester.trial(load, Span::from_millis(100)).unwrap();
@@ -235,7 +237,7 @@ fn a_port_without_another_end_is_told_from_a_slow_generator() {
 
 #[test]
 fn a_flood_of_repeated_packets_hides_no_loss() {
-    // Every second packet is lost, and the others come 60 times to both ports.
+    // The device loses every second packet and sends each other packet 60 times to both ports.
     let outcome = run(
         |number, frame| match number % 2 {
             0 => (0..120).map(|copy| (copy % 2 == 0, frame.to_vec())).collect(),
@@ -252,8 +254,8 @@ fn a_flood_of_repeated_packets_hides_no_loss() {
     assert_eq!((outcome.lanes[0].received, outcome.lanes[1].received), (60_000, 60_000));
 }
 
-/// A device that returns packets to their port does not forward them: a loop of a cable, or a rule
-/// that sends to the wrong port, is no result of a device without loss.
+/// A device that returns packets to the port that sent them does not forward them: a looped cable
+/// or a wrong rule must not look like a device without loss.
 #[test]
 fn packets_that_come_back_at_their_own_port_are_lost() {
     let back: Mood = |_, frame| vec![(true, frame.to_vec())];
@@ -267,9 +269,10 @@ fn packets_that_come_back_at_their_own_port_are_lost() {
     assert_eq!((trial.returned, trial.loss()), (trial.sent, 1.0));
 }
 
-/// Every kind of frame that is none: all are counted beside the packets, which all are found.
+/// Invalid frames of every kind beside the packets: the generator must count them separately and
+/// find all packets.
 #[test]
-fn nonsense_is_counted_and_hides_nothing() {
+fn invalid_frames_are_counted_and_hide_no_packet() {
     let outcome = run(
         |number, frame| {
             let mut out = whole(number, frame);
@@ -278,24 +281,24 @@ fn nonsense_is_counted_and_hides_nothing() {
             }
             let mut lie = frame.to_vec();
             match number % 8 {
-                // Shorter than a MAC header, or than any other header.
+                // A frame shorter than a MAC header, or than any other header.
                 0 => lie.truncate((number / 8 % 50) as usize),
-                // An IPv4 header that is longer than the frame, and lengths of the packet.
+                // An IPv4 header that is longer than the frame; then wrong lengths of the packet.
                 1 => lie[14] = 0x4f,
                 2 => lie[16..18].copy_from_slice(&[0xff, 0xff]),
                 3 => lie[16..18].copy_from_slice(&[0, 21]),
-                // The length of UDP.
+                // A wrong length of UDP.
                 4 => lie[38..40].copy_from_slice(&[0xff, 0xff]),
-                // ARP with lengths of addresses that do not fit, and one that ends early.
+                // ARP with wrong lengths of addresses, or ARP that ends early.
                 5 => {
                     lie[12..22].copy_from_slice(&[8, 6, 0, 1, 8, 0, 0xff, 0xff, 0, 1]);
                     lie.truncate(22 + (number / 8 % 20) as usize);
                 }
-                // Tags to the end.
+                // VLAN tags up to the end.
                 6 => lie[12..].chunks_mut(4).for_each(|tag| {
                     tag.copy_from_slice(&[0x81, 0, 0, 0][..tag.len()]);
                 }),
-                // Bytes of a pattern without a meaning.
+                // A meaningless pattern of bytes.
                 _ => lie.iter_mut().enumerate().for_each(|(at, byte)| {
                     *byte = (number as usize * 31 + at * 17) as u8 & !1;
                 }),

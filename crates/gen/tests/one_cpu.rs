@@ -67,7 +67,7 @@ fn every_packet_that_leaves_one_port_arrives_at_the_other() {
 }
 
 #[test]
-fn a_port_that_floods_outlasts_no_cancelled_run() {
+fn a_cancelled_run_ends_despite_a_port_that_floods() {
     let lanes = vec![
         Lane::over("left", Box::new(Flood), ADDRESSES),
         Lane::over("right", Box::new(Flood), ADDRESSES),
@@ -81,7 +81,7 @@ fn a_port_that_floods_outlasts_no_cancelled_run() {
 }
 
 #[test]
-fn a_port_that_fails_ends_nothing_but_is_reported() {
+fn a_port_that_fails_is_reported_and_the_run_goes_on() {
     let (left, right) = port::pair().unwrap();
     let lanes = vec![
         Lane::over("left", Box::new(left), ADDRESSES),
@@ -92,8 +92,8 @@ fn a_port_that_fails_ends_nothing_but_is_reported() {
     assert!(outcome.error.unwrap().contains("receiving"));
 }
 
-/// A run begins a little after its ports were emptied, and no packet leaves before: the times
-/// between the first packets would be wrong.
+/// A run begins a little after the generator has emptied its ports. A packet that left earlier
+/// would make the times between the first packets wrong.
 #[test]
 fn the_first_packet_waits_for_the_start() {
     let times = Times::default();
@@ -103,10 +103,10 @@ fn the_first_packet_waits_for_the_start() {
     assert!(sent.unwrap().duration_since(emptied.unwrap()) >= Duration::from_millis(10));
 }
 
-/// The times of the first call that receives and of the first that sends.
+/// The times of the first receiving call and of the first sending call.
 type Times = Arc<Mutex<[Option<Instant>; 2]>>;
 
-/// Remembers when it was used.
+/// A port that notes the times of its first calls.
 #[derive(Debug)]
 struct Watched(Times);
 
@@ -138,13 +138,13 @@ impl Port for Watched {
     }
 }
 
-/// Always has frames.
+/// A port that always has frames.
 #[derive(Debug)]
 struct Flood;
 
 impl Port for Flood {
     fn receive(&mut self, batch: &mut Vec<Frame>, limit: usize) -> Result<usize, PortError> {
-        // An IPv4 packet of a protocol without a header of its own.
+        // An IPv4 packet of an unassigned protocol.
         let mut bytes = [0; 60];
         bytes[..15].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45]);
         (bytes[17], bytes[23]) = (20, 253);
@@ -173,7 +173,7 @@ impl Port for Flood {
     }
 }
 
-/// Fails to receive once a run has begun.
+/// A port that fails to receive once a run has begun.
 #[derive(Debug)]
 struct Deaf(Box<dyn Port>);
 

@@ -1,4 +1,4 @@
-//! Opening of ports, and captures that a run writes.
+//! Tests of opening ports, and of captures that a run writes.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
@@ -34,7 +34,7 @@ fn run(ports: [&str; 2]) -> Result<Outcome, GenError> {
     run::run(&mut lanes, &job, &AtomicBool::new(false), |_| {})
 }
 
-/// The last part of a capture waits in memory until the end.
+/// The last part of a capture is buffered until the end, and may fail to be written.
 #[test]
 fn a_capture_that_cannot_be_completed_is_an_error() {
     let outcome = run(["pcap:/dev/full", "null"]).unwrap();
@@ -43,7 +43,7 @@ fn a_capture_that_cannot_be_completed_is_an_error() {
 }
 
 #[test]
-fn one_file_is_no_capture_of_two_ports() {
+fn two_ports_cannot_write_the_same_capture_file() {
     let folder = std::env::temp_dir().join(format!("gen-captures-{}", std::process::id()));
     std::fs::create_dir_all(folder.join("other")).unwrap();
     let port = |name: &str| format!("pcap:{}", folder.join(name).display());
@@ -55,7 +55,7 @@ fn one_file_is_no_capture_of_two_ports() {
     assert_eq!((outcome.error.as_deref(), outcome.sent()), (None, 50));
 }
 
-/// A run that is cancelled waits for no other end.
+/// A cancelled run does not wait for the other end of a port.
 #[test]
 fn a_cancelled_run_opens_no_port() {
     let specs = ["ring:/nonexistent/ring".parse().unwrap(), "null".parse().unwrap()];

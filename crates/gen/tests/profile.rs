@@ -76,7 +76,7 @@ fn the_profile_of_the_report_is_read() {
 }
 
 #[test]
-fn all_keys_of_trex_are_known() {
+fn all_keys_of_trex_are_accepted() {
     let text = with_top(
         "  cap_ipg : true\n  cap_ipg_min : 30\n  cap_override_ipg : 200\n  \
          mac_override_by_ip : 2\n  vlan : { enable : 1 , vlan0 : 100 , vlan1 : 200 }\n  \
@@ -135,7 +135,7 @@ fn all_mistakes_are_named_with_line_and_spelling() {
     }
 }
 
-/// A template that names a pool with a mistake has none itself.
+/// A template that names a pool with a mistake gives no further mistake.
 #[test]
 fn the_mistakes_of_a_pool_are_named_with_line_and_spelling() {
     let text = REPORT.replace(
@@ -163,7 +163,7 @@ fn the_mistakes_of_a_pool_are_named_with_line_and_spelling() {
 }
 
 #[test]
-fn the_default_pool_is_the_first_one() {
+fn the_default_pool_is_the_first_pool() {
     let (before, rest) = REPORT.split_once("          distribution").unwrap();
     let (_, after) = rest.split_once("udp_aging      : 0\n").unwrap();
     let pools = ["clients", "servers"].map(|side| {
@@ -179,7 +179,7 @@ fn the_default_pool_is_the_first_one() {
 
 #[test]
 fn missing_and_contradicting_keys_are_mistakes() {
-    // Each line has ten times the values of the one before it.
+    // Each line has ten times as many values as the previous line.
     let line = |number: usize| {
         let ten = vec![format!("*a{}", number - 1); 10].join(", ");
         format!("  x{number} : &a{number} [{ten}]\n")
@@ -215,7 +215,7 @@ fn missing_and_contradicting_keys_are_mistakes() {
 }
 
 #[test]
-fn an_alias_is_the_value_that_it_names() {
+fn an_alias_has_the_value_of_its_anchor() {
     let text = REPORT.replace("cps   : 10000.0", "cps : &rate 77.5").replace(
         "       limit : 255",
         "     - &second\n       name: cap2/dns.pcap\n       cps : *rate\n       ipg : 1\n       \
@@ -228,7 +228,7 @@ fn an_alias_is_the_value_that_it_names() {
 }
 
 #[test]
-fn a_second_document_is_a_mistake_and_an_empty_one_is_none() {
+fn a_second_document_is_a_mistake_unless_it_is_empty() {
     let first = with_template("");
     let second = mistakes(&format!("{first}---\n{}", first));
     assert_eq!(second, ["p.yaml:26: a second document: move it to another file"]);
@@ -240,7 +240,7 @@ fn a_second_document_is_a_mistake_and_an_empty_one_is_none() {
 }
 
 #[test]
-fn old_keys_and_repeated_ones_leave_a_note() {
+fn old_and_repeated_keys_leave_a_note() {
     let text = "- duration : 10\n  min_src_ip : 0x10000001\n  max_src_ip : 0x100000ff\n  \
                 min_dst_ip : 0x30000001\n  max_dst_ip : 0x3000ffff\n  cap_info :\n     \
                 - name : cap2/dns.pcap\n       cps : 1.0\n       ipg : 1\n       rtt : 1\n       \
@@ -258,7 +258,7 @@ fn numbers_have_the_base_that_trex_reads() {
         let profile = Profile::parse("p.yaml", &profile).unwrap();
         assert_eq!(profile.templates[0].limit.unwrap_or(0), limit, "{text}");
     }
-    // A rate is decimal.
+    // Rates are decimal.
     let rate = Profile::parse("p.yaml", &REPORT.replace("10000.0", "010.5")).unwrap();
     assert_eq!(rate.templates[0].flows.events(), 10.5);
     for text in ["08", "0x", "0o17", "1.0", "0x+1", "0+7"] {
@@ -280,7 +280,7 @@ fn a_platform_file_names_ports_and_gateways() {
             "veth1,dest-mac=02:ac:10:ff:01:02,mac=02:00:00:00:00:07"
         ]
     );
-    // A published file repeats the key, at first without a value.
+    // A published file repeats the key `port_info`, the first time without a value.
     let text = "- interfaces : [a, b]\n  port_info :\n  port_info :\n  - ip : 1.1.1.1\n";
     assert_eq!(ports_of_platform("x", text).unwrap(), ["a,ip=1.1.1.1", "b"]);
     let text = "- interfaces : [a, b]\n  port_info :\n";
@@ -289,9 +289,9 @@ fn a_platform_file_names_ports_and_gateways() {
 }
 
 proptest! {
-    /// Any change of a valid profile is read or refused, and never panics.
+    /// The parser reads or refuses any changed profile, and never panics.
     #[test]
-    fn no_text_panics(at in 0usize..600, text in "\\PC{0,12}", cut in 0usize..40) {
+    fn the_parser_panics_at_no_changed_profile(at in 0usize..600, text in "\\PC{0,12}", cut in 0usize..40) {
         let mut bytes = REPORT.to_owned();
         let at = at.min(bytes.len());
         let end = (at + cut).min(bytes.len());

@@ -1,4 +1,4 @@
-//! The packets of profiles, in logical time.
+//! Tests of the packets of profiles, in logical time.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::HashSet;
@@ -54,7 +54,7 @@ struct Seen {
     len: usize,
 }
 
-/// All packets before `end`; checksums are checked against another implementation.
+/// All packets before `end`, with their checksums checked by another implementation.
 fn packets(traffic: &mut Traffic, end: Span) -> Vec<Seen> {
     let mut seen = Vec::new();
     let mut buffer = [0; 2048];
@@ -126,7 +126,7 @@ fn limit_repeats_the_first_flows_at_the_same_rate_in_both_orders() {
             let mut traffic = Traffic::new(plan(&profile, 2, options), 1.0, 0, 1);
             let span = Span::from_micros(limit as u64 * 2 + 500);
             let seen = packets(&mut traffic, span);
-            assert_eq!(seen.len(), limit * 2 + 500, "the rate does not depend on the limit");
+            assert_eq!(seen.len(), limit * 2 + 500, "the rate must not depend on the limit");
             let tuple = |packet: &Seen| (packet.source, packet.destination, packet.ports);
             let different: HashSet<_> = seen.iter().map(tuple).collect();
             assert_eq!(different.len(), limit, "{addressing:?}");
@@ -165,15 +165,16 @@ fn random_addresses_are_uniform() {
     let (quarters, clients) = quarters("random");
     // Five standard deviations of 20,000 draws with probability 1/4 are 306.
     assert!(quarters.iter().all(|count| count.abs_diff(5_000) < 306), "{quarters:?}");
-    // The same client with the same port would be the same flow again.
+    // Almost no client and port may repeat: a repeat would be the same flow again.
     assert!(clients.len() > 19_900, "{}", clients.len());
 }
 
 #[test]
-fn normal_addresses_gather_in_the_middle() {
+fn normally_distributed_addresses_gather_in_the_middle() {
     let (quarters, clients) = quarters("normal");
     let [low, left, right, high] = quarters;
-    // P(sum of four uniforms below 1) = 1/24; the other quarter of that half has 11/24.
+    // P(sum of four uniform numbers < 1) = 1/24; the second quarter has the remaining 11/24 of the
+    // lower half.
     for (count, share) in
         [(low, 1.0 / 24.0), (left, 11.0 / 24.0), (right, 11.0 / 24.0), (high, 1.0 / 24.0)]
     {
@@ -202,7 +203,7 @@ fn drawn_addresses_repeat_with_the_limit_and_do_not_depend_on_threads() {
 }
 
 #[test]
-fn a_window_of_flows_shares_one_pair() {
+fn flows_of_a_window_share_one_pair_of_addresses() {
     let templates = template("udp_64B.pcap", 100.0, "").replace("w : 1", "w : 3");
     let profile = profile(&pools("16.0.0.9", "48.0.0.9"), "", &templates);
     let mut traffic = Traffic::new(plan(&profile, 2, PlanOptions::default()), 1.0, 0, 1);
@@ -216,7 +217,7 @@ fn a_window_of_flows_shares_one_pair() {
 }
 
 #[test]
-fn both_directions_have_gaps_and_turns_and_leave_by_two_ports() {
+fn packets_of_both_directions_keep_the_gaps_and_leave_by_different_ports() {
     let profile = profile(&pools("16.0.0.9", "48.0.0.9"), "", &template("dns.pcap", 1.0, ""));
     let mut traffic = Traffic::new(plan(&profile, 2, PlanOptions::default()), 1.0, 0, 1);
     let seen = packets(&mut traffic, Span::from_millis(900));
@@ -236,7 +237,7 @@ fn times_of_the_capture_replace_the_gaps() {
     let profile = profile(&pools("16.0.0.9", "48.0.0.9"), top, &template("dns.pcap", 1.0, ""));
     let mut traffic = Traffic::new(plan(&profile, 2, PlanOptions::default()), 1.0, 0, 1);
     let seen = packets(&mut traffic, Span::from_millis(900));
-    // The capture has 10 ms, which is below the shortest gap.
+    // The capture has gaps of 10 ms, below the shortest gap.
     assert_eq!(seen[1].at - seen[0].at, 30_000_000);
 }
 
@@ -315,7 +316,7 @@ fn payload_edits_keep_the_checksum_at_any_offset() {
 }
 
 #[test]
-fn templates_share_pools_and_never_a_five_tuple() {
+fn templates_that_share_pools_never_share_a_five_tuple() {
     let templates =
         [64, 594, 1518].map(|size| template(&format!("udp_{size}B.pcap"), 1000.0, "")).concat();
     let profile = profile(&pools("16.0.0.7", "48.0.0.5"), "", &templates);
@@ -373,9 +374,9 @@ fn replay(capture: &Capture, more: &str, count: usize) -> Result<Vec<Seen>, Stri
 }
 
 #[test]
-fn plugins_give_media_connections_ports_of_their_own() {
+fn plugins_give_media_connections_separate_ports() {
     let (client, server) = ([21, 0, 0, 1], [22, 0, 0, 1]);
-    // The caller's media come from another host than its signals.
+    // The caller's media come from another host than its signalling.
     let phone = [21, 0, 0, 5];
     let capture = Capture {
         packets: vec![
@@ -402,7 +403,7 @@ fn plugins_give_media_connections_ports_of_their_own() {
         seen[..5].iter().all(|packet| [packet.source, packet.destination].contains(&[16, 0, 0, 1]))
     );
     let plain = replay(&capture, "", 5).unwrap();
-    assert_eq!(plain[2].ports, (10110, 10110), "without the plug-in they stay");
+    assert_eq!(plain[2].ports, (10110, 10110), "without the plug-in the ports must stay");
 }
 
 #[test]
@@ -427,7 +428,7 @@ fn directions_name_the_connections_that_servers_begin() {
 }
 
 #[test]
-fn frames_have_the_length_of_their_packets_and_ethernet_s_shortest_at_least() {
+fn frames_have_at_least_ethernet_s_shortest_length() {
     let mut capture = Capture { packets: vec![udp(([1; 4], 1), ([2; 4], 2)); 2] };
     assert_eq!(capture.packets[0].bytes.len(), 47);
     capture.packets[1].bytes.extend([0; 90]);
@@ -436,7 +437,7 @@ fn frames_have_the_length_of_their_packets_and_ethernet_s_shortest_at_least() {
 }
 
 #[test]
-fn a_capture_without_ip_says_what_it_has() {
+fn a_capture_without_ip_is_refused_with_its_kind_of_frames() {
     let mut pppoe = udp(([1; 4], 1), ([2; 4], 2));
     pppoe.bytes[12..14].copy_from_slice(&[0x88, 0x64]);
     let capture = Capture { packets: vec![pppoe] };
@@ -480,9 +481,9 @@ fn stamps_survive_and_number_each_lane() {
 }
 
 proptest! {
-    /// However many threads send, together they send the same packets at the same times.
+    /// Any number of threads together send the same packets at the same times.
     #[test]
-    fn parts_add_up_to_the_whole(
+    fn all_parts_together_send_the_packets_of_a_single_part(
         parts in 1usize..6,
         lanes in prop::sample::select(vec![1usize, 2, 4, 6]),
         window in 1u32..5,

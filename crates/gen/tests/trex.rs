@@ -1,4 +1,4 @@
-//! The packets of TRex's published profiles beside those that TRex recorded of its own runs. Needs
+//! Compares the packets of TRex's published profiles with TRex's recordings of its own runs. Needs
 //! the `scripts` folder of a TRex release, named by `TREX_SCRIPTS`.
 #![allow(clippy::unwrap_used)]
 
@@ -9,12 +9,12 @@ use std::sync::Arc;
 use generator::{LaneAddresses, Plan, PlanOptions, Traffic};
 use units::{Span, Time};
 
-/// A profile, the name of the recording, and what differs by design.
+/// A profile, the name of TRex's recording, and the intended differences.
 struct Case {
     profile: &'static str,
     recording: &'static str,
     ipv6: bool,
-    /// TRex changes texts in the payload, and with them lengths.
+    /// TRex changes texts in the payload, and so the lengths.
     has_text: bool,
 }
 
@@ -94,13 +94,13 @@ fn published_profiles_send_what_trex_recorded() {
     );
 }
 
-/// A packet, with the client's port counted from the client's first one.
+/// A packet, with the client's port counted from the client's first port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Packet {
     nanos: u64,
     lane: u8,
     len: usize,
-    /// Without MAC addresses, checksums and padding.
+    /// The packet's bytes without MAC addresses, checksums and padding.
     bytes: Vec<u8>,
     flow: Flow,
     ports: [u16; 2],
@@ -173,9 +173,10 @@ fn compare(scripts: &Path, case: &Case) -> Result<String, String> {
     Ok(format!("{} flows, {compared} packets", recorded.len()))
 }
 
-/// The flows of all templates begin at the same times and in the same order. Where flows are due at
-/// the same time, TRex's rounding decides which one begins first, and whether any does: then the
-/// flows of each template begin within the distance of two starts of all templates.
+/// Checks that the flows of all templates begin at the same times and in the same order. If flows
+/// are due at the same time, TRex's rounding decides which flow begins first, and whether any flow
+/// begins: then the flows of each template must begin within the distance of two starts of all
+/// templates.
 fn begin_alike(recorded: &[Vec<Packet>], ours: &[Vec<Packet>], rate: f64) -> Result<(), String> {
     let since = |flow: &[Packet], first: &[Packet]| flow[0].nanos - first[0].nanos;
     let kind = |flow: &[Packet]| (flow[0].ports[1], flow[0].len);
@@ -193,7 +194,7 @@ fn begin_alike(recorded: &[Vec<Packet>], ours: &[Vec<Packet>], rate: f64) -> Res
     Ok(())
 }
 
-/// As [`begin_alike`], where no two flows are due at the same time.
+/// As [`begin_alike`], if no two flows are due at the same time.
 fn begin_equal(recorded: &[Vec<Packet>], ours: &[Vec<Packet>]) -> Result<(), String> {
     for (number, (theirs, own)) in recorded.iter().zip(ours).enumerate() {
         let since = |flow: &[Packet], first: &[Packet]| flow[0].nanos - first[0].nanos;
@@ -206,9 +207,9 @@ fn begin_equal(recorded: &[Vec<Packet>], ours: &[Vec<Packet>]) -> Result<(), Str
     Ok(())
 }
 
-/// Flows of several templates whose windows begin at about the same time: TRex's scheduler, which
-/// is not even, decides which of them draws first. The addresses drawn are the same, and so are
-/// the flows of each template.
+/// Compares flows of several templates whose windows begin at about the same time: TRex's
+/// scheduler, which is not even, decides which template draws first. The drawn addresses and the
+/// flows of each template must be the same.
 fn alike(recorded: &[Vec<Packet>], ours: &[Vec<Packet>]) -> Result<String, String> {
     let drawn = |flows: &[Vec<Packet>]| -> HashSet<Vec<u8>> {
         flows.iter().map(|flow| [&flow[0].flow.client[..], &flow[0].flow.server].concat()).collect()
@@ -237,7 +238,7 @@ fn alike(recorded: &[Vec<Packet>], ours: &[Vec<Packet>]) -> Result<String, Strin
 }
 
 fn same(theirs: &Packet, own: &Packet, case: &Case, shifted: bool) -> Result<(), String> {
-    // TRex's simulator does not swap the sides of the second VLAN, as its ports do.
+    // TRex's simulator, unlike its ports, does not swap the sides of the second VLAN.
     if theirs.lane != own.lane && !shifted {
         return Err(format!("leaves by port {}, not {}", own.lane, theirs.lane));
     }
@@ -260,7 +261,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The packets of a run of this length, and those that its flows still have afterwards.
+/// The packets of a run of this duration, and the remaining packets of its flows.
 fn sent(plan: Plan, duration: Span) -> Vec<(u64, u8, Vec<u8>)> {
     let plan = Arc::new(plan);
     let mut buffer = vec![0; plan.longest()];
@@ -275,7 +276,7 @@ fn sent(plan: Plan, duration: Span) -> Vec<(u64, u8, Vec<u8>)> {
     sent
 }
 
-/// Records of Endace's format; the last four bytes of a frame are its check sequence.
+/// Reads records of Endace's format; the last four bytes of a frame are its check sequence.
 fn read_erf(bytes: &[u8]) -> Vec<(u64, u8, Vec<u8>)> {
     let word = |at: usize| usize::from(u16::from_be_bytes([bytes[at], bytes[at + 1]]));
     let mut packets = Vec::new();
@@ -307,7 +308,7 @@ fn packets(frames: Vec<(u64, u8, Vec<u8>)>, case: &Case) -> Vec<Packet> {
         let (first, size) = match layout.network {
             wire::Network::Ipv4 => {
                 bytes[at + 10..at + 12].fill(0);
-                // TRex keeps a bit of this field, and long lifetimes, for itself.
+                // TRex uses a bit of this field, and long lifetimes, for its own marks.
                 bytes[at + 1] &= !1;
                 bytes[at + 8] = bytes[at + 8].min(128);
                 (at + 12, 4)
@@ -345,7 +346,7 @@ fn packets(frames: Vec<(u64, u8, Vec<u8>)>, case: &Case) -> Vec<Packet> {
         let key = format!("{flow:?}").into_bytes();
         let place = seen.entry(key).or_insert(0);
         if case.recording == "dyn_pyld1" && *place == 0 {
-            // Random numbers.
+            // TRex fills the rest with random numbers.
             bytes.truncate(start + 8);
         }
         *place += 1;
@@ -354,7 +355,7 @@ fn packets(frames: Vec<(u64, u8, Vec<u8>)>, case: &Case) -> Vec<Packet> {
     packets
 }
 
-/// In the order of their first packets.
+/// The flows in the order of their first packets.
 fn flows(packets: Vec<Packet>) -> Vec<Vec<Packet>> {
     let mut places: HashMap<Flow, usize> = HashMap::new();
     let mut flows: Vec<Vec<Packet>> = Vec::new();
@@ -368,10 +369,10 @@ fn flows(packets: Vec<Packet>) -> Vec<Vec<Packet>> {
     flows
 }
 
-/// The resolution of a recording.
+/// Tolerance for the resolution of a recording, in nanoseconds.
 const START_TOLERANCE: u64 = 10;
 const TOLERANCE: u64 = 1_000_000;
-/// TRex's timer wheel loses up to this between two packets: its second level is coarse.
+/// TRex's timer wheel delays a packet by up to this, because its second level is coarse.
 const TICK: u64 = 25_000;
 const LONG_TICK: u64 = 1_300_000;
 const LONG_GAP: u64 = 19_000_000;

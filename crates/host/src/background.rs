@@ -4,9 +4,10 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-/// Prepares a program that runs on after this process has ended. The program reads /dev/null,
-/// prints there, and inherits no other descriptor than the standard error that the caller sets: a
-/// lock of flock(1) or the writing end of a pipe would otherwise stay open until the program ends.
+/// Prepares a program that continues after this process has ended. The program reads from /dev/null
+/// and prints to it, and inherits no descriptor but the standard error that the caller sets:
+/// otherwise a lock of flock(1) or the writing end of a pipe would stay open until the program
+/// ends.
 pub fn prepare_background(command: &mut Command) {
     command.stdin(Stdio::null()).stdout(Stdio::null());
     // SAFETY: between fork and exec only async-signal-safe calls are allowed: `close_on_exec` is
@@ -14,8 +15,8 @@ pub fn prepare_background(command: &mut Command) {
     unsafe { command.pre_exec(close_on_exec) };
 }
 
-/// Marks the descriptors above the standard ones, open or not. The standard library's own pipe to
-/// the new process stays usable until the program starts.
+/// Marks all descriptors above the standard ones to be closed on exec, open or not. The standard
+/// library's own pipe to the new process stays usable until the program starts.
 fn close_on_exec() -> io::Result<()> {
     // SAFETY: the call only sets a flag of descriptors, and takes no pointer.
     let status = unsafe {
@@ -64,7 +65,7 @@ mod tests {
         assert!(of(&file, &all) && of(&pipe, &all), "{all:?}");
         let left = descriptors(prepare_background);
         assert_eq!(left[0], "0 /dev/null");
-        // Standard output and error, and the folder that `ls` reads.
+        // The other three are standard output and error, and the folder that `ls` reads.
         assert_eq!(left.len(), 4, "{left:?}");
         assert!(!left.iter().any(|one| one.ends_with("/dev/zero")), "{left:?}");
     }

@@ -19,7 +19,7 @@ pub struct Program {
     pub environment: Vec<(String, String)>,
     pub stdout: File,
     pub stderr: File,
-    /// The CPUs that it may use; all if empty.
+    /// The CPUs that the program may use; all if empty.
     pub cpus: Vec<usize>,
 }
 
@@ -27,14 +27,14 @@ pub struct Program {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ended {
     pub status: ExitStatus,
-    /// From the call that started the program to its end.
+    /// Time from the call that started the program to its end.
     pub took: Duration,
     /// CPU time of the program and of those descendants that ended before it.
     pub cpu: Duration,
 }
 
-/// A running program inside a namespace, the first process of its own process namespace. All its
-/// descendants end with it, and it ends with this process.
+/// A running program inside a network namespace, the first process of a new process namespace. The
+/// program ends with this process, and all its descendants end with the program.
 #[derive(Debug)]
 pub struct Confined {
     pid: u32,
@@ -51,7 +51,8 @@ impl Confined {
         Self::start_in(Some(namespace.share()?), program)
     }
 
-    /// The same in the network namespace of this process, which needs no right over the network.
+    /// Starts a program in the network namespace of this process, which needs no right over the
+    /// network.
     pub fn start_here(program: Program) -> Result<Self, HostError> {
         Self::start_in(None, program)
     }
@@ -61,7 +62,7 @@ impl Confined {
         let (started, start) = mpsc::channel();
         let (ending, ended) = mpsc::channel();
         // The parent-death signal depends on the thread that forked, not on the process: this
-        // thread lives exactly as long as the program.
+        // thread ends when the program ends.
         let keeper = std::thread::Builder::new()
             .name(format!("keeper of {}", name.replace('\0', "")))
             .spawn(move || match fork_into(inside.as_ref(), program) {
@@ -87,12 +88,12 @@ impl Confined {
         &self.name
     }
 
-    /// The exit status, if it ended within `patience`.
+    /// The exit status, if the program ended within `patience`.
     pub fn wait(&mut self, patience: Duration) -> Result<Option<ExitStatus>, HostError> {
         Ok(self.end_within(patience)?.map(|end| end.status))
     }
 
-    /// The exit status with the time that the program took, if it ended within `patience`.
+    /// The exit status and the times of the program, if it ended within `patience`.
     pub fn end_within(&mut self, patience: Duration) -> Result<Option<Ended>, HostError> {
         if self.end.is_some() {
             return Ok(self.end);
@@ -111,7 +112,7 @@ impl Confined {
         }
     }
 
-    /// Asks it to end, waits for `grace`, then kills it and all its descendants.
+    /// Asks the program to end, waits for `grace`, then kills the program and all its descendants.
     pub fn stop(&mut self, grace: Duration) -> Result<ExitStatus, HostError> {
         let deadline = Instant::now() + grace;
         for signal in [Signal::TERM, Signal::KILL] {
@@ -130,7 +131,7 @@ impl Confined {
         ))
     }
 
-    /// Does nothing if the process has ended already.
+    /// Sends a signal; does nothing if the process has already ended.
     fn signal(&self, signal: Signal) {
         if self.end.is_none() {
             let _ = pidfd_send_signal(&self.handle, signal);
@@ -202,8 +203,7 @@ fn fork_into(
         .stderr(program.stderr)
         // Ctrl-C signals the foreground group; the lab decides how its programs end.
         .process_group(0);
-    // The process ID in /proc, which may have been mounted in another process namespace than this
-    // one.
+    // This process's ID by /proc, which may have been mounted in another process namespace.
     let parent = std::fs::read_link("/proc/self").ok().and_then(|pid| pid.to_str()?.parse().ok());
     // SAFETY: between fork and exec only async-signal-safe calls are allowed: prctl, and the calls
     // of `parent_is`, which are open, read and close on its own buffer.
@@ -212,7 +212,7 @@ fn fork_into(
             if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
                 return Err(io::Error::last_os_error());
             }
-            // A parent that died before that call sends no signal any more.
+            // A parent that died before prctl sends no signal.
             match parent_is(parent) {
                 true => Ok(()),
                 false => Err(io::Error::from_raw_os_error(libc::ESRCH)),
@@ -227,8 +227,8 @@ fn fork_into(
     Ok((spawned?, begun))
 }
 
-/// Whether the calling process still has this parent. In its own process namespace getppid(2) is
-/// always 0, but /proc, mounted outside, has the parent. Without /proc the answer is yes.
+/// Whether the calling process still has this parent. In the new process namespace getppid(2) is
+/// always 0, but /proc, mounted outside, shows the parent. True without /proc.
 fn parent_is(expected: Option<u32>) -> bool {
     let mut buffer = [0_u8; 512];
     // SAFETY: the path ends in NUL, the buffer outlives the read, and only its length is written.
@@ -248,7 +248,8 @@ fn parent_is(expected: Option<u32>) -> bool {
     }
 }
 
-/// The fourth field of /proc/PID/stat; the second is in brackets and may contain anything.
+/// The parent: the fourth field of /proc/PID/stat. The second field is in brackets and may contain
+/// any text.
 fn parent_of(stat: &[u8]) -> Option<u32> {
     let name_ends = stat.iter().rposition(|byte| *byte == b')')?;
     let mut fields = stat[name_ends + 1..].split(|byte| *byte == b' ').skip(2);
@@ -260,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_parent_is_read_behind_any_name() {
+    fn the_parent_is_read_after_a_name_with_any_characters() {
         assert_eq!(parent_of(b"12 (a ) b) S 34 56 7"), Some(34));
         assert_eq!(parent_of(b""), None);
         let own = std::fs::read("/proc/self/stat").unwrap();

@@ -1,6 +1,7 @@
 #![allow(unsafe_code)]
 
-/// The processor's time-stamp counter; nanoseconds where there is none. For differences on one CPU.
+/// The processor's time-stamp counter, for differences on the same CPU; nanoseconds on a processor
+/// without one.
 #[inline]
 #[must_use]
 pub fn cycles() -> u64 {

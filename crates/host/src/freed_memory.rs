@@ -9,8 +9,8 @@ pub struct FreedMemory {
     fewest: u64,
     /// The bytes in use at the last call.
     used: u64,
-    /// The last return happened at rest. Under load, blocks in use share pages with freed ones,
-    /// and such pages cannot be returned.
+    /// The last return happened without load. Under load, blocks in use share pages with freed
+    /// blocks, and such pages cannot be returned.
     is_settled: bool,
 }
 
@@ -25,9 +25,9 @@ impl FreedMemory {
     /// Returns the memory that was freed since the last return, if it is much, and once more when
     /// the load has ended. Costs little otherwise.
     ///
-    /// The allocator's own count of free bytes includes the bytes that the kernel already took
-    /// back: that count is the same before and after a burst of work between two calls. The
-    /// resident bytes differ.
+    /// The allocator's own count of free bytes includes bytes that it has already returned to the
+    /// kernel, so a burst of work between two calls does not change that count. The resident bytes
+    /// change.
     pub fn tend(&mut self) {
         let Some(Memory { used, unused }) = Memory::now() else { return };
         let is_at_rest = used.abs_diff(self.used) < LITTLE;
@@ -45,7 +45,7 @@ impl FreedMemory {
 struct Memory {
     /// The blocks of the allocator.
     used: u64,
-    /// Resident and in no block. Stacks and static data count as unused: they change little
+    /// Resident bytes in no block. Stacks and static data count as unused: they change little
     /// between two calls.
     unused: u64,
 }
@@ -70,9 +70,9 @@ impl Memory {
     }
 }
 
-/// Bounds the free memory at the end of each thread's arena. `malloc_trim` returns that end for
-/// the first arena alone. glibc raises the bound to twice the largest block that was freed, up to
-/// 64 MiB, unless a program sets both thresholds.
+/// Bounds the free memory at the end of each thread's arena. `malloc_trim` returns only the first
+/// arena's end. glibc raises the bound to twice the largest block that was freed, up to 64 MiB,
+/// unless a program sets both thresholds.
 #[cfg(target_env = "gnu")]
 fn bound_tops() {
     // SAFETY: the calls take numbers; the allocator locks its own state.
@@ -96,9 +96,9 @@ fn bound_tops() {}
 fn trim() {}
 
 const MUCH: u64 = 8 << 20;
-/// The bytes in use change by less at rest.
+/// Without load, the bytes in use change by less than this.
 const LITTLE: u64 = 1 << 20;
-/// Blocks of this size come from the kernel and return to the kernel.
+/// The allocator takes blocks of this size from the kernel and returns them to the kernel.
 #[cfg(target_env = "gnu")]
 const LARGE: libc::c_int = 4 << 20;
 #[cfg(target_env = "gnu")]

@@ -6,8 +6,8 @@ use nix::ifaddrs::getifaddrs;
 use nix::net::if_::if_nametoindex;
 use std::net::IpAddr;
 
-/// A namespace for the inner ends of links. They carry packets for others: a kernel with IPv6's own
-/// solicitations would add to them.
+/// A namespace for the inner ends of links, whose kernel sends nothing by itself, such as IPv6
+/// solicitations: the ends only carry packets of other hosts.
 pub fn silent_namespace(name: &str) -> Result<Namespace, HostError> {
     let namespace = Namespace::create(name)?;
     namespace.run(|| match read_sysctl(IPV6_SWITCH) {
@@ -54,7 +54,7 @@ pub fn hardware_address(
     })
 }
 
-/// Removing one end of a veth pair removes the other.
+/// Removes an interface; removing an end of a veth pair also removes the other end.
 pub fn remove_interface(namespace: &Namespace, interface: &str) -> Result<(), HostError> {
     namespace.run(|| {
         let index = index_of(interface, namespace.name())?;

@@ -1,15 +1,15 @@
 //! Hosts made of network namespaces: the machines of an experiment.
 //!
-//! Only a file descriptor holds a [`Namespace`], which has no name in the file system. A
-//! [`Confined`] process lives in its own process namespace and dies with the thread that keeps it.
-//! Therefore, however the program that made them ends, `kill -9` included, the kernel removes
-//! everything: processes, namespaces, and the interfaces and queues inside.
+//! A [`Namespace`] has no name in the file system: only a file descriptor keeps it. A [`Confined`]
+//! process runs in a new process namespace and ends with the thread that keeps it. So however the
+//! program that made them ends, even by `kill -9`, the kernel removes all of them: processes,
+//! namespaces, and the interfaces and queues inside.
 //!
 //! Programs of one user find one another by sockets in the file system. A [`PrivateDirectory`]
 //! belongs to that user alone, a [`SocketFile`] removes only dead sockets, and [`ListeningProcess`]
-//! is the process behind a socket as the kernel reports it. Files that the user names are read and
-//! written by [`open_regular_file`] and [`open_output_file`]: another user cannot make a command
-//! wait, or write to another file.
+//! is the process that listens at a socket, as the kernel reports it. Files that the user names are
+//! read and written by [`open_regular_file`] and [`open_output_file`]: another user cannot make a
+//! command wait, or write to another file.
 
 mod background;
 mod confined;

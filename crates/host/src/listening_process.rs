@@ -5,8 +5,8 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// The process behind a UNIX socket, as the kernel recorded it when that process called listen(2).
-/// No text and no file name is involved.
+/// The process that listens at a UNIX socket, as the kernel recorded it at listen(2), independent
+/// of any text or file name.
 #[derive(Debug)]
 pub struct ListeningProcess {
     pid: u32,
@@ -16,11 +16,11 @@ pub struct ListeningProcess {
 }
 
 impl ListeningProcess {
-    /// Takes a connected stream. Refuses a process of any user except this one, root and `also`.
-    /// Refuses a socket whose process handed the socket on and ended.
+    /// Finds the process behind a connected stream. Refuses a process of any user except this user,
+    /// root and `also`, and a socket whose process has passed it on and ended.
     pub fn behind(stream: &impl AsFd, also: Option<u32>) -> Result<Self, HostError> {
         let peer = trusted_peer(stream, also)?;
-        // 0 is a process outside this process namespace (pid_namespaces(7)).
+        // 0 means a process outside this process namespace (pid_namespaces(7)).
         let number = Pid::from_raw(peer.pid()).ok_or_else(|| asking(nix::Error::ESRCH))?;
         let pid = peer.pid();
         let process = match getsockopt(stream, sockopt::PeerPidfd) {
@@ -38,7 +38,7 @@ impl ListeningProcess {
         }
     }
 
-    /// Refuses a process of any user except this one and root, also one outside this process
+    /// Refuses a process of any user except this user and root, even outside this process
     /// namespace.
     pub fn verify(stream: &impl AsFd) -> Result<(), HostError> {
         trusted_peer(stream, None).map(drop)
@@ -67,15 +67,15 @@ fn trusted_peer(stream: &impl AsFd, also: Option<u32>) -> Result<UnixCredentials
     Ok(peer)
 }
 
-/// The process with this number, if it runs as this user. Another process may have got the number
-/// before its descriptor was opened; a process of the same user could have been named anyway.
+/// The process with this number, if it runs as user `uid`. The number may already belong to another
+/// process; if that process has the same user, no right is gained.
 fn by_number(number: Pid, uid: u32) -> Result<OwnedFd, HostError> {
     let pid = number.as_raw_nonzero().get();
     let process = match rustix::process::pidfd_open(number, PidfdFlags::empty()) {
         Err(rustix::io::Errno::SRCH) => return Err(HostError::ProcessGone { pid }),
         opened => opened.map_err(|error| asking(io::Error::from(error)))?,
     };
-    // The caller checks that the process still lives, so this was its user.
+    // The caller checks that the process has not ended, so this was its user.
     match user_of(pid) {
         Some(user) if user == uid => Ok(process),
         _ => Err(HostError::ProcessGone { pid }),
@@ -89,7 +89,7 @@ fn user_of(pid: i32) -> Option<u32> {
     users.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// The descriptor is readable once the process has ended (pidfd_open(2)).
+/// Whether the process has not ended: its descriptor is readable once it has ended (pidfd_open(2)).
 fn is_alive(process: &OwnedFd) -> io::Result<bool> {
     let mut polled = [PollFd::new(process, PollFlags::IN)];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };

@@ -5,7 +5,8 @@ use std::str::FromStr;
 
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 
-/// The address at which a program serves metrics without authentication: on this host alone.
+/// The address at which a program serves metrics without authentication: only an address of this
+/// host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MetricsAddress {
     Tcp(SocketAddr),
@@ -44,7 +45,7 @@ impl Display for MetricsAddress {
     }
 }
 
-/// Parses while the text itself is read, so that an error names the text's place in its file.
+/// Parses during deserialisation, so that an error names the text's place in its file.
 impl<'de> Deserialize<'de> for MetricsAddress {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_str(Text)

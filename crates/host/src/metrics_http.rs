@@ -5,7 +5,7 @@ use std::fmt::{Display, Formatter};
 /// The longest request that is read.
 pub const LONGEST_HTTP_REQUEST: usize = 8 * 1024;
 
-/// A response without the header fields that each of them has.
+/// A response without the header fields that all responses share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpResponse {
     status: &'static str,
@@ -63,8 +63,8 @@ pub fn is_whole_http_request(request: &[u8]) -> bool {
     request.windows(4).any(|end| end == b"\r\n\r\n")
 }
 
-/// The response to a request. `find` returns that to a GET of a path, which has no query any more;
-/// `known` names the paths that have one.
+/// The response to a request. `find` returns the response to a GET of a path without its query;
+/// `known` names the paths that have a response.
 pub fn http_response(
     request: &[u8],
     known: &str,
@@ -83,7 +83,8 @@ pub fn http_response(
 
 const OK: &str = "200 OK";
 const JSON: &str = "application/json";
-/// With the fields that keep a browser from loading anything else, and from keeping the page.
+/// The type of a page, with fields that keep a browser from loading anything else, and from caching
+/// the page.
 const HTML: &str = "text/html; charset=utf-8\r\n\
     Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; \
     base-uri 'none'; form-action 'none'\r\n\

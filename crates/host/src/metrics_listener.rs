@@ -18,7 +18,7 @@ pub struct MetricsListener(Bound);
 #[derive(Debug)]
 enum Bound {
     Tcp(TcpListener),
-    /// The socket's file goes with its listener.
+    /// A UNIX socket, with its file, which is removed with the listener.
     Unix(UnixListener, #[expect(dead_code, reason = "removes the file")] BoundFile),
 }
 
@@ -31,7 +31,7 @@ enum Stream {
 struct Client {
     stream: Stream,
     request: Vec<u8>,
-    /// The response, and how much of it is sent.
+    /// The response, and the number of its bytes sent.
     response: Option<(Vec<u8>, usize)>,
     since: Instant,
 }
@@ -53,7 +53,7 @@ impl MetricsListener {
         }))
     }
 
-    /// The address, for people.
+    /// The address as text.
     pub fn place(&self) -> Option<String> {
         match &self.0 {
             Bound::Tcp(listener) => {
@@ -79,7 +79,7 @@ impl MetricsListener {
             {
                 let since = Instant::now();
                 let mut client = Client { stream, request: Vec::new(), response: None, since };
-                // A request that has arrived waits for no other client.
+                // A request that has arrived is answered without waiting for other clients.
                 if client.serve(&mut respond).unwrap_or(false) {
                     clients.push(client);
                 }
@@ -109,7 +109,7 @@ impl MetricsListener {
         })
     }
 
-    /// Waits until something can be done. Further clients wait in the listener's queue.
+    /// Waits until a client or the listener is ready. Further clients wait in the listener's queue.
     fn wait(&self, end: BorrowedFd<'_>, clients: &[Client]) {
         let mut fds = vec![PollFd::from_borrowed_fd(end, PollFlags::IN)];
         let is_full = clients.len() >= MOST_CLIENTS;
@@ -122,7 +122,7 @@ impl MetricsListener {
         }
         let pause = if is_full { SHORTEST } else { PAUSE };
         let pause = Timespec { tv_sec: 0, tv_nsec: pause.as_nanos() as i64 };
-        // A signal may end the wait early: the caller then looks again.
+        // A signal may end the wait early: the caller then checks again.
         let _ = poll(&mut fds, Some(&pause));
     }
 }
@@ -184,8 +184,8 @@ impl Stream {
 }
 
 /// Whether there is a place for another client. If all places are taken, the slowest client that
-/// had some time loses its place: first a client without a request, then a client that does not
-/// read.
+/// had some time loses its place: clients that have sent no request come first, then clients that
+/// do not read.
 fn has_place(clients: &mut Vec<Client>) -> bool {
     if clients.len() < MOST_CLIENTS {
         return true;
@@ -208,9 +208,9 @@ fn is_transient(error: &io::Error) -> bool {
 
 const MOST_CLIENTS: usize = 64;
 const PAUSE: Duration = Duration::from_millis(500);
-/// The time of one exchange.
+/// Longest time of one exchange.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The time of one exchange while other clients wait for a place.
+/// Longest time of one exchange while other clients wait for a place.
 const SHORTEST: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

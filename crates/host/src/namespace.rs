@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-/// A network namespace, which lives as long as this handle or anything inside it.
+/// A network namespace, which exists as long as this handle or anything inside it.
 #[derive(Debug)]
 pub struct Namespace {
     name: String,
@@ -47,13 +47,13 @@ impl Namespace {
         &self.name
     }
 
-    /// Moves the calling thread into this namespace for the rest of its life.
+    /// Moves the calling thread into this namespace until the thread ends.
     pub fn enter(&self) -> Result<(), HostError> {
         setns(&self.descriptor, CloneFlags::CLONE_NEWNET)
             .map_err(|e| HostError::io(format!("entering network namespace {}", self.name), e))
     }
 
-    /// Runs `work` on a thread inside this namespace and waits for it.
+    /// Runs `work` on a thread inside this namespace and waits until it ends.
     pub fn run<T: Send>(
         &self,
         work: impl FnOnce() -> Result<T, HostError> + Send,
@@ -80,7 +80,7 @@ impl AsFd for Namespace {
     }
 }
 
-/// `/proc/self` is the main thread's; this path is the calling thread's own namespace.
+/// Opens the calling thread's namespace; `/proc/self` would be the main thread's.
 fn open_own() -> Result<OwnedFd, HostError> {
     File::open("/proc/thread-self/ns/net")
         .map(OwnedFd::from)

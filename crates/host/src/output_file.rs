@@ -24,14 +24,14 @@ pub enum Earlier {
 /// new file, within the umask.
 ///
 /// In a directory where anybody may write, such as /tmp, another user could put a symbolic link or
-/// a file in the way. Such a link is not followed, and such a file is not written, as the kernel
-/// does itself where fs.protected_symlinks and fs.protected_regular are set.
+/// a file of the same name. The call does not follow such a link and does not write such a file,
+/// like the kernel with fs.protected_symlinks and fs.protected_regular.
 ///
 /// The call never waits: a pipe that no program reads is an error. Writing to a pipe waits for its
 /// reader.
 pub fn open_output_file(path: &Path, earlier: Earlier, mode: u32) -> io::Result<File> {
     let file = open(path, earlier, mode)?;
-    // Only open(2) must not wait.
+    // Only open(2) must not wait; writes may.
     fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
     Ok(file)
 }
@@ -39,7 +39,7 @@ pub fn open_output_file(path: &Path, earlier: Earlier, mode: u32) -> io::Result<
 /// As [`open_output_file`], for a program that must not wait while it writes: a pipe, a socket or a
 /// device is an error.
 pub fn open_regular_output(path: &Path, earlier: Earlier, mode: u32) -> io::Result<File> {
-    // The open of a pipe without a reader fails, and would name another reason.
+    // Checks the kind first: opening a pipe without a reader fails with another reason.
     match std::fs::metadata(path) {
         Ok(found) => regular_file::check(found.file_type(), "")?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -56,12 +56,12 @@ fn open(path: &Path, earlier: Earlier, mode: u32) -> io::Result<File> {
     // Without O_NONBLOCK open(2) of a pipe waits for a reader.
     let fixed = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOCTTY;
     let flags = fixed | OFlags::NONBLOCK | end;
-    // The link of a process's descriptor leads to the open file itself.
+    // A link in /proc/PID/fd leads to the open file itself.
     let flags = if place.is_process_file { flags } else { flags | OFlags::NOFOLLOW };
     let mode = Mode::from_raw_mode(mode);
     let file = openat(&place.directory, &place.name, flags, mode);
     let file = file.map_err(|error| place.in_words(error))?;
-    // The file may be another one than the one that was looked at.
+    // The opened file may be another file than the one checked before.
     let found = fstat(&file)?;
     place.check_file(&found)?;
     if earlier == Earlier::Replaced && FileType::from_raw_mode(found.st_mode).is_file() {
@@ -70,7 +70,7 @@ fn open(path: &Path, earlier: Earlier, mode: u32) -> io::Result<File> {
     Ok(file.into())
 }
 
-/// The directory and the name at which a path ends, behind all symbolic links.
+/// The directory and the name to which a path leads, behind all symbolic links.
 struct Place {
     directory: OwnedFd,
     name: OsString,
@@ -123,7 +123,7 @@ impl Place {
         }
     }
 
-    /// Checks that the file is not one that another user put where anybody may write.
+    /// Refuses a file of another user in a directory where anybody may write.
     fn check_file(&self, file: &Stat) -> io::Result<()> {
         let directory = fstat(&self.directory)?;
         let kind = FileType::from_raw_mode(file.st_mode);
@@ -191,7 +191,7 @@ fn open_following(at: impl AsFd, name: &OsStr) -> io::Result<OwnedFd> {
     Ok(openat(at, name, flags, Mode::empty())?)
 }
 
-/// The kernel's (MAXSYMLINKS).
+/// The kernel's limit of symbolic links (MAXSYMLINKS).
 const MOST_LINKS: usize = 40;
 
 #[cfg(test)]
@@ -206,7 +206,7 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Duration;
 
-    /// A directory where anybody may write, and one where only this user may.
+    /// A directory where anybody may write, and a directory where only this user may.
     fn folders() -> Option<(tempfile::TempDir, PathBuf, PathBuf)> {
         if !geteuid().is_root() {
             eprintln!("SKIPPED: only root can make files of other users");
@@ -235,7 +235,7 @@ mod tests {
             lchown(open.join(name), Some(OTHER), None).unwrap();
             assert!(refusal(&open.join(name)).contains("symbolic link of user 4711"));
         }
-        // A link to a directory on the way, and a link to the link.
+        // A link to a directory in the middle of the path, and a link to that link.
         symlink(&own, open.join("way")).unwrap();
         lchown(open.join("way"), Some(OTHER), None).unwrap();
         assert!(refusal(&open.join("way/precious")).contains("symbolic link of user 4711"));
@@ -255,7 +255,7 @@ mod tests {
         let Some((_folder, open, own)) = folders() else { return };
         fs::write(own.join("target"), "earlier ").unwrap();
         symlink(own.join("target"), open.join("link")).unwrap();
-        // Somebody else's, in a directory where only this user writes.
+        // Another user's link in a directory where only this user writes.
         symlink("target", own.join("given")).unwrap();
         lchown(own.join("given"), Some(OTHER), None).unwrap();
         for path in [open.join("link"), own.join("given")] {

@@ -7,9 +7,9 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-/// Refuses a path if a user other than this one and root can replace a directory or a symbolic link
-/// on the way to its last name. Names that do not exist yet are fine: only this user or root can
-/// make them there.
+/// Refuses a path if a user other than this user and root can replace a directory or a symbolic
+/// link in the path before its last name. Accepts names that do not exist yet: only this user or
+/// root can make them there.
 pub(crate) fn check_above(path: &Path) -> Result<(), HostError> {
     let failed = |path: &Path, source: io::Error| HostError::Io {
         doing: format!("cannot look at {}", path.display()),
@@ -59,8 +59,8 @@ pub(crate) fn check_above(path: &Path) -> Result<(), HostError> {
 struct Trusted {
     user: u32,
     group: u32,
-    /// The number of all users that this user namespace does not have, root of the machine among
-    /// them.
+    /// The number that stands for all users that this user namespace lacks, including root of the
+    /// machine.
     unmapped: Option<u32>,
 }
 
@@ -81,7 +81,7 @@ impl Trusted {
         Err(refusal(path, format!("is {what} of user {owner}")))
     }
 
-    /// In a directory with the sticky bit, users can replace their own files only (unlink(2)).
+    /// In a directory with the sticky bit, users can replace only their own files (unlink(2)).
     fn check_directory(&self, path: &Path, found: &Stat) -> Result<(), HostError> {
         self.check_owner(path, "a directory", found)?;
         let mode = Mode::from_raw_mode(found.st_mode);
@@ -105,7 +105,7 @@ fn refusal(path: &Path, found: String) -> HostError {
     HostError::NotPrivate { path: path.to_owned(), found, advice: advice.to_owned() }
 }
 
-/// The names of a path, the last one first.
+/// The names of a path, the last name first.
 fn names(path: &Path) -> Vec<OsString> {
     let names = path.components().filter_map(|component| match component {
         Component::Normal(name) => Some(name.to_owned()),
@@ -126,7 +126,7 @@ fn unmapped() -> Option<u32> {
     std::fs::read_to_string("/proc/sys/kernel/overflowuid").ok()?.trim().parse().ok()
 }
 
-/// As many as the kernel follows (`MAXSYMLINKS`).
+/// The kernel's limit of symbolic links (`MAXSYMLINKS`).
 const MOST_LINKS: usize = 40;
 
 #[cfg(test)]

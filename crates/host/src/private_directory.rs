@@ -12,21 +12,21 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A directory in which only this user or root can put files. It is held open, so that every lookup
-/// uses the very directory that was checked.
+/// A directory in which only this user or root can put files. An open descriptor keeps it, so that
+/// every lookup uses the directory that was checked.
 #[derive(Debug, Clone)]
 pub struct PrivateDirectory {
     folder: Arc<OwnedFd>,
     path: PathBuf,
 }
 
-/// The directory of this user in which a socket lies. Dropping it removes the directory if it is
-/// empty, and the one above it likewise, so that the last program leaves nothing behind. Drop it
+/// The directory of this user for a socket. Dropping it removes the directory if it is empty, and
+/// the directory above if that is empty, so that the last program leaves nothing behind. Drop it
 /// after the socket's file.
 #[derive(Debug)]
 pub struct RemovedWhenEmpty {
     path: PathBuf,
-    /// The highest directory that is removed. A user namespace may have changed the user since.
+    /// The highest directory to remove, noted before a user namespace changes the user.
     top: PathBuf,
 }
 
@@ -47,8 +47,8 @@ impl PrivateDirectory {
         make(path, Self::open)
     }
 
-    /// `None` if it does not exist. A directory of another user, or one that others may enter, is
-    /// refused.
+    /// Opens the directory; `None` if it does not exist. Refuses a directory of another user, and a
+    /// directory that other users may enter.
     pub fn open(path: &Path) -> Result<Option<Self>, HostError> {
         let Some((directory, found)) = open(path, OWN_ADVICE)? else { return Ok(None) };
         if found.st_uid != rustix::process::geteuid().as_raw() {
@@ -71,8 +71,8 @@ impl PrivateDirectory {
         make(path, Self::open_named)
     }
 
-    /// As [`Self::open`], for a directory that a user names: it may be root's, and others may enter
-    /// it. Nobody else may change it or one of the directories above it.
+    /// As [`Self::open`], for a directory that a user names: it may be root's, and other users may
+    /// enter it, but only this user and root may change it or a directory above it.
     pub fn open_named(path: &Path) -> Result<Option<Self>, HostError> {
         check_above(path)?;
         let Some((directory, found)) = open(path, NAMED_ADVICE)? else { return Ok(None) };
@@ -99,7 +99,7 @@ impl PrivateDirectory {
         SocketFile::inside(&self.folder, &self.path, name.as_ref())
     }
 
-    /// The sockets in it, by name, with and without a process that answers.
+    /// The sockets in the directory, sorted by name, dead sockets included.
     pub fn sockets(&self) -> Result<Vec<SocketFile>, HostError> {
         SocketFile::all_inside(&self.folder, &self.path)
             .map_err(|error| failed("read", &self.path, error))
@@ -110,7 +110,8 @@ impl PrivateDirectory {
     pub fn lock(&self) -> Result<File, HostError> {
         let failed = |error| failed("lock", &self.path, error);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        // Opened separately: the lock belongs to the open file description (flock(2)).
+        // Opens the directory again, because the lock belongs to the open file description
+        // (flock(2)).
         let own = rustix::fs::openat(&*self.folder, ".", flags, Mode::empty());
         let own = own.map_err(|error| failed(error.into()))?;
         rustix::fs::flock(&own, FlockOperation::LockExclusive)
@@ -130,12 +131,12 @@ impl Drop for RemovedWhenEmpty {
     }
 }
 
-/// Makes a directory, with those above it, and opens it.
+/// Makes a directory and the directories above it, and opens it.
 fn make(
     path: &Path,
     open: impl Fn(&Path) -> Result<Option<PrivateDirectory>, HostError>,
 ) -> Result<PrivateDirectory, HostError> {
-    // Another program may remove the empty directory meanwhile (`RemovedWhenEmpty`).
+    // Another program may remove the empty directory before it is opened (`RemovedWhenEmpty`).
     for _ in 0..ATTEMPTS {
         match DirBuilder::new().recursive(true).mode(0o700).create(path) {
             // `open` verifies its owner.
@@ -152,8 +153,8 @@ fn make(
 }
 
 fn open(path: &Path, advice: &str) -> Result<Option<(PrivateDirectory, Stat)>, HostError> {
-    // A symbolic link would lead to a place of its owner's choice. The kernel follows one in spite
-    // of O_NOFOLLOW if a slash is behind it.
+    // Drops a slash at the end: behind a slash the kernel follows a symbolic link in spite of
+    // O_NOFOLLOW, to a place that the link's owner chooses.
     let path: PathBuf = path.components().collect();
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let folder = match rustix::fs::open(&path, flags, Mode::empty()) {
@@ -161,7 +162,7 @@ fn open(path: &Path, advice: &str) -> Result<Option<(PrivateDirectory, Stat)>, H
         Err(Errno::NOTDIR | Errno::LOOP) => {
             return Err(foreign(&path, "is no directory".to_owned(), advice));
         }
-        // Its owner does not admit this user.
+        // The directory's owner does not admit this user.
         Err(Errno::ACCESS) => return Err(refused_entry(&path, advice)),
         opened => opened.map_err(|error| failed("open", &path, error.into()))?,
     };
@@ -192,7 +193,7 @@ const OWN_ADVICE: &str = "nothing in it is believed. Have it removed by its owne
                           to a directory of your own";
 const NAMED_ADVICE: &str = "sockets in it may be another user's, and none is used. Choose a directory that only \
                             this user and root can change, such as one in /run/weir, or run the command as its owner";
-/// How often a program makes its directory again.
+/// Most times that a program makes its directory again.
 const ATTEMPTS: usize = 100;
 
 #[cfg(test)]

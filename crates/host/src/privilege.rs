@@ -9,13 +9,13 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Privilege {
     Root,
-    /// Root of a new user namespace. Networks can be built; real-time scheduling, large socket
-    /// buffers and other namespaces of the machine are not available.
+    /// Root of a new user namespace: the program can build networks, but has no real-time
+    /// scheduling, no large socket buffers, and no other namespaces of the machine.
     UserNamespace,
 }
 
 impl Privilege {
-    /// The restrictions compared with root, in one sentence; nothing for root.
+    /// The restrictions compared with root, in one sentence; `None` for root.
     pub fn degradation(self) -> Option<&'static str> {
         match self {
             Self::Root => None,
@@ -27,7 +27,7 @@ impl Privilege {
     }
 }
 
-/// Makes sure networks can be built: as root, or by becoming root of a new user namespace.
+/// Gets the right to build networks: as root, or as root of a new user namespace.
 ///
 /// Must run before the program starts its first thread: the kernel moves only single-threaded
 /// programs into a user namespace (`user_namespaces(7)`).
@@ -48,8 +48,8 @@ pub fn acquire() -> Result<Privilege, HostError> {
     Ok(Privilege::UserNamespace)
 }
 
-/// Lets a plain user confine programs: in a new user namespace, in which the user keeps the own ID
-/// and the network of the machine. Must run before the program starts its first thread.
+/// Lets an ordinary user confine programs: in a new user namespace, in which the user keeps their
+/// user ID and the machine's network. Must run before the program starts its first thread.
 pub fn confine_as_user() -> Result<(), HostError> {
     let (uid, gid) = (getuid(), getgid());
     let denied =
@@ -68,7 +68,7 @@ fn unshare_when_alone(flags: CloneFlags) -> std::io::Result<()> {
     let mut tries = 0;
     loop {
         match unshare(flags) {
-            // A joined thread counts as a thread until the kernel has finished with it.
+            // A joined thread counts as a thread until the kernel has removed it.
             Err(Errno::EINVAL) if tries < 1000 => {
                 tries += 1;
                 std::thread::sleep(Duration::from_millis(1));
@@ -78,8 +78,8 @@ fn unshare_when_alone(flags: CloneFlags) -> std::io::Result<()> {
     }
 }
 
-/// Root in a container may lack a capability, or be forbidden to use it; only an attempt shows the
-/// latter.
+/// Whether this process can make networks. Root in a container may lack a capability, which is
+/// checked first, or be forbidden to use one, which only an attempt shows.
 fn can_make_networks() -> bool {
     has_capabilities()
         && std::thread::scope(|scope| {
@@ -87,14 +87,14 @@ fn can_make_networks() -> bool {
         })
 }
 
-/// Namespaces, interfaces in them, and packet sockets on those.
+/// Whether the process has the capabilities for namespaces, interfaces and packet sockets.
 fn has_capabilities() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let effective = status
         .lines()
         .find_map(|line| line.strip_prefix("CapEff:"))
         .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    // Without /proc only the attempt decides.
+    // Without /proc only the attempt shows it.
     effective.is_none_or(|mask| NEEDED.iter().all(|bit| mask & (1 << bit) != 0))
 }
 

@@ -8,26 +8,26 @@ use std::path::Path;
 /// an open(2) of a pipe waits for a writer, so any file except a regular one is an error.
 pub fn open_regular_file(path: &Path) -> io::Result<File> {
     check(std::fs::metadata(path)?.file_type(), ADVICE)?;
-    // The file may be another one by now.
+    // The file may have been replaced since the check.
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
     check(file.metadata()?.file_type(), ADVICE)?;
     Ok(file)
 }
 
-/// The text of such a file, without a limit of its length.
+/// The text of a regular file, without a limit of its length.
 pub fn read_regular_file(path: &Path) -> io::Result<String> {
     io::read_to_string(open_regular_file(path)?)
 }
 
-/// The bytes of such a file, without a limit of its length.
+/// The bytes of a regular file, without a limit of its length.
 pub fn read_regular_bytes(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open_regular_file(path)?.read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// Refuses a file of another kind than a regular one. `advice` ends the error.
+/// Refuses a file that is not regular. The error ends with `advice`.
 pub(crate) fn check(kind: FileType, advice: &str) -> io::Result<()> {
     let kind = match kind {
         kind if kind.is_file() => return Ok(()),

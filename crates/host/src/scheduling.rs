@@ -22,8 +22,8 @@ pub fn pin_to(cpus: &[usize]) -> Result<(), HostError> {
         .map_err(|e| HostError::io(format!("pinning to CPUs {cpus:?}"), e))
 }
 
-/// Gives the calling thread SCHED_FIFO at the lowest real-time priority: before all ordinary
-/// threads, after the kernel's own.
+/// Gives the calling thread SCHED_FIFO at the lowest real-time priority: above all ordinary
+/// threads, below the kernel's real-time threads.
 pub fn real_time() -> Result<(), HostError> {
     let parameters = libc::sched_param { sched_priority: 1 };
     // SAFETY: the pointer is to a live sched_param, which the kernel only reads; 0 is this thread.
@@ -31,7 +31,7 @@ pub fn real_time() -> Result<(), HostError> {
     if failed == 0 {
         Ok(())
     } else {
-        // A user namespace provides other missing rights, but does not help here.
+        // A user namespace provides other missing rights, but not this one.
         Err(HostError::Io {
             doing: "asking for SCHED_FIFO".to_owned(),
             source: std::io::Error::last_os_error(),
@@ -39,8 +39,9 @@ pub fn real_time() -> Result<(), HostError> {
     }
 }
 
-/// Gives a thread of this process the usual scheduling. A thread that another real-time program
-/// keeps from its CPU gets the time that the kernel reserves for usual threads, and can end.
+/// Gives a thread of this process ordinary scheduling. If another real-time program keeps the
+/// thread from its CPU, the thread then gets the time that the kernel reserves for ordinary
+/// threads, and can end.
 pub fn usual_scheduling(tid: u32) {
     let parameters = libc::sched_param { sched_priority: 0 };
     // SAFETY: the pointer is to a live sched_param, which the kernel only reads. A thread that has
@@ -50,7 +51,7 @@ pub fn usual_scheduling(tid: u32) {
     }
 }
 
-/// Lets this thread's sleeps end on time: the default slack adds 50 µs to every one.
+/// Lets this thread's sleeps end on time: the default timer slack adds 50 µs to each sleep.
 pub fn precise_timers() {
     // SAFETY: PR_SET_TIMERSLACK takes a plain number of nanoseconds and touches no memory of ours.
     unsafe {

@@ -1,5 +1,5 @@
-//! UNIX sockets by their files: distinguishes dead sockets from live ones, and removes nothing
-//! else.
+//! UNIX sockets by their files: distinguishes dead sockets from live sockets, and removes only dead
+//! ones.
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
@@ -14,7 +14,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// The path of a socket. Its folder is held open, so that nobody can replace the folder meanwhile.
+/// The path of a socket. An open descriptor keeps its folder, so that nobody can replace the folder
+/// in between.
 #[derive(Debug, Clone)]
 pub struct SocketFile {
     folder: Arc<OwnedFd>,
@@ -42,7 +43,7 @@ struct Examined {
 }
 
 impl SocketFile {
-    /// Its folder must exist.
+    /// The socket at `path`, whose folder must exist.
     pub fn at(path: &Path) -> io::Result<Self> {
         let name = path.file_name().ok_or_else(|| {
             io::Error::new(io::ErrorKind::InvalidInput, "this path names no file: add a name")
@@ -81,8 +82,8 @@ impl SocketFile {
         &self.name
     }
 
-    /// The path for connect(2), valid as long as this value lives. An address holds 107 bytes
-    /// (unix(7)); a path through the folder's descriptor makes a long one fit.
+    /// The path for connect(2), valid until this value is dropped. An address holds 107 bytes
+    /// (unix(7)); a longer path is replaced by a path through the folder's descriptor.
     pub fn address(&self) -> PathBuf {
         by_descriptor(&self.folder).join(&self.name)
     }
@@ -158,8 +159,8 @@ impl SocketFile {
         Ok(Some(Examined { file, inode: Inode::of(&found), is_socket }))
     }
 
-    /// Removes the file if it is still that inode. The kernel removes by name only, so the name is
-    /// moved aside first, and restored if it turns out to be another file's.
+    /// Removes the file if its inode is still `inode`. The kernel removes files by name only, so
+    /// this method first renames the file, and restores the name if the file is another one.
     fn remove(&self, inode: Inode) -> io::Result<()> {
         if self.inode_of(&self.name)? != Some(inode) {
             return Ok(());
@@ -170,7 +171,7 @@ impl SocketFile {
         match self.rename(&self.name, &aside) {
             Ok(()) => {}
             Err(Errno::NOENT) => return Ok(()),
-            // Not every file system has RENAME_NOREPLACE. The comparison above must suffice there.
+            // Not every file system has RENAME_NOREPLACE. There the comparison above must suffice.
             Err(Errno::INVAL | Errno::NOSYS) => return Ok(self.unlink(&self.name)?),
             Err(error) => return Err(error.into()),
         }
@@ -199,10 +200,10 @@ impl SocketFile {
 }
 
 impl Examined {
-    /// Whether no process has this very socket any more. The kernel looks for the socket behind the
-    /// inode, then compares the types: only a dead socket refuses a datagram socket that connects
-    /// (unix_find_bsd in net/unix/af_unix.c). A listener does not notice, and the call does not
-    /// block.
+    /// Whether no process has this socket any more. The kernel looks for the socket of the inode,
+    /// then compares the types: only a dead socket refuses the connection of a datagram socket
+    /// (unix_find_bsd in net/unix/af_unix.c). A listener does not notice the attempt, and the call
+    /// does not block.
     fn is_dead(&self) -> io::Result<bool> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let family = AddressFamily::UNIX;
@@ -284,7 +285,7 @@ mod tests {
         let listener = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None);
         let listener = listener.unwrap();
         listener.bind(&socket2::SockAddr::unix(&path).unwrap()).unwrap();
-        // It is bound and does not listen yet.
+        // The socket is bound and does not listen yet.
         assert_eq!(file.clear().unwrap_err().kind(), io::ErrorKind::AddrInUse);
         listener.listen(0).unwrap();
         let _first = UnixStream::connect(&path).unwrap();

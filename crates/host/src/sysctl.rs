@@ -13,8 +13,8 @@ pub fn read_sysctl(name: &str) -> Option<String> {
     std::fs::read_to_string(path(name)).ok().map(|text| normalised(&text))
 }
 
-/// Sets it in the calling thread's network namespace and reads it back, because the kernel clamps
-/// some settings, and some writes succeed without effect.
+/// Sets a setting in the calling thread's network namespace and reads it back, because the kernel
+/// clamps some settings, and some writes have no effect.
 pub fn write_sysctl(sysctl: &Sysctl) -> Result<(), HostError> {
     std::fs::write(path(&sysctl.name), &sysctl.value).map_err(|source| HostError::Sysctl {
         name: sysctl.name.clone(),

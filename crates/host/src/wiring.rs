@@ -47,8 +47,8 @@ pub fn bring_up(namespace: &Namespace, interface: &str) -> Result<(), HostError>
     namespace.run(|| bring_up_here(interface))
 }
 
-/// Adds an address that is usable at once, without duplicate address detection: no other host is in
-/// the network.
+/// Adds an address without duplicate address detection, so that it is usable at once: no other host
+/// is in the network.
 pub fn add_address(
     namespace: &Namespace,
     interface: &str,
@@ -77,7 +77,7 @@ pub fn add_address(
     })
 }
 
-/// Whether IPv6 is switched off at the interface, in the calling thread's namespace.
+/// Whether IPv6 is disabled at the interface, in the calling thread's namespace.
 fn is_off(interface: &str) -> bool {
     let path = format!("/proc/sys/net/ipv6/conf/{interface}/disable_ipv6");
     std::fs::read_to_string(path).is_ok_and(|off| off.trim() == "1")
@@ -101,8 +101,7 @@ pub fn add_route(namespace: &Namespace, route: Route) -> Result<(), HostError> {
     })
 }
 
-/// Adds a route to a neighbour on which connections begin with this many segments (`initcwnd` of
-/// ip-route).
+/// Adds a route to a neighbour with a first window of this many segments (`initcwnd` of ip-route).
 pub fn add_first_window(
     namespace: &Namespace,
     interface: &str,
@@ -128,8 +127,8 @@ pub fn add_first_window(
     })
 }
 
-/// Adds the hardware address of a neighbour to `namespace`, so that no host has to ask for it. The
-/// request itself may be lost on the way, which costs a second.
+/// Adds the hardware address of a neighbour to `namespace`, so that the host need not send a
+/// request, whose loss would cost a second.
 pub fn add_neighbour(
     namespace: &Namespace,
     interface: &str,

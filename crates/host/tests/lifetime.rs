@@ -1,4 +1,4 @@
-//! All objects disappear, however the process that made them ends.
+//! All objects must disappear, however the process that made them ends.
 #![allow(clippy::unwrap_used)]
 
 use host::{Address, Confined, HostError, Namespace, Program, add_address, connect};
@@ -6,7 +6,7 @@ use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
 use std::time::Duration;
 
-/// Without the right to make networks the test is skipped, and the output says so.
+/// Makes a namespace; without the right to make networks, skips the test.
 fn namespace(name: &str) -> Option<Namespace> {
     match Namespace::create(name) {
         Ok(namespace) => Some(namespace),
@@ -29,7 +29,7 @@ fn program(argv: &[&str]) -> Program {
 }
 
 #[test]
-fn two_hosts_talk_over_a_cable() {
+fn two_hosts_exchange_data_over_a_cable() {
     let (Some(a), Some(b)) = (namespace("a"), namespace("b")) else {
         return;
     };

@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut ratios = Vec::new();
     let (mut costs, mut medians) = (Vec::new(), Vec::new());
     for pair in 0..pairs {
-        // ABBA: a drift of the host affects both alike.
+        // ABBA: a drift of the host affects rounds with and without probes alike.
         let order = if pair % 2 == 0 { [true, false] } else { [false, true] };
         let mut rates = [0.0; 2];
         for probes in order {

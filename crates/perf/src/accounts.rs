@@ -35,18 +35,18 @@ pub enum Padding {
     /// OAEP with SHA-1, which is OpenSSL's default and iperf3's since 3.17.
     #[default]
     Oaep,
-    /// PKCS#1 v1.5, the only padding that iperf3 before 3.17 knows.
+    /// PKCS#1 v1.5, the only padding that iperf3 before 3.17 supports.
     Pkcs1,
 }
 
 /// A server's users, and the key to their tokens.
 #[derive(Debug, Clone)]
 pub struct Accounts {
-    /// Read again for each client, as iperf3 does.
+    /// The server reads this file again for each client, as iperf3 does.
     users: PathBuf,
     key: PrivateKey,
     padding: Padding,
-    /// Accepted difference of a client's clock.
+    /// Accepted difference between the client's clock and the server's.
     skew: Duration,
 }
 

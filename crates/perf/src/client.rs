@@ -43,7 +43,7 @@ pub fn run(
     outcome
 }
 
-/// Whether this end, if it sends, has the algorithm that the streams should use.
+/// An error if this end sends and its kernel lacks the congestion control that the user asked for.
 fn check_algorithm(test: &TestOptions) -> Result<(), PerfError> {
     let Some(name) = test.congestion.as_ref().filter(|_| test.protocol == Protocol::Tcp) else {
         return Ok(());
@@ -81,8 +81,8 @@ impl<'a> Client<'a> {
             Control::new(socket, remote.to_string(), options.connect_timeout, stop.clone())?;
         let cookie = Cookie::random();
         introduce(&mut control, &cookie, options.connect_timeout, stop)?;
-        // iperf3 also reads the MSS after it has sent something: a small first window may lower the
-        // kernel's guess.
+        // Read after the cookie was sent, as iperf3 does: a small first window may lower the
+        // kernel's estimate of the MSS.
         let mss = SockRef::from(control.socket()).tcp_mss().ok().filter(|mss| *mss > 0);
         Ok(Self { options, stop, control, cookie, remote, mss })
     }
@@ -162,13 +162,13 @@ impl<'a> Client<'a> {
                 return Err(error);
             }
         }
-        // A server may have a backlog to read before it reaches our message. The user sets the
-        // upper limit of the wait.
+        // The server may have a backlog of data to read before it reads `TestEnd`. The user sets
+        // the upper limit of the wait.
         let patience = self.options.connect_timeout.max(RESULTS_PATIENCE);
         let mut control = self.patient(patience.min(self.options.receive_timeout))?;
         control.send_state(State::TestEnd)?;
         expect(&mut control, State::ExchangeResults, ENDING)?;
-        // A server draws no series of what its clients send.
+        // A server draws no series of the streams that its clients send.
         let additions = if peer_is_weir { Additions::Ours } else { Additions::Nothing };
         control.send_json(&account.results(additions))?;
         let results = control.receive_json(LONGEST, "sending its results")?;
@@ -178,11 +178,12 @@ impl<'a> Client<'a> {
         Ok(results)
     }
 
-    /// A server that closed a stream before its use has sent a reason, or has closed everything.
+    /// Returns the server's own reason in place of `error` if the server closed a stream before its
+    /// use.
     fn reason(&mut self, error: PerfError) -> PerfError {
         let is_theirs = match &error {
             PerfError::System { source, .. } => source.kind() == ErrorKind::NotConnected,
-            // A host that is gone altogether sends nothing more.
+            // A host that is gone altogether has sent no reason.
             PerfError::Gone { .. } => {
                 ready(self.control.socket().as_fd(), PollFlags::IN, Duration::ZERO).unwrap_or(false)
             }
@@ -289,7 +290,7 @@ impl<'a> Client<'a> {
         let local = self.control.socket().local_addr();
         Ok(Started {
             role: Role::Client,
-            // For display only; no calculation uses it.
+            // The wall-clock time is only displayed; no calculation uses it.
             at: SystemTime::now(),
             cookie: self.cookie.as_str().to_owned(),
             peer: self.options.host.clone(),
@@ -304,7 +305,7 @@ impl<'a> Client<'a> {
     }
 }
 
-/// iperf3 3.21 closes without a message when it does not accept an account.
+/// An iperf3 3.21 server closes the connection without a message when it refuses an account.
 fn unaccepted(error: PerfError, credentials: Option<&Credentials>) -> PerfError {
     match error {
         PerfError::Gone { peer, .. } if credentials.is_some() => {
@@ -316,7 +317,8 @@ fn unaccepted(error: PerfError, credentials: Option<&Credentials>) -> PerfError 
     }
 }
 
-/// iperf3 of Debian 12 closes without a message when a request exceeds its limit.
+/// The iperf3 server of Debian 12 closes the connection without a message when a request exceeds
+/// its limit.
 fn beyond_limit(error: PerfError, test: &TestOptions) -> PerfError {
     match error {
         PerfError::Gone { peer, .. } if test.rate.is_some() => {

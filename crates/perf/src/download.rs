@@ -1,6 +1,5 @@
-//! A timed file transfer over http, as a browser's downloader would see it. It implements only the
-//! part of the protocol that this takes: HTTP/1.1 (RFC 9112), a body of known length, no redirects,
-//! no encryption.
+//! A timed file transfer over http, as a browser's downloader would see it. Implements only a part
+//! of the protocol: HTTP/1.1 (RFC 9112), a body of known length, no redirects, no encryption.
 
 use crate::PerfError;
 use std::io::{self, ErrorKind, Read, Write};
@@ -17,7 +16,7 @@ pub struct Download {
     pub path: String,
     /// Timeout for the whole transfer, from the first packet to the last byte.
     pub patience: Duration,
-    /// Timeout without a byte, and of the connection.
+    /// Longest time without a received byte, and timeout of the connection attempt.
     pub silence: Duration,
 }
 
@@ -171,12 +170,12 @@ impl Download {
 }
 
 impl Downloaded {
-    /// Rate of the body since before the connection was opened, in units of 1024 bytes a second.
+    /// Rate of the body in units of 1024 bytes a second; the time includes opening the connection.
     pub fn kbyte_s(&self) -> f64 {
         rate(self.body, self.complete)
     }
 
-    /// The same rate since the connection was open.
+    /// Rate of the body in units of 1024 bytes a second, from the moment the connection was open.
     pub fn transfer_kbyte_s(&self) -> f64 {
         rate(self.body, self.complete.saturating_sub(self.connected))
     }
@@ -200,11 +199,11 @@ impl Checksum {
     }
 }
 
-/// Reads, and checks the deadline and `stop` meanwhile.
+/// Reads from the socket; checks the deadline and `stop` between reads.
 struct Reader<'a, S> {
     from: &'a Download,
     begun: Instant,
-    /// The last arrival.
+    /// When the last byte arrived.
     last: Instant,
     came: Bytes,
     stop: S,
@@ -340,14 +339,14 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_late_says_how_much_came() {
+    fn a_late_download_reports_how_many_bytes_came() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/file", listener.local_addr().unwrap());
         let mut download = Download::of_url(&url).unwrap();
         download.patience = Duration::from_millis(300);
         let error = download.run(|| false).unwrap_err().to_string();
         assert!(error.contains("said nothing for 0.3 s"), "{error}");
-        // It sends a byte in each look.
+        // This server sends a byte every 20 ms.
         std::thread::spawn(move || {
             let _silent = listener.accept().unwrap();
             for mut socket in listener.incoming().flatten() {
@@ -357,7 +356,7 @@ mod tests {
                 }
             }
         });
-        // A server that is held up says nothing either.
+        // On a disturbed machine the server may send nothing for 0.3 s.
         testing::undisturbed("download that is late", |_| {
             let error = download.run(|| false).unwrap_err().to_string();
             match error.contains("did not arrive within 0.3 s: ") {
@@ -367,7 +366,7 @@ mod tests {
         });
     }
 
-    /// It accepts, sends nothing or a part, and keeps the connection open.
+    /// The server accepts, sends nothing or a part of its answer, and keeps the connection open.
     #[test]
     fn a_server_that_falls_silent_is_given_up() {
         let given_up = |part: &'static str| {
@@ -396,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_read() {
+    fn a_url_gives_address_and_path() {
         let read = |url: &str| Download::of_url(url).map(|download| (download.from, download.path));
         let (from, path) = read("http://127.0.0.1:81/a/b?c").unwrap();
         assert_eq!((from.to_string().as_str(), path.as_str()), ("127.0.0.1:81", "/a/b?c"));

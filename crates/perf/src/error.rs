@@ -56,7 +56,7 @@ impl PerfError {
         Self::System { what: what.into(), source }
     }
 
-    /// Wrong use rather than a failed measurement.
+    /// True if the user's options are wrong, rather than the measurement failed.
     pub fn is_misuse(&self) -> bool {
         match self {
             Self::Usage(_) => true,
@@ -67,7 +67,7 @@ impl PerfError {
     }
 }
 
-/// Advice where the system's own message is not enough.
+/// Advice for errors whose system message does not tell what to do.
 fn remedy(error: &io::Error) -> &'static str {
     match Errno::from_io_error(error) {
         Some(Errno::MFILE) => {

@@ -39,7 +39,7 @@ impl Stop {
         Self { flag, outer: None }
     }
 
-    /// A stop that a call to this one stops too, and that can be called alone.
+    /// Returns a separate stop for a part of the work; calling `self` also stops that part.
     pub fn inner(&self) -> Self {
         Self { flag: Arc::default(), outer: Some(Arc::new(self.clone())) }
     }

@@ -1,8 +1,8 @@
 //! Measurements beside the streams: TCP_INFO over time, CPU of this end, latency under load.
 //!
 //! [`Observer`] does all of this for one test, in either role. It has no thread for TCP_INFO and
-//! CPU: the caller polls [`Observer::sample`] as often as it likes. A call that comes too soon, or
-//! that would cost too much, takes no sample.
+//! CPU: the caller polls [`Observer::sample`] at any rate. A call that comes too soon, or that
+//! would cost too much, takes no sample.
 
 pub mod cpu;
 pub mod echo;
@@ -32,8 +32,8 @@ use units::{Bytes, Span, Time};
 /// Selects the measurements.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Series, samples between the intervals, and the latency probe. Without it only the figures
-    /// that iperf3 also reports are read: CPU, and TCP_INFO at the intervals.
+    /// Keep series, sample between the intervals, and probe the latency. If false, the observer
+    /// reads only the figures that iperf3 also reports: CPU, and TCP_INFO at the intervals.
     pub probes: bool,
     pub cpu: CpuOf,
     /// Period of the TCP_INFO samples.
@@ -69,15 +69,15 @@ pub struct EchoOffer {
     pub token: echo::Token,
 }
 
-/// The current state of a data stream.
+/// A data stream's socket and its count of bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct StreamSocket<'a> {
     pub id: u32,
     /// This end sends.
     pub sends: bool,
-    /// `None` for UDP.
+    /// The TCP socket; `None` for UDP.
     pub tcp: Option<BorrowedFd<'a>>,
-    /// Sent or received since the test began.
+    /// Bytes sent or received since the test began.
     pub bytes: Bytes,
 }
 
@@ -86,7 +86,7 @@ pub struct StreamSocket<'a> {
 pub struct ObservedInterval {
     pub cpu: CpuUse,
     pub latency: Option<Latency>,
-    /// By stream.
+    /// TCP_INFO by stream number.
     pub tcp: Vec<(u32, TcpInfo)>,
 }
 
@@ -126,7 +126,7 @@ pub struct Observer {
     cost: Span,
 }
 
-/// The streams' own round trips, for a far end that answers no probe.
+/// Smoothed round trips of the streams themselves, for a far end that answers no probe.
 #[derive(Debug, Default)]
 struct SmoothedRtts {
     window: Tally,
@@ -158,13 +158,13 @@ impl Observer {
         }
     }
 
-    /// Threads of the test enter it, and are charged with [`CpuOf::Threads`].
+    /// The account that the test's threads enter, for [`CpuOf::Threads`].
     pub fn account(&self) -> CpuAccount {
         self.account.clone()
     }
 
-    /// Waits for `length` while the path is measured without load, and a little longer if no probe
-    /// has been answered yet. Ends early when stopped, or if no answer can come.
+    /// Measures the path without load for `length`, and a little longer if no probe has been
+    /// answered yet. Returns early when stopped, or if no answer can come.
     pub fn idle(&mut self, length: Span, stop: &Stop) -> Option<Latency> {
         let probe = self.probe.as_mut()?;
         let begun = Instant::now();
@@ -197,7 +197,7 @@ impl Observer {
         self.pause_probe_between_periods();
     }
 
-    /// Samples the streams and the cores if it is time. Cheap otherwise.
+    /// Samples the streams and the cores if a sample is due; otherwise costs almost nothing.
     pub fn sample(&mut self, sockets: &[StreamSocket<'_>]) {
         let now = clock::now();
         self.switch_periods(now, sockets);
@@ -208,8 +208,8 @@ impl Observer {
             let took = self.charge(|observer| observer.sample_tcp(now, sockets));
             self.next_tcp = now + self.plan.every.max(took * DEAREST);
         }
-        // Combine it with a sample of the streams that is due soon: each wakeup takes a core from a
-        // stream.
+        // If a sample of the streams is due soon, the sample of the cores waits for it: each wakeup
+        // takes a core from a stream.
         if now + self.plan.every / 2 >= self.next_cpu {
             let took = self.charge(|observer| observer.cpu.sample(now));
             self.next_cpu = now + CPU_EVERY.max(took * DEAREST);
@@ -254,7 +254,7 @@ impl Observer {
             observer.sample_tcp(now, sockets);
             noted.cpu = observer.cpu.interval(now);
         });
-        // Everything has just been sampled.
+        // All streams have just been sampled.
         self.next_tcp = self.next_tcp.max(now + self.plan.every);
         self.next_cpu = self.next_cpu.max(now + CPU_EVERY);
         let of = |socket: &StreamSocket<'_>| Some((socket.id, *self.tcp.latest(socket.id)?));
@@ -314,7 +314,7 @@ impl Observer {
         self.plan.probes && self.current_period.as_ref().is_none_or(CurrentPeriod::samples)
     }
 
-    /// The same counters are read in periods with samples and without.
+    /// Moves to the next period. Reads the same counters in periods with samples and without.
     fn switch_periods(&mut self, now: Time, sockets: &[StreamSocket<'_>]) {
         let Some(current) = self.current_period.as_mut().filter(|_| self.plan.probes) else {
             return;
@@ -381,9 +381,9 @@ impl Observer {
 }
 
 /// Bytes received, or given to the kernel, by now. TCP_INFO would give the acknowledged bytes, but
-/// it waits for the socket lock, which a sender that fills its core hardly ever releases. The
-/// reading would cost more than the effect to be measured. The socket buffer holds the same for
-/// both kinds of periods.
+/// reading TCP_INFO waits for the socket lock, which a sender that fills its core hardly ever
+/// releases. The wait would cost more than the effect to be measured. The bytes in the socket
+/// buffer are the same in periods with and without samples.
 fn carried(sockets: &[StreamSocket<'_>]) -> (Time, Bytes) {
     (clock::now(), sockets.iter().map(|socket| socket.bytes).sum())
 }
@@ -427,9 +427,10 @@ impl LatencyPlan {
 }
 
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// For the first answer of a distant peer.
+/// Extra wait for the first answer of a distant peer.
 const GRACE: Span = Span::from_millis(500);
-/// Length of a point of CPU use: fifty ticks of /proc/stat.
+/// Time between two points of CPU use: fifty ticks of /proc/stat.
 const CPU_EVERY: Span = Span::from_millis(500);
-/// A sample is repeated only after this many times its own duration: 0.2 % of one core.
+/// The next sample comes only after this many times the duration of the last sample: 0.2 % of one
+/// core.
 const DEAREST: u64 = 500;

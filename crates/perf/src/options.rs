@@ -68,7 +68,7 @@ pub enum Direction {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Amount {
     Time(Span),
-    /// Over all streams of a direction together.
+    /// Bytes over all streams of a direction together.
     Bytes(u64),
     Blocks(u64),
 }
@@ -83,7 +83,7 @@ pub struct ClientOptions {
     /// The local port of the first data stream; the others take the following ports.
     pub client_port: Option<u16>,
     pub connect_timeout: Duration,
-    /// How long a receiver tolerates silence on all its streams.
+    /// How long a receiver waits while none of its streams gets data.
     pub receive_timeout: Duration,
     /// The CPU this end is pinned to.
     pub affinity: Option<usize>,
@@ -243,11 +243,12 @@ impl Default for Limits {
     }
 }
 
-/// iperf3's.
+/// iperf3's port.
 pub const PORT: u16 = 5201;
 /// A server's default limit.
 pub const LONGEST_TEST: Span = Span::from_secs(3600);
 const TCP_BLOCK: usize = 128 * 1024;
-/// Fits a path with an MTU of 1500 bytes over IPv4 with timestamps. iperf3 takes the control
-/// connection's segment size, and so does the client if it knows it.
+/// Default size of a datagram: the TCP segment size over IPv4 with timestamps at an MTU of 1500
+/// bytes. The client, like iperf3, uses the control connection's segment size instead if the client
+/// knows it.
 const UDP_BLOCK: usize = 1448;

@@ -1,9 +1,9 @@
 //! A minimal program that measures a transfer: threads that write, threads that read, a clock.
 //!
-//! It has no control connection, no negotiated options, and no figures while it runs. The remaining
-//! cost is what the kernel's TCP costs any program. It is the baseline for [`crate::client`] and
+//! This program has no control connection, no negotiated options, and no figures while it runs: it
+//! costs only what the kernel's TCP costs any program. It is the baseline for [`crate::client`] and
 //! iperf3 in the lab `perf-overhead`. Each connection ends with 16 bytes from the reader: the
-//! number of bytes received, and the nanoseconds since the first of them.
+//! number of bytes received, and the nanoseconds since the first byte.
 
 use crate::PerfError;
 use std::io::{self, ErrorKind, Read, Write};
@@ -29,14 +29,14 @@ pub struct PlainClient {
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlainResult {
     pub streams: Vec<PlainStream>,
-    /// Read back from the first connection.
+    /// The congestion control, read back from the first connection.
     pub congestion: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PlainStream {
     pub sent: Counted,
-    /// As the reader counted.
+    /// The reader's count of bytes and time.
     pub received: Counted,
 }
 
@@ -124,7 +124,7 @@ impl PlainClient {
 }
 
 impl PlainResult {
-    /// In iperf3's keys, as far as they apply.
+    /// The result in iperf3's keys.
     pub fn to_json(&self) -> serde_json::Value {
         let sum = |of: fn(&PlainStream) -> Counted| {
             let all = || self.streams.iter().map(of);
@@ -157,7 +157,7 @@ pub fn serve(listener: &TcpListener) -> Result<(), PerfError> {
                 reading.fetch_add(1, Ordering::Relaxed);
                 let done = Arc::clone(&reading);
                 std::thread::spawn(move || {
-                    // A client that broke off needs no answer.
+                    // If the client broke off, nobody reads the answer.
                     let _ = read(socket);
                     done.fetch_sub(1, Ordering::Relaxed);
                 });
@@ -187,7 +187,7 @@ fn read(mut socket: TcpStream) -> io::Result<()> {
     socket.write_all(&Counted { bytes: Bytes::new(bytes), elapsed }.to_words())
 }
 
-/// True for errors of accept(2) that concern a connection, which failed before it was accepted.
+/// True for errors of accept(2) about a single connection that failed before it was accepted.
 fn is_of_one_client(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted)
 }
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_count_the_same() {
+    fn both_ends_count_the_same_bytes() {
         let duration = Span::from_millis(50);
         let client = PlainClient { streams: 3, duration, ..PlainClient::new(server()) };
         let result = client.run().unwrap();

@@ -10,8 +10,8 @@
 //! | `confidence`, `latency`, `cpu`, `outcome` | the parts of the figures |
 //! | `table`, `document` | the figures for people and for machines |
 //!
-//! The far end is a weir server: iperf3 knows no such tests. All connections send small segments at
-//! once (TCP_NODELAY), which netperf does only if told.
+//! The far end is a weir server: iperf3 has no such tests. All connections send small segments at
+//! once (TCP_NODELAY); netperf does so only with an option.
 
 mod bulk;
 mod client_threads;

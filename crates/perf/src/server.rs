@@ -1,9 +1,8 @@
 //! The server: serves many clients at once, each within its limits.
 //!
 //! The listener thread accepts every connection and datagram that arrives at the port, finds out
-//! which session it belongs to, and never blocks on a single client. Each client has its own
-//! thread, and so has each of its streams. A client that misbehaves or stalls does not affect the
-//! others.
+//! which session it belongs to, and never blocks on a single client. Each client and each of its
+//! streams has its own thread. A client that misbehaves or stalls does not affect other clients.
 
 mod admission;
 mod client_session;
@@ -49,7 +48,7 @@ pub enum OutputForm {
     Json,
 }
 
-/// A client that connected, before anything is known of its test.
+/// A client that has connected and has not sent its parameters.
 #[derive(Debug, Clone, Copy)]
 pub struct Client {
     /// 1 for the first client.
@@ -93,8 +92,8 @@ impl Server {
     }
 
     /// Serves until `stop` is called, until one test has run (`one_off`), or until no client has
-    /// come for `idle_timeout`. Each client has its own audience, which is made when the client
-    /// arrives and called from the client's thread.
+    /// come for `idle_timeout`. `audience_for` makes an audience when a client arrives; the
+    /// client's thread calls it.
     pub fn run<A>(&self, stop: &Stop, audience_for: A) -> Result<Summary, PerfError>
     where
         A: Fn(&Client) -> Box<dyn Audience + Send> + Sync,
@@ -193,7 +192,7 @@ where
         let client = Client { number: reservation.number(), address: plain(from) };
         let (context, audience_for, ended) =
             (self.context, self.audience_for, self.ended.0.clone());
-        // A second handle, in case the thread cannot be started.
+        // A second handle, to refuse the client if its thread cannot be started.
         let spare = socket.try_clone();
         let handle = thread::Builder::new().name(format!("client {}", client.number)).spawn_scoped(
             self.scope,
@@ -233,7 +232,7 @@ where
         tests
     }
 
-    /// Waits for the remaining sessions, which the call to stop has told to end.
+    /// Waits for the remaining sessions; the caller has called them to stop.
     fn close(mut self) -> Summary {
         for handle in self.handles.drain(..) {
             // A session that panicked has ended like any other.

@@ -61,19 +61,19 @@ pub(crate) struct Session {
 pub(crate) struct Setup {
     pub(crate) role: Role,
     pub(crate) options: TestOptions,
-    /// Zero: no intervals.
+    /// Length of an interval; zero reports none.
     pub(crate) interval: Span,
     /// The CPU this end's streams are pinned to.
     pub(crate) affinity: Option<usize>,
     /// Timeout without data on any stream.
     pub(crate) receive_timeout: Duration,
-    /// At a server: how much longer than agreed it waits for its client to end the test.
+    /// At a server: how much longer than agreed the server waits for its client to end the test.
     pub(crate) grace: Option<Duration>,
     /// At a server: the longest time of a test that does not end by the clock.
     pub(crate) longest: Option<Span>,
     /// At a server: the maximum rate of all streams together.
     pub(crate) rate_limit: Option<Rate>,
-    /// At a server: tells when this session may be ended for another client.
+    /// At a server: shows when the server may end this session for another client.
     pub(crate) progress: Option<Progress>,
 }
 
@@ -82,7 +82,7 @@ pub(crate) struct Setup {
 pub(crate) enum StopReason {
     /// At a client: the time has passed, or the amount is reached.
     Reached,
-    /// The peer sent this state.
+    /// The peer ended the test with this state.
     PeerState(State),
     /// The rate exceeded [`Setup::rate_limit`].
     RateExceeded(Rate),
@@ -154,7 +154,8 @@ impl Session {
             }
             self.note_progress(now);
             self.check(control.peer())?;
-            // With a broken stream the test cannot succeed; only the peer's reason is awaited.
+            // With a broken stream the test cannot succeed; this end only waits for the peer's
+            // reason.
             if let Some(halt) = self.stop_reason(now)
                 && self.failed.is_none()
             {
@@ -164,12 +165,12 @@ impl Session {
         }
     }
 
-    /// Waits for the data that the peer sent before it ended a test of an amount. The peer's
-    /// message uses another connection, and may have overtaken the data. Returns when all data is
+    /// Waits for the data that the peer sent before it ended a test of an amount: the peer's
+    /// message uses another connection and may have overtaken the data. Returns when all data is
     /// here, or when no more arrives.
     ///
-    /// The senders stop first: a sender whose amount is spent sends on, in case that the peer is
-    /// short of data, and a peer that ends the test is not.
+    /// The senders stop first: a sender that has sent its amount goes on in case the peer lacks
+    /// data, and a peer that ends the test lacks none.
     pub(crate) fn await_remaining_data(&mut self, patience: Duration) {
         let Some(amount) = self.amount() else { return };
         self.running.stop_sending();
@@ -197,21 +198,21 @@ impl Session {
         self.running.cut_datagrams(now);
         let received = self.running.snapshot();
         let idle = Span::from(self.running.last_progress().elapsed());
-        // Without this wait, a receiver would have counted more than was sent. A write to a peer
-        // that no longer reads returns a tenth of a second later. That time is not part of the
-        // test, and neither is the data that arrives meanwhile.
+        // Without this wait, the receiver's count would exceed the sender's. A write to a peer that
+        // no longer reads returns a tenth of a second later. Neither that time nor the data that
+        // arrives in it is part of the test.
         self.running.await_senders();
         self.running.await_datagrams();
         let mut snapshots = self.running.snapshot();
         for (snapshot, received) in snapshots.iter_mut().zip(received) {
-            // Datagrams carry the time at which they arrived.
+            // Datagrams are stamped with their time of arrival, so their counts end exactly.
             if !received.sends && received.datagrams.is_none() {
                 *snapshot = received;
             }
         }
         let mut elapsed = now.since(self.schedule.origin());
         if self.amount().is_some() && !self.schedule.is_omitting() {
-            // The time of the transfer, without the wait for more data.
+            // Excludes the wait for more data.
             elapsed = elapsed.saturating_sub(idle).max(Span::from_nanos(1));
         }
         if let Some(period) = self.schedule.rest(now) {
@@ -229,8 +230,8 @@ impl Session {
         }
     }
 
-    /// A link is not the limit of a machine's own connections, nor of a test whose pace the user
-    /// set, nor of a test that this machine's CPU limited.
+    /// Removes the figure of a full link from tests that no link limits: tests within one machine,
+    /// at a rate that the user set, or limited by this machine's CPU.
     fn without_false_links(&self, mut observed: Observed) -> Observed {
         let inside =
             self.streams.iter().any(|one| crate::event::is_loopback(one.local, one.remote));
@@ -300,7 +301,7 @@ impl Session {
         match (self.setup.role, self.setup.options.amount) {
             (Role::Client, _) if omitting => None,
             (Role::Client, Amount::Time(time)) => {
-                // Zero: until the user ends it.
+                // Time zero: the test runs until the user ends it.
                 (time > Span::ZERO && since_start >= time).then_some(StopReason::Reached)
             }
             (Role::Client, _) => self.has_amount().then_some(StopReason::Reached),
@@ -316,7 +317,7 @@ impl Session {
         }
     }
 
-    /// All data was sent and acknowledged, or enough was received.
+    /// True if all data was sent and acknowledged, or enough was received.
     fn has_amount(&mut self) -> bool {
         let Some(amount) = self.amount() else { return false };
         if bytes(&self.running.snapshot(), false) >= amount {
@@ -341,7 +342,7 @@ impl Session {
         self.check_own(peer)?;
         let peer = || peer.to_owned();
         // A peer that closes its streams first sends the reason on the control connection. If the
-        // peer is gone, that connection shows it too.
+        // peer is gone, the control connection breaks too.
         if let Some((failure, since)) = &self.failed
             && since.elapsed() >= LAST_WORD
         {
@@ -352,21 +353,21 @@ impl Session {
         }
         let within = self.setup.receive_timeout;
         let receives = self.streams.iter().any(|stream| !stream.sends);
-        // A client that no longer reads blocks this server's senders. A slow sender pauses between
-        // two blocks.
+        // A client that no longer reads blocks this server's senders. The check leaves tests with a
+        // rate out: a slow sender pauses between two blocks.
         let serves_fast = self.setup.role == Role::Server && self.setup.options.rate.is_none();
         let counts_on_progress = receives || serves_fast || self.amount().is_some();
         if counts_on_progress && self.running.last_progress().elapsed() >= within {
             return Err(PerfError::Silent { peer: peer(), within, doing: "data was expected" });
         }
-        // The sender rests, so a peer that waits for more must end the test at some point.
+        // This end's sender has sent its amount, so the peer must end the test at some point.
         if self.spent_since.is_some_and(|since| since.elapsed() >= within) {
             return Err(PerfError::Silent { peer: peer(), within, doing: "the end was awaited" });
         }
         Ok(())
     }
 
-    /// A failure of this host is not the peer's, whatever the peer reports.
+    /// Checks this host's own failures first: the cause is not the peer, whatever the peer reports.
     fn check_own(&mut self, peer: &str) -> Result<(), PerfError> {
         if self.failed.is_none() {
             self.failed = self.running.failure().map(|failure| (failure, Instant::now()));
@@ -387,7 +388,7 @@ impl Session {
         if self.setup.role == Role::Client && !self.schedule.is_omitting() {
             next = next.min(self.until_reached(now));
         }
-        // Work that is due now has just been done.
+        // Work that was due until now is done.
         next.max(SHORTEST_POLL)
     }
 
@@ -402,15 +403,15 @@ impl Session {
     }
 }
 
-/// Half of the remaining time at the speed so far. The first bytes come slowly, so the estimate is
-/// at most the time that has passed.
+/// Time to the next check for the amount: half of the remaining time at the speed so far. The first
+/// bytes arrive slowly, so the result is at most the time that has passed.
 fn until_amount(done: u64, amount: u64, passed: Span) -> Duration {
     let left = amount.saturating_sub(done) as f64;
     let share = if done == 0 { 0.0 } else { (left / done as f64 / 2.0).min(1.0) };
     Duration::from_secs_f64(passed.secs_f64() * share)
 }
 
-/// Bytes of all senders or all receivers of this end.
+/// Bytes of all senders, or of all receivers, of this end.
 fn bytes(snapshots: &[StreamSnapshot], sent: bool) -> u64 {
     let streams = snapshots.iter().filter(|stream| stream.sends == sent);
     streams.map(|stream| stream.bytes.count()).sum()
@@ -445,7 +446,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_amount_is_polled_for_at_once_and_ever_more_closely() {
+    fn an_amount_is_checked_at_once_and_then_at_ever_shorter_intervals() {
         let ten_ms = Span::from_millis(10);
         assert_eq!(until_amount(0, 100, ten_ms), Duration::ZERO);
         assert_eq!(until_amount(1, 1_000_000, ten_ms), Duration::from_millis(10));

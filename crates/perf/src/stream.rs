@@ -1,8 +1,8 @@
 //! Data streams, a thread each.
 //!
-//! [`Running`] owns the streams of one end of a test. Each thread writes its own counters and
-//! nothing that is shared, so reading them costs the thread nothing. Omitted data is a baseline
-//! that is subtracted; no counter is ever reset.
+//! [`Running`] owns the streams of one end of a test. Each thread writes only its own counters, so
+//! reading the counters costs the thread nothing. The omitted data is subtracted as a baseline; no
+//! counter is ever reset.
 
 mod budget;
 mod ending;
@@ -95,7 +95,7 @@ impl Running {
         Self::start_charged(opened, options, affinity, stop, &CpuAccount::default())
     }
 
-    /// Same as [`Self::start`], and charges the threads' CPU time to `account`.
+    /// Does the same as [`Self::start`], and charges the threads' CPU time to `account`.
     pub fn start_charged(
         opened: Vec<Opened>,
         options: &TestOptions,
@@ -152,8 +152,8 @@ impl Running {
     }
 
     /// True once this end has sent the amount of `-n` or `-k`. Its senders then rest. If the test
-    /// does not end soon (the peer lost data, or omitted another part of the start), they go on
-    /// slowly: a receiver that waits for the last byte would otherwise wait for ever.
+    /// does not end soon (the peer lost data, or omitted another part of the start), the senders go
+    /// on slowly: a receiver that waits for the last byte would otherwise wait for ever.
     pub fn is_spent(&self) -> bool {
         self.budget.is_spent(self.bytes_sent())
     }
@@ -177,8 +177,8 @@ impl Running {
         progress.at
     }
 
-    /// A stream that ended by itself, and why. iperf3 closes its streams at the end of a test, so
-    /// the caller has to decide whether an ending was expected.
+    /// The first stream that ended by itself, and why. iperf3 closes its streams at the end of a
+    /// test, so the caller has to decide whether an ending was expected.
     pub fn failure(&self) -> Option<StreamFailure> {
         self.streams.iter().find_map(|stream| {
             let ending = *guard(&stream.ending);
@@ -191,8 +191,8 @@ impl Running {
         self.lifecycle.stop_sending();
     }
 
-    /// If a sender is stopped in the middle of a write, its bytes are counted when the write
-    /// returns. Waits for that, up to a short limit.
+    /// Waits, up to a short limit, until stopped senders have returned from their last write: its
+    /// bytes are counted only then.
     pub(crate) fn await_senders(&self) {
         let began = Instant::now();
         let writing = |stream: &Stream| stream.sends && !stream.has_ended();
@@ -201,8 +201,8 @@ impl Running {
         }
     }
 
-    /// Receivers of datagrams count those that their kernel took until `at`, and end when their
-    /// queues hold no more of them. See [`Self::await_datagrams`].
+    /// Receivers of datagrams count the datagrams that the kernel received until `at`, and end when
+    /// their queues hold no more of those. See [`Self::await_datagrams`].
     pub(crate) fn cut_datagrams(&self, at: Time) {
         self.lifecycle.cut(at);
         self.datagram_receivers().for_each(|stream| stream.socket.wake_receiver());
@@ -335,7 +335,7 @@ impl AsFd for DataSocket {
 impl DataSocket {
     /// Ends a blocked read. On Linux this sends nothing.
     fn wake_receiver(&self) {
-        // Fails on a connection that is gone already; its reader does not wait either.
+        // Fails on a connection that has already ended, whose reader does not wait.
         let _ = match self {
             Self::Tcp(socket) => socket.shutdown(Shutdown::Read),
             Self::Udp(socket) => {
@@ -357,10 +357,10 @@ impl Stream {
 }
 
 const LOOK: Duration = Duration::from_micros(500);
-/// Time to read a full queue on a busy host.
+/// Longest time to read a full queue on a busy host.
 const LONGEST_QUEUE: Duration = Duration::from_secs(1);
 
-/// A poisoned lock guards counters that are valid at any moment.
+/// Ignores poisoning: the guarded counters are valid at any moment.
 fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

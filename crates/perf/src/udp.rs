@@ -27,6 +27,6 @@ pub fn check_block(options: &TestOptions) -> Result<(), PerfError> {
     )))
 }
 
-/// The header with a wide counter; iperf3 requires room for it in any case.
+/// Smallest datagram: iperf3 requires room for the header with a wide counter in any case.
 const LEAST_BLOCK: usize = 16;
 const MOST_BLOCK: usize = 65_507;

@@ -12,10 +12,10 @@
 //! | `document`, `text` | the figures for machines and for people |
 //! | [`serve`] | a small server, for machines without another |
 //!
-//! **Closed loop**: each connection sends a request once the former request is answered, and
-//! latency counts from the moment of sending. **Open loop** (`rate`): requests have fixed times.
-//! Latency counts from the fixed time, also if the request had to wait for a connection. The
-//! figures therefore show every pause of the server (no coordinated omission).
+//! **Closed loop**: each connection sends a request once the server has answered the former
+//! request, and latency counts from the moment of sending. **Open loop** (`rate`): requests have
+//! fixed times. Latency counts from the fixed time, also if the request had to wait for a
+//! connection. The figures therefore show every pause of the server (no coordinated omission).
 
 mod address;
 mod connection;

@@ -128,7 +128,7 @@ fn every_refusal_is_the_same() {
             json!({"tcp": true, "time": 1, "authtoken": STANDARD.encode([255; 256])}),
             json!({"tcp": true, "time": 1, "authtoken": STANDARD.encode([7; 1024])}),
         ];
-        // Each refusal takes its second.
+        // Each refusal takes a second.
         std::thread::scope(|scope| {
             for parameters in &refused {
                 let (server, refusal) = (&server, &refusal);
@@ -142,18 +142,18 @@ fn every_refusal_is_the_same() {
     }
 }
 
-/// An eavesdropper replays a token.
+/// Replays a token, as an eavesdropper may.
 #[test]
-fn a_token_is_good_for_one_test() {
+fn a_token_is_accepted_for_one_test_only() {
     let files = Files::new();
     let server = files.server(Padding::Oaep, long_timeouts());
-    // A server at the address where the client expects the real one.
+    // A false server at the address where the client expects its server.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let mut astray = options(&server, Some(files.credentials("mario", "rossi", Padding::Oaep)));
     astray.port = listener.local_addr().unwrap().port();
     let client = hostile::client(astray);
     let parameters = overheard(&listener);
-    // iperf3 3.21 closes like this when it does not accept an account.
+    // iperf3 3.21 closes the connection like this when it refuses an account.
     let error = client.join().unwrap().unwrap_err().to_string();
     assert!(error.contains("as a server does that does not accept it"), "{error}");
 
@@ -164,7 +164,7 @@ fn a_token_is_good_for_one_test() {
     assert_eq!(server_error(&received(&server, &parameters)), Some(142));
 }
 
-/// The parameters of the next client.
+/// Accepts a client and returns its parameters.
 fn overheard(listener: &std::net::TcpListener) -> serde_json::Value {
     use std::io::{Read, Write};
     let (mut socket, _) = listener.accept().unwrap();
@@ -177,7 +177,7 @@ fn overheard(listener: &std::net::TcpListener) -> serde_json::Value {
     serde_json::from_slice(&bytes).unwrap()
 }
 
-/// Both while they wait for their refusal and after it.
+/// Checks clients both while they wait for their refusal and after it.
 #[test]
 fn clients_without_an_account_hold_no_session_and_end_no_server() {
     let files = Files::new();
@@ -200,7 +200,7 @@ fn clients_without_an_account_hold_no_session_and_end_no_server() {
 }
 
 #[test]
-fn a_server_without_accounts_takes_no_password() {
+fn credentials_at_a_server_without_accounts_are_an_error() {
     let files = Files::new();
     let server = TestServer::open(long_timeouts());
     let mario = Some(files.credentials("mario", "rossi", Padding::Oaep));

@@ -75,7 +75,7 @@ fn one_connection(serve: impl FnOnce(std::net::TcpStream) + Send + 'static) -> u
 }
 
 #[test]
-fn nobody_listens() {
+fn a_port_without_a_listener_is_reported() {
     // No other test uses the address.
     let port = TcpListener::bind("127.0.0.79:0").unwrap().local_addr().unwrap().port();
     let error = failure(&options("127.0.0.79", port));
@@ -148,7 +148,7 @@ fn a_server_of_another_protocol_is_named() {
 }
 
 #[test]
-fn a_server_that_accepts_and_never_speaks_times_out() {
+fn a_server_that_accepts_and_sends_nothing_times_out() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let error = failure(&hurried(listener.local_addr().unwrap().port()));
     let PerfError::Silent { within, .. } = error else { panic!("{error}") };
@@ -157,7 +157,7 @@ fn a_server_that_accepts_and_never_speaks_times_out() {
 }
 
 #[test]
-fn a_busy_server() {
+fn a_busy_server_is_reported() {
     let server = Server::start(vec![Step::Cookie, Step::State(-1)], After::Die);
     let error = failure(&options("127.0.0.1", server.port()));
     assert!(matches!(error, PerfError::Busy { .. }), "{error}");
@@ -193,7 +193,7 @@ fn a_server_that_hangs_in_any_state_times_out() {
 }
 
 #[test]
-fn the_whole_script_is_a_successful_test() {
+fn a_test_that_follows_the_whole_script_succeeds() {
     let server = Server::start(scripted::whole(), After::Hang);
     let mut reported = EventNames::default();
     run(&options("127.0.0.1", server.port()), &Stop::default(), &mut reported).unwrap();
@@ -246,7 +246,7 @@ fn a_call_to_stop_ends_the_test_and_reports_the_measurements() {
 
 #[test]
 fn a_lost_hello_is_repeated() {
-    // A machine that stalls for this long leaves no time for a second hello.
+    // If the machine stalls for this long, the client has no time for a second hello.
     testing::undisturbed("second hello", |_| {
         let steps = scripted::running().into_iter().take(4).collect();
         let server = Server::start(steps, After::Hang);
@@ -254,7 +254,7 @@ fn a_lost_hello_is_repeated() {
         let within = Duration::from_millis(1500);
         let mut options = udp(server.port());
         options.connect_timeout = within;
-        // The script ends here, so the client is left waiting in this state.
+        // The script ends here, so the client waits in this state.
         let error = failure(&options).to_string();
         if !error.ends_with("the test was to start") {
             return Attempt::Wrong(error);
@@ -266,7 +266,7 @@ fn a_lost_hello_is_repeated() {
 
 #[test]
 fn the_start_of_the_test_replaces_a_lost_answer() {
-    // A server that is held up between two messages gets a second hello.
+    // If the server stalls between two messages, the client sends a second hello.
     testing::undisturbed("single hello", |_| {
         let mut steps = scripted::whole();
         steps.retain(|step| *step != Step::Stream);
@@ -307,7 +307,7 @@ fn udp(port: u16) -> ClientOptions {
     options
 }
 
-/// After the states that follow the start of the test.
+/// Calls the stop at the first interval.
 #[derive(Debug)]
 struct StopsAtInterval {
     reported: EventNames,
@@ -324,7 +324,7 @@ impl Audience for StopsAtInterval {
 }
 
 #[test]
-fn firewalls() {
+fn a_firewall_that_rejects_or_drops_is_reported() {
     let Some(namespace) = namespace() else { return };
     if Command::new("nft").arg("--version").output().is_err() {
         return testing::skip(testing::Need::Program("nft"));
@@ -347,7 +347,7 @@ fn firewalls() {
                 let datagrams = UdpSocket::bind(("127.0.0.1", port)).unwrap();
                 (Server::start_at(port, steps, After::Hang), datagrams)
             });
-            // The control connection takes a part of the time.
+            // Opening the control connection takes a part of the time.
             let while_it_opens = Duration::from_secs(2);
             let hurried_udp = |port| ClientOptions {
                 connect_timeout: while_it_opens,
@@ -360,7 +360,7 @@ fn firewalls() {
             Ok(outcomes)
         })
     };
-    // A machine that stalls for two seconds leaves no time for datagrams.
+    // If the machine stalls for two seconds, the client has no time for datagrams.
     let outcomes = testing::undisturbed("datagrams behind a firewall", |_| {
         let outcomes = attempt().unwrap();
         match outcomes[2..].iter().all(|error| error.to_string().contains("UDP")) {
@@ -385,7 +385,7 @@ fn an_unreachable_network_is_reported() {
     assert!(error.to_string().contains("no route there"), "{error}");
 }
 
-/// A real server, killed during the test.
+/// An iperf3 server, killed during the test.
 #[test]
 fn an_iperf3_that_is_killed_is_reported() {
     let Some(namespace) = namespace() else { return };
@@ -429,7 +429,7 @@ impl Audience for KillsServer {
 struct Iperf3(Child);
 
 impl Iperf3 {
-    /// Returns once it listens.
+    /// Returns once the server listens.
     fn start() -> Option<Self> {
         let mut command = Command::new("iperf3");
         command.args(["-s", "-1", "--forceflush"]).stdout(Stdio::piped());

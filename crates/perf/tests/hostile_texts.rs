@@ -14,7 +14,7 @@ use scripted::{After, Server, Step};
 use serde_json::{Value, json};
 use units::Span;
 
-/// A server whose complete test ends with these results.
+/// A server that runs a complete test and sends `results` at its end.
 fn telling(results: &Value) -> Server {
     let mut steps = scripted::running();
     steps.extend([Step::Expect(4), Step::State(13), Step::ReadJson]);
@@ -105,6 +105,6 @@ impl rounds::Audience for NoAudience {
 }
 
 const HOSTILE: &str = "a\x1b]0;owned\x07\u{202e}";
-/// The same text in its printable form.
+/// The hostile text in its printable form.
 const SHOWN: &str = r"a\x1b]0;owned\x07\u{202e}";
 const OBEYED: [char; 3] = ['\x1b', '\x07', '\u{202e}'];

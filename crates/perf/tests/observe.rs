@@ -24,7 +24,7 @@ struct EchoServer {
 }
 
 impl EchoServer {
-    /// `send` gets every answer with its number, and a function that sends it back.
+    /// `send` gets the number and bytes of every answer, and a function that sends the answer back.
     fn open(at: IpAddr, mut send: impl FnMut(u64, &[u8], &dyn Fn(&[u8])) + Send + 'static) -> Self {
         let socket = UdpSocket::bind((at, 0)).unwrap();
         socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
@@ -61,7 +61,7 @@ fn plan(peer: IpAddr, echo: Option<EchoOffer>) -> LatencyPlan {
     LatencyPlan { echo, ..LatencyPlan::to(SocketAddr::from((peer, 5201))) }
 }
 
-/// Gives up after a time that no host needs.
+/// Polls until `done`; fails after a time that no host needs.
 fn until(what: &str, mut done: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !done() {
@@ -76,7 +76,7 @@ const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 fn the_echo_answers_over_loopback() {
     let echo_server = EchoServer::open(HERE, |_, answer, back| back(answer));
     let mut probe = LatencyProbe::begin(&plan(HERE, Some(echo_server.offer)));
-    // Until the echo has answered, ping stands in for it.
+    // Until the echo has answered, the probe reports the latency of pings.
     let echoed = |latency: Latency| latency.by == LatencySource::Echo;
     until("an echo", || probe.interval().is_some_and(echoed));
     let idle = probe.end_phase(clock::now(), Some(clock::now())).unwrap();
@@ -102,8 +102,8 @@ fn lost_duplicated_and_reordered_answers_each_count_once() {
     let echo_server = EchoServer::open(HERE, move |number, answer, back| {
         counted.store(number + 1, Ordering::Relaxed);
         match number % 4 {
-            // Out of four answers the first is lost, the second is sent twice, and the other two
-            // are swapped.
+            // In every four answers the first is lost, the second is sent twice, and the third and
+            // fourth are swapped.
             0 => {}
             1 => (0..2).for_each(|_| back(answer)),
             2 => held = Some(answer.to_vec()),
@@ -118,14 +118,15 @@ fn lost_duplicated_and_reordered_answers_each_count_once() {
     let mut probe = LatencyProbe::begin(&plan(HERE, Some(echo_server.offer)));
     let (mut samples, mut lost) = (0, 0);
     until("5 lost probes", || {
-        // Until the echo has answered, ping stands in for it.
+        // Until the echo has answered, the probe reports the latency of pings.
         let latency = probe.interval().filter(|latency| latency.by == LatencySource::Echo);
         samples += latency.as_ref().map_or(0, |latency| latency.samples);
         lost += latency.as_ref().map_or(0, |latency| latency.lost);
         lost >= 5
     });
     let whole = probe.end_phase(clock::now(), None).unwrap();
-    // Read after the phase: this thread may have waited for a CPU before its end.
+    // Reads the count after the phase: this thread may have waited for a CPU before the phase's
+    // end.
     let most = sent.load(Ordering::Relaxed) + 1;
     assert!(whole.samples >= samples && whole.lost >= lost, "{whole:?}");
     // If a duplicate counted, there would be as many answers as probes.
@@ -173,13 +174,13 @@ fn ping_works_between_two_hosts_over_both_families() {
 }
 
 #[test]
-fn an_unprivileged_ping_is_used_where_the_group_may() {
+fn the_probe_pings_without_privilege_if_the_group_may() {
     let Some((near, _far)) = two_hosts() else { return };
     let latency = in_namespace(&near, || {
         std::fs::write("/proc/sys/net/ipv4/ping_group_range", "0 2147483647").unwrap();
         let mut probe = LatencyProbe::begin(&plan("10.77.0.2".parse().unwrap(), None));
         until("a reply", || probe.has_answer());
-        // Raw sockets are in another list.
+        // The kernel lists raw sockets in another file.
         let open = std::fs::read_to_string("/proc/thread-self/net/icmp").unwrap();
         assert_eq!(open.lines().count(), 2, "{open}");
         probe.end_phase(clock::now(), None)
@@ -188,9 +189,9 @@ fn an_unprivileged_ping_is_used_where_the_group_may() {
 }
 
 #[test]
-fn the_probe_sees_the_queue_of_a_load() {
+fn the_probes_latency_includes_the_queue_of_a_load() {
     let Some((near, far)) = two_hosts() else { return };
-    // 200 kB at 20 Mbit/s: 80 ms when it is full.
+    // 200 kB at 20 Mbit/s: a full queue delays by 80 ms.
     let shaper = "qdisc add dev near root tbf rate 20mbit burst 5kb limit 200kb";
     let shaped =
         in_namespace(&near, || std::process::Command::new("tc").args(shaper.split(' ')).status());
@@ -214,7 +215,7 @@ fn the_probe_sees_the_queue_of_a_load() {
         scope.spawn(|| while let Ok(1..) = sink.read(&mut [0; 65536]) {});
         scope.spawn(|| {
             let block = vec![0; 65536];
-            // Enough for the window to outgrow the queue.
+            // Enough data for the window to outgrow the queue.
             (0..64).try_for_each(|_| stream.write_all(&block)).unwrap();
             stream.shutdown(std::net::Shutdown::Write).unwrap();
         });
@@ -222,12 +223,15 @@ fn the_probe_sees_the_queue_of_a_load() {
     });
     let asked = probe.finish(clock::now());
     let latency = asked.latency.unwrap();
-    assert!(latency.max >= Span::from_millis(40), "the queue itself takes that long: {latency:?}");
+    assert!(
+        latency.max >= Span::from_millis(40),
+        "the latency lacks the delay of the queue: {latency:?}"
+    );
     assert!(asked.series.unwrap().time_s.len() > 1);
 }
 
 #[test]
-fn without_answers_the_streams_round_trips_are_used() {
+fn without_answers_the_latency_is_that_of_the_streams() {
     let (near, far) = connected();
     let socket = |bytes| StreamSocket {
         id: 1,
@@ -277,7 +281,7 @@ fn without_probes_only_the_figures_of_iperf3_are_read() {
     assert!(observed.path(1).unwrap().facts.max_cwnd.is_some());
 }
 
-/// False, with a message, where this host does not allow ping.
+/// Waits for an answer; false, with a message, if this host does not allow ping.
 fn wait_for_ping(probe: &LatencyProbe) -> bool {
     if !probe.may_be_answered() {
         testing::skip(testing::Need::Icmp);

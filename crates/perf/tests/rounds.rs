@@ -41,7 +41,8 @@ impl Served {
     }
 
     fn with(limits: Limits, bind: IpAddr) -> Self {
-        // A session that just ended counts for a moment, and all clients here have one address.
+        // A session that has just ended still counts for a moment, and all clients here have the
+        // same address.
         let sessions_per_address = limits.sessions;
         let limits = Limits { patience: Duration::from_secs(5), sessions_per_address, ..limits };
         let options = ServerOptions { port: 0, bind: Some(bind), limits, ..Default::default() };
@@ -57,7 +58,7 @@ impl Served {
     fn options(&self, kind: Kind) -> RoundsOptions {
         RoundsOptions {
             port: self.port,
-            // Several times as long as a thread of a busy machine waits for a CPU.
+            // Several times the longest time that a thread of a busy machine waits for a CPU.
             time: Span::from_millis(200),
             ..RoundsOptions::new("127.0.0.1", kind)
         }
@@ -75,7 +76,7 @@ impl Served {
         (control, cookie)
     }
 
-    /// A client that was offered these tests.
+    /// A client that has read the server's offer of these tests.
     fn offered(&self, kind: Kind) -> (Control, Cookie) {
         let (mut control, cookie) = self.control();
         let weir = Some(TestRequest { kind }.to_weir());
@@ -103,7 +104,7 @@ fn measure_once(options: &RoundsOptions) -> Vec<RoundsOutcome> {
     rounds::run(options, &Stop::default(), &mut NoAudience).unwrap()
 }
 
-/// A machine that stalls for the whole time of a measurement leaves nothing to count.
+/// Repeats if the machine stalled for the whole measurement, which then counts nothing.
 fn measure(options: &RoundsOptions) -> Vec<RoundsOutcome> {
     let outcomes = testing::undisturbed("rounds", |_| {
         let outcomes = measure_once(options);
@@ -136,7 +137,8 @@ fn every_request_has_its_response_and_both_ends_count_the_same() {
         let options = RoundsOptions {
             sizes: ["1", "1/20000", "20000/1", "37", "1000/1000"].map(size).to_vec(),
             connections: 2,
-            // A machine that stalls answers late, and loses nothing.
+            // A stalled machine answers late; this timeout keeps late answers from counting as
+            // lost.
             loss_timeout: Duration::from_secs(20),
             ..server.options(kind)
         };
@@ -145,7 +147,7 @@ fn every_request_has_its_response_and_both_ends_count_the_same() {
             assert!(run.count > 0 && run.rate > 0.0, "{kind} {}", outcome.size);
             assert_eq!(latency.samples, run.count);
             assert!(latency.min <= latency.p50 && latency.p999 <= latency.max);
-            assert_eq!((run.late, outcome.lost()), (0, 0), "loopback loses nothing");
+            assert_eq!((run.late, outcome.lost()), (0, 0), "loopback must lose nothing");
             // The first transaction of each connection is not counted here.
             let first = if kind == Kind::UdpRr { 0 } else { 2 };
             let served = (run.count + first) * outcome.size.request.count();
@@ -157,9 +159,9 @@ fn every_request_has_its_response_and_both_ends_count_the_same() {
 }
 
 #[test]
-fn requests_are_sent_before_their_responses_are_back() {
+fn a_client_keeps_several_requests_in_flight() {
     let server = Served::start();
-    // More than the sockets hold: an end that only sent would wait for the other for ever.
+    // More data than the sockets' buffers hold: if both ends only sent, both would wait for ever.
     for text in ["1", "1000000/1000000", "100000/1", "1/100000"] {
         let options =
             RoundsOptions { sizes: vec![size(text)], depth: 16, ..server.options(Kind::Rr) };
@@ -263,9 +265,9 @@ fn several_clients_are_served_at_once() {
 }
 
 #[test]
-fn a_lost_datagram_is_counted_and_the_next_one_is_sent() {
-    // A server whose thread waits long for a CPU answers no request in time. A client that counts
-    // wrongly does so every time.
+fn a_lost_datagram_is_counted_and_the_next_request_is_sent() {
+    // If the server's thread waits long for a CPU, it answers no request in time, so a single
+    // attempt may fail. A client that counts wrongly fails every time.
     let is_even = (0..3).any(|_| {
         let (port, server) = forgetful_server();
         let options = RoundsOptions {
@@ -279,7 +281,7 @@ fn a_lost_datagram_is_counted_and_the_next_one_is_sent() {
         let requests = server.join().unwrap();
         assert_eq!(requests, run.count + run.lost);
         assert!(run.count > 0 && run.lost > 0 && run.late > 0, "{run:?}");
-        assert!(run.lost >= requests / 2, "every other one was held: {run:?}");
+        assert!(run.lost >= requests / 2, "every second response was held: {run:?}");
         assert_eq!(outcome.latency.unwrap().samples, run.count);
         let is_even = run.lost.abs_diff(run.count) <= 1;
         if !is_even {
@@ -287,11 +289,11 @@ fn a_lost_datagram_is_counted_and_the_next_one_is_sent() {
         }
         is_even
     });
-    assert!(is_even, "every other one was lost");
+    assert!(is_even, "not every second request was lost");
 }
 
-/// A server for one client that answers every second request, and the others when the client no
-/// longer waits for them. The thread returns the number of requests.
+/// A server for one client that answers every second request in time, and the other requests when
+/// the client no longer waits for them. The thread returns the number of requests.
 fn forgetful_server() -> (u16, JoinHandle<u64>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -330,7 +332,7 @@ fn forgetful_server() -> (u16, JoinHandle<u64>) {
             if requests.is_multiple_of(2) {
                 held = Some(bytes);
             } else {
-                // The response to the previous request arrives when the client no longer waits for
+                // Sends the held response to the previous request: the client no longer waits for
                 // it.
                 if let Some(late) = held.take() {
                     data.send_to(&late[..length], from).unwrap();
@@ -338,7 +340,7 @@ fn forgetful_server() -> (u16, JoinHandle<u64>) {
                 data.send_to(&bytes[..length], from).unwrap();
             }
         }
-        // Requests that this thread was too late to read.
+        // Reads the requests that this thread has not read yet.
         data.set_nonblocking(true).unwrap();
         while data.recv_from(&mut [0; 100]).is_ok() {
             requests += 1;
@@ -363,7 +365,7 @@ impl Drop for Iperf3 {
 }
 
 #[test]
-fn a_stock_server_is_recognized_and_released() {
+fn a_stock_server_is_recognised_and_released() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let spawned = Command::new("iperf3")
         .args(["-s", "-B", "127.0.0.1", "-p", &port.to_string()])
@@ -380,7 +382,7 @@ fn a_stock_server_is_recognized_and_released() {
         let error = rounds::run(&options, &Stop::default(), &mut NoAudience).unwrap_err();
         let is_between_tests = match &error {
             PerfError::Refused { .. } | PerfError::Gone { .. } | PerfError::Busy { .. } => true,
-            // iperf3 closes its listener while the connection waits to be accepted.
+            // iperf3 closes its listener while the connection is in the accept queue.
             PerfError::Unreachable { reason, .. } => {
                 reason.kind() == std::io::ErrorKind::ConnectionReset
             }
@@ -483,7 +485,7 @@ fn clients_that_die_in_any_state_leave_the_server_serving() {
         let bytes = Message::encode(&nonsense).unwrap();
         control.socket().write_all(&bytes).unwrap();
         drop(control);
-        // In the middle of a measurement.
+        // The client dies in the middle of a measurement.
         let (mut control, cookie) = server.offered(kind);
         control.send_state(State::TestStart).unwrap();
         control.send_json(&order(kind)).unwrap();
@@ -530,7 +532,7 @@ fn unknown_senders_are_not_answered() {
     client.send_to(b"7", address).unwrap();
     assert_eq!(client.recv(&mut bytes).unwrap(), 1);
     assert_eq!(bytes[0], b'7');
-    // Everything before it was taken from the socket's queue, in order.
+    // The server has read the stranger's earlier datagrams by now, and must not have answered.
     stranger.set_nonblocking(true).unwrap();
     assert!(stranger.recv(&mut bytes).is_err());
 }
@@ -574,7 +576,7 @@ fn a_call_to_stop_takes_effect_at_once() {
 }
 
 #[test]
-fn the_sizes_of_a_sweep_come_in_order() {
+fn the_outcomes_of_a_sweep_come_in_the_order_of_its_sizes() {
     let server = Served::start();
     let sizes: Vec<_> = [1, 64, 1024].map(|count| Size::both(Bytes::new(count))).to_vec();
     let options = RoundsOptions { sizes: sizes.clone(), ..server.options(Kind::Rr) };

@@ -1,4 +1,4 @@
-//! Hostile and broken clients: each loses its own session, and no other session is affected.
+//! Hostile and broken clients: each such client loses its own session and affects no other session.
 
 #![allow(clippy::unwrap_used)]
 
@@ -23,7 +23,7 @@ fn other_protocols_are_dismissed() {
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
         &[0x16, 0x03, 0x01, 0x02, 0x00, 0x01, 0x00, 0x01, 0xfc, 0x03, 0x03],
         &[0xff; 100],
-        // The length of a cookie, without the zero byte at its end.
+        // As long as a cookie, but without the zero byte at the end.
         &[b'a'; 37],
     ];
     for bytes in strangers {
@@ -36,8 +36,8 @@ fn other_protocols_are_dismissed() {
     assert_eq!((summary.dismissed, summary.completed, summary.failed), (4, 1, 0));
 }
 
-/// The error must name the actual cause, not the state of the sender at the end, even in a test
-/// that has ended before the first check.
+/// The error must name the actual cause, not a consequence at the sender, even if the test ends
+/// before the first check.
 #[test]
 fn oversized_datagrams_end_a_test_in_any_direction() {
     let localhost = Some(Ipv6Addr::LOCALHOST.into());
@@ -76,7 +76,7 @@ fn a_server_is_not_pinned_to_a_missing_cpu() {
     assert!(error.is_misuse() && error.to_string().contains("CPU 1023"), "{error}");
 }
 
-/// Like iperf3, also on streams that an end only receives.
+/// As in iperf3, also on streams that an end only receives.
 #[test]
 fn both_ends_of_every_stream_have_the_requested_algorithm() {
     for direction in [Direction::Forward, Direction::Reverse, Direction::Both] {
@@ -91,10 +91,11 @@ fn both_ends_of_every_stream_have_the_requested_algorithm() {
     }
 }
 
-/// A server that has sent its amount sends more blocks while the client may be short of data. The
-/// end of the test stops these blocks, although the client has sent less than the amount.
+/// A server that has sent its amount sends more blocks while the client may lack data. The server
+/// must stop these blocks at the end of the test, although the client has sent less than the
+/// amount.
 #[test]
-fn a_client_that_ends_a_bidirectional_amount_is_sent_no_more() {
+fn a_server_sends_no_more_after_a_client_ends_a_bidirectional_amount() {
     const BLOCK: usize = 1000;
     const AMOUNT: usize = 20 * BLOCK;
     let server = TestServer::open(long_timeouts());
@@ -118,7 +119,7 @@ fn a_client_that_ends_a_bidirectional_amount_is_sent_no_more() {
 }
 
 #[test]
-fn a_missing_algorithm_is_refused_where_it_matters() {
+fn a_missing_algorithm_is_refused_if_the_server_sends() {
     for (test, serves) in [
         (json!({"tcp": true, "time": 60, "congestion": "no-such"}), true),
         (json!({"tcp": true, "time": 60, "congestion": "no-such", "reverse": true}), false),
@@ -138,7 +139,7 @@ fn a_missing_algorithm_is_refused_where_it_matters() {
             raw.expect(State::TestRunning);
             raw.finish();
         } else {
-            // iperf3's number for it.
+            // iperf3's number for this error.
             assert_eq!(
                 hostile::server_error(&hostile::read_to_end(&mut raw.control)),
                 Some(134),
@@ -182,9 +183,9 @@ fn death_ends_a_session_in_every_state() {
         let mut raw = RawClient::connect(&server);
         step.advance(&mut raw, &server);
         drop(raw);
-        // The only session that is allowed is free again.
+        // The server allows one session, which is free again.
         server.assert_serves();
-        // After the results nothing is left to lose.
+        // A client that dies after the results fails no test.
         let fails = !matches!(step, Step::Connected | Step::Displayed);
         server.assert_one_failure(fails, &format!("{step:?}"));
     });
@@ -281,13 +282,13 @@ fn a_thousand_silent_connections_block_no_other_client() {
     let more = std::thread::spawn(move || -> Vec<TcpStream> {
         (0..500).map(|_| TcpStream::connect(address).unwrap()).collect()
     });
-    // While they connect. A client whose thread waits for a CPU between its connect and its cookie
-    // is one of the silent ones, and may be among the oldest.
+    // Real clients run while the silent ones connect. A real client whose thread waits for a CPU
+    // between its connect and its cookie counts as silent, and may be among the oldest.
     let client = || hostile::client(server.client_options(Protocol::Tcp)).join().unwrap();
     assert!((0..3).any(|_| client().is_ok()), "no client is served");
     silent.extend(more.join().unwrap());
     server.assert_serves();
-    // All but the newest were closed, without a message.
+    // The server has closed all silent connections but the newest, without a message.
     let mut oldest = silent.swap_remove(0);
     assert!(hostile::read_to_end(&mut oldest).is_empty());
     let summary = server.close();
@@ -302,14 +303,14 @@ fn a_test_above_the_limit_is_refused_as_busy() {
     Step::Running.advance(&mut first, &server);
     let mut second = RawClient::connect(&server);
     Step::Running.advance(&mut second, &server);
-    // A test without traffic would give way.
+    // A test without traffic would give way to another client.
     first.keep_sending();
     second.keep_sending();
     std::thread::sleep(Duration::from_millis(300));
     let mut third = RawClient::connect(&server);
     third.control.write_all(third.cookie.as_bytes()).unwrap();
     assert_eq!(hostile::read_to_end(&mut third.control), [State::AccessDenied.byte()]);
-    // Running tests do not notice.
+    // Running tests continue.
     first.send_state(State::TestEnd);
     first.expect(State::ExchangeResults);
     drop(second);
@@ -322,7 +323,7 @@ fn clients_that_send_only_a_cookie_block_no_other() {
     let server = TestServer::open(Limits { sessions: 1, pending: 20, ..long_timeouts() });
     let mut silent = server.silent_clients(60);
     server.assert_serves();
-    // All but the newest were disconnected.
+    // The server has disconnected all clients but the newest.
     assert!(hostile::read_to_end(&mut silent[0].control).is_empty());
     drop(silent);
     let summary = server.close();
@@ -356,7 +357,7 @@ fn two_clients_from_one_address_run_at_once() {
                 let ways = if direction == Direction::Both { 2 } else { 1 };
                 assert_eq!(ended.streams.len(), 3 * ways, "{protocol:?} {direction:?}");
                 let what = format!("{protocol:?} {direction:?} {:?}", ended.streams);
-                // Sum over all streams: on a busy host one stream may transfer nothing in so short
+                // Sums all streams: on a busy host a single stream may transfer nothing in so short
                 // a time.
                 let sum =
                     |bytes: fn(&StreamTotal) -> u64| ended.streams.iter().map(bytes).sum::<u64>();
@@ -365,8 +366,8 @@ fn two_clients_from_one_address_run_at_once() {
                     sum(|stream| stream.received.bytes.count()),
                 );
                 assert!(received > 0, "{what}");
-                // Data for one client must not be counted for another. A little may be sent while
-                // the senders' count is read.
+                // Data for one client must not count for another. The margin covers data sent while
+                // this thread reads the senders' count.
                 assert!(received <= sent + (4 << 20), "{what}");
             }
         }
@@ -385,7 +386,7 @@ fn a_second_hello_makes_no_second_stream() {
     let mut answer = [0; 16];
     for _ in 0..2 {
         first.send(&hostile::HELLO).unwrap();
-        // It is answered again: the first answer may have been lost.
+        // The server answers a repeated hello: the first answer may have been lost.
         assert_eq!(first.recv(&mut answer).unwrap(), 4);
     }
     let second = hostile::datagrams(&server);
@@ -460,7 +461,7 @@ fn a_client_above_the_rate_is_stopped() {
 #[test]
 fn a_one_off_server_ends_after_one_test() {
     let server = TestServer::open_with(ServerOptions { one_off: true, ..on_loopback() });
-    // A connection without a test does not count.
+    // A connection without a test does not end the server.
     let mut stranger = server.connect();
     stranger.write_all(b"GET / HTTP/1.1\r\n").unwrap();
     assert!(hostile::read_to_end(&mut stranger).is_empty());
@@ -495,7 +496,7 @@ fn in_every_state(check: impl Fn(Step) + Sync) {
     });
 }
 
-/// How far a client goes before it falls silent or dies.
+/// The last step of a client before it falls silent or dies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     Connected,

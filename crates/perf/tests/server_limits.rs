@@ -1,4 +1,4 @@
-//! Clients that take more than their share: other clients are still served.
+//! Clients that take more than their share must not keep the server from serving other clients.
 
 #![allow(clippy::unwrap_used)]
 
@@ -43,7 +43,7 @@ fn one_address_cannot_take_all_sessions() {
     let mut options = server.client_options(Protocol::Tcp);
     options.bind = Some(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2)));
     hostile::client(options).join().unwrap().unwrap();
-    // A session that ends makes room for the next from its address.
+    // A session that ends makes room for the next session from the same address.
     let mut held = held;
     held.remove(0).finish();
     server.assert_serves();
@@ -88,7 +88,7 @@ fn a_test_of_a_day_is_refused_by_default() {
     server.assert_serves();
 }
 
-/// Its amount would keep the session for years.
+/// The requested amount would take years.
 #[test]
 fn a_test_of_bytes_ends_at_the_limit() {
     let limits = Limits { duration: Some(Span::from_millis(300)), ..long_timeouts() };
@@ -130,7 +130,7 @@ fn order(kind: Kind, port: Option<u16>) -> Vec<u8> {
     serde_json::to_vec(&order).unwrap()
 }
 
-/// Refused orders cost a client nothing, and would keep its session for ever.
+/// Without the limit, a client could hold its session for ever with orders that the server refuses.
 #[test]
 fn endless_orders_end_at_the_limit() {
     let server =
@@ -160,7 +160,7 @@ fn ports_are_opened_within_the_range_only() {
     let ports = 29_100..=29_149;
     let server = TestServer::open(Limits { data_ports: Some(ports.clone()), ..long_timeouts() });
     for kind in [Kind::Crr, Kind::UdpRr] {
-        // Ports of system services, and those just outside the range.
+        // Ports of system services, and ports just outside the range.
         for wish in [1024, 29_099, 29_150, 65_535] {
             let mut raw = offered(&server, kind);
             raw.send_state(State::TestStart);

@@ -1,4 +1,4 @@
-//! Clients that stall, at any step of the protocol: they lock out no other client.
+//! Clients that stall at any step of the protocol must not lock out other clients.
 
 #![allow(clippy::unwrap_used)]
 
@@ -32,7 +32,7 @@ fn address(number: usize) -> IpAddr {
     Ipv4Addr::new(127, 0, 1, u8::try_from(number).unwrap() + 1).into()
 }
 
-/// A client at this address that stalls; `None` if the server is busy.
+/// A client at the address `number` that stalls; `None` if the server is busy.
 fn stalled(server: &TestServer, number: usize, stall: Stall) -> Option<RawClient> {
     let mut raw = RawClient::connect_from(server, address(number));
     if raw.first_state() == State::AccessDenied {
@@ -59,7 +59,7 @@ fn stalled(server: &TestServer, number: usize, stall: Stall) -> Option<RawClient
     Some(raw)
 }
 
-/// A whole test from an address that has none yet.
+/// Runs a whole test from an address that has no session yet.
 fn measure(server: &TestServer) -> Result<(), PerfError> {
     let mut options = server.client_options(Protocol::Tcp);
     options.bind = Some(Ipv4Addr::new(127, 0, 3, 1).into());
@@ -85,7 +85,7 @@ fn stalled_clients_at_eight_addresses_leave_room_for_a_ninth() {
     }
 }
 
-/// As many addresses as there are sessions.
+/// Stalled tests at as many addresses as the server has sessions.
 #[test]
 fn a_stalled_test_gives_way_at_every_step() {
     std::thread::scope(|scope| {
@@ -114,7 +114,7 @@ fn a_test_with_traffic_does_not_give_way() {
     let mut busy = stalled(&server, 0, Stall::Running).unwrap();
     busy.keep_sending();
     std::thread::sleep(Duration::from_millis(300));
-    // Longer than a stalled test keeps its place.
+    // Lasts longer than a stalled test keeps its place.
     let began = Instant::now();
     while began.elapsed() < Duration::from_secs(7) {
         assert!(matches!(measure(&server), Err(PerfError::Busy { .. })));
@@ -143,7 +143,7 @@ fn a_client_that_never_ends_its_test_is_ended_soon() {
     });
 }
 
-/// The server's sender waits for room in the socket.
+/// The client reads nothing, so the server's sender waits for room in the socket.
 #[test]
 fn a_client_that_reads_nothing_is_ended() {
     hostile::in_time(|| {
@@ -160,7 +160,7 @@ fn a_client_that_reads_nothing_is_ended() {
     });
 }
 
-/// Each stream comes within the timeout of a step.
+/// The client opens each stream within the timeout of a step.
 #[test]
 fn a_client_that_opens_its_streams_slowly_is_ended() {
     hostile::in_time(|| {
@@ -205,7 +205,7 @@ fn parameters_of_strangers_do_not_end_a_one_off_server() {
             leaves.send(parameters.as_bytes());
             leaves.next_state();
         }
-        // This one stays and stalls.
+        // This client stays connected and stalls.
         let mut stays = RawClient::connect(&server);
         if stays.first_state() == State::ExchangeParameters {
             stays.send(parameters.as_bytes());

@@ -51,7 +51,7 @@ fn measured(options: &WebOptions) -> WebOutcome {
     run(options, &Stop::default()).unwrap()
 }
 
-/// Reads a request and sends `answer`. With `closes`, ends the connection then; otherwise keeps the
+/// Reads a request and sends `answer`. With `closes`, then ends the connection; otherwise keeps the
 /// connection open until the test is over.
 fn answer(mut peer: TcpStream, stop: &AtomicBool, answer: &[u8], closes: bool) {
     peer.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
@@ -69,8 +69,8 @@ fn answer(mut peer: TcpStream, stop: &AtomicBool, answer: &[u8], closes: bool) {
     }
 }
 
-/// Repeats a measurement that is not right if the machine was held up: a request then has no answer
-/// in its 120 ms, or the 300 ms of the measurement pass without any.
+/// Repeats a measurement that is not right if the machine was disturbed: a request may then have no
+/// answer within its 120 ms, or the 300 ms of the measurement may pass without requests.
 #[track_caller]
 fn right(measure: impl Fn() -> WebOutcome, is_right: impl Fn(&WebOutcome) -> bool) -> WebOutcome {
     let outcome = testing::undisturbed("short measurement of a web server", |_| {
@@ -83,12 +83,12 @@ fn right(measure: impl Fn() -> WebOutcome, is_right: impl Fn(&WebOutcome) -> boo
     outcome.unwrap()
 }
 
-/// There were errors of this kind, and neither others nor responses.
+/// True if there were errors of this kind, no other errors and no responses.
 fn has_only(fault: Fault) -> impl Fn(&WebOutcome) -> bool {
     move |outcome| outcome.responses == 0 && outcome.faults.keys().eq([&fault])
 }
 
-/// A server answers every request with `bytes`, and all errors are of this kind.
+/// Checks that all errors are of kind `fault` if the server answers every request with `bytes`.
 #[track_caller]
 fn counts(bytes: &[u8], closes: bool, fault: Fault) {
     let behave = |peer: TcpStream, stop: &AtomicBool| answer(peer, stop, bytes, closes);
@@ -204,14 +204,14 @@ fn every_kind_of_connection_and_loop_is_answered_without_errors() {
         let latency = outcome.latency.unwrap();
         assert_eq!(latency.samples, outcome.responses);
         if rate.is_some() {
-            // A request is sent at its time or later.
+            // The engine sends a request at its due time or later.
             assert!(latency.p99 >= outcome.service.unwrap().p50);
         }
     }
 }
 
 #[test]
-fn a_pause_of_the_server_shows_in_an_open_loop() {
+fn the_latency_of_an_open_loop_includes_a_pause_of_the_server() {
     let pausing = |mut peer: TcpStream, stop: &AtomicBool| {
         peer.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
         let mut request = [0; 4096];
@@ -235,7 +235,8 @@ fn a_pause_of_the_server_shows_in_an_open_loop() {
         measured(&WebOptions { connections: 1, rate: Some(100.0), ..options })
     });
     let (latency, service) = (outcome.latency.unwrap(), outcome.service.unwrap());
-    // Only one request was sent during the pause. The requests that were due meanwhile waited, too.
+    // The engine sent only one request during the pause; the requests that came due during the
+    // pause waited.
     assert!(latency.mean > service.mean, "{latency:?} {service:?}");
 }
 

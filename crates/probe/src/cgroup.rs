@@ -32,7 +32,7 @@ pub struct CgroupSnapshot {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Level {
     pub path: PathBuf,
-    /// `None`: this group has no limit itself.
+    /// The group's own limit; `None` if it has none.
     pub quota: Option<Quota>,
     pub throttling: Option<Throttling>,
 }
@@ -45,18 +45,18 @@ pub struct Quota {
 }
 
 impl Quota {
-    /// 0.5 is half a core.
+    /// The limit in cores: 0.5 is half a core.
     pub fn cores(&self) -> Option<f64> {
         (self.period > Span::ZERO).then(|| self.granted.nanos() as f64 / self.period.nanos() as f64)
     }
 }
 
-/// How often the quota ran out.
+/// How often and for how long the quota ran out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Throttling {
     pub periods: u64,
     pub throttled: u64,
-    /// Summed over the cores that had to wait.
+    /// The throttled time, summed over the cores that had to wait.
     pub time: Span,
 }
 
@@ -73,7 +73,7 @@ impl CgroupSnapshot {
     pub fn at(paths: &CgroupPaths) -> Result<Self, ProbeError> {
         let mut snapshot = Self { used: paths.used()?, ..Self::default() };
         for (path, version) in paths.levels() {
-            // A group that was removed meanwhile has no figures.
+            // A group that has been removed by now has no figures.
             if let Some(stat) = optional(&path.join("cpu.stat"))? {
                 snapshot.levels.push(Level {
                     throttling: parse_throttling(&stat),
@@ -122,7 +122,7 @@ impl Throttling {
         }
     }
 
-    /// Periods in which the quota ran out; `None` if no period with work passed.
+    /// The share of periods in which the quota ran out; `None` if no period with work passed.
     pub fn share(&self) -> Option<Share> {
         (self.periods > 0)
             .then(|| Share::new(self.throttled as f64 / self.periods as f64).unwrap_or(Share::ONE))
@@ -134,7 +134,7 @@ impl Throttling {
 pub struct CgroupUse {
     pub elapsed: Span,
     pub used: Option<Span>,
-    /// Innermost first.
+    /// The groups, innermost first.
     pub levels: Vec<(PathBuf, Throttling)>,
 }
 
@@ -229,13 +229,13 @@ mod tests {
         assert_eq!(parse_throttling(one), Some(expected));
         assert_eq!(parse_throttling(two), Some(expected));
         assert_eq!(expected.share(), Share::from_percent(25.0));
-        // The CPU controller is not enabled here.
+        // A group without the CPU controller.
         assert_eq!(parse_throttling("usage_usec 9\nuser_usec 4\n"), None);
         assert_eq!(Throttling::default().share(), None);
     }
 
     #[test]
-    fn limits() {
+    fn a_limit_and_its_absence_are_parsed() {
         let half = parse_max("50000 100000\n").unwrap();
         assert_eq!(half.cores(), Some(0.5));
         assert_eq!(parse_max("max 100000\n"), None);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process() {
+    fn the_groups_of_this_process_are_read() {
         match CgroupSnapshot::own() {
             Ok(earlier) => {
                 let later = CgroupSnapshot::own().unwrap();
@@ -261,7 +261,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics(text in "([a-z_]{0,14} -?[0-9]{0,21}\n){0,5}") {
+        fn the_parsers_of_control_group_files_never_panic(text in "([a-z_]{0,14} -?[0-9]{0,21}\n){0,5}") {
             let _ = (parse_throttling(&text), parse_max(&text));
         }
     }

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-/// The sums over all cores by name. `entries` is the table's, which each line repeats. Names and
-/// their number differ between kernels.
+/// The sums over all cores by name. `entries` counts the whole table, and each line repeats it.
+/// Names and their number differ between kernels.
 pub fn parse(text: &str) -> BTreeMap<String, u64> {
     let mut lines = text.lines();
     let names: Vec<_> = lines.next().unwrap_or_default().split_ascii_whitespace().collect();
@@ -36,7 +36,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics(text in "([a-f0-9z ]{0,40}\n){0,4}") {
+        fn the_parser_of_the_table_never_panics(text in "([a-f0-9z ]{0,40}\n){0,4}") {
             let _ = parse(&text);
         }
     }

@@ -11,7 +11,7 @@ pub(crate) struct CoreTable {
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct CoreRow {
-    /// By core number. A row without a column for each core has none.
+    /// The counts by core number; empty for a row without a column for each core.
     pub(crate) cores: BTreeMap<usize, u64>,
     /// A counter of the whole machine (`ERR`, `MIS`).
     pub(crate) single: Option<u64>,
@@ -57,7 +57,7 @@ impl CoreTable {
         Ok(Self { rows })
     }
 
-    /// The increments of each row that is in both.
+    /// The increments of each row that both snapshots have.
     pub(crate) fn since(&self, earlier: &Self) -> BTreeMap<String, BTreeMap<usize, u64>> {
         self.rows
             .iter()
@@ -98,7 +98,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics(text in "( *CPU[0-9]{1,9}){0,3}\n(.{0,10}:?( [0-9]{1,21}){0,4}.{0,9}\n){0,5}") {
+        fn the_parser_of_core_tables_never_panics(text in "( *CPU[0-9]{1,9}){0,3}\n(.{0,10}:?( [0-9]{1,21}){0,4}.{0,9}\n){0,5}") {
             if let Ok(table) = CoreTable::parse("/proc/softirqs", &text) {
                 let _ = table.since(&table);
             }

@@ -12,7 +12,7 @@ use crate::error::{ProbeError, read_text};
 pub struct CpuSnapshot {
     pub taken: Time,
     pub total: CoreTimes,
-    /// By core number. An offline core has no entry.
+    /// Times by core number. An offline core has no entry.
     pub cores: BTreeMap<usize, CoreTimes>,
 }
 
@@ -50,8 +50,8 @@ impl CpuSnapshot {
         self.cores.keys().copied()
     }
 
-    /// The cores' use of time since `earlier`. A core that went online or offline in between is
-    /// left out.
+    /// The cores' use of time since `earlier`. Leaves out a core that went online or offline in
+    /// between.
     pub fn since(&self, earlier: &Self) -> CpuUse {
         CpuUse {
             elapsed: self.taken.since(earlier.taken),
@@ -79,7 +79,7 @@ pub struct CoreTimes {
 }
 
 impl CoreTimes {
-    /// All of it, idle time too.
+    /// The sum of all times, with idle time.
     pub fn sum(&self) -> Span {
         self.busy() + self.idle + self.iowait + self.steal
     }
@@ -90,8 +90,8 @@ impl CoreTimes {
     }
 
     pub fn since(&self, earlier: &Self) -> Self {
-        // Saturates: iowait is known to go backwards (proc(5)), idle too when a core goes
-        // offline and comes back.
+        // Saturates: iowait may decrease (proc(5)), and so may idle when a core goes offline and
+        // comes back.
         self.zip(earlier, Span::saturating_sub)
     }
 
@@ -213,7 +213,7 @@ mod tests {
     const RECORDED: &str = include_str!("../tests/fixtures/stat");
 
     #[test]
-    fn reads_a_recorded_file() {
+    fn a_recorded_stat_file_is_parsed() {
         let snapshot = CpuSnapshot::parse(RECORDED, TICK).unwrap();
         assert_eq!(snapshot.online().collect::<Vec<_>>(), [0, 1]);
         assert_eq!(snapshot.cores[&0].user, Span::from_millis(29_240));
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn old_kernels_have_fewer_columns() {
+    fn a_line_with_the_fewer_columns_of_old_kernels_is_parsed() {
         let snapshot = CpuSnapshot::parse("cpu 1 2 3 4\ncpu3 1 2 3 4\n", TICK).unwrap();
         assert_eq!(snapshot.total.idle, Span::from_millis(40));
         assert_eq!(snapshot.total.steal, Span::ZERO);
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine() {
+    fn the_cores_of_this_machine_are_read() {
         let earlier = CpuSnapshot::read().unwrap();
         let later = CpuSnapshot::read().unwrap();
         assert!(later.since(&earlier).cores.len() <= earlier.online().count());
@@ -260,7 +260,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics(text in "(cpu[0-9]{0,20}( [0-9]{1,20}){0,12}\n|.{0,40}\n){0,6}") {
+        fn the_parser_of_the_stat_file_never_panics(text in "(cpu[0-9]{0,20}( [0-9]{1,20}){0,12}\n|.{0,40}\n){0,6}") {
             if let Ok(snapshot) = CpuSnapshot::parse(&text, TICK) {
                 let _ = snapshot.since(&CpuSnapshot::default()).busiest();
             }

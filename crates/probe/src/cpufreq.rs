@@ -3,7 +3,7 @@
 
 use crate::tree::Tree;
 
-/// In kilohertz, as sysfs has them.
+/// Frequencies in kilohertz, as in sysfs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Frequency {
     pub now_khz: Option<u64>,
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_without_it() {
+    fn a_machine_without_frequency_control_has_no_frequency() {
         assert_eq!(of(&Tree::at("/nowhere"), 0), None);
     }
 }

@@ -5,18 +5,18 @@ use std::collections::BTreeMap;
 
 use crate::tree::Tree;
 
-/// `None` and empty: sysfs does not show it. It shows the interfaces of the namespace in which it
-/// was mounted.
+/// Facts about a device; `None` and empty mean that sysfs does not show the fact. sysfs shows the
+/// interfaces of the namespace in which it was mounted.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Device {
-    /// A device of the machine or of its hypervisor stands behind the interface.
+    /// The interface belongs to a device of the machine or of its hypervisor.
     pub is_there: bool,
     pub driver: Option<String>,
     pub speed_mbit: Option<u64>,
     pub full_duplex: Option<bool>,
     pub carrier_changes: Option<u64>,
     pub bus: Option<PciBus>,
-    /// By name, `rx-0` and `tx-0`.
+    /// The queues by name, such as `rx-0` and `tx-0`.
     pub queues: BTreeMap<String, QueueCores>,
     pub interrupts: Vec<Interrupt>,
 }
@@ -30,7 +30,7 @@ pub struct PciBus {
     pub width_most: Option<u32>,
 }
 
-/// Cores that a queue's packets are steered to (RPS, XPS); none means no steering.
+/// Cores to which the kernel steers a queue's packets (RPS, XPS); none means no steering.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct QueueCores {
     pub cores: Vec<usize>,
@@ -42,13 +42,13 @@ pub struct QueueCores {
 pub struct Interrupt {
     pub number: u32,
     pub name: String,
-    /// The cores that may take it.
+    /// The cores that may take the interrupt.
     pub cores: Vec<usize>,
 }
 
 impl Device {
     pub fn read(tree: &Tree, interface: &str) -> Self {
-        // A name from the kernel has no slash; one from a file may.
+        // A name from the kernel has no slash; a name from a file may have one.
         if interface.contains('/') || interface.starts_with('.') {
             return Self::default();
         }
@@ -160,7 +160,7 @@ pub fn cores_of_list(list: &str) -> Vec<usize> {
 }
 
 const MOST_QUEUES: usize = 1024;
-/// 8,192 cores, NR_CPUS at most.
+/// Most groups of 32 cores: 8,192 cores, the largest NR_CPUS.
 const MOST_GROUPS: usize = 256;
 
 #[cfg(test)]
@@ -169,7 +169,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn masks_and_lists() {
+    fn cpu_masks_and_lists_are_parsed() {
         assert_eq!(cores_of_mask("3"), [0, 1]);
         assert_eq!(cores_of_mask("00000001,80000000"), [31, 32]);
         assert_eq!(cores_of_mask("0"), Vec::<usize>::new());
@@ -189,7 +189,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics(text in "[0-9a-fx,-]{0,60}") {
+        fn the_parsers_of_masks_and_lists_never_panic(text in "[0-9a-fx,-]{0,60}") {
             let _ = (cores_of_mask(&text), cores_of_list(&text));
         }
     }

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProbeError {
-    /// The kernel (or its configuration, or this mount) lacks the feature: do without it.
+    /// The kernel (or its configuration, or this mount) lacks the feature: the caller should do
+    /// without it.
     #[error("this kernel does not offer {feature}: {hint}")]
     NotSupported { feature: &'static str, hint: &'static str },
     #[error("cannot read {path}: {source}; check that /proc is mounted and that you may read it")]

@@ -23,7 +23,7 @@ pub struct Interface {
     pub index: u32,
     /// `veth`, `bridge`, `tun` and so on; `None` for hardware and `lo`.
     pub kind: Option<String>,
-    /// How often the carrier came and went.
+    /// How often the carrier changed.
     pub carrier_changes: Option<u64>,
     /// The administrator enabled it.
     pub enabled: bool,
@@ -89,7 +89,7 @@ impl InterfaceSnapshot {
         self.interfaces.get(name).ok_or_else(|| no_such(name))
     }
 
-    /// By number, the identifier that routes and queues use.
+    /// The name of an interface by its number, which routes and queues use.
     pub fn name_of(&self, index: u32) -> Option<&str> {
         self.interfaces
             .iter()
@@ -97,7 +97,8 @@ impl InterfaceSnapshot {
             .map(|(name, _)| name.as_str())
     }
 
-    /// Interfaces that are in both. Their number distinguishes them from others of the same name.
+    /// The differences of interfaces that both snapshots have. The number distinguishes interfaces
+    /// of the same name.
     pub fn since(&self, earlier: &Self) -> InterfaceUse {
         InterfaceUse {
             elapsed: self.taken.since(earlier.taken),
@@ -285,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn facts_and_differences() {
+    fn facts_are_parsed_and_counters_subtracted() {
         let (earlier, later) = (link(3, 0), link(3, 1_000_000_000));
         let interface = later.get("a").unwrap();
         assert_eq!(interface.mac, Some([1, 2, 3, 4, 5, 6]));
@@ -295,7 +296,10 @@ mod tests {
         let (received, sent) = later.since(&earlier).rates("a").unwrap();
         assert_eq!(received, Rate::from_mbit(8000));
         assert_eq!(sent, Rate::from_mbit(0));
-        assert!(link(4, 1).since(&earlier).interfaces.is_empty(), "another one of that name");
+        assert!(
+            link(4, 1).since(&earlier).interfaces.is_empty(),
+            "another interface of that name must not count"
+        );
         let missing = later.get("b").unwrap_err().to_string();
         assert!(missing.contains("\"b\""), "{missing}");
     }

@@ -49,7 +49,7 @@ impl InterruptSnapshot {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct InterruptUse {
     pub elapsed: Span,
-    /// By number (`38`) or, for the processor's internal interrupts, by name (`LOC`).
+    /// The lines by number (`38`) or, for the processor's internal interrupts, by name (`LOC`).
     pub lines: BTreeMap<String, InterruptLine>,
 }
 
@@ -57,7 +57,7 @@ pub struct InterruptUse {
 pub struct InterruptLine {
     /// Controller and device: `PCI-MSIX-0000:00:03.0 1-edge virtio2-input.0`.
     pub description: String,
-    /// By core number.
+    /// Counts by core number.
     pub cores: BTreeMap<usize, u64>,
 }
 
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_a_recorded_file() {
+    fn a_recorded_interrupts_file_is_parsed() {
         let snapshot = InterruptSnapshot::parse(RECORDED).unwrap();
         let row = &snapshot.table.rows["38"];
         assert_eq!(row.cores.len(), 2);

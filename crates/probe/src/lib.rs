@@ -18,7 +18,7 @@
 //! | [`sampler`] | any of them at an interval, in the background |
 //!
 //! A source is read into a snapshot (`read()`, beside a pure `parse()`), and `since(&earlier)`
-//! returns the difference between two:
+//! returns the difference between two snapshots:
 //!
 //! ```
 //! use probe::cpu::CpuSnapshot;

@@ -16,7 +16,7 @@ use crate::error::read_text;
 pub use program::{program_text, program_version};
 pub use sysctl::{SYSCTLS, sysctl, sysctls};
 
-/// `None` and empty mean that this machine does not provide the fact.
+/// Facts about a machine; `None` and empty mean that the machine does not provide the fact.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Machine {
     pub kernel_release: String,
@@ -29,7 +29,7 @@ pub struct Machine {
     /// The cores the calling thread may use.
     pub cores_usable: Vec<usize>,
     pub memory: Bytes,
-    /// The processor reports that it is a virtual one (x86 only; elsewhere `None`).
+    /// The processor reports that it is virtual (x86 only; elsewhere `None`).
     pub virtual_machine: Option<bool>,
     /// Manufacturer and model from the firmware.
     pub product: Option<String>,
@@ -37,9 +37,9 @@ pub struct Machine {
     /// `None` if this system does not control the processor's frequency.
     pub frequency_governor: Option<String>,
     pub boot_id: String,
-    /// By vulnerability, without those that do not affect this processor.
+    /// Mitigations by vulnerability, without vulnerabilities that do not affect this processor.
     pub mitigations: BTreeMap<String, String>,
-    /// In the calling thread's network namespace.
+    /// Settings in the calling thread's network namespace.
     pub sysctls: BTreeMap<String, String>,
 }
 
@@ -135,7 +135,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn processors_of_several_kinds() {
+    fn the_model_of_several_kinds_of_processors_is_found() {
         let x86 = "processor\t: 0\nmodel name\t: AMD EPYC\nflags\t\t: fpu hypervisor sse\n";
         let x86 = Processor::parse(x86);
         assert_eq!(x86.model.as_deref(), Some("AMD EPYC"));
@@ -148,14 +148,14 @@ mod tests {
     }
 
     #[test]
-    fn memory() {
+    fn the_size_of_memory_is_parsed() {
         let text = "MemFree: 1 kB\nMemTotal:       24689820 kB\n";
         assert_eq!(parse_memory(text).unwrap(), Bytes::kib(24_689_820));
         assert!(parse_memory("MemTotal: lots\n").is_err());
     }
 
     #[test]
-    fn this_machine() {
+    fn the_facts_of_this_machine_are_read() {
         let machine = Machine::read().unwrap();
         assert!(!machine.kernel_release.is_empty() && !machine.boot_id.is_empty());
         assert!(machine.memory > Bytes::ZERO && !machine.cores_online.is_empty());
@@ -164,7 +164,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics(text in "([A-Za-z ]{0,9}:?.{0,20}\n){0,4}") {
+        fn the_parsers_of_cpu_and_memory_never_panic(text in "([A-Za-z ]{0,9}:?.{0,20}\n){0,4}") {
             let _ = Processor::parse(&text);
             let _ = parse_memory(&text);
         }

@@ -36,7 +36,8 @@ mod tests {
             Ok(dual) => assert_eq!(of_udp(port(&dual)).unwrap(), [user]),
             Err(_) => testing::skip_part(testing::Need::Ipv6),
         }
-        // The port of tcpmux, which no program uses. Another program may take a port set free here.
+        // The port of tcpmux, which no program uses. A port that this test frees could be taken by
+        // another program.
         assert_eq!(of_udp(1).unwrap(), [0; 0]);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

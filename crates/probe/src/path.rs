@@ -1,4 +1,4 @@
-//! The way to an address: route with its metrics, and neighbours that do not answer.
+//! The path to an address: the route with its metrics, and neighbours that do not answer.
 
 use std::net::IpAddr;
 
@@ -25,22 +25,23 @@ pub struct Route {
     pub mtu: Option<u32>,
     /// The largest window that this machine offers to the address, in bytes.
     pub window: Option<u32>,
-    /// In segments. The kernel ignores one that is not locked (ip-route(8)).
+    /// The largest congestion window in segments. The kernel ignores a window that is not locked
+    /// (ip-route(8)).
     pub congestion_window: Option<u32>,
     /// The segments with which a new connection begins.
     pub initial_window: Option<u32>,
 }
 
-/// A neighbour that was asked for in vain.
+/// A next hop that does not answer ARP or neighbour discovery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SilentNeighbour {
     pub address: IpAddr,
     pub interface: u32,
-    /// Given up; otherwise still asked.
+    /// The kernel has given up; otherwise it still asks.
     pub failed: bool,
 }
 
-/// `Ok(None)`: there is no route.
+/// The route to an address; `Ok(None)` if there is no route.
 pub fn to(address: IpAddr) -> Result<Option<Route>, ProbeError> {
     let address = address.to_canonical();
     let mut request = RouteMessage::default();
@@ -58,7 +59,8 @@ pub fn to(address: IpAddr) -> Result<Option<Route>, ProbeError> {
         {
             Ok(None)
         }
-        // A route of the type blackhole or prohibit is reported as these (fib_semantics.c).
+        // The kernel reports a route of the type blackhole or prohibit as one of these errors
+        // (fib_semantics.c).
         Err(ProbeError::Kernel { source, .. })
             if matches!(source.raw_os_error(), Some(libc::EINVAL | libc::EACCES)) =>
         {

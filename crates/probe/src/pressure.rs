@@ -30,10 +30,10 @@ impl Resource {
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct PressureSnapshot {
     pub taken: Time,
-    /// At least one task waited.
+    /// Time in which at least one task waited.
     pub some: Stall,
-    /// All tasks that were not idle waited. Before Linux 5.13 the kernel does not report it for the
-    /// CPU.
+    /// Time in which all tasks that were not idle waited. Before Linux 5.13 the kernel does not
+    /// report it for the CPU.
     pub full: Option<Stall>,
 }
 
@@ -42,7 +42,7 @@ pub struct Stall {
     pub share_10s: Share,
     pub share_60s: Share,
     pub share_300s: Share,
-    /// Since boot.
+    /// Time lost since boot.
     pub total: Span,
 }
 
@@ -124,7 +124,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn reads_the_kernels_form() {
+    fn the_kernels_format_of_pressure_is_parsed() {
         let text = "some avg10=1.65 avg60=2.22 avg300=1.27 total=19531194\n\
                     full avg10=0.00 avg60=0.00 avg300=0.00 total=0\n";
         let snapshot = PressureSnapshot::parse(text).unwrap();
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine() {
+    fn the_pressure_of_this_machine_is_read() {
         for resource in Resource::ALL {
             match PressureSnapshot::read(resource) {
                 Ok(earlier) => {
@@ -158,7 +158,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics(text in "((some|full)? ?(avg10=[0-9.]{0,9} )?(total=-?[0-9]{0,21})?.{0,20}\n){0,3}") {
+        fn the_parser_of_pressure_never_panics(text in "((some|full)? ?(avg10=[0-9.]{0,9} )?(total=-?[0-9]{0,21})?.{0,20}\n){0,3}") {
             let _ = PressureSnapshot::parse(&text);
         }
     }

@@ -1,9 +1,9 @@
 //! Stacks of every CPU at fixed intervals of busy time: the kernel's perf events.
 //!
 //! A timer of each CPU interrupts whatever runs there. The kernel writes the stack into a ring, and
-//! a thread of this process reads the rings. A stack of the idle task counts only while a soft
-//! interrupt runs on top of the idle task: an otherwise idle CPU receives in this way. Kernel
-//! functions have their names from `/proc/kallsyms`, user code those of its file's symbol table.
+//! a thread of this process reads the rings. A stack of the idle task counts only if a soft
+//! interrupt has interrupted the idle task, as on an idle CPU that receives packets. The names of
+//! kernel functions come from `/proc/kallsyms`, those of user code from its file's symbol table.
 
 mod names;
 mod ring;
@@ -40,7 +40,7 @@ pub struct Sample {
     /// `CLOCK_MONOTONIC`.
     pub taken: Time,
     pub cpu: usize,
-    /// The thread, then the functions from the outermost to the innermost.
+    /// The thread's name, then the functions from the outermost to the innermost.
     pub frames: Vec<Arc<str>>,
 }
 
@@ -48,7 +48,7 @@ pub struct Sample {
 #[derive(Debug, Default)]
 pub struct Profile {
     pub samples: Vec<Sample>,
-    /// Stacks that the rings had no room for.
+    /// The number of stacks that the rings had no room for.
     pub lost: u64,
 }
 
@@ -101,7 +101,7 @@ impl Profiler {
                 if !kept.contains_key(name) {
                     kept.insert(name.to_owned(), Arc::from(name));
                 }
-                // Calls within one function, or within a file without names, are one frame.
+                // Calls within one function, or within a file without names, become one frame.
                 let name = kept.get(name).filter(|name| frames.last() != Some(*name));
                 frames.extend(name.map(Arc::clone));
             };
@@ -144,7 +144,7 @@ impl Taken {
                 continue;
             };
             let known = self.maps.get(&raw.pid).is_some_and(|maps| maps.contains(*address));
-            // A process that has begun another program has another name and other files.
+            // A process that has executed another program has another name and other files.
             if !known && looked.insert(raw.pid) {
                 self.threads.insert(raw.tid, name_of(raw.tid));
                 let maps = Maps::of(raw.pid);
@@ -174,7 +174,7 @@ pub const INTERVAL: Span = Span::from_nanos(1_003_009);
 /// The idle task of each CPU.
 const IDLE: u32 = 0;
 const LOOK: Duration = Duration::from_millis(25);
-/// Bounds the memory of a profile.
+/// Most samples, to bound the memory of a profile.
 const MOST_SAMPLES: usize = 400_000;
 
 #[cfg(test)]
@@ -189,8 +189,8 @@ mod tests {
             eprintln!("SKIPPED: {error}");
             return;
         }
-        // The kernel may charge the thread with time that a hypervisor took, and samples none of
-        // it.
+        // The kernel may charge the thread with time that a hypervisor took, and takes no samples
+        // in that time.
         testing::undisturbed("samples of a busy thread", |_| {
             let profiler = Profiler::start(&names).unwrap();
             let busy = std::thread::Builder::new().name("spins-here".to_owned());
@@ -207,7 +207,7 @@ mod tests {
             let own = profile.samples.iter().filter(|sample| &*sample.frames[0] == "spins-here");
             let file = |name: &Arc<str>| name.starts_with('[') && name.contains("] ");
             let named = own.clone().filter(|sample| sample.frames.iter().any(file));
-            // Only root may open the files by their mappings.
+            // Only root may open the files in `map_files`.
             let files = std::fs::read_dir("/proc/self/map_files").unwrap();
             let may_name = files.flatten().any(|file| std::fs::File::open(file.path()).is_ok());
             match own.count() > 20 && (named.count() > 0 || !may_name) {

@@ -28,7 +28,7 @@ pub struct Qdisc {
     pub backlog: Bytes,
     /// Packets queued now.
     pub queued: u32,
-    /// The rate of each flow at most (`maxrate` of `fq`).
+    /// The largest rate of each flow (`maxrate` of `fq`).
     pub flow_limit: Option<Rate>,
 }
 
@@ -74,7 +74,8 @@ impl QdiscSnapshot {
         self.on(interface).find(|qdisc| qdisc.parent == Handle::ROOT)
     }
 
-    /// Those that are in both, without any that was replaced meanwhile.
+    /// The differences of disciplines that both snapshots have, without a discipline that was
+    /// replaced in between.
     pub fn since(&self, earlier: &Self) -> QdiscUse {
         QdiscUse {
             elapsed: self.taken.since(earlier.taken),
@@ -104,7 +105,7 @@ impl RouteDump for QdiscSnapshot {
     }
 }
 
-/// The counts between two snapshots; backlogs are the later ones.
+/// The counts between two snapshots; backlogs are those of the later snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct QdiscUse {
     pub elapsed: Span,
@@ -155,7 +156,8 @@ impl Qdisc {
                 self.counters.requeues = queue.requeues.into();
             }
             TcStats2::Other(other) if other.kind() == STATS_PKT64 => {
-                // The kernel sends it after the 32-bit count, once that one has overflowed.
+                // The kernel sends the 64-bit count after the 32-bit count, once the latter has
+                // overflowed.
                 let mut count = [0; 8];
                 if other.value_len() == count.len() {
                     other.emit_value(&mut count);
@@ -167,7 +169,7 @@ impl Qdisc {
     }
 }
 
-/// The largest rate of a flow of `fq`, in bytes a second. All bits stand for none.
+/// The largest rate of a flow of `fq`, in bytes a second. All bits set means no limit.
 fn flow_limit(option: &TcOption) -> Option<Rate> {
     let TcOption::Other(all) = option else { return None };
     let mut bytes = vec![0; all.value_len()];
@@ -221,7 +223,7 @@ impl std::fmt::Display for Handle {
 const STATS_PKT64: u16 = 8;
 /// include/uapi/linux/pkt_sched.h, TCA_FQ_FLOW_MAX_RATE.
 const FLOW_MAX_RATE: u16 = 7;
-/// Bytes of the length and the kind of an attribute, which begins at a multiple of them.
+/// Bytes of an attribute's length and kind. Attributes begin at multiples of this size.
 const HEADER: usize = 4;
 
 #[cfg(test)]
@@ -247,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_both_parts() {
+    fn the_attributes_of_both_formats_are_read() {
         let tbf = snapshot("tbf", 9, None);
         let root = tbf.root_of(7).unwrap();
         assert_eq!((root.backlog, root.queued), (Bytes::new(3000), 2));

@@ -18,13 +18,14 @@ pub struct SnmpSnapshot {
 
 impl SnmpSnapshot {
     pub fn read() -> Result<Self, ProbeError> {
-        // /proc/net shows the namespace of the process's main thread (/proc/self/net).
+        // Reads /proc/thread-self/net, because /proc/net shows the namespace of the process's main
+        // thread.
         let mut snapshot = Self::default();
         snapshot.add_paired("snmp", &read_text("/proc/thread-self/net/snmp")?)?;
         snapshot.add_paired("netstat", &read_text("/proc/thread-self/net/netstat")?)?;
         match read_text("/proc/thread-self/net/snmp6") {
             Ok(text) => snapshot.add_listed("snmp6", &text)?,
-            // A kernel without IPv6.
+            // A kernel without IPv6 lacks the file.
             Err(ProbeError::Read { source, .. })
                 if source.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
@@ -42,12 +43,12 @@ impl SnmpSnapshot {
         Ok(snapshot)
     }
 
-    /// `None` if this kernel has no such counter.
+    /// The counter of that name; `None` if this kernel lacks it.
     pub fn value(&self, name: &str) -> Option<u64> {
         self.values.get(name).copied()
     }
 
-    /// All of them by name.
+    /// All counters by name.
     pub fn values(&self) -> impl Iterator<Item = (&str, u64)> {
         self.values.iter().map(|(name, value)| (name.as_str(), *value))
     }
@@ -115,7 +116,7 @@ pub struct SnmpUse {
 }
 
 impl SnmpUse {
-    /// `None` if this kernel has no such counter.
+    /// The increment of a counter; `None` if this kernel lacks it.
     pub fn count(&self, name: &str) -> Option<u64> {
         self.counts.get(name).copied()
     }
@@ -140,7 +141,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn reads_recorded_files() {
+    fn recorded_counter_files_are_parsed() {
         let snapshot = SnmpSnapshot::parse(SNMP, NETSTAT, SNMP6).unwrap();
         for name in ["TcpRetransSegs", "TcpExtListenOverflows", "IpExtInOctets", "Ip6InReceives"] {
             assert!(snapshot.value(name).is_some(), "{name}");
@@ -150,14 +151,14 @@ mod tests {
     }
 
     #[test]
-    fn differences() {
+    fn counters_are_subtracted() {
         let earlier = SnmpSnapshot::parse("Tcp: A B\nTcp: 5 9\n", "", "").unwrap();
         let later = SnmpSnapshot::parse("Tcp: A B C\nTcp: 7 3 1\n", "", "").unwrap();
         let spent = later.since(&earlier);
         assert_eq!((spent.count("TcpA"), spent.count("TcpB")), (Some(2), Some(0)));
         assert_eq!(spent.count("TcpC"), None);
         assert_eq!(spent.changed().collect::<Vec<_>>(), [("TcpA", 2)]);
-        assert_eq!(spent.per_second("TcpA"), None, "no time passed");
+        assert_eq!(spent.per_second("TcpA"), None, "no time has passed, so there is no rate");
     }
 
     #[test]
@@ -171,7 +172,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics(text in "(([A-Z][a-z]{0,5}:?)?( -?[0-9a-z]{1,21}){0,3}\n){0,6}") {
+        fn the_parser_of_counter_files_never_panics(text in "(([A-Z][a-z]{0,5}:?)?( -?[0-9a-z]{1,21}){0,3}\n){0,6}") {
             let _ = SnmpSnapshot::parse(&text, &text, "");
             let _ = SnmpSnapshot::parse("", "", &text);
         }

@@ -37,7 +37,7 @@ impl SoftirqSnapshot {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SoftirqUse {
     pub elapsed: Span,
-    /// By kind (`NET_RX`, `NET_TX`, `TIMER`, …), then by core.
+    /// Counts by kind (`NET_RX`, `NET_TX`, `TIMER`, …), then by core.
     pub kinds: BTreeMap<String, BTreeMap<usize, u64>>,
 }
 
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_a_recorded_file() {
+    fn a_recorded_softirqs_file_is_parsed() {
         let earlier = SoftirqSnapshot::parse(RECORDED).unwrap();
         let later =
             SoftirqSnapshot::parse("  CPU0 CPU1\n NET_RX: 4294967295 4294967295\n NEWKIND: 1 2\n")
@@ -68,14 +68,14 @@ mod tests {
     }
 
     #[test]
-    fn without_cores_it_is_malformed() {
+    fn a_table_without_cores_is_malformed() {
         for text in ["", "\n", "NET_RX: 1 2\n", "CPU0 CPUx\n"] {
             assert!(SoftirqSnapshot::parse(text).is_err(), "{text:?}");
         }
     }
 
     #[test]
-    fn this_machine() {
+    fn the_softirqs_of_this_machine_are_counted() {
         let earlier = SoftirqSnapshot::read().unwrap();
         let later = SoftirqSnapshot::read().unwrap();
         assert!(later.since(&earlier).total("NET_RX").is_some());

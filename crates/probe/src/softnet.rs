@@ -13,7 +13,8 @@ use crate::error::read_text;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SoftnetSnapshot {
     pub taken: Time,
-    /// By core number. Kernels before 5.14 do not provide the number, so the lines are counted.
+    /// The counters by core number. Kernels before 5.14 do not report the number: it is then the
+    /// line's.
     pub cores: BTreeMap<usize, SoftnetCore>,
 }
 
@@ -21,11 +22,11 @@ pub struct SoftnetSnapshot {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SoftnetCore {
     pub processed: u64,
-    /// The backlog (`net.core.netdev_max_backlog`) was full.
+    /// Packets dropped because the backlog (`net.core.netdev_max_backlog`) was full.
     pub dropped: u64,
-    /// Polling stopped with work left (`net.core.netdev_budget`).
+    /// How often polling stopped with work left (`net.core.netdev_budget`).
     pub time_squeeze: u64,
-    /// Woken by another core (RPS).
+    /// How often another core woke this core (RPS).
     pub received_rps: Option<u64>,
     pub flow_limit: Option<u64>,
     /// Packets waiting now; a level, not a count.
@@ -93,7 +94,7 @@ impl SoftnetCore {
     }
 }
 
-/// The counts between two snapshots; `backlog` is the later one's.
+/// The counts between two snapshots; `backlog` is that of the later snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SoftnetUse {
     pub elapsed: Span,
@@ -111,7 +112,7 @@ impl SoftnetUse {
 }
 
 const PATH: &str = "/proc/thread-self/net/softnet_stat";
-/// Linux 2.6 up to 2.6.34.
+/// Columns of Linux 2.6 up to 2.6.34.
 const COLUMNS_MIN: usize = 9;
 
 #[cfg(test)]
@@ -120,7 +121,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn reads_a_recorded_file() {
+    fn a_recorded_softnet_file_is_parsed() {
         let snapshot = SoftnetSnapshot::parse(RECORDED).unwrap();
         assert_eq!(snapshot.cores.len(), 2);
         assert_eq!(snapshot.cores[&1].backlog, Some(0));
@@ -161,7 +162,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics(text in "(([0-9a-f]{1,17} ){0,16}\n|.{0,20}\n){0,4}") {
+        fn the_parser_of_the_softnet_file_never_panics(text in "(([0-9a-f]{1,17} ){0,16}\n|.{0,20}\n){0,4}") {
             if let Ok(snapshot) = SoftnetSnapshot::parse(&text) {
                 let _ = snapshot.since(&snapshot);
             }

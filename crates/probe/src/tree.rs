@@ -1,12 +1,12 @@
-//! The root that `/proc` and `/sys` are read below, so that recorded trees of other machines are
-//! read by the code that reads this one.
+//! The root of `/proc` and `/sys`: the code that reads this machine can also read recorded trees of
+//! other machines.
 
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use crate::ProbeError;
 
-/// See the module.
+/// A root of `/proc` and `/sys`, see the module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tree {
     root: PathBuf,
@@ -31,7 +31,7 @@ impl Tree {
     pub fn text(&self, path: &str) -> Result<String, ProbeError> {
         let path = self.path(path);
         let read = |path: &Path| {
-            // Most of these files are short, and their length is not known before.
+            // Most of these files are short, and the kernel does not report their length.
             let mut bytes = Vec::with_capacity(USUAL);
             std::fs::File::open(path)?.take(LONGEST).read_to_end(&mut bytes)?;
             Ok(bytes)
@@ -41,8 +41,7 @@ impl Tree {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// The first line of a file, without blanks around it. `None` if there is no such file or it
-    /// says nothing.
+    /// The first line of a file, without blanks around it. `None` if the file is missing or empty.
     pub fn line(&self, path: &str) -> Option<String> {
         let text = self.text(path).ok()?;
         let line = text.lines().next()?.trim();
@@ -73,8 +72,8 @@ impl Tree {
         std::fs::File::open(self.path(path))
     }
 
-    /// The number of open descriptors of a process. Since Linux 6.2 it is the size of their
-    /// directory (fs/proc/fd.c, proc_fd_getattr); before, they are counted.
+    /// The number of open descriptors of a process. Since Linux 6.2 the size of their directory
+    /// (fs/proc/fd.c, proc_fd_getattr) is this number; on older kernels this method counts them.
     pub fn descriptors(&self, pid: u32) -> Option<u64> {
         let directory = self.path(&format!("/proc/{pid}/fd"));
         let size = if self.is_here() { directory.metadata().ok()?.len() } else { 0 };
@@ -99,7 +98,7 @@ impl Tree {
 }
 
 impl ProbeError {
-    /// The reason in a few words, for a list of the things that could not be seen.
+    /// The reason in a few words, for a list of the things that could not be read.
     pub fn reason(&self) -> String {
         match self {
             Self::Read { path, source } => match source.kind() {
@@ -116,7 +115,7 @@ impl ProbeError {
 
 /// `/proc/interrupts` of 512 cores has about 5 MB.
 const LONGEST: u64 = 32 << 20;
-/// Bytes.
+/// Usual size of a file, in bytes.
 const USUAL: usize = 4096;
 const MOST_NAMES: usize = 200_000;
 
@@ -125,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_below_the_root() {
+    fn files_are_read_below_the_root() {
         let here = Tree::here();
         assert!(here.text("/proc/stat").unwrap().starts_with("cpu"));
         assert!(here.names("/proc").unwrap().contains(&"self".to_owned()));

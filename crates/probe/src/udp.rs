@@ -11,13 +11,13 @@ pub struct UdpSocket {
     pub remote: Option<SocketAddr>,
     /// As in `/proc/PID/fd`.
     pub inode: u32,
-    /// Received and not yet read.
+    /// Bytes received and not yet read.
     pub receive_queue: Bytes,
     /// Datagrams dropped at the socket.
     pub drops: u64,
 }
 
-/// Lines of another form are left out.
+/// Parses the table; leaves out lines of another form.
 pub fn parse(text: &str) -> Vec<UdpSocket> {
     text.lines().skip(1).take(MOST).filter_map(socket).collect()
 }
@@ -40,7 +40,7 @@ pub(crate) fn end(text: &str) -> Option<SocketAddr> {
     Some(SocketAddr::new(ip(address)?, u16::from_str_radix(port, 16).ok()?))
 }
 
-/// Words of 32 bits in the host's byte order.
+/// Parses an address: words of 32 bits in the host's byte order.
 fn ip(text: &str) -> Option<IpAddr> {
     let word = |at: usize| Some(u32::from_str_radix(text.get(at..at + 8)?, 16).ok()?.to_ne_bytes());
     Some(match text.len() {
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     #[cfg(target_endian = "little")]
-    fn reads_recorded_lines() {
+    fn recorded_lines_are_parsed() {
         let sockets = parse(RECORDED);
         assert_eq!(sockets.len(), 2);
         assert_eq!(sockets[0].local, "127.0.0.1:5201".parse().unwrap());
@@ -96,7 +96,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics(text in "(.{0,20}\n)([ 0-9A-F:]{0,90}\n){0,3}") {
+        fn the_parser_of_udp_tables_never_panics(text in "(.{0,20}\n)([ 0-9A-F:]{0,90}\n){0,3}") {
             let _ = parse(&text);
         }
     }

@@ -1,4 +1,4 @@
-//! Throttling in a new control group.
+//! Tests throttling in a new control group.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,7 +10,7 @@ use probe::cgroup::CgroupSnapshot;
 use units::Span;
 
 #[test]
-fn throttling_by_an_outer_group_is_seen() {
+fn throttling_by_an_outer_group_is_counted() {
     let Some((outer, inner)) = Group::limited() else {
         return testing::skip(testing::Need::CpuLimit);
     };
@@ -34,11 +34,11 @@ fn throttling_by_an_outer_group_is_seen() {
     assert!(spent.most_throttled().unwrap().1.share().is_some());
 }
 
-/// Removed when dropped; the burner must have ended by then.
+/// A control group, removed when dropped; its process must have ended by then.
 struct Group(PathBuf);
 
 impl Group {
-    /// A group that may use 5 % of a core, and one without a limit in it.
+    /// A group that may use 5 % of a core, and a group without a limit inside it.
     fn limited() -> Option<(Self, Self)> {
         let name = format!("weir-probe-test-{}", std::process::id());
         for root in ["/sys/fs/cgroup/cpu", "/sys/fs/cgroup"] {
@@ -60,7 +60,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // A process that has ended may still be listed for a moment.
+        // The kernel may list a process for a moment after it has ended.
         while fs::remove_dir(&self.0).is_err_and(|error| error.raw_os_error() == Some(libc::EBUSY))
         {
             std::thread::yield_now();

@@ -49,7 +49,7 @@ fn a_listed_process_that_ended_is_reported() {
     let spent = earlier.again().unwrap().since(&earlier);
     assert_eq!(spent.ended.len(), 1);
     assert_eq!(spent.ended[0].pid, pid);
-    assert_eq!(spent.each.len(), 1, "the other one is still told of");
+    assert_eq!(spent.each.len(), 1, "the other process must still be reported");
 }
 
 #[test]
@@ -76,7 +76,10 @@ fn a_thread_measures_its_own_time() {
     let spent = Thread::own().unwrap().since(&earlier).unwrap();
     assert!(spent.cpu.total() >= Span::from_millis(20));
     let own = probe::clock::own_thread_cpu_time();
-    assert!(Process::own().unwrap().cpu.total() >= own, "its process has used more");
+    assert!(
+        Process::own().unwrap().cpu.total() >= own,
+        "the process must have used at least the time of its thread"
+    );
 }
 
 fn burner() -> Child {
@@ -89,7 +92,7 @@ fn burner() -> Child {
     child
 }
 
-/// Until it prints, the child may not have executed the program yet.
+/// Waits for the child's first output: before it, the child may not have executed the program yet.
 fn wait_for_output(child: &mut Child) {
     use std::io::Read;
     child.stdout.as_mut().unwrap().read_exact(&mut [0; 8]).unwrap();

@@ -24,7 +24,7 @@ fn a_sampler_reads_the_namespace_that_it_entered() {
         let ends = (client.local_addr().unwrap(), client.peer_addr().unwrap());
         let inside = std::fs::File::open("/proc/thread-self/ns/net").unwrap();
 
-        // Started from a thread outside the namespace.
+        // Starts the sampler from a thread outside the namespace.
         let (started, running) = mpsc::channel();
         let (tell, read) = mpsc::channel();
         let elsewhere = std::fs::File::open("/proc/self/ns/net").unwrap();
@@ -55,7 +55,7 @@ fn a_sampler_reads_the_namespace_that_it_entered() {
         let cwnd = recording.find("cwnd_segments", &format!("{}>{}", ends.0, ends.1)).unwrap();
         assert!(cwnd.points.iter().all(|point| point.value > 0.0));
         let sockets = recording.series.iter().filter(|series| series.metric == "cwnd_segments");
-        assert_eq!(sockets.count(), 2, "only those of the namespace");
+        assert_eq!(sockets.count(), 2, "only the namespace's sockets must be counted");
         assert!(recording.find("interface_drops", "lo").is_some());
         assert!(recording.find("interface_drops", "eth0").is_none());
         assert!(recording.find("count", "TcpRetransSegs").is_some());
@@ -65,7 +65,7 @@ fn a_sampler_reads_the_namespace_that_it_entered() {
     });
 }
 
-/// Reports its number of readings to the test.
+/// A probe that reports its number of readings to the test.
 struct Telling(u64, mpsc::Sender<u64>);
 
 impl Probe for Telling {

@@ -1,4 +1,4 @@
-//! Real TCP connections in a namespace, seen through both sources.
+//! Reads real TCP connections in a namespace from both sources.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,7 +11,7 @@ use units::{Bytes, Span};
 mod namespace;
 
 #[test]
-fn a_connection_is_seen_with_its_algorithm() {
+fn a_connection_is_listed_with_its_algorithm() {
     namespace::run(|| {
         for algorithm in ["reno", "cubic", "bbr"] {
             let (mut client, mut server) = connect(Ipv4Addr::LOCALHOST.into());
@@ -58,7 +58,7 @@ fn an_algorithm_the_kernel_lacks_is_refused() {
 }
 
 #[test]
-fn queues_and_filters() {
+fn the_queues_of_sockets_are_read_and_filters_apply() {
     namespace::run(|| {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
@@ -90,7 +90,7 @@ fn queues_and_filters() {
 }
 
 #[test]
-fn ipv6_and_ipv4_within_ipv6_and_one_by_its_ends() {
+fn ipv6_and_mapped_ipv4_connections_are_listed_and_looked_up() {
     namespace::run(|| {
         let Ok(listener) = TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)) else {
             return testing::skip(testing::Need::Ipv6);
@@ -116,7 +116,7 @@ fn ipv6_and_ipv4_within_ipv6_and_one_by_its_ends() {
 }
 
 #[test]
-fn other_namespaces_are_not_seen() {
+fn connections_of_other_namespaces_are_not_listed() {
     let outside = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = outside.local_addr().unwrap().port();
     assert_eq!(tcp::sockets(&Filter::all().local_port(port)).unwrap().len(), 1);

@@ -5,13 +5,14 @@ use crate::{axis, comparison, method, missing, number, overall, pivot, queue_and
 use results::{Axes, Cell, Comparison, Metric, Results, metrics};
 use stats::{Direction, Verdict};
 
-/// The first line of a report: the lab's own answer in one line, or else the first sentence.
+/// The first line of a report: the lab's own answer in one line, or else the first sentence of
+/// [`sentences`].
 pub(crate) fn headline(results: &Results) -> String {
     let first = || sentences(results).into_iter().next().unwrap_or_default();
     results.headline.clone().unwrap_or_else(first)
 }
 
-/// The sentences behind the headline.
+/// The sentences that follow the headline.
 pub(crate) fn details(results: &Results) -> Vec<String> {
     let mut all = sentences(results);
     if results.headline.is_none() && !all.is_empty() {
@@ -40,8 +41,8 @@ fn derived(results: &Results) -> Vec<String> {
     sentences.extend(costs(results, &primaries));
     sentences.extend(bounds(results));
     for (a, b, comparisons) in pairs(results) {
-        // With a primary comparison the others come second, and those without a verdict are
-        // counted.
+        // With a primary comparison the other comparisons come second, and undecided comparisons
+        // are only counted.
         let waits = |one: &&Comparison| one.primary || one.verdict == Verdict::Undecided;
         if primaries.is_empty() || !comparisons.iter().all(waits) {
             sentences.push(sentence(results, a, b, &comparisons));
@@ -55,7 +56,7 @@ fn derived(results: &Results) -> Vec<String> {
     sentences
 }
 
-/// The bounds of the lab file, of which each that does not hold is named.
+/// A sentence about the bounds of the lab file, which names each bound that does not hold.
 fn bounds(results: &Results) -> Option<String> {
     let all = counted(results.bounds.len(), "bound");
     let missed: Vec<_> = results.bounds.iter().filter(|bound| !bound.holds).collect();
@@ -139,8 +140,8 @@ fn sentence_at(results: &Results, metric: &str, axes: &Axes) -> String {
     format!("{label}{at}: {}.", figures(results, metric, axes))
 }
 
-/// The places in which other systems have the better median than the system that the lab asks
-/// about: the primary comparisons show a few places only.
+/// Names the places where another system has a better median than the system that the lab asks
+/// about: the primary comparisons show only a few places.
 fn behind(results: &Results, primaries: &[&Comparison]) -> Vec<String> {
     let Some(first) = primaries.first() else { return Vec::new() };
     let (subject, metric) = (&first.a, &first.metric);
@@ -182,7 +183,7 @@ fn behind(results: &Results, primaries: &[&Comparison]) -> Vec<String> {
             )
         })
     };
-    // A single place stands in the sentences about the primary comparisons.
+    // The sentences about the primary comparisons already name a single place.
     if own.len() < 2 {
         return Vec::new();
     }
@@ -190,8 +191,8 @@ fn behind(results: &Results, primaries: &[&Comparison]) -> Vec<String> {
     systems.iter().filter(|system| *system != subject).filter_map(against).collect()
 }
 
-/// The CPU time at the place of the first primary comparison, if the lab names it beside its main
-/// metric.
+/// The CPU time at the place of the first primary comparison, if the lab names CPU time beside its
+/// main metric.
 fn costs(results: &Results, primaries: &[&Comparison]) -> Vec<String> {
     let Some(first) = primaries.first() else { return Vec::new() };
     let also = results.view.iter().flat_map(|view| &view.also);
@@ -225,8 +226,8 @@ fn verdict(results: &Results, one: &Comparison) -> String {
     }
 }
 
-/// `weir-tunnel 505, tcp-bbr 466, tcp-cubic 1.9 Mbit/s`: all systems in the cell of a comparison,
-/// the best first.
+/// `weir-tunnel 505, tcp-bbr 466, tcp-cubic 1.9 Mbit/s`: the figures of all systems at the place of
+/// a comparison, the best first.
 fn figures(results: &Results, metric: &str, axes: &Axes) -> String {
     let here = results.cells.iter().filter(|cell| cell.axes == *axes);
     let mut known: Vec<(&Cell, Option<&Metric>)> =
@@ -284,7 +285,8 @@ fn undecided(results: &Results) -> Option<String> {
     Some(format!("{open}; {} would decide {decides}.", counted(more.blocks as usize, "more block")))
 }
 
-/// Whether one of the two systems failed there and nothing is decided: the ratio is no figure then.
+/// Whether one of the two systems failed and the comparison is undecided: the ratio then is no
+/// figure.
 fn without_figures(results: &Results, one: &Comparison) -> bool {
     let compared = |cell: &Cell| {
         cell.axes == one.axes && [&one.a, &one.b].into_iter().any(|name| *name == cell.system)
@@ -394,7 +396,8 @@ fn with_unit(unit: String) -> String {
 }
 
 const WITHIN: &str = "within";
-/// Closer medians do not differ: the emulated link itself is held to 0.5 % of its rate.
+/// Closer medians do not count as different: the emulated link itself is accurate to 0.5 % of its
+/// rate.
 const NEAR: f64 = 0.01;
 
 #[cfg(test)]
@@ -494,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_in_one_line_stands_first_and_the_sentences_stand_below_the_tables() {
+    fn the_answer_in_one_line_comes_first_and_the_sentences_come_below_the_tables() {
         let mut results = run();
         results.headline = Some("The tunnel carries 505 Mbit/s.".to_owned());
         let sentence = "266× [250, 281] (96.9 % interval).";
@@ -570,7 +573,7 @@ mod tests {
     }
 
     #[test]
-    fn systems_without_a_comparison_are_named_the_most_first() {
+    fn systems_without_a_comparison_are_named_from_the_largest_figure_down() {
         let mut results = Results::new("x", Form::Smoke);
         results.cells = vec![cell("cubic", "1%", Some(70.0)), cell("bbr", "1%", Some(94.5))];
         assert_eq!(

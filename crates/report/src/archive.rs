@@ -3,7 +3,7 @@
 use flate2::{Compression, GzBuilder};
 use std::io;
 
-/// Packs files, each a name and its bytes. The same files in any order give the same archive, which
+/// Packs files, given as names and bytes. The same files in any order give the same archive, which
 /// has no times and no owners.
 pub fn pack(files: &[(&str, Vec<u8>)]) -> io::Result<Vec<u8>> {
     let mut files: Vec<_> = files.iter().collect();

@@ -4,7 +4,7 @@ use units::{Bytes, Rate, Share, Span};
 
 use results::{Axes, Results};
 
-/// The axes of a run, in the order the cells name them.
+/// The axes of a run, in the order of the cells' own axes.
 pub(crate) fn names(results: &Results) -> Vec<String> {
     let mut names = Vec::new();
     for name in results.cells.iter().flat_map(|cell| cell.axes.keys()) {
@@ -32,7 +32,7 @@ pub(crate) fn values(results: &Results, axis: &str) -> Vec<String> {
     values
 }
 
-/// For each axis the value that most cells have.
+/// The value of each axis that most cells have.
 pub(crate) fn usual(results: &Results) -> Axes {
     let value = |name: String| {
         let values = values(results, &name).into_iter();

@@ -1,17 +1,17 @@
-//! The figures in the columns of the report that a lab repeats: each repeat that the report would
-//! call a round by itself, then their mean.
+//! The figures in the columns of the report that a lab repeats: a row for each round of that
+//! report, then a row with their mean.
 
 use crate::{axis, method, missing, number, pivot};
 use results::{Axes, Cell, Reference, Results, metrics};
 
-/// The rows of one point of the axes, without the one in the rows.
+/// The rows of one point of the axes; the rows themselves vary the axis of the rows.
 pub(crate) struct ColumnsTable {
     pub(crate) at: String,
     pub(crate) heads: Vec<String>,
     pub(crate) rows: Vec<Vec<String>>,
 }
 
-/// Empty if the lab repeats no report, or if nothing was measured in its columns.
+/// The tables; empty if the lab repeats no report, or if the run measured none of its columns.
 pub(crate) fn tables(results: &Results) -> Vec<ColumnsTable> {
     let columns = measured(results);
     if columns.is_empty() {
@@ -182,10 +182,10 @@ mod tests {
     }
 
     #[test]
-    fn the_columns_stand_in_the_order_of_the_report() {
+    fn the_columns_are_in_the_order_of_the_report() {
         let tables = tables(&run(0));
         assert_eq!(tables.len(), 1);
-        // Nothing was measured or published in the third column.
+        // The run measured nothing in the third column, and no number is published.
         assert_eq!(tables[0].heads, ["system", "loss", "Sent, Mbit/s", "Goodput, Mbit/s"]);
         assert_eq!(tables[0].at, "rtt 1ms");
         assert_eq!(
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_stand_by_themselves_before_their_mean() {
+    fn rounds_have_separate_rows_before_their_mean() {
         let rows = &tables(&run(2))[0].rows;
         let shown: Vec<_> = rows[..3].iter().map(|row| [&row[2], &row[4]]).collect();
         assert_eq!(shown, [["1", "500"], ["2", "501"], ["mean", "500"]]);
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_figure_is_told_apart_from_none() {
+    fn a_missing_figure_differs_from_an_unmeasured_metric() {
         let mut run = run(0);
         run.cells[0].missing.push(Missing {
             metrics: vec!["cpu_percent.client".to_owned()],
@@ -215,7 +215,7 @@ mod tests {
             failed: true,
         });
         let table = &tables(&run)[0];
-        // Nothing was measured in the column, and that is told.
+        // The run measured nothing in the column, and the table says so.
         assert_eq!(table.heads.len(), 5);
         assert_eq!(table.rows[1], ["tcp", "5%", "10.0", "10.0", "not measured"]);
         assert_eq!(table.rows[0][4], "–");

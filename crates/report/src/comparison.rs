@@ -1,4 +1,4 @@
-//! The words for a comparison.
+//! The texts for a comparison.
 
 use crate::interval::Around;
 use crate::{method, missing, number};
@@ -29,7 +29,7 @@ pub(crate) fn short(one: &Comparison) -> String {
 
 /// ` within 5 %`: the smallest difference that matters. Older writers stated none.
 pub(crate) fn within(one: &Comparison) -> String {
-    // A share of 0.07 is 7.000000000000001 %.
+    // Rounds, because a share of 0.07 would give 7.000000000000001 %.
     let percent = |share: f64| format!(" within {} %", (share * 1e8).round() / 1e6);
     one.threshold.map(percent).unwrap_or_default()
 }
@@ -38,7 +38,7 @@ pub(crate) fn intervals(results: &Results) -> impl Iterator<Item = Around> {
     results.comparisons.iter().filter_map(|one| Around::ratio(&one.ratio))
 }
 
-/// Explains the table.
+/// The explanation below the table of comparisons.
 pub(crate) fn note(results: &Results) -> String {
     let mut text = "Ratio: the median over pairs of repeats of the same block.".to_owned();
     if results.comparisons.iter().any(|one| one.ratio.ci95.is_some()) {

@@ -1,4 +1,4 @@
-//! Verdicts by the case that they are about: rows for a terminal, and the whole matrix.
+//! Verdicts by case: rows for a terminal, and the whole matrix.
 
 use results::{Confusion, ConfusionRow};
 use units::Share;
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_for_each_case_and_a_column_for_each_verdict() {
+    fn the_matrix_has_a_row_for_each_case_and_a_column_for_each_verdict() {
         let row = ConfusionRow {
             name: "tiny-queue".to_owned(),
             expected: "loss".to_owned(),

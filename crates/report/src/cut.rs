@@ -1,8 +1,8 @@
-//! Texts that are cut to a width, and still differ from one another.
+//! Cuts texts to a width so that they still differ from one another.
 
 use std::collections::HashSet;
 
-/// Cuts the text to `width` letters, and keeps `tail` of its last ones.
+/// Cuts the text to `width` letters, and keeps its last `tail` letters.
 pub(crate) fn cut(text: &str, width: usize, tail: usize) -> String {
     let count = text.chars().count();
     if count <= width {

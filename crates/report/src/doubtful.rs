@@ -1,5 +1,5 @@
-//! The reasons for the marks of cells: flaws that made them invalid, and the users of the CPU that
-//! they were short of.
+//! The reasons for the marks of cells: flaws that made cells invalid, and the users of the CPU that
+//! cells were short of.
 
 use crate::answer::counted;
 use crate::axis;
@@ -20,7 +20,7 @@ fn reasons(cell: &Cell) -> String {
 pub(crate) fn mends(results: &Results) -> Vec<String> {
     let mut mends: Vec<String> = Vec::new();
     for reason in results.cells.iter().flat_map(|cell| &cell.invalid_reasons) {
-        // A question in brackets is for the one who reads the reason.
+        // Drops a question in brackets, which only explains the reason.
         let what = reason.what.split(" (").next().unwrap_or_default();
         let mend = format!("If {what}: {}.", reason.mend);
         if !reason.mend.is_empty() && !mends.contains(&mend) {
@@ -30,7 +30,7 @@ pub(crate) fn mends(results: &Results) -> Vec<String> {
     mends
 }
 
-/// The users of the CPU that cells were short of, those of most cells first.
+/// The users of the CPU that cells were short of, the user of most cells first.
 pub(crate) fn cpu_users(results: &Results) -> Option<String> {
     let mut users: Vec<(&CpuLimit, Vec<&Cell>)> = Vec::new();
     for cell in results.cells.iter().filter(|cell| cell.cpu_limited && cell.is_measured()) {
@@ -41,7 +41,7 @@ pub(crate) fn cpu_users(results: &Results) -> Option<String> {
             None => users.push((limit, vec![cell])),
         }
     }
-    // Stable: equal counts keep the order of the cells.
+    // A stable sort: equal counts keep the order of the cells.
     users.sort_by_key(|(_, cells)| std::cmp::Reverse(cells.len()));
     let more = users.len().saturating_sub(MOST_USERS);
     let mut said: Vec<String> =
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn every_invalid_cell_has_its_reason_and_advice_stands_once() {
+    fn every_invalid_cell_has_its_reason_and_advice_is_not_repeated() {
         let mut results = Results::new("x", Form::Quick);
         for (loss, detail) in [("0%", "300 µs"), ("1%", "200 µs")] {
             let mut one = cell("bbr", loss);

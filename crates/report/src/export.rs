@@ -88,7 +88,7 @@ fn places<'a>(at: &'a Axes, axes: &'a [String]) -> Vec<&'a str> {
     axes.iter().map(|axis| at.get(axis).map_or("", String::as_str)).collect()
 }
 
-/// RFC 4180, with LF alone.
+/// A line of CSV (RFC 4180), ended by LF alone.
 fn line<'a>(fields: impl Iterator<Item = &'a str>) -> String {
     let quoted = |field: &str| match field.contains(['"', ',', '\n', '\r']) {
         true => format!("\"{}\"", field.replace('"', "\"\"")),
@@ -106,7 +106,7 @@ fn drawings(page: &str) -> Vec<(String, String)> {
             .split_once("aria-labelledby=\"")
             .and_then(|(_, rest)| rest.split_once("-title"));
         let Some((id, _)) = id else { continue };
-        // The same chart for a phone.
+        // Skips the drawing of the same chart for a phone.
         if id.ends_with(NARROW_ID) {
             continue;
         }
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drawing_stands_alone() {
+    fn a_drawing_is_a_complete_svg_file() {
         let page = "<p><svg class=\"chart\" aria-labelledby=\"lines-0-title lines-0-desc\"><path/></svg></p>";
         let for_phones = page.replace("lines-0-", "lines-0-narrow-");
         let found = drawings(&format!("{page}{for_phones}"));

@@ -67,13 +67,13 @@ pub(crate) fn is_missed(text: &str) -> bool {
 /// The answer to the ratio that one of the ideals asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Answer {
-    /// The worse end of the interval reaches it.
+    /// The worse end of the interval reaches the required ratio.
     Met,
-    /// The better end of the interval does not.
+    /// The better end of the interval does not reach the required ratio.
     Missed,
-    /// The required ratio lies within the interval, or there is none.
+    /// The required ratio lies within the interval, or there is no interval.
     Open,
-    /// It is not met, and exceeds another ideal.
+    /// The required ratio is not met, and exceeds another ideal.
     OutOfReach,
 }
 
@@ -180,7 +180,7 @@ pub(crate) fn note(results: &Results) -> String {
     text
 }
 
-/// Near one this gives two more decimals than a ratio's usual three digits.
+/// A ratio; near 1 with two more decimals than the usual three digits.
 fn as_ratio(value: f64) -> String {
     match value.is_finite() && value < 100.0 {
         true => format!("{value:.3}"),
@@ -246,14 +246,14 @@ mod tests {
             "{note}"
         );
         assert!(note.contains("By the ideal client, 1 of 1 are met by the worse end"), "{note}");
-        // Rows of several metrics name theirs.
+        // If there are several metrics, each row names its metric.
         results.comparisons[0].goal = results.comparisons[1].goal.clone();
         results.comparisons[0].metric = "ndr_pps".to_owned();
         let (_, rows) = table(&results).unwrap();
         assert_eq!(rows[0][0], "highest without loss, tcpa / cubic");
         assert!(super::note(&results).starts_with("Ratios of highest without loss and "));
         results.comparisons[0].goal = None;
-        // An interval around the goal leaves it open, and so does the lack of one.
+        // An interval around the goal, or no interval, leaves the goal open.
         for ci95 in [Some([1.2, 1.4]), None] {
             results.comparisons[1].ratio.ci95 = ci95;
             let (_, rows) = table(&results).unwrap();

@@ -31,7 +31,7 @@ const HEADLINES: &[&str] = &[
     "message_ms.p50",
 ];
 
-/// Metrics of one kind of lab come first, because that lab measures them on purpose.
+/// Metrics of a special kind of lab come first, because only that lab measures them.
 const BESIDE: &[&str] = &[
     "delay_error_us.p50",
     "delay_error_us.p99",

@@ -37,7 +37,7 @@ pub(crate) fn render_run(
     lab_file: &str,
     profile: Option<&Profile>,
 ) -> String {
-    // Only flows in virtual time have the same times in every system.
+    // Overlays need the same times in every system, which only virtual time gives.
     let overlays = match results.overall.is_empty() {
         true => Vec::new(),
         false => overlay::overlays(series, &pivot::systems(results)),
@@ -86,7 +86,7 @@ pub(crate) fn render_run(
     document::page(&format!("{} · weir lab", title(results)), &body, &drawn)
 }
 
-/// The answer, below the name of the lab.
+/// The name of the lab, and the answer below it.
 fn masthead(results: &Results) -> Markup {
     html! {
         header class="first" {
@@ -170,7 +170,7 @@ fn validity(results: &Results) -> Markup {
     }
 }
 
-/// The identifier and the title of a list of cells, and which cells are in it.
+/// The identifier and the title of a list of cells, and the condition for a cell to be in it.
 type CellList = (&'static str, &'static str, fn(&Cell) -> bool);
 
 const WITHOUT_NUMBER: [CellList; 2] = [
@@ -302,6 +302,7 @@ fn title(results: &Results) -> &str {
 }
 
 // A simulated sweep has thousands of cells, and a page with all of them takes seconds to open.
-// Beyond this many the page shows only the main metric of each. results.json contains the rest.
+// Beyond this many cells the page shows only the main metric of each cell. results.json contains
+// the rest.
 const MOST_CELLS: usize = 600;
 const MOST_CAUTIONS: usize = 3;

@@ -4,7 +4,7 @@ use crate::number;
 use indexmap::IndexMap;
 use results::{Metric, Ratio};
 
-/// The ends beside a figure, and the words for them.
+/// The ends of the interval or range beside a figure, and their label.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Around {
     /// `[55.0, 58.9]`
@@ -62,7 +62,8 @@ impl Around {
     }
 }
 
-/// A column of intervals. Its head is the most frequent label; rows with another state their own.
+/// A column of intervals. Its head is the most frequent label; a row with another label states its
+/// own.
 #[derive(Debug)]
 pub(crate) struct Column {
     pub(crate) head: String,
@@ -88,7 +89,8 @@ impl Column {
         }
     }
 
-    /// The same for a terminal, where an exception takes few columns: `[55.0, 58.9] n=3`.
+    /// The text for a terminal, where another label than the head's takes few columns: `[55.0,
+    /// 58.9] n=3`.
     pub(crate) fn short(&self, around: Around) -> String {
         match around.label == self.head {
             true => around.ends,
@@ -116,7 +118,7 @@ pub(crate) fn note(all: impl Iterator<Item = Around>, place: &str) -> String {
 
 const SHARE: &str = "95 % Clopper-Pearson interval of the share";
 
-/// Each label once.
+/// The different labels.
 fn labels(all: impl Iterator<Item = Around>) -> Vec<String> {
     let mut labels: Vec<String> = Vec::new();
     for around in all {

@@ -40,7 +40,7 @@ pub(crate) fn question_and_answer(out: &mut String, results: &Results) {
     line(out, &format!("**Answer:** {}\n", escape(&answer::headline(results))));
 }
 
-/// The sentences behind the answer, below the tables.
+/// The sentences that explain the answer, below the tables.
 fn in_more_words(out: &mut String, results: &Results) {
     let details = answer::details(results);
     if !details.is_empty() {
@@ -95,7 +95,7 @@ fn summary(out: &mut String, results: &Results) {
 
 fn reference_columns(out: &mut String, results: &Results) {
     let tables = columns::tables(results);
-    // Without rounds the first table has the same rows.
+    // Without rounds the report's first table has the same rows.
     if tables.is_empty() || results.cells.iter().all(|cell| cell.rounds.is_empty()) {
         return;
     }
@@ -381,7 +381,7 @@ pub(crate) fn table(out: &mut String, heads: &[String], rows: &[Vec<String>]) {
     line(out, "");
 }
 
-/// Whether a text reads as a value, so that its column lines up at the right.
+/// Whether a text is a value, whose column is aligned to the right.
 fn is_number(text: &str) -> bool {
     let first = text.chars().next();
     first.is_none_or(|c| {
@@ -429,7 +429,8 @@ fn push_plain(out: &mut String, text: &str) {
                 out.push('\\');
                 out.push(c);
             }
-            // Brackets alone are an interval. Only these pairs start a link or a definition.
+            // Brackets alone are an interval: only these pairs of characters start a link or a
+            // definition.
             ']' if matches!(rest.peek(), Some('(' | '[' | ':')) => out.push_str("\\]"),
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),

@@ -30,15 +30,15 @@ pub struct Measurement {
     pub ended: Ended,
     /// The command line that repeats the test.
     pub command: String,
-    /// `None` if it could not be read.
+    /// The machine; `None` if it could not be read.
     pub machine: Option<Machine>,
     /// The stacks of the machine, if the user asked for a profile.
     pub profile: Option<Profile>,
 }
 
 /// Receives a test's events and keeps the data for the report. Its size stays bounded however long
-/// the test is: it keeps a limited number of intervals, and the outcome's series have their own
-/// bounds.
+/// the test is: the recorder keeps a limited number of intervals, and the outcome's series are
+/// bounded.
 #[derive(Debug, Default)]
 pub struct Recorder {
     document: Document,
@@ -57,7 +57,7 @@ pub struct MeasurementFiles {
 }
 
 impl Recorder {
-    /// Writes the three files, results.json first, and those of the profile. `None` if no test
+    /// Writes the three files, results.json first, and the profile's files. `None` if no test
     /// completed.
     pub fn write(
         self,

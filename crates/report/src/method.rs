@@ -44,7 +44,7 @@ pub(crate) fn statistics(results: &Results) -> &'static [&'static str] {
     ]
 }
 
-/// No figure has a second repeat. Virtual time needs none.
+/// Whether no figure has a second repeat, as in virtual time.
 fn is_measured_once(results: &Results) -> bool {
     let mut figures = results.cells.iter().flat_map(|cell| cell.metrics.values()).peekable();
     let is_virtual = results.environment.contains_key(queue_and_fairness::OF_VIRTUAL_TIME);
@@ -129,8 +129,8 @@ pub(crate) fn warnings(results: &Results) -> Vec<String> {
     results.warnings.iter().cloned().chain(cells).collect()
 }
 
-/// The warnings by cause: those that differ in their cell and in their numbers alone are one, with
-/// the first cell as the example.
+/// The warnings by cause: warnings that differ only in their cell and their numbers become one
+/// warning, with the first cell as the example.
 pub(crate) fn warnings_by_cause(results: &Results) -> Vec<String> {
     let mut causes: IndexMap<String, Vec<(String, &str)>> = IndexMap::new();
     for cell in &results.cells {
@@ -150,8 +150,8 @@ pub(crate) fn warnings_by_cause(results: &Results) -> Vec<String> {
     results.warnings.iter().cloned().chain(grouped).collect()
 }
 
-/// The environment as pairs of name and text. Nested names are joined by dots. The systems'
-/// commands are left out, because the lab file stands in the report.
+/// The environment as pairs of name and text. Nested names are joined by dots. Leaves out the
+/// systems' commands, because the report contains the lab file.
 pub(crate) fn environment(results: &Results) -> Vec<(String, String)> {
     let mut rows = Vec::new();
     for (name, value) in results.environment.iter().filter(|(name, _)| *name != SYSTEMS) {
@@ -160,7 +160,8 @@ pub(crate) fn environment(results: &Results) -> Vec<(String, String)> {
     rows
 }
 
-/// The command that repeats the run: the recorded one, or one built from the lab's name and form.
+/// The command that repeats the run: the recorded command, or a command built from the lab's name
+/// and form.
 pub(crate) fn command(results: &Results) -> String {
     if !results.command.is_empty() {
         return results.command.clone();
@@ -203,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn warnings_that_differ_in_cell_and_numbers_are_one_cause() {
+    fn warnings_that_differ_only_in_cell_and_numbers_have_one_cause() {
         let mut results = Results::new("x", Form::Full);
         for (system, share) in [("cubic", "64"), ("bbr", "99.5"), ("reno", "7")] {
             let mut cell = Cell::new(system, results::Axes::new());

@@ -1,4 +1,4 @@
-//! Metrics that a cell should have and has not.
+//! Metrics that a cell should have but lacks.
 
 use crate::answer::counted;
 use crate::doubtful::place;
@@ -6,7 +6,7 @@ use results::{Cell, Missing, Results, metrics};
 
 pub(crate) const WORD: &str = "not measured";
 
-/// Stands in place of the figures of a cell that failed, or that this machine cannot measure.
+/// The word in place of the figures of a cell that failed, or that this machine cannot measure.
 /// `None` for a measured cell.
 pub(crate) const fn in_a_word(cell: &Cell) -> Option<&'static str> {
     match (&cell.failed, &cell.not_run) {
@@ -16,18 +16,18 @@ pub(crate) const fn in_a_word(cell: &Cell) -> Option<&'static str> {
     }
 }
 
-/// The reason for the word.
+/// The reason why a cell has no figures.
 pub(crate) fn reason(cell: &Cell) -> Option<&str> {
     cell.failed.as_deref().or(cell.not_run.as_deref())
 }
 
-/// Stands in a table in place of the figure. A bound says more than a word:
-/// `≥ 3.88 Mpps, generator-limited`.
+/// The text in a table in place of a missing figure: a word, or a bound, which says more: `≥ 3.88
+/// Mpps, generator-limited`.
 pub(crate) fn in_place(missing: &Missing) -> &str {
     if missing.reason.starts_with('≥') { &missing.reason } else { WORD }
 }
 
-/// The class of the word in a page. Only a failure is red.
+/// The CSS class of the word in a page. Only a failure is red.
 pub(crate) const fn class(cell: &Cell) -> &'static str {
     if cell.failed.is_some() { "failed" } else { "muted" }
 }
@@ -37,7 +37,8 @@ pub(crate) fn explained(cell: &Cell) -> Option<String> {
     in_a_word(cell).zip(reason(cell)).map(|(word, reason)| format!("{word}: {reason}"))
 }
 
-/// A cell that failed or was not run has no figure at all, and its own reason.
+/// The metrics that a cell lacks; none for a cell that failed or was not run, which has a reason
+/// itself.
 pub(crate) fn of(cell: &Cell) -> impl Iterator<Item = &Missing> {
     cell.missing.iter().filter(move |_| cell.is_measured())
 }
@@ -53,7 +54,7 @@ pub(crate) fn words(missing: &Missing) -> String {
     format!("{} {WORD}: {}", labels(missing), missing.reason)
 }
 
-/// For the answer: a sentence for each set of metrics, with the number of cells and a reason.
+/// Sentences for the answer: one for each set of metrics, with the number of cells and a reason.
 pub(crate) fn sentences(results: &Results) -> Vec<String> {
     let mut sets: Vec<(String, Vec<(&Cell, &Missing)>)> = Vec::new();
     for cell in &results.cells {
@@ -66,7 +67,7 @@ pub(crate) fn sentences(results: &Results) -> Vec<String> {
         }
     }
     let sentence = |(labels, cells): (String, Vec<(&Cell, &Missing)>)| {
-        // A broken measurement says more than a machine that is too small.
+        // A failed measurement is a better example than a machine that is too small.
         let (cell, missing) = cells.iter().find(|(_, missing)| missing.failed).or(cells.first())?;
         let all = counted(results.cells.len(), "cell");
         let (count, place, reason) = (cells.len(), place(cell), &missing.reason);
@@ -88,7 +89,7 @@ mod tests {
     use results::{Axes, Form};
 
     #[test]
-    fn a_bound_stands_in_place_of_the_figure() {
+    fn a_bound_replaces_the_figure() {
         let missing = |reason: &str| Missing { reason: reason.to_owned(), ..Missing::default() };
         let bound = missing("≥ 3.879 Mpps, generator-limited");
         assert_eq!(in_place(&bound), "≥ 3.879 Mpps, generator-limited");
@@ -128,7 +129,7 @@ mod tests {
               256: the generator ended."]
         );
         assert_eq!(each(&results).len(), 2);
-        // A failed cell says itself why it has no figure.
+        // A failed cell states its reason elsewhere, so the answer does not.
         results.cells.iter_mut().for_each(|cell| cell.failed = Some("no".to_owned()));
         assert!(sentences(&results).is_empty() && each(&results).is_empty());
     }

@@ -3,7 +3,7 @@
 use results::Metric;
 
 /// `561`, `57.1`, `0.0571`, `12,345`, `12.3 M`. A dash for a value that is not a number, `∞` for an
-/// infinite one.
+/// infinite value.
 pub fn format(value: f64) -> String {
     let size = value.abs();
     if value == f64::INFINITY {
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn three_significant_digits() {
+    fn numbers_have_three_significant_digits() {
         let cases = [
             (0.0, "0"),
             (561.3, "561"),
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn durations() {
+    fn durations_are_shown_in_two_units() {
         assert_eq!(duration(4.25), "4.25 s");
         assert_eq!(duration(250.0), "4 min 10 s");
         assert_eq!(duration(7_300.0), "2 h 1 min");

@@ -17,7 +17,7 @@ pub(crate) struct OverallTable {
 #[derive(Debug, Default)]
 pub(crate) struct Figure {
     pub(crate) text: String,
-    /// The number of cells in which its system is the best.
+    /// The number of cells in which the figure's system is the best.
     pub(crate) wins: Option<u64>,
     /// Whether no other system's mean is better.
     pub(crate) ahead: bool,
@@ -95,8 +95,8 @@ pub(crate) fn note(counts: bool) -> &'static str {
     }
 }
 
-/// Sentences that compare the lab's system with others by their means: where it is ahead, and where
-/// not.
+/// Sentences that compare the lab's system with other systems by their means: the metrics in which
+/// it is ahead, and those in which it is not.
 pub(crate) fn sentences(results: &Results) -> Vec<String> {
     let Some(view) = &results.view else { return Vec::new() };
     let against = view.system.iter().flat_map(|system| {

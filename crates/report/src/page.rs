@@ -35,7 +35,7 @@ impl Page {
         html::render_page(self)
     }
 
-    /// Writes the page, readable by its owner's group and others as any new file.
+    /// Writes the page, with the permissions of any new file.
     pub fn write(&self, file: &Path) -> Result<(), ReportError> {
         run::replace(file, self.html().as_bytes())
     }

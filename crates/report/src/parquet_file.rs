@@ -223,7 +223,7 @@ fn sample(row: &Row) -> Result<(String, Sample), String> {
             ("system" | "metric" | "value", other) => {
                 return Err(format!("column {name} holds {other} where a sample has its {name}"));
             }
-            // A column from a newer writer.
+            // A column from a newer writer is ignored.
             _ => {}
         }
     }
@@ -254,7 +254,7 @@ mod tests {
     use results::{Line, Shape};
 
     #[test]
-    fn samples_and_series_come_back() {
+    fn samples_and_series_are_written_and_read() {
         let mut samples = Samples::new("x");
         samples.rows.push(one("a", &[("loss", "1%")], None, 57.1));
         samples.rows.push(one("b", &[("rtt", "1ms")], Some(0.5), 3.0));
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_names_the_file() {
+    fn an_invalid_file_is_reported_with_its_name() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("samples.parquet");
         std::fs::write(&file, "no such thing").unwrap();

@@ -23,7 +23,7 @@ pub struct Pivot<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Column {
     Measured(String),
-    /// A published system that no measured system stands beside.
+    /// A published system without a measured system of the same row.
     Published(String),
 }
 
@@ -46,13 +46,13 @@ pub struct Row<'a> {
 pub struct Entry<'a> {
     pub cell: Option<&'a Cell>,
     pub metric: Option<&'a Metric>,
-    /// The reason why there is no metric, if there should be one.
+    /// The reason why the metric is missing, if the cell should have it.
     pub missing: Option<&'a Missing>,
     pub published: Option<(&'a Reference, f64)>,
 }
 
 impl<'a> Pivot<'a> {
-    /// The table of the lab's main metric. `None` if nothing was measured or published.
+    /// The table of the lab's main metric; `None` if the metric is neither measured nor published.
     pub fn headline(results: &'a Results) -> Option<Self> {
         Some(Self::of(results, headline(results)?))
     }
@@ -132,7 +132,7 @@ impl Column {
 }
 
 impl Entry<'_> {
-    /// The measured value over the published one.
+    /// The measured value divided by the published value.
     pub fn ratio(&self) -> Option<f64> {
         let (_, published) = self.published?;
         let ratio = self.metric?.value() / published;
@@ -148,7 +148,7 @@ pub(crate) fn headline(results: &Results) -> Option<&str> {
     }
 }
 
-/// Every metric of the run, in the order the cells name them, then those that no cell has.
+/// Every metric of the run, in the order of the cells, then the metrics that no cell has.
 pub(crate) fn metric_names(results: &Results) -> Vec<&str> {
     let mut names: Vec<&str> = Vec::new();
     let measured = results.cells.iter().flat_map(|cell| cell.metrics.keys());
@@ -168,7 +168,7 @@ pub(crate) fn varies(results: &Results, metric: &str) -> bool {
     let missing = cells().any(|cell| cell.why_missing(metric).is_some());
     let values: Vec<f64> =
         cells().filter_map(|cell| Some(cell.metrics.get(metric)?.value())).collect();
-    // Values are equal if their bits are: by `==`, NaN differs from NaN.
+    // Compares the bits of values, because by `==` NaN differs from NaN.
     let differs = values.iter().any(|value| value.to_bits() != values[0].to_bits());
     missing || differs || cells().count() < 2
 }

@@ -1,5 +1,4 @@
-//! Where the CPUs of a run spent their time: stacks by system, as text, as flame graphs and as
-//! folded stacks.
+//! The CPU profile of a run: stacks by system, as text, as flame graphs and as folded stacks.
 
 mod flame;
 
@@ -36,7 +35,7 @@ pub struct SystemProfile {
     pub observed: Span,
     /// CPU time between two samples.
     pub interval: Span,
-    /// Stacks that the kernel or Weir had no room to keep.
+    /// The number of stacks that the kernel or Weir had no room to keep.
     pub lost: u64,
 }
 
@@ -93,7 +92,7 @@ impl SystemProfile {
         Flame::of(self).render().into_string()
     }
 
-    /// The functions with most time of their own.
+    /// The functions with the most time of their own.
     fn functions(&self, most: usize) -> Vec<Function<'_>> {
         let mut times: HashMap<&str, (u64, u64)> = HashMap::new();
         for (frames, count) in &self.stacks {
@@ -191,7 +190,7 @@ impl Profile {
     /// Writes `profile/SYSTEM.folded` and `profile/SYSTEM.svg` into a run's directory.
     pub fn write(&self, directory: &Path) -> Result<(), ReportError> {
         let folder: PathBuf = directory.join(FOLDER);
-        // A symbolic link in place of the folder is removed, not followed.
+        // If the folder is a symbolic link, this removes the link and does not follow it.
         let removed = match std::fs::remove_dir_all(&folder) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
             _ => std::fs::create_dir(&folder),
@@ -241,7 +240,7 @@ impl Profile {
     }
 }
 
-/// Names of threads may contain any characters.
+/// Cleans a thread's name, which may contain any characters.
 fn clean(name: &str) -> String {
     foreign(name).to_string()
 }

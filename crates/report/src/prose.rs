@@ -1,4 +1,4 @@
-//! Sentences in which names stand between backticks: a page shows those names as code.
+//! Sentences with names between backticks, which a page shows as code.
 
 use maud::{Markup, html};
 
@@ -6,11 +6,11 @@ use maud::{Markup, html};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part<'a> {
     Plain(&'a str),
-    /// Without its backticks.
+    /// Code, without its backticks.
     Code(&'a str),
 }
 
-/// Splits a sentence. A backtick without a partner, or beside another one, is plain text.
+/// Splits a sentence. A backtick without a partner, or beside another backtick, is plain text.
 pub(crate) fn parts(text: &str) -> Vec<Part<'_>> {
     let mut parts = Vec::new();
     let (mut plain, mut at) = (0, 0);
@@ -44,9 +44,9 @@ pub(crate) fn markup(text: &str) -> Markup {
     }
 }
 
-/// The code up to the next backtick. CommonMark strips spaces at its ends, a table of GitHub's ends
-/// its column at a bar even there (GFM 4.10), and nothing can be escaped in it: such a text stays
-/// plain.
+/// The code up to the next backtick; `None` for a text that Markdown would change: CommonMark
+/// strips spaces at the ends of code, a bar in code ends the column of a table on GitHub (GFM
+/// 4.10), and code has no escapes.
 fn code(behind: &str) -> Option<&str> {
     let (code, rest) = behind.split_once('`')?;
     let fits = !code.is_empty() && code.trim() == code && !code.contains(['|', '<', '&', '\n']);
@@ -86,7 +86,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_parts_are_the_text(text in "[a` |ä]{0,20}") {
+        fn the_parts_of_a_sentence_add_up_to_it(text in "[a` |ä]{0,20}") {
             let joined: String = parts(&text)
                 .iter()
                 .map(|part| match part {

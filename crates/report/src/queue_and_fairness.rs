@@ -7,7 +7,7 @@ use results::{Results, metrics};
 use stats::Direction;
 
 /// `Queue delay p95 over 3 cells (worst): bbr 2.1, cubic 40 ms.` and the same for Jain's index.
-/// Nothing for a run on a machine, and nothing that the main metric says already.
+/// Empty for a run on a machine; leaves out the main metric.
 pub(crate) fn sentences(results: &Results) -> Vec<String> {
     if !results.environment.contains_key(OF_VIRTUAL_TIME) {
         return Vec::new();
@@ -52,7 +52,7 @@ fn sentence(results: &Results, metric: &str) -> String {
     format!("{}{over}: {}{unit}.", metrics::meaning(metric).label, figures.join(", "))
 }
 
-/// In the environment of a run in virtual time.
+/// The key in the environment that only a run in virtual time has.
 pub(crate) const OF_VIRTUAL_TIME: &str = "result_hash";
 const QUEUES: [&str; 4] = ["queue_ms.p95", "queue_kbyte.p95", "queue_kbyte.mean", "queue_bdp.p95"];
 const FAIRNESS: &str = "jain";

@@ -20,7 +20,7 @@ pub enum Unfit {
     Modified,
     Invalid(Vec<String>),
     Failed(String),
-    /// Other programs used much CPU, with the first cell.
+    /// Other programs used much CPU; the text names the first such cell.
     Disturbed(String),
     Smoke,
 }
@@ -28,7 +28,7 @@ pub enum Unfit {
 /// A run to put on record.
 #[derive(Clone, Copy)]
 pub struct Record<'a> {
-    /// The results with the texts of the file.
+    /// The results with the texts of the file, not escaped.
     pub written: &'a Results,
     /// The name of the SVG file beside the page.
     pub chart: Option<&'a str>,
@@ -162,7 +162,7 @@ fn clip(text: &str, words: usize) -> String {
     kept.join(" ")
 }
 
-/// A page is for others, to whom the folders of this machine say nothing.
+/// Removes folders of this machine, which mean nothing to the page's readers.
 fn without_folders(results: &mut Results) {
     if let Some(Value::Object(programs)) = results.environment.get_mut("programs") {
         for program in programs.values_mut() {
@@ -187,7 +187,7 @@ pub fn chart(results: &Results, samples: &Samples) -> Option<String> {
 
 /// The path of a file of the lab in `folder`.
 pub fn file_in(folder: &Path, lab: &str, extension: &str) -> PathBuf {
-    // The name comes from a file of somebody else, and must not lead out of the folder.
+    // The name may come from another user's file, and must not lead out of the folder.
     let plain = |c: &char| c.is_ascii_alphanumeric() || *c == '-';
     let name: String = lab.chars().filter(plain).collect();
     folder.join(format!("{name}.{extension}"))
@@ -201,7 +201,7 @@ pub fn write(file: &Path, bytes: &[u8]) -> Result<(), ReportError> {
     replace(file, bytes)
 }
 
-/// Only a valid run of a known program is a record.
+/// An error unless the run is valid and its program is known.
 fn check(results: &Results, is_disturbed: &dyn Fn(&Cell) -> bool) -> Result<(), Unfit> {
     if results.form == Form::Smoke {
         return Err(Unfit::Smoke);
@@ -262,7 +262,7 @@ fn form(results: &Results) -> String {
         false => "on this machine",
     };
     let mut text = format!("the {} form of the lab {}; {time}", results.form.word(), results.lab);
-    // The text after the comma tells the order of the turns.
+    // The text after the comma describes the order of the turns.
     if let Some(repeats) = results.method.get("repeats").and_then(|text| text.split(',').next()) {
         text += &format!("; repeats: {repeats}");
     }
@@ -296,8 +296,8 @@ fn disturbance(results: &Results, disturbed: usize) -> String {
     parts.join("; ")
 }
 
-/// The settings of each external system on a line, from the texts of the file: shown texts are
-/// shortened.
+/// A line with the settings of each external system, from the texts of the file, because shown
+/// texts are shortened.
 fn peers(written: &Results) -> Vec<(String, String)> {
     let Some(Value::Object(systems)) = written.environment.get("systems") else {
         return Vec::new();
@@ -364,7 +364,7 @@ const MOST_PEERS: usize = 8;
 /// Most bytes of a chart.
 const LARGEST_CHART: usize = 200_000;
 
-/// Percent of one CPU. A run beside such a program shows the program, too.
+/// Percent of one CPU. The record names the busiest other program if it used at least this much.
 const MUCH_PERCENT: f64 = 20.0;
 
 #[cfg(test)]
@@ -489,7 +489,7 @@ mod tests {
         let told = "other programs used much CPU during the run (cc1plus used 38 % of CPU 0 in peer): end \
                     them and run the lab again";
         assert_eq!(unfit.to_string(), told);
-        // A run of an older weir names the largest user only.
+        // A run of an older weir names only the largest user.
         run.cells[0].beside = None;
         run.cells[0].cpu_limited = true;
         for (by, is_fit) in [
@@ -529,7 +529,7 @@ mod tests {
         assert!(part.to_string().contains("not measured: it ended"), "{part}");
         let failed = unfit(|run| run.cells[0].failed = Some("it broke".to_owned()));
         assert!(failed.to_string().contains("it broke"), "{failed}");
-        // A limit of the machine is no reason to measure again.
+        // A cell that this machine cannot measure does not keep the run from the record.
         let mut small = run();
         small.cells[0].not_run = Some("needs 3 CPUs".to_owned());
         assert!(page(&small).is_ok());

@@ -28,8 +28,8 @@ impl RunFiles {
     }
 }
 
-/// Writes all four files, each atomically, and those of the profile, if the run has one.
-/// results.json comes first, so that a failure to draw never costs a measurement.
+/// Writes all four files, each atomically, and the profile's files, if the run has a profile.
+/// Writes results.json first, so that a failure to draw never costs a measurement.
 pub fn write_run(
     directory: &Path,
     results: &Results,
@@ -49,19 +49,19 @@ pub fn write_run(
     Ok(files)
 }
 
-/// Reads a `results.json`. Its texts are safe for a terminal and a page.
+/// Reads a `results.json`, and escapes its texts for a terminal and a page.
 pub fn read_results(file: &Path) -> Result<Results, ReportError> {
     Ok(read_results_as_written(file)?.shown())
 }
 
-/// Reads a `results.json` with its texts as they stand there, for a reader that escapes each.
+/// Reads a `results.json` with unchanged texts, for a caller that escapes them.
 pub fn read_results_as_written(file: &Path) -> Result<Results, ReportError> {
     let text = host::read_regular_file(file)
         .map_err(|source| ReportError::Read { file: file.to_owned(), source })?;
     Ok(Results::from_json(&text, file)?)
 }
 
-// A reader sees the old file or the new one: the rename is atomic within a directory, rename(2).
+// A reader gets either the old or the new file: the rename is atomic within a directory, rename(2).
 pub(crate) fn replace(file: &Path, bytes: &[u8]) -> Result<(), ReportError> {
     let write = || {
         let directory = file.parent().unwrap_or(Path::new("."));

@@ -18,7 +18,7 @@ pub(crate) struct StatesTable {
 #[derive(Debug)]
 pub(crate) struct Head {
     pub(crate) text: String,
-    /// On a narrow terminal, columns with a larger number are left out first.
+    /// A narrow terminal leaves out columns with a larger number first.
     pub(crate) drop: u8,
 }
 
@@ -34,7 +34,7 @@ impl Entry {
     }
 }
 
-/// `None` if the lab has no states.
+/// The table; `None` if the lab has no states.
 pub(crate) fn table(results: &Results) -> Option<StatesTable> {
     let states = results.states.as_ref()?;
     let end = states.end.as_deref();
@@ -168,7 +168,7 @@ fn difference(compared: Option<&Comparison>) -> [Entry; 3] {
     ]
 }
 
-/// The difference as a share, turned so that more is better: the reference report's sign.
+/// The difference as a share, with the reference report's sign: positive is better.
 fn turned(ratio: f64, metric: Option<&str>) -> f64 {
     match metric.and_then(metrics::direction) {
         Some(Direction::LowerIsBetter) => 1.0 - ratio,
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_stand_in_one_row_with_the_signs_of_the_reference() {
+    fn both_ends_are_in_one_row_with_the_signs_of_the_reference() {
         let table = table(&results()).unwrap();
         let texts = |row: &[Entry]| row.iter().map(|entry| entry.text.clone()).collect::<Vec<_>>();
         assert_eq!(table.heads[2].text, "after client");

@@ -7,7 +7,7 @@ use results::{Axes, Comparison, Results, metrics};
 #[derive(Debug)]
 pub(crate) struct Summary<'a> {
     pub(crate) title: String,
-    /// The heads of the columns with names, which stand before the columns with fields.
+    /// The heads of the columns with names, which come before the columns with fields.
     pub(crate) names: Vec<String>,
     pub(crate) heads: Vec<Head>,
     pub(crate) rows: Vec<SummaryRow<'a>>,
@@ -45,7 +45,7 @@ pub(crate) enum Field<'a> {
 }
 
 impl<'a> Summary<'a> {
-    /// `None` if nothing was measured or published.
+    /// The table; `None` if the main metric is neither measured nor published.
     pub(crate) fn of(results: &'a Results) -> Option<Self> {
         let pivot = Pivot::headline(results)?;
         let columns = columns::measured(results);

@@ -32,7 +32,7 @@ pub fn render(results: &Results, width: usize, colour: bool) -> String {
         Results { cells, ..results.clone() }
     });
     let results = shown.as_ref().unwrap_or(results);
-    // Thousands of lines are unreadable. The report contains them.
+    // Thousands of lines are unreadable on a terminal; the report contains them.
     if results.states.is_some() {
         parts.push(before_and_after(results, width, colour));
         parts.push(failed(results, width, colour));
@@ -187,7 +187,7 @@ pub fn lines(results: &Results, width: usize, colour: bool) -> String {
     let tells = |name: &&str| pivot::varies(results, name) || has_reference(name);
     let beside: Vec<&str> = match named {
         [] => beside.into_iter().filter(tells).take(3).collect(),
-        // Some forms of a lab measure less than others.
+        // Some forms of a lab measure fewer metrics.
         named => {
             let named = named.iter().map(String::as_str).filter(|name| known.contains(name));
             named.filter(tells).collect()
@@ -204,8 +204,8 @@ pub fn lines(results: &Results, width: usize, colour: bool) -> String {
     table.right(&with_unit(&metrics::meaning(headline).label, &pivot::unit(results, headline)), 0);
     let around = |cell: &Cell| Around::metric(cell.metrics.get(headline)?);
     let intervals = interval::Column::of(results.cells.iter().filter_map(around));
-    // The intervals leave last, and never on a usual terminal: a figure without one says less than
-    // a shortened axis does.
+    // The intervals are the last column to be dropped, and never on a usual terminal: they say more
+    // than the full value of an axis.
     table.left(&intervals.head, u8::from(width < USUAL_WIDTH));
     let against = summary::baselines(results, headline);
     for (place, baseline) in against.iter().enumerate() {
@@ -256,7 +256,7 @@ pub fn lines(results: &Results, width: usize, colour: bool) -> String {
         row.extend(beside.iter().map(|name| {
             match (cell.metrics.get(*name), cell.why_missing(name)) {
                 (Some(metric), _) => {
-                    // The main metric has columns of its own for it.
+                    // The main metric has separate columns for its published figure.
                     let published = pivot::published(results, cell, name);
                     let beside =
                         published.map(|(_, value)| format!(" (ref {})", number::format(value)));
@@ -336,7 +336,7 @@ fn heading(results: &Results, width: usize, colour: bool) -> String {
 }
 
 fn closing(results: &Results, width: usize, colour: bool) -> String {
-    // Beside an answer in one line the sentences stand in the report.
+    // If the answer is one line, only the report has the sentences.
     let mut paragraphs = match results.headline {
         Some(_) => missing::sentences(results),
         None => answer::details(results),
@@ -421,7 +421,7 @@ fn published_alone(results: &Results) -> Vec<String> {
     alone.filter_map(figures).collect()
 }
 
-/// One line for each cell without a number only.
+/// A line for each cell without a number.
 fn failed(results: &Results, width: usize, colour: bool) -> String {
     let cells = results.cells.iter().filter(|cell| !cell.is_measured()).cloned().collect();
     let failed = Results { cells, ..Results::new(&results.lab, results.form) };

@@ -7,11 +7,11 @@ use stats::Direction;
 pub struct Meaning {
     pub label: String,
     pub unit: &'static str,
-    /// Whether more or less of it is better. `None` for a metric that only describes.
+    /// Whether more or less of the metric is better; `None` if neither is.
     pub direction: Option<Direction>,
 }
 
-/// Every name has a meaning. An unknown name is shown as written.
+/// The meaning of any name. The label of an unknown name is the name itself.
 pub fn meaning(name: &str) -> Meaning {
     let (family, part) = name.split_once('.').unwrap_or((name, ""));
     if family == SIMULATED && !part.is_empty() {
@@ -34,7 +34,7 @@ pub fn meaning(name: &str) -> Meaning {
     }
 }
 
-/// Whether more or less of a metric is better. `None` for a metric that only describes.
+/// Whether more or less of a metric is better; `None` if neither is.
 pub fn direction(name: &str) -> Option<Direction> {
     meaning(name).direction
 }
@@ -56,7 +56,7 @@ pub fn names() -> Vec<String> {
     parts.chain(SIMULATIONS.iter().map(|name| format!("{SIMULATED}.{name}"))).collect()
 }
 
-/// Whether a repeat has 1 if something held and 0 if not.
+/// Whether a repeat's value is 1 if a condition held and 0 if not.
 pub fn is_proportion(name: &str) -> bool {
     let family = name.split('.').next().unwrap_or(name);
     PROPORTIONS.contains(&family)
@@ -80,7 +80,7 @@ const LESS: Option<Direction> = Some(Direction::LowerIsBetter);
 const NEITHER: Option<Direction> = None;
 const WHOLE: &[&str] = &[""];
 const CORES: &[&str] = &["cpu0", "cpu1", "cpu2", "cpu3", "cpu4", "cpu5", "cpu6", "cpu7"];
-/// A lab file cannot name it.
+/// The names for a metric that a lab file cannot name.
 const NONE: &[&str] = &[];
 
 /// One line for each metric.
@@ -175,7 +175,8 @@ const REGISTRY: &[Line] = &[
     ("cycles", &["", "receive", "parse", "cache", "classifier", "conntrack", "actions", "transmit"], "cycles/packet", LESS, "Cycles"),
     ("cpu_seconds", &["client", "server"], "s", LESS, "CPU time"),
     ("exit_status", NONE, "", NEITHER, "Exit status"),
-    // Figures that a lab file reads from the output of its own command. The file has their units.
+    // Figures that a lab file reads from the output of its own command. The lab file states their
+    // units.
     ("own", NONE, "", MORE, "Own"),
     ("own_cost", NONE, "", LESS, "Own"),
     // Counts, and the metrics of a single measurement.
@@ -194,7 +195,7 @@ const REGISTRY: &[Line] = &[
     ("caqm_cpus", NONE, "", NEITHER, "caqm cpus"),
 ];
 
-/// Repeats of these are 0 or 1.
+/// Metrics whose repeats are 0 or 1.
 const PROPORTIONS: &[&str] =
     &["first_verdict_right", "among_first_two", "loss_in_interval", "within"];
 

@@ -33,7 +33,8 @@ pub struct Results {
     /// The lab's question answered in one line, if the lab file has an answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub headline: Option<String>,
-    /// The answer in one or two sentences. If empty, the report derives it from the comparisons.
+    /// The answer in one or two sentences. If empty, the report derives the answer from the
+    /// comparisons.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub answer: Vec<String>,
     /// RFC 3339, UTC.
@@ -44,7 +45,7 @@ pub struct Results {
     /// The exact command that repeats this run.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub command: String,
-    /// How it was measured, name to plain words: "repeats", "order", "interval", "discarded", …
+    /// How the lab measured, name to plain words: "repeats", "order", "interval", "discarded", …
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub method: IndexMap<String, String>,
     /// The metric and axis that the main table shows. If absent, the report chooses them.
@@ -67,10 +68,10 @@ pub struct Results {
     /// The bounds of the lab file.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bounds: Vec<Bound>,
-    /// Verdicts by the case that they are about, if the lab judges verdicts.
+    /// Verdicts by case, if the lab judges verdicts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confusion: Option<Confusion>,
-    /// Means over all cells, if the lab compares many.
+    /// Means over all cells, if the lab compares many cells.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub overall: Vec<Overall>,
     /// The same means, grouped by the unusual axes of the cells.
@@ -88,14 +89,14 @@ pub struct Results {
 /// The two states of a lab, whose systems are `before` and `after`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct States {
-    /// In words.
+    /// The state's description.
     pub before: String,
     pub after: String,
-    /// The axis that names the end with the state.
+    /// The axis that names the end that has the state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<String>,
-    /// The geometric mean of all ratios, each turned so that more is better: the median of the
-    /// blocks' means.
+    /// The geometric mean of all ratios, each inverted if less is better: the median of the blocks'
+    /// means.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mean: Option<Ratio>,
     /// The number of comparisons in the mean.
@@ -103,36 +104,36 @@ pub struct States {
     pub rows: u64,
 }
 
-/// How much a repeat of a metric resembles the repeat before it. Intervals hold for independent
-/// repeats.
+/// The correlation of a metric's repeat with the previous repeat. Intervals hold only for
+/// independent repeats.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Correlation {
     pub metric: String,
-    /// The ratios of the metric in the comparisons, instead of its values.
+    /// The correlation is of the metric's ratios in the comparisons, not of its values.
     #[serde(default, skip_serializing_if = "is_false")]
     pub ratios: bool,
-    /// The cells or comparisons that it is estimated from.
+    /// The number of cells or comparisons behind the estimate.
     pub series: u64,
-    /// From -1 to 1.
+    /// The correlation, from -1 to 1.
     #[serde(deserialize_with = "null_is_nan")]
     pub estimate: f64,
     /// The p-value of the test that the repeats are independent.
     #[serde(deserialize_with = "null_is_nan")]
     pub p: f64,
-    /// Whether the run warns about it.
+    /// Whether the run warns about the correlation.
     #[serde(default)]
     pub shown: bool,
 }
 
-/// A bound of the lab file, held against the cells of the run that it names.
+/// A bound of the lab file, checked in the cells that it names.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Bound {
-    /// As written in the lab file.
+    /// The bound as written in the lab file.
     pub bound: String,
     pub holds: bool,
-    /// How many cells it names.
+    /// The number of cells that the bound names.
     pub cells: u64,
-    /// The cells in which it does not hold, with their figures.
+    /// The cells in which the bound does not hold, with their figures.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missed: Vec<String>,
 }
@@ -145,7 +146,7 @@ pub enum Form {
     Full,
     Quick,
     Smoke,
-    /// A form from a newer writer that this reader does not know.
+    /// A form of a newer writer.
     #[serde(other)]
     Other,
 }
@@ -158,7 +159,7 @@ pub struct View {
     /// The axis in the table's rows and along the chart, `loss` for example.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rows: Option<String>,
-    /// The system whose means the report describes in words. `against` lists the systems it is
+    /// The system whose means the report describes in words. `against` lists the systems that it is
     /// compared with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system: Option<String>,
@@ -166,8 +167,8 @@ pub struct View {
     pub against: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub heat: Vec<Heat>,
-    /// The metrics next to the main one where space is short. The most important ones if none is
-    /// named.
+    /// The metrics shown beside the main metric if space is short; if empty, the report chooses the
+    /// most important ones.
     #[serde(default, alias = "beside", skip_serializing_if = "Vec::is_empty")]
     pub also: Vec<String>,
     /// The columns of the reference report, in its order. Empty if the lab repeats no report.
@@ -196,7 +197,7 @@ pub struct Heat {
     pub metric: String,
     pub x: String,
     pub y: String,
-    /// Only these values of these axes.
+    /// The values of axes to which the map is limited.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub at: IndexMap<String, Vec<String>>,
     /// Other axes, fixed at the lab's usual values.
@@ -217,7 +218,7 @@ pub struct Overall {
     /// The system with the best mean. Absent for a metric where neither direction is better.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub best: Option<String>,
-    /// The number of cells in which a system is the best or within a hundredth of it.
+    /// The number of cells in which a system is the best or within a hundredth of the best.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub ahead: IndexMap<String, u64>,
 }
@@ -225,7 +226,7 @@ pub struct Overall {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mean {
-    /// For values that are always above zero.
+    /// The mean of values that are always above zero.
     Geometric,
     #[default]
     #[serde(other)]
@@ -241,13 +242,13 @@ pub struct Cell {
     /// The reason why there is no number. Always written; `null` if the cell did not fail.
     #[serde(default)]
     pub failed: Option<String>,
-    /// The reason why this machine cannot measure the cell: it has too few CPUs, or a limit that
-    /// the lab does not change. The cell has no number, and nothing broke.
+    /// The reason why this machine cannot measure the cell: too few CPUs, or a limit that the lab
+    /// does not change. The cell has no number, but did not fail.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_run: Option<String>,
     #[serde(default = "yes")]
     pub valid: bool,
-    /// The reasons why it is not valid. Older writers stated none.
+    /// The reasons why the cell is not valid. Older writers stated none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub invalid_reasons: Vec<Reason>,
     /// The machine had almost no idle time left. The number then says more about the machine than
@@ -257,7 +258,8 @@ pub struct Cell {
     /// The largest user of the CPUs that the cell was short of. Older writers stated none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_limit: Option<CpuLimit>,
-    /// Its repeats, and those of them that failed and have no figures. Older writers stated none.
+    /// The number of repeats, and of failed repeats, which have no figures. Older writers stated
+    /// none.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub repeats: u64,
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -266,8 +268,8 @@ pub struct Cell {
     /// stated none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beside: Option<CpuLimit>,
-    /// The payload in Mbit/s that the emulated link carries at most, if the goodput exceeds it:
-    /// data of before the measured window arrived in it.
+    /// The most payload that the emulated link can carry, in Mbit/s, if the goodput exceeds it:
+    /// data sent before the measured window arrived within the window.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub above_link_mbit_s: Option<f64>,
     /// Metric name to value. Nested names are flattened with dots (`cpu_percent.ksoftirqd`).
@@ -276,7 +278,7 @@ pub struct Cell {
     /// Metrics that the lab measures in this cell, and that have no figure.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<Missing>,
-    /// The first repeats by themselves, for a lab that repeats a report of so many rounds.
+    /// The figures of the first repeats, for a lab that repeats a report with as many rounds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rounds: Vec<IndexMap<String, f64>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -286,9 +288,9 @@ pub struct Cell {
 /// A reason why a cell is not valid.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Reason {
-    /// The kind of flaw, in the same words each time.
+    /// The kind of flaw, always in the same words.
     pub what: String,
-    /// Its extent in one of the repeats.
+    /// The extent of the flaw in one of the repeats.
     #[serde(default)]
     pub detail: String,
     /// Advice. Empty if there is none.
@@ -296,13 +298,13 @@ pub struct Reason {
     pub mend: String,
 }
 
-/// Metrics without a figure in a cell that has others.
+/// Metrics without a figure in a cell that has other figures.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Missing {
     pub metrics: Vec<String>,
     pub reason: String,
-    /// Their measurement broke. Otherwise it ended without a figure, or this machine is too small
-    /// for it.
+    /// True if the measurement failed; false if it ended without a figure, or if this machine is
+    /// too small.
     #[serde(default)]
     pub failed: bool,
 }
@@ -313,10 +315,10 @@ pub struct CpuLimit {
     /// A process and its side, as in `weir (client)`, all processes of one name beside the sides,
     /// `softirqs`, `weir's emulator`, `weir's lab` (what reads the kernel), or `other programs`.
     pub by: String,
-    /// The CPUs that it may run on.
+    /// The CPUs that the user may run on.
     #[serde(default)]
     pub cpus: Vec<usize>,
-    /// Its use of them, in percent of one CPU: 180 fills almost two.
+    /// Its use of these CPUs, in percent of one CPU: 180 fills almost two.
     #[serde(deserialize_with = "null_is_nan")]
     pub percent: f64,
 }
@@ -345,8 +347,8 @@ pub struct Metric {
     /// interval.
     #[serde(default, skip_serializing_if = "is_false")]
     pub one_start: bool,
-    /// The share of repeats in which it held, if each repeat either held or did not. Then there is
-    /// no `ci95` of the median.
+    /// The share of repeats in which the condition held, for a metric whose repeats are 0 or 1.
+    /// Such a metric has no `ci95` of the median.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<Proportion>,
 }
@@ -356,16 +358,16 @@ pub struct Metric {
 pub struct Proportion {
     pub count: u64,
     pub total: u64,
-    /// The 95 % interval of Clopper and Pearson. It covers the share at least as often.
+    /// The interval of Clopper and Pearson, which covers the share in at least 95 % of cases.
     pub ci95: [f64; 2],
 }
 
-/// Counts of verdicts (columns) by the cases that they are about (rows).
+/// Counts of verdicts (columns) by case (rows).
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Confusion {
     /// The axis whose values are the cases.
     pub axis: String,
-    /// The verdicts that were told, the columns in their order.
+    /// The verdicts that the system gave, in the order of the columns.
     pub verdicts: Vec<String>,
     pub rows: Vec<ConfusionRow>,
 }
@@ -384,14 +386,15 @@ pub struct ConfusionRow {
     pub counts: IndexMap<String, u64>,
 }
 
-/// A number that others published, shown beside the measured one.
+/// A published number, shown beside the measured number.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Reference {
     pub system: String,
     /// The measured systems that this row is shown with. If empty, the system of the same name.
     #[serde(default, alias = "beside", skip_serializing_if = "Vec::is_empty")]
     pub systems: Vec<String>,
-    /// The axes it is known for. It is shown beside every cell that agrees on all of them.
+    /// The values of axes for which the number was published. The report shows the number beside
+    /// every cell with all of these values.
     #[serde(default)]
     pub axes: Axes,
     #[serde(default)]
@@ -414,14 +417,15 @@ pub struct Comparison {
     /// The smallest difference that would matter in practice, as a share (0.05 is 5 %).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threshold: Option<f64>,
-    /// The lab file named this comparison before the run.
+    /// The lab file names this comparison.
     #[serde(default, skip_serializing_if = "is_false")]
     pub primary: bool,
-    /// For an undecided comparison: the number of further blocks that would decide it if they were
-    /// like those so far. Absent if no reasonable number would. A block measures every cell once.
+    /// For an undecided comparison: the number of further blocks that would decide it, if they were
+    /// like the blocks so far. Absent if no reasonable number would. A block measures every cell
+    /// once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub more_blocks: Option<u64>,
-    /// The goal of the ratio, if the lab sets one.
+    /// The goal of the ratio, if the lab sets a goal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goal: Option<Goal>,
 }
@@ -439,7 +443,7 @@ pub struct Spread {
     pub places: u64,
     #[serde(deserialize_with = "null_is_infinite")]
     pub median: f64,
-    /// A tenth of the paths is worse than this.
+    /// A tenth of the paths have a worse ratio than this.
     #[serde(deserialize_with = "null_is_infinite")]
     pub worst_decile: f64,
     #[serde(deserialize_with = "null_is_infinite")]
@@ -459,10 +463,10 @@ pub struct Goal {
     /// The ideal ratio over the measured `b`, for each metric that states an ideal.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub ideals: IndexMap<String, f64>,
-    /// The ratio that the first ideal requires at least.
+    /// The least ratio that the first ideal requires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub least: Option<f64>,
-    /// Whether the worse end of the ratio's interval reaches it. Absent without an interval.
+    /// Whether the worse end of the ratio's interval reaches `least`. Absent without an interval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub met: Option<bool>,
     /// The required ratio for each ideal.
@@ -476,9 +480,9 @@ pub struct Goal {
 pub struct Ratio {
     #[serde(deserialize_with = "null_is_infinite")]
     pub median: f64,
-    /// The interval of the ratio. The intervals of all comparisons of a run hold together: in at
-    /// least 95 % of runs each contains its ratio. The verdict is read from it. `null` for fewer
-    /// than six pairs, and for a comparison that can have no verdict.
+    /// The interval of the ratio, which decides the verdict. The intervals of all comparisons of a
+    /// run hold together: in at least 95 % of runs, all of them contain their ratios. `null` for
+    /// fewer than six pairs, and for a comparison that can have no verdict.
     #[serde(default, deserialize_with = "infinite_interval")]
     pub ci95: Option<[f64; 2]>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -497,11 +501,11 @@ pub struct Ratio {
     pub one_start: bool,
 }
 
-/// Blocks beyond those of a run that would decide comparisons.
+/// Further blocks that would decide comparisons of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MoreBlocks {
     pub blocks: u64,
-    /// How many of the `undecided` comparisons they would decide.
+    /// The number of `undecided` comparisons that these blocks would decide.
     pub decides: usize,
     pub undecided: usize,
 }
@@ -520,7 +524,7 @@ impl Results {
         Ok(without_failures_of_cells_not_run(results))
     }
 
-    /// Makes all texts safe for a terminal and a page, because a run may come from another machine.
+    /// Escapes all texts for a terminal and a page, because a run may come from another machine.
     pub fn shown(self) -> Self {
         let Ok(mut value) = serde_json::to_value(&self) else { return self };
         foreign_json(&mut value, LONGEST_TEXT);
@@ -533,8 +537,9 @@ impl Results {
         Ok(text)
     }
 
-    /// The blocks that would decide all undecided primary comparisons, or half of the others if
-    /// each primary one is decided. `None` if no comparison names a number.
+    /// The blocks that would decide all undecided primary comparisons, or half of the other
+    /// comparisons if all primary comparisons are decided. `None` if no comparison has a number of
+    /// blocks.
     pub fn more_blocks(&self) -> Option<MoreBlocks> {
         let open: Vec<&Comparison> =
             self.comparisons.iter().filter(|one| one.verdict == Verdict::Undecided).collect();
@@ -551,7 +556,7 @@ impl Results {
         Some(MoreBlocks { blocks, decides, undecided: open.len() })
     }
 
-    /// The reference rows that are shown beside `cell`.
+    /// The reference rows that the report shows beside `cell`.
     pub fn references_of<'a>(&'a self, cell: &'a Cell) -> impl Iterator<Item = &'a Reference> {
         self.reference.iter().filter(|row| row.belongs_to(cell))
     }
@@ -577,7 +582,7 @@ impl Metric {
         self.share.map_or(self.median, |share| share.value())
     }
 
-    /// The interval of that figure.
+    /// The interval of the figure that a table shows.
     pub fn interval(&self) -> Option<[f64; 2]> {
         self.share.map(|share| share.ci95).or(self.ci95)
     }
@@ -596,7 +601,7 @@ impl Ratio {
     }
 }
 
-/// The beginning of the reason of a step that this machine cannot measure.
+/// The text with which the reason of a cell that this machine cannot measure begins.
 pub const NOT_RUN: &str = "not run: ";
 
 impl Cell {
@@ -647,7 +652,7 @@ impl std::fmt::Display for Reason {
 }
 
 impl CpuLimit {
-    /// Whether it belongs to neither the lab nor the kernel's own work for it.
+    /// Whether the user is another program: neither the lab nor the kernel's work for the lab.
     pub fn is_of_others(&self) -> bool {
         let by = self.by.as_str();
         let of_side = [" (client)", " (server)"].iter().any(|side| by.ends_with(side));
@@ -702,7 +707,7 @@ impl Form {
     }
 }
 
-/// Older writers stated such a cell as failed, and compared it as the worst.
+/// Older writers marked a cell that was not run as failed, and compared it as the worst.
 fn without_failures_of_cells_not_run(mut results: Results) -> Results {
     for cell in &mut results.cells {
         let reason = cell.failed.as_deref().and_then(|reason| reason.strip_prefix(NOT_RUN));
@@ -752,7 +757,7 @@ fn infinite_interval<'de, D: serde::Deserializer<'de>>(
     Ok(ends.map(|ends| ends.map(|end| end.unwrap_or(f64::INFINITY))))
 }
 
-// serde passes a reference.
+// serde needs a function of a reference.
 #[allow(clippy::trivially_copy_pass_by_ref)]
 fn is_false(flag: &bool) -> bool {
     !flag
@@ -763,7 +768,7 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// The limit of a text from outside. Any paragraph or reason is far shorter.
+/// The limit of a text from outside. The longest paragraph or reason of a real run is far shorter.
 pub const LONGEST_TEXT: usize = 4096;
 
 #[cfg(test)]

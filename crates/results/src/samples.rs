@@ -19,8 +19,9 @@ pub struct Sample {
     pub block: u32,
     /// Seconds since the repeat began. Absent for a value of the whole repeat.
     pub time_s: Option<f64>,
-    /// For a whole repeat, a metric of the results. For a single event, `fct_ms`, `latency_us` or
-    /// `rtt_us` without a quantile. The report draws distributions from the single events.
+    /// The metric: for a whole repeat, a metric of the results; for a single event, `fct_ms`,
+    /// `latency_us` or `rtt_us` without a quantile. The report draws distributions from the single
+    /// events.
     pub metric: String,
     pub value: f64,
     pub unit: String,

@@ -25,7 +25,7 @@ pub struct Series {
 pub struct Line {
     pub name: String,
     pub unit: String,
-    /// As long as the time axis. `None` where nothing was read.
+    /// A value for each time; `None` where nothing was read.
     pub values: Vec<Option<f64>>,
 }
 

@@ -1,4 +1,4 @@
-//! Evidence that the machine held its programs up.
+//! Evidence that the machine delayed its programs.
 
 use std::fmt::{self, Display};
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Looks for disturbances from its start to its end.
+/// Watches the machine for disturbances between its start and its end.
 #[derive(Debug)]
 pub struct Watch {
     since: Instant,
@@ -19,7 +19,7 @@ pub struct Watch {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Disturbance {
     watched: Duration,
-    /// CPU time that the hypervisor gave to others (steal in /proc/stat), of all CPUs.
+    /// CPU time of all CPUs that the hypervisor gave to other machines (steal in /proc/stat).
     stolen: Duration,
     late: Lateness,
 }
@@ -86,7 +86,7 @@ fn sleep_until(stop: &AtomicBool) -> Lateness {
     late
 }
 
-/// The eighth figure of the line `cpu`, in ticks of 10 ms (proc(5)).
+/// The stolen time: the eighth figure of the line `cpu`, in ticks of 10 ms (proc(5)).
 fn stolen() -> Duration {
     let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     let all = text.lines().next().unwrap_or_default();
@@ -95,14 +95,15 @@ fn stolen() -> Duration {
 }
 
 const NAP: Duration = Duration::from_millis(1);
-/// A timer of an idle machine fires this late without any disturbance.
+/// A timer of an idle machine may fire this late without any disturbance.
 const TIMER: Duration = Duration::from_micros(200);
 /// The shortest lateness that drains the queues of the links in the tests: 20 ms are several round
 /// trips of most of them.
 const STALL: Duration = Duration::from_millis(20);
-/// Beside one busy loop for each CPU a thread waits for a tenth of the time or more.
+/// Share of time that a thread waits on a disturbed machine: with a busy loop on each CPU a thread
+/// waits for a tenth of the time or more.
 const LATE_SHARE: f64 = 0.1;
-/// As for the cells of a lab.
+/// Share of stolen time that counts as a disturbance, as for the cells of a lab.
 const STOLEN_SHARE: f64 = 0.02;
 
 #[cfg(test)]
@@ -116,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stall_many_delays_or_stolen_time_excuse_and_less_does_not() {
+    fn only_a_stall_many_delays_or_stolen_time_excuse_a_failure() {
         for (disturbance, excuses) in [
             (found(0, 0, 0), false),
             (found(10, 19, 90), false),
@@ -129,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_ends_and_tells_what_was_seen() {
+    fn a_watch_ends_and_names_the_disturbance() {
         let watch = Watch::start();
         std::thread::sleep(Duration::from_millis(20));
         let found = watch.end();

@@ -1,14 +1,14 @@
-//! Two decisions that the tests of all crates leave to one place.
+//! Two decisions that the tests of all crates leave to this crate.
 //!
 //! **May a test be left out?** A test that lacks a part of the machine calls [`skip`] and returns.
-//! [`skip`] looks for that part by a way of its own and panics if the machine has the part: a
-//! defect of the product cannot pass as a missing feature. `scripts/test` counts the test as
+//! [`skip`] looks for that part without the product's code and panics if the machine has the part:
+//! a defect of the product cannot pass as a missing feature. `scripts/test` counts the test as
 //! skipped.
 //!
-//! **May a failed measurement be repeated?** [`undisturbed`] repeats a measurement only if the
-//! machine was shown to be disturbed while the measurement ran, and prints the evidence. A test
-//! that judges valid figures only calls [`judged`] or [`not_judged`]. `scripts/test` fails if no
-//! measurement of a kind was judged.
+//! **May a failed measurement be repeated?** [`undisturbed`] repeats a measurement only if there is
+//! evidence that the machine was disturbed while the measurement ran, and prints the evidence. A
+//! test that judges valid figures only calls [`judged`] or [`not_judged`]. `scripts/test` fails if
+//! no measurement of a kind was judged.
 //!
 //! ```
 //! use testing::{Need, skip};

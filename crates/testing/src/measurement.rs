@@ -15,8 +15,8 @@ pub enum Attempt<T> {
     Invalid(String),
 }
 
-/// Measures up to three times, until an attempt is right. `kind` names the sort of measurement,
-/// for example `emulated link`: `scripts/test` demands one judged measurement of each kind.
+/// Measures up to three times, until an attempt is right. `kind` names the kind of measurement, for
+/// example `emulated link`: `scripts/test` demands at least one judged measurement of each kind.
 ///
 /// Returns `None`, and prints the reasons, if the product counted every attempt as invalid.
 ///
@@ -52,12 +52,12 @@ pub fn undisturbed<T>(kind: &str, mut measure: impl FnMut(usize) -> Attempt<T>) 
     None
 }
 
-/// Says that a measurement of this kind was valid and met its test's demands.
+/// Reports that a measurement of this kind was valid and met its test's demands.
 pub fn judged(kind: &str) {
     println!("JUDGED {kind}");
 }
 
-/// Says that a measurement of this kind was not judged, and for which reason of the product's own.
+/// Reports that a measurement of this kind was not judged, and the product's reason.
 pub fn not_judged(kind: &str, reason: impl Display) {
     println!("NOT JUDGED {kind}: {reason}");
 }

@@ -14,7 +14,7 @@ pub enum Need {
     NetworkNamespaces,
     /// A user without rights may make a user namespace.
     UserNamespaces,
-    /// The tests may use two CPUs at least.
+    /// The tests may use at least two CPUs.
     TwoCpus,
     Ipv6,
     Veth,
@@ -41,9 +41,9 @@ pub enum Need {
     Pressure,
     /// The kernel's own threads are visible in /proc.
     KernelThreads,
-    /// Files that are read past the page cache in the folder for temporary files.
+    /// The folder for temporary files allows reads that bypass the page cache.
     DirectReads,
-    /// A process may choose the number of the next one (CONFIG_CHECKPOINT_RESTORE).
+    /// A process may choose the number of the next process (CONFIG_CHECKPOINT_RESTORE).
     ProcessNumbers,
     /// A systemd-analyze that judges a unit by its file (systemd 250).
     UnitAnalysis,
@@ -65,7 +65,7 @@ pub enum Need {
     Variable(&'static str),
 }
 
-/// Says that the test, which returns next, is left out because the machine has no `need`.
+/// Reports that the test, which returns next, is skipped because the machine has no `need`.
 ///
 /// # Panics
 ///
@@ -74,12 +74,12 @@ pub fn skip(need: Need) {
     skip_because(need, "");
 }
 
-/// Like [`skip`], with the error that the test met.
+/// Like [`skip`], with the error that the test got.
 pub fn skip_because(need: Need, error: impl Display) {
     say("SKIPPED", need, &error.to_string());
 }
 
-/// Says that a part of the test is left out because the machine has no `need`.
+/// Reports that a part of the test is skipped because the machine has no `need`.
 ///
 /// # Panics
 ///
@@ -98,7 +98,7 @@ pub fn is_installed(program: &str) -> bool {
 }
 
 impl Need {
-    /// The parts that do not depend on a name or a number.
+    /// The needs that do not depend on a name or a number.
     pub const ALL: [Self; 24] = [
         Self::Root,
         Self::NetworkNamespaces,
@@ -310,7 +310,7 @@ mod tests {
 
     /// `scripts/test` shows both lines at its end.
     #[test]
-    fn this_machine_has_and_lacks() {
+    fn needs_that_this_machine_has_and_lacks_are_printed() {
         let (has, lacks): (Vec<_>, Vec<_>) = Need::ALL.into_iter().partition(|need| need.is_met());
         let list =
             |needs: Vec<Need>| needs.iter().map(Need::to_string).collect::<Vec<_>>().join(", ");
@@ -326,7 +326,7 @@ mod tests {
 
     #[test]
     fn a_program_that_is_absent_is_a_reason() {
-        // Not through `skip`: scripts/test would count this test as skipped.
+        // Does not call `skip`: scripts/test would count this test as skipped.
         assert!(!Need::Program("no-such-program-here").is_met());
         assert!(!Need::Program("/proc/no-such-program").is_met());
         assert!(!Need::Variable("NO_SUCH_VARIABLE_HERE").is_met());

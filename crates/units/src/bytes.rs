@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prints_the_shortest_exact_form() {
+    fn bytes_print_in_the_shortest_exact_form() {
         for text in ["256KiB", "640KB", "8MB", "1.5KiB", "1514B", "900B", "1MiB", "0B"] {
             assert_eq!(text.parse::<Bytes>().unwrap().to_string(), text);
         }

@@ -1,4 +1,4 @@
-/// CPUs as people write them: `1,2`, `1-3`. Sorted, each once.
+/// Parses CPUs as people write them, `1,2` or `1-3`; the result is sorted and has no repeats.
 pub fn parse_cpus(text: &str) -> Result<Vec<usize>, String> {
     let wrong = || format!("CPUs {text:?}: write numbers and ranges, for example 1,2 or 0-3");
     let mut cpus = Vec::new();
@@ -16,7 +16,7 @@ pub fn parse_cpus(text: &str) -> Result<Vec<usize>, String> {
     Ok(cpus)
 }
 
-/// As many as Linux supports.
+/// The most CPUs that Linux supports.
 const MOST_CPUS: usize = 8192;
 
 #[cfg(test)]
@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_and_ranges() {
+    fn cpus_are_written_as_numbers_and_ranges() {
         assert_eq!(parse_cpus("3,0-1").unwrap(), [0, 1, 3]);
         assert_eq!(parse_cpus("1, 1-2").unwrap(), [1, 2]);
         for wrong in ["", "x", "2-1", "1,,2", "0-9999", "-1", "18446744073709551616"] {

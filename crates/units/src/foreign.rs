@@ -2,8 +2,8 @@ use serde_json::Value;
 use std::fmt::{self, Display, Formatter, Write};
 
 /// Text from outside, for a line of a log, a table or a report: a peer's reason, a requested name,
-/// a file's title. It is shown as one line of at most [`Foreign::LONGEST`] characters and an
-/// ellipsis, without any control sequence for a terminal.
+/// a file's title. `Display` shows one line of at most [`Foreign::LONGEST`] characters and an
+/// ellipsis, without control sequences for a terminal.
 ///
 /// Control characters, marks of direction and invisible characters are written as `\x1b` and
 /// `\u{202e}`. A tab becomes a space. The output never exceeds the requested length, however long
@@ -19,8 +19,8 @@ pub fn foreign<T: Display>(text: T) -> Foreign<T> {
     Foreign { text, longest: Foreign::<T>::LONGEST }
 }
 
-/// A whole document that contains text from outside, line by line. Nothing is cut, and control
-/// sequences are escaped as in [`Foreign`].
+/// Escapes a whole document that contains text from outside, line by line, as [`Foreign`] does;
+/// cuts nothing.
 pub fn visible(document: &str) -> String {
     let mut out = String::with_capacity(document.len());
     for c in document.replace("\r\n", "\n").chars() {
@@ -32,7 +32,7 @@ pub fn visible(document: &str) -> String {
     out
 }
 
-/// A document whose texts and names come from outside, each escaped as in [`Foreign`].
+/// Escapes the texts and names of a document from outside, each as in [`Foreign`].
 pub fn foreign_json(document: &mut Value, longest: usize) {
     let shown = |text: &str| foreign(text).up_to(longest).to_string();
     match document {
@@ -50,7 +50,7 @@ pub fn foreign_json(document: &mut Value, longest: usize) {
 impl<T> Foreign<T> {
     pub const LONGEST: usize = 256;
 
-    /// The same with another bound.
+    /// The text with another bound.
     pub fn up_to(self, longest: usize) -> Self {
         Self { longest, ..self }
     }
@@ -106,8 +106,8 @@ fn push(out: &mut String, c: char) {
     debug_assert!(written.is_ok(), "a String takes everything");
 }
 
-/// Control characters (C0, DEL, C1), and those of Unicode's general categories Cf, Zl and Zp: they
-/// change the display of other characters, or are not displayed themselves.
+/// Control characters (C0, DEL, C1), and characters of Unicode's general categories Cf, Zl and Zp,
+/// which change the display of other characters or are invisible.
 fn is_obeyed(c: char) -> bool {
     c.is_control()
         || matches!(

@@ -15,7 +15,7 @@ pub(crate) struct Grammar {
 }
 
 impl Grammar {
-    /// The value in base units, rounded to the nearest whole one.
+    /// The value in base units, rounded to the nearest whole number.
     pub(crate) fn parse(&self, text: &str) -> Result<u64, UnitError> {
         let trimmed = text.trim();
         let split = trimmed

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parses_common_notations() {
+    fn rates_are_parsed_in_common_notations() {
         for (text, bits) in [
             ("600mbit", 600_000_000),
             ("2.5gbit", 2_500_000_000),

@@ -48,7 +48,8 @@ impl std::str::FromStr for Share {
     }
 }
 
-/// tc-netem(8) takes `0.5` for half a percent, other programs take it for a half.
+/// The error for a bare number: tc-netem(8) takes `0.5` for half a percent, other programs for a
+/// half.
 fn bare(text: &str, value: f64) -> UnitError {
     let as_fraction = Share::new(value);
     match (Share::from_percent(value), as_fraction) {
@@ -68,7 +69,7 @@ fn out_of_range(text: &str) -> UnitError {
 
 impl std::fmt::Display for Share {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Ten significant decimals hide the rounding of `/ 100`; trailing zeros are removed then.
+        // Ten decimals hide the rounding of `/ 100`; then trailing zeros are removed.
         let percent = format!("{:.10}", self.percent());
         let percent = percent.trim_end_matches('0').trim_end_matches('.');
         f.pad(&format!("{percent}%"))

@@ -63,8 +63,8 @@ pub fn seconds(seconds: f64) -> String {
     }
 }
 
-/// A part in percent, as in `0.47 %`, `9.84 %`, `63.2 %` and `100 %`. It is not rounded to nothing:
-/// `<0.01 %`.
+/// A percentage, as in `0.47 %`, `9.84 %`, `63.2 %` and `100 %`. A small one becomes `<0.01 %`,
+/// never 0.
 pub fn percent(percent: f64) -> String {
     match percent.abs() {
         0.0 => "0 %".to_owned(),
@@ -75,7 +75,7 @@ pub fn percent(percent: f64) -> String {
     }
 }
 
-/// Three significant digits; none behind the point for whole numbers that are counted, such as 0.
+/// Three significant digits; zero is `0`.
 pub fn significant(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {
         return format!("{value:.0}");
@@ -89,7 +89,7 @@ fn scaled(value: f64, units: &[&str]) -> String {
     let mut rest = value;
     for unit in &units[..units.len() - 1] {
         if round(rest).abs() < 1000.0 {
-            // A part of a bit or of a byte is nobody's.
+            // Bits and bytes have no decimals.
             let is_base = unit == &units[0];
             let text = if is_base { format!("{rest:.0}") } else { significant(rest) };
             return format!("{text} {unit}");
@@ -99,7 +99,7 @@ fn scaled(value: f64, units: &[&str]) -> String {
     format!("{} {}", significant(rest), units[units.len() - 1])
 }
 
-/// To three significant digits.
+/// Rounds to three significant digits.
 fn round(value: f64) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return value;
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn three_digits_and_the_unit() {
+    fn quantities_are_shown_with_three_digits_and_the_unit() {
         for (bits, text) in [
             (0, "0 bit/s"),
             (999, "999 bit/s"),

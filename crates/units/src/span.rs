@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_and_prints() {
+    fn spans_are_parsed_and_printed() {
         for (text, nanos, printed) in [
             ("20ms", 20_000_000, "20ms"),
             ("0.5ms", 500_000, "500us"),

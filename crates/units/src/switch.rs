@@ -21,7 +21,7 @@ impl std::fmt::Display for Switch {
     }
 }
 
-/// From a file: a text, a boolean or a number.
+/// Reads a text, a boolean or a number of a file.
 impl<'de> serde::Deserialize<'de> for Switch {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct AnyForm;

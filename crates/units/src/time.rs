@@ -1,7 +1,7 @@
 use crate::Span;
 
 /// A point on a logical clock: nanoseconds since that clock's own start. The emulator's clock
-/// starts with `CLOCK_MONOTONIC`, the simulator's at 0; the two never mix.
+/// starts with `CLOCK_MONOTONIC`, the simulator's at 0; times of the two clocks never mix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Time(u64);
 

@@ -9,17 +9,17 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Appends everything that standard output gets to this file.
+/// Redirects standard output to this file, and appends to it.
 pub(crate) fn log_to(path: &Path) -> anyhow::Result<()> {
     let file = opened(path)?;
     rustix::stdio::dup2_stdout(&file).context("redirecting the output")
 }
 
-/// Starts this program again in the background, and waits until it serves. Returns how this program
-/// ends; `None` in the program that was started.
+/// Starts this program again in the background, and waits until the new process serves. Returns the
+/// ending of this process; `None` in the new process.
 pub(crate) fn detach() -> anyhow::Result<Option<Ending>> {
     if std::env::var_os(MARK).is_some() {
-        // Already in a session of its own if it leads one.
+        // Fails if this process already leads a session.
         let _ = rustix::process::setsid();
         return Ok(None);
     }
@@ -30,13 +30,13 @@ pub(crate) fn detach() -> anyhow::Result<Option<Ending>> {
     let mut child = command.spawn().context("starting the program in the background")?;
     let mut said = String::new();
     if let Some(mut errors) = child.stderr.take() {
-        // It closes this end once it serves.
+        // The new process closes its end of the pipe once it serves.
         let _ = errors.read_to_string(&mut said);
     }
     if !said.is_empty() {
         output::note(said.trim_end());
     }
-    // It has ended by now if it could not begin.
+    // If the new process could not begin, it has ended after this wait.
     std::thread::sleep(std::time::Duration::from_millis(20));
     let ended = child.try_wait().context("looking after the program in the background")?;
     Ok(Some(match ended {
@@ -46,7 +46,7 @@ pub(crate) fn detach() -> anyhow::Result<Option<Ending>> {
     }))
 }
 
-/// Lets the program that started this one in the background go. Its later errors go to `log`.
+/// Tells the starting process that this process now serves. Later errors go to `log`.
 pub(crate) fn serving(log: Option<&Path>) -> anyhow::Result<()> {
     if std::env::var_os(MARK).is_none() {
         return Ok(());
@@ -58,7 +58,7 @@ pub(crate) fn serving(log: Option<&Path>) -> anyhow::Result<()> {
     rustix::stdio::dup2_stderr(&file).context("redirecting the errors")
 }
 
-/// This process's number in a file, which is removed when the value is dropped.
+/// A file with this process's number, removed when the value is dropped.
 #[derive(Debug)]
 pub(crate) struct PidFile(PathBuf);
 
@@ -85,5 +85,5 @@ fn opened(path: &Path) -> anyhow::Result<File> {
 
 /// The mode of a new file, within the umask.
 const READABLE: u32 = 0o666;
-/// In the environment of the program in the background.
+/// The variable in the environment of the background process.
 const MARK: &str = "WEIR_IN_BACKGROUND";

@@ -4,7 +4,7 @@ use std::env;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// `NAME` in `$XDG_CONFIG_HOME/weir` (`~/.config/weir` by default), or else in /etc/weir.
+/// Finds `NAME` in `$XDG_CONFIG_HOME/weir` (`~/.config/weir` by default), or else in /etc/weir.
 pub(crate) fn find(name: &str) -> Option<PathBuf> {
     let home = || env::var_os("HOME").map(|home| PathBuf::from(home).join(".config"));
     let named = env::var_os("XDG_CONFIG_HOME").map(PathBuf::from);
@@ -13,7 +13,8 @@ pub(crate) fn find(name: &str) -> Option<PathBuf> {
     let folders = user.into_iter().chain([PathBuf::from("/etc")]);
     let paths: Vec<_> = folders.map(|folder| folder.join("weir").join(name)).collect();
     let first = |wanted: fn(&PathBuf) -> bool| paths.iter().find(|path| wanted(path)).cloned();
-    // Reading a file in a directory that this user may not enter fails with that reason.
+    // Also returns a file in a directory that this user may not enter: reading it fails with that
+    // reason.
     first(|path| path.is_file()).or_else(|| first(|path| is_hidden(path)))
 }
 

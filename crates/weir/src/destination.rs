@@ -1,5 +1,4 @@
-//! The files and directories that a verb writes after its measurement: whether it can is found out
-//! before.
+//! The files and directories that a verb writes after its measurement: these checks run before it.
 
 use crate::exit::Unusable;
 use anyhow::Context;
@@ -8,7 +7,7 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Seek, SeekFrom, Write};
 use std::path::Path;
 
-/// Checks the directory that `flag` names. One that holds something is refused.
+/// Checks the directory that `flag` names. Refuses a directory that is not empty.
 pub(crate) fn check_directory(directory: &Path, flag: &str) -> anyhow::Result<()> {
     let absent = directory.ancestors().filter(|path| !path.as_os_str().is_empty());
     let absent: Vec<&Path> = absent.take_while(|path| !path.exists()).collect();
@@ -24,14 +23,14 @@ pub(crate) fn check_directory(directory: &Path, flag: &str) -> anyhow::Result<()
     File::create_new(&trial)
         .and_then(|_| std::fs::remove_file(&trial))
         .map_err(|cause| Unusable::path("write to", directory, &cause, flag))?;
-    // A measurement that never begins leaves nothing behind.
+    // A measurement that never begins must leave nothing behind.
     absent.iter().try_for_each(std::fs::remove_dir).context("removing an empty directory")
 }
 
-/// Checks the file that `flag` names. One that exists keeps its content until it is written.
+/// Checks the file that `flag` names. An existing file keeps its content until the verb writes it.
 pub(crate) fn check_file(path: &Path, flag: &str) -> anyhow::Result<()> {
     let tried = match std::fs::metadata(path) {
-        // The reader of a pipe would take the end of the trial for that of the data.
+        // A pipe is not opened: its reader would take the end of the check for the end of the data.
         Ok(found) if !found.is_file() && !found.is_dir() => Ok(()),
         Ok(_) => open_output_file(path, Earlier::Kept, 0o600).map(drop),
         Err(error) if error.kind() == ErrorKind::NotFound => create_and_remove(path),
@@ -40,12 +39,12 @@ pub(crate) fn check_file(path: &Path, flag: &str) -> anyhow::Result<()> {
     Ok(tried.map_err(|cause| Unusable::path("write", path, &cause, flag))?)
 }
 
-/// Replaces the content of a file that the user named, by `host::open_output_file`.
+/// Replaces the content of a file that the user named, opened by `host::open_output_file`.
 pub(crate) fn write(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
     open_output_file(path, Earlier::Replaced, READABLE)?.write_all(content.as_ref())
 }
 
-/// Adds to the end of a file that the user named, and makes the file if there is none.
+/// Appends to a file that the user named, and makes the file if it does not exist.
 pub(crate) fn append(path: &Path, content: impl AsRef<[u8]>) -> io::Result<()> {
     let mut file = open_output_file(path, Earlier::Kept, READABLE)?;
     // A pipe cannot seek.
@@ -68,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_check_leaves_a_file_as_it_was() {
+    fn a_check_does_not_change_a_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("seen.json");
         check_file(&path, "--record").unwrap();
@@ -80,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn an_addition_keeps_what_the_file_held() {
+    fn appending_keeps_the_files_content() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("summary.md");
         append(&path, "one\n").unwrap();

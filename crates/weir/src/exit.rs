@@ -19,13 +19,14 @@ use units::visible;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
     Fine,
-    /// The thing measured failed: a failed or invalid cell, a bound that does not hold.
+    /// The measured object failed: a failed or invalid cell, a bound that does not hold.
     Failed,
-    /// Wrong use, which another process has reported already.
+    /// Wrong use, which another process has already reported.
     Misused,
 }
 
-/// 0: success. 1: the thing measured failed. 2: wrong use. The error goes to stderr.
+/// The exit status. 0: success. 1: the measured object failed. 2: wrong use. Prints the error to
+/// stderr.
 pub(crate) fn code(outcome: anyhow::Result<Ending>) -> ExitCode {
     match outcome {
         Ok(Ending::Fine) => ExitCode::SUCCESS,
@@ -38,7 +39,8 @@ pub(crate) fn code(outcome: anyhow::Result<Ending>) -> ExitCode {
     }
 }
 
-/// A file, directory or program that the user named and that cannot be used: another name helps.
+/// A file, directory or program that the user named and that cannot be used: the user should name
+/// another.
 #[derive(Debug)]
 pub(crate) struct Unusable(String);
 
@@ -48,12 +50,12 @@ impl Unusable {
         Self(format!("cannot {doing} {}: {cause}; name another with {flag}", path.display()))
     }
 
-    /// The same for a path without a flag.
+    /// The error for a path that is an argument without a flag.
     pub(crate) fn argument(doing: &str, path: &Path, cause: &io::Error) -> Self {
         Self(format!("cannot {doing} {}: {cause}; name another file", path.display()))
     }
 
-    /// A directory that has to be empty, and one of the things in it.
+    /// The error for a directory that must be empty; `name` is an entry in it.
     pub(crate) fn held(directory: &Path, name: &OsStr, flag: &str) -> Self {
         let (directory, name) = (directory.display(), name.display());
         Self(format!(

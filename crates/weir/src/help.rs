@@ -1,11 +1,12 @@
 //! Paragraphs of `--help` that clap wraps at the width of the terminal.
 //!
-//! A text in the source has lines of its own width. clap wraps each of them by itself, which leaves
-//! a short line after every long one.
+//! The lines of a text in the source have the source's width. clap wraps each line separately,
+//! which leaves a short line after every long line.
 
 use clap::Command;
 
-/// The command and all below it with each paragraph of their last texts as one line.
+/// The command and its subcommands, with each paragraph of their last texts (`after_help`) on one
+/// line.
 pub(crate) fn with_flowing_paragraphs(command: Command) -> Command {
     let text = command.get_after_help().map(|text| flowing(&text.to_string()));
     let command = match text {
@@ -15,7 +16,7 @@ pub(crate) fn with_flowing_paragraphs(command: Command) -> Command {
     command.mut_subcommands(with_flowing_paragraphs)
 }
 
-/// Joins lines of a paragraph. Indented lines are examples, and stay.
+/// Joins the lines of a paragraph. Leaves indented lines, which are examples.
 fn flowing(text: &str) -> String {
     let mut joined = String::with_capacity(text.len());
     let mut is_open = false;
@@ -30,7 +31,7 @@ fn flowing(text: &str) -> String {
     joined
 }
 
-/// Longer lines are hard to read on any terminal.
+/// Widest help: longer lines are hard to read on any terminal.
 pub(crate) const WIDEST: usize = 100;
 
 #[cfg(test)]
@@ -40,7 +41,7 @@ mod tests {
     const NARROW: usize = 80;
 
     #[test]
-    fn paragraphs_flow_and_examples_stay() {
+    fn paragraphs_are_joined_and_examples_keep_their_lines() {
         let text =
             "Examples:\n  weir a \\\n    --b\n\nOne\nparagraph.\n\nA file:\n  [a]\nAfter\nit.";
         let expected =
@@ -69,7 +70,7 @@ mod tests {
         assert_eq!(found, Vec::<String>::new());
     }
 
-    /// clap breaks a longer line in its middle, and what was one command is two.
+    /// clap breaks a longer line in the middle, which turns one command into two.
     #[test]
     fn no_line_of_examples_is_broken() {
         let mut found = Vec::new();
@@ -106,7 +107,7 @@ mod tests {
         assert_eq!(found, Vec::<String>::new());
     }
 
-    /// These print a file, or run until they are stopped or until their command ends.
+    /// The exceptions print a file, or run until they are stopped or until their command ends.
     #[test]
     fn every_other_verb_has_json() {
         let without = [

@@ -31,22 +31,22 @@ pub(crate) enum LogFormat {
 /// The program that logs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Logger {
-    /// A command that a person runs: warnings, without the time.
+    /// A command that a user runs: logs warnings, without the time.
     Command,
-    /// An end of a tunnel: also who connects, with the time.
+    /// An end of a tunnel: also logs who connects, with the time.
     Daemon,
 }
 
-/// Another level and other places than usual.
+/// The level and the places of the log, if the user chose them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LogTo {
     pub(crate) level: Option<&'static str>,
-    /// Files, `stdout` or `stderr`; without any of them the log goes to stderr.
+    /// Files, `stdout` or `stderr`; if empty, the log goes to stderr.
     pub(crate) paths: Vec<String>,
 }
 
-/// Logs to stderr unless `to` names other places. `WEIR_LOG` names the level, and
-/// `WEIR_LOG_FORMAT` the form unless a flag does.
+/// Logs to stderr unless `to` names other places. `WEIR_LOG` sets the level, and `WEIR_LOG_FORMAT`
+/// the form unless a flag sets it.
 pub(crate) fn start(logger: Logger, format: Option<LogFormat>, to: &LogTo) -> anyhow::Result<()> {
     let usual = to.level.unwrap_or(match logger {
         Logger::Command => "warn",
@@ -55,7 +55,8 @@ pub(crate) fn start(logger: Logger, format: Option<LogFormat>, to: &LogTo) -> an
     let filter = EnvFilter::try_from_env(LEVEL).unwrap_or_else(|_| usual.into());
     let (filter, level) = reload::Layer::new(filter);
     let set = move |wanted: &str| {
-        // The levels that this program passes are valid, and the subscriber lives as long as it.
+        // The levels that this program passes are valid, and the subscriber exists until the
+        // program ends.
         let _ = level.reload(EnvFilter::new(wanted));
     };
     let _ = SET_LEVEL.set(Box::new(set));
@@ -85,7 +86,7 @@ pub(crate) fn start(logger: Logger, format: Option<LogFormat>, to: &LogTo) -> an
     Ok(())
 }
 
-/// Several places for each line.
+/// Writes each line to several places.
 #[derive(Clone)]
 struct Places(Arc<Vec<Mutex<Box<dyn Write + Send>>>>);
 
@@ -108,7 +109,7 @@ impl Places {
     }
 }
 
-/// A place that fails, for example a full disk, does not keep the line from the others.
+/// A place that fails, for example a full disk, does not keep the line from the other places.
 impl Write for Places {
     fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
         for place in &*self.0 {
@@ -150,7 +151,7 @@ type SetLevel = Box<dyn Fn(&str) + Send + Sync>;
 static SET_LEVEL: OnceLock<SetLevel> = OnceLock::new();
 
 /// Formats each field as part of one line. The crates below escape texts from outside themselves;
-/// this is the second line of defence, for texts that one of them missed.
+/// the subscriber escapes texts that a crate missed.
 fn subscriber(
     out: impl for<'a> MakeWriter<'a> + Send + Sync + 'static,
     filter: impl Layer<Registry> + Send + Sync,
@@ -219,7 +220,7 @@ fn priority(level: Level) -> u8 {
     }
 }
 
-/// The fields of an event as JSON: numbers stay numbers.
+/// Collects the fields of an event as JSON; numbers stay numbers.
 struct Fields(Map<String, Value>);
 
 impl Fields {
@@ -257,10 +258,10 @@ impl Visit for Fields {
     }
 }
 
-/// Longer than any message of this program.
+/// Longest text of a field: longer than any message of this program.
 const LONGEST: usize = 1024;
 const MESSAGE: &str = "message";
-/// Events that were not logged. Nobody needs to read that there were none.
+/// The field that counts omitted events, left out if it is 0.
 const OMITTED: &str = "omitted";
 const LEVEL: &str = "WEIR_LOG";
 const FORMAT: &str = "WEIR_LOG_FORMAT";

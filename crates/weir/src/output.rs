@@ -14,7 +14,7 @@ pub(crate) fn print(text: impl Display) -> anyhow::Result<()> {
     }
 }
 
-/// Writes a note to stderr. Errors are ignored, because nobody may be reading.
+/// Writes a note to stderr. Ignores errors, because stderr may have no reader.
 pub(crate) fn note(text: impl Display) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }

@@ -1,6 +1,6 @@
-//! A port as an argument. A name such as `https` is none.
+//! A port as an argument: a number, not a name such as `https`.
 
-/// 0 stands for any free port.
+/// Parses a port; 0 stands for any free port.
 pub(crate) fn or_any(text: &str) -> Result<u16, String> {
     text.parse().map_err(|_| WRITE.to_owned())
 }

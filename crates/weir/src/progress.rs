@@ -10,14 +10,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use units::{foreign, shown};
 
-/// A line on the terminal with the time left; nothing if there is no terminal.
+/// A progress line on the terminal with the remaining time; nothing without a terminal.
 #[derive(Debug)]
 pub(crate) struct Bar {
     bar: ProgressBar,
     remaining: Arc<Mutex<Remaining>>,
-    /// The notes on cells that this machine cannot measure, one of each system.
+    /// The notes already printed about cells that this machine cannot measure, one for each system.
     told: HashSet<String>,
-    /// The steps that are measured now, with their estimates.
+    /// The steps in progress, with their start and estimated time.
     begun: HashMap<usize, (Instant, Duration)>,
 }
 
@@ -125,7 +125,7 @@ impl SweepProgress for Bar {
     }
 }
 
-/// The time that a run still takes, from its estimate and from the steps measured so far.
+/// The remaining time of a run, from its estimate and from the steps measured so far.
 #[derive(Debug, Clone, Copy, Default)]
 struct Remaining {
     steps: Option<Steps>,
@@ -155,7 +155,8 @@ impl Remaining {
         }
     }
 
-    /// `None` without steps. The estimate counts as one measured step, so that it fades out.
+    /// The remaining time; `None` without steps. The estimate counts as one measured step, so that
+    /// its weight decreases.
     fn left(&self, now: Instant) -> Option<Duration> {
         let steps = self.steps.as_ref().filter(|steps| steps.left > 0)?;
         let measured = steps.last.saturating_duration_since(steps.begun);
@@ -167,14 +168,14 @@ impl Remaining {
     fn words(&self, now: Instant) -> String {
         match self.left(now) {
             None => "finishing".to_owned(),
-            // The current step takes longer than the ones before.
+            // The current step takes longer than the previous steps.
             Some(left) if left < Duration::from_secs(1) => "a moment left".to_owned(),
             Some(left) => format!("{} left", shown::seconds(left.as_secs_f64().round())),
         }
     }
 }
 
-/// A note on a turn that was measured again, or took much longer than estimated.
+/// A note on a turn that was repeated, or that took much longer than estimated.
 fn delay(outcome: &Outcome, took: Duration, estimate: Duration) -> Option<String> {
     let place = place(&outcome.system, &outcome.axes);
     if let Verdict::Measured(measured) = &outcome.verdict
@@ -221,7 +222,7 @@ mod tests {
             remaining.finish_one(at(6 * step));
         }
         assert_eq!(remaining.left(at(30)).unwrap().as_secs(), 26);
-        // The last step is late: there is no time left, but it is not over.
+        // The last step is late: the estimate leaves no time, but the step is not over.
         for step in 6..=9 {
             remaining.finish_one(at(6 * step));
         }

@@ -3,18 +3,19 @@ use lab::Cancel;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
-/// The first Ctrl-C, SIGTERM or SIGHUP requests an orderly end. A second one ends the process at
+/// The first Ctrl-C, SIGTERM or SIGHUP requests an orderly end. A second signal ends the process at
 /// once, and the kernel cleans up.
 pub(crate) fn cancel_on_signals() -> anyhow::Result<Cancel> {
     let cancel = Cancel::default();
     let ignored = ignored_signals();
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         // Respect ignored signals, as nohup(1) sets them. Handle SIGINT even if it is ignored: a
-        // script's background jobs start with it ignored, and a user who sends it to one means it.
+        // script's background jobs start with SIGINT ignored, and a user who sends SIGINT to such a
+        // job wants to end it.
         if signal == SIGHUP && ignored & (1 << (signal - 1)) != 0 {
             continue;
         }
-        // Registered first, so that it sees the flag as it was before this signal.
+        // Registered first, so that this handler sees the flag as it was before the signal.
         flag::register_conditional_shutdown(signal, 1, cancel.flag())
             .and_then(|_| flag::register(signal, cancel.flag()))
             .context("installing a signal handler")?;

@@ -1,11 +1,11 @@
-//! Questions to a person at the terminal, and views that a key ends.
+//! Questions to a user at the terminal, and views that end at a key press.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use std::io::{self, IsTerminal, Write};
 
-/// Whether a person can read a question and answer it.
+/// Whether a user can read a question and answer it.
 pub(crate) fn is_there() -> bool {
     io::stdin().is_terminal() && io::stderr().is_terminal()
 }
@@ -13,16 +13,16 @@ pub(crate) fn is_there() -> bool {
 /// The columns of the terminal that shows standard output; `None` if no terminal does.
 pub(crate) fn columns() -> Option<usize> {
     let size = tcgetwinsize(io::stdout()).ok()?;
-    // A terminal that does not know its size has no columns.
+    // A terminal without a known size reports 0 columns.
     Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
-/// Whether a terminal shows standard output and a person can press keys.
+/// Whether a terminal shows standard output and a user can press keys.
 pub(crate) fn shows_and_reads() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }
 
-/// The columns and lines of the terminal that shows standard output, if it knows them.
+/// The columns and lines of the terminal that shows standard output, if the terminal reports them.
 pub(crate) fn size() -> Option<(usize, usize)> {
     let size = tcgetwinsize(io::stdout()).ok()?;
     let size = (usize::from(size.ws_col), usize::from(size.ws_row));
@@ -39,7 +39,8 @@ impl Screen {
         keys.local_modes.remove(LocalModes::ECHO | LocalModes::ICANON);
         tcsetattr(io::stdin(), OptionalActions::Flush, &keys)?;
         let screen = Self(before);
-        // The other screen, without a cursor and wrapped lines (xterm's private modes).
+        // Switches to the alternate screen, without a cursor and wrapped lines (xterm's private
+        // modes).
         show("\x1b[?1049h\x1b[?25l\x1b[?7l")?;
         Ok(screen)
     }
@@ -99,7 +100,7 @@ pub(crate) fn secret(prompt: &str, is_called_off: impl Fn() -> bool) -> io::Resu
     Ok(Some(secret.trim_end_matches(['\r', '\n']).to_owned()))
 }
 
-/// Disables echo until it is dropped. Input typed before the question is discarded.
+/// Disables echo until this value is dropped. Discards input typed before the question.
 struct EchoOff(Termios);
 
 impl EchoOff {
@@ -115,7 +116,7 @@ impl EchoOff {
 impl Drop for EchoOff {
     fn drop(&mut self) {
         let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.0);
-        // The terminal did not show the newline either.
+        // The terminal did not echo the newline either: print one.
         let _ = put("\n");
     }
 }

@@ -1,11 +1,12 @@
-//! `--watch`: the same text again every second. On a terminal it takes the place of the one before.
+//! `--watch`: prints a text again every second. On a terminal it overwrites the previous text.
 
 use crate::output::print;
 use crate::signals::cancel_on_signals;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-/// Prints what `look` returns once a second, until Ctrl-C. JSON documents follow one another.
+/// Prints the text that `look` returns once a second, until Ctrl-C. JSON documents follow one
+/// another.
 pub(crate) fn every_second(
     json: bool,
     look: impl Fn() -> anyhow::Result<String>,
@@ -30,7 +31,7 @@ pub(crate) fn every_second(
     Ok(())
 }
 
-/// `compact`: on one line.
+/// The document as text; with `compact` on one line.
 pub(crate) fn document(document: &serde_json::Value, compact: bool) -> anyhow::Result<String> {
     let text = match compact {
         true => serde_json::to_string(document)?,

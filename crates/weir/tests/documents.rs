@@ -36,13 +36,13 @@ fn fragments<'a>(text: &'a str, language: &str) -> Vec<&'a str> {
     parts.filter_map(|part| part.split_once("\n```").map(|(fragment, _)| fragment)).collect()
 }
 
-/// The commands of `weir` in a fragment of a console, as the shell would pass them.
+/// The commands of `weir` in a console fragment, as the shell would pass them.
 fn commands(fragment: &str) -> Vec<Vec<String>> {
     let joined = fragment.replace("\\\n", " ");
     let mut found = Vec::new();
     for line in joined.lines() {
         let Some(at) = line.find("# ").or_else(|| line.find("$ ")) else { continue };
-        // A host's name may stand before the prompt, and output stands on lines without one.
+        // A host's name may precede the prompt; lines without a prompt are output.
         if !line[..at].chars().all(|c| c.is_ascii_alphanumeric()) {
             continue;
         }
@@ -57,7 +57,7 @@ fn commands(fragment: &str) -> Vec<Vec<String>> {
     found
 }
 
-/// Whether what stands before the program only runs it elsewhere.
+/// Whether the words before the program only run it elsewhere.
 fn is_start(before: &str) -> bool {
     let before = before.trim();
     before.is_empty() || before.ends_with('=') || before.starts_with("ip netns exec")
@@ -86,11 +86,11 @@ fn every_command_exists_with_its_options() {
     let (mut count, mut wrong) = (0, Vec::new());
     for (path, text) in documents() {
         for words in fragments(&text, "console").into_iter().flat_map(commands) {
-            // The shell replaces these, and an abbreviated key is none.
+            // Skips words that the shell replaces, and abbreviated keys.
             if words.iter().any(|word| word.starts_with('$') || word.contains('…')) {
                 continue;
             }
-            // With `--help` the options before it are checked, and nothing runs.
+            // With `--help`, clap checks the options before it and runs nothing.
             let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
             let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
             let output = command.args(&words[1..end]).arg("--help").output().unwrap();
@@ -105,7 +105,7 @@ fn every_command_exists_with_its_options() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Anybody may put a socket into `/tmp`, and commands would talk to its owner.
+/// Any user may put a socket into `/tmp`, and commands would connect to that user's process.
 #[test]
 fn no_document_and_no_help_puts_sockets_into_a_directory_of_everyone() {
     let mut texts = documents();
@@ -146,7 +146,7 @@ fn every_file_is_accepted() {
                 assert!(output.status.success(), "{place}\n{}", output.stderr);
                 labs += 1;
             } else if fragment.contains("[[rule]]") {
-                // The interface of the example is another machine's, so only the file is checked.
+                // The example's interface is that of another machine, so only the file is checked.
                 sandbox.write("accel.toml", fragment);
                 let output = sandbox.weir(&["accel", "policy", "--check", "accel.toml"]);
                 let is_of_file = output.stderr.contains("accel.toml:");
@@ -217,12 +217,12 @@ fn repeats_its_page(path: &Path, text: &str) -> Result<(), String> {
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
         output.status.success().then_some(()).ok_or(error)
     };
-    // With `--help` the options before it are checked, and nothing runs.
+    // With `--help`, clap checks the options before it and runs nothing.
     weir(&[rest, &["--help".to_owned()]].concat())?;
     weir(&["lab", "show", lab.as_str()].map(str::to_owned))
 }
 
-/// A link to a folder, or out of the folder, leads nowhere on the site.
+/// On the site a link to a folder, or out of the folder, is broken.
 #[test]
 fn every_link_of_the_documents_leads_to_a_file() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();
@@ -255,7 +255,7 @@ fn every_link_of_the_documents_leads_to_a_file() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Coverage needs independent repeats, and a page may not say less.
+/// Coverage holds only for independent repeats, and a page must state this condition.
 #[test]
 fn no_document_claims_a_coverage_without_its_condition() {
     for (path, text) in documents() {
@@ -277,7 +277,7 @@ fn no_page_on_record_counts_a_cell_that_was_not_run_as_failed() {
     }
 }
 
-/// The records show `tcpa` level with BBR on lossy paths (docs/results/cc-kernel.md).
+/// The recorded runs show `tcpa` level with BBR on lossy paths (docs/results/cc-kernel.md).
 #[test]
 fn the_help_of_tcpa_claims_no_more_than_the_records_show() {
     for words in [&["accel", "enable", "--help"][..], &["accel", "enable", "tcpa", "--help"]] {

@@ -16,7 +16,7 @@ fn listening(sandbox: &Sandbox, file: &str) {
 }
 
 #[test]
-fn iperf3s_words_start_a_server_in_the_background_and_a_client() {
+fn iperf3s_command_lines_start_a_server_in_the_background_and_a_client() {
     let Some(sandbox) = Sandbox::new() else { return };
     let server = ["perf", "-s", "-D", "-1", "--logfile", "log", "-I", "pid", "--timestamps=%s "];
     let output = sandbox.weir(&server);
@@ -55,7 +55,7 @@ fn a_server_in_the_background_reports_a_port_in_use() {
 #[test]
 fn an_unknown_algorithm_is_reported_before_the_test() {
     let Some(sandbox) = Sandbox::new() else { return };
-    // Nobody listens, which is not even tried.
+    // No server listens, but the command ends before it connects.
     let output = sandbox.weir(&["perf", "-c", "127.0.0.1", "-C", "cubik"]);
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     assert!(output.stderr.contains("cubik"), "{output:?}");
@@ -67,7 +67,7 @@ fn a_command_runs_behind_a_link() {
     let link = ["link", "run", "--rtt", "40ms", "--rate", "100mbit"];
     let weir = env!("CARGO_BIN_EXE_weir");
     let server = format!("{weir} perf server --one-off --logfile served");
-    // A busy machine needs longer than the head start of the far side.
+    // On a busy machine the far side needs longer than its head start.
     let client = format!(
         "until grep -qs listening served; do sleep 0.01; done; \
          exec {weir} perf client 10.0.0.2 -t 1 --json"
@@ -85,13 +85,13 @@ fn a_command_runs_behind_a_link() {
     assert!(output.stderr.contains("no-such-program is not installed"), "{output:?}");
     let output = sandbox.weir(&[&link[..], &["--far", "sleep 1000", "--", "true"]].concat());
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    // The far side's output does not mix with the command's, and shows if something failed.
+    // The far side's output must not mix with the command's, and is printed if a command failed.
     let far = |told: &str| format!("echo listening; echo said >&2; touch {told}; sleep 1000");
     let fails = |told: &str| format!("until [ -e {told} ]; do sleep 0.01; done; false");
     let fars = ["one", "two", "three"].map(far);
     let greets = ["--far", &fars[0], "--", "echo", "hello"];
     let output = sandbox.weir(&[&link[..], &greets].concat());
-    // Frames of the kernel itself may be late on a busy machine.
+    // On a busy machine the kernel's own frames may be late.
     let late = "note: the link was late, so that figures of this run do not hold\n";
     let said = output.stderr.replace(late, "");
     assert_eq!((output.stdout.as_str(), said.lines().count()), ("hello\n", 1), "{said}");
@@ -105,7 +105,7 @@ fn a_command_runs_behind_a_link() {
     let output = sandbox.weir(&[&link[..], &log].concat());
     assert!(!output.stderr.contains("far:"), "{output:?}");
     assert_eq!(sandbox.read("far.log"), "listening\nsaid\n");
-    // Long enough for the far side to fail first.
+    // The command lasts long enough for the far side to fail first.
     let missing = ["--far", "no-such-server", "--", "sleep", "3"];
     let output = sandbox.weir(&[&link[..], &missing].concat());
     assert_eq!(output.status.code(), Some(1), "{output:?}");
@@ -163,7 +163,7 @@ fn a_path_that_cannot_be_used_is_wrong_use_and_the_flag_is_named() {
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
-/// open(2) of a pipe waits for its other end, and a command must not.
+/// open(2) of a pipe waits for its other end; a command must not wait.
 #[test]
 fn no_command_waits_for_a_pipe() {
     let Some(sandbox) = Sandbox::new() else { return };
@@ -217,7 +217,7 @@ fn no_command_waits_for_a_pipe() {
         let begun = Instant::now();
         let output = sandbox.weir(&words);
         assert!(matches!(output.status.code(), Some(1 | 2)), "{words:?}: {output:?}");
-        // `weir switch check` prints what is wrong with a file.
+        // `weir switch check` prints the mistakes of a file to standard output.
         let said = output.stderr.clone() + &output.stdout;
         assert!(said.contains(says), "{words:?}: {output:?}");
         assert!(begun.elapsed() < WITHOUT_WAITING, "{words:?}: {:?}", begun.elapsed());
@@ -225,7 +225,7 @@ fn no_command_waits_for_a_pipe() {
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
-/// Reports are passed on.
+/// Users pass reports on.
 #[test]
 fn a_secret_of_the_kernels_command_line_is_in_no_report() {
     let Some(sandbox) = Sandbox::new() else { return };
@@ -285,14 +285,14 @@ fn a_link_goes_into_the_background() {
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
-/// A script under flock(1) holds its lock through an inherited descriptor.
+/// A script under flock(1) keeps its lock as long as an inherited descriptor is open.
 #[test]
-fn a_program_in_the_background_holds_none_of_its_callers_files() {
+fn a_program_in_the_background_keeps_no_file_of_its_caller_open() {
     let Some(sandbox) = Sandbox::new() else { return };
     let name = format!("no-files-{}", std::process::id());
     let link = format!("link up --detach --name {name} --a tap:l1 --b tap:r1");
     for verb in [&*link, "perf server -D --bind 127.0.0.1 -p 5399 --pidfile pid"] {
-        // cat ends once nobody can write to its pipe any more.
+        // cat ends once no process has the writing end of its pipe.
         let weir = env!("CARGO_BIN_EXE_weir");
         let script = format!("{{ flock 7 && {weir} {verb} 9<lock <lock; }} 7>lock 8>&1 | cat");
         let mut shell = Command::new("sh");

@@ -6,7 +6,7 @@ mod support;
 use std::process::Command;
 use support::{CommandOutput, Running, Sandbox, await_some, is_installed};
 
-/// A name that no other test's link has.
+/// A name for a link that no other test uses.
 fn name(what: &str) -> String {
     format!("test-{}-{what}", std::process::id())
 }
@@ -24,14 +24,14 @@ fn up(sandbox: &Sandbox, name: &str, more: &[&str]) -> Running {
     running
 }
 
-/// The link ended by itself with its figures. On a busy machine they may be late; the status shows
-/// that.
+/// Whether the link ended by itself and printed its figures. On a busy machine frames may be late,
+/// which the exit status shows.
 fn orderly(output: &CommandOutput) -> bool {
     matches!(output.status.code(), Some(0 | 1)) && output.stdout.contains("lateness")
 }
 
 #[test]
-fn nonsense_is_refused_and_nothing_is_made() {
+fn invalid_arguments_are_refused_and_nothing_is_made() {
     let Some(sandbox) = Sandbox::new() else { return };
     for (words, message) in [
         (&["--rate", "0"][..], "rate"),
@@ -53,7 +53,7 @@ fn nonsense_is_refused_and_nothing_is_made() {
     }
 }
 
-/// Both links would carry every frame that either of them delivers there.
+/// Each of the two links would also carry the frames that the other link delivers.
 #[test]
 fn a_second_link_at_the_same_interfaces_is_refused() {
     let Some(sandbox) = Sandbox::new() else { return };
@@ -63,7 +63,7 @@ fn a_second_link_at_the_same_interfaces_is_refused() {
     let output = sandbox.weir(&words);
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     assert!(output.stderr.contains(&format!("east is an end of {first} already")), "{output:?}");
-    // An interface of this name elsewhere is another one.
+    // An interface of this name in another namespace is another interface.
     let Some(elsewhere) = Sandbox::new() else { return };
     let _other = up(&elsewhere, &second, &[]);
 }
@@ -116,7 +116,7 @@ fn other_commands_show_change_and_end_a_link() {
     assert_eq!(sandbox.leftovers(), Vec::<String>::new());
 }
 
-/// It ignores SIGTERM, as a shell does that talks to a user.
+/// A command that ignores SIGTERM, like an interactive shell.
 const STUBBORN: &str = "trap '' TERM; sleep 60; true";
 
 #[test]
@@ -165,9 +165,9 @@ fn without_a_queue_a_link_holds_100_ms_of_its_rate_and_follows_changes() {
 
 /// An address request would take the first round trip of the first connection.
 #[test]
-fn both_sides_of_a_command_know_each_others_hardware_address() {
+fn both_sides_of_a_command_have_each_others_hardware_address() {
     let Some(sandbox) = Sandbox::new() else { return };
-    // A busy machine needs longer than the head start of the far side.
+    // On a busy machine the far side needs longer than its head start.
     let far = "ip neigh > far; touch done; sleep 600";
     let near = "until [ -e done ]; do sleep 0.01; done; ip neigh > near";
     let words = ["link", "run", "--rtt", "40ms", "--far", far, "--", "sh", "-c", near];
@@ -194,7 +194,7 @@ fn the_link_of_a_command_prints_its_cpu_time_at_the_end() {
 }
 
 #[test]
-fn a_caqm_period_far_from_the_round_trip_is_warned_of() {
+fn a_caqm_period_far_from_the_round_trip_gives_a_warning() {
     let Some(sandbox) = Sandbox::new() else { return };
     let run = |queue: &str| {
         let words =
@@ -253,7 +253,7 @@ fn a_name_belongs_to_one_link_and_a_vanished_interface_ends_it() {
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
-/// An existing interface stays as it was; the command warns about an address on it.
+/// An existing interface must stay unchanged; the command warns about an address on it.
 #[test]
 fn existing_interfaces_are_attached_to_and_left_alone() {
     let Some(sandbox) = Sandbox::new() else { return };

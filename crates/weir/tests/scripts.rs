@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use support::is_installed;
 
-/// Both outlive the program that made them.
+/// Shared memory of both kinds outlives the program that made it.
 #[test]
 fn shared_memory_that_a_test_leaves_behind_is_found() {
     for program in ["ipcmk", "ipcrm"] {
@@ -36,7 +36,7 @@ fn shared_memory_that_a_test_leaves_behind_is_found() {
     assert!(text.contains("System V segment "), "{output:?}");
 }
 
-/// Memory in use belongs to a living process, which may be another program's.
+/// Memory in use belongs to a running process, perhaps of another program.
 #[test]
 fn shared_memory_in_use_is_not_left_behind() {
     if !is_installed("python3") {
@@ -63,7 +63,7 @@ with open(os.environ["file"], "r+b") as file:
     assert!(output.status.success(), "{output:?}");
 }
 
-/// A case asks for tunnels and for NSH elsewhere, and its last check is the one that failed.
+/// The case's last check failed; it asks for tunnels and NSH elsewhere, which must not excuse it.
 #[test]
 fn a_case_of_open_vswitch_is_excused_by_the_lines_that_differ_alone() {
     if !is_installed("python3") {

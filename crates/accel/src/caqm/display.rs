@@ -16,7 +16,8 @@ impl CaqmStatus {
         self.presence == Presence::Nothing
     }
 
-    /// In lines of at most `width` characters, as far as the least columns allow.
+    /// The status as text, in lines of at most `width` characters unless the required columns are
+    /// wider.
     pub fn to_text(&self, width: usize) -> String {
         let mut text = self.answer() + "\n";
         if self.presence != Presence::Whole {
@@ -229,6 +230,6 @@ const HEADER: [&str; 12] = [
     "heard",
     "state",
 ];
-/// Columns that a narrow terminal does without, the least important first: `answers`, `packets`,
+/// Columns to leave out on a narrow terminal, the least important first: `answers`, `packets`,
 /// `heard`, `segments`, `window`.
 const SPARE: [usize; 5] = [9, 8, 10, 7, 3];

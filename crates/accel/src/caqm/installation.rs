@@ -29,9 +29,9 @@ impl Plan {
     }
 }
 
-/// Connections that the changed plan selects negotiate from now on, at these interfaces too.
-/// Without any interface, and if nothing is installed yet, it uses all Ethernet interfaces of this
-/// network namespace.
+/// Changes the plan in force: connections that it selects negotiate from now on, at these
+/// interfaces too. If no interface is given and nothing is installed yet, CAQM uses all Ethernet
+/// interfaces of this network namespace.
 pub fn change(
     interfaces: &[InterfaceName],
     change: impl FnOnce(&mut Plan) -> Result<(), AccelError>,
@@ -61,7 +61,7 @@ pub fn change(
     Ok((change, found.into_iter().map(|found| found.name).collect()))
 }
 
-/// Whether the interfaces exist that [`change`] would use.
+/// An error if an interface that [`change`] would use does not exist.
 pub(crate) fn check_interfaces(interfaces: &[InterfaceName]) -> Result<(), AccelError> {
     interfaces.iter().try_for_each(|name| name.find().map(drop))?;
     let present = Pins::open_of(&pins::CAQM)?.presence() == Presence::Whole;
@@ -73,7 +73,7 @@ pub(crate) fn check_interfaces(interfaces: &[InterfaceName]) -> Result<(), Accel
 
 /// Sets parameters from `NAME=VALUE`, for connections that begin from now on.
 pub fn set(values: &[String]) -> Result<(), AccelError> {
-    // A wrong name or value is one on any machine, and is reported before the machine's problems.
+    // A wrong name or value is wrong on any machine: report it before the machine's problems.
     for text in values {
         let mut network = Network::default();
         network.set(text)?;
@@ -105,7 +105,7 @@ pub fn update() -> Result<(), AccelError> {
             false => programs::TAG,
         };
         let program = programs.tags.program(program)?;
-        // If its interface has gone, there is nothing to replace.
+        // If the interface has gone, no program is left to replace.
         let _ = pins
             .link_named(&name)
             .and_then(|mut link| with_libbpf_log(programs::TAGS, || link.update_prog(&program)));
@@ -115,20 +115,20 @@ pub fn update() -> Result<(), AccelError> {
     with_libbpf_log(programs::NEGOTIATION, || negotiation.update_prog(&program))
 }
 
-/// Returns connections to the kernel. Open ones lose their tags and continue as Reno.
+/// Switches CAQM off. Open connections lose their tags and continue with Reno.
 pub fn remove() -> Result<Removed, AccelError> {
     let Some(pins) = Pins::open_of_if_any(&pins::CAQM)? else { return Ok(Removed::default()) };
     let there = pins.presence() != Presence::Nothing;
     pins.remove()?;
     if there {
-        // Listeners that cannot be changed stay as they are: the only cost is a lookup without
+        // Listeners that cannot be changed stay unchanged, which costs only a lookup without
         // result.
         let _ = listeners("ignore");
     }
     Ok(Removed { there, switched: SwitchedConnections::default(), foreign: pins.foreign()? })
 }
 
-/// The state in the kernel, not the last command's intention.
+/// The plan as the kernel has it, which may differ from the last command's.
 pub(crate) fn in_force(pins: &Pins) -> Result<Plan, AccelError> {
     if pins.presence() != Presence::Whole {
         return Ok(Plan::default());
@@ -138,7 +138,8 @@ pub(crate) fn in_force(pins: &Pins) -> Result<Plan, AccelError> {
     Ok(Plan { rules, network: Network::from_bytes(&network) })
 }
 
-/// The interfaces with CAQM: the kernel's key of each, and its name unless it has gone.
+/// The interfaces with CAQM: the kernel's key of each, and the name of each interface that still
+/// exists.
 pub(crate) fn interfaces(
     pins: &Pins,
 ) -> Result<Vec<(u64, u32, Option<InterfaceName>)>, AccelError> {
@@ -146,7 +147,8 @@ pub(crate) fn interfaces(
     let everywhere = FoundInterface::everywhere()?;
     let named = |cookie, index| {
         let found = everywhere.iter().find(|f| f.cookie == cookie && f.index == index);
-        // An interface may have gone and its number been reused: the link shows it.
+        // If an interface has gone and another interface has its number, the link is no longer
+        // attached.
         let lives = interface::links(cookie, index).iter().all(|name| pins.link_lives(name));
         found.filter(|_| lives).map(|found| found.name.clone())
     };
@@ -166,7 +168,7 @@ fn install(pins: &Pins, plan: &Plan, found: &[FoundInterface]) -> Result<(), Acc
     listeners("hear")
 }
 
-/// Adds interfaces to the existing ones; forgets those that have gone.
+/// Adds interfaces, and forgets interfaces that have gone.
 fn add(pins: &Pins, found: &[FoundInterface]) -> Result<(), AccelError> {
     let mut there = Vec::new();
     for (cookie, index, interface) in interfaces(pins)? {
@@ -207,7 +209,8 @@ fn write(pins: &Pins, plan: &Plan) -> Result<(), AccelError> {
     installation::write_rules(pins, &plan.rules, 0, |_, _| Ok(()))
 }
 
-/// Tags are recognised by these values: packets in flight with the old ones would be lost.
+/// Refuses a change of the values that identify tags while connections are open: packets in flight
+/// with old tags would be lost.
 fn unchanged_for_open_ones(pins: &Pins, old: &Network, new: &Network) -> Result<(), AccelError> {
     if (old.tpid, old.cc_type) == (new.tpid, new.cc_type) {
         return Ok(());
@@ -222,8 +225,8 @@ fn unchanged_for_open_ones(pins: &Pins, old: &Network, new: &Network) -> Result<
     )))
 }
 
-/// Updates sockets that already listen, in every network namespace. Kernels before 6.12 leave them
-/// as they are.
+/// Updates sockets that already listen, in every network namespace. Kernels before 6.12 leave the
+/// sockets unchanged.
 fn listeners(program: &'static str) -> Result<(), AccelError> {
     let spec =
         Spec::open(LISTENERS, include_bytes!(concat!(env!("OUT_DIR"), "/caqm_listen.bpf.o")))?;

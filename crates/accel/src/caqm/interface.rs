@@ -12,7 +12,7 @@ use std::str::FromStr;
 /// An interface as users name it: `eth0`, `left:eth0` of `ip netns`, `pid:123:eth0`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InterfaceName {
-    /// In the form of [`Namespace::named`]; `None` is this namespace.
+    /// The namespace in the form of [`Namespace::named`]; `None` is this namespace.
     pub namespace: Option<String>,
     pub interface: String,
 }
@@ -52,7 +52,7 @@ impl fmt::Display for InterfaceName {
 }
 
 impl InterfaceName {
-    /// Runs `work` in its namespace.
+    /// Runs `work` in the interface's namespace.
     fn inside<T: Send>(
         &self,
         work: impl FnOnce() -> Result<T, AccelError> + Send,
@@ -63,8 +63,8 @@ impl InterfaceName {
         }
     }
 
-    /// The Ethernet interfaces of this namespace with these numbers, as the reference's
-    /// `filter_nics` has them.
+    /// The Ethernet interfaces of this namespace whose numbers are set in the bitmap, as in the
+    /// reference's `filter_nics`.
     pub(crate) fn of_bitmap(bitmap: u64) -> Result<Vec<Self>, AccelError> {
         let all = kernel_calls::ethernet_interfaces().map_err(failed)?;
         let numbers = (0..u64::BITS).filter(|number| bitmap >> number & 1 == 1);
@@ -143,7 +143,7 @@ impl FoundInterface {
         Some((cookie, index))
     }
 
-    /// The names of its links.
+    /// The names of the interface's links.
     pub(crate) fn links(&self) -> [String; 2] {
         links(self.cookie, self.index)
     }
@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_written_as_it_is_read() {
+    fn an_interface_name_prints_as_it_is_parsed() {
         for text in ["eth0", "left:eth0", "pid:7:eth0", "/proc/7/ns/net:eth0.5"] {
             assert_eq!(text.parse::<InterfaceName>().unwrap().to_string(), text);
         }
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_identifies_the_interface() {
+    fn the_key_of_an_interface_has_its_namespace_and_number() {
         let name = "eth0".parse().unwrap();
         let found = FoundInterface { name, cookie: 7 << 40, index: 9 };
         assert_eq!(FoundInterface::of_key(&found.key()), Some((7 << 40, 9)));

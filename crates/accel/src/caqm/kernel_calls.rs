@@ -61,7 +61,7 @@ pub(super) fn namespace_cookie() -> io::Result<u64> {
     if status < 0 { Err(io::Error::last_os_error()) } else { Ok(cookie) }
 }
 
-/// Attaches the program to the interface for as long as the link lives.
+/// Attaches the program to the interface until the link is closed or the interface goes.
 pub(super) fn attach(program: BorrowedFd<'_>, interface: u32, side: Side) -> io::Result<OwnedFd> {
     let kind = match side {
         Side::In => libbpf_sys::BPF_TCX_INGRESS,

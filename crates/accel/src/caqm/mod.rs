@@ -1,6 +1,6 @@
-//! CAQM on hosts with an unchanged kernel. If both ends of a connection agree, data packets carry a
-//! request for each increase of the window in a tag. Acknowledgements return what the ports on the
-//! path left of it.
+//! CAQM on hosts with an unchanged kernel. If both ends of a connection agree, data packets carry
+//! requests for increases of the window in tags. Acknowledgements return the part of each request
+//! that the ports on the path granted.
 //!
 //! | module | what it does |
 //! | --- | --- |
@@ -25,5 +25,5 @@ pub use interface::InterfaceName;
 pub use network::{LossLaw, Negotiation, Network};
 pub use status::CaqmStatus;
 
-/// The name by which sockets choose it.
+/// The name by which sockets choose CAQM.
 pub const NAME: &str = "caqm";

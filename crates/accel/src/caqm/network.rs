@@ -4,12 +4,12 @@ use super::reference;
 use crate::AccelError;
 use units::{Span, Switch};
 
-/// Named as in the reference kernel.
+/// The parameters of a network, named as in the reference kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Network {
-    /// Requested per round trip, in eighths of [`Self::mtu_unit`].
+    /// Increase requested per round trip, in eighths of [`Self::mtu_unit`].
     pub alpha: u32,
-    /// Bytes taken by a refusal.
+    /// Bytes by which a refusal decreases the window.
     pub beta: u32,
     /// Segments.
     pub min_cwnd: u32,
@@ -23,20 +23,21 @@ pub struct Network {
     pub ack_hint_unit: u32,
     /// The round trip that alpha is defined for.
     pub rtt_standard: Span,
-    /// Requested per round trip for the root of a window of segments, in eighths of
-    /// [`Self::mtu_unit`], if that is more than [`Self::alpha`]. The reference does not have it.
+    /// Increase requested per round trip, times the square root of the window in segments, in
+    /// eighths of [`Self::mtu_unit`], if that is more than [`Self::alpha`]. The reference lacks
+    /// this parameter.
     pub alpha_root: u32,
-    /// Round trips without a refusal, after which a window may double again; 0: never, as in the
+    /// Round trips without a refusal after which a window may double again; 0: never, as in the
     /// reference.
     pub theta: u32,
     pub loss: LossLaw,
-    /// Tags of other types are left alone.
+    /// The type of Weir's tags; hosts leave tags of other types alone.
     pub cc_type: u32,
     /// The protocol identifier of a tag.
     pub tpid: u16,
-    /// The ports are known to speak CAQM. Otherwise a connection asks in its handshake whether a
-    /// port on its path does, and uses Reno if none answers. Ports of other implementations do not
-    /// answer.
+    /// Assume that the ports support CAQM. Otherwise a connection asks in its handshake whether a
+    /// port on its path supports CAQM, and uses Reno if no port answers. Ports of other
+    /// implementations do not answer.
     pub trusts_path: bool,
     pub negotiation: Negotiation,
 }
@@ -52,12 +53,12 @@ pub enum LossLaw {
     Reference,
 }
 
-/// How the ends of a connection learn that both speak CAQM.
+/// How the ends of a connection learn that both support CAQM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Negotiation {
-    /// By an experimental option of TCP, by which the end also asks the ports on the way.
+    /// By an experimental option of TCP, by which the end also asks the ports on the path.
     Option,
-    /// By two of TCP's reserved bits, as the reference kernel does. Ports are not asked.
+    /// By two of TCP's reserved bits, as in the reference kernel. The ends do not ask the ports.
     Bits,
     /// An end offers in both ways, and answers an option by an option.
     Both,

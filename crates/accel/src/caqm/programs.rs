@@ -23,7 +23,7 @@ pub struct Programs {
     ops: &'static str,
 }
 
-/// CAQM for the lifetime of this value, under a separate name and without a pin.
+/// CAQM until this value is dropped, under a separate name and without a pin.
 #[derive(Debug)]
 pub struct Unpinned {
     programs: Programs,
@@ -38,7 +38,7 @@ impl Programs {
         Self::load_as(NAME, None)
     }
 
-    /// Loads them with the maps of the current installation.
+    /// Loads the programs with the maps of the current installation.
     pub(crate) fn load_with(pins: &Pins) -> Result<Self, AccelError> {
         Self::load_as(NAME, Some(pins))
     }
@@ -188,7 +188,7 @@ pub(crate) const SHARED: &[&str] = &[
 const ALGORITHM: &str = "the congestion control caqm";
 pub(crate) const NEGOTIATION: &str = "the program that negotiates CAQM";
 pub(crate) const TAGS: &str = "the programs that put tags on and take them off";
-/// In bpf/caqm_negotiate.bpf.c and bpf/caqm_tags.bpf.c.
+/// Names of the programs in bpf/caqm_negotiate.bpf.c and bpf/caqm_tags.bpf.c.
 pub(crate) const NEGOTIATE: &str = "negotiate";
 pub(crate) const TAG: &str = "tag";
 pub(crate) const UNTAG: &str = "untag";

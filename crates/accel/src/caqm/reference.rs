@@ -6,7 +6,7 @@ use crate::table::left_table;
 use serde_json::{Value, json};
 use std::borrow::Cow;
 
-/// A setting of that kernel.
+/// A setting of openEuler's kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReferenceSetting {
     /// The name without its prefix `net.core.sysctl_caqm_`.
@@ -17,7 +17,7 @@ pub struct ReferenceSetting {
     pub how: &'static str,
 }
 
-/// In the order of that kernel's table.
+/// The settings in the order of openEuler's table.
 pub const SETTINGS: [ReferenceSetting; 12] = [
     setting("cc_type", "0", "cc_type", "the same"),
     setting(
@@ -43,7 +43,7 @@ pub const SETTINGS: [ReferenceSetting; 12] = [
     setting("rtt_standard", "1600", "rtt_standard", "in eighths of a microsecond there"),
 ];
 
-/// Weir's further parameters, and how each gets the behaviour of the reference.
+/// Weir's further parameters, and the value of each that gives the behaviour of the reference.
 const MORE: [(&str, &str); 6] = [
     ("alpha_root", "growth by the root of the window; 0 as openEuler"),
     ("theta", "round trips without refusal until the window may double again; 0 as openEuler"),
@@ -125,13 +125,13 @@ fn value_of_key(key: &str, status: &CaqmStatus) -> Option<String> {
     entries.into_iter().find(|(name, _)| *name == key).map(|(_, value)| value)
 }
 
-/// Whether the text names one of that kernel's settings.
+/// Whether the text names a setting of openEuler's kernel.
 pub(super) fn knows(name: &str) -> bool {
     stripped(name.trim()).is_some()
         || ["alpha_fx_8", "debug_info", "filter_nics"].contains(&name.trim())
 }
 
-/// `NAME=VALUE` with Weir's key and unit.
+/// Converts `NAME=VALUE` of the reference to Weir's key and unit.
 pub(super) fn in_own_words(text: &str) -> Result<Cow<'_, str>, AccelError> {
     let Some((name, value)) = text.split_once('=') else { return Ok(text.into()) };
     let (name, value) = (name.trim(), value.trim());

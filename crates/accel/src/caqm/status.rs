@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use units::{Bytes, Rate, Span};
 
-/// The state in the kernel, not the last command's intention.
+/// The state in the kernel, which may differ from the last command's.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CaqmStatus {
     pub presence: Presence,
@@ -25,14 +25,14 @@ pub struct CaqmStatus {
     pub interfaces: Vec<Option<InterfaceName>>,
     pub totals: Totals,
     pub flows: Vec<CaqmFlow>,
-    /// The reason why no connections are shown.
+    /// The reason why the status shows no connections.
     pub hidden: Option<String>,
 }
 
 /// One negotiated connection, seen from one of its ends.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CaqmFlow {
-    /// Its network namespace, if that is not this one.
+    /// The connection's network namespace, if it is another than this process's.
     pub inside: Option<NamespaceId>,
     pub local: SocketAddr,
     pub remote: SocketAddr,
@@ -60,14 +60,15 @@ pub struct CpuTotals {
     pub sent_answers: u64,
     pub heard_packets: u64,
     pub heard_segments: u64,
-    /// Merged on arrival, or never split.
+    /// Super-packets received: merged on arrival, or never split.
     pub heard_super: u64,
     pub heard_answers: u64,
     pub negotiated: u64,
     /// Connections that match a rule but are not accepted: the peer did not offer CAQM, or an
     /// active end found no port.
     pub declined: u64,
-    /// Ends without a CAQM port on the path of their data: they use Reno, whatever the peer does.
+    /// Ends without a CAQM port on the path of their data: these ends use Reno, whatever the peer
+    /// does.
     pub gave_up: u64,
     /// Tags of another type, left alone.
     pub alone: u64,
@@ -141,7 +142,7 @@ impl Totals {
         Ok(Self { cpus: cpus.iter().map(|bytes| CpuTotals::from_bytes(bytes)).collect() })
     }
 
-    /// Over all CPUs.
+    /// The sum over all CPUs.
     pub fn sum(&self) -> CpuTotals {
         let sum = |of: fn(&CpuTotals) -> u64| self.cpus.iter().map(of).sum();
         CpuTotals {

@@ -11,17 +11,17 @@ use units::Bytes;
 /// The record of one connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct View {
-    /// Requested with this end's data.
+    /// Bytes requested with this end's data.
     pub asked: Bytes,
     /// Answers to these requests: increases, ...
     pub granted: Bytes,
     /// ... and decreases.
     pub refused: Bytes,
-    /// The part of the peer's requests that the ports left, ...
+    /// The part of the peer's requests that the ports granted, ......
     pub approved: Bytes,
-    /// ... and the part that they took back.
+    /// ... and the decreases that the ports ordered.
     pub denied: Bytes,
-    /// Not yet reported to the peer: increases, and decreases.
+    /// Increases and decreases that this end has not yet reported to the peer.
     pub owed: (Bytes, Bytes),
     /// Segments.
     pub window: u32,

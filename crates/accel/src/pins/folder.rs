@@ -1,5 +1,5 @@
-//! Directories of the BPF file system, by descriptor. No symbolic link is followed. Only files of
-//! root in a directory that root alone can write are removed.
+//! Directories of the BPF file system, by descriptor. Follows no symbolic link. Removes only root's
+//! files, in a directory that only root can write.
 
 use crate::AccelError;
 use crate::mounts::hidden_bpf;
@@ -23,7 +23,7 @@ pub(super) struct Folder {
 pub(super) enum FolderEntry {
     Absent,
     Ours(Folder),
-    /// Belongs to somebody else; the text gives the reason.
+    /// An entry that is not safely Weir's; the text gives the reason.
     Foreign(String),
 }
 

@@ -31,7 +31,8 @@ impl CommandLock {
                 return Ok(Self { locked, folder: None });
             };
             timeout.lock(&file, &run.path().join(NAME))?;
-            // The former holder has removed the file, and the next command locks another file.
+            // If the former holder has removed the file, the next command locks another file: try
+            // again.
             if is_named(&run, &file) {
                 sign(&file);
                 return Ok(Self { locked: file, folder: Some(run) });
@@ -51,7 +52,7 @@ impl Drop for CommandLock {
     }
 }
 
-/// Expires when the same command holds the lock for too long.
+/// A timeout that expires when the same command holds the lock for too long.
 struct LockTimeout {
     holder: Option<u32>,
     until: Instant,
@@ -81,7 +82,7 @@ impl LockTimeout {
     }
 }
 
-/// None if the file system is read-only.
+/// Opens the lock file; `None` if the file system is read-only.
 fn open(run: &Folder) -> Result<Option<OwnedFd>, AccelError> {
     let path = run.path().join(NAME);
     let how = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -123,6 +124,6 @@ fn signed(file: &OwnedFd) -> Option<u32> {
 
 const RUN: &str = "/run";
 const NAME: &str = "weir-accel.lock";
-/// Commands take a second at most. The wait restarts for each new holder.
+/// Longest wait for one holder of the lock; a command takes a second at most.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 const BETWEEN_TRIES: Duration = Duration::from_millis(5);

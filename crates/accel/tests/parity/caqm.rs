@@ -1,4 +1,4 @@
-//! CAQM's core, natively, and the calls that simulated connections make.
+//! CAQM's core in the native build, and the calls that simulated connections make.
 #![allow(unsafe_code)]
 
 use crate::step::{Core, Step};
@@ -77,7 +77,7 @@ fn run(queue: &str, loss: &str, demand: Demand, seed: u64) {
     let shape = Dumbbell::new(&vec![access; 2], &bottleneck, &LinkConfig::default());
     let mut caqm = CaqmHosts::default();
     caqm.settings.rtt_standard_us = 8000;
-    // Make senders that send requests see loss, too.
+    // Lets senders that send requests have loss, too.
     caqm.trusts_path = true;
     let hosts = Arc::new(TcpConfig { caqm, ..TcpConfig::default() });
     let flows = (0..2).map(|i| {
@@ -98,7 +98,7 @@ pub(crate) fn any_call(random: &mut Pcg64Mcg) -> u32 {
     }
 }
 
-/// From `enum caqm_call` of bpf/caqm_parity.h.
+/// The number of calls, from `enum caqm_call` of bpf/caqm_parity.h.
 pub(crate) const CALLS: usize = 10;
 pub(crate) const TIMEOUT: usize = 4;
 pub(crate) const UNDO: usize = 6;

@@ -17,11 +17,11 @@ impl<C: Core> Kernel<C> {
         accel::kernel::interface()?;
         let loaded = Spec::open("a parity test's program", C::PROGRAM)?.load()?;
         let size = loaded.map("steps").unwrap().value_size() as usize;
-        assert_eq!(size, C::size(), "the builds do not agree about the structs");
+        assert_eq!(size, C::size(), "the two builds have structs of different sizes");
         Ok(Self { loaded, core: PhantomData })
     }
 
-    /// Takes the steps in both builds, and compares every decision and every byte of state.
+    /// Takes the steps in both builds, and compares every decision and every byte of the state.
     pub(crate) fn compare(&self, name: &str, steps: &[Step<C>]) {
         for (batch, steps) in steps.chunks(BATCH).enumerate() {
             for (index, (step, answer)) in steps.iter().zip(self.take(steps)).enumerate() {

@@ -1,4 +1,4 @@
-//! Inputs of the two builds in addition to recorded ones.
+//! Inputs for both builds in addition to the recorded steps.
 
 use crate::step::{Core, Step};
 use rand::{RngExt, SeedableRng};
@@ -30,7 +30,7 @@ pub(crate) fn changed<C: Core>(recorded: &[Step<C>], count: usize) -> Vec<Step<C
     steps
 }
 
-/// Random sequences of calls: the first sets up a state, and `call` draws the others.
+/// Random sequences of calls: the first call sets up a state, and `call` draws the other calls.
 pub(crate) fn senseless<C: Core>(
     count: usize,
     mut call: impl FnMut(&mut Pcg64Mcg) -> u32,

@@ -1,17 +1,17 @@
-//! A call of a core with its initial state, as bytes. Only the C headers know their meaning, so
-//! that no change of a core changes this file.
+//! A call of a core with its initial state, as bytes. Only the C headers define the fields, so a
+//! change of a core does not change this file.
 #![allow(unsafe_code)]
 
 use std::fmt::Debug;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// A core. The test's C side defines the struct of its steps, and takes them.
+/// A core. The test's C side defines the struct of the core's steps, and takes the steps.
 pub(crate) trait Core: Debug + Clone + PartialEq {
     const NAME: &'static str;
     /// The program that takes steps in the kernel.
     const PROGRAM: &'static [u8];
-    /// The call that sets up a state; others follow it.
+    /// The first call of a sequence, which sets up a state.
     const INIT: u32;
 
     /// The size of a step in bytes.
@@ -79,7 +79,7 @@ impl<C: Core> Step<C> {
         step
     }
 
-    /// This step after it was taken natively.
+    /// This step after the native build has taken it.
     pub(crate) fn taken(&self) -> Self {
         let mut step = self.clone();
         // SAFETY: the buffer has the size and the alignment of the struct; the core keeps no

@@ -1,4 +1,4 @@
-//! tcpa's core, natively, and the calls that simulated connections make.
+//! tcpa's core in the native build, and the calls that simulated connections make.
 #![allow(unsafe_code)]
 
 use crate::step::{Core, Step};
@@ -84,7 +84,8 @@ fn recorded(work: impl FnOnce()) -> Vec<Step<Tcpa>> {
 /// A bottleneck and its traffic.
 struct Trouble {
     rate: &'static str,
-    /// The rate falls to this, in Mbit/s, and returns, each after this many milliseconds.
+    /// The rate falls to the first number, in Mbit/s, and rises again, each after the second number
+    /// of milliseconds.
     falls: Option<(u64, u64)>,
     delay: &'static str,
     queue: &'static str,
@@ -155,17 +156,17 @@ const WORLDS: [Trouble; 14] = [
     Trouble { falls: Some((1, 250)), ..PLAIN },
     Trouble { loss: "1%", ..PLAIN },
     Trouble { loss: "gilbert:p=1%,r=20%,h=0%,k=100%", delay: "50ms", ..PLAIN },
-    // Timeouts.
+    // Worlds with timeouts.
     Trouble { loss: "40%", rate: "2mbit", ..PLAIN },
     Trouble { queue: "droptail:6p", flows: 2, ..PLAIN },
     Trouble { queue: "droptail:1MB", other: Some(cc::Algorithm::Cubic), ..PLAIN },
     Trouble { jitter: "3ms,normal", flows: 2, ..PLAIN },
-    // With idle periods.
+    // Worlds with idle periods.
     Trouble {
         demand: Demand::Pieces { size: Bytes::new(60_000), every: Span::from_millis(1500) },
         ..PLAIN
     },
-    // Careful resume, with a memory that still holds and with ones that do not.
+    // Careful resume, with a correct memory and with wrong memories.
     Trouble { remembered: Some(1), delay: "50ms", ..PLAIN },
     Trouble { remembered: Some(10), queue: "droptail:1MB", ..PLAIN },
     Trouble { remembered: Some(3), loss: "2%", delay: "50ms", ..PLAIN },

@@ -30,10 +30,10 @@ impl Client {
         self.ask(&request).map(|_| ())
     }
 
-    /// Returns when the link has ended.
+    /// Ends the link; returns when the link has ended.
     pub fn down(mut self) -> Result<(), EmuError> {
         self.ask(&Request::Down)?;
-        // The server keeps the connection until everything is removed; then it closes.
+        // The server closes the connection once the link has removed all its objects.
         match self.lines.read() {
             Ok(_) => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(()),

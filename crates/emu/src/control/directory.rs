@@ -11,7 +11,7 @@ use std::time::Duration;
 #[derive(Debug, Clone)]
 pub struct Directory(PathBuf);
 
-/// A name claimed for a link, and the socket behind it. Dropping it releases both.
+/// A name claimed for a link, and the socket of that name. Dropping the claim releases both.
 #[derive(Debug)]
 pub struct Claim {
     name: String,
@@ -40,7 +40,7 @@ impl Directory {
         let mut attempts = 0..ATTEMPTS;
         loop {
             match self.try_to_claim(name) {
-                // Another command has removed the empty directory meanwhile.
+                // Another command has removed the empty directory in between.
                 Err(EmuError::Control { source, .. })
                     if source.kind() == io::ErrorKind::NotFound && attempts.next().is_some() => {}
                 outcome => return outcome,
@@ -71,7 +71,7 @@ impl Directory {
         }
     }
 
-    /// The names of the links that are up. Sockets of dead ones are removed.
+    /// The names of the links that are up. Removes the sockets of dead links.
     pub fn names(&self) -> Result<Vec<String>, EmuError> {
         let Some(directory) = self.opened()? else { return Ok(Vec::new()) };
         let _lock = directory.lock().map_err(EmuError::Directory)?;
@@ -86,7 +86,7 @@ impl Directory {
         Ok(names)
     }
 
-    /// Connects to the link of that name. Only a process of this user or of root is trusted.
+    /// Connects to the link of that name. Trusts only a process of this user or of root.
     pub(super) fn connect(&self, name: &str) -> Result<UnixStream, EmuError> {
         check_name(name)?;
         let speaking = |error| control(&format!("speaking to link {name}"), error);
@@ -115,7 +115,7 @@ impl Directory {
     }
 }
 
-/// `None` if a running link has it.
+/// Claims `name`; `None` if a running link has it.
 fn take(directory: &PrivateDirectory, name: &str) -> Result<Option<Claim>, EmuError> {
     let file = directory.socket(format!("{name}{SUFFIX}"));
     let path = file.path().to_owned();
@@ -137,7 +137,7 @@ impl Claim {
     }
 }
 
-/// A name is part of a file's name, and typed by hand.
+/// Checks a link's name, which becomes part of a file's name and is typed by hand.
 pub fn check_name(name: &str) -> Result<&str, UsageError> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if name.is_empty()
@@ -162,7 +162,7 @@ fn control(doing: &str, source: io::Error) -> EmuError {
 const SUFFIX: &str = ".sock";
 /// A socket's path holds 107 bytes.
 const LONGEST_NAME: usize = 40;
-/// How often a command makes its directory again.
+/// Most times that a command makes its directory again.
 const ATTEMPTS: usize = 100;
 const MOST_UNNAMED: u32 = 1000;
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -24,7 +24,8 @@ struct Shared {
     inspector: Inspector,
     down: AtomicBool,
     clients: AtomicUsize,
-    /// Clients that requested the end. Their connections close once everything is removed.
+    /// Clients that requested the end. Their connections close once the link has removed all its
+    /// objects.
     parting: Mutex<Vec<Lines>>,
 }
 
@@ -84,7 +85,7 @@ fn serve(listener: &UnixListener, shared: &Arc<Shared>, end: &OwnedFd) {
             Ok((stream, _)) => welcome(stream, shared),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => {
-                // Most likely out of descriptors: retrying at once would keep a core busy.
+                // Descriptors have probably run out: retrying at once would keep a core busy.
                 tracing::debug!(%error, "accepting a client of the control socket");
                 std::thread::sleep(Duration::from_millis(100));
             }

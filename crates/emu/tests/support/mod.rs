@@ -39,12 +39,12 @@ pub fn testbed(forward: &LinkConfig, backward: &LinkConfig) -> Option<Testbed> {
     Some(Testbed { hosts, emulator, _wires: wires })
 }
 
-/// Tests share the machine, so nothing here needs to be on time.
+/// Ordinary scheduling: tests share the machine, and no frame needs to be on time.
 pub fn ordinary() -> Scheduling {
     Scheduling { real_time: false, spin: Span::ZERO, ..Scheduling::default() }
 }
 
-/// A host whose kernel sends nothing by itself: every frame on the link is the test's.
+/// A host whose kernel sends nothing by itself, so that all frames on the link are the test's.
 fn silent(name: &str) -> Option<Namespace> {
     match host::silent_namespace(name) {
         Ok(namespace) => Some(namespace),
@@ -85,8 +85,8 @@ pub fn numbers(frames: &[Frame]) -> Vec<u32> {
         .collect()
 }
 
-/// Sends frames in small batches, each once the frames before are in the link. No port and no queue
-/// overflows, however slow the machine.
+/// Sends frames in small batches, each after the link has received the previous batch, so that no
+/// port or queue overflows on a slow machine.
 pub fn send_paced(port: &mut dyn Port, handle: &Handle, range: std::ops::Range<u32>) {
     let before = forward(handle).arrived.frames;
     let all: Vec<u32> = range.collect();
@@ -142,11 +142,11 @@ pub fn model_alone(config: &LinkConfig, count: u32) -> Vec<u32> {
     delivered
 }
 
-/// Waits for a condition. The limit only keeps a bug from hanging the tests.
+/// Waits for a condition. The limit only keeps a defect from hanging the tests.
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !holds() {
-        assert!(Instant::now() < deadline, "waited in vain until {what}");
+        assert!(Instant::now() < deadline, "timed out waiting until {what}");
         std::thread::yield_now();
     }
 }

@@ -3,8 +3,8 @@ use units::{Bytes, Span};
 use super::Capture;
 use super::conversation::{Conversation, End};
 
-/// Captures made here under TRex's names, without their folder. Each has the protocol, the
-/// directions and about the sizes of its namesake; none has its bytes.
+/// The built-in capture of a name: TRex's name without the folder. A built-in capture has the
+/// protocol, the directions and about the sizes of TRex's capture, but other bytes.
 pub(super) fn capture(name: &str) -> Option<Capture> {
     let base = name.strip_suffix(".pcap").unwrap_or(name);
     CAPTURES.iter().find(|(known, _)| *known == base).map(|(_, make)| make())
@@ -118,7 +118,7 @@ fn packets(count: usize, size: usize) -> Capture {
         .capture()
 }
 
-/// A flow of packets from the server, as a player receives it, after one that opens it.
+/// A media stream over UDP: `count` packets of the client, 10 ms apart.
 fn stream(count: usize, payload: usize) -> Capture {
     (0..count)
         .fold(Conversation::udp(5004), |conversation, _| {
@@ -186,7 +186,7 @@ fn http_browsing() -> Capture {
         .capture()
 }
 
-/// The sizes of a TLS session; its bytes are not TLS.
+/// A conversation with the sizes of a TLS session; its bytes are not TLS.
 fn https() -> Capture {
     Conversation::tcp(443)
         .sends(End::Client, "\u{16}\u{3}\u{1}", 220)
@@ -248,7 +248,7 @@ fn rtsp() -> Capture {
         .capture()
 }
 
-/// Both directions of a call.
+/// A video call, with media in both directions.
 fn video() -> Capture {
     (0..60)
         .fold(Conversation::udp(5004), |conversation, _| {

@@ -4,7 +4,7 @@ use wire::headers::{MAC_HEADER, TCP, UDP};
 
 use super::{Capture, CapturedPacket};
 
-/// Writes the packets of one connection, as a capture of it would have them.
+/// Writes the packets of one connection as a capture.
 #[derive(Debug)]
 pub(super) struct Conversation {
     protocol: u8,
@@ -28,7 +28,7 @@ impl Conversation {
         Self::new(UDP, port)
     }
 
-    /// Begins with the handshake.
+    /// A TCP connection, which begins with the handshake.
     pub(super) fn tcp(port: u16) -> Self {
         let mut this = Self::new(TCP, port);
         this.segment(End::Client, SYN, &[]);
@@ -53,7 +53,7 @@ impl Conversation {
         self
     }
 
-    /// Sends a text, over TCP in segments that the peer acknowledges in pairs.
+    /// Sends a text; over TCP the peer acknowledges every second segment.
     pub(super) fn says(mut self, end: End, text: &[u8]) -> Self {
         match self.protocol {
             UDP => self.datagram(end, text),
@@ -72,14 +72,14 @@ impl Conversation {
         self
     }
 
-    /// Sends this many bytes behind a text.
+    /// Sends a text and `len` bytes behind the text.
     pub(super) fn sends(self, end: End, text: &str, len: usize) -> Self {
         let mut bytes = text.as_bytes().to_vec();
         bytes.extend((text.len()..len).map(|n| b'a' + (n % 23) as u8));
         self.says(end, &bytes)
     }
 
-    /// The capture; a TCP connection is closed first.
+    /// Closes a TCP connection and returns the capture.
     pub(super) fn capture(mut self) -> Capture {
         if self.protocol == TCP {
             self.segment(End::Client, FIN | ACK, &[]);

@@ -75,14 +75,14 @@ impl CaptureWriter {
         self.flush()
     }
 
-    /// Writes what waits in memory.
+    /// Writes the buffered bytes.
     pub(crate) fn flush(&mut self) -> Result<(), GenError> {
         let flushed = self.file.flush();
         flushed.map_err(|reason| GenError::Unwritable { file: self.name.clone(), reason })
     }
 }
 
-/// A jumbo frame of 9216 bytes with tags.
+/// Longest frame of a capture: a jumbo frame of 9216 bytes with tags.
 pub(super) const LONGEST_FRAME: usize = 9216 + 18;
 const MOST_PACKETS: usize = 200_000;
 /// The mode of a new file, within the umask.

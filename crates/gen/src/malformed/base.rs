@@ -1,4 +1,4 @@
-//! The valid frames that malformed ones are made of.
+//! The valid frames that malformed frames are made from.
 
 use super::Addresses;
 use crate::capture::tcp_conversation;
@@ -58,14 +58,14 @@ impl Bases {
     }
 }
 
-/// Puts tags between the addresses and the EtherType, the outermost first.
+/// Inserts tags between the addresses and the EtherType, the outermost tag first.
 pub(super) fn insert_tags(frame: &mut Vec<u8>, tags: &[Tag]) {
     let bytes = tags.iter().flat_map(|tag| tag.to_bytes());
     let at = (MAC_HEADER - 2).min(frame.len());
     frame.splice(at..at, bytes);
 }
 
-/// Makes the checksums of a frame right, as far as its headers can be read.
+/// Makes the checksums of a frame right, as far as its headers can be parsed.
 pub(super) fn seal(frame: &mut [u8]) {
     let Some(layout) = Layout::parse(frame) else { return };
     let (at, transport, end) = (layout.network_offset, layout.transport_offset, layout.end);
@@ -108,7 +108,7 @@ pub(super) fn seal_ipv4(frame: &mut [u8], at: usize) {
     put(frame, at + 10, Sum::of(&frame[at..end]).checksum());
 }
 
-/// Writes a number in network order, if its place is in the frame.
+/// Writes a number in network order at `at`, if the frame is long enough.
 pub(super) fn put(frame: &mut [u8], at: usize, value: u16) {
     if let Some(place) = frame.get_mut(at..at + 2) {
         place.copy_from_slice(&value.to_be_bytes());

@@ -1,4 +1,4 @@
-//! One function for each kind of frame.
+//! A function for each kind of frame.
 
 use super::base::{Bases, insert_tags, put, seal, seal_ipv4};
 use super::{Kind, Random};
@@ -83,7 +83,7 @@ fn length(bases: &Bases, random: &mut Random, frame: &mut Vec<u8>) {
 
 fn tpid(bases: &Bases, random: &mut Random, frame: &mut Vec<u8>) {
     frame.extend(&bases.tcp[..MAC_HEADER - 2]);
-    // Up to three complete tags precede the last tag, which is cut.
+    // Up to three complete tags precede the tag that the frame's end cuts.
     for _ in 0..random.one_of(&[0, 0, 0, 1, 2, 3]) {
         frame.extend(random.one_of(&TPIDS).to_be_bytes());
         frame.extend(random.word().to_be_bytes());
@@ -153,7 +153,8 @@ fn options(bases: &Bases, random: &mut Random, frame: &mut Vec<u8>) {
     }
 }
 
-/// Options of one byte, of a right length, and of a length that is 0, 1 or beyond the header.
+/// Options of one byte, options of the right length, and options whose length is 0, 1 or beyond the
+/// header.
 fn option_bytes(random: &mut Random, frame: &mut Vec<u8>, count: usize) {
     let end = frame.len() + count;
     while frame.len() < end {
@@ -199,7 +200,7 @@ fn extension_headers(bases: &Bases, random: &mut Random, frame: &mut Vec<u8>) {
 }
 
 fn fragment(bases: &Bases, random: &mut Random, frame: &mut Vec<u8>) {
-    // Few identifications, so that a receiver combines fragments of different frames.
+    // Few different identifications, so that a receiver combines fragments of different frames.
     let identification = random.below(512) as u16;
     let offset = match random.below(4) {
         0 => random.below(4) as u16,
@@ -225,7 +226,7 @@ fn fragment(bases: &Bases, random: &mut Random, frame: &mut Vec<u8>) {
     frame.extend(&base[..UDP_AT + body]);
     put(frame, MAC_HEADER + 2, (20 + body) as u16);
     put(frame, MAC_HEADER + 4, identification);
-    // The reserved bit and `don't fragment` contradict the rest.
+    // The reserved bit and `don't fragment` contradict the other fields.
     let bits = random.one_of(&[0, 0, 0, 0x4000, 0x8000]) | if more { 0x2000 } else { 0 };
     put(frame, MAC_HEADER + 6, offset | bits);
     seal_ipv4(frame, MAC_HEADER);
@@ -327,7 +328,7 @@ fn ether_type(bases: &Bases, random: &mut Random, frame: &mut Vec<u8>) {
 fn datagram(bases: &Bases, random: &mut Random, frame: &mut Vec<u8>) {
     frame.extend(&bases.udp[..UDP_AT + 8]);
     put(frame, UDP_AT, random.word());
-    // RFC 9000 section 17: long and short headers, version negotiation, and bits that are fixed.
+    // RFC 9000 section 17: long and short headers, version negotiation, and fixed bits.
     let any = random.byte();
     let first = random.one_of(&[0xc0, 0xd0, 0xe0, 0xf0, 0x40, 0x80, 0x00, any]);
     frame.push(first | (random.byte() & 3));

@@ -7,7 +7,7 @@ use super::search::{GoalResult, Observed, Search, Step, Verdict};
 use super::tester::{Invalid, Tester, Trial};
 use crate::{Frequency, GenError};
 
-/// A whole test of one size of frames.
+/// A whole test with frames of one size.
 #[derive(Debug, Clone)]
 pub struct Bench {
     pub goals: Vec<Goal>,
@@ -25,22 +25,22 @@ pub struct SizeResult {
     pub highest: Frequency,
     pub lowest: Frequency,
     /// The packets a second that the device's rings took while the generator offered its highest
-    /// rate, if they were full: the others cost the generator less than packets that are taken.
+    /// rate, if the rings were full: packets that a full ring refuses cost the generator less.
     pub taken: Option<Frequency>,
     pub latency: Vec<LatencyAt>,
     pub back_to_back: Option<BackToBack>,
     pub trials: u32,
     pub invalid_trials: u32,
-    /// Their number by reason.
+    /// The number of invalid trials by reason.
     pub invalid_kinds: BTreeMap<&'static str, u32>,
-    /// Over all valid trials.
+    /// Duplicates in all valid trials, as are the counts below.
     pub duplicates: u64,
     pub reordered: u64,
     pub returned: u64,
     pub foreign: u64,
     /// Different packets that arrived.
     pub received: u64,
-    /// The reason for which the test ended without results for all goals.
+    /// The reason why the test ended without results for all goals.
     pub stopped: Option<Stop>,
 }
 
@@ -48,23 +48,24 @@ pub struct SizeResult {
 #[derive(Debug, Clone, Copy)]
 struct Calibrated {
     highest: Frequency,
-    /// The generator reaches no more.
+    /// The generator's rate limits the load, not the user.
     limited: bool,
-    /// The part that the device took, if its rings were full.
+    /// The rate at which the device accepted frames, if its rings were full.
     taken: Option<Frequency>,
 }
 
-/// Trials of which no packet came back, although the device has forwarded packets at a load as
-/// high. They are recorded once it forwards again: a device that has died has no rate.
+/// Trials without a returned packet, although the device has forwarded packets at this load or a
+/// higher one before. The search records them once the device forwards again: a device that has
+/// died has no rate.
 #[derive(Debug, Default)]
 struct Silence {
     trials: Vec<(Frequency, Span, Observed)>,
-    /// The highest load of which packets came back.
+    /// The highest load at which packets came back.
     forwarded: Option<Frequency>,
 }
 
 impl Silence {
-    /// Whether a valid trial is one of these, which is then kept.
+    /// True if no packet of a valid trial came back at such a load; keeps the trial then.
     fn begins(&mut self, load: Frequency, duration: Span, trial: &Trial) -> bool {
         if trial.received > 0 {
             self.forwarded = self.forwarded.filter(|before| *before > load).or(Some(load));
@@ -82,25 +83,25 @@ impl Silence {
 /// A test that ended early.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Stop {
-    /// So many trials, in sequence or in all, say nothing about the device.
+    /// `times` trials, in sequence or in all, were invalid.
     Invalid {
         load: Frequency,
         reason: Invalid,
         times: u32,
         in_sequence: bool,
     },
-    /// The device forwarded packets before, and none in so many trials in sequence, at loads that
-    /// are no higher. The last one was at `load`.
+    /// The device forwarded packets before, and none in `times` trials in sequence at the same
+    /// loads or lower ones. The last trial was at `load`.
     Silent {
         load: Frequency,
         times: usize,
     },
-    /// A trial could not be made, for example because an interface vanished.
+    /// A trial failed, for example because an interface vanished.
     Failed(String),
     Cancelled,
 }
 
-/// RFC 2544's latency, at a part of the rate found.
+/// RFC 2544's latency, at a share of the rate found.
 #[derive(Debug, Clone)]
 pub struct LatencyAt {
     pub percent: u32,
@@ -112,11 +113,12 @@ pub struct LatencyAt {
 pub struct BackToBack {
     /// The mean of the longest bursts without loss.
     pub frames: f64,
-    /// The rate at which they were sent.
+    /// The rate at which the generator sent the frames.
     pub rate: Frequency,
     /// True if even the longest burst lost nothing.
     pub at_maximum: bool,
-    /// The time that the device's buffer holds, corrected for the frames that leave meanwhile.
+    /// The size of the device's buffer as a time, corrected for the frames that leave during the
+    /// burst.
     pub buffer: Span,
 }
 
@@ -130,7 +132,7 @@ pub enum Event<'a> {
 }
 
 impl Bench {
-    /// Measures until every goal is decided, or the machine shows that it cannot.
+    /// Measures until every goal is decided, or too many trials are invalid.
     pub fn run(
         &self,
         tester: &mut dyn Tester,
@@ -162,17 +164,18 @@ impl Bench {
             stopped: None,
         };
         let mut in_sequence = 0;
-        // The generator has once failed to keep a load that it nearly reached.
+        // True once the generator has failed to keep a load that it nearly reached.
         let mut is_near = false;
         let mut is_first = self.lowest.is_none();
         let mut silence = Silence::default();
         let mut raises = 0;
-        // The verdicts that the last raise has opened again, and the number of those before them.
+        // The number of verdicts before the last raise, and the verdicts that the raise opened
+        // again.
         let mut opened = (0, Vec::new());
         loop {
             let step = search.next_step();
-            // A machine may be slow for seconds, and its generator then limits the search to less
-            // than it reaches otherwise.
+            // The machine may have been slow for some seconds, in which the generator limited the
+            // search to less than it usually reaches: raise the limit again.
             if raises < MOST_RAISES
                 && search.highest() < highest.times(SLOWED)
                 && search.results()[result.goals.len()..].iter().any(GoalResult::is_limited)
@@ -195,7 +198,7 @@ impl Bench {
             }
             let trial = match tester.trial(load, duration) {
                 Ok(trial) => trial,
-                // There are results before.
+                // Earlier trials gave results: keep them.
                 Err(problem) if result.trials > 0 => {
                     result.stopped = Some(Stop::Failed(problem.to_string()));
                     break;
@@ -236,9 +239,9 @@ impl Bench {
             *result.invalid_kinds.entry(reason.kind()).or_default() += 1;
             in_sequence += 1;
             let limit = match &reason {
-                // Far below: the generator is not fast enough. Close to it, something interrupted
-                // the generator, and the trial is worth repeating. After many repeats the load is
-                // just above the generator's rate.
+                // A rate far below the load: the generator is not fast enough. A rate close to the
+                // load: something interrupted the generator, and the trial is worth repeating. If
+                // many repeats fail, the load is just above the generator's rate.
                 Invalid::Generator { reached, .. } | Invalid::SinkFull { reached, .. } => {
                     let is_far = reached.events() < load.events() * SAFE;
                     let is_enough = match is_far {
@@ -254,7 +257,7 @@ impl Bench {
             };
             match limit {
                 Some(limit) if result.invalid_trials < MOST_INVALID_IN_ALL => {
-                    // A load that was kept once may still be too high for longer trials.
+                    // A load that the generator kept once may still be too high for longer trials.
                     is_near &= search.limit(limit) <= limit;
                     in_sequence = 0;
                 }
@@ -273,7 +276,7 @@ impl Bench {
         let mut last = search.results()[result.goals.len()..].to_vec();
         let decided = result.goals.len() + last.len();
         if matches!(result.stopped, Some(Stop::Invalid { .. })) {
-            // The machine has not become fast again: what it kept before stands.
+            // The machine has not become fast again: the verdicts before the raise stand.
             let (told, verdicts) = opened;
             last.extend(verdicts.get(decided - told..).unwrap_or_default());
             if result.goals.len() + last.len() == self.goals.len() {
@@ -293,11 +296,11 @@ impl Bench {
         Ok(result)
     }
 
-    /// The highest load: the one asked for, or what the generator reaches without a device's help.
+    /// The highest load: the load that the user asked for, or the rate that the generator reaches.
     ///
-    /// A slow device takes fewer packets than the generator can send, so those that its full ring
-    /// refused count too: otherwise the device's limit would pass for the generator's. They cost
-    /// the generator less than others, so the result says what the device took.
+    /// Packets that a slow device's full ring refused count too: otherwise the device's limit would
+    /// pass for the generator's. Refused packets cost the generator less than others, so the result
+    /// also holds the rate that the device took.
     fn highest(&self, tester: &mut dyn Tester) -> Result<Calibrated, GenError> {
         if let Some(highest) = self.highest {
             return Ok(Calibrated { highest, limited: false, taken: None });
@@ -322,13 +325,13 @@ impl Bench {
         Ok(Calibrated { highest: best.times(SAFE), limited: true, taken })
     }
 
-    /// The shortest of the trials that decide.
+    /// The shortest final trial of all goals.
     fn shortest_trial(&self) -> Span {
         let trials = self.goals.iter().map(|goal| goal.final_trial);
         trials.fold(Span::from_secs(1), Span::min)
     }
 
-    /// Latency and back-to-back frames, at the first rate that was found.
+    /// Measures latency and back-to-back frames, at the first rate that was found.
     fn after(
         &self,
         tester: &mut dyn Tester,
@@ -373,7 +376,7 @@ impl GoalResult {
         }
     }
 
-    /// Whether it is the generator's and not the device's.
+    /// Whether the generator limits the result, not the device.
     pub(super) fn is_limited(&self) -> bool {
         matches!(self.verdict, Verdict::GeneratorLimited { .. })
     }
@@ -386,7 +389,7 @@ impl SizeResult {
     }
 }
 
-/// The longest burst without loss, by halving (RFC 9004 section 5).
+/// The longest burst without loss, by bisection (RFC 9004 section 5).
 fn back_to_back(
     tester: &mut dyn Tester,
     rate: Frequency,
@@ -394,7 +397,7 @@ fn back_to_back(
     is_cancelled: &mut impl FnMut() -> bool,
 ) -> Result<Option<BackToBack>, GenError> {
     if rate.events() <= found.events() * 1.02 {
-        // The generator is no faster than the device: no burst fills a buffer.
+        // The generator is no faster than the device, so no burst fills the device's buffer.
         return Ok(None);
     }
     let longest = rate.events() * LONGEST_BURST.secs_f64();
@@ -409,7 +412,8 @@ fn back_to_back(
             }
             let span = Span::from_secs_f64(frames / rate.events());
             let mut trial = tester.trial(rate, span)?;
-            // A burst that this machine interrupted or dropped says nothing about a buffer.
+            // A burst that this machine interrupted or dropped says nothing about the buffer:
+            // repeat it.
             for _ in 0..2 {
                 if trial.invalid.is_none() || is_cancelled() {
                     break;
@@ -436,30 +440,33 @@ fn back_to_back(
     Ok(Some(BackToBack { frames, rate, at_maximum, buffer }))
 }
 
-/// The lowest load, if the user gives none: a tenth of what the device forwarded under the highest
-/// load. It is not so low that a short trial at it is likely to miss a loss of one in a thousand.
+/// The lowest load, if the user gives none: a tenth of the rate that the device forwarded under the
+/// highest load, but high enough that a short trial is unlikely to miss a loss of one in a
+/// thousand.
 fn default_lowest(forwarded: Frequency, trial: Span) -> Frequency {
     let forwarded = forwarded.events();
     let enough = ENOUGH_PACKETS / trial.secs_f64().max(1e-3);
     Frequency::per_second((forwarded / 10.0).max((forwarded / 2.0).min(enough)).max(1.0))
 }
 
-/// More than any port takes.
+/// A rate beyond any port's.
 const BEYOND_ALL: Frequency = Frequency::of(1e8);
 pub(super) const CALIBRATION: Span = Span::from_millis(300);
-/// The part of its highest rate that the generator keeps steadily.
+/// The share of its highest rate that the generator keeps steadily.
 const SAFE: f64 = 0.9;
-/// A search that is limited to less than this part of its first highest load tries that again.
+/// A search that the generator limits to less than this share of its first highest load tries that
+/// load again.
 const SLOWED: f64 = 0.8;
 const MOST_RAISES: u32 = 2;
-/// So many trials in sequence show that the generator is too slow, or that the machine is too busy.
+/// This many invalid trials in sequence show that the generator is too slow, or that the machine is
+/// too busy.
 const MOST_SLOW: u32 = 3;
 const MOST_INVALID: u32 = 12;
 const MOST_INVALID_IN_ALL: u32 = 80;
 const MOST_SILENT: usize = 3;
-/// No loss that a search is for loses all of so many packets.
+/// A device that loses all of this many packets forwards nothing.
 const TELLING_PACKETS: u64 = 20;
-/// A trial of so many packets rarely misses a loss of one in a thousand.
+/// A trial of this many packets rarely misses a loss of one in a thousand.
 const ENOUGH_PACKETS: f64 = 2_000.0;
 const LONGEST_BURST: Span = Span::from_secs(2);
 const REPEATS: u32 = 3;

@@ -3,20 +3,20 @@ use units::{Share, Span};
 /// A goal of the search: MLRsearch's Search Goal.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Goal {
-    /// A trial that loses more is bad.
+    /// A trial with a higher loss ratio is bad.
     pub loss: Share,
-    /// Trials of at least this duration decide.
+    /// Duration of a final trial: shorter trials decide nothing.
     pub final_trial: Span,
-    /// The time that is measured at one load, over all its trials.
+    /// The sum of the trials' durations at one load.
     pub duration_sum: Span,
-    /// The part of that time that may be bad.
+    /// The share of this sum that bad trials may have.
     pub exceed: Share,
     /// The relative distance of the bounds at which the search ends.
     pub width: Share,
 }
 
 impl Goal {
-    /// Final trials of 1 s, 20 s in all, half of which may be bad, bounds 0.5 % apart.
+    /// Final trials of 1 s, 20 s in all, of which half may be bad, and bounds 0.5 % apart.
     pub fn with_loss(loss: Share) -> Self {
         Self {
             loss,
@@ -68,7 +68,7 @@ impl Goal {
     }
 }
 
-/// A goal's numbers, or those of a step on the way.
+/// The numbers of a goal, or of a step on the way to the goal.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Target {
     pub(super) loss: f64,
@@ -82,6 +82,6 @@ fn share(fraction: f64) -> Share {
     Share::new(fraction).unwrap_or(Share::ZERO)
 }
 
-/// Trials on the way to the goal last so long at most.
+/// Longest trial on the way to the goal, in seconds.
 const SHORT: f64 = 1.0;
 const NARROWEST: f64 = 1e-4;

@@ -1,4 +1,4 @@
-//! Programs beside this one that want CPU time. A device on this machine may be one of them.
+//! CPU waits of other programs on this machine. The device under test may be one of these programs.
 
 use std::collections::HashMap;
 use std::fs;
@@ -6,8 +6,8 @@ use std::path::Path;
 
 use units::Span;
 
-/// The time for which each thread of other programs has waited for a CPU, as far as `/proc` shows
-/// them.
+/// The time that each thread of another program has waited for a CPU, for the threads that `/proc`
+/// shows.
 #[derive(Debug, Default)]
 pub(super) struct Waits(HashMap<u32, u64>);
 
@@ -19,7 +19,7 @@ impl Waits {
         for (_, process) in others {
             for (thread, place) in numbered(&process.join("task")) {
                 let text = fs::read_to_string(place.join("schedstat")).unwrap_or_default();
-                // The time that it ran, the time that it waited, and how often.
+                // The fields: time on a CPU, time waiting for a CPU, number of time slices.
                 let waited = text.split_whitespace().nth(1).and_then(|word| word.parse().ok());
                 waits.extend(waited.map(|waited: u64| (thread, waited)));
             }
@@ -27,7 +27,7 @@ impl Waits {
         Self(waits)
     }
 
-    /// The longest time that one thread has waited since.
+    /// The longest time that one thread has waited since `before`.
     pub(super) fn longest_since(&self, before: &Self) -> Span {
         let since = |(thread, waited): (&u32, &u64)| {
             waited.saturating_sub(before.0.get(thread).copied().unwrap_or(0))
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_thread_that_waited_most_since_then_counts() {
+    fn the_longest_wait_of_a_single_thread_counts() {
         let before = Waits([(1, 5_000), (2, 900)].into());
         let after = Waits([(1, 5_100), (2, 1_400), (3, 300)].into());
         assert_eq!(after.longest_since(&before), Span::from_nanos(500));

@@ -6,24 +6,25 @@ use super::Goal;
 use super::goal::Target;
 use crate::Frequency;
 
-/// The search, as pure code: it names the next trial and is told its result.
+/// The search, as pure code: returns the next trial to make, and takes its result.
 ///
-/// For each goal it keeps the loads that were measured with their good and bad times, and decides
-/// as MLRsearch does: a load is a lower bound if even bad results in all the time that is left
-/// would not exceed the goal's share, and an upper bound if the share is exceeded already.
+/// For each measured load the search keeps the durations of good and bad trials, and decides as
+/// MLRsearch does: a load is a lower bound if even bad results in all the remaining time would not
+/// exceed the goal's share of bad time, and an upper bound if the bad time exceeds that share
+/// already.
 #[derive(Debug, Clone)]
 pub struct Search {
     goals: Vec<Goal>,
     current: usize,
     lowest: f64,
     highest: f64,
-    /// True once the highest load is what the generator reached, not what was asked for.
+    /// True once the highest load is the generator's rate, not the load asked for.
     is_limited: bool,
     loads: Vec<Load>,
     results: Vec<GoalResult>,
     /// The load that is being decided, and the number of the target that needs it.
     open: Option<(f64, usize)>,
-    /// Steps in one direction since the last one in the other.
+    /// Steps in the current direction since the last change of direction.
     expansions: u32,
 }
 
@@ -41,14 +42,14 @@ pub struct GoalResult {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Verdict {
-    /// The highest load within the goal, the lowest beyond it, and the rate forwarded at the first.
-    /// A load within the goal is the one that was sent, not the planned one.
+    /// `lower`: the highest load within the goal, as sent, not as planned. `upper`: the lowest load
+    /// beyond the goal. `forwarded`: the rate that the device forwarded at `lower`.
     Found { lower: Frequency, upper: Frequency, forwarded: Frequency },
-    /// Even the highest load that was asked for is within the goal.
+    /// The highest load that the user asked for is within the goal.
     AtMaximum { load: Frequency },
-    /// The generator reached no higher load than this one, which is within the goal.
+    /// This load is within the goal, and the generator reached no higher load.
     GeneratorLimited { load: Frequency },
-    /// Even the lowest load is beyond the goal.
+    /// The lowest load is already beyond the goal.
     BelowMinimum { load: Frequency },
 }
 
@@ -69,9 +70,9 @@ struct Measured {
 /// The rates of a valid trial.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Observed {
-    /// The rate that was sent. It may be less than the load, up to the generator's tolerance.
+    /// The rate that the generator sent: less than the load by up to the generator's tolerance.
     pub offered: Frequency,
-    /// The lost part of what was sent.
+    /// The lost share of the sent packets.
     pub loss: f64,
     pub forwarded: Frequency,
 }
@@ -112,13 +113,13 @@ impl Search {
         Frequency::per_second(self.lowest)
     }
 
-    /// Raises the lowest load; for the time before the first trials below it.
+    /// Raises the lowest load; to be called before any trial below it.
     pub fn raise_lowest(&mut self, lowest: Frequency) {
         self.lowest = self.lowest.max(lowest.events().min(self.highest));
     }
 
-    /// The generator reaches no more than this load, or than the highest one that it has kept and
-    /// that is a lower bound. Returns the highest load from now on.
+    /// Limits the search to this load because the generator reaches no more, but not below the
+    /// highest lower bound that the generator has kept. Returns the highest load from now on.
     pub fn limit(&mut self, load: Frequency) -> Frequency {
         if load.events() <= self.highest {
             let kept = self.open_target().and_then(|target| self.bounds(&target).0);
@@ -131,8 +132,8 @@ impl Search {
         self.highest()
     }
 
-    /// The generator may reach more again than [`Search::limit`] said. Goals that it limited are
-    /// open, and their search goes on at this load.
+    /// Raises the highest load again after [`Search::limit`]. Opens the goals that the generator
+    /// limited; their search goes on at this load.
     pub fn raise(&mut self, highest: Frequency) {
         if let Some(first) = self.results.iter().position(GoalResult::is_limited)
             && highest.events() > self.highest
@@ -145,7 +146,7 @@ impl Search {
         }
     }
 
-    /// The target whose load is being decided.
+    /// The target whose load the search is deciding.
     fn open_target(&self) -> Option<Target> {
         let (_, number) = self.open?;
         self.goals.get(self.current)?.targets().get(number).copied()
@@ -181,7 +182,7 @@ impl Search {
         Step::Done
     }
 
-    /// The result of a valid trial.
+    /// Takes the result of a valid trial.
     pub fn record(&mut self, load: Frequency, duration: Span, observed: Observed) {
         let load = load.events();
         let measured = Measured {
@@ -213,7 +214,7 @@ impl Search {
     /// The verdict of a target, or the load to measure next.
     fn choose(&mut self, target: &Target, looser: Option<&Target>) -> Result<Verdict, f64> {
         let (lower, upper) = self.bounds(target);
-        // The bounds of the target before this one are the first candidates.
+        // The bounds of the looser target are the first candidates.
         let earlier = looser.map(|looser| self.bounds(looser));
         let (earlier_lower, earlier_upper) = earlier.unwrap_or((None, None));
         let between = |load: f64| {
@@ -269,7 +270,7 @@ impl Search {
         }
     }
 
-    /// The factor of the next step away from a bound; it doubles with each step.
+    /// The factor of the next step away from a bound. The width of steps doubles each time.
     fn step(&mut self, target: &Target) -> f64 {
         let factor = (1.0 - target.width).powi(1 << self.expansions.min(12));
         self.expansions += 1;
@@ -296,22 +297,23 @@ impl Search {
         sum / known.trials.len().max(1) as f64
     }
 
-    /// The load without the loss that the goal's share of the time does not exceed: the
-    /// conditional throughput.
+    /// The conditional throughput: the load less the loss, without the worst trials that the goal's
+    /// share of bad time permits.
     fn forwarded(&self, load: f64, target: &Target) -> f64 {
         let by_loss = |a: &Measured, b: &Measured| a.loss.total_cmp(&b.loss);
         let trial = self.typical(load, target, by_loss, |_| true);
         trial.map_or(load, |trial| trial.offered * (1.0 - trial.loss))
     }
 
-    /// The load that was sent in the good time which makes a lower bound.
+    /// The rate that the generator sent in the good trials which make the load a lower bound.
     fn offered(&self, load: f64, target: &Target) -> Frequency {
         let by_rate = |a: &Measured, b: &Measured| b.offered.total_cmp(&a.offered);
         let trial = self.typical(load, target, by_rate, |trial| trial.loss <= target.loss);
         Frequency::per_second(trial.map_or(load, |trial| trial.offered))
     }
 
-    /// The last of the trials, in an order, that the goal's share of the time needs.
+    /// Sorts the trials by `order` and returns the trial that completes the good time that the goal
+    /// needs.
     fn typical(
         &self,
         load: f64,
@@ -347,7 +349,7 @@ impl Load {
             };
             *sum += trial.duration;
         }
-        // Short bad trials count as far as short good ones do not outweigh them.
+        // Short bad trials count if short good trials do not outweigh them.
         let outweighed = match target.exceed {
             exceed if exceed < 1.0 => good_short * exceed / (1.0 - exceed),
             _ => f64::INFINITY,
@@ -372,7 +374,8 @@ impl Measured {
     }
 }
 
-/// Half of the distance in steps of the width, so that the last interval is about one width.
+/// The load half way between the bounds in whole steps of `width`, so that the last interval is
+/// about one width.
 fn split(lower: f64, upper: f64, width: f64) -> f64 {
     let steps = ((lower / upper).ln() / (1.0 - width).ln()).ceil().max(2.0);
     let half = (steps / 2.0).floor().max(1.0);
@@ -380,7 +383,7 @@ fn split(lower: f64, upper: f64, width: f64) -> f64 {
 }
 
 const ROUNDING: f64 = 1e-9;
-/// A step leads at most this far down.
+/// Smallest factor of a step down.
 const SMALLEST_STEP: f64 = 0.25;
 
 #[cfg(test)]

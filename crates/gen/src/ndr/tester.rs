@@ -14,41 +14,41 @@ use crate::{Frequency, GenError, Plan};
 pub struct Trial {
     pub load: Frequency,
     pub duration: Span,
-    /// Packets that were due, and that left.
+    /// Packets that were due, and packets that left.
     pub planned: u64,
     pub sent: u64,
     /// Sent packets for which the device's ring had no room: the device lost them.
     pub ring_full: u64,
-    /// Different packets that came back, those that came too late included.
+    /// Different packets that came back, including late packets.
     pub received: u64,
     pub late: u64,
     pub duplicates: u64,
     pub reordered: u64,
     /// Packets that came back at the port that had sent them: they count as lost.
     pub returned: u64,
-    /// Arrived frames that are not of this trial.
+    /// Arrived frames that do not belong to this trial.
     pub foreign: u64,
-    /// The reason for which the trial says nothing about the device.
+    /// The reason why the trial says nothing about the device.
     pub invalid: Option<Invalid>,
     /// Nanoseconds from sending to arrival.
     pub latency: Histogram<u64>,
 }
 
-/// Reasons for which a trial is no result.
+/// Reasons why a trial is invalid.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Invalid {
-    /// The generator did not send what it should have.
+    /// The generator sent too few packets.
     Generator { planned: u64, sent: u64, reached: Frequency },
     /// The receiving side lost packets itself.
     Sink { drops: u64 },
-    /// The receiving port may have been full for a time. As with [`Self::Busy`], missing packets do
-    /// not decide this.
+    /// The receiving port may have been full for a time. As with [`Self::Busy`], the trial is
+    /// invalid with or without missing packets.
     SinkFull { times: u64, reached: Frequency },
     /// The ports refused packets.
     Port { refused: u64 },
-    /// No packet arrived for a time, and a thread of another program waited long for a CPU: it may
-    /// be the device's. Missing packets do not decide this: a search that repeats only the trials
-    /// with loss repeats them until one has none.
+    /// No packet arrived for a time, and a thread of another program, which may be the device,
+    /// waited long for a CPU. Such a trial is invalid with or without missing packets: a search
+    /// that repeats only the trials with loss would repeat them until one has no loss.
     Busy { gap: Span, waited: Span },
 }
 
@@ -61,7 +61,7 @@ pub trait Tester {
 #[derive(Debug)]
 pub struct PortTester<'a> {
     pub lanes: &'a mut [Lane],
-    /// Its packets are stamped.
+    /// The plan of the packets, which are stamped.
     pub plan: Arc<Plan>,
     pub threads: usize,
     pub cancel: Arc<AtomicBool>,
@@ -83,7 +83,8 @@ impl<'a> PortTester<'a> {
 impl Tester for PortTester<'_> {
     fn trial(&mut self, load: Frequency, duration: Span) -> Result<Trial, GenError> {
         let of_one = self.plan.packet_rate(1.0);
-        // Packets of the trial before this one may still arrive; their streams have other numbers.
+        // Packets of the previous trial may still arrive, so each trial numbers its streams
+        // differently.
         let streams = (self.plan.lanes().len() * self.threads.max(1)) as u16;
         self.trials = self.trials.wrapping_add(1);
         let job = Job {
@@ -109,7 +110,7 @@ impl Tester for PortTester<'_> {
 }
 
 impl Trial {
-    /// The part of the sent packets that did not arrive in time.
+    /// The share of the sent packets that did not arrive in time.
     pub fn loss(&self) -> f64 {
         let in_time = self.received.saturating_sub(self.late);
         match self.sent {
@@ -123,7 +124,7 @@ impl Trial {
     }
 
     pub(super) fn observed(&self) -> Observed {
-        // One packet may belong to the time just before or after a trial.
+        // Tolerates one packet that belongs to the time just before or after the trial.
         let kept = self.sent.saturating_add(1) as f64 / self.planned.max(1) as f64;
         let offered = self.load.times(kept.min(1.0));
         Observed { offered, loss: self.loss(), forwarded: self.forwarded() }
@@ -137,7 +138,7 @@ impl Trial {
 }
 
 impl Invalid {
-    /// The reason without figures, for counts of trials.
+    /// The reason without figures, for counts of invalid trials.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Generator { .. } => "slow generator",
@@ -208,7 +209,7 @@ fn trial(load: Frequency, duration: Span, outcome: &Outcome, waited: Span) -> Tr
     let mut latency: Option<Histogram<u64>> = None;
     for stream in &outcome.streams {
         match &mut latency {
-            // Equal bounds: the sum always fits.
+            // The histograms have equal bounds, so the sum always fits.
             Some(sum) => {
                 let _ = sum.add(&stream.latency);
             }
@@ -233,8 +234,9 @@ fn trial(load: Frequency, duration: Span, outcome: &Outcome, waited: Span) -> Tr
     }
 }
 
-/// The reason why a trial may show this machine: a device's packet thread that had to wait for its
-/// CPU forwarded nothing meanwhile. A device that pauses for another reason has lost the packets.
+/// The reason why a trial is invalid if this machine may have stalled the device: a packet thread
+/// of a device forwards nothing while it waits for its CPU. Packets lost in a pause without such a
+/// wait are the device's loss.
 fn stalled(duration: Span, outcome: &Outcome, waited: Span) -> Option<Invalid> {
     let paused = |stream: &StreamCounts| {
         let bound = SHORTEST_STALL + duration / stream.received.max(1) * STALL_PACKETS;
@@ -245,23 +247,24 @@ fn stalled(duration: Span, outcome: &Outcome, waited: Span) -> Option<Invalid> {
     (waited > bound).then_some(Invalid::Busy { gap, waited })
 }
 
-/// A device whose queue grows forwards less than it is offered, even if it loses nothing in a short
-/// trial: packets that come later than this after the end count as lost. The part of a second is
-/// that of the width, so that the error is no larger.
+/// Longest delay after a trial's end at which a packet still counts. A device whose queue grows
+/// forwards less than it is offered, even if it loses nothing in a short trial: its later packets
+/// count as lost. The share of the trial equals the width of the bounds, so that the error is no
+/// larger.
 fn grace(duration: Span) -> Span {
     Span::from_secs_f64(duration.secs_f64() * run::TOLERANCE).max(SHORTEST_GRACE)
 }
 
-/// A stall of this machine must not become a burst that overflows the device's queue.
+/// Longest burst after this machine stalled: a longer burst would overflow the device's queue.
 fn burst(load: Frequency) -> Span {
     let packets = Span::from_secs_f64(BURST_PACKETS / load.events().max(1.0));
     packets.clamp(SHORTEST_BURST, LONGEST_BURST)
 }
 
-/// A thread that loses its CPU to others loses it for a slice of some milliseconds.
+/// A thread that loses its CPU to other threads loses it for a slice of some milliseconds.
 const SHORTEST_STALL: Span = Span::from_millis(2);
 const STALL_PACKETS: u64 = 20;
-/// The part of a trial for which a thread waits on a machine that is too busy.
+/// The machine is too busy if a thread waits for longer than this share of a trial.
 const MOST_WAITED: f64 = 0.2;
 const BURST_PACKETS: f64 = 10.0;
 const SHORTEST_BURST: Span = Span::from_micros(300);
@@ -293,7 +296,7 @@ mod tests {
         }
     }
 
-    /// Otherwise a search repeats the trials with loss until one has none.
+    /// If only trials with loss were invalid, a search would repeat them until one has no loss.
     #[test]
     fn whether_a_busy_trial_counts_does_not_depend_on_its_loss() {
         let is_busy = |received, gap, waited| {

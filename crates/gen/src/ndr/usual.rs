@@ -6,8 +6,8 @@ use super::search::{Observed, Search, Step};
 use super::tester::DRAIN;
 use crate::Frequency;
 
-/// The time that a search usually takes, without measurements after it: the search itself decides
-/// about a device that loses exactly what exceeds its rate.
+/// The usual duration of a search, without the measurements after it. Runs the search on a model of
+/// a device that loses exactly the packets beyond its rate.
 #[must_use]
 pub fn usual_time(goals: &[Goal]) -> Span {
     let per_second = Frequency::per_second;
@@ -24,10 +24,10 @@ pub fn usual_time(goals: &[Goal]) -> Span {
     whole
 }
 
-/// The rates of a device and of a generator that is faster by a number without a pattern.
+/// The modelled rates of a device and of a faster generator, at an arbitrary ratio.
 const DEVICE: f64 = 377_777.7;
 const GENERATOR: f64 = 1e6;
-/// The start and the end of a trial's threads.
+/// Time to start and end a trial's threads.
 const AROUND: Span = Span::from_millis(40);
 
 #[cfg(test)]
@@ -41,7 +41,8 @@ mod tests {
             |sum| Goal { duration_sum: Span::from_secs(sum), ..Goal::with_loss(Share::ZERO) };
         let times = [1, 5, 20, 60].map(|sum| usual_time(&[goal(sum)]));
         assert!(times.is_sorted(), "{times:?}");
-        // Two loads are decided in full, one of them after half of its time or more.
+        // The search decides two loads in full, at least one of them after half of its time or
+        // more.
         assert!(times[2] > Span::from_secs(20) && times[2] < Span::from_secs(90), "{times:?}");
         let both = usual_time(&[goal(5), goal(5)]);
         assert!(both >= times[1] && both < times[1] * 2, "{both} {times:?}");

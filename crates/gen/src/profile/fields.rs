@@ -5,7 +5,7 @@ use units::{Span, foreign};
 use super::mistakes::{Mistakes, nearest};
 use super::tree::{Entry, Node, Value};
 
-/// The keys of one block, read one by one. The keys that nobody asked for are reported at the end.
+/// The keys of one block, read one by one. [`Self::finish`] reports the keys that no code has read.
 pub(super) struct Fields<'a> {
     pub(super) line: usize,
     what: &'static str,
@@ -26,13 +26,13 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The value of a key; of a repeated key the last, as in TRex.
+    /// The value of a key; the last value of a repeated key, as in TRex.
     pub(super) fn find(&mut self, key: &'static str) -> Option<&'a Node> {
         self.asked.push(key);
         self.peek(key)
     }
 
-    /// The same without asking for it.
+    /// The value of a key; the key does not count as read.
     pub(super) fn peek(&self, key: &str) -> Option<&'a Node> {
         self.entries.iter().rev().find(|entry| entry.key == key).map(|entry| &entry.value)
     }
@@ -95,7 +95,7 @@ impl<'a> Fields<'a> {
         address(node, key, mistakes)
     }
 
-    /// Reports the keys that are unknown; repeated keys become notes.
+    /// Reports the keys that no code has read; repeated keys become notes.
     pub(super) fn finish(self, mistakes: &mut Mistakes, notes: &mut Vec<String>) {
         for (number, entry) in self.entries.iter().enumerate() {
             if !self.asked.contains(&entry.key.as_str()) {
@@ -195,7 +195,7 @@ pub(super) fn address(node: &Node, key: &str, mistakes: &mut Mistakes) -> Option
     address
 }
 
-/// YAML 1.1's words, as TRex's parser takes them.
+/// A truth value of YAML 1.1, as TRex's parser reads it.
 pub(super) fn truth(text: &str) -> Option<bool> {
     match text.to_ascii_lowercase().as_str() {
         "true" | "yes" | "y" | "on" | "1" => Some(true),

@@ -40,7 +40,7 @@ pub(super) fn pools(
     let clients = range(&block, starts, "clients_end", mistakes);
     let starts = block.address("servers_start", mistakes);
     let servers = range(&block, starts, "servers_end", mistakes);
-    // Asked for here, so that they are known; `range` reads them without a mutable borrow.
+    // Marks these keys as read; `range` reads them without a mutable borrow.
     block.find("clients_end");
     block.find("servers_end");
     let shared = shared(&mut block, mistakes).unwrap_or_default();
@@ -90,13 +90,13 @@ pub(super) fn pools(
     pools
 }
 
-/// A pool with mistakes: templates that name it have none for that reason.
+/// A pool with mistakes, which keeps templates that name the pool from being reported, too.
 fn unread(name: String) -> Pool {
     let range = (Ipv4Addr::UNSPECIFIED, Ipv4Addr::UNSPECIFIED);
     pool(&name, range, Distribution::Sequential, Shared::default())
 }
 
-/// The pool of that name. The default pool is the first, as in TRex.
+/// The index of the pool `name`. The default pool is the first pool, as in TRex.
 pub(super) fn find(
     pools: &[Pool],
     key: &str,
@@ -104,7 +104,7 @@ pub(super) fn find(
     mistakes: &mut Mistakes,
 ) -> usize {
     let Some((name, line)) = name.filter(|(name, _)| *name != "default") else { return 0 };
-    // A pool whose name has a mistake may be the one.
+    // A pool whose name has a mistake may be the pool that the template names.
     let is_it = |pool: &Pool| pool.name == name || pool.name.is_empty();
     pools.iter().position(is_it).unwrap_or_else(|| {
         let hint = nearest(name, pools.iter().map(|pool| pool.name.as_str()));
@@ -142,7 +142,7 @@ fn legacy(
     }
 }
 
-/// A pool with mistakes is still read to its end, so that all of them are reported.
+/// Reads a pool to its end even after a mistake, so that all mistakes are reported.
 fn named(own: &mut Fields<'_>, shared: Shared, mistakes: &mut Mistakes) -> Pool {
     let name = own
         .require("name", mistakes)
@@ -181,7 +181,7 @@ fn pool(
     Pool { name: name.to_owned(), first, last, distribution, dual_port_mask, tcp_aging, udp_aging }
 }
 
-/// The range from `first` to the address of another key, which has to follow it.
+/// The range from `first` to the address of another key, which must not be lower.
 fn range(
     fields: &Fields<'_>,
     first: Option<Ipv4Addr>,
@@ -231,7 +231,7 @@ fn distribution(fields: &mut Fields<'_>, mistakes: &mut Mistakes) -> Distributio
 }
 
 fn shared(fields: &mut Fields<'_>, mistakes: &mut Mistakes) -> Option<Shared> {
-    // Both limit the clients by a rate that TRex no longer uses.
+    // These two keys limit the clients by a rate that TRex no longer uses.
     fields.whole("clients_per_gb", u64::from(u32::MAX), mistakes);
     fields.whole("min_clients", u64::from(u32::MAX), mistakes);
     let mask = fields.address("dual_port_mask", mistakes);

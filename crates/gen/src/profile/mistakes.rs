@@ -1,6 +1,6 @@
 use std::fmt;
 
-/// Everything that is wrong with a file, in the order of its lines.
+/// All mistakes in a file, in the order of its lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mistakes {
     file: String,
@@ -25,7 +25,7 @@ impl Mistakes {
         self.found.is_empty()
     }
 
-    /// Line and message of each.
+    /// Line and message of each mistake.
     pub fn iter(&self) -> impl Iterator<Item = (usize, &str)> {
         self.found.iter().map(|(line, message)| (*line, message.as_str()))
     }
@@ -69,5 +69,5 @@ pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a s
 }
 
 const MOST: usize = 100;
-/// No key is as long; the distance takes quadratic time.
+/// Longest word that is compared: the distance takes quadratic time, and no key is as long.
 const LONGEST_WORD: usize = 100;

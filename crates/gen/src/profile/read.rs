@@ -21,7 +21,7 @@ pub(super) fn profile(file: &str, text: &str) -> Result<Profile, Mistakes> {
     }
 }
 
-/// A profile is a list of one block, as TRex has it, or that block alone.
+/// Reads a profile: a list of one block, as TRex writes it, or the block alone.
 fn document(text: &str, mistakes: &mut Mistakes) -> Option<Profile> {
     let root = Node::read(text, mistakes)?;
     let block = match &root.value {
@@ -50,7 +50,7 @@ fn document(text: &str, mistakes: &mut Mistakes) -> Option<Profile> {
     })
 }
 
-/// TRex has other YAML files beside profiles.
+/// Names the kind of a TRex file that is no profile.
 fn another_file(fields: &Fields<'_>) -> Option<&'static str> {
     if fields.has("cap_info") || fields.has("generator") {
         return None;
@@ -191,7 +191,7 @@ fn addresses_in_mac(fields: &mut Fields<'_>, mistakes: &mut Mistakes) -> Address
     }
 }
 
-/// The destination's MAC address in profiles of old versions; TRex reads it no more.
+/// The destination's MAC address in profiles of old versions, which TRex no longer reads.
 fn destination_mac(fields: &mut Fields<'_>, mistakes: &mut Mistakes, notes: &mut Vec<String>) {
     let Some(node) = fields.find("mac") else { return };
     let Some(bytes) = list(node, "mac", mistakes) else { return };
@@ -207,8 +207,8 @@ fn destination_mac(fields: &mut Fields<'_>, mistakes: &mut Mistakes, notes: &mut
     ));
 }
 
-/// The flows with one pair of addresses in profiles of old versions, which have `w` beside it; TRex
-/// reads it no more.
+/// An old key beside `w` for the number of flows with one pair of addresses, which TRex no longer
+/// reads.
 pub(super) fn former_window(
     fields: &mut Fields<'_>,
     mistakes: &mut Mistakes,
@@ -223,7 +223,7 @@ pub(super) fn former_window(
     }
 }
 
-/// The timer wheel of TRex's scheduler; the scheduler here needs no settings.
+/// Keys of TRex's timer wheel, which are only checked: the scheduler here needs no settings.
 fn timer_wheel(fields: &mut Fields<'_>, mistakes: &mut Mistakes, notes: &mut Vec<String>) {
     let Some(node) = fields.find("tw") else { return };
     let Some(mut wheel) = Fields::of(node, "`tw`", mistakes) else { return };

@@ -2,8 +2,7 @@
 
 use std::path::Path;
 
-/// The text of a shipped profile, which has the name of its file, with or without TRex's folder
-/// `cap2`.
+/// The text of a shipped profile, named by its file name with or without TRex's folder `cap2`.
 pub fn shipped(path: &Path) -> Option<&'static str> {
     let folder = path.parent()?;
     if !folder.as_os_str().is_empty() && folder != Path::new("cap2") {
@@ -48,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_found_with_and_without_the_folder_of_trex_alone() {
+    fn a_shipped_profile_is_found_with_and_without_trexs_folder_and_in_no_other() {
         for path in ["imix_64.yaml", "cap2/imix_64.yaml"] {
             assert!(shipped(Path::new(path)).is_some(), "{path}");
         }

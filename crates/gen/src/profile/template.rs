@@ -5,7 +5,7 @@ use super::tree::Node;
 use super::{EditContent, PayloadEdit, Plugin, Template};
 use crate::Frequency;
 
-/// A template before the profile's defaults are applied.
+/// A template without the profile's defaults.
 pub(super) struct ReadTemplate {
     pub(super) template: Template,
     pub(super) own_capture_times: Option<bool>,
@@ -18,8 +18,8 @@ impl ReadTemplate {
     }
 }
 
-/// Reads one entry of `cap_info`. A template with mistakes is still read to its end, so that all of
-/// them are reported.
+/// Reads one entry of `cap_info` to its end even after a mistake, so that all mistakes are
+/// reported.
 pub(super) fn read(
     node: &Node,
     pools: &Pools,
@@ -141,7 +141,7 @@ fn plugin(fields: &mut Fields<'_>, mistakes: &mut Mistakes) -> Option<Plugin> {
     })
 }
 
-/// The part of a plug-in that TRex has and this generator has not.
+/// The part of TRex's plug-in that this generator lacks, in words.
 fn not_done(plugin: Plugin) -> &'static str {
     match plugin {
         Plugin::Rtsp => {

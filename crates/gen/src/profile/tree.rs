@@ -26,7 +26,7 @@ pub(super) struct Entry {
 }
 
 impl Node {
-    /// Reads the first document of a text. Mistakes in YAML itself end the reading.
+    /// Reads the first document of a text. A mistake in the YAML syntax ends the reading.
     pub(super) fn read(text: &str, mistakes: &mut Mistakes) -> Option<Self> {
         if text.len() > LONGEST_TEXT {
             mistakes.add(1, format!("the file has more than {} MiB", LONGEST_TEXT >> 20));
@@ -34,7 +34,7 @@ impl Node {
         }
         let mut open: Vec<Open> = Vec::new();
         let mut nodes = 0usize;
-        // The values with a name (`&name`), by the parser's numbers from 1 on.
+        // The values with an anchor (`&name`), by the parser's numbers, which begin at 1.
         let mut anchors: HashMap<usize, Self> = HashMap::new();
         let mut parser = Parser::new_from_str(text);
         while let Some(event) = parser.next_event() {
@@ -91,7 +91,7 @@ impl Node {
                 Event::Nothing | Event::StreamStart | Event::DocumentStart(_) => continue,
             };
             if anchor != NO_ANCHOR {
-                // The copy counts too: values with names may stand inside one another.
+                // The copy counts too: anchored values may contain one another.
                 nodes += done.size();
                 anchors.insert(anchor, done.clone());
             }
@@ -104,8 +104,8 @@ impl Node {
         None
     }
 
-    /// The number of values, this one included. The recursion has a bound: `n` aliases inside one
-    /// another have `n * n / 2` values in all, which count.
+    /// The number of values, this one included. The recursion has a bound: `n` nested aliases have
+    /// `n * n / 2` values in all, which count towards the limit.
     fn size(&self) -> usize {
         match &self.value {
             Value::Scalar(_) => 1,
@@ -124,7 +124,7 @@ impl Node {
     }
 }
 
-/// False, with a mistake, if the first document is followed by another one or by what is no YAML.
+/// False, with a mistake, if another document or text that is no YAML follows the first document.
 fn is_alone(parser: &mut Parser<'_, impl Input>, mistakes: &mut Mistakes) -> bool {
     while let Some(event) = parser.next_event() {
         match event {
@@ -190,7 +190,7 @@ impl Open {
     }
 }
 
-/// The parser's number for a value without a name.
+/// The parser's number for a value without an anchor.
 const NO_ANCHOR: usize = 0;
 const TOO_MANY: &str = "the document has too many or too deeply nested values";
 const LONGEST_TEXT: usize = 8 << 20;

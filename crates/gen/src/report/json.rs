@@ -39,7 +39,7 @@ pub fn document(plan: &Plan, multiplier: f64, outcome: &Outcome) -> Value {
     })
 }
 
-/// A run that was only planned.
+/// A document of a planned run that sent nothing.
 pub fn planned(plan: &Plan, multiplier: f64, duration: Span) -> Value {
     let packets = plan.packet_rate(multiplier);
     json!({

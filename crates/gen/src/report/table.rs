@@ -5,7 +5,7 @@ use units::Span;
 use crate::Plan;
 use crate::run::{LaneCounts, Outcome, Snapshot, StreamCounts};
 
-/// TRex's table of a running test: the rates are those since an earlier snapshot.
+/// TRex's table of a running test, with the rates since an earlier snapshot.
 pub fn live_table(plan: &Plan, multiplier: f64, before: &Snapshot, now: &Snapshot) -> String {
     let span = now.elapsed.saturating_sub(before.elapsed).secs_f64().max(1e-9);
     let rate = |of: fn(&LaneCounts) -> u64| {
@@ -62,8 +62,8 @@ pub fn live_table(plan: &Plan, multiplier: f64, before: &Snapshot, now: &Snapsho
     out
 }
 
-/// The answer, the lines that TRex prints at the end of a test, and the facts that TRex does not
-/// print.
+/// The summary: the result, the lines that TRex prints at the end of a test, and facts that TRex
+/// does not print.
 pub fn summary(outcome: &Outcome) -> String {
     let mut out = answer(outcome);
     let span = outcome.actual.secs_f64().max(1e-9);
@@ -164,7 +164,7 @@ fn answer(outcome: &Outcome) -> String {
     )
 }
 
-/// The seconds in which the offered rate was not kept, in words.
+/// The seconds in which the generator did not keep the offered rate, in words.
 pub(super) fn missed(outcome: &Outcome) -> Option<String> {
     let missed = outcome.missed();
     let first = outcome.seconds.get(*missed.first()?)?;

@@ -4,26 +4,27 @@ use units::{Span, Time};
 
 use super::monotonic;
 
-/// Sleeps of a real-time thread. Without them the kernel would stop it for 50 ms of every second in
-/// one piece, for the tasks that it starves (the fair server, kernel/sched/deadline.c).
+/// Sleeps of a real-time thread. Without these sleeps the kernel would stop the thread for 50 ms of
+/// every second, to run the tasks that the thread starves (the fair server,
+/// kernel/sched/deadline.c).
 pub(super) struct Breaks {
     real_time: bool,
     last: Time,
 }
 
 impl Breaks {
-    /// Gives the thread precedence over ordinary ones, if the system permits and the job asks.
+    /// Makes the thread a real-time thread, if the system permits and the job asks.
     pub(super) fn begin(real_time: bool) -> Self {
         host::precise_timers();
         Self { real_time: real_time && host::real_time().is_ok(), last: monotonic() }
     }
 
-    /// The thread has slept for another reason.
+    /// Notes that the thread has slept for another reason.
     pub(super) fn slept(&mut self) {
         self.last = monotonic();
     }
 
-    /// Sleeps if the last sleep was so long ago; true if it did.
+    /// Sleeps if the last sleep was at least `every` ago; true if it slept.
     pub(super) fn take(&mut self, every: Span, now: &mut Time) -> bool {
         if !self.real_time || now.since(self.last) < every {
             return false;

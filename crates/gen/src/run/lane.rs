@@ -40,9 +40,9 @@ enum Kind {
         name: String,
         receiver: Box<PacketPort>,
     },
-    /// Used by all threads in turn.
+    /// A port that all threads use in turn.
     Shared(SharedPort),
-    /// Used by all threads at once.
+    /// A port that all threads use at once.
     Duplex {
         port: Arc<dyn DuplexPort>,
         /// A device owns the other end, not the kernel.
@@ -61,7 +61,7 @@ pub(super) enum LaneSender {
     Shared(SharedPort),
     Duplex {
         port: Arc<dyn DuplexPort>,
-        /// A full port is then a device that does not keep up, and not this machine.
+        /// A device owns the other end: a full port means that the device does not keep up.
         is_device: bool,
     },
     Capture(Arc<Mutex<CaptureWriter>>),
@@ -69,9 +69,8 @@ pub(super) enum LaneSender {
 }
 
 impl Lane {
-    /// Opens ports in the order of a profile, finds the gateways' addresses, and fills in the
-    /// missing ones: a port without a gateway sends to the other port of its pair. `cancel` ends
-    /// the waits for the other ends.
+    /// Opens ports in the order of a profile and resolves the gateways' addresses. A port without a
+    /// gateway sends to the other port of its pair. `cancel` ends the waits for the other ends.
     pub fn open_all(specs: &[PortSpec], cancel: &AtomicBool) -> Result<Vec<Self>, GenError> {
         let mut lanes = Vec::with_capacity(specs.len());
         for (number, spec) in specs.iter().enumerate() {
@@ -94,13 +93,13 @@ impl Lane {
         Ok(lanes)
     }
 
-    /// A lane over any port, for tests and for other programs of the house.
+    /// A lane over any port, for tests and for other crates of Weir.
     pub fn over(name: &str, port: Box<dyn Port>, addresses: LaneAddresses) -> Self {
         let kind = Kind::Shared(Arc::new(Mutex::new(port)));
         Self { name: name.to_owned(), kind, addresses, own: Vec::new(), arps: Arps::default() }
     }
 
-    /// Answers questions for the MAC address of `own`.
+    /// Answers requests for the MAC address of `own`.
     #[must_use]
     pub fn answering(mut self, own: IpAddr) -> Self {
         self.own.push(own);
@@ -115,7 +114,7 @@ impl Lane {
         self.addresses
     }
 
-    /// True if frames can arrive.
+    /// True if the port can receive.
     pub fn receives(&self) -> bool {
         matches!(self.kind, Kind::Interface { .. } | Kind::Shared(_) | Kind::Duplex { .. })
     }
@@ -139,7 +138,8 @@ impl Lane {
             PortKind::Tap(name) => {
                 let port = TapPort::create(name, TapKind::Tap)?;
                 host::bring_up(&Namespace::current()?, &port.interface().name)?;
-                // The device's own address belongs to the kernel's end.
+                // The kernel's interface of the TAP device has the device's own MAC address, so
+                // this end has a made-up address.
                 (Kind::Shared(Arc::new(Mutex::new(Box::new(port)))), made_up)
             }
             PortKind::Ring { place, listens } => {
@@ -221,8 +221,8 @@ impl Lane {
             }
         }
         if others || fds.is_empty() {
-            // The lock of a shared port cannot be held while this thread waits. The others are
-            // asked for a wake-up after more empty calls than one.
+            // This thread cannot hold the lock of a shared port while it waits, and other ports arm
+            // their wake-up only after several empty calls.
             std::thread::sleep(span.min(Duration::from_micros(200)));
         } else {
             let _ = poll(&mut fds, Some(&timeout));
@@ -245,9 +245,9 @@ impl Lane {
         }
     }
 
-    /// Receives without waiting: all that a device has put here, or else at most `limit` frames.
-    /// Returns their number, and the part of the port's room that they took. The part is 0 if the
-    /// port counts the frames that it has no room for.
+    /// Receives without waiting: all frames in a device's ring, or at most `limit` frames of
+    /// another port. Returns their number, and the share of the port's room that they took: 0 for a
+    /// port that counts the frames that it has no room for.
     pub(super) fn take(
         &mut self,
         batch: &mut Vec<Frame>,
@@ -261,8 +261,8 @@ impl Lane {
         (received, port.occupancy(&batch[before..]))
     }
 
-    /// Discards what arrived before a run, except for questions for one of this port's addresses,
-    /// which it answers.
+    /// Discards frames that arrived before a run; answers requests for one of this port's
+    /// addresses.
     pub(super) fn discard_arrivals(&mut self) -> Result<(), PortError> {
         let mut batch = Vec::new();
         for _ in 0..MOST_DISCARDED {
@@ -277,7 +277,7 @@ impl Lane {
         Ok(())
     }
 
-    /// The ARP packets before a run, for the first run alone.
+    /// Returns the counts of ARP packets before the first run; zero for later runs.
     pub(super) fn take_arps(&mut self) -> Arps {
         std::mem::take(&mut self.arps)
     }
@@ -290,7 +290,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Completes what a run has written; an error means that a part of it is missing.
+    /// Completes the capture that a run has written; an error means that a part is missing.
     pub(super) fn finish(&mut self) -> Result<(), GenError> {
         match &self.kind {
             Kind::Capture(writer) => locked(writer).flush(),
@@ -298,7 +298,7 @@ impl Lane {
         }
     }
 
-    /// Answers a question for one of this port's addresses; true if the frame was one.
+    /// Answers a request for one of this port's addresses; true if the frame was such a request.
     pub(super) fn answer(&mut self, frame: &[u8]) -> Result<bool, PortError> {
         if self.own.is_empty() {
             return Ok(false);
@@ -309,7 +309,7 @@ impl Lane {
         }
     }
 
-    /// The error for packets with a payload that the port does not take.
+    /// The error for packets whose payload is too long for the port.
     pub(super) fn too_long(&self, bytes: usize, payload: usize) -> GenError {
         let place = self.name.strip_prefix("xdp:").unwrap_or(&self.name);
         let command = match place.split_once(':') {
@@ -368,7 +368,7 @@ impl Lane {
 }
 
 impl LaneSender {
-    /// The bytes that the port takes behind a packet's MAC header and its tag.
+    /// The most bytes that the port takes behind a packet's MAC header and its tag.
     pub(super) fn longest_payload(&self) -> usize {
         let longest = match self {
             Self::Packet(sender) => sender.longest(),
@@ -416,7 +416,7 @@ fn inside<T: Send>(
 const ATTEMPTS: u32 = 4;
 const PATIENCE: Span = Span::from_millis(400);
 const PEER_PATIENCE: Span = Span::from_secs(5);
-/// A flood must not keep a run from beginning.
+/// Most frames discarded before a run: a flood must not keep a run from beginning.
 const MOST_DISCARDED: usize = 1000;
 
 #[cfg(test)]

@@ -12,17 +12,17 @@ pub struct LaneCounts {
     pub sent_bytes: u64,
     /// Frames that the port refused, or for which it had no room until the end.
     pub send_errors: u64,
-    /// Sent frames for which the device had no room in its ring: it lost them.
+    /// Sent frames for which the device had no room in its ring: the device lost them.
     pub ring_full: u64,
-    /// Frames that arrived, ARP and the like excluded.
+    /// Arrived frames without housekeeping, such as ARP.
     pub received: u64,
     pub received_bytes: u64,
     /// Arrived frames that are neither IP nor housekeeping.
     pub receive_errors: u64,
     /// Frames that this machine dropped before the port could fetch them.
     pub sink_drops: u64,
-    /// Times at which the port may have held as many frames as it can: the device may have lost
-    /// further ones because of this machine.
+    /// Number of times that the port may have been full: the device may then have lost frames
+    /// because of this machine.
     pub sink_full: u64,
     pub arp_sent: u64,
     pub arp_received: u64,
@@ -38,7 +38,7 @@ pub struct Snapshot {
     pub lanes: Vec<LaneCounts>,
     pub opened: u64,
     pub active: u64,
-    /// Nanoseconds that the sending threads were busy.
+    /// The time that the sending threads were busy.
     pub busy: Span,
 }
 

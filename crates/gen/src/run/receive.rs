@@ -18,7 +18,7 @@ pub(super) struct Receiver<'a> {
     live: &'a Live,
     first_stream: u16,
     streams: Vec<StreamCounts>,
-    /// The lane by which each of them leaves.
+    /// The lane that sends each stream.
     origins: Vec<usize>,
     /// The planned end, and the time after it in which packets still count as in time.
     late: Option<(Time, Span)>,
@@ -30,7 +30,7 @@ pub(super) struct Receiver<'a> {
 /// The state of one lane.
 struct Progress {
     has_failed: bool,
-    /// The losses of the lane before the run.
+    /// The lane's `sink_drops` before the run.
     drops_before: u64,
     /// The part of the lane's room that the last batch took.
     occupancy: f64,
@@ -62,16 +62,16 @@ impl<'a> Receiver<'a> {
         }
     }
 
-    /// Counts until `stop`, and what waits then.
+    /// Counts frames until `stop`, and the frames in the ports' queues at that time.
     pub(super) fn run(
         mut self,
         stop: &AtomicBool,
         real_time: bool,
     ) -> (Vec<StreamCounts>, Option<String>) {
         let mut breaks = Breaks::begin(real_time);
-        // The sending threads have no other CPU.
+        // On a single CPU the sending threads need this thread's CPU.
         let every = if host::online_cpus().len() == 1 { EVERY_SHARED } else { EVERY };
-        // A flood ends nevertheless.
+        // The loop ends even during a flood.
         let mut rounds_left = 1000usize;
         loop {
             let last = stop.load(Ordering::Relaxed);
@@ -94,8 +94,8 @@ impl<'a> Receiver<'a> {
         (self.streams, self.error)
     }
 
-    /// Takes a batch of each lane; true if there was any. A port that fails ends nothing:
-    /// the counts of the others go on.
+    /// Takes a batch from each lane; true if any frame arrived. If a port fails, the counts of the
+    /// other ports go on.
     pub(super) fn poll(&mut self) -> bool {
         let mut batch = std::mem::take(&mut self.batch);
         let mut any = false;
@@ -105,7 +105,7 @@ impl<'a> Receiver<'a> {
             }
             batch.clear();
             let (received, occupancy) = self.lanes[number].take(&mut batch, BATCH);
-            // A port that fails may have handed over frames before.
+            // A port that fails may have returned frames first.
             self.take(number, &batch);
             let progress = &mut self.progress[number];
             match received {
@@ -137,7 +137,8 @@ impl<'a> Receiver<'a> {
                 bytes += bytes_of.len() as u64;
                 let index = usize::from(stamp.stream.wrapping_sub(self.first_stream));
                 if let Some(stream) = self.streams.get_mut(index) {
-                    // A single port leads into the device and out of it.
+                    // A single port sends into the device and receives from it, so it returns
+                    // nothing.
                     if self.lanes.len() > 1 && self.origins[index] == lane {
                         stream.returned += 1;
                     } else {
@@ -170,8 +171,9 @@ impl<'a> Receiver<'a> {
     }
 }
 
-/// Whether a ring that is emptied in batches had no room at some time. The frames of the last batch
-/// still took their room while they were copied, and those of this one may have come meanwhile.
+/// Whether a ring that is read in batches may have been full at some time. The frames of the last
+/// batch still occupied the ring while they were copied, and the frames of this batch may have
+/// arrived in that time.
 fn may_have_been_full(last: f64, this: f64) -> bool {
     last + this >= 1.0
 }
@@ -181,10 +183,10 @@ fn is_ip(frame: &[u8]) -> bool {
         .is_some_and(|layout| !matches!(layout.network, wire::Network::Other(_)))
 }
 
-/// Frames that are taken at once, where they do not show how full a device's ring was.
+/// Frames per batch of a port that does not show how full a device's ring was.
 const BATCH: usize = 256;
 const MOST_STREAMS: usize = 4096;
-/// The receive ring holds more than arrives in a break.
+/// Time between sleeps: the receive ring holds more frames than arrive in a sleep.
 const EVERY: Span = Span::from_millis(2);
 const EVERY_SHARED: Span = Span::from_micros(150);
 const PATIENCE: Duration = Duration::from_millis(2);

@@ -15,19 +15,19 @@ use crate::{GenError, Plan, Traffic};
 /// The handling of packets that are late.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
-    /// Every planned packet is sent, as early as the ports permit; a run may last longer than
-    /// planned, up to `at_most`.
+    /// The generator sends every planned packet as early as the ports permit; a run may last longer
+    /// than planned, up to `at_most`.
     Complete { at_most: Span },
-    /// Packets that are later than `burst` are moved, with all that follow: the device sees no
-    /// burst after this machine stalled. The run ends on time.
+    /// If packets are later than `burst`, the schedule moves: the device gets no burst after this
+    /// machine stalled. The run ends on time.
     OnTime { burst: Span },
 }
 
-/// Packets of one plan, and the ports that they leave by.
+/// Packets of one plan, and the ports that send them.
 pub(super) struct Source {
     pub(super) traffic: Traffic,
     pub(super) lanes: Vec<usize>,
-    /// Counted in the offered rate.
+    /// The packets count in the offered rate.
     pub(super) counts: bool,
 }
 
@@ -39,10 +39,10 @@ pub(super) struct Sender {
     every_busy: Span,
 }
 
-/// The packets that wait for one port.
+/// The packets collected for one port.
 struct Outlet {
     sender: LaneSender,
-    /// Packets for which a device has no room are lost, as those are that a card has no room for.
+    /// Packets for which a device has no room are lost, as on a network card.
     drops: bool,
     slots: Vec<u8>,
     slot: usize,
@@ -86,12 +86,13 @@ impl Sender {
             });
         }
         let expected = job.plan.packet_rate(job.multiplier).events() / job.threads.max(1) as f64;
-        // Others have no other CPU: a device's control threads, or the kernel's for an interface.
+        // On a single CPU, a device's control threads or the kernel's threads of an interface need
+        // this thread's CPU.
         let every_busy = if host::online_cpus().len() == 1 { EVERY_SHARED } else { EVERY_BUSY };
         Ok(Self { sources, lanes: outlets, expected, every_busy })
     }
 
-    /// Sends to the end of the job. With a `receiver`, this thread also takes what arrives.
+    /// Sends until the end of the job. With a `receiver`, this thread also receives.
     pub(super) fn run(
         mut self,
         start: Time,
@@ -107,7 +108,8 @@ impl Sender {
         };
         // The logical clock starts with `start` and is moved back when packets are too late.
         let mut moved = Span::ZERO;
-        // A packet that is due at the end is not of this run, however late the others are.
+        // A packet that is due at the very end does not belong to this run, however late other
+        // packets are.
         let last = job.duration.saturating_sub(Span::from_nanos(1));
         let mut now = monotonic();
         while now < start && !cancel.load(Ordering::Relaxed) {
@@ -122,7 +124,7 @@ impl Sender {
                 break;
             }
             if due >= job.duration {
-                // All was sent; the run lasts as long as planned.
+                // All packets are sent; the run lasts as long as planned.
                 if real >= job.duration {
                     break;
                 }
@@ -147,7 +149,7 @@ impl Sender {
             self.flush(live, &mut account, || {
                 poll(&mut receiver);
                 let mut now = monotonic();
-                // The program that makes the room may have no other CPU.
+                // The program that empties the ring may need this CPU.
                 breaks.take(every_busy, &mut now);
                 cancel.load(Ordering::Relaxed) || now >= start + limit
             });
@@ -189,7 +191,7 @@ impl Sender {
         let mut count = 0;
         for source in &mut self.sources {
             while count < BATCH && source.traffic.due().is_some_and(|due| due <= until) {
-                // The lane is known once the packet is written; all slots have one size.
+                // The lane is known only after the packet is written; all slots have the same size.
                 let scratch = &mut self.lanes[0];
                 let Some(slot) = scratch.free() else { return count };
                 let Some(departure) = source.traffic.take(now, slot) else { return count };
@@ -211,8 +213,8 @@ impl Sender {
         count
     }
 
-    /// Sends what was collected. A full port makes this thread wait until `give_up`. Packets that a
-    /// failing port did not take are send errors.
+    /// Sends the collected packets. Waits for room in a full port until `give_up` returns true.
+    /// Packets that a failing port did not take count as send errors.
     fn flush(&mut self, live: &Live, account: &mut Account, mut give_up: impl FnMut() -> bool) {
         for (number, outlet) in self.lanes.iter_mut().enumerate() {
             if outlet.lens.is_empty() {
@@ -304,7 +306,7 @@ impl Outlet {
         }
     }
 
-    /// Calls `send` with the number of the next packet until all are sent or refused.
+    /// Calls `send` with the index of the next packet until all packets are sent or refused.
     fn send_all(
         &self,
         account: &mut Account,
@@ -338,7 +340,7 @@ impl Outlet {
                     if give_up() {
                         break;
                     }
-                    // Another thread makes the room, and may be waiting for this core.
+                    // Another thread empties the ring, and may be waiting for this core.
                     rustix::thread::sched_yield();
                 }
                 Some(Refusal::NoPeer) => break,
@@ -360,13 +362,13 @@ struct Account {
     recent: u64,
     recent_from: Span,
     recent_until: Span,
-    /// Packets taken by ports and not yet attributed to a second.
+    /// Packets that ports took, not yet added to a second.
     accepted: u64,
     opened: u64,
     longest_lag: Span,
     busy: Span,
     retries: u64,
-    /// Packets lost because a device had no room, and not yet attributed to a port.
+    /// Packets lost because a device had no room, not yet added to a port's count.
     ring_full: u64,
     error: Option<String>,
 }
@@ -423,13 +425,13 @@ impl Account {
 
     fn sent_in(&mut self, at: Span, count: u64) {
         if count > 0 {
-            // A batch that leaves just after the end was due in the last second.
+            // A batch that leaves just after the end counts in the last second.
             let at = at.min(self.duration.saturating_sub(Span::from_nanos(1)).max(at - LATE));
             self.second(at).sent += count;
         }
     }
 
-    /// Adds what was never reached: the plan went on, and the thread did not.
+    /// Adds the planned packets that the thread did not reach.
     fn finish(mut self, sender: &Sender, start: Time, now: Time) -> PartOutcome {
         self.settle();
         let due = sender.counted().filter_map(Traffic::due).min();
@@ -457,7 +459,7 @@ impl Account {
     }
 }
 
-/// Takes what has arrived, if that is this thread's task; true if there was any.
+/// Receives, if this thread also receives; true if frames had arrived.
 #[inline]
 fn poll(receiver: &mut Option<&mut Receiver<'_>>) -> bool {
     receiver.as_deref_mut().is_some_and(Receiver::poll)
@@ -473,7 +475,7 @@ fn wait_until(deadline: Time, now: &mut Time, receiver: &mut Option<&mut Receive
         if left == Span::ZERO {
             return;
         }
-        // The caller looks whether the run was cancelled.
+        // Returns so that the caller can check whether the run was cancelled.
         if poll(receiver) {
             *now = monotonic();
             return;
@@ -496,18 +498,19 @@ fn real_time() -> Time {
     Time::from_nanos(now.tv_sec as u64 * SECOND + now.tv_nsec as u64)
 }
 
-/// Packets of one round; a system call takes 32.
+/// Most packets collected at once; a system call takes 32.
 const BATCH: usize = 64;
 const SECOND: u64 = 1_000_000_000;
 const MOST_SECONDS: usize = 7 * 86_400;
-/// The time for which a batch at the end of a run counts to the last second.
+/// A batch that leaves this late after the end still counts in the last second.
 const LATE: Span = Span::from_millis(5);
-/// A thread that waits for its next packet can afford more breaks than one that is behind.
+/// Time between sleeps of a thread that waits for its next packet: shorter than that of a thread
+/// that is behind schedule.
 const EVERY: Span = Span::from_micros(400);
 const EVERY_BUSY: Span = Span::from_micros(1500);
 const EVERY_SHARED: Span = Span::from_micros(250);
-/// A sleep on a busy machine ends this much late at times.
+/// A sleep on a busy machine may end this late, so the thread spins for this time.
 const SPIN: Span = Span::from_micros(80);
 const LONGEST_SLEEP: Span = Span::from_millis(50);
-/// Less than the time in which a device fills a receiving port.
+/// Time between two receives: shorter than the time in which a device fills a receiving port.
 const BETWEEN_POLLS: Span = Span::from_micros(100);

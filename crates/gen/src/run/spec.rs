@@ -21,24 +21,24 @@ pub struct PortSpec {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PortKind {
-    /// An interface, in another namespace if one is named.
+    /// An interface, in this namespace or in the named one.
     Interface { namespace: Option<String>, name: String },
-    /// A TAP device that lives as long as the run.
+    /// A TAP device that exists during the run.
     Tap(String),
     /// Another process, through shared memory.
     Ring { place: String, listens: bool },
-    /// An interface's queue by AF_XDP, in another namespace if one is named.
+    /// An interface's queue by AF_XDP, in this namespace or in the named one.
     Xdp { namespace: Option<String>, name: String, options: XdpOptions },
     /// Another process's virtio device.
     Vhost { path: PathBuf, listens: bool },
-    /// Frames are written to a capture; none arrives.
+    /// Writes frames to a capture file; receives nothing.
     Capture(PathBuf),
-    /// Frames are discarded: measures the generator itself.
+    /// Discards frames, to measure the generator itself.
     Null,
 }
 
 impl PortSpec {
-    /// Whether both ports write one file, the other one of which exists.
+    /// Whether both ports write the same file, and the file exists.
     pub(super) fn writes_file_of(&self, other: &Self) -> bool {
         let (PortKind::Capture(own), PortKind::Capture(other)) = (&self.kind, &other.kind) else {
             return false;
@@ -206,7 +206,8 @@ impl fmt::Display for PortSpec {
     }
 }
 
-/// `03:00.0` or `0000:03:00.0`, perhaps with the number of a port behind a slash.
+/// True for a PCI address, `03:00.0` or `0000:03:00.0`, with or without a port number behind a
+/// slash.
 fn is_pci(place: &str) -> bool {
     let place = place.split('/').next().unwrap_or_default();
     let Some((device, function)) = place.rsplit_once('.') else { return false };

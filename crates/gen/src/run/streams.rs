@@ -8,16 +8,16 @@ use crate::traffic::Stamp;
 pub struct StreamCounts {
     pub stream: u16,
     pub sent: u64,
-    /// Arrivals, duplicates included, and those at the port that had sent them excluded.
+    /// Arrivals, with duplicates, without packets that arrived at the port that had sent them.
     pub received: u64,
     pub duplicates: u64,
-    /// Packets that arrived after one with a higher number.
+    /// Packets that arrived after a packet with a higher number.
     pub reordered: u64,
-    /// Arrivals so late that duplicates among them cannot be told. They count as lost: otherwise a
-    /// device that repeats old packets would hide its losses.
+    /// Arrivals too late to tell them from duplicates. They count as lost: otherwise a device that
+    /// repeats old packets would hide its losses.
     pub too_late: u64,
-    /// Arrivals at the port that had sent the packet, out of several. The device has not forwarded
-    /// them, so that they count as lost.
+    /// Arrivals at the port that had sent the packet, if there are several ports. The device has
+    /// not forwarded these packets, so they count as lost.
     pub returned: u64,
     /// Packets that arrived too long after the end of the run.
     pub late: u64,
@@ -101,9 +101,9 @@ impl StreamCounts {
 }
 
 impl StreamCounts {
-    /// False for a number that the generator cannot have reached since the last arrival. One of
-    /// 65,536 corrupted stamps passes its check, and one with a high number would make all packets
-    /// behind it too late.
+    /// False for a sequence number that the generator cannot have reached since the last arrival.
+    /// One in 65,536 corrupted stamps passes the check of the stamp; with a high number it would
+    /// make all later packets too late.
     fn is_plausible(&self, stamp: Stamp, arrival: Time) -> bool {
         let Some(last) = self.last_arrival else { return true };
         let ahead = stamp.sequence.saturating_sub(self.window.next);
@@ -111,7 +111,7 @@ impl StreamCounts {
     }
 }
 
-/// Three digits from a microsecond to a minute.
+/// A histogram of three digits, up to a minute.
 pub(crate) fn new_histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1_000, 60_000_000_000, 3)
         .unwrap_or_else(|_| unreachable!("the bounds are constants"))
@@ -161,7 +161,7 @@ impl Window {
         if self.mark(sequence) { Seen::Again } else { Seen::Earlier }
     }
 
-    /// True if the number was marked already.
+    /// Marks a number; true if it was already marked.
     fn mark(&mut self, sequence: u64) -> bool {
         let word = &mut self.bits[((sequence / 64) % WORDS) as usize];
         let bit = 1 << (sequence % 64);
@@ -171,10 +171,11 @@ impl Window {
     }
 }
 
-/// A stream has at most so many packets on the way at once, and one in so many nanoseconds.
+/// Most packets of a stream in flight at once; the next constant is the least time between two
+/// packets.
 const AT_ONCE: u64 = 1 << 26;
 const NANOS_OF_A_PACKET: u64 = 5;
-/// 262,144 numbers: a quarter of a second at a million packets a second.
+/// Words of the window, for 262,144 numbers: a quarter of a second at a million packets a second.
 const WORDS: u64 = 4096;
 
 #[cfg(test)]
@@ -184,7 +185,7 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn loss_reordering_and_duplicates_are_told_apart() {
+    fn loss_reordering_and_duplicates_are_counted_separately() {
         let mut counts = StreamCounts::new(0);
         counts.sent = 6;
         for sequence in [0, 1, 3, 2, 2, 5] {
@@ -232,7 +233,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_window_agrees_with_a_set(steps in prop::collection::vec((0u64..4, 0u64..70_000), 1..300)) {
+        fn the_window_of_numbers_agrees_with_a_set(steps in prop::collection::vec((0u64..4, 0u64..70_000), 1..300)) {
             let (mut window, mut set, mut highest) = (Window::default(), HashSet::new(), None);
             let mut at = 0u64;
             for (kind, step) in steps {

@@ -9,8 +9,8 @@ use super::draws::Draw;
 /// The order in which consecutive flows use the addresses of their pools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Addressing {
-    /// Client and server advance together, as in TRex: the least common multiple of both pools
-    /// pairs, then the client's port moves on.
+    /// Client and server advance together, as in TRex, through the least common multiple of both
+    /// pools' sizes; then the client's port advances.
     #[default]
     Lockstep,
     /// The server advances; the client stays until every server was used.
@@ -54,17 +54,17 @@ struct Range {
     mask: u32,
 }
 
-/// The division of a client's ports among the flows that it may have at one time.
+/// The division of a client's ports among its concurrent flows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PortRange {
     /// The ports that a flow takes: more than one if its capture has further connections.
     each: u64,
-    /// The flows that have ports of their own, of one client.
+    /// The number of a client's flows that have different ports.
     slots: u64,
     /// The most flows that one draw of a client may have.
     window: u64,
-    /// Pools with addresses in common use remainders of their own, so that their flows never share
-    /// a five-tuple.
+    /// Pools with common addresses use ports of different remainders, so that their flows never
+    /// share a five-tuple.
     remainders: u64,
     remainder: u64,
 }
@@ -86,7 +86,7 @@ pub(super) struct Tuple {
     pub(super) server: u32,
     /// The first port of the client, if the flow has several.
     pub(super) client_port: u16,
-    /// The pair of ports that carries the flow.
+    /// The pair of generator ports that carries the flow.
     pub(super) pair: u16,
 }
 
@@ -115,7 +115,7 @@ impl Addresses {
         }
     }
 
-    /// The addresses of a flow. `draw` tells the draw of a window of a pair of ports.
+    /// The addresses of a flow. `draw` returns the draw for a window and a pair of generator ports.
     #[inline]
     pub(super) fn of(&self, flow: u64, draw: impl FnOnce(u64, u64) -> Draw) -> Tuple {
         let flow = match self.limit {
@@ -158,8 +158,8 @@ impl Addresses {
         }
     }
 
-    /// The flows `flow`, `flow + step` and so on, as far as their addresses advance by steps: one
-    /// flow at least. `is_alone`: no other template draws from the pools.
+    /// The flows `flow`, `flow + step` and so on, while their addresses advance by steps: at least
+    /// one flow. `is_alone`: no other template draws from the pools.
     pub(super) fn run(
         &self,
         (flow, step): (u64, u64),
@@ -201,7 +201,7 @@ impl Addresses {
     /// sequential and no other template draws from the same pools.
     pub(super) fn period(&self) -> u64 {
         let (clients, servers) = (self.clients.size, self.servers.size);
-        // The port moves on each time all clients were used.
+        // The port advances each time all clients have been used.
         let rounds = if self.keeps_port { 1 } else { self.ports.rounds() };
         let draws = match self.addressing {
             Addressing::Lockstep => lcm(clients.saturating_mul(rounds), servers),
@@ -244,7 +244,7 @@ impl FlowRun {
 }
 
 impl PortRange {
-    /// For the templates of a profile; `each` counts the ports that a flow takes.
+    /// The range of a template of a profile; a flow takes `each` ports.
     pub(super) fn of(profile: &Profile, template: &Template, each: usize) -> Self {
         let same = profile.templates.iter().filter(|one| one.client_pool == template.client_pool);
         let window = same.map(|one| u64::from(one.window)).max().unwrap_or(1).max(1);

@@ -31,7 +31,7 @@ struct Known {
     client: End,
 }
 
-/// Address and port; an IPv4 address is filled up with zeroes.
+/// Address and port; zeroes fill an IPv4 address up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct End {
     address: [u8; 16],
@@ -71,9 +71,9 @@ impl<'a> Connections<'a> {
         })
     }
 
-    /// The sender of a further connection's first packet has its role in the first connection. A
-    /// host that had none has the role of the one on the same side in the order of addresses, as
-    /// in TRex.
+    /// Whether the server begins connection `number`. The sender of a further connection's first
+    /// packet keeps its role of the first connection. A host that was not in the first connection
+    /// gets its role by the order of addresses, as in TRex.
     fn server_begins(&self, number: usize, source: End, destination: End) -> Result<bool, String> {
         if let Some(direction) = self.directions.get(number) {
             return Ok(*direction);
@@ -86,7 +86,7 @@ impl<'a> Connections<'a> {
         }
         let Some((client, server)) = self.first else { return Ok(false) };
         if self.is_dhcp {
-            // A broadcast names neither end.
+            // The address of a broadcast belongs to neither end.
             return Ok(number == 1);
         }
         let (from, to) = (source.address, destination.address);

@@ -1,15 +1,15 @@
 use crate::profile::Profile;
 
-/// The order in which the templates of a profile draw addresses from the pools that they share: by
-/// the time at which their windows begin. It is a pure function of template and window, so that
-/// threads agree about it without a word.
+/// The order in which the templates of a profile draw addresses from shared pools: by the time at
+/// which their windows begin. The order is a pure function of template and window, so that threads
+/// agree without communication.
 #[derive(Debug, Clone)]
 pub(super) struct Draws {
     drawers: Vec<Drawer>,
     pairs: u64,
 }
 
-/// The numbers of one draw from both pools.
+/// The indices of one draw from both pools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Draw {
     pub(super) client: u64,
@@ -19,7 +19,7 @@ pub(super) struct Draw {
 /// The windows of one template.
 #[derive(Debug, Clone, Copy)]
 struct Drawer {
-    /// In seconds, for a multiplier of 1.
+    /// Start of the first flow in seconds, for a multiplier of 1.
     start: f64,
     interval: f64,
     window: u64,
@@ -53,12 +53,12 @@ impl Draws {
         Self { drawers: drawers.collect(), pairs: pairs.max(1) }
     }
 
-    /// Whether no other template draws from the pools of this one.
+    /// Whether no other template draws from this template's pools.
     pub(super) fn is_alone(&self, template: usize) -> bool {
         self.drawers[template].is_alone
     }
 
-    /// The draw of a template's window, both counted within one pair of ports.
+    /// The draw of a template's window; draws and windows count within one pair of generator ports.
     #[inline]
     pub(super) fn of_window(&self, template: usize, window: u64, pair: u64) -> Draw {
         let own = &self.drawers[template];
@@ -82,8 +82,8 @@ impl Draws {
         draw
     }
 
-    /// The windows of a template that began by one pair of ports before `at`, or at that time too
-    /// if it `precedes`.
+    /// The number of windows that a template began on one pair of generator ports before `at`; with
+    /// `precedes`, also at `at`.
     fn windows_before(&self, drawer: &Drawer, at: f64, precedes: bool, pair: u64) -> u64 {
         let flows = drawer.flows_before(at, precedes).min(drawer.limit);
         let of_pair = flows.saturating_add(self.pairs - 1).saturating_sub(pair) / self.pairs;
@@ -116,8 +116,8 @@ impl Drawer {
     }
 }
 
-/// The quotient is wrong by one at most, unless flows are so many that a time has no room for their
-/// distance.
+/// Steps to correct the quotient: wrong by one at most, unless flows are closer together than the
+/// resolution of a time.
 const ROUNDING: usize = 4;
 
 #[cfg(test)]
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn templates_take_turns_by_their_times() {
+    fn templates_draw_in_the_order_of_their_windows_times() {
         let draws =
             Draws::of(&profile(&[(28.0, 4, None, 0), (20.0, 4, None, 0), (4.0, 4, None, 0)]), 1);
         let drawn = |template, window| draws.of_window(template, window, 0).client;
@@ -158,9 +158,9 @@ mod tests {
     }
 
     proptest! {
-        /// Every number is drawn once and none is left out.
+        /// The templates draw every number exactly once.
         #[test]
-        fn draws_are_a_count(
+        fn the_templates_draw_every_number_exactly_once(
             templates in prop::collection::vec(
                 (prop::sample::select(vec![0.0, 1.0, 3.0, 7.5, 1000.0]), 1u32..5,
                  prop::option::of(1u32..40), 0usize..2),

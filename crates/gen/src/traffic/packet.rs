@@ -9,19 +9,19 @@ use super::stamp::{Stamp, StampPlace};
 use crate::capture::Capture;
 use crate::profile::{EditContent, Ipv6Prefixes, PayloadEdit, Plugin, Template};
 
-/// One packet of a template, with zeroes in place of all that differs between flows.
+/// One packet of a template, with zeroes for the fields that differ between flows.
 #[derive(Debug, Clone)]
 pub(super) struct PacketTemplate {
-    /// Zeroes fill it up to whole blocks.
+    /// The packet's bytes, filled up with zeroes to whole blocks.
     blocks: Box<[[u8; BLOCK]]>,
     len: usize,
     pub(super) from_client: bool,
-    /// The time after the packet before it.
+    /// The time after the previous packet.
     pub(super) gap: Span,
     network_at: usize,
     /// The prefixes of clients and servers; `None` for IPv4.
     ipv6: Option<Ipv6Prefixes>,
-    /// Source and destination that stay as captured: no address yet, and those of groups.
+    /// Source and destination that stay as captured: the unspecified address and groups' addresses.
     kept: [Option<u32>; 2],
     /// The sum of the IPv4 header, addresses excluded.
     header_sum: Sum,
@@ -38,16 +38,16 @@ struct TransportFields {
     is_udp: bool,
 }
 
-/// The ports of a packet that differ between flows.
+/// The ports in a packet that differ between flows.
 #[derive(Debug, Clone, Copy)]
 enum Ports {
     Kept,
     Client,
-    /// Client and server use the flow's further port of this number.
+    /// Both client and server use the flow's further port of this index.
     Both(u16),
 }
 
-/// The same with positions in the packet.
+/// As [`Ports`], with positions in the packet.
 #[derive(Debug, Clone, Copy)]
 enum PortPlaces {
     None,
@@ -58,7 +58,7 @@ enum PortPlaces {
 #[derive(Debug, Clone, Copy)]
 struct Edit {
     at: usize,
-    /// At an odd offset of the transport header.
+    /// The edit is at an odd offset from the transport header.
     is_odd: bool,
     content: EditContent,
     mask: u32,
@@ -72,7 +72,7 @@ pub(super) struct Shape {
     pub(super) stamped: bool,
 }
 
-/// The number of ports of the client that a flow of a template takes. The plug-ins for RTSP and SIP
+/// The number of the client's ports that a flow of a template takes. The plug-ins for RTSP and SIP
 /// give ports to two further connections.
 pub(super) fn ports_of(template: &Template) -> usize {
     match template.plugin {
@@ -81,7 +81,7 @@ pub(super) fn ports_of(template: &Template) -> usize {
     }
 }
 
-/// Makes the packets of a template, or says why the capture does not serve.
+/// Makes the packets of a template, or returns why the capture cannot be used.
 pub(super) fn compile(
     capture: &Capture,
     template: &Template,
@@ -168,8 +168,8 @@ pub(super) fn compile(
     Ok((packets, notes))
 }
 
-/// A captured frame without tags and padding, which has at least the shortest length of Ethernet.
-/// The kind of the frame if it is not IP.
+/// A captured frame without tags, padded only to Ethernet's shortest length. `Err` is the kind of a
+/// frame that is not IP.
 fn ip_packet(frame: &[u8]) -> Result<(Vec<u8>, Layout), String> {
     let short = || "shorter than a MAC header".to_owned();
     let mut plain = untagged(frame).ok_or_else(short)?;
@@ -291,7 +291,7 @@ fn packet_template(
     })
 }
 
-/// The addresses of an IPv4 header that no flow may have.
+/// The addresses of an IPv4 header that stay as captured.
 fn kept_addresses(header: &[u8]) -> [Option<u32>; 2] {
     let long = |at: usize| header.get(at..)?.first_chunk().copied().map(u32::from_be_bytes);
     let is_group = |address: &u32| address >> 28 == 0xe || *address == u32::MAX;
@@ -315,8 +315,8 @@ impl PacketTemplate {
         self.len
     }
 
-    /// Copies the packet to the start of a buffer. Where there is room, it copies whole blocks,
-    /// which takes no call.
+    /// Copies the packet to the start of a buffer. If there is room, copies whole blocks, which
+    /// needs no call of a function.
     #[inline(always)]
     fn copy<'a>(&self, buffer: &'a mut [u8]) -> Option<&'a mut [u8]> {
         let room = buffer.as_chunks_mut::<BLOCK>().0;
@@ -405,7 +405,7 @@ impl PacketTemplate {
 
 impl Edit {
     /// Changes a word and returns the difference of the sum: the new word plus the complement of
-    /// the old one.
+    /// the old word.
     fn apply(&self, tuple: &Tuple, flow: u64, frame: &mut [u8]) -> Sum {
         let Some(place) = frame[self.at..].first_chunk_mut::<4>() else { return Sum::default() };
         let value = match self.content {
@@ -436,7 +436,7 @@ fn untagged(frame: &[u8]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// An IPv4 packet with an IPv6 header instead; `None` if it cannot be one.
+/// An IPv4 packet with an IPv6 header instead; `None` if it cannot be an IPv6 packet.
 pub(crate) fn as_ipv6(frame: &[u8]) -> Option<Vec<u8>> {
     let layout = Layout::parse(frame)?;
     if layout.network != Network::Ipv4
@@ -459,11 +459,11 @@ pub(crate) fn as_ipv6(frame: &[u8]) -> Option<Vec<u8>> {
 
 /// The further connections to which a plug-in gives ports.
 const MEDIA_CONNECTIONS: usize = 2;
-/// IPv4 packets that become IPv6 get this one, as in TRex.
+/// The hop limit of IPv4 packets that become IPv6, as in TRex.
 const HOP_LIMIT: u8 = 64;
-/// A copy of a block takes a few instructions.
+/// Size of a block, whose copy takes a few instructions.
 const BLOCK: usize = 64;
-/// The library's function copies longer packets faster.
+/// Most blocks copied one by one: the library's function copies longer packets faster.
 const FEW_BLOCKS: usize = 4;
 /// A frame of 64 bytes without its check sequence.
 const SHORTEST: usize = 60;

@@ -18,7 +18,7 @@ pub struct Plan {
     notes: Vec<String>,
 }
 
-/// The addresses of a port, and those of its neighbour.
+/// The addresses of a port and of its neighbour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LaneAddresses {
     pub source: [u8; 6],
@@ -43,7 +43,8 @@ pub(super) struct PlannedTemplate {
 }
 
 impl Plan {
-    /// `lanes` are the ports in pairs: the first of a pair has the clients. A single one has both.
+    /// `lanes` are the ports in pairs: the clients use the first of a pair. A single port serves
+    /// clients and servers.
     pub fn new(
         profile: &Profile,
         captures: &[Capture],
@@ -74,7 +75,8 @@ impl Plan {
             stamped: options.stamped,
         };
         let pairs = lanes.len().div_ceil(2);
-        // Templates may share clients, so all of them reserve as many ports for a flow.
+        // Templates may share clients, so all templates reserve the same number of ports for a
+        // flow.
         let each = profile.templates.iter().map(ports_of).max().unwrap_or(1);
         let mut notes = profile.notes.clone();
         let mut templates = Vec::with_capacity(profile.templates.len());
@@ -145,7 +147,7 @@ impl Plan {
         Frequency::per_second(flows.sum::<f64>() * multiplier)
     }
 
-    /// Refuses a rate at which nothing would be sent, or for which no memory would suffice.
+    /// Refuses a rate at which the plan sends nothing, or that needs too much memory.
     pub fn check(&self, multiplier: f64, duration: Span) -> Result<(), GenError> {
         let rate = self.packet_rate(1.0).events() * multiplier;
         if rate <= 0.0 {
@@ -172,7 +174,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Counted from the MAC addresses on.
+    /// Bits of the frames from the MAC addresses on.
     pub fn bit_rate(&self, multiplier: f64) -> Rate {
         let rate = |template: &PlannedTemplate| {
             let bytes: usize = template.packets.iter().map(PacketTemplate::len).sum();
@@ -189,7 +191,7 @@ impl Plan {
         Bytes::new(if packets > 0.0 { (bits / 8.0 / packets).round() as u64 } else { 0 })
     }
 
-    /// The mean part of a line that a packet takes: with its check sequence, preamble and gap.
+    /// The mean size of a packet on the wire, with check sequence, preamble and gap.
     pub fn mean_wire_size(&self) -> Bytes {
         Bytes::new(self.mean_size().count() + WIRE_OVERHEAD)
     }
@@ -221,7 +223,7 @@ impl Plan {
         self.templates.iter().flat_map(|template| &template.packets)
     }
 
-    /// The flows `flow`, `flow + step` and so on of a template, one at least.
+    /// The flows `flow`, `flow + step` and so on of a template, at least one.
     pub(super) fn flows(&self, template: usize, flow: u64, step: u64) -> FlowRun {
         let draw = |window, pair| self.draws.of_window(template, window, pair);
         let is_alone = self.draws.is_alone(template);
@@ -238,7 +240,7 @@ impl Plan {
         buffer: &mut [u8],
     ) -> Option<(usize, usize)> {
         let packet = &self.templates[template].packets[packet];
-        // As in TRex, the client's address decides, and a second tag of 0 is none.
+        // As in TRex, the client's address decides, and a second tag of 0 means no tag.
         let swapped = self.vlans.is_some_and(|[_, second]| second > 0 && tuple.client % 2 == 1);
         let side = usize::from(packet.from_client == swapped);
         let lane = match self.lanes.len() {
@@ -277,7 +279,7 @@ impl Plan {
 
 /// The bytes of a frame on an Ethernet that are not in memory: check sequence, preamble and gap.
 const WIRE_OVERHEAD: u64 = 24;
-/// Packets a second.
+/// Highest rate in packets a second.
 const HIGHEST_RATE: f64 = 1e12;
-/// Each takes 48 bytes.
+/// Most concurrent flows; a flow takes 48 bytes.
 const MOST_ACTIVE: f64 = 16e6;

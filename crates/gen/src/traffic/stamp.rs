@@ -1,13 +1,13 @@
 use units::Time;
 
-/// The mark of this generator's packets, at the start of a UDP payload: it survives devices that
-/// change addresses and ports. Its first two bytes check the others, so that a device that corrupts
-/// a packet makes no latency or sequence number up.
+/// The mark of this generator's packets, at the start of a UDP payload, where it survives devices
+/// that change addresses and ports. The first two bytes are a check of the other bytes, so that a
+/// corrupted packet gives no false latency or sequence number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
     pub stream: u16,
     pub sequence: u64,
-    /// On `CLOCK_MONOTONIC`.
+    /// The send time on `CLOCK_MONOTONIC`.
     pub sent: Time,
 }
 
@@ -21,7 +21,7 @@ pub(super) struct StampPlace {
 impl Stamp {
     pub const LEN: usize = 18;
 
-    /// Reads the stamp of a frame; `None` for frames of others.
+    /// Reads the stamp of a frame; `None` for frames of other senders.
     #[inline]
     pub fn read(frame: &[u8]) -> Option<Self> {
         let layout = wire::Layout::parse(frame)?;
@@ -52,8 +52,8 @@ impl Stamp {
 }
 
 impl StampPlace {
-    /// Writes the stamp over zeroes and completes the checksum, which counts them as zeroes. All is
-    /// done in registers, because every packet of a search has a stamp.
+    /// Writes the stamp over zeroes and completes the checksum, which counts the stamp as zeroes
+    /// until now. Computes in registers, because every packet of a search has a stamp.
     #[inline]
     pub(super) fn write(self, stamp: Stamp, frame: &mut [u8]) {
         if self.checksum_at + 2 > self.at {
@@ -79,8 +79,8 @@ impl StampPlace {
     }
 }
 
-/// The sum of the 32-bit halves. 2^16 is 1 modulo 0xffff, so that a one's complement sum of 16-bit
-/// words may be folded from it (RFC 1071 section 2 C).
+/// The sum of the 32-bit halves. 2^16 is 1 modulo 0xffff, so that this sum folds to the one's
+/// complement sum of the 16-bit words (RFC 1071 section 2 C).
 #[inline]
 fn halved(number: u64) -> u64 {
     (number >> 32) + (number & 0xffff_ffff)
@@ -93,13 +93,14 @@ fn checksum(sum: u64) -> u16 {
     let sum = (sum & 0xffff) + (sum >> 16);
     let sum = (sum & 0xffff) + (sum >> 16);
     match !(sum as u16) {
-        // 0 means that there is no checksum (RFC 768).
+        // 0 would mean that there is no checksum (RFC 768).
         0 => 0xffff,
         checksum => checksum,
     }
 }
 
-/// The first two bytes of a stamp, by the bytes behind them. Padding of zeroes has others.
+/// The first two bytes of a stamp: a check of the bytes behind them that padding of zeroes does not
+/// pass.
 #[inline]
 fn check(first: u64, second: u64) -> u16 {
     let mixed = [first, second].into_iter().fold(SALT, |mixed, half| {
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_without_room_is_left_as_it_is() {
+    fn a_frame_without_room_for_a_stamp_is_unchanged() {
         let stamp = Stamp { stream: 1, sequence: 2, sent: Time::from_nanos(3) };
         for (at, checksum_at) in [(40, 2), (30, 2), (2, 1), (0, 0), (usize::MAX, 0)] {
             let mut frame = [0xaa; 32];

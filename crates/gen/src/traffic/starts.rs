@@ -1,13 +1,13 @@
 /// The starts of the flows of all templates, as TRex spaces them (`generate_flows_roundrobin` in
 /// `src/bp_sim.cpp` of TRex 3.06).
 ///
-/// With N new flows a second of all templates together, one flow at most begins in each Nth of a
-/// second. The templates take turns, and a template whose own rate permits no flow yet lets the
-/// next one begin. If none may begin, the moment passes without a flow.
+/// If all templates together have N new flows a second, at most one flow begins in each Nth of a
+/// second. The templates take turns. A template whose own rate permits no flow yet passes its turn
+/// to the next template. If no template may begin a flow, the moment passes without a flow.
 #[derive(Debug, Clone)]
 pub(super) struct Starts {
     turns: Vec<Turn>,
-    /// The place of the template whose turn it is.
+    /// The index of the template whose turn it is.
     place: usize,
     /// The number of the next moment.
     moment: u64,
@@ -21,14 +21,14 @@ pub(super) struct Start {
     pub(super) template: usize,
     /// The flow's number within its template.
     pub(super) flow: u64,
-    /// In nanoseconds.
+    /// The start time in nanoseconds.
     pub(super) at: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Turn {
     template: usize,
-    /// The template's part of all flows.
+    /// The template's share of all flows.
     share: f64,
     begun: u64,
     /// The moment of the first flow.
@@ -36,7 +36,7 @@ struct Turn {
 }
 
 impl Starts {
-    /// `rates`: the new flows a second of each template. One without flows never begins any.
+    /// `rates`: the new flows a second of each template. A template with rate 0 begins no flow.
     pub(super) fn new(rates: impl Iterator<Item = f64>) -> Self {
         let rates: Vec<_> = rates.enumerate().filter(|(_, rate)| *rate > 0.0).collect();
         let whole: f64 = rates.iter().map(|(_, rate)| rate).sum();
@@ -100,7 +100,8 @@ impl Turn {
 
 /// A hundred years in nanoseconds.
 const FOREVER: f64 = 3e18;
-/// Shares such as a third of all flows are not exact, so a flow may begin a little early.
+/// Tolerance for shares such as a third of all flows, which are not exact: a flow may begin a
+/// little early.
 const ROUNDING: f64 = 1e-6;
 
 #[cfg(test)]
@@ -113,7 +114,8 @@ mod tests {
         (0..count).map_while(|_| starts.next()).map(|start| (start.template, start.at)).collect()
     }
 
-    /// The moments that TRex recorded of `imix.yaml` of its regression test, in 52nds of a second.
+    /// The moments, in 52nds of a second, that TRex recorded for `imix.yaml` of its regression
+    /// test.
     #[test]
     fn an_imix_begins_as_trex_recorded_it() {
         let expected = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 13];
@@ -147,7 +149,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_two_flows_begin_at_once_and_every_template_keeps_its_rate(
+        fn no_two_flows_begin_at_the_same_time_and_every_template_keeps_its_rate(
             rates in prop::collection::vec(0.5f64..1000.0, 1..20),
         ) {
             let whole: f64 = rates.iter().sum();

@@ -38,7 +38,8 @@ impl<'a> Authenticator<'a> {
         Self { accounts, seen: Mutex::default() }
     }
 
-    /// The user's name. A token that cannot be decrypted takes the same path as a wrong password.
+    /// Returns the user's name. A token that cannot be decrypted takes the same path as a wrong
+    /// password.
     pub(crate) fn admit(&self, token: Option<&str>, now: SystemTime) -> Result<String, Denied> {
         let Accounts { users, key, padding, skew } = self.accounts;
         let users = users::read(users).map_err(Denied::Users)?;

@@ -63,7 +63,7 @@ impl Credentials {
         Ok(credentials)
     }
 
-    /// A token for one test, valid near that time.
+    /// Returns a token for one test; a server accepts it near the time `now` only.
     pub(crate) fn token(&self, now: SystemTime) -> Result<String, PerfError> {
         let text = self.claim(seconds(now)).text();
         let bytes = self.key.encrypt(text.as_bytes(), self.padding).map_err(|_| {
@@ -84,7 +84,7 @@ impl fmt::Debug for Credentials {
 }
 
 impl Claim {
-    /// In iperf3's three lines.
+    /// The claim as iperf3 writes it, in three lines.
     pub(super) fn text(&self) -> String {
         format!("{USER}{}\n{PASSWORD}{}\n{TIME}{}", self.user, self.password, self.at)
     }
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_claim_is_three_lines() {
+    fn a_claim_is_written_in_three_lines() {
         let text = "user: ann\npwd:  two words\nts:   1700000000";
         let claim = Claim::read(text.as_bytes()).unwrap();
         assert_eq!((claim.user.as_str(), claim.password.as_str()), ("ann", "two words"));

@@ -116,7 +116,7 @@ fn contents(file: &Path) -> Result<Vec<u8>, PerfError> {
     })
 }
 
-/// A key of 8192 bits has a tenth of this, as text.
+/// Largest key file that is read. A key of 8192 bits takes a tenth of it.
 const LONGEST: u64 = 64 * 1024;
 const UNFIT: &str = "is not an RSA key of 2048 to 8192 bits: make one with `openssl genrsa 2048`";
 
@@ -142,7 +142,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn each_half_undoes_the_other_with_the_same_padding() {
+    fn the_private_key_decrypts_only_with_the_same_padding() {
         let (private, public) = pair();
         for padding in [Padding::Oaep, Padding::Pkcs1] {
             let text = vec![b'x'; public.longest(padding)];
@@ -151,7 +151,7 @@ pub(super) mod tests {
             assert!(public.encrypt(&[text, vec![0]].concat(), padding).is_err());
         }
         let bytes = public.encrypt(b"text", Padding::Oaep).unwrap();
-        // By chance it may look like PKCS#1.
+        // By chance the result may have valid PKCS#1 padding.
         assert_ne!(private.decrypt(&bytes, Padding::Pkcs1).unwrap_or_default(), b"text");
     }
 

@@ -9,7 +9,7 @@ pub(super) struct ReplayCache {
 }
 
 impl ReplayCache {
-    /// True if this token comes for the first time. A full table admits nobody.
+    /// Notes a token; true if it is the first copy. A full table admits no token.
     pub(super) fn is_new(&mut self, ciphertext: &[u8], good_until: i64, now: i64) -> bool {
         self.tokens.retain(|_, until| *until >= now);
         let name = digest::digest(&digest::SHA256, ciphertext).as_ref().to_vec();
@@ -21,7 +21,7 @@ impl ReplayCache {
     }
 }
 
-/// Only tokens with a right password are held, each for a session that began.
+/// Most tokens held. Only tokens with a correct password are held.
 const MOST: usize = 1 << 16;
 
 #[cfg(test)]

@@ -52,7 +52,7 @@ fn user(line: &str) -> Option<User> {
     Some(User { name, hash: hash.to_ascii_lowercase() })
 }
 
-/// Longer files are cut here.
+/// Longest part of a file that is read.
 const LONGEST: u64 = 4 << 20;
 
 #[cfg(test)]

@@ -75,8 +75,8 @@ pub(crate) fn socket(
     Ok(socket)
 }
 
-/// A link-local address needs an interface: the one that leads to the server, unless the caller
-/// names a device (SO_BINDTODEVICE, which the kernel then uses).
+/// The local address. A link-local address needs an interface: the interface to the server, unless
+/// the caller names a device (SO_BINDTODEVICE, which the kernel then uses).
 fn local(ip: IpAddr, port: u16, remote: SocketAddr) -> SocketAddr {
     match (ip, remote) {
         (IpAddr::V6(ip), SocketAddr::V6(remote)) if ip.is_unicast_link_local() => {
@@ -86,7 +86,7 @@ fn local(ip: IpAddr, port: u16, remote: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Connects, obeys a call to stop meanwhile, and explains a failure.
+/// Connects to `remote`. A call to stop ends the wait, and an error explains the failure.
 pub(crate) fn connect(
     socket: Socket,
     options: &ClientOptions,

@@ -22,7 +22,7 @@ pub(super) struct Agreed {
     pub(super) warnings: Vec<String>,
 }
 
-/// Runs from the cookie until the server asks for the parameters.
+/// Sends the cookie and waits until the server asks for the parameters.
 pub(super) fn introduce(
     control: &mut Control,
     cookie: &Cookie,
@@ -34,7 +34,7 @@ pub(super) fn introduce(
     expect(control, State::ExchangeParameters, OPENING)
 }
 
-/// Runs from the parameters until the server asks for the streams. `wishes` are sent to a weir
+/// Sends the parameters and waits until the server asks for the streams. `wishes` go to a weir
 /// server.
 pub(super) fn agree(
     control: &mut Control,
@@ -89,7 +89,7 @@ pub(crate) fn expect(
     }
 }
 
-/// The next state; an error if it says that the server gave up.
+/// Receives the next state; a state by which the server refuses or ends the test is an error.
 pub(crate) fn next(control: &mut Control, doing: &'static str) -> Result<State, PerfError> {
     let state = control.receive_state(doing)?;
     refusal(control, state).map_or(Ok(state), Err)
@@ -145,14 +145,14 @@ pub(crate) fn greeted(control: &Control, patience: Duration, stop: &Stop) -> Res
     }
 }
 
-/// The first line, as far as it is text.
+/// The first line, with unprintable bytes escaped.
 fn printable(bytes: &[u8]) -> String {
     let line = bytes.split(|byte| *byte == b'\r' || *byte == b'\n').next().unwrap_or_default();
     line.escape_ascii().to_string()
 }
 
-/// A stock iperf3 reads 1.5 s as 1, and both ends must omit the same time. The duration may always
-/// be a fraction, since this end enforces it.
+/// Rounds the omitted time: a stock iperf3 reads 1.5 s as 1, and both ends must omit the same time.
+/// The duration may be a fraction, since this end enforces it.
 fn at_stock(test: &TestOptions) -> Agreed {
     let omit = Span::from_secs(test.omit.nanos() / SECOND);
     let warning = (omit != test.omit).then(|| {

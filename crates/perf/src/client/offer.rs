@@ -23,7 +23,7 @@ impl Offer {
     }
 }
 
-/// True if it can be printed safely.
+/// True if the version is short and printable.
 fn is_plain(version: &str) -> bool {
     version.len() <= 64 && version.chars().all(|c| c.is_ascii_graphic() || c == ' ')
 }

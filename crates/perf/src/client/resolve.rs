@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// The addresses the server may have, in the order to try them.
+/// The server's addresses, in the order to try them.
 pub(crate) fn addresses(
     options: &ClientOptions,
     deadline: Instant,
@@ -32,7 +32,7 @@ pub(crate) fn addresses(
     Ok(reachable)
 }
 
-/// Names are looked up on a separate thread: the resolver has its own timeout, which cannot be set.
+/// Looks names up on a separate thread: the resolver has its own timeout, which cannot be set.
 fn look_up(
     options: &ClientOptions,
     deadline: Instant,
@@ -75,8 +75,8 @@ fn look_up(
     }
 }
 
-/// Checks the interface of a link-local address, as in fe80::1%eth0: the resolver would only report
-/// that there is no such host.
+/// Checks that the interface of a link-local address, as in fe80::1%eth0, exists: the resolver
+/// would only report that there is no such host.
 fn is_here(host: &str) -> Result<(), PerfError> {
     let Some((address, zone)) = host.split_once('%') else { return Ok(()) };
     let is_named = address.parse::<Ipv6Addr>().is_ok() && zone.parse::<u32>().is_err();

@@ -1,5 +1,5 @@
-//! Meaning of a server's error numbers, which iperf3 defines in `iperf_api.h`. Covers those that a
-//! server sends and that help a user.
+//! Texts for a server's error numbers, which iperf3 defines in `iperf_api.h`: for the numbers that
+//! a server sends and that help a user.
 
 use crate::PerfError;
 use rustix::io::Errno;
@@ -87,7 +87,7 @@ fn has_errno(code: i32) -> bool {
 
 fn system_words(errno: i32) -> String {
     let text = io::Error::from_raw_os_error(errno).to_string();
-    // The number in parentheses adds nothing.
+    // Drops Rust's "(os error N)".
     text.rsplit_once(" (os error").map_or(text.clone(), |(words, _)| words.to_owned())
 }
 
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_become_words() {
+    fn error_numbers_become_texts() {
         let text = |code, errno| reported("host", code, errno).to_string();
         assert!(text(27, 0).ends_with("above its limit: ask for less with --bitrate"));
         assert!(!text(141, 9).contains("Bad file descriptor"));

@@ -68,7 +68,8 @@ impl Opener<'_> {
         }
     }
 
-    /// A server that accepted the control connection but no stream has gone.
+    /// Replaces a refused stream's error: a server that accepted the control connection and then
+    /// refuses a stream has gone.
     fn no_more(&self, error: PerfError) -> PerfError {
         match error {
             PerfError::Refused { .. } => self.ended(),
@@ -78,7 +79,8 @@ impl Opener<'_> {
 
     fn introduced(&self, socket: Socket) -> Result<Socket, PerfError> {
         let wrong = |e| PerfError::system("opening a stream", e);
-        // A new connection has room for so few bytes; the timeout covers a kernel that disagrees.
+        // The send buffer of a new connection has room for a cookie; the timeout covers a kernel
+        // where it has not.
         socket.set_nonblocking(false).map_err(wrong)?;
         socket.set_write_timeout(Some(self.options.connect_timeout)).map_err(wrong)?;
         match (&socket).write_all(self.cookie.as_bytes()) {
@@ -140,7 +142,7 @@ impl Opener<'_> {
     }
 
     fn hello(&self, socket: &UdpSocket) -> Result<(), PerfError> {
-        // With a zero timeout it only sends the hello.
+        // With a zero timeout `run` only sends the hello.
         match Opening::new(socket, Duration::ZERO).run() {
             Ok(()) => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
@@ -168,7 +170,8 @@ impl Opener<'_> {
         PerfError::Silent { peer: self.remote.to_string(), within, doing }
     }
 
-    /// The control connection may tell the reason.
+    /// The error for a server that refused or closed a stream. `Client::reason` looks for the
+    /// server's reason on the control connection.
     fn ended(&self) -> PerfError {
         PerfError::Gone { peer: self.remote.to_string(), doing: OPENING }
     }

@@ -48,7 +48,7 @@ impl Control {
         self.send(&[state.byte()], "a state was sent")
     }
 
-    /// `State::ServerError` and the numbers that iperf3 sends behind it.
+    /// Sends `State::ServerError` and the two numbers that iperf3 sends behind it.
     pub fn send_server_error(&mut self, code: i32, errno: i32) -> Result<(), PerfError> {
         let mut bytes = vec![State::ServerError.byte()];
         bytes.extend_from_slice(&code.to_be_bytes());
@@ -69,7 +69,7 @@ impl Control {
         self.state(byte[0])
     }
 
-    /// The next state if it has arrived: for the loop of a running test.
+    /// Returns the next state if it has arrived: for the loop of a running test.
     pub fn try_state(&mut self, doing: &'static str) -> Result<Option<State>, PerfError> {
         let mut byte = [0];
         match self.socket.read(&mut byte) {
@@ -80,7 +80,7 @@ impl Control {
         }
     }
 
-    /// The two numbers behind `State::ServerError`: iperf3's own and errno.
+    /// Receives the two numbers behind `State::ServerError`: iperf3's own and errno.
     pub fn receive_server_error(&mut self) -> Result<(i32, i32), PerfError> {
         let deadline = Instant::now() + self.patience;
         let (mut code, mut errno) = ([0; 4], [0; 4]);

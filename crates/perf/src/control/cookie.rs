@@ -38,7 +38,7 @@ impl fmt::Debug for Cookie {
     }
 }
 
-/// Base 32, as iperf3 draws it.
+/// iperf3's alphabet of base 32.
 const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
 #[cfg(test)]
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn other_bytes_are_no_cookie() {
+    fn bytes_of_another_form_are_no_cookie() {
         assert_eq!(Cookie::from_bytes([b'a'; 37]), None);
         let mut http = [0; 37];
         http[..16].copy_from_slice(b"GET / HTTP/1.1\r\n");

@@ -48,7 +48,7 @@ impl Message {
         }
     }
 
-    /// Takes at most as many bytes as [`Self::wants`] returned.
+    /// Appends received bytes: at most as many as [`Self::wants`] returned.
     pub fn take(&mut self, bytes: &[u8]) {
         let (prefix, body) = bytes.split_at(bytes.len().min(PREFIX - self.prefix.len()));
         self.prefix.extend_from_slice(prefix);

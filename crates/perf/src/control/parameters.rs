@@ -63,17 +63,17 @@ pub struct Parameters {
     #[serde(skip_serializing_if = "is_default")]
     pub authtoken: Option<String>,
     pub client_version: Option<String>,
-    /// Not iperf3's: present if the client understands [`super::State::WeirOffer`]. Holds its
-    /// wishes beyond iperf3.
+    /// A key that iperf3 lacks: the client's wishes beyond iperf3, present if the client
+    /// understands [`super::State::WeirOffer`].
     #[serde(skip_serializing_if = "is_default")]
     pub weir: Option<Value>,
 }
 
-/// Key in [`Parameters::weir`]. It asks the server to send, at the end, its kernel's figures over
-/// time for the streams it sent.
+/// Key in [`Parameters::weir`]: asks the server to send, at the end of the test, its kernel's
+/// figures over time for the streams that the server sent.
 pub(crate) const SERIES_WISH: &str = "series";
-/// Key in [`Parameters::weir`]. It asks the server to sample in these turns
-/// ([`crate::observe::probe_cost::SamplingPeriods`]); the offer says whether it will.
+/// Key in [`Parameters::weir`]: asks the server to sample in these periods
+/// ([`crate::observe::probe_cost::SamplingPeriods`]); the server's offer says whether it will.
 pub(crate) const PERIODS_WISH: &str = "turns";
 
 /// A parameter that no server can serve.
@@ -137,8 +137,7 @@ impl Parameters {
         }
     }
 
-    /// Converts the parameters for a server. Impossible numbers are refused, never rounded to
-    /// others.
+    /// Converts the parameters to a server's options. Refuses impossible numbers; rounds none.
     pub fn options(&self) -> Result<TestOptions, ParametersError> {
         if self.sctp {
             return Err(ParametersError::Sctp);
@@ -173,7 +172,7 @@ impl Parameters {
             amount,
             omit: seconds("omit", self.omit)?,
             streams: narrow("parallel", self.parallel.max(1.0), 1, 128)?,
-            // A client that chooses no size names the default one.
+            // A client whose user chose no block size sends the default size.
             block: none_if_zero(block).filter(|block| self.udp || *block != usual).map(Bytes::new),
             rate: rate("bandwidth", self.bandwidth)?,
             burst: narrow("burst", self.burst, 0, 1000)?.max(1),
@@ -272,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn absurd_numbers_are_refused_by_name() {
+    fn impossible_numbers_are_refused_with_the_parameters_name() {
         let refused = |text: &str| {
             serde_json::from_str::<Parameters>(text).unwrap().options().unwrap_err().to_string()
         };

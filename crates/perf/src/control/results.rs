@@ -31,9 +31,9 @@ pub struct Results {
 pub struct StreamResult {
     pub id: f64,
     pub bytes: f64,
-    /// −1 where the sender does not know.
+    /// −1 if the sender does not count retransmissions.
     pub retransmits: f64,
-    /// In seconds.
+    /// Jitter in seconds.
     pub jitter: f64,
     /// Datagrams lost.
     pub errors: f64,
@@ -85,7 +85,7 @@ pub fn count(value: f64) -> Option<u64> {
     (value.is_finite() && (0.0..MINUS_ONE).contains(&value)).then_some(value as u64)
 }
 
-/// 2⁶⁴ − 1 as a double is 2⁶⁴; no real count comes near.
+/// Numbers from here on count as −1: 2⁶⁴ − 1 is 2⁶⁴ as a double, and no real count comes near.
 const MINUS_ONE: f64 = (1_u64 << 63) as f64;
 
 #[cfg(test)]

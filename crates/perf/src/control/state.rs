@@ -13,8 +13,8 @@ pub enum State {
     DisplayResults = 14,
     Start = 15,
     Done = 16,
-    /// Not iperf3's. Sent between parameters and streams, and only to a client that identified
-    /// itself as weir. A message follows with this server's features beyond iperf3.
+    /// A state that iperf3 lacks. Sent between parameters and streams, only to a client that
+    /// identified itself as weir. A message with the server's features beyond iperf3 follows.
     WeirOffer = 64,
     AccessDenied = -1,
     /// Two 32-bit numbers follow: iperf3's own code and errno.

@@ -17,7 +17,7 @@ pub struct Listening {
     pub address: SocketAddr,
 }
 
-/// The two ends and what they agreed on.
+/// The two ends and the test that they agreed on.
 #[derive(Debug, Clone)]
 pub struct Started {
     pub role: Role,
@@ -63,7 +63,7 @@ pub struct StreamFacts {
 /// Figures of one interval.
 #[derive(Debug, Clone)]
 pub struct Interval {
-    /// Since the test began.
+    /// Start of the interval, since the test began.
     pub start: Span,
     pub end: Span,
     /// The interval lies in the omitted time.
@@ -79,18 +79,18 @@ pub struct StreamInterval {
     pub id: u32,
     pub sends: bool,
     pub bytes: Bytes,
-    /// For a sending TCP stream.
+    /// Retransmissions of a sending TCP stream.
     pub retransmits: Option<u64>,
-    /// For a UDP stream.
+    /// Counts of a UDP stream.
     pub datagrams: Option<Datagrams>,
     /// The kernel's figures at the interval's end.
     pub tcp: Option<TcpInfo>,
 }
 
-/// Datagrams of one stream, in an interval or in all. A sender knows only `count`.
+/// Datagrams of one stream, in an interval or in all. A sender fills only `count`.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Datagrams {
-    /// Datagrams sent, or sent as far as the receiver can tell from the numbers.
+    /// Datagrams sent. A receiver derives them from the sequence numbers.
     pub count: u64,
     /// Different datagrams that arrived.
     pub received: u64,
@@ -101,10 +101,10 @@ pub struct Datagrams {
     pub jitter: Span,
 }
 
-/// The result of a test as this end saw it, with the figures that the other end reported.
+/// The result of a test: this end's figures, and the figures that the other end reported.
 #[derive(Debug, Clone)]
 pub struct Ended {
-    /// Without the omitted time.
+    /// The measured time, without the omitted time.
     pub duration: Span,
     pub streams: Vec<StreamTotal>,
     pub local_cpu: CpuUse,
@@ -131,7 +131,7 @@ pub struct StreamTotal {
     pub sent: End,
     pub received: End,
     pub retransmits: Option<u64>,
-    /// The sender's count. It exceeds what the receiver can know if the last datagrams are lost.
+    /// The sender's count. It exceeds the receiver's if the last datagrams are lost.
     pub datagrams_sent: Option<u64>,
     /// The receiver's count.
     pub datagrams: Option<Datagrams>,
@@ -139,7 +139,7 @@ pub struct StreamTotal {
     pub path: Option<PathFacts>,
 }
 
-/// One end's count of one stream. With no time it is unknown ([`Self::is_known`]).
+/// One end's count of one stream. If its time is zero, the count is unknown ([`Self::is_known`]).
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct End {
     pub bytes: Bytes,
@@ -167,7 +167,7 @@ pub struct PathFacts {
     pub sndbuf_limited: Option<Span>,
     pub bytes_retransmitted: Option<Bytes>,
     /// Share of the samples that show a full link: a standing queue on the path, or data that is
-    /// delivered at the rate of the sender's pacing. `None` if such samples would prove nothing.
+    /// delivered at the rate of the sender's pacing. `None` if the samples prove nothing.
     pub full_link: Option<Share>,
 }
 
@@ -176,7 +176,7 @@ pub struct PathFacts {
 pub struct CpuUse {
     pub user: f64,
     pub system: f64,
-    /// Per core of the host: busy in all, and in softirqs.
+    /// Use of each core of the host: in all, and in softirqs.
     pub cores: Vec<CoreUse>,
 }
 
@@ -204,7 +204,7 @@ pub enum LatencySource {
     Echo,
     /// ICMP echo, for a peer that is not weir.
     Ping,
-    /// No probe is answered: the kernel's smoothed round-trip time of the data streams themselves.
+    /// The kernel's smoothed round-trip time of the data streams, for a peer that answers no probe.
     TcpInfo,
 }
 
@@ -214,7 +214,7 @@ pub enum ServerOutput {
     Json(Value),
 }
 
-/// Both ends are on this machine.
+/// True if both ends are on this machine.
 pub(crate) fn is_loopback(local: SocketAddr, remote: SocketAddr) -> bool {
     let (local, remote) = (local.ip().to_canonical(), remote.ip().to_canonical());
     remote.is_loopback() || local == remote

@@ -11,7 +11,7 @@ use probe::cpu::{CoreShares, CpuSnapshot};
 use probe::process::CpuTime;
 use units::{Span, Time};
 
-/// The threads whose CPU time a test is charged with.
+/// The threads whose CPU time counts as the test's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CpuOf {
@@ -38,7 +38,7 @@ pub struct CpuSampler {
 #[derive(Debug, Clone)]
 struct Snapshot {
     at: Time,
-    /// User and system time that the test is charged with.
+    /// User and system time charged to the test.
     own: CpuTime,
     machine: Option<CpuSnapshot>,
 }
@@ -72,12 +72,12 @@ impl CpuSampler {
         self.mark = self.base.clone();
     }
 
-    /// True if the measured window holds enough ticks of `/proc/stat` to recognize a busy core.
+    /// True if the measured window holds enough ticks of `/proc/stat` to recognise a busy core.
     pub fn is_telling(&self, now: Time) -> bool {
         now.since(self.base.at) >= LEAST_POINT
     }
 
-    /// Over the measured window.
+    /// CPU use over the measured window.
     pub fn used(&self, now: Time) -> CpuUse {
         Snapshot::read(now, self.of, &self.account).since(&self.base)
     }
@@ -88,7 +88,7 @@ impl CpuSampler {
 
     fn keep(&mut self, snapshot: Snapshot) {
         let Some(table) = &mut self.table else { return };
-        // Over less time the ticks of /proc/stat turn every line into a comb.
+        // Over less time the ticks of /proc/stat dominate the figures.
         if snapshot.at.since(self.point.at) < LEAST_POINT {
             return;
         }
@@ -146,7 +146,7 @@ fn table_of(machine: Option<&CpuSnapshot>) -> Table {
     table
 }
 
-/// To the microsecond, unlike /proc.
+/// Precise to the microsecond, unlike the ticks in /proc.
 fn cpu_time(who: UsageWho) -> CpuTime {
     let span = |at: nix::sys::time::TimeVal| {
         let micros = at.tv_sec().saturating_mul(1_000_000).saturating_add(at.tv_usec());
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_span_has_no_use() {
+    fn a_span_of_zero_length_has_no_cpu_use() {
         let snapshot = Snapshot { at: Time::ZERO, own: CpuTime::default(), machine: None };
         assert_eq!(snapshot.since(&snapshot), CpuUse::default());
     }

@@ -21,7 +21,7 @@ pub struct Token([u8; 16]);
 pub struct Echo {
     pub token: Token,
     pub sequence: u64,
-    /// By the sender's own clock; meaningless to any other host.
+    /// Send time by the sender's own clock; meaningless to any other host.
     pub sent_at: Time,
 }
 
@@ -103,7 +103,7 @@ impl<'de> serde::Deserialize<'de> for Token {
 #[error("a token of the latency echo has 32 hexadecimal digits")]
 pub struct NoToken;
 
-/// Its first word is none of the numbers that open a UDP stream of iperf3, in either byte order.
+/// The first word differs, in either byte order, from the numbers that open a UDP stream of iperf3.
 const MAGIC: [u8; 8] = *b"weir-ech";
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
 //! Round trips of probes that travel beside the streams, first without load and then with it.
 //!
 //! Probes go to the far end's echo, if it offered one, and by ping. The method that gets answers
-//! becomes the probe, with preference for the echo. A reply counts from the time the kernel
-//! received it, not from the time an ordinary thread gets a core: on a loaded host the difference
+//! becomes the probe, with preference for the echo. A round trip ends when the kernel receives the
+//! reply, not when an ordinary thread gets a core to read it: on a loaded host the wait for a core
 //! is the larger part. The probe thread is therefore a real-time thread, which gets a core at once.
-//! If that is not allowed, the kernel stamps the replies. Stamping is worse: the kernel then stamps
-//! every packet of the host, which at 50 Gbit/s costs about one percent of goodput. The send time
-//! is taken right before the send, so that the local queue counts: it is part of the path.
+//! If the process may not have one, the kernel stamps the replies. Stamps cost more: the kernel
+//! then stamps every packet of the host, which at 50 Gbit/s costs about one percent of goodput. The
+//! send time is taken right before the send, so that the local queue counts: it is part of the
+//! path.
 
 mod flow;
 mod icmp;
@@ -29,7 +30,7 @@ use std::thread::JoinHandle;
 use timestamps::ClockJumps;
 use units::{Rate, Span, Time};
 
-/// Sends probes until it is finished or dropped, in a separate thread.
+/// Sends probes in a separate thread until it is finished or dropped.
 #[derive(Debug)]
 pub struct LatencyProbe {
     running: Option<Running>,
@@ -40,7 +41,7 @@ pub struct LatencyProbe {
 #[derive(Debug, Default)]
 pub struct LatencyResult {
     pub latency: Option<Latency>,
-    /// Lost probes, also if all were lost.
+    /// Lost probes, even if the probe got no answer at all.
     pub lost: u64,
     /// True if any probe was ever answered.
     pub answered: bool,
@@ -116,7 +117,7 @@ impl LatencyProbe {
         }
     }
 
-    /// While it rests, it sends no probes and its thread sleeps.
+    /// Pauses or resumes the probe. While paused, it sends nothing and its thread sleeps.
     pub fn rest(&mut self, paused: bool) {
         if let Some(running) = &self.running {
             running.shared.paused.store(paused, Ordering::Relaxed);
@@ -223,8 +224,8 @@ fn ask(shared: &Shared, probers: Vec<Prober>) {
             let stamped = probers.iter().all(Prober::is_stamped);
             patient = loaded && stamped && shared.flows().has_answer() && pause <= LONGEST_LAG;
         }
-        // Under load each wakeup takes a core from a stream. A stamped answer is read when the next
-        // probe leaves.
+        // Under load each wakeup takes a core from a stream. So a thread with stamps reads an
+        // answer only when it sends the next probe.
         let awaited = if patient { &probers[..0] } else { &probers[..] };
         wait(shared, awaited, Some(next.since(clock::now())));
         if jumps.happened() {
@@ -245,7 +246,7 @@ fn stamped_unless(prompt: bool, mut probers: Vec<Prober>) -> Vec<Prober> {
     probers
 }
 
-/// Sleeps, without sockets, until told to go on.
+/// Closes the sockets and sleeps until the owner resumes the probe.
 fn rest(shared: &Shared, probers: Vec<Prober>) -> std::io::Result<Vec<Prober>> {
     receive(shared, &probers);
     // Probes in flight can no longer be judged.
@@ -257,7 +258,7 @@ fn rest(shared: &Shared, probers: Vec<Prober>) -> std::io::Result<Vec<Prober>> {
     closed.iter().map(Prober::reopened).collect()
 }
 
-/// Returns whether the load is on.
+/// Sends a probe by each method; returns whether the load is on.
 fn send(shared: &Shared, probers: &[Prober], now: Time) -> bool {
     let mut flows = shared.flows();
     flows.settle(now);
@@ -298,12 +299,12 @@ fn wait(shared: &Shared, probers: &[Prober], within: Option<Span>) {
     // After a signal or a short lack of memory the loop polls again.
     let _ = poll(&mut all, timeout.as_ref());
     if !all[0].revents().is_empty() {
-        // The flags hold the actual request.
+        // The value only wakes the thread; the flags say what the owner wants.
         let _ = rustix::io::read(&shared.wake, &mut [0; 8]);
     }
 }
 
-/// A stranger with the token cannot keep the thread from sending probes.
+/// Most answers read at once: a stranger with the token cannot keep the thread from sending probes.
 const MOST_AT_ONCE: usize = 256;
 /// An answer may lie unread for this long. It is shorter than the time after which the end of a
 /// phase counts a probe as lost.

@@ -12,12 +12,12 @@ use units::{Bytes, Rate, Span};
 pub struct Observed {
     pub cpu: CpuUse,
     pub cpu_of: CpuOf,
-    /// One for each TCP stream.
+    /// The path of each TCP stream.
     pub paths: Vec<StreamPath>,
     pub idle: Option<Latency>,
     pub loaded: Option<Latency>,
-    /// Series of the whole test, omitted time included; empty without probes. They include those
-    /// that a weir peer reported for the streams it sends.
+    /// Series of the whole test, omitted time included, with the series that a weir peer reported
+    /// for the streams it sends; empty without probes.
     pub series: Vec<Series>,
     /// The core that limited the test: the test used this core of this machine, and the core had
     /// almost no idle time.
@@ -26,7 +26,7 @@ pub struct Observed {
     pub warnings: Vec<String>,
     /// CPU time of the measurements.
     pub cost: Span,
-    /// The goodput that the probes cost, if that was measured.
+    /// The goodput that the probes cost, if the test measured it.
     pub probe_cost: Option<ProbeCost>,
 }
 
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_core_is_reported_where_the_test_runs() {
+    fn a_full_core_is_reported_only_if_the_test_runs_on_it() {
         let core = |core, busy| CoreUse { core, busy, softirq: 3.0 };
         let used = |user| CpuUse { user, system: 0.0, cores: vec![core(0, 12.0), core(1, 99.0)] };
         let warned = |cpu: CpuUse| warning(full_core(&cpu, &[]).unwrap(), &cpu);

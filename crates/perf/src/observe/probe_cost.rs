@@ -2,8 +2,8 @@
 //! the goodput of both kinds of periods is compared.
 //!
 //! Separate tests with and without samples differ by far more than the samples cost: each has
-//! another connection, other buffers and another moment of the host. Within one connection all of
-//! that is the same. Four periods make a block, with samples in its outer or its inner periods, at
+//! another connection, other buffers and another moment of the host. One connection keeps all of
+//! these the same. Four periods make a block, with samples in its outer or its inner periods, at
 //! random. Drift and periodic effects thus affect both kinds of periods alike.
 
 mod meter;
@@ -26,8 +26,8 @@ pub struct SamplingPeriods {
 /// Settings of the end that compares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CostSettings {
-    /// Wait at the start of a period, until the far end has changed its period, too, and the
-    /// data of the previous period has passed.
+    /// Wait at the start of a period, until the far end has also changed to the period and the data
+    /// of the previous period has passed.
     pub settling: Span,
     /// The far end samples in the same periods.
     pub both_ends: bool,
@@ -64,7 +64,7 @@ impl SamplingPeriods {
         json!({ "seed": self.seed, "turn_us": self.length.nanos() / 1000 })
     }
 
-    /// `None` if it is invalid.
+    /// Reads the far end's encoding; `None` if it is invalid.
     pub fn read(reported: &Value) -> Option<Self> {
         let seed = u32::try_from(reported.get("seed")?.as_u64()?).ok()?;
         let micros = reported.get("turn_us")?.as_u64().filter(|micros| *micros <= MOST_MICROS)?;
@@ -110,7 +110,7 @@ impl CurrentPeriod {
     }
 }
 
-/// SplitMix64 (Steele, Lea and Flood 2014): it maps neighbouring numbers to unlike ones.
+/// SplitMix64 (Steele, Lea and Flood 2014): it maps neighbouring numbers to unlike numbers.
 fn mixed(number: u64) -> u64 {
     let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -118,7 +118,7 @@ fn mixed(number: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Periods that are compared with each other.
+/// Periods in a block, which are compared with each other.
 const BLOCK: u64 = 4;
 const USUAL: Span = Span::from_millis(237);
 const SHORTEST: Span = Span::from_millis(50);

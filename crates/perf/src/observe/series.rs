@@ -12,7 +12,8 @@ pub struct Series {
     pub stream: Option<u32>,
     /// The lines are shares of one whole.
     pub stacked: bool,
-    /// Seconds since the test began, ascending; each point covers the time before it.
+    /// Seconds since the test began, ascending; each point covers the time since the previous
+    /// point.
     pub time_s: Vec<f64>,
     pub lines: Vec<Line>,
 }
@@ -63,7 +64,7 @@ struct Column {
 impl Table {
     /// `limit` is the maximum number of points.
     pub(super) fn new(name: &'static str, merge: Merge, limit: usize) -> Self {
-        // Even, so that every point has a neighbour to merge with.
+        // An even limit, so that every point has a neighbour to merge with.
         let limit = limit.max(2) & !1;
         Self {
             name,
@@ -114,7 +115,7 @@ impl Table {
 
     pub(super) fn into_series(mut self) -> Option<Series> {
         if self.columns.iter().any(|column| column.count > 0) {
-            // The last point stands for fewer readings than the others.
+            // The last point stands for fewer readings than the other points.
             let last = self.times.last().copied().unwrap_or(0.0);
             let step = self.times.len().checked_sub(2).map_or(0.0, |i| last - self.times[i]);
             let part = f64::from(self.gathered) / f64::from(self.stride);
@@ -188,12 +189,12 @@ fn merged(pair: &[f64], merge: Merge) -> f64 {
     }
 }
 
-/// A report shows no more digits, and the files stay small.
+/// Rounds to the digits that a report shows, so that the files stay small.
 fn rounded(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }
 
-/// Enough for a chart as wide as a screen.
+/// Most points of a series: enough for a chart as wide as a screen.
 pub(super) const MOST_POINTS: usize = 2000;
 
 #[cfg(test)]

@@ -12,8 +12,8 @@ pub(super) struct Tally {
 
 impl Tally {
     pub(super) fn add(&mut self, round_trip: Span) {
-        // `record` grows the histogram up to the value, so none is refused; a saturating record
-        // would not.
+        // `record` grows the histogram up to the value, so it refuses no value; a saturating record
+        // would not grow it.
         let _ = self.histogram.record((round_trip.nanos() / UNIT).clamp(1, LONGEST));
         self.max = self.max.max(round_trip);
     }
@@ -69,7 +69,7 @@ impl Default for Tally {
 
 /// Nanoseconds; finer than any clock between two hosts.
 const UNIT: u64 = 100;
-/// A minute.
+/// A minute, in units.
 const LONGEST: u64 = 600_000_000;
 const DIGITS: u8 = 3;
 

@@ -32,13 +32,14 @@ pub struct StreamPath {
     pub limited: Option<LimitedBy>,
     /// Retransmitted segments.
     pub retransmits: Option<u64>,
-    /// Share of the data segments sent.
+    /// Retransmitted segments as a share of the data segments sent.
     pub retransmit_share: Option<Share>,
     pub timeouts: Option<u64>,
     /// The kernel's last estimate, and whether the sender was application-limited then.
     pub delivery_rate: Option<Rate>,
     pub delivery_rate_app_limited: Option<bool>,
-    /// The smallest round trip of the connection's life (the others are smoothed).
+    /// The smallest round trip since the connection was opened (the other round trips are
+    /// smoothed).
     pub least_rtt: Option<Span>,
 }
 
@@ -93,7 +94,7 @@ impl TcpSampler {
         }
     }
 
-    /// As last read.
+    /// The stream's TCP_INFO as last read.
     pub fn latest(&self, id: u32) -> Option<&TcpInfo> {
         let stream = self.streams.iter().find(|stream| stream.id == id)?;
         stream.last.as_ref().map(|(_, info)| info)
@@ -205,8 +206,8 @@ impl SampledStream {
     }
 }
 
-/// Packets wait before the link, or the link delivers as fast as an algorithm with pacing of its
-/// own paces. BBR paces at the rate that the link delivered.
+/// True if packets queue at the link, or if the link delivers at the rate at which the congestion
+/// control itself paces. BBR paces at the rate that the link delivered.
 fn shows_full_link(info: &TcpInfo) -> bool {
     let queue = info.rtt.zip(info.min_rtt).map(|(rtt, min)| (rtt.saturating_sub(min), min));
     let stands = queue.is_some_and(|(queue, min)| queue >= LEAST_QUEUE.max(min / 4));
@@ -217,9 +218,10 @@ fn shows_full_link(info: &TcpInfo) -> bool {
     stands || (paced && paces_itself(info) && info.delivery_rate_app_limited == Some(false))
 }
 
-/// The kernel paces CUBIC and Reno at 1.2 windows a round trip (net/ipv4/tcp_input.c,
-/// `tcp_update_pacing_rate`), so delivery near that rate shows a window that a loss has just made
-/// smaller. BBR paces below one window a round trip: its window holds two of them.
+/// True if the congestion control sets the pacing rate. The kernel paces CUBIC and Reno at 1.2
+/// windows a round trip (net/ipv4/tcp_input.c, `tcp_update_pacing_rate`), so delivery near that
+/// rate shows a window that a loss has just made smaller. BBR paces below one window a round trip:
+/// its window holds two round trips of data.
 fn paces_itself(info: &TcpInfo) -> bool {
     let window = info.cwnd().zip(info.rtt).and_then(|(window, rtt)| rate(window, rtt));
     info.pacing_rate.zip(window).is_some_and(|(paced, window)| paced < window)
@@ -244,7 +246,7 @@ pub(super) fn rate(bytes: Bytes, elapsed: Span) -> Option<Rate> {
     (seconds > 0.0).then(|| Rate::from_bits_per_second((bits / seconds) as u64))
 }
 
-/// Shorter delays come from busy hosts too.
+/// Least delay that counts as a queue: busy hosts cause shorter delays, too.
 const LEAST_QUEUE: Span = Span::from_millis(1);
 const NEAR: RangeInclusive<f64> = 0.9..=1.1;
 

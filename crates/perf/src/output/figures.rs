@@ -2,12 +2,12 @@
 
 use units::{Bytes, Span, shown};
 
-/// The unit of rates, iperf3's `-f`; by default the one that fits.
+/// The unit of rates, iperf3's `-f`; by default the unit that fits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RateUnit {
     #[default]
     Fitting,
-    /// By a power of 1000.
+    /// Bits a second, divided by this power of 1000.
     Bits(u32),
     Bytes(u32),
 }
@@ -39,7 +39,7 @@ impl RateUnit {
     }
 }
 
-/// In milliseconds, so that a column can be compared at a glance.
+/// A time in milliseconds, so that a column can be compared at a glance.
 pub(super) fn millis(span: Span) -> String {
     format!("{} ms", digits(span.millis_f64()))
 }
@@ -48,7 +48,7 @@ pub(super) fn percent(value: f64) -> String {
     shown::percent(value)
 }
 
-/// Bits a second.
+/// Rate in bits a second.
 pub(super) fn rate_of(bytes: Bytes, elapsed: Span) -> f64 {
     if elapsed == Span::ZERO { 0.0 } else { bytes.count() as f64 * 8.0 / elapsed.secs_f64() }
 }
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn three_digits_and_a_unit() {
+    fn figures_have_three_digits_and_a_unit() {
         let shown = |bits: f64| RateUnit::Fitting.show(bits);
         assert_eq!(shown(200_256_793.0), "200 Mbit/s");
         assert_eq!(shown(99_960_000.0), "100 Mbit/s");

@@ -1,6 +1,7 @@
-//! iperf3's `-J`: its keys, its types, its order, and weir's additions under `weir`.
+//! JSON as iperf3's `-J` writes it: the same keys, types and order, and weir's additions under
+//! `weir`.
 //!
-//! Programs that know iperf3 3.12 read the same meaning here. The few differences are listed in
+//! Programs that read iperf3 3.12's JSON can read this document. The few differences are listed in
 //! `tests/output/iperf3_json.rs`.
 
 mod additions;
@@ -21,7 +22,7 @@ pub struct Document {
     idle: Option<Latency>,
     start: Option<Value>,
     intervals: Vec<Value>,
-    /// Streams within the intervals kept.
+    /// Number of stream entries in the kept intervals.
     entries: usize,
     left_out: usize,
     /// All keys behind the intervals.
@@ -79,7 +80,7 @@ impl Document {
     }
 
     fn keep(&mut self, interval: Value, streams: usize) {
-        // A day of 128 streams must not fill the memory.
+        // The intervals of 128 streams over a day must not fill the memory.
         if self.entries + streams > MOST_ENTRIES {
             self.left_out += 1;
             return;
@@ -133,12 +134,12 @@ impl<W: Write> Json<W> {
         self.sink.as_ref().is_some_and(Sink::is_abandoned)
     }
 
-    /// Returns the writer; a reader that left is not an error.
+    /// Returns the writer. A reader that closed its end is no error.
     pub fn finish(mut self) -> io::Result<W> {
         self.write();
         match self.sink.take() {
             Some(sink) => sink.finish(),
-            // Only this method takes it.
+            // Only this method takes the sink.
             None => Err(io::ErrorKind::NotConnected.into()),
         }
     }
@@ -159,7 +160,7 @@ impl<W: Write> Audience for Json<W> {
         }
         self.document.event(event);
         match event {
-            // A failure may follow, and belongs to the same document.
+            // A failure that follows belongs to the same document.
             Event::Ended(_) => self.has_ended = true,
             Event::Failed(_) => {
                 self.has_ended = true;

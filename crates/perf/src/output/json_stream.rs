@@ -29,7 +29,7 @@ impl<W: Write> JsonStream<W> {
         self.sink.is_abandoned()
     }
 
-    /// Returns the writer; a reader that left is not an error.
+    /// Returns the writer. A reader that closed its end is no error.
     pub fn finish(self) -> io::Result<W> {
         self.sink.finish()
     }
@@ -69,7 +69,7 @@ impl<W: Write> Audience for JsonStream<W> {
                     let (key, value) = json::server_output(output);
                     self.say(key, value);
                 }
-                // A reader of iperf3's stream takes this for the last line.
+                // Readers of iperf3's stream expect `end` as the last line.
                 self.say("end", json::end_value(&started, ended));
             }
             Event::Failed(error) => {

@@ -1,26 +1,27 @@
-//! The limits that kept a TCP sender from sending more, from the sums that either end may know.
+//! The limits that kept a TCP sender from sending more, computed from sums of which an end may lack
+//! some.
 
 use crate::event::PathFacts;
 use crate::observe::tcp::LimitedBy;
 use units::{Share, Span};
 
-/// `None` if the kernel did not report them.
+/// The limits of one stream; `None` if the kernel did not report them.
 pub fn of(path: &PathFacts, elapsed: Span) -> Option<LimitedBy> {
     together([(path, elapsed)])
 }
 
 /// Combines several streams, weighted by the time each took.
 ///
-/// The kernel counts the time with data to send (`busy`), and within it the time stopped by the
-/// peer's window and by the local send buffer (net/ipv4/tcp_output.c, `tcp_chrono_start`). In the
-/// rest of the busy time, congestion control was the limit, by its window or its pacing: for the
-/// share of it in which the samples show a full link, the link was. In the rest of all the time
-/// there was nothing to send.
+/// The kernel counts the time with data to send (`busy`), and within that time the parts in which
+/// the peer's window or the local send buffer stopped the sender (net/ipv4/tcp_output.c,
+/// `tcp_chrono_start`). In the rest of the busy time congestion control was the limit, by its
+/// window or its pacing; the share in which the samples show a full link counts for the link
+/// instead. Outside the busy time the application had nothing to send.
 pub fn together<'a>(paths: impl IntoIterator<Item = (&'a PathFacts, Span)>) -> Option<LimitedBy> {
     let [mut all, mut busy, mut receiver, mut buffer, mut link] = [0.0; 5];
     for (path, elapsed) in paths {
         let reported = path.busy?.secs_f64();
-        // The kernel's clock and ours are read at different moments.
+        // The kernel's times may exceed `elapsed`: they are read at another moment.
         all += elapsed.secs_f64().max(reported);
         busy += reported;
         let held = [path.rwnd_limited?.secs_f64(), path.sndbuf_limited?.secs_f64()];
@@ -42,7 +43,7 @@ pub fn together<'a>(paths: impl IntoIterator<Item = (&'a PathFacts, Span)>) -> O
     })
 }
 
-/// Each with its name, the largest first.
+/// Each limit's name and share, the largest share first.
 pub fn ranked(limits: &LimitedBy) -> [(&'static str, Share); 5] {
     let mut ranked = [
         ("full link", limits.full_link),
@@ -65,7 +66,7 @@ pub fn words(limits: &LimitedBy) -> String {
     reported.join(", ")
 }
 
-/// Smaller shares round to zero and are not shown.
+/// Least share that is shown: smaller shares round to zero.
 const LEAST_PERCENT: f64 = 0.5;
 
 #[cfg(test)]

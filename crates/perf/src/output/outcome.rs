@@ -8,8 +8,8 @@ use units::{Bytes, Span};
 /// The streams of one direction.
 #[derive(Debug, Clone)]
 pub struct DirectionStreams<'a, S> {
-    /// From the client to the server. In a bidirectional test, iperf3 calls the other direction
-    /// `bidir_reverse`.
+    /// True for the direction from the client to the server. In a bidirectional test, iperf3 calls
+    /// the opposite direction `bidir_reverse`.
     pub forward: bool,
     /// This end sends.
     pub sends: bool,
@@ -40,7 +40,7 @@ pub struct Progress {
     pub retransmits: Option<u64>,
     pub datagrams: Option<Datagrams>,
     pub cwnd: Option<Bytes>,
-    /// For several streams, the mean.
+    /// The round trip; the mean over several streams.
     pub rtt: Option<Span>,
 }
 
@@ -89,7 +89,7 @@ impl Outcome {
         }
     }
 
-    /// The sender's count, or else what the receiver could tell.
+    /// The sender's count, or else the receiver's count of sent datagrams.
     pub fn datagrams_of_sender(&self) -> u64 {
         self.datagrams_sent.or(self.datagrams.map(|datagrams| datagrams.count)).unwrap_or(0)
     }

@@ -1,8 +1,8 @@
 use crate::event::Stop;
 use std::io::{self, Write};
 
-/// The output of an audience. A reader that has gone is not a failure: nothing more is written, and
-/// the test is stopped, as SIGPIPE would have ended it.
+/// The output of an audience. When the reader has gone, the sink writes nothing more and stops the
+/// test, as SIGPIPE would have ended it; that is no failure.
 #[derive(Debug)]
 pub(super) struct Sink<W> {
     out: W,
@@ -32,7 +32,7 @@ impl<W: Write> Sink<W> {
         }
     }
 
-    /// The reader has gone.
+    /// True if the reader has gone.
     pub(super) fn is_abandoned(&self) -> bool {
         self.trouble.as_ref().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
     }

@@ -46,7 +46,7 @@ impl<W: Write> Text<W> {
         self.sink.is_abandoned()
     }
 
-    /// Returns the writer; a reader that left is not an error.
+    /// Returns the writer. A reader that closed its end is no error.
     pub fn finish(self) -> io::Result<W> {
         self.sink.finish()
     }
@@ -94,5 +94,5 @@ impl<W: Write> Audience for Text<W> {
     }
 }
 
-/// Longest text of an error, above any of this program's own.
+/// Longest text of an error that is shown: longer than any of this program's own texts.
 const LONGEST: usize = 1024;

@@ -1,4 +1,4 @@
-//! Messages over TCP as fast as they go, netperf's TCP_STREAM.
+//! Messages over TCP as fast as the path takes them, netperf's TCP_STREAM.
 
 use super::serve::Arrivals;
 use super::start_barrier::{StartBarrier, Tally};

@@ -40,7 +40,7 @@ pub(super) struct Work {
     pub(super) cpu: Cpu,
 }
 
-/// Why a thread could not go on, and the port at the server if the thread had one of its own.
+/// Why a thread could not go on, and the server's port if the thread had a separate port.
 #[derive(Debug)]
 pub(super) struct ThreadFailure {
     pub(super) broken: TransferError,
@@ -48,8 +48,8 @@ pub(super) struct ThreadFailure {
 }
 
 impl ClientThreads<'_> {
-    /// `listen` runs meanwhile. It returns when the given number of threads have ended, or when
-    /// there is a reason not to wait for them.
+    /// Runs the threads, and `listen` beside them. `listen` returns when the given number of
+    /// threads have ended, or when there is a reason not to wait for them.
     pub(super) fn work(
         &self,
         ends: Vec<End>,
@@ -86,7 +86,7 @@ impl ClientThreads<'_> {
                     work.tallies.push(tally);
                     work.ends.push(end);
                 }
-                // The thread that failed first called the others off; report its reason.
+                // The thread that failed first ended the other threads; only its reason counts.
                 Err(next) => match &failure {
                     Some(first) if !matches!(first.broken, TransferError::Ended) => {}
                     _ => failure = Some(next),

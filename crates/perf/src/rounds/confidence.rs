@@ -1,11 +1,11 @@
-//! Reliability of the mean of repeated measurements: the interval around it by Student's t, and the
-//! width that the user asked for.
+//! Reliability of the mean of repeated measurements: the mean's confidence interval by Student's t,
+//! and the width that the user asked for.
 //!
 //! The two numbers have netperf's meaning: `-I 99,5` asks that the interval in which the true mean
 //! lies with 99 % confidence be 5 % of the mean *wide*, that is ±2.5 % (netperf prints "+/-2.5% @
-//! 99% conf."). Like netperf, the measurement ends as soon as the interval is narrow enough. This
-//! makes the true confidence slightly lower than stated; at least three repeats keep the difference
-//! small.
+//! 99% conf."). As in netperf, the measurement ends as soon as the interval is narrow enough. This
+//! rule makes the true confidence slightly lower than stated; at least three repeats keep the
+//! difference small.
 
 use super::RoundsError;
 use stats::MeanEstimate;
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn one_measurement_never_suffices_and_equal_ones_do() {
+    fn one_measurement_never_suffices_and_equal_measurements_do() {
         let one = MeanEstimate::of(&[5.0], level(99.0)).unwrap();
         assert_eq!(one.half_width, None);
         assert!(!Confidence::usual().is_met_by(&one));

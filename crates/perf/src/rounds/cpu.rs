@@ -9,12 +9,12 @@ use units::{Span, Time};
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cpu {
     pub elapsed: Span,
-    /// CPU of the threads that worked on it, and of the host's cores, in percent of a core.
+    /// CPU of the threads that measured, and of the host's cores, in percent of a core.
     pub used: CpuUse,
 }
 
 impl Cpu {
-    /// CPU time of the threads that worked on it.
+    /// CPU time of the threads that measured.
     pub fn threads(&self) -> Span {
         self.of_percent(self.used.user + self.used.system)
     }
@@ -107,7 +107,7 @@ impl CpuMeter {
         Self { began, machine }
     }
 
-    /// The measurement has ended; its threads may not have.
+    /// Ends the measurement. Its threads may still run.
     pub(super) fn stop(self) -> Cpu {
         let now = clock::now();
         Cpu { elapsed: now.since(self.began), used: self.machine.used(now) }
@@ -131,7 +131,8 @@ pub(super) fn enlist(account: &CpuAccount, affinity: Option<usize>) -> Counted {
     if let Some(cpu) = affinity.filter(|cpu| *cpu < CpuSet::MAX_CPU) {
         let mut set = CpuSet::new();
         set.set(cpu);
-        // The caller checked the number; a core that went offline since is no reason to fail.
+        // The caller checked the core's number; a core that went offline since then is no reason to
+        // fail.
         if let Err(error) = sched_setaffinity(None, &set) {
             tracing::warn!("a thread could not be pinned to CPU {cpu}: {error}");
         }

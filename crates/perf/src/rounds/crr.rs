@@ -1,7 +1,7 @@
 //! A TCP connection for each request and its response, netperf's TCP_CRR.
 //!
-//! The server closes first, as an HTTP/1.0 server does, and the client waits for it. The closed
-//! connections therefore linger (TIME-WAIT) at the server, where they do not use up the client's
+//! The server closes first, as an HTTP/1.0 server does, and the client waits for the close. The
+//! closed connections therefore linger (TIME-WAIT) at the server and do not use up the client's
 //! ports.
 
 use super::serve::Arrivals;
@@ -63,7 +63,7 @@ pub(super) fn request(
 ) -> Result<Tally, TransferError> {
     let mut buffer = vec![0; PIECE];
     let mut transact = || addresses.transact(order, timeouts, &mut buffer);
-    // The first transaction waits until the server's thread runs, and is not counted.
+    // The first transaction is not counted: it may wait until the server's thread runs.
     let (mut tally, until) = barrier.wait(transact(), timeouts)?;
     let mut began = Instant::now();
     let mut answered = began;
@@ -87,7 +87,7 @@ pub(super) fn request(
 }
 
 impl Addresses {
-    /// One transaction, from the connection's beginning to its end.
+    /// One transaction, from opening the connection to its end.
     fn transact(
         &self,
         order: &Order,
@@ -108,7 +108,7 @@ impl Addresses {
     fn connect(&self, timeouts: Timeouts<'_>) -> Result<TcpStream, TransferError> {
         let socket = self.open().map_err(TransferError::Failed)?;
         let remote = self.remote.into();
-        // The send timeout also bounds each turn of connecting (net/ipv4/af_inet.c).
+        // The send timeout also bounds each wait of `connect` (net/ipv4/af_inet.c).
         timeouts.wait_for(|| match socket.connect(&remote) {
             Err(error) => match Errno::from_io_error(&error) {
                 Some(Errno::INPROGRESS | Errno::ALREADY) => Err(ErrorKind::WouldBlock.into()),

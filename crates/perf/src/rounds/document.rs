@@ -3,7 +3,7 @@ use crate::PerfError;
 use serde_json::{Value, json};
 use units::Span;
 
-/// The measurements for machines, and the reason if they ended early.
+/// The measurements as a JSON document, and the reason if they ended early.
 pub fn document(
     options: &RoundsOptions,
     outcomes: &[RoundsOutcome],
@@ -115,7 +115,7 @@ fn cpu(outcome: &RoundsOutcome, cpu: &Cpu) -> Value {
     })
 }
 
-/// Name of the rate, and its unit as a multiple of that of [`Run::rate`].
+/// Name of the rate, and its unit in units of [`Run::rate`].
 fn rate_name(kind: Kind) -> (&'static str, f64) {
     if kind.has_latency() { ("requests_s", 1.0) } else { ("goodput_mbit_s", 1e6) }
 }

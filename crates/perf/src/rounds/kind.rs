@@ -9,11 +9,11 @@ pub enum Kind {
     Rr,
     /// A TCP connection for each request and its response.
     Crr,
-    /// Requests and responses as datagrams. Lost ones are counted.
+    /// Requests and responses as datagrams. Lost datagrams are counted.
     UdpRr,
-    /// Messages over TCP, as fast as they go.
+    /// Messages over TCP, as fast as the path takes them.
     TcpStream,
-    /// Datagrams, as fast as they go. Lost ones are counted.
+    /// Datagrams, as fast as the socket takes them. Lost datagrams are counted.
     UdpStream,
 }
 

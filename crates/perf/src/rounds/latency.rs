@@ -39,7 +39,7 @@ impl Latencies {
     }
 
     pub(crate) fn merge(&mut self, other: &Self) {
-        // Both have the same bounds, so every value fits.
+        // Both histograms have the same bounds, so every value fits.
         let _ = self.histogram.add(&other.histogram);
         self.max = self.max.max(other.max);
     }
@@ -48,7 +48,7 @@ impl Latencies {
         self.histogram.len()
     }
 
-    /// `None` without samples.
+    /// The summary; `None` without samples.
     pub fn summary(&self) -> Option<LatencySummary> {
         // The end of a histogram's step may exceed its largest value.
         let span = |nanos: u64| Span::from_nanos(nanos.min(self.max));

@@ -21,7 +21,7 @@ pub struct RoundsOptions {
     /// How long the server may be silent.
     pub patience: Duration,
     pub kind: Kind,
-    /// Each is one row of the result.
+    /// The sizes to measure, a row of the result each.
     pub sizes: Vec<Size>,
     /// Concurrent connections, a thread each.
     pub connections: u32,
@@ -30,7 +30,7 @@ pub struct RoundsOptions {
     /// Duration of one repeat.
     pub time: Span,
     pub repeats: Repeats,
-    /// Ends the repeats when it is met.
+    /// The repeats end when the mean is this reliable.
     pub confidence: Option<Confidence>,
     /// A datagram counts as lost after this time without a response.
     pub loss_timeout: Duration,
@@ -47,7 +47,7 @@ pub struct RoundsOptions {
 /// Size of requests and responses: `1`, `128/8K` (request/response).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size {
-    /// Also the size of a stream's message.
+    /// Bytes of a request, or of a stream's message.
     pub request: Bytes,
     pub response: Bytes,
 }
@@ -97,7 +97,7 @@ impl RoundsOptions {
         }
     }
 
-    /// Checks the options before anything is sent.
+    /// Checks the options before the client connects.
     pub fn check(&self) -> Result<(), PerfError> {
         let refuse = |text: String| Err(PerfError::Usage(text));
         let (kind, most) = (self.kind, self.kind.most_bytes());
@@ -174,7 +174,7 @@ impl Size {
 
 impl Repeats {
     pub const ONCE: Self = Self { least: 1, most: 1 };
-    /// Used if a confidence is required.
+    /// The default if a confidence is required.
     pub const USUAL: Self = Self { least: 3, most: 30 };
 }
 

@@ -19,7 +19,7 @@ pub struct RoundsOutcome {
     pub latency: Option<LatencySummary>,
 }
 
-/// The required confidence, and whether the estimate met it.
+/// The required confidence, and whether the estimate reached it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ConfidenceOutcome {
     pub asked: Confidence,
@@ -34,7 +34,7 @@ pub struct Run {
     pub elapsed: Span,
     /// Transactions, or messages sent.
     pub count: u64,
-    /// Payload that this end sent, and that the server received.
+    /// Payload that this end sent, and payload that the server received.
     pub bytes_sent: u64,
     pub bytes_received: u64,
     /// Requests without a response, datagrams that did not arrive, or connections that failed.
@@ -61,7 +61,7 @@ impl RoundsOutcome {
         Some(Self { kind, size, connections, depth, runs, rate, confidence, latency })
     }
 
-    /// True if no confidence was required, or if it was met.
+    /// True if no confidence was required, or if the estimate reached it.
     pub fn is_sure(&self) -> bool {
         self.confidence.is_none_or(|confidence| confidence.met)
     }
@@ -74,7 +74,7 @@ impl RoundsOutcome {
         self.runs.iter().map(|run| run.late).sum()
     }
 
-    /// Share of the requests or datagrams. `None` for TCP, which loses nothing.
+    /// Lost requests or datagrams as a share of all. `None` for TCP, which loses nothing.
     pub fn loss(&self) -> Option<Share> {
         if !self.kind.is_udp() {
             return None;
@@ -84,7 +84,7 @@ impl RoundsOutcome {
         Share::new(self.lost() as f64 / all.max(1) as f64)
     }
 
-    /// CPU of this end over all repeats.
+    /// The client's CPU over all repeats.
     pub fn client(&self) -> Option<Cpu> {
         over(self.runs.iter().map(|run| &run.client))
     }
@@ -126,7 +126,7 @@ impl Run {
         if !report.seconds.is_finite() || !(0.0..=MOST_SECONDS).contains(&report.seconds) {
             return Err(format!("its measurement took {} seconds", report.seconds));
         }
-        // Data in flight at the end arrived later than it was sent.
+        // Data in flight at the end arrives after this end's time is over.
         let elapsed = match kind.has_latency() {
             true => elapsed.as_secs_f64(),
             false => elapsed.as_secs_f64().max(report.seconds),
@@ -152,7 +152,7 @@ impl Run {
     }
 }
 
-/// Estimate over the repeats so far.
+/// Estimate of the rate over the repeats so far.
 pub(super) fn estimate(runs: &[Run], asked: Option<Confidence>) -> Option<MeanEstimate> {
     let rates: Vec<f64> = runs.iter().map(|run| run.rate).collect();
     MeanEstimate::of(&rates, asked.unwrap_or_else(Confidence::usual).level)

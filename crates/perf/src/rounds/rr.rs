@@ -43,7 +43,7 @@ pub(super) fn request(
         timeouts.send_any(socket, order.request)?;
         timeouts.receive(socket, order.response, &mut buffer)
     };
-    // The first transaction waits until the server's thread runs, and is not counted.
+    // The first transaction is not counted: it may wait until the server's thread runs.
     let (mut tally, until) = barrier.wait(transact(), timeouts)?;
     if order.depth > 1 {
         return pipelined(socket, order, timeouts, (tally, until));
@@ -57,8 +57,8 @@ pub(super) fn request(
     Ok(tally)
 }
 
-/// Keeps several requests in flight. Neither direction may block the other: a server that waits
-/// until its responses are read takes no more requests.
+/// Keeps several requests in flight. Sends and receives without blocking: a server that waits until
+/// its responses are read reads no more requests.
 fn pipelined(
     socket: &TcpStream,
     order: &Order,

@@ -30,15 +30,15 @@ pub enum Event<'a> {
 pub struct Measured<'a> {
     pub size: Size,
     pub run: &'a Run,
-    /// Over the repeats so far.
+    /// Estimate of the rate over the repeats so far.
     pub estimate: &'a MeanEstimate,
     /// 1 for the first.
     pub repeat: u32,
     pub most_repeats: u32,
 }
 
-/// Measures every size, each until the required confidence is met or the repeats are used up. The
-/// outcomes show which confidence was not met.
+/// Measures every size until its mean reaches the required confidence or the repeats are used up.
+/// The outcomes show which sizes did not reach it.
 pub fn run(
     options: &RoundsOptions,
     stop: &Stop,

@@ -18,20 +18,22 @@ use std::thread;
 use std::time::{Duration, Instant};
 use units::Span;
 
-/// Serves one client that asked for one of these tests, up to its end. Its threads end with it.
+/// Serves one client that asked for one of these tests, until the client's session ends. The
+/// session's threads end with it.
 ///
 /// The server calls this once it has read the parameters of a client whose `weir` holds a
-/// [`TestRequest`]; the offer is made here. `connections` delivers the client's data connections:
-/// those whose cookie, read by the server's listener, is `cookie`. It may be a bounded channel of
-/// `options.limits.streams`. `stop` ends the session within a tenth of a second, and must be the
-/// one `control` was made with.
+/// [`TestRequest`]; this function sends the offer. `connections` delivers the client's data
+/// connections: those whose cookie, read by the server's listener, is `cookie`. It may be a bounded
+/// channel of `options.limits.streams`. `stop` ends the session within a tenth of a second, and
+/// must be the one `control` was made with.
 ///
-/// `crr` and UDP have separate ports, opened on the address that the client has reached: the cookie
-/// on each short connection would be part of what `crr` measures. A firewall must let them pass;
-/// the client may ask for a range, within `options.limits.data_ports`.
+/// For `crr` and UDP the server opens separate ports on the address that the client has reached: on
+/// the server's own port, a cookie on each short connection would be part of what `crr` measures. A
+/// firewall must let these ports pass; the client may ask for a range, within
+/// `options.limits.data_ports`.
 ///
-/// `options.limits.duration` is the longest session, however many measurements it orders.
-/// `progress` tells when the session may be ended for another client.
+/// `options.limits.duration` is the longest session, however many measurements the client orders.
+/// From `progress` the server learns when it may end the session for another client.
 pub(crate) fn serve(
     control: &mut Control,
     cookie: &Cookie,
@@ -50,7 +52,7 @@ pub(crate) fn serve(
             admit(&order, request.kind, &options.limits).and_then(|()| time.admit(order.seconds));
         if let Err(reason) = admitted {
             session.refuse(reason.clone())?;
-            // A client that keeps ordering would hold its session for ever.
+            // Without this limit a client that keeps ordering would hold its session for ever.
             if time.is_over() {
                 let peer = session.control.peer().to_owned();
                 return Err(PerfError::PeerFailed { peer, reason });
@@ -79,7 +81,7 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// `None` when the client is done.
+    /// The client's next order; `None` when the client is done.
     fn next_order(&mut self) -> Result<Option<Order>, PerfError> {
         self.progress.step();
         match self.control.receive_state("ordering a measurement")? {
@@ -96,9 +98,9 @@ impl Session<'_> {
         self.control.send_json(&Refusal { reason })
     }
 
-    /// Returns whether the measurement was made; if not, the client has been told the reason.
+    /// Makes a measurement. False if it was refused; the client then has the reason.
     fn measure(&mut self, order: &Order) -> Result<bool, PerfError> {
-        // Drop connections that came too late for the previous measurement.
+        // Drops connections that arrived too late for the previous measurement.
         while self.connections.try_recv().is_ok() {}
         let ports = self.options.limits.data_ports.as_ref();
         let bound = match bind_ports(self.control.socket(), order, ports) {
@@ -171,7 +173,7 @@ impl Session<'_> {
             let meter = CpuMeter::start();
             self.await_end(order, &moved)?;
             let cpu = meter.stop();
-            // Data sent after the end is not part of a TCP stream's measurement.
+            // Data that arrives after the end is not part of a TCP stream's measurement.
             let at_end = arrivals.report();
             timeouts.end();
             for worker in workers {
@@ -224,7 +226,7 @@ impl Session<'_> {
     }
 }
 
-/// How long a session has lasted, and may last.
+/// The time that a session has lasted, and the longest time that it may last.
 #[derive(Debug)]
 struct SessionTime {
     began: Instant,
@@ -286,7 +288,7 @@ fn works<'a>(
     works
 }
 
-/// Ends the threads of a measurement, however it ends.
+/// Ends the threads of a measurement when dropped, however the measurement ends.
 struct EndOnDrop<'a>(Timeouts<'a>);
 
 impl Drop for EndOnDrop<'_> {
@@ -301,7 +303,7 @@ pub(super) struct Arrivals {
     epoch: Instant,
     count: AtomicU64,
     bytes: AtomicU64,
-    /// Since `epoch`, in nanoseconds.
+    /// Time of the first arrival since `epoch`, in nanoseconds.
     first: AtomicU64,
     last: AtomicU64,
 }
@@ -319,7 +321,7 @@ impl Default for Arrivals {
 }
 
 impl Arrivals {
-    /// Adds figures that a thread has summed up itself.
+    /// Adds the sums of a thread that counts by itself.
     pub(super) fn add(&self, count: u64, bytes: u64) {
         self.count.fetch_add(count, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -390,7 +392,7 @@ pub(super) fn wait_readable(socket: &TcpStream, within: Duration) {
 
 const CONNECTING: &str = "opening its data connections";
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// Workers of a server end when the control connection says so; only that connection has a
+/// The server's workers end when the control connection says so; only the control connection has a
 /// deadline.
 const FOREVER: Duration = Duration::from_secs(1 << 32);
 const LONGEST_SECONDS: f64 = 86_400.0;

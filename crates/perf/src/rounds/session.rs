@@ -52,7 +52,7 @@ impl<'a> Session<'a> {
         self.remote
     }
 
-    /// One repeat, whose latencies are added to `latencies`.
+    /// Makes one repeat, and adds its latencies to `latencies`.
     pub(super) fn measure(
         &mut self,
         size: &Size,
@@ -65,8 +65,8 @@ impl<'a> Session<'a> {
         let ends = self.connect(&order, &ready)?;
         expect(&mut self.control, State::TestRunning, STARTING)?;
         let mut work = self.work(&order, ends)?;
-        // Closing them ends the server's threads, too. Those of a stream are kept until the
-        // server's report.
+        // Closing the connections ends the server's threads, too. A stream's connections stay open
+        // until the server's report.
         if order.kind != Kind::TcpStream {
             work.ends.clear();
         }
@@ -80,7 +80,7 @@ impl<'a> Session<'a> {
             .map_err(|saw| self.foreign(saw))
     }
 
-    /// Sends a last state. If the server has gone, its absence is already known.
+    /// Sends a last state. An error is ignored: the caller already knows if the server has gone.
     pub(super) fn leave(mut self, word: State) {
         let _ = self.control.send_state(word);
     }
@@ -94,7 +94,8 @@ impl<'a> Session<'a> {
         control.send_cookie(&self.cookie)?;
         greeted(control, options.patience, self.stop)?;
         expect(control, State::ExchangeParameters, AGREEING)?;
-        // A stock server's reaction to this does not matter: the client will close the session.
+        // A stock server's reaction to these parameters does not matter: the client closes the
+        // session.
         let test = TestOptions {
             protocol: if options.kind.is_udp() { Protocol::Udp } else { Protocol::Tcp },
             amount: Amount::Time(options.time),
@@ -186,8 +187,7 @@ impl<'a> Session<'a> {
             affinity: options.affinity,
             timeouts: Timeouts::new(&over, stop, options.patience),
         };
-        // Includes time for the first transaction and for the last, each of which may take that
-        // long.
+        // The first transaction and the last transaction may take `patience` each.
         let longest = options.time.as_duration() + options.patience * 3;
         let outcome =
             team.work(ends, |ended, threads| listen(control, stop, ended, threads, longest))?;

@@ -31,8 +31,8 @@ impl StartBarrier {
         Self { barrier: Barrier::new(threads), time }
     }
 
-    /// Every thread must call this, with the result of its preparations. Returns the tally to fill
-    /// and the time to end.
+    /// Waits until every thread has called this with the result of its preparations. Returns the
+    /// tally to fill and the time to end.
     pub(super) fn wait(
         &self,
         prepared: Result<(), TransferError>,

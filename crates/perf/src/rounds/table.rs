@@ -3,7 +3,7 @@ use super::{ConfidenceOutcome, Cpu, RoundsOptions, RoundsOutcome};
 use crate::output::TextFormat;
 use units::Span;
 
-/// The measurements for people: a row for each size, and prominent warnings about unreliable ones.
+/// The measurements as text: a row for each size, and prominent warnings about unreliable results.
 pub fn table(options: &RoundsOptions, outcomes: &[RoundsOutcome], format: &TextFormat) -> String {
     let mut columns = Columns::default();
     let has_latency = options.kind.has_latency();
@@ -113,7 +113,7 @@ fn demand_words(of_transactions: bool, unicode: bool) -> &'static str {
     }
 }
 
-/// Three digits, and all digits before the point.
+/// A figure with three digits, or with all digits before the point.
 fn figure(value: f64) -> String {
     let decimals = match value.abs() {
         100.0.. => 0,
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unreliable_result_is_marked_and_a_reliable_one_is_not() {
+    fn only_unreliable_results_are_marked() {
         let options = RoundsOptions {
             confidence: Some(Confidence::usual()),
             ..RoundsOptions::new("host", Kind::UdpRr)

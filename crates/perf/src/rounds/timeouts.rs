@@ -29,14 +29,14 @@ impl<'a> Timeouts<'a> {
         Self { over, stop, silence, moved: None }
     }
 
-    /// Same, and sets `moved` whenever bytes move.
+    /// The same timeouts, which also set `moved` whenever bytes move.
     pub(super) fn noting(self, moved: &'a AtomicBool) -> Self {
         Self { moved: Some(moved), ..self }
     }
 
-    /// Bytes moved.
+    /// Notes that bytes moved.
     pub(super) fn note(&self) {
-        // Mostly a read, so that the threads of a measurement share the cache line.
+        // Reads before it writes, so that the threads of a measurement share the cache line.
         if let Some(moved) = self.moved
             && !moved.load(Ordering::Relaxed)
         {
@@ -85,7 +85,7 @@ impl<'a> Timeouts<'a> {
         Ok(())
     }
 
-    /// One read or write; zero bytes are the connection's end.
+    /// One read or write, repeated until bytes move; zero bytes mean the connection's end.
     pub(super) fn repeat(
         &self,
         attempt: impl FnMut() -> io::Result<usize>,

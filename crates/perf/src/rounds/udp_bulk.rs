@@ -1,4 +1,4 @@
-//! Datagrams as fast as they go, netperf's UDP_STREAM.
+//! Datagrams as fast as the socket takes them, netperf's UDP_STREAM.
 
 use super::serve::Arrivals;
 use super::start_barrier::{StartBarrier, Tally};
@@ -40,7 +40,7 @@ pub(super) fn receive(
                 count += 1;
                 bytes += length as u64;
             }
-            // Nothing more arrived in a whole turn.
+            // No datagram arrived during a whole wait.
             Err(error) if is_transient(&error) && over_since.is_some() => break,
             Err(_) => {}
         }

@@ -1,6 +1,5 @@
 //! Greeting that opens a measurement over UDP: the client sends the test's cookie until the server
-//! sends it back. The server answers no other sender, so it cannot be made to send to third
-//! parties.
+//! sends it back. The server answers no other sender, so nobody can make it send to third parties.
 
 use super::timeouts::{Timeouts, TransferError};
 use crate::control::Cookie;

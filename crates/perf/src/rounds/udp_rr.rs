@@ -1,8 +1,8 @@
 //! Requests and responses as datagrams, netperf's UDP_RR. netperf waits forever for a lost
-//! datagram; here it is counted, and the next one is sent.
+//! datagram; this test counts it and sends the next request.
 //!
 //! A request begins with its number, as much of its eight bytes as fit. The response repeats the
-//! number, so that a late response is not taken for the next one.
+//! number, so that the client does not take a late response for the next response.
 
 use super::serve::Arrivals;
 use super::start_barrier::{StartBarrier, Tally};

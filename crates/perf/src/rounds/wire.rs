@@ -30,7 +30,7 @@ pub struct TestRequest {
 }
 
 impl TestRequest {
-    /// Reads `weir` of a client's parameters. `None` if it asks for none of these tests.
+    /// Reads `weir` of a client's parameters. `None` if the client asks for none of these tests.
     pub fn within(weir: &Value) -> Option<Self> {
         serde_json::from_value(weir.get("test")?.clone()).ok()
     }
@@ -65,7 +65,8 @@ pub struct Order {
     /// The CPU that the server pins this measurement to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_affinity: Option<u64>,
-    /// The first of the ports that the server opens for it; none lets the system choose.
+    /// The first of the ports that the server opens for the measurement; `None` lets the system
+    /// choose.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
 }
@@ -75,7 +76,7 @@ pub struct Order {
 #[serde(default)]
 pub struct Ready {
     /// The opened ports: one for all short connections of `crr`, one for each connection over UDP.
-    /// None for `rr` and `tcp-stream`, whose connections go to the server's own port.
+    /// Empty for `rr` and `tcp-stream`, whose connections go to the server's own port.
     pub ports: Vec<u16>,
 }
 
@@ -94,7 +95,7 @@ pub struct Report {
     pub count: u64,
     /// Payload received.
     pub bytes: u64,
-    /// From the first payload to the last.
+    /// Seconds from the first payload to the last.
     pub seconds: f64,
     pub cpu: WireCpu,
 }
@@ -105,7 +106,7 @@ pub struct Report {
 pub struct WireCpu {
     /// The seconds that these figures cover.
     pub elapsed: f64,
-    /// CPU of the threads that worked on this measurement.
+    /// User CPU of the threads of this measurement.
     pub user: f64,
     pub system: f64,
     pub cores: Vec<WireCore>,
@@ -132,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_ask_is_found_among_other_parameters() {
+    fn a_test_request_is_found_among_other_parameters() {
         let request = TestRequest { kind: Kind::UdpRr };
         assert_eq!(TestRequest::within(&request.to_weir()), Some(request));
         for other in ["{}", "7", r#"{"test":{"kind":"web"}}"#, r#"{"test":1}"#, r#"{"echo":true}"#]

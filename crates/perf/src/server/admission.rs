@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant, SystemTime};
 
 /// Admits a client with an account. Any other client is refused [`REFUSED_AFTER`] after its
-/// parameters arrived; until then it holds no session.
+/// parameters arrived; until then the client holds no session.
 pub(super) fn admit(
     authenticator: &Authenticator<'_>,
     control: &Control,

@@ -146,12 +146,13 @@ impl<'a> ClientSession<'a> {
         let mut audience = Audiences::new(audience, &started.options, self.context.output);
         audience.event(&Event::Started(&started));
         let account = run(control, &mut session, &started, &mut audience).map_err(|mut why| {
-            // Send this before the streams close: a client that sees them break reads no further.
+            // Send the reply before the streams close: a client that sees its streams break reads
+            // no further.
             send_reply(control, why.reply);
             why.reply = Reply::Nothing;
             why
         })?;
-        // Drop data in flight, as iperf3 does: it is not part of the test.
+        // Drop data in flight, as iperf3 does: that data is not part of the test.
         drop(session);
         let progress = self.reservation.progress();
         exchange(control, &account, additions(&parameters), &mut audience, progress)
@@ -162,8 +163,8 @@ impl<'a> ClientSession<'a> {
         control: &mut Control,
         request: &TestRequest,
     ) -> Result<(), Refusal> {
-        // The number of connections differs from measurement to measurement, so reserve for the
-        // limit.
+        // The number of connections differs from measurement to measurement: reserve memory for the
+        // most.
         let most = u64::from(self.context.options.limits.streams) * STREAM_MEMORY;
         if !self.reservation.reserve_memory(most) {
             return Err(Refusal::busy(later(control.peer(), CROWDED)));
@@ -189,7 +190,7 @@ impl<'a> ClientSession<'a> {
         }
     }
 
-    /// The periods that the client asked for, if this server takes probes at all.
+    /// The periods that the client asked for, if this server probes at all.
     fn periods(&self, parameters: &Parameters) -> Option<SamplingPeriods> {
         let wished = parameters.weir.as_ref()?.get(PERIODS_WISH)?;
         SamplingPeriods::read(wished).filter(|_| self.context.options.probes)
@@ -199,7 +200,7 @@ impl<'a> ClientSession<'a> {
         Plan {
             periods,
             probes: self.context.options.probes,
-            // Other tests run in this process.
+            // Other tests may run in this process.
             cpu: CpuOf::Threads,
             cores: setup.affinity.into_iter().collect(),
             ..Plan::default()
@@ -232,7 +233,7 @@ impl<'a> ClientSession<'a> {
     }
 }
 
-/// Runs from the start of the traffic until the client reports its end.
+/// Runs the test from the start of the traffic until the client reports the end.
 fn run(
     control: &mut Control,
     session: &mut Session,
@@ -272,7 +273,6 @@ fn run(
         Err(error @ PerfError::Silent { .. }) => Refusal::new(refusal::NO_DATA, error),
         Err(error) => error.into(),
     };
-    // Report the figures measured so far.
     let account = session.finish(audience);
     audience.event(&Event::Ended(&account.alone()));
     Err(refusal)
@@ -296,7 +296,7 @@ fn exchange(
     control.send_json(&results)?;
     control.send_state(State::DisplayResults)?;
     progress.end();
-    // All results are exchanged; a client that leaves without a farewell loses nothing.
+    // Both ends have all results, so a client that leaves without a last message is no failure.
     match control.receive_state("ending the test") {
         Ok(_) | Err(PerfError::Gone { .. }) => Ok(()),
         Err(error) => Err(error.into()),
@@ -322,8 +322,7 @@ fn send_reply(control: &mut Control, reply: Reply) {
     if sent.is_err() {
         return;
     }
-    // Closing a socket with unread bytes resets the connection, and the peer might lose our last
-    // message.
+    // Closing a socket with unread bytes resets the connection, and the peer might lose the reply.
     let mut socket = control.socket();
     let _ = socket.shutdown(Shutdown::Write);
     let mut bytes = [0; 4096];
@@ -376,7 +375,8 @@ impl Audience for Audiences<'_> {
     }
 }
 
-/// Keepalive detects a client whose host is gone: a test may need nothing from it for hours.
+/// Keepalive detects a client whose host is gone: during a test the client may send nothing for
+/// hours.
 fn keep_alive(control: &Control, patience: Duration) {
     let probes =
         TcpKeepalive::new().with_time(patience).with_interval(patience / 4).with_retries(4);
@@ -407,13 +407,15 @@ fn printable(text: &str) -> String {
 }
 
 const CROWDED: &str = "its streams and those of the other tests need more memory than is allowed";
-/// Enough for a client with the most streams and our additions. Parsing could take thirty times as
-/// much.
+/// Longest results of a client: enough for the most streams with weir's additions. Parsing may take
+/// thirty times as much memory.
 const LONGEST_RESULTS: usize = 256 * 1024;
 const LONGEST_VERSION: usize = 64;
-/// Together with the rest of the results this fits what a weir client reads.
+/// Longest output sent to a client: with the rest of the results it fits in the longest message
+/// that a weir client reads.
 const LONGEST_DOCUMENT: usize = crate::control::LONGEST - LONGEST_RESULTS - far::MOST_BYTES;
-/// Time for the last bytes of a test that ends after an amount of data.
+/// Longest wait for the last bytes of a test that ends after an amount of data.
 const LONGEST_REST: Duration = Duration::from_secs(10);
-/// A thread's stack in use, and the buffers for batches of datagrams.
+/// Memory of a stream: the used part of its thread's stack, and the buffers for batches of
+/// datagrams.
 const STREAM_MEMORY: u64 = 256 * 1024;

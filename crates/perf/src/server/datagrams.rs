@@ -38,7 +38,7 @@ fn handle(
     sessions: &Sessions,
 ) {
     if let Some(back) = echo::respond(bytes, |token| sessions.knows_token(token, from)) {
-        // A probe that cannot be sent back now counts as lost, as it should.
+        // A probe that cannot be sent back counts as lost at the client.
         let _ = sockets.datagrams.send_to(back, from);
         return;
     }
@@ -61,8 +61,9 @@ fn handle(
 type Misdelivered = (Vec<u8>, SocketAddr);
 
 /// Opens the socket for the datagrams of one stream. Between `bind` and `connect` this socket also
-/// receives what other clients send to the port; those datagrams are read out and returned with
-/// their senders. From `from` only another hello can have arrived, because it waits for an answer.
+/// receives what other clients send to the port; this function reads those datagrams and returns
+/// them with their senders. `from` itself can only have sent another hello, because it waits for an
+/// answer.
 fn stream(
     local: SocketAddr,
     from: SocketAddr,

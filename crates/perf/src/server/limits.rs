@@ -11,7 +11,7 @@ pub(super) struct TestLimits {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Share {
     pub(super) tests: usize,
-    /// Those from the address of the client that asks.
+    /// Tests that run now for clients at the same address.
     pub(super) of_address: usize,
 }
 
@@ -19,7 +19,7 @@ pub(super) struct Share {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LimitReached {
     Sessions,
-    /// The remaining sessions are for addresses without a test.
+    /// The remaining sessions are reserved for addresses without a test.
     Reserved,
     PerAddress,
 }

@@ -24,11 +24,13 @@ pub(super) struct Listener<'a> {
     sessions: Arc<Sessions>,
     pending: PendingConnections,
     accepted: u64,
-    /// End of the pause in accepting, after the system had no room for another connection.
+    /// Until then the listener accepts nothing, because the system had no room for another
+    /// connection.
     closed_until: Option<Instant>,
-    /// Held in reserve: when no descriptor is left, it lets one more client in to be refused.
+    /// A descriptor in reserve: when no other is left, closing it lets the server accept one more
+    /// client and refuse it.
     spare: Option<File>,
-    /// The client that was let in on the reserve, and the errno that keeps it out.
+    /// The client that was accepted with the reserve, to be refused with `shortage`.
     excess: PendingConnections,
     shortage: Errno,
     buffer: DatagramBuffer,
@@ -121,15 +123,15 @@ impl<'a> Listener<'a> {
                         self.make_room(shortage, now, summary);
                         return;
                     }
-                    // The error belongs to the connection that was to be accepted, which is gone.
+                    // The error concerns a single connection, which is gone.
                     _ => {}
                 },
             }
         }
     }
 
-    /// A silent connection makes room. If all have sent something, one more client is let in only
-    /// to be refused: it would otherwise wait outside until its own timeout.
+    /// Closes a silent connection to make room. If all connections have sent something, accepts one
+    /// more client and refuses it: that client would otherwise wait until its own timeout.
     fn make_room(&mut self, shortage: Errno, now: Instant, summary: &mut Summary) {
         if let Some((from, why)) = self.pending.evict_oldest(now) {
             summary.dismiss(from, why);
@@ -150,14 +152,14 @@ impl<'a> Listener<'a> {
 
     fn refuse(&self, identified: Identified, summary: &mut Summary) {
         let Identified { cookie, mut socket, from, .. } = identified;
-        // The session that the stream belongs to tells its client on the control connection.
+        // The stream's session reports the shortage to its client on the control connection.
         if self.sessions.report_no_room(&cookie, self.shortage.into()) {
             return;
         }
         let error = PerfError::system("there is no room for another client", self.shortage.into());
         tracing::warn!("{} was turned away: {error}", super::plain(from));
         summary.busy += 1;
-        // Nine bytes fit any socket buffer.
+        // Nine bytes fit in any socket buffer.
         let _ = socket.write_all(&refusal::no_room(self.shortage));
     }
 
@@ -200,8 +202,8 @@ impl Summary {
     }
 }
 
-/// State that a stock iperf3 shows as "the server is busy running a test". One byte fits any socket
-/// buffer, so the write does not block.
+/// Sends the state that a stock iperf3 shows as "the server is busy running a test". One byte fits
+/// in any socket buffer, so the write does not block.
 pub(super) fn deny(mut socket: TcpStream) {
     let _ = socket.write_all(&[State::AccessDenied.byte()]);
 }
@@ -210,11 +212,12 @@ fn is_shortage(errno: Errno) -> bool {
     matches!(errno, Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)
 }
 
-/// Foreign connections that are logged as warnings, out of all dismissed ones.
+/// Most foreign connections that the server logs as warnings.
 const MOST_WARNINGS: u64 = 100;
 /// Longest delay until a call to stop takes effect.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Kept short: the connection holds a descriptor that others may need.
+/// Longest time of the excess connection: short, because it holds a descriptor that others may
+/// need.
 const LONGEST_EXCESS: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(200);
 /// Connections accepted per call, so that waiting clients are read in between.

@@ -30,7 +30,7 @@ pub(super) enum CloseReason {
     /// The bytes cannot be iperf3's.
     NotIperf3,
     Silent,
-    /// Newer connections came, and this was the oldest.
+    /// Newer connections arrived, and this connection was the oldest.
     Evicted,
     /// The client closed without sending anything, as port scanners and health checks do.
     ClosedByPeer,
@@ -41,7 +41,7 @@ impl PendingConnections {
         Self { connections: Vec::new(), most: most.max(1), patience }
     }
 
-    /// Admits a connection. Returns the address of the oldest if that had to be closed for it.
+    /// Admits a connection. If that closes the oldest connection, returns the oldest's address.
     pub(super) fn add(
         &mut self,
         socket: TcpStream,
@@ -55,8 +55,7 @@ impl PendingConnections {
         gone.map(|connection| (connection.from, CloseReason::Evicted))
     }
 
-    /// Closes the oldest connection if it had time to send its cookie. Used when file descriptors
-    /// run out.
+    /// Closes the oldest connection if it had time to send its cookie, to free a file descriptor.
     pub(super) fn evict_oldest(&mut self, now: Instant) -> Option<(SocketAddr, CloseReason)> {
         let oldest = self.connections.first()?;
         let had_time = now + self.patience >= oldest.until + COOKIE_TIME;
@@ -126,7 +125,7 @@ impl Pending {
             if let Ok(whole) = <[u8; Cookie::LENGTH]>::try_from(self.received.as_slice()) {
                 return Cookie::from_bytes(whole).map(Some).ok_or(CloseReason::NotIperf3);
             }
-            // A request line or a TLS hello shows itself long before 37 bytes.
+            // A request line or a TLS hello contains other bytes long before the 37th.
             if !self.received.iter().all(u8::is_ascii_graphic) {
                 return Err(CloseReason::NotIperf3);
             }

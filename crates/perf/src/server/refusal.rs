@@ -1,5 +1,5 @@
-//! The requests that a server refuses, and the reasons, as the numbers for which a stock iperf3
-//! prints the right sentence (enum in iperf_api.h).
+//! The requests that a server refuses, and the error numbers for which a stock iperf3 prints the
+//! right sentence (enum in iperf_api.h).
 
 use crate::PerfError;
 use crate::control::{Parameters, ParametersError, State};
@@ -22,7 +22,7 @@ pub(super) enum Reply {
     Busy,
     /// This server is ending.
     Terminated,
-    /// The client is gone or has already been told.
+    /// The client is gone, or already has the reason.
     Nothing,
 }
 
@@ -36,7 +36,8 @@ impl Refusal {
         Self { error, reply: Reply::Busy }
     }
 
-    /// Failure in a step of the protocol for which iperf3 has this number.
+    /// Makes a refusal from the failure of a protocol step; `code` is iperf3's number for that
+    /// step.
     pub(super) fn during(code: i32) -> impl FnOnce(PerfError) -> Self {
         move |error| match error {
             PerfError::Silent { .. } | PerfError::NotIperf { .. } | PerfError::System { .. } => {
@@ -76,7 +77,7 @@ pub(super) fn accepted(
     peer: &str,
 ) -> Result<TestOptions, Refusal> {
     let denied = |code, reason: String| {
-        // The message at this end says that this end refused.
+        // The server's own log says that the server refused.
         Refusal::new(code, PerfError::Usage(format!("{peer} was refused: {reason}")))
     };
     let options = parameters
@@ -115,7 +116,7 @@ fn longer(options: &TestOptions, most: Span) -> Option<String> {
     let time = match options.amount {
         Amount::Time(Span::ZERO) => return Some("no end".to_owned()),
         Amount::Time(time) => time.saturating_add(options.omit),
-        // The session enforces the limit for these.
+        // The session enforces the time limit of these tests.
         Amount::Bytes(_) | Amount::Blocks(_) => options.omit,
     };
     (time > most).then(|| time.to_string())
@@ -153,8 +154,8 @@ pub(super) fn expired(version: Option<&str>, is_weir: bool) -> i32 {
     if is_weir || is_since(version, (3, 21)) { EXPIRED } else { SERVER_TERMINATED }
 }
 
-/// True if a client's iperf3 is this version or a later one. An older one prints the bare number of
-/// an error that it does not know.
+/// True if a client's iperf3 is this version or a later one. An older iperf3 prints only the number
+/// of an error that it does not know.
 fn is_since(version: Option<&str>, since: (u32, u32)) -> bool {
     let version = version.unwrap_or_default();
     let digits = |text: &str| {
@@ -173,7 +174,7 @@ fn errno_of(error: &PerfError) -> i32 {
     }
 }
 
-/// The error number for the protocol that a refusal concerns.
+/// iperf3's error number for a stream that cannot be opened.
 pub(super) fn stream_code(protocol: Protocol) -> i32 {
     match protocol {
         Protocol::Tcp => ACCEPT_STREAM,
@@ -255,7 +256,7 @@ mod tests {
         assert_eq!(refused(r#"{"tcp":true,"time":61}"#, &limits).0, 5);
         let newer = r#"{"tcp":true,"time":61,"client_version":"3.21+"}"#;
         assert_eq!(refused(newer, &limits).0, 37);
-        // Omitted time counts, also where the amount is bytes.
+        // Omitted time counts, also in a test of an amount of bytes.
         assert_eq!(refused(r#"{"tcp":true,"time":60,"omit":1}"#, &limits).0, 5);
         assert_eq!(refused(r#"{"tcp":true,"num":1,"omit":61}"#, &limits).0, 5);
         assert_eq!(expired(Some("3.12"), false), 120);

@@ -10,8 +10,8 @@ use std::sync::mpsc::{self, Receiver, Sender, SyncSender, TrySendError};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The sessions being served, and the connection that each waits for. The listener finds the
-/// session of a connection here; a session registers here what it wants next.
+/// The sessions being served, and the connection that each session waits for. The listener finds
+/// the session of a connection here; a session registers here which connections it wants next.
 #[derive(Debug, Default)]
 pub(super) struct Sessions {
     table: Mutex<Table>,
@@ -19,7 +19,7 @@ pub(super) struct Sessions {
     ended: Condvar,
 }
 
-/// A session's place in the table, given up when it is dropped.
+/// A session's place in the table; dropping the reservation frees the place.
 #[derive(Debug)]
 pub(super) struct Reservation {
     sessions: Arc<Sessions>,
@@ -35,7 +35,7 @@ pub(super) struct Reservation {
 pub(super) enum Arrival {
     /// `order` increases with each accepted connection.
     Connection { socket: TcpStream, order: u64 },
-    /// Connected to the sender of the hello, which has not been answered.
+    /// A socket connected to the sender of the hello. The server has not answered the hello yet.
     Datagrams { socket: UdpSocket, hello: Vec<u8> },
     /// A stream arrived, but this end had no room for it.
     NoRoom(io::Error),
@@ -45,13 +45,13 @@ pub(super) enum Arrival {
 pub(super) enum Undelivered {
     /// A new client.
     NewClient,
-    /// Its session wants no connection now.
+    /// The cookie's session wants no connection now.
     Unexpected,
 }
 
 impl Sessions {
     /// Checks whether a test of a client at `peer` could begin now, or soon in the place of a
-    /// session that stalls.
+    /// session that has stalled.
     pub(super) fn room(&self, peer: SocketAddr, most: TestLimits) -> Result<(), LimitReached> {
         let (table, peer, now) = (self.table(), peer.ip().to_canonical(), Instant::now());
         table.room(peer, most).or_else(|full| match table.first_to_give_way(peer, full, now) {
@@ -60,9 +60,9 @@ impl Sessions {
         })
     }
 
-    /// `local` is the address that the client reached. A client that has a reservation but has not
-    /// sent its parameters must not block others: beyond `most_silent` such clients the oldest is
-    /// disconnected. A call to `stop` ends all sessions.
+    /// Reserves a place for a client that reached the server at `local`. A client that has a
+    /// reservation but has not sent its parameters must not block others: beyond `most_silent`
+    /// silent clients the oldest is disconnected. A call to `stop` ends all sessions.
     pub(super) fn reserve(
         self: &Arc<Self>,
         cookie: Cookie,
@@ -125,8 +125,8 @@ impl Sessions {
         Ok(())
     }
 
-    /// Reports to the session of this cookie that its connection found no room; false if it belongs
-    /// to no session.
+    /// Reports to the cookie's session that the server had no room for its connection; false if the
+    /// cookie belongs to no session.
     pub(super) fn report_no_room(&self, cookie: &Cookie, error: io::Error) -> bool {
         let table = self.table();
         let session = table.sessions.iter().find(|session| session.cookie == *cookie);
@@ -136,7 +136,8 @@ impl Sessions {
         })
     }
 
-    /// Same for a stream of datagrams.
+    /// Reports to the session that expects datagrams from `from` that the server had no room for
+    /// them.
     pub(super) fn report_no_room_for_datagrams(&self, from: SocketAddr, error: io::Error) {
         let ip = from.ip().to_canonical();
         let table = self.table();
@@ -181,7 +182,8 @@ impl Sessions {
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        // Every change is a single step, so a panic elsewhere leaves nothing half done.
+        // Every change of the table is a single step, so a panic elsewhere leaves no change half
+        // done.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -191,7 +193,7 @@ impl Reservation {
         self.number
     }
 
-    /// Stops this session alone, or with the server.
+    /// The session's stop: called for this session alone, or for the whole server.
     pub(super) fn stop(&self) -> &Stop {
         &self.stop
     }
@@ -200,13 +202,13 @@ impl Reservation {
         &self.progress
     }
 
-    /// True if this session stalled, and its place was given to another client.
+    /// True if this session stalled and the server gave its place to another client.
     pub(super) fn gave_way(&self) -> bool {
         let table = self.sessions.table();
         table.sessions.iter().any(|session| session.number == self.number && session.gives_way)
     }
 
-    /// Counts this session as a test, if there is room. A session that stalls makes room; this
+    /// Counts this session as a test, if there is room. A stalled session makes room; this method
     /// waits a moment for its end. Called once the client has sent its parameters.
     pub(super) fn begin_test(&self, most: TestLimits) -> Result<(), LimitReached> {
         let deadline = Instant::now() + LONGEST_WAIT;
@@ -217,7 +219,7 @@ impl Reservation {
             if until > deadline || self.stop.is_called() {
                 return Err(full);
             }
-            // A call to stop comes without a notification.
+            // A call to stop sends no notification: wake up now and then.
             let within = until.saturating_duration_since(now).min(POLL_INTERVAL);
             let waited = self.sessions.ended.wait_timeout(table, within);
             (table, _) = waited.unwrap_or_else(PoisonError::into_inner);
@@ -256,9 +258,9 @@ impl Reservation {
         self.arrivals.recv_timeout(within).ok()
     }
 
-    /// A datagram that opens a stream carries nothing but its address, so sessions from one address
-    /// open their streams one after another. Waits at most `within`, and returns whether it is this
-    /// session's turn.
+    /// Waits at most `within` for this session's turn; returns whether it has come. A datagram that
+    /// opens a stream identifies only its sender's address, so sessions from one address open their
+    /// streams one after another.
     pub(super) fn take_turn(&self, within: Duration) -> bool {
         let mut table = self.sessions.table();
         let turns = table.turns.entry(self.peer).or_default();
@@ -276,7 +278,7 @@ impl Reservation {
         table.is_first(self)
     }
 
-    /// Number of sessions from the same address that are ahead.
+    /// Number of sessions from the same address whose turn comes before this session's.
     pub(super) fn turns_ahead(&self) -> usize {
         let table = self.sessions.table();
         let turns = table.turns.get(&self.peer);
@@ -296,7 +298,7 @@ impl Reservation {
         let mut table = self.sessions.table();
         let memory = |session: &Session| session.memory;
         let taken: u64 = table.sessions.iter().map(memory).sum();
-        // A few large tests leave room for small ones.
+        // Large tests leave a part of the memory to small tests.
         let most = if bytes > SMALL_MEMORY { MOST_MEMORY - SMALL_SHARE } else { MOST_MEMORY };
         let of_address = table
             .sessions
@@ -369,8 +371,8 @@ impl Table {
         self.tests().filter(|session| address_group(session.peer) == address_group(peer)).count()
     }
 
-    /// The test that gives way first, and when: one of the same address as `peer`, or of an address
-    /// with more tests.
+    /// The test that gives way first, and when: a test of the same address as `peer`, or of an
+    /// address with more tests.
     fn first_to_give_way(
         &self,
         peer: IpAddr,
@@ -388,14 +390,14 @@ impl Table {
             .min_by_key(|(_, at)| *at)
     }
 
-    /// Ends a test that stalls, for a client at `peer`. Returns when to look again: soon after an
-    /// end, or when the next test gives way; `None` if all tests transfer data.
+    /// Ends a stalled test, for a client at `peer`. Returns when to look again: soon after an end,
+    /// or when the next test gives way; `None` if all tests transfer data.
     fn make_room(&mut self, peer: IpAddr, full: LimitReached, now: Instant) -> Option<Instant> {
         let (number, at) = self.first_to_give_way(peer, full, now)?;
         if at > now {
             return Some(at);
         }
-        // One after another: each end makes room for one client.
+        // Tests give way one at a time: each end makes room for one client.
         if !self.tests().any(|session| session.gives_way) {
             let session = self.sessions.iter_mut().find(|session| session.number == number)?;
             session.gives_way = true;
@@ -404,7 +406,7 @@ impl Table {
         Some(now + POLL_INTERVAL)
     }
 
-    /// Makes room for one more silent client. The oldest session finds its connection closed.
+    /// Makes room for one more silent client: closes the connection of the oldest silent session.
     fn disconnect_silent(&self, most: usize) {
         let silent: Vec<_> =
             self.sessions.iter().filter_map(|session| session.silent.as_ref()).collect();
@@ -441,7 +443,7 @@ struct Session {
     silent: Option<TcpStream>,
     stop: Stop,
     progress: Progress,
-    /// Its place was given to another client.
+    /// The server gave this session's place to another client.
     gives_way: bool,
     deliveries: Sender<Arrival>,
 }
@@ -463,12 +465,13 @@ impl Wants {
 
 /// Limit for the streams of all sessions together.
 const MOST_MEMORY: u64 = 1 << 30;
-/// The largest test takes 320 MiB.
+/// Limit for the streams of all sessions from one address; the largest test takes 320 MiB.
 const MOST_MEMORY_OF_ADDRESS: u64 = (MOST_MEMORY - SMALL_SHARE) / 2;
 /// A test of up to this size may use [`SMALL_SHARE`]: forty streams of the usual size.
 const SMALL_MEMORY: u64 = 16 << 20;
 const SMALL_SHARE: u64 = MOST_MEMORY / 4;
-/// A client waits this long for a test that stalls: longer than the longest pause of its traffic.
+/// Longest time that a client waits for a stalled test to end: longer than [`Progress`] allows
+/// traffic to pause.
 const LONGEST_WAIT: Duration = Duration::from_secs(6);
 /// Longest delay until a call to stop takes effect.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);

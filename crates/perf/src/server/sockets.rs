@@ -64,8 +64,8 @@ pub(super) fn datagram_socket(
 ) -> io::Result<UdpSocket> {
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
     prepare(&socket, address, options)?;
-    // A client sends its hello once, so other traffic must not push it out of the buffer. The
-    // kernel caps the size at its limit.
+    // A client sends its hello once: the buffer must be large enough that other traffic does not
+    // crowd the hello out. The kernel caps the size at its limit.
     let _ = socket.set_recv_buffer_size(RECEIVE_BUFFER);
     socket.bind(&address.into())?;
     Ok(socket.into())
@@ -91,7 +91,8 @@ fn prepare(socket: &Socket, address: SocketAddr, options: &ServerOptions) -> io:
     Ok(())
 }
 
-/// Without a family, the IPv6 wildcard takes both; a host without IPv6 uses that of IPv4.
+/// Addresses to bind, in the order to try. Without a chosen family, the IPv6 wildcard serves both
+/// families; a host without IPv6 uses the IPv4 wildcard.
 fn addresses(options: &ServerOptions) -> Result<Vec<SocketAddr>, PerfError> {
     let at = |ip: IpAddr| SocketAddr::new(ip, options.port);
     let (v4, v6) = (Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into());

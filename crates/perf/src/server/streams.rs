@@ -56,7 +56,7 @@ impl Opening<'_> {
                 Some(Arrival::Datagrams { .. } | Arrival::NoRoom(_)) | None => {}
             }
         }
-        // Both ends count the streams in the order in which the client opened them.
+        // Both ends number the streams in the order in which the client opened them.
         sockets.sort_by_key(|(order, _)| *order);
         Ok(sockets.into_iter().map(|(_, socket)| DataSocket::Tcp(socket)).collect())
     }
@@ -104,9 +104,9 @@ impl Opening<'_> {
         let began = Instant::now();
         while !self.reservation.take_turn(POLL_INTERVAL) {
             self.is_waiting(QUEUEING)?;
-            // This session waits for others, not for its client.
+            // This session waits for other sessions, not for its client.
             self.reservation.progress().step();
-            // Each session ahead may take as long as this one.
+            // Each session ahead may take as long as this session.
             let ahead = u32::try_from(self.reservation.turns_ahead()).unwrap_or(u32::MAX);
             if began.elapsed() >= self.patience.saturating_mul(ahead.saturating_add(1)) {
                 return Err(Refusal::busy(self.silent(QUEUEING)));
@@ -115,7 +115,7 @@ impl Opening<'_> {
         Ok(())
     }
 
-    /// Checks that the client still waits. It has nothing to send in this phase.
+    /// Checks that the client still waits. A waiting client sends nothing in this phase.
     fn is_waiting(&mut self, doing: &'static str) -> Result<(), Refusal> {
         let peer = self.control.peer().to_owned();
         match self.control.try_state(doing)? {
@@ -139,14 +139,14 @@ impl Opening<'_> {
         {
             self.follow_congestion(socket, &name);
         }
-        // The kernel accepts all of these on an established connection. The window scale and the
-        // segment size it announced are already agreed; the client's own settings limit them.
+        // The kernel accepts all of these on an established connection. Window scale and segment
+        // size were agreed in the handshake; the client's own settings limit them.
         self.prepared(on_unconnected(socket, &options, v6))
     }
 
-    /// iperf3 also sets the algorithm on an end that only receives. It has almost no effect there,
-    /// so a kernel that lacks it does not refuse the test; the algorithm in use is read back and
-    /// reported.
+    /// Sets the congestion control on an end that only receives, as iperf3 does. The algorithm has
+    /// almost no effect there, so a kernel without it does not fail the test; the session reads the
+    /// algorithm in use back and reports it.
     fn follow_congestion(&self, socket: &TcpStream, name: &str) {
         if let Err(error) = set_congestion_control(socket, name) {
             let peer = self.control.peer();
@@ -210,7 +210,7 @@ fn answer(socket: &UdpSocket, hello: &[u8]) -> std::io::Result<()> {
     }
 }
 
-/// A client that repeats its hello did not get the answer.
+/// Answers a repeated hello: its client did not get the first answer.
 fn answer_again(socket: &UdpSocket) {
     let mut bytes = [0; 64];
     if let Ok(length) = socket.recv(&mut bytes) {
@@ -226,7 +226,8 @@ fn system(what: &str, error: std::io::Error) -> Refusal {
 const OPENING: &str = "opening its streams";
 const QUEUEING: &str = "others from its address opened theirs";
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// More time for each stream that arrived: one that lost its SYN arrives a second later.
+/// Each stream that arrives extends the wait by this time: a stream that lost its SYN arrives a
+/// second later.
 const EACH_STREAM: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

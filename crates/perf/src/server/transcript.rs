@@ -24,7 +24,7 @@ impl Transcript {
             text.push_str(&tail);
         } else {
             text.push_str(&format!("\n… {} bytes are left out …\n", kept.left_out));
-            // Continue at the beginning of a line.
+            // The kept end continues at the beginning of a line.
             text.push_str(tail.split_once('\n').map_or("", |(_, rest)| rest));
         }
         text
@@ -53,7 +53,8 @@ impl Write for Transcript {
     }
 }
 
-/// Together well below a client's limit for one message.
+/// Bytes kept of the beginning and of the end: together well below a client's limit for one
+/// message.
 const MOST_HEAD: usize = 1 << 20;
 const MOST_TAIL: usize = 64 << 10;
 

@@ -24,13 +24,13 @@ pub(crate) struct Account {
 pub(crate) enum Additions {
     Nothing,
     Ours,
-    /// Ours, and the kernel's figures over time of the streams sent to the peer, which asked for
-    /// them.
+    /// As [`Self::Ours`], and the kernel's figures over time of the streams that this end sent, for
+    /// a peer that asked for them.
     Series,
 }
 
 impl Account {
-    /// In iperf3's keys, with weir's additions for a peer that reads them.
+    /// This end's results in iperf3's keys, with weir's additions for a peer that reads them.
     pub(crate) fn results(&self, additions: Additions) -> Results {
         let cpu = self.cpu();
         let sends = self.snapshots.iter().any(|stream| stream.sends);
@@ -94,7 +94,7 @@ impl Account {
         }
     }
 
-    /// The figures without the peer's, after a test broke off.
+    /// This end's figures alone, after a test broke off.
     pub(crate) fn alone(&self) -> Ended {
         let mut ended = self.ended(&Results::default());
         ended.warnings = vec!["the other end's figures are missing: the test broke off".to_owned()];
@@ -122,7 +122,7 @@ impl Account {
             bytes: stream.bytes.count() as f64,
             retransmits: known.map_or(-1.0, |retransmits| retransmits as f64),
             jitter: datagrams.jitter.secs_f64(),
-            // iperf3 counts from the very start, and lists the omitted part separately.
+            // iperf3 counts from the very start, and reports the omitted part separately.
             errors: (datagrams.lost + omitted.lost) as f64,
             omitted_errors: omitted.lost as f64,
             packets: (datagrams.count + omitted.count) as f64,
@@ -183,7 +183,7 @@ impl Account {
         self.observed.as_ref()?.path(id).map(|path| path.facts)
     }
 
-    /// This end's time where the peer's is impossible.
+    /// The peer's time, or this end's if the peer's is impossible.
     fn elapsed_at_peer(&self, reported: &StreamResult) -> Span {
         let seconds = reported.end_time - reported.start_time;
         if seconds > 0.0 && seconds <= MOST_SECONDS {
@@ -194,7 +194,8 @@ impl Account {
 }
 
 /// Datagrams of the measured time, as the receiver at the far end counted. iperf3 before 3.13 does
-/// not report what it omitted. Both ends omit the same time, so this end's count stands in.
+/// not report what it omitted. Both ends omit the same time, so this end's count of omitted
+/// datagrams replaces it.
 fn datagrams(own: &StreamSnapshot, reported: &StreamResult) -> Option<Datagrams> {
     let count_known = packets(own, reported)?;
     let all_lost = count(reported.errors).unwrap_or(0);
@@ -220,19 +221,20 @@ fn packets(own: &StreamSnapshot, reported: &StreamResult) -> Option<u64> {
     Some(all.saturating_sub(omitted))
 }
 
-/// A share of one core, summed over any number of cores.
+/// Reads a CPU use in percent of one core; the sum over cores may exceed 100.
 fn percent(reported: f64) -> Option<f64> {
     (0.0..1e6).contains(&reported).then_some(reported)
 }
 
-/// A name as the kernel has them (TCP_CA_NAME_MAX), safe to print.
+/// Reads a name of a congestion control: within the kernel's length (TCP_CA_NAME_MAX) and safe to
+/// print.
 fn algorithm(reported: &str) -> Option<String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     (!reported.is_empty() && reported.len() < 16 && reported.chars().all(plain))
         .then(|| reported.to_owned())
 }
 
-/// A day and an hour: no test of iperf3's takes longer.
+/// A day and an hour: no test of iperf3 takes longer.
 const MOST_SECONDS: f64 = 90_000.0;
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ struct PreviousCounters {
     id: u32,
     bytes: u64,
     datagrams: Option<Datagrams>,
-    /// The kernel's counter, which is never reset.
+    /// The kernel's counter of retransmissions, which never resets.
     retransmits: u64,
 }
 
@@ -63,7 +63,7 @@ impl Intervals {
         }
     }
 
-    /// The streams' counters restart at zero.
+    /// Follows the streams' counters, which restart at zero.
     pub(super) fn reset(&mut self) {
         for before in &mut self.before {
             before.bytes = 0;
@@ -72,7 +72,8 @@ impl Intervals {
     }
 }
 
-/// A datagram that counted as lost may have arrived since: an interval does not count below zero.
+/// The difference of two counts. Never below zero: a datagram that counted as lost may have arrived
+/// since.
 fn since(now: &Datagrams, before: Option<Datagrams>) -> Datagrams {
     let before = before.unwrap_or_default();
     Datagrams {
@@ -130,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn loss_that_proved_to_be_reordering_is_no_gain() {
+    fn late_datagrams_give_no_negative_loss() {
         let mut intervals = Intervals::default();
         let reported = |lost| Some(Datagrams { count: 10, lost, ..Datagrams::default() });
         let mut end = |lost| {

@@ -1,8 +1,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Progress of a session at a server. A session that waits for its client longer than a live client
-/// takes gives its place up, but only if another client needs the place.
+/// Progress of a session at a server. A session that has waited for its client longer than a live
+/// client takes loses its place, but only if another client needs the place.
 #[derive(Debug, Clone)]
 pub(crate) struct Progress(Arc<Mutex<State>>);
 
@@ -29,15 +29,15 @@ impl Progress {
         self.change(now, now + LONGEST_STEP);
     }
 
-    /// Traffic has begun, and last moved at `last`; the client should end it by `end`, if that is
-    /// agreed.
+    /// Traffic has begun, and bytes last moved at `last`. The client should end the test by `end`,
+    /// if the test has an agreed end.
     pub(crate) fn traffic(&self, last: Instant, end: Option<Instant>) {
         let end = end.unwrap_or(last + LONGEST_PAUSE);
         self.change((last + PAUSE).min(end), (last + LONGEST_PAUSE).min(end + LONGEST_STEP));
         self.state().has_begun = true;
     }
 
-    /// The session owes its client nothing more.
+    /// The session is over, as far as its client is concerned.
     pub(crate) fn end(&self) {
         let now = Instant::now();
         self.change(now, now);
@@ -86,7 +86,7 @@ mod tests {
         assert!(progress.has_begun());
         assert_eq!(progress.gives_way_at(now), None);
         assert_eq!(progress.gives_way_at(now + PAUSE), Some(now + LONGEST_PAUSE));
-        // Traffic that moves on behind the agreed end protects no session.
+        // Traffic after the agreed end does not protect a session.
         progress.traffic(now + LONGEST_PAUSE, Some(now));
         assert_eq!(progress.gives_way_at(now), Some(now + LONGEST_STEP));
     }

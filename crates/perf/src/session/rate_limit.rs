@@ -6,7 +6,7 @@ use units::{Rate, Span, Time};
 #[derive(Debug)]
 pub(super) struct RateLimit {
     most: Rate,
-    /// Bytes since the start, every half second.
+    /// Bytes since the start, noted every half second.
     marks: VecDeque<(Time, u64)>,
 }
 

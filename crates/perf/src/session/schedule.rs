@@ -4,7 +4,7 @@ use units::{Span, Time};
 /// the schedule gives one long interval rather than many empty ones.
 #[derive(Debug, Clone)]
 pub(super) struct IntervalSchedule {
-    /// Zero: no intervals, only the totals.
+    /// Length of an interval; zero reports only the totals.
     every: Span,
     /// Origin of the reported times: the test's start, then the end of the omitted time.
     origin: Time,
@@ -17,9 +17,9 @@ pub(super) struct Period {
     pub(super) start: Span,
     pub(super) end: Span,
     pub(super) omitted: bool,
-    /// The omitted time ends with it.
+    /// The omitted time ends with this period.
     pub(super) ends_omission: bool,
-    /// It is to be reported; the omitted time may end without an interval.
+    /// The period is an interval to report; the omitted time may end without an interval.
     pub(super) is_interval: bool,
 }
 
@@ -51,7 +51,7 @@ impl IntervalSchedule {
         })
     }
 
-    /// The remainder at the end; `None` if it is too short to mean anything.
+    /// The incomplete interval at the end; `None` if it is too short to mean anything.
     pub(super) fn rest(&mut self, now: Time) -> Option<Period> {
         let long_enough = now.since(self.last) * 10 >= self.every;
         (self.every > Span::ZERO && long_enough).then(|| self.period(now, false))

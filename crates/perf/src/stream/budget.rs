@@ -10,17 +10,17 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Budget {
-    /// In blocks; `None` for a test that ends by the clock.
+    /// The amount in blocks; `None` for a test that ends by the clock.
     limit: Option<u64>,
     block: u64,
-    /// Claimed since [`Self::open`]; [`CLOSED`] before.
+    /// Blocks claimed since [`Self::open`]; [`CLOSED`] before.
     claimed: AtomicU64,
     /// Bytes sent when the counting began.
     omitted: AtomicU64,
 }
 
 impl Budget {
-    /// Open at once if nothing is omitted.
+    /// A budget that counts from the start if the test omits nothing, else from [`Self::open`] on.
     pub(crate) fn of(options: &TestOptions) -> Self {
         let block = options.block_bytes().max(1) as u64;
         let limit = match options.amount {
@@ -32,7 +32,7 @@ impl Budget {
         Self { limit, block, claimed: AtomicU64::new(begins), omitted: AtomicU64::new(0) }
     }
 
-    /// Starts the counting, `omitted` bytes after the start.
+    /// Starts the counting. `omitted`: bytes sent until now.
     pub(crate) fn open(&self, omitted: u64) {
         self.omitted.store(omitted, Ordering::Relaxed);
         self.claimed.store(0, Ordering::Release);
@@ -48,8 +48,8 @@ impl Budget {
         if claimed >= limit {
             return 0;
         }
-        // A claim at the moment of `open` may be lost with the old count. One more batch is sent
-        // then, while bytes are counted exactly.
+        // A claim at the moment of `open` may be lost with the old count. The senders then send one
+        // more batch; the count of bytes stays exact.
         let before = self.claimed.fetch_add(wanted, Ordering::Relaxed);
         wanted.min(limit.saturating_sub(before))
     }
@@ -65,9 +65,9 @@ impl Budget {
 
 const CLOSED: u64 = u64::MAX;
 
-/// Paces a sender when the budget is spent but the test goes on. The peer may be short of data: it
-/// lost datagrams, or omitted another part of the start. iperf3 ends such a test only when its
-/// receiver has the full count, and its sender goes on until then.
+/// Paces a sender when the budget is spent but the test goes on: the peer may lack data because it
+/// lost datagrams or omitted another part of the start. iperf3 ends a test of an amount only when
+/// its receiver has the full count, and its sender goes on until then.
 #[derive(Debug, Default)]
 pub(crate) struct OverBudgetPacer {
     since: Option<Instant>,
@@ -78,7 +78,7 @@ impl OverBudgetPacer {
     pub(crate) fn is_due(&mut self, tcp: Option<&TcpStream>) -> bool {
         let since = *self.since.get_or_insert_with(Instant::now);
         std::thread::sleep(PAUSE);
-        // While the peer's kernel lacks some of the data, the peer needs no more.
+        // While data is still on its way to the peer's kernel, the peer needs no further block.
         since.elapsed() >= SILENCE
             && tcp
                 .and_then(|socket| tcp::of_socket(socket).ok())
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_test_by_the_clock_has_no_budget() {
+    fn a_test_by_the_clock_has_no_limit_of_blocks() {
         let budget = budget(Amount::Time(Span::from_secs(1)), Span::ZERO);
         assert_eq!(budget.claim(u64::MAX), u64::MAX);
         assert!(!budget.is_spent(u64::MAX));

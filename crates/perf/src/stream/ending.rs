@@ -7,7 +7,7 @@ use units::Bytes;
 #[error("stream {id}: {ending}")]
 pub struct StreamFailure {
     pub id: u32,
-    /// This end was sending on it.
+    /// This end was sending on the stream.
     pub sends: bool,
     pub ending: Ending,
 }
@@ -16,9 +16,9 @@ pub struct StreamFailure {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ending {
-    /// The peer closed it.
+    /// The peer closed the stream.
     Closed,
-    /// The peer, or a middlebox, reset it.
+    /// The peer, or a middlebox, reset the stream.
     Reset,
     /// The peer's host reports that no socket is bound to the destination port.
     Refused,
@@ -44,7 +44,7 @@ impl Ending {
         }
     }
 
-    /// Zero if no system call failed.
+    /// The errno; zero if no system call failed.
     pub(crate) fn errno(self) -> i32 {
         match self {
             Self::Closed => 0,

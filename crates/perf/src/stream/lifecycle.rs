@@ -9,7 +9,7 @@ use units::Time;
 #[derive(Debug)]
 pub(crate) struct Lifecycle {
     step: AtomicU8,
-    /// In nanoseconds; [`NEVER`] until [`Self::cut`].
+    /// Time of the cut in nanoseconds; [`NEVER`] until [`Self::cut`].
     cut: AtomicU64,
     started: Mutex<Option<Instant>>,
     opened: Condvar,
@@ -36,8 +36,8 @@ impl Lifecycle {
         self.step.fetch_max(DRAINS, Ordering::Relaxed);
     }
 
-    /// Datagrams that the kernel took after `at` are not part of the test; earlier ones are, read
-    /// or not.
+    /// Ends the test at `at`: datagrams that the kernel received later do not count; earlier
+    /// datagrams count, even if not yet read.
     pub(crate) fn cut(&self, at: Time) {
         self.cut.fetch_min(at.nanos(), Ordering::Release);
     }
@@ -49,8 +49,8 @@ impl Lifecycle {
 
     pub(crate) fn finish(&self) {
         self.step.fetch_max(OVER, Ordering::Relaxed);
-        // Under the lock: a thread between its check of the step and its wait would miss the
-        // notification.
+        // Takes the lock before notifying: a thread between its check of the step and its wait
+        // would otherwise miss the notification.
         drop(guard(&self.started));
         self.opened.notify_all();
     }

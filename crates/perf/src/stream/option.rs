@@ -4,13 +4,14 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Makes `connect` take the flow label from the address. Since Linux 5.3 this needs no lease unless
-/// another process holds an exclusive one (net/ipv6/ip6_flowlabel.c, fl6_sock_lookup).
+/// Makes `connect` take the flow label from the address. Since Linux 5.3 a label needs a lease only
+/// while another process holds an exclusive lease (net/ipv6/ip6_flowlabel.c, fl6_sock_lookup).
 pub(crate) fn set_flow_info_send(socket: BorrowedFd<'_>) -> io::Result<()> {
     set(socket, libc::IPPROTO_IPV6, IPV6_FLOWINFO_SEND, &1i32.to_ne_bytes())
 }
 
-/// Eight bytes since Linux 4.20 (sock_setsockopt): four bytes hold no more than 34 Gbit/s.
+/// Sets the kernel's pacing rate as eight bytes, which Linux accepts since 4.20 (sock_setsockopt):
+/// four bytes hold no more than 34 Gbit/s.
 pub(crate) fn set_max_pacing_rate(socket: BorrowedFd<'_>, bytes: u64) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, &bytes.to_ne_bytes())
 }

@@ -4,8 +4,8 @@ use rustix::thread::{ClockId, Timespec, clock_nanosleep_absolute};
 use std::time::{Duration, Instant};
 use units::{Rate, Span};
 
-/// Computes when blocks are due at a rate. Everything is computed from the start, so errors do not
-/// add up: a delayed sender catches up, as in iperf3.
+/// Computes when blocks are due at a rate. All times count from the start, so errors do not add up:
+/// a delayed sender catches up, as in iperf3.
 #[derive(Debug, Clone)]
 pub(crate) struct Pace {
     rate: Rate,
@@ -18,7 +18,7 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// `None` without a rate.
+    /// The pace of a test; `None` without a rate.
     pub(crate) fn of(options: &TestOptions, quantum: Span) -> Option<Self> {
         let rate = options.rate.filter(|rate| rate.bits_per_second() > 0)?;
         Some(Self {
@@ -40,8 +40,8 @@ impl Pace {
         ((bits / self.block_bits) as u64).max(self.burst)
     }
 
-    /// Waits until a block may be sent after `sent` others, and returns how many; zero if the
-    /// lifecycle ended.
+    /// Waits until the next block is due after `sent` blocks, and returns how many blocks are due;
+    /// zero if the lifecycle ended.
     pub(crate) fn wait(&self, sent: u64, lifecycle: &Lifecycle) -> u64 {
         loop {
             if !lifecycle.may_send() {
@@ -57,8 +57,8 @@ impl Pace {
         }
     }
 
-    /// Number of blocks that should have been sent. Block n, from 0, is due when n blocks have had
-    /// their time at the rate. A whole burst is due with its first block.
+    /// Number of blocks that should have been sent. Block n, counted from 0, is due after the time
+    /// that n blocks take at the rate. A whole burst is due with its first block.
     fn due_after(&self, elapsed: Duration) -> u64 {
         let bits = elapsed.as_nanos() * u128::from(self.rate.bits_per_second()) / NANOS;
         let begun = (bits / self.block_bits) as u64;
@@ -72,7 +72,7 @@ impl Pace {
     }
 }
 
-/// Reads the kernel's clock again, since `Instant` does not expose its own.
+/// Sleeps until `at`. Reads the kernel's clock, since an `Instant` does not reveal its value.
 fn sleep_until(at: Instant, now: Instant) {
     let clock = rustix::time::clock_gettime(ClockId::Monotonic);
     let wait = at.saturating_duration_since(now);
@@ -86,7 +86,7 @@ fn sleep_until(at: Instant, now: Instant) {
 }
 
 const NANOS: u128 = 1_000_000_000;
-/// Longest delay until the end of a test is noticed.
+/// Longest delay until a sleeping sender notices the end of a test.
 const LONGEST_SLEEP: Duration = Duration::from_millis(50);
 
 #[cfg(test)]
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn no_sender_waits_after_the_end_of_the_test() {
+    fn a_sender_does_not_wait_after_the_end_of_the_test() {
         let lifecycle = Lifecycle::new(Stop::default());
         lifecycle.go();
         lifecycle.stop_sending();

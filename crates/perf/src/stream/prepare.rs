@@ -10,7 +10,7 @@ use std::net::{SocketAddr, SocketAddrV6};
 use std::os::fd::AsFd;
 use units::{Bytes, Rate};
 
-/// Why a data socket could not be made as the test asks.
+/// Why a data socket does not have the options that the test asks for.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SocketError {
@@ -69,7 +69,7 @@ pub fn on_connected(socket: impl AsFd, options: &TestOptions, v6: bool) -> Resul
     if options.type_of_service != 0 {
         let service = options.type_of_service;
         let set = if v6 {
-            // A mapped IPv4 peer uses the other option.
+            // For a peer at a mapped IPv4 address the IPv4 option counts.
             let _ = sockopt::set_ip_tos(socket, service);
             sockopt::set_ipv6_tclass(socket, service.into())
         } else {
@@ -93,14 +93,14 @@ pub fn on_connected(socket: impl AsFd, options: &TestOptions, v6: bool) -> Resul
     Ok(())
 }
 
-/// The address with the label in it, as `connect` takes it.
+/// The address with the flow label in it, as `connect` takes it.
 pub fn flow_labelled(address: SocketAddr, options: &TestOptions) -> SocketAddr {
     match (address, options.flow_label) {
         (SocketAddr::V6(address), Some(label)) => SocketAddr::V6(SocketAddrV6::new(
             *address.ip(),
             address.port(),
-            // std passes it on unchanged, and the kernel reads network order (sin6_flowinfo,
-            // ipv6(7)).
+            // std passes the label on unchanged, and the kernel reads it in network order
+            // (sin6_flowinfo, ipv6(7)).
             (label & 0xf_ffff).to_be(),
             address.scope_id(),
         )),
@@ -112,8 +112,8 @@ fn buffers(socket: &impl AsFd, options: &TestOptions) -> Result<(), SocketError>
     let socket = SockRef::from(socket);
     let Some(wanted) = options.window else {
         if options.protocol == Protocol::Udp {
-            // Loss in the local queue must not count as loss on the path. The kernel grants up to
-            // its limit.
+            // Loss in the local queue must not count as loss on the path. The kernel grants a size
+            // up to its limit.
             let _ = socket.set_recv_buffer_size(UDP_ROOM);
             let _ = socket.set_send_buffer_size(UDP_ROOM);
         }

@@ -13,7 +13,7 @@ pub struct StreamSnapshot {
     pub id: u32,
     /// This end sends.
     pub sends: bool,
-    /// Given to the kernel, or taken from it. Each datagram counts once.
+    /// Bytes given to the kernel, or read from it. Each datagram counts once.
     pub bytes: Bytes,
     /// UDP only. A sender fills in `count` only.
     pub datagrams: Option<Datagrams>,
@@ -27,14 +27,14 @@ pub struct Omitted {
     pub datagrams: Option<Datagrams>,
 }
 
-/// A counter with a single writer thread. It has its own cache lines: a neighbouring counter would
-/// otherwise drag them from core to core (two lines, as x86 fetches them in pairs).
+/// A counter with a single writer thread. The counter has two cache lines of its own, because x86
+/// fetches lines in pairs: a neighbouring counter would otherwise move the line between cores.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
-    /// Not atomic as a whole: only the thread that counts may call it.
+    /// Not atomic as a whole: only the writer thread may call it.
     pub(crate) fn add(&self, more: u64) {
         let now = self.0.load(Ordering::Relaxed);
         self.0.store(now.wrapping_add(more), Ordering::Relaxed);
@@ -47,7 +47,7 @@ impl Counter {
 
 #[derive(Debug)]
 pub(crate) enum Tally {
-    /// Bytes of a TCP stream, either way.
+    /// Bytes of a TCP stream, sent or received.
     Bytes(Counter),
     /// Datagrams sent, `block` bytes each.
     Datagrams { sent: Counter, block: u64 },
@@ -55,14 +55,14 @@ pub(crate) enum Tally {
     Arrivals(Mutex<Arrivals>),
 }
 
-/// A tally at the end of the omitted time. Arrivals keep their own.
+/// A tally at the end of the omitted time. [`Arrivals`] keep their own baseline.
 #[derive(Debug, Default)]
 pub(super) struct Baseline {
     pub(super) bytes: u64,
 }
 
 impl Tally {
-    /// All bytes, omitted ones included.
+    /// All bytes, omitted bytes included.
     pub(super) fn bytes(&self) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes.value(),

@@ -41,7 +41,7 @@ impl TcpReceiver {
     }
 }
 
-/// Large enough that a reader that has fallen behind empties the queue in few calls, small enough
-/// to stay in a core's second-level cache.
+/// Smallest buffer: large enough that a reader that has fallen behind empties the queue in few
+/// calls, small enough to stay in a core's second-level cache.
 const LEAST_ROOM: usize = 128 << 10;
 const UNTOUCHED_ROOM: usize = 1 << 20;

@@ -12,7 +12,7 @@ use std::net::TcpStream;
 pub(super) struct TcpSender {
     source: Source,
     block: usize,
-    /// Blocks passed in one call.
+    /// Most blocks passed in one call.
     most: u64,
     pace: Option<Pace>,
 }
@@ -20,15 +20,15 @@ pub(super) struct TcpSender {
 #[derive(Debug)]
 enum Source {
     Memory(Vec<u8>),
-    /// Pages that the kernel hands to the socket without a copy.
+    /// A file whose pages the kernel passes to the socket without a copy.
     File(File),
 }
 
 impl TcpSender {
     pub(super) fn new(options: &TestOptions) -> io::Result<Self> {
         let block = options.block_bytes().max(1);
-        // A user who sets a size wants writes of that size. By default it only matters that writes
-        // are few.
+        // A user who sets a block size wants writes of that size. Otherwise few large writes cost
+        // less.
         let most = if options.block.is_none() { DEFAULT_BLOCKS } else { 1 };
         let source = if options.zero_copy {
             let mut file = File::from(memfd_create("weir perf", MemfdFlags::CLOEXEC)?);
@@ -51,7 +51,7 @@ impl TcpSender {
             pace.begin(lifecycle.started());
         }
         let mut over_budget = OverBudgetPacer::default();
-        // Blocks begun, and their bytes that are left.
+        // Blocks begun, and the bytes of these blocks that are still to be written.
         let (mut begun, mut left) = (0u64, 0usize);
         while lifecycle.may_send() {
             if left == 0 {
@@ -74,7 +74,7 @@ impl TcpSender {
                     sent.add(count as u64);
                     left -= count.min(left);
                 }
-                // A write that reached its timeout without sending anything.
+                // The write timed out without sending anything.
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 Err(Errno::NOBUFS | Errno::NOMEM) => std::thread::yield_now(),
                 Err(errno) => return Some(Ending::of(errno)),
@@ -88,7 +88,7 @@ impl Source {
     /// Writes the last `left` bytes of some blocks, in one call.
     fn give(&self, socket: &TcpStream, block: usize, left: usize) -> Result<usize, Errno> {
         match self {
-            // The same block several times over stays in the cache.
+            // Repeats of the same block stay in the cache.
             Self::Memory(bytes) => {
                 let (whole, rest) = (left / block, left % block);
                 let mut slices = [IoSlice::new(&[]); DEFAULT_BLOCKS as usize + 1];
@@ -106,8 +106,9 @@ pub(super) fn is_acknowledged(info: &TcpInfo) -> bool {
     info.unacked.unwrap_or(0) == 0 && info.notsent.is_none_or(|left| left.count() == 0)
 }
 
-/// A mebibyte of iperf3's blocks. On loopback one write of it takes a third less CPU per byte than
-/// a write of one block (compare `write/512K` with `write/64K` in benches/streams.rs).
+/// One mebibyte in blocks of iperf3's size. On loopback a write of a mebibyte takes a third less
+/// CPU per byte than a write of one block (compare `write/512K` with `write/64K` in
+/// benches/streams.rs).
 const DEFAULT_BLOCKS: u64 = 8;
 
 #[cfg(test)]
@@ -116,7 +117,7 @@ mod tests {
     use units::Bytes;
 
     #[test]
-    fn a_chosen_size_is_that_of_a_write_also_if_it_is_the_usual_one() {
+    fn each_write_has_the_chosen_block_size_also_if_it_is_the_default() {
         let most = |block: Option<u64>| {
             let options = TestOptions { block: block.map(Bytes::new), ..TestOptions::default() };
             TcpSender::new(&options).unwrap().most

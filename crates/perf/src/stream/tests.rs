@@ -83,7 +83,7 @@ fn streams_share_a_budget_of_whole_blocks_and_all_of_it_arrives() {
 }
 
 #[test]
-fn omitted_bytes_are_kept_apart_and_none_is_lost_between() {
+fn omitted_bytes_are_counted_separately_and_no_byte_is_lost() {
     let (sender, receiver) = tcp_ends(2, &TestOptions::default());
     receiver.go();
     sender.go();
@@ -105,7 +105,7 @@ fn omitted_bytes_are_kept_apart_and_none_is_lost_between() {
 }
 
 #[test]
-fn a_sender_without_a_reader_ends_all_the_same() {
+fn a_sender_whose_peer_does_not_read_ends_when_told() {
     let (client, server) = tcp_pair();
     let sender = start(true, vec![DataSocket::Tcp(client)], &TestOptions::default());
     sender.go();
@@ -115,7 +115,7 @@ fn a_sender_without_a_reader_ends_all_the_same() {
 }
 
 #[test]
-fn a_receiver_without_a_sender_ends_all_the_same() {
+fn a_receiver_whose_peer_does_not_send_ends_when_told() {
     let options = TestOptions { protocol: Protocol::Udp, ..TestOptions::default() };
     for (socket, options) in [
         (DataSocket::Tcp(tcp_pair().0), TestOptions::default()),
@@ -212,7 +212,7 @@ fn a_call_to_stop_ends_the_sending() {
 
 #[test]
 fn datagrams_are_numbered_segmented_and_counted() {
-    // The receiver's buffer holds all of them, however late its thread reads.
+    // The receiver's buffer holds all datagrams, however late its thread reads.
     for (wide, block, blocks) in
         [(false, 16, 100), (true, 200, 100), (true, 1000, 100), (false, 20_000, 10)]
     {
@@ -220,7 +220,7 @@ fn datagrams_are_numbered_segmented_and_counted() {
             protocol: Protocol::Udp,
             amount: Amount::Blocks(blocks),
             block: Some(Bytes::new(block)),
-            // So fast that several are due at once.
+            // So fast that several datagrams are due at once.
             rate: Some(Rate::from_mbit(200)),
             burst: 10,
             udp_wide_counters: wide,
@@ -241,8 +241,8 @@ fn datagrams_are_numbered_segmented_and_counted() {
     }
 }
 
-/// A receiver that waits for the start, and a function that fills its queue: over loopback a
-/// datagram has arrived when `send` returns.
+/// A receiver that waits for the start, and a function that sends datagrams into its queue: over
+/// loopback a datagram has arrived when `send` returns.
 fn queue(options: &TestOptions) -> (Running, impl Fn(std::ops::RangeInclusive<u64>)) {
     let (client, server) = udp_pair();
     let receiver = start(false, vec![DataSocket::Udp(server)], options);
@@ -266,7 +266,7 @@ fn datagrams_still_in_the_queue_when_a_test_ends_are_counted() {
     };
     let (receiver, send) = queue(&options);
     send(1..=200);
-    // Far later than they are read: the kernel may start stamping a moment after the request.
+    // The cut lies far after the reading: the kernel may start stamping a moment after the request.
     receiver.cut_datagrams(probe::clock::now() + Span::from_secs(600));
     receiver.go();
     receiver.await_datagrams();
@@ -345,7 +345,7 @@ fn omitted_datagrams_are_counted_too() {
     let options = TestOptions {
         protocol: Protocol::Udp,
         block: Some(Bytes::new(100)),
-        // The receiver's buffer holds what is due after a stall.
+        // The receiver's buffer holds all datagrams that are due after a stall.
         rate: Some(Rate::from_bits_per_second(80_000)),
         omit: Span::from_secs(1),
         ..TestOptions::default()

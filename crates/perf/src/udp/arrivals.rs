@@ -4,10 +4,10 @@ use units::Span;
 
 /// Counts the datagrams of one stream exactly, as long as none arrives more than [`WINDOW`] numbers
 /// late. One bit per number remembers what has arrived, which distinguishes a reordered datagram
-/// from a duplicate. A datagram that is later than that stays lost ([`Self::too_late`]).
+/// from a duplicate. A datagram that arrives later stays counted as lost ([`Self::too_late`]).
 ///
-/// The number assigns a datagram to a count: after [`Self::reset`], numbers up to the highest seen
-/// by then belong to the omitted datagrams, whenever they arrive.
+/// A datagram's number decides whether it is omitted: after [`Self::reset`], numbers up to the
+/// highest number until then belong to the omitted datagrams, whenever they arrive.
 #[derive(Debug)]
 pub struct Arrivals {
     counter: Counter,
@@ -33,7 +33,7 @@ pub struct Arrival {
     pub header: Option<Header>,
     /// Length of the whole datagram.
     pub bytes: u64,
-    /// On any clock that does not jump.
+    /// Time of arrival on any clock that does not jump.
     pub nanos: i64,
 }
 
@@ -41,9 +41,9 @@ pub struct Arrival {
 /// datagrams of 1448 bytes, in 16 KiB of memory.
 pub const WINDOW: u64 = 1 << 17;
 
-/// No path loses this many in a row, even if a second datagram confirms it: 40 s at 100 million
-/// datagrams a second. Two wrong numbers could otherwise claim that more were lost than were ever
-/// sent.
+/// Largest leap that a second datagram can confirm: no path loses this many datagrams in a row, 40
+/// s at 100 million datagrams a second. Otherwise two wrong numbers could count more datagrams as
+/// lost than were ever sent.
 const FARTHEST: u64 = 1 << 32;
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -54,7 +54,7 @@ struct Count {
     bytes: u64,
 }
 
-/// RFC 3550, section 6.4.1 and appendix A.8.
+/// Interarrival jitter: RFC 3550, section 6.4.1 and appendix A.8.
 #[derive(Debug, Clone, Copy, Default)]
 struct Jitter {
     transit: Option<i64>,
@@ -84,7 +84,7 @@ impl Arrivals {
         }
     }
 
-    /// Starts another count.
+    /// Ends the omitted time: later numbers belong to a new count.
     pub fn reset(&mut self) {
         self.omitted = Count {
             received: self.omitted.received + self.current.received,
@@ -115,12 +115,12 @@ impl Arrivals {
         self.omitted.bytes
     }
 
-    /// Datagrams so late that duplicates cannot be recognized; counted as lost.
+    /// Datagrams too late to tell them from duplicates; counted as lost.
     pub fn too_late(&self) -> u64 {
         self.too_late
     }
 
-    /// Datagrams without a header, or with a number that no other datagram is near to.
+    /// Datagrams without a header, or with a number far from every other datagram's.
     pub fn foreign(&self) -> u64 {
         self.foreign + u64::from(self.leap.is_some())
     }
@@ -147,8 +147,8 @@ impl Arrivals {
         self.numbered(number, header, arrival);
     }
 
-    /// Believes a number far ahead when the next such number is near it (as in RFC 3550, appendix
-    /// A.1). A single wrong number would count as the loss of everything up to it.
+    /// Accepts a number far ahead only when the next number far ahead is near it (as in RFC 3550,
+    /// appendix A.1). A single wrong number would otherwise count all numbers up to it as lost.
     fn is_confirmed(&mut self, number: u64, arrival: Arrival) -> bool {
         let earlier = self.leap.replace(arrival);
         let Some((earlier, header)) =
@@ -190,8 +190,8 @@ impl Arrivals {
         self.jitter.take(header.sent_nanos(), arrival.nanos);
     }
 
-    /// A narrow number stands for the value nearest to the highest one. `None` if that lies before
-    /// the first.
+    /// Extends a narrow number to the value nearest to the highest number. `None` if that value
+    /// lies before the first.
     fn full_number(&self, number: u64) -> Option<u64> {
         let full = match self.counter {
             Counter::Wide => number,
@@ -242,7 +242,7 @@ impl Count {
 
 impl Jitter {
     fn take(&mut self, sent: i64, arrived: i64) {
-        // Wraps on numbers no clock shows; differences of wrapped values stay correct.
+        // Wraps only on times that no clock shows; differences of wrapped values stay correct.
         let transit = arrived.wrapping_sub(sent);
         if let Some(before) = self.transit.replace(transit) {
             let difference = transit.wrapping_sub(before).unsigned_abs() as f64;

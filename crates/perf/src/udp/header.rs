@@ -5,7 +5,7 @@ use std::time::Duration;
 pub struct Header {
     pub seconds: u32,
     pub micros: u32,
-    /// The number on the wire; a narrow one wraps to zero after 2^32 − 1.
+    /// The number on the wire; a narrow number wraps to zero after 2^32 − 1.
     pub number: u64,
 }
 
@@ -36,7 +36,7 @@ impl Header {
         Self { seconds: sent.as_secs() as u32, micros: sent.subsec_micros(), number }
     }
 
-    /// `None` if the datagram is too short to hold one.
+    /// Reads the header; `None` if the datagram is too short for a header.
     pub fn read(datagram: &[u8], counter: Counter) -> Option<Self> {
         let (seconds, rest) = datagram.split_first_chunk()?;
         let (micros, rest) = rest.split_first_chunk()?;
@@ -51,7 +51,7 @@ impl Header {
         })
     }
 
-    /// Writes into the front of `datagram`, as far as there is room.
+    /// Writes the header into the front of `datagram`, as far as it fits.
     pub fn write(self, datagram: &mut [u8], counter: Counter) {
         let mut bytes = [0; 16];
         bytes[..4].copy_from_slice(&self.seconds.to_be_bytes());
@@ -78,7 +78,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_bytes_are_those_of_iperf3() {
+    fn the_bytes_of_a_header_equal_those_of_iperf3() {
         let header = Header::new(Duration::new(0x0102_0304, 5_000), 0x0a0b_0c0d);
         let mut bytes = [0xff; 16];
         header.write(&mut bytes, Counter::Narrow);

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 /// the sender's byte order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hello {
-    /// From iperf3 before 3.10.
+    /// The hello is that of iperf3 before 3.10.
     legacy: bool,
     /// The client's byte order differs from ours.
     swapped: bool,
 }
 
-/// Recognizes a client's hello.
+/// Recognises a client's hello.
 pub fn is_hello(datagram: &[u8]) -> Option<Hello> {
     let word = u32::from_ne_bytes(*datagram.first_chunk()?);
     [(HELLO, false), (LEGACY_HELLO, true)].into_iter().find_map(|(hello, legacy)| {
@@ -27,7 +27,7 @@ pub fn answer(hello: Hello) -> [u8; 4] {
     if hello.swapped { answer.swap_bytes().to_ne_bytes() } else { answer.to_ne_bytes() }
 }
 
-/// Recognizes a server's answer, in either byte order.
+/// Recognises a server's answer, in either byte order.
 pub fn is_answer(datagram: &[u8]) -> bool {
     datagram.first_chunk().is_some_and(|word| {
         let word = u32::from_ne_bytes(*word);
@@ -43,18 +43,18 @@ pub struct Opening<'a> {
 }
 
 impl<'a> Opening<'a> {
-    /// On a connected socket.
+    /// `socket` is connected to the server.
     pub fn new(socket: &'a UdpSocket, within: Duration) -> Self {
         Self { socket, until: Instant::now() + within }
     }
 
-    /// Returns once the server has answered; `WouldBlock` on a timeout. Data of a sending server
-    /// may overtake the answer; it is dropped.
+    /// Returns once the server has answered; `WouldBlock` on a timeout. Drops data of a sending
+    /// server that overtakes the answer.
     pub fn run(&self) -> io::Result<()> {
         let mut datagram = [0; 64];
         self.socket.send(&HELLO.to_ne_bytes())?;
-        // A second hello opens a second stream at an iperf3 server, whose listener takes each for a
-        // separate client. So only one is sent, as in iperf3.
+        // Sends only one hello, as iperf3 does: an iperf3 server's listener takes each hello for a
+        // separate client, and a second hello would open a second stream.
         loop {
             let left = self.until.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn other_bytes_are_neither() {
+    fn other_bytes_are_neither_hello_nor_answer() {
         for bytes in [&b""[..], b"678", b"GET / HTTP/1.1", &[0; 1500]] {
             assert_eq!(is_hello(bytes), None);
             assert!(!is_answer(bytes));

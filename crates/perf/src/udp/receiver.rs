@@ -12,8 +12,8 @@ use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
 use units::Time;
 
-/// Takes datagrams in batches, each with the time the kernel took it. Waiting in the queue would
-/// otherwise show as jitter.
+/// Reads datagrams in batches, each with the time at which the kernel received it. Without that
+/// time, waiting in the queue would count as jitter.
 #[derive(Debug)]
 pub(crate) struct UdpReceiver {
     counter: Counter,
@@ -28,20 +28,21 @@ pub(crate) struct UdpReceiver {
 impl UdpReceiver {
     pub(crate) fn new(options: &TestOptions, socket: &UdpSocket) -> Self {
         let counter = Counter::of(options.udp_wide_counters);
-        // Without copying, only the headers are read, and the kernel reports the length of the
-        // whole.
+        // Without copying, this end reads only the headers, and the kernel reports each datagram's
+        // length.
         let slot = if options.skip_receive_copy {
             counter.header_bytes()
         } else {
             options.block_bytes().max(counter.header_bytes())
         };
-        // Without stamps, arrival times are those of the read, as in iperf3.
+        // Without stamps, a datagram's time is that of the read, as in iperf3.
         let is_stamped = setsockopt(socket, ReceiveTimestampns, &true).is_ok();
         let room = vec![0; slot * BATCH];
         Self { counter, room, slot, batch: Vec::with_capacity(BATCH), is_stamped }
     }
 
-    /// Runs until the lifecycle ends, or after a cut until the queue holds no earlier datagram.
+    /// Reads until the lifecycle ends, or after a cut until the queue holds no datagram from before
+    /// the cut.
     pub(crate) fn run(
         &mut self,
         socket: &UdpSocket,
@@ -60,7 +61,7 @@ impl UdpReceiver {
                     count(&self.batch);
                 }
                 Err(Errno::AGAIN) if lifecycle.cut_at().is_some() => return None,
-                // ICMP answer to what this end sent when the stream was opened.
+                // CONNREFUSED: an ICMP answer to a datagram that this end sent to open the stream.
                 Err(Errno::AGAIN | Errno::INTR | Errno::CONNREFUSED) => {}
                 Err(errno) => return (!lifecycle.is_over()).then(|| Ending::of(errno)),
             }
@@ -68,8 +69,8 @@ impl UdpReceiver {
         None
     }
 
-    /// Drops datagrams after the cut, and the empty result of a read that was woken over an empty
-    /// queue.
+    /// Drops datagrams that arrived after the cut, and the empty result of a read that was woken
+    /// with an empty queue.
     fn leave_out_later(&mut self, cut: Option<Time>) {
         let Some(cut) = cut else { return };
         let cut = i64::try_from(cut.nanos()).unwrap_or(i64::MAX);
@@ -117,7 +118,8 @@ impl Clocks {
         Self { steady: nanos(ClockId::Monotonic), real: nanos(ClockId::Realtime) }
     }
 
-    /// An age that no queue explains is a jump of the clock.
+    /// Converts a stamp to the monotonic clock. An age too long for any queue means that the clock
+    /// jumped, and counts as zero.
     fn steady(&self, stamp: TimeSpec) -> i64 {
         let stamp = stamp.tv_sec().saturating_mul(1_000_000_000).saturating_add(stamp.tv_nsec());
         let age = self.real.saturating_sub(stamp);

@@ -9,8 +9,8 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 use units::{Bytes, Span};
 
-/// Numbers datagrams and sends them at their pace. Where the kernel can segment (UDP_SEGMENT),
-/// several go in one call, since the call is the main cost.
+/// Numbers datagrams and sends them at the test's pace. If the kernel can segment (UDP_SEGMENT),
+/// one call sends several datagrams, since the call is the main cost.
 #[derive(Debug)]
 pub(crate) struct UdpSender {
     width: Width,
@@ -29,7 +29,7 @@ impl UdpSender {
         let burst = burst(options);
         let pace = Pace::of(options, burst.saturating_sub(LATENESS).max(burst / 2));
         let fitting = (MOST_BYTES / block).clamp(1, MOST_SEGMENTS) as u64;
-        // A late timer leaves one more due.
+        // After a late timer one more datagram is due.
         let wanted = pace.as_ref().map_or(fitting, |pace| pace.blocks_in(burst) + 1).min(fitting);
         let segments = wanted > 1
             && u16::try_from(block)
@@ -84,7 +84,7 @@ impl UdpSender {
                         sent.add(now);
                     }
                     Err(Errno::AGAIN | Errno::INTR) => {}
-                    // The interface's queue is full; unsent datagrams keep their numbers.
+                    // The interface's queue is full. The next attempt sends the same numbers.
                     Err(Errno::NOBUFS | Errno::NOMEM) => std::thread::sleep(QUEUE_REST),
                     Err(Errno::CONNREFUSED) => {
                         if self.refusals.is_final() {
@@ -100,7 +100,7 @@ impl UdpSender {
         None
     }
 
-    /// Writes the headers of the datagrams that follow `gone` others.
+    /// Writes the headers of the next `count` datagrams, after `gone` sent datagrams.
     fn number(&mut self, gone: u64, count: u64) {
         let clock = rustix::time::clock_gettime(ClockId::Monotonic);
         let now = Duration::new(clock.tv_sec as u64, clock.tv_nsec as u32);
@@ -110,7 +110,8 @@ impl UdpSender {
         }
     }
 
-    /// The device cannot segment, or a datagram exceeds its MTU: send it alone then, in fragments.
+    /// Sends datagrams one by one, in fragments if need be: the device cannot segment, or a
+    /// datagram exceeds its MTU.
     fn do_without_segments(&mut self, socket: &UdpSocket) {
         let _ = option::set_segment(socket.as_fd(), 0);
         self.segments = false;
@@ -118,10 +119,11 @@ impl UdpSender {
     }
 }
 
-/// How long datagrams may go back to back at the target rate. A wakeup costs several times as much
-/// as a datagram, so a few are sent at once. At four times the rate, bursts are twice as frequent
-/// and twice as large: 6 kB at 100 Mbit/s, where iperf3's timer allows 13 kB, and 18 kB at 1
-/// Gbit/s. Slow senders wait no longer than that timer, and mostly send one at a time.
+/// Time whose datagrams are sent back to back at the target rate. A wakeup costs several times as
+/// much as a datagram, so a wakeup sends a few datagrams. At four times the rate, bursts are twice
+/// as frequent and twice as large: 6 kB at 100 Mbit/s, where iperf3's timer allows 13 kB, and 18 kB
+/// at 1 Gbit/s. Slow senders wait no longer than iperf3's timer, and mostly send one datagram at a
+/// time.
 fn burst(options: &TestOptions) -> Span {
     let iperf3s = TestOptions::default().pacing_timer;
     if options.pacing_timer > iperf3s {
@@ -134,7 +136,7 @@ fn burst(options: &TestOptions) -> Span {
     taken.max(SHORTEST_BURST).min(options.pacing_timer)
 }
 
-/// Payload of a datagram that fits the MTU that the kernel knows for this connected socket's path.
+/// Largest payload that fits the MTU that the kernel has for this connected socket's path.
 fn fits(socket: &UdpSocket) -> Option<Bytes> {
     let (mtu, headers) = match socket.peer_addr().ok()?.ip().to_canonical() {
         IpAddr::V4(_) => (sockopt::ip_mtu(socket), 20 + 8),
@@ -143,7 +145,8 @@ fn fits(socket: &UdpSocket) -> Option<Bytes> {
     Some(Bytes::new(u64::from(mtu.ok()?).saturating_sub(headers)))
 }
 
-/// A port unreachable may be forged or temporary, so the stream ends only when they keep coming.
+/// Counts ICMP port-unreachable errors. An error may be forged or temporary, so the stream ends
+/// only when they keep coming.
 #[derive(Debug, Default)]
 struct Refusals {
     first: Option<Instant>,
@@ -164,7 +167,7 @@ impl Refusals {
 /// The square of 500 µs, times 80 Mbit/s.
 const BURST_BIT_SECONDS: f64 = 20.0;
 const SHORTEST_BURST: Span = Span::from_micros(100);
-/// How late a timer may fire.
+/// How late a timer fires at most.
 const LATENESS: Span = Span::from_micros(50);
 const QUEUE_REST: Duration = Duration::from_micros(100);
 const PERSISTENCE: Duration = Duration::from_secs(2);

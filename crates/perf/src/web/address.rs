@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 
-/// `http://host[:port][/path]`, or the same with https.
+/// An address of the form `http://host[:port][/path]` or `https://…`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
     pub is_tls: bool,

@@ -41,7 +41,7 @@ pub(super) enum Stage {
 /// The result of an event.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// The event loop has nothing to do.
+    /// The event loop has nothing to do for this connection.
     Wait,
     /// More bytes have arrived. The event loop serves other connections first.
     More,
@@ -130,7 +130,7 @@ impl Connection {
                     return Step::Failed(fault_of(&error, true), Some(error.to_string()));
                 }
             }
-            // The socket is not yet connected: the kernel also reports unconnected sockets.
+            // The kernel also reports sockets that are not connected yet.
             if self.socket.peer_addr().is_err() {
                 return Step::Wait;
             }

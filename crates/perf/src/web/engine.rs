@@ -31,7 +31,7 @@ pub(super) struct Engine<'a> {
     broken: Option<PerfError>,
 }
 
-/// The place of a connection, and of the connections that replace it.
+/// The place of a connection, and later of its successors.
 #[derive(Debug)]
 struct Slot {
     connection: Option<Connection>,
@@ -86,13 +86,13 @@ impl<'a> Engine<'a> {
         })
     }
 
-    /// Opens the connections that stay open, until all are open or have failed.
+    /// Opens the persistent connections; returns when all are open or have failed.
     pub(super) fn open(&mut self) -> Result<(), PerfError> {
         let until = Instant::now() + self.options.timeout;
         for slot in 0..self.slots.len() {
             self.renew(slot, Instant::now());
         }
-        // A connection that failed is tried again in the measurement, which counts its errors.
+        // Ignores failures here: the measurement tries the connection again and counts its errors.
         let is_tried = |own: &Self| {
             let failed: u64 = own.tally.faults.values().sum();
             own.free.len() as u64 + failed >= own.slots.len() as u64
@@ -151,7 +151,8 @@ impl<'a> Engine<'a> {
         self.tally = Tally { connect, protocol, ..Tally::default() };
     }
 
-    /// Waits for events, at most until `until` or the next time that matters, and handles them.
+    /// Waits for events, at most until `until` or until a request or a check is due, and handles
+    /// them.
     fn turn(&mut self, until: Instant) -> Result<(), PerfError> {
         let now = Instant::now();
         let mut wake = until.min(self.look);
@@ -197,7 +198,8 @@ impl<'a> Engine<'a> {
         let step = connection.step(&self.target.request, ended, &mut self.buffer);
         let is_opened = step == Step::Opened;
         self.done(slot, step, now);
-        // The kernel reports bytes that arrived with the opening only once.
+        // A single report of the kernel says that the connection is open and that bytes have
+        // arrived.
         if is_opened && (ended || has_data) && self.slots[slot].generation == generation {
             self.event(slot, ended, false, now);
         }
@@ -413,7 +415,7 @@ impl Slot {
     }
 }
 
-/// Edge-triggered: one call registers a connection for its whole life.
+/// Edge-triggered: one call registers a connection until it closes.
 fn flags() -> EventFlags {
     EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET
 }

@@ -21,7 +21,7 @@ pub struct WebOutcome {
     pub connect: Option<LatencySummary>,
     pub faults: BTreeMap<Fault, u64>,
     pub statuses: BTreeMap<u16, u64>,
-    /// More about the first fault of each kind.
+    /// The system's or the library's text about the first fault of each kind.
     pub words: BTreeMap<Fault, String>,
     /// Requests that were under way at the end, which count as no error.
     pub unfinished: u64,
@@ -72,7 +72,7 @@ impl WebOutcome {
         (self.responses > 0).then(|| self.cpu.micros_f64() / self.responses as f64)
     }
 
-    /// Whether good responses came, without errors, and as fast as requested.
+    /// Whether there were good responses and no errors, at the requested rate.
     pub fn is_fine(&self, options: &WebOptions) -> bool {
         self.responses > 0 && self.errors() == 0 && !self.lags(options)
     }

@@ -51,7 +51,7 @@ impl Response {
         Ok(Progress::Complete { used: bytes.len() - rest.len() })
     }
 
-    /// Takes the end of the connection. `Ok` if the response is complete now.
+    /// Handles the end of the connection. `Ok` if the response is complete now.
     pub fn end(&mut self) -> Result<(), Fault> {
         match self.state {
             State::UntilClosed | State::Complete => {
@@ -81,7 +81,7 @@ impl Response {
         self.closes
     }
 
-    /// Begins the next response. Keeps the memory of this one.
+    /// Begins the next response. Reuses the memory of this response.
     pub fn reset(&mut self) {
         self.line.clear();
         let line = std::mem::take(&mut self.line);

@@ -40,7 +40,7 @@ pub fn run(options: &WebOptions, stop: &Stop) -> Result<WebOutcome, PerfError> {
         let pinned = options.affinity.map_or(Ok(()), pin);
         let engine = pinned.and_then(|()| Engine::new(options, &target, stop, share(number)));
         let opened = engine.and_then(|mut engine| engine.open().map(|()| engine));
-        // Every thread must reach the barrier, also a thread that failed.
+        // Every thread must reach the barrier, even after an error.
         barrier.wait();
         let begin = *begin.get_or_init(Instant::now);
         let counts = begin + options.omit.as_duration();

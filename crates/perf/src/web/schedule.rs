@@ -12,7 +12,8 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
-    /// `number` of `threads` threads that share `rate`: their requests alternate.
+    /// The schedule of thread `number` of `threads` threads that share `rate`: their requests
+    /// alternate.
     pub(super) fn new(begin: Instant, rate: f64, number: u32, threads: u32) -> Self {
         let own = rate / f64::from(threads);
         let begin = begin + Duration::from_secs_f64(f64::from(number) / rate);

@@ -1,4 +1,4 @@
-//! Made-up tests.
+//! Events of made-up tests.
 
 use perf::event::{
     CoreUse, CpuUse, Datagrams, End, Ended, Event, Interval, Latency, LatencySource, PathFacts,
@@ -9,7 +9,7 @@ use probe::tcp::TcpInfo;
 use std::time::{Duration, UNIX_EPOCH};
 use units::{Bytes, Rate, Span};
 
-/// A whole test: three intervals of a second.
+/// A whole test with three intervals of a second.
 pub(crate) struct Case {
     pub(crate) started: Started,
     pub(crate) idle: Option<Latency>,

@@ -1,8 +1,8 @@
 //! Key by key comparison with the output of iperf3 3.12 on the same kernel.
 //!
-//! The fixtures are `iperf3 -J` of a loopback, with one interval each. Every path in them must be
-//! in our output with the same type. Paths that only our output has are named below, or lie under
-//! `weir`.
+//! The fixtures are outputs of `iperf3 -J` over loopback, with one interval each. Every path in
+//! them must be in weir's output with the same type. Paths that only weir's output has are named
+//! below, or lie under `weir`.
 
 use crate::events::{Case, server_text, tcp, udp};
 use perf::PerfError;
@@ -44,7 +44,7 @@ fn a_server_has_the_keys_and_types_of_iperf3() {
 }
 
 #[test]
-fn the_servers_document_is_within_the_clients() {
+fn the_clients_document_contains_the_servers() {
     let server = document(&Case::new(Role::Server, tcp(Direction::Forward, 1)));
     let case = Case::new(Role::Client, tcp(Direction::Forward, 1));
     let case = with_output(case, ServerOutput::Json(server));
@@ -76,7 +76,7 @@ fn a_failure_keeps_the_measurements() {
 }
 
 #[test]
-fn scripts_find_the_figures_they_read() {
+fn paths_that_scripts_read_hold_their_figures() {
     let value = document(&Case::new(Role::Client, tcp(Direction::Forward, 2)));
     let end = &value["end"];
     assert_eq!(end["sum_sent"]["bytes"], 150_208_512_u64 + 150_208_512 / 3);
@@ -115,7 +115,7 @@ fn a_test_that_broke_off_is_one_complete_document() {
     let value: Value = serde_json::from_slice(&out).unwrap();
     assert_eq!(value["error"], "far ended the test");
     assert!(value["end"]["sum_sent"].is_object());
-    // A server just drops its clients' audiences.
+    // A server drops its clients' audiences without `finish`.
     out.clear();
     let mut json = Json::new(&mut out);
     case.tell(|event| json.event(event));
@@ -195,7 +195,7 @@ fn compare(name: &str, theirs: &Value, ours: &Value) {
     assert!(wrong.is_empty(), "{name}: {wrong:#?}");
 }
 
-/// Each path with the type of its value; the elements of an array are merged.
+/// Each path with the type of its value; all elements of an array count as one path.
 fn paths(value: &Value) -> BTreeMap<String, &'static str> {
     fn walk(value: &Value, path: &str, paths: &mut BTreeMap<String, &'static str>) {
         let kind = match value {
@@ -222,7 +222,7 @@ fn paths(value: &Value) -> BTreeMap<String, &'static str> {
     paths
 }
 
-/// The first three are from later versions of iperf3. A weir server knows the others from its
+/// The first three are from later versions of iperf3. A weir server has the other figures from its
 /// client; iperf3's server leaves them out.
 const OURS_ALONE: &[&str] = &[
     ".fq_rate",

@@ -119,11 +119,11 @@ fn the_outcome_alone() {
     let case = Case::new(Role::Client, tcp(Direction::Forward, 1));
     let quiet = TextFormat { quiet: true, ..TextFormat::plain() };
     insta::assert_snapshot!(written(&case, quiet.clone()));
-    // Several streams are shown as their sum, and both directions are shown.
+    // The text shows several streams as their sum, and both directions.
     let mut case = Case::new(Role::Client, tcp(Direction::Both, 2));
     assert_eq!(written(&case, quiet.clone()).lines().count(), 4);
     assert!(!written(&case, quiet.clone()).contains("warning"));
-    // Output that the user requested explicitly is shown.
+    // The text shows output that the user requested.
     case.ended.server_output = Some(server_text());
     assert!(written(&case, quiet).contains("server output"));
 }

@@ -53,7 +53,7 @@ impl Server {
         self.port
     }
 
-    /// Joins the thread, which must have reached the script's end.
+    /// Joins the server's thread, which must have reached the script's end.
     pub(crate) fn has_done_all(mut self) {
         self.thread.take().unwrap().join().unwrap().unwrap();
     }
@@ -63,7 +63,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.release.take();
         if let Some(thread) = self.thread.take() {
-            // How far the script came is for the client to tell.
+            // Ignores the thread's result: the client's error shows how far the script came.
             let _ = thread.join();
         }
     }
@@ -95,7 +95,7 @@ pub(crate) fn running() -> Vec<Step> {
     ]
 }
 
-/// Every proper prefix of the whole script.
+/// Every incomplete beginning of the whole script.
 pub(crate) fn prefixes() -> Vec<Vec<Step>> {
     let whole = whole();
     (0..whole.len()).map(|length| whole[..length].to_vec()).collect()
@@ -143,7 +143,8 @@ fn play(
         After::Hang => drop(released.recv()),
         After::Die => {
             for stream in &streams {
-                // The reading thread holds it open too; the client may have closed it already.
+                // `shutdown` ends the reading thread's copy of the socket too; it fails if the
+                // client has already closed the stream.
                 let _ = stream.shutdown(std::net::Shutdown::Both);
             }
         }

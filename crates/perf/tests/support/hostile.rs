@@ -1,4 +1,4 @@
-//! A server in this process, and clients that speak to it byte by byte.
+//! A server in this process, and clients that send it single bytes and messages.
 #![allow(dead_code)]
 
 use perf::PerfError;
@@ -29,8 +29,9 @@ pub(crate) fn on_loopback() -> ServerOptions {
     }
 }
 
-/// Longer than any step takes on a busy host: a test that waits for it hangs instead of passing. A
-/// session that just ended counts for a moment, and all clients here have one address.
+/// Timeouts longer than any step takes on a busy host: a test that waits for such a timeout hangs
+/// instead of passing. The limit for one address is high, because a session that has just ended
+/// still counts for a moment and all clients here have the same address.
 pub(crate) fn long_timeouts() -> Limits {
     Limits {
         sessions_per_address: Limits::default().sessions,
@@ -40,7 +41,7 @@ pub(crate) fn long_timeouts() -> Limits {
     }
 }
 
-/// For clients that send nothing. Other clients must send at once.
+/// Timeouts for clients that send nothing. Other clients must send at once.
 pub(crate) fn short_timeouts() -> Limits {
     Limits {
         patience: Duration::from_secs(2),
@@ -122,7 +123,8 @@ impl TestServer {
         }
     }
 
-    /// One clear sentence for one broken session; none if there was no session.
+    /// Checks that the server reported one clear sentence for a broken session, and none without a
+    /// session.
     pub(crate) fn assert_one_failure(self, fails: bool, what: &str) {
         let failures = self.failures.clone();
         self.close();
@@ -135,13 +137,13 @@ impl TestServer {
         self.wait()
     }
 
-    /// For a server that ends by itself.
+    /// Waits for a server that ends by itself.
     pub(crate) fn wait(self) -> Summary {
         self.thread.join().unwrap()
     }
 }
 
-/// Failures of all sessions. A client that the server postpones has had no session.
+/// Failures of all sessions. A client that the server asks to try again later has had no session.
 #[derive(Debug, Clone, Default)]
 struct Failures(Arc<Mutex<Vec<String>>>);
 
@@ -155,8 +157,8 @@ impl Audience for Failures {
     }
 }
 
-/// Repeats a check of short time limits that failed while the machine was held up: the steps that
-/// lead to the limit in question may exceed others.
+/// Repeats a check of short time limits that failed while the machine was disturbed: the steps
+/// before the limit in question may then exceed other limits.
 pub(crate) fn in_time(check: impl Fn()) {
     testing::undisturbed("short time limit of a perf server", |_| {
         match catch_unwind(AssertUnwindSafe(&check)) {
@@ -178,7 +180,7 @@ impl RawClient {
         Self { control: server.connect(), cookie: Cookie::random(), streams: Vec::new() }
     }
 
-    /// Same, from another loopback address.
+    /// Connects from another loopback address.
     pub(crate) fn connect_from(server: &TestServer, address: IpAddr) -> Self {
         let control = connect_from(server, address);
         Self { control, cookie: Cookie::random(), streams: Vec::new() }
@@ -278,7 +280,7 @@ fn connect_from(server: &TestServer, address: IpAddr) -> TcpStream {
     socket.into()
 }
 
-/// All bytes the server still sends, until it closes. A reset closes, too.
+/// All bytes that the server sends until it closes or resets the connection.
 pub(crate) fn read_to_end(socket: &mut TcpStream) -> Vec<u8> {
     let mut all = Vec::new();
     let mut bytes = [0; 4096];

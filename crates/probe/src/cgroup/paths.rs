@@ -14,7 +14,7 @@ pub struct CgroupPaths {
     cpu: Option<(PathBuf, PathBuf, Version)>,
     /// The group's directory for CPU time accounting.
     account: Option<(PathBuf, Version)>,
-    /// The group's directory that can freeze it.
+    /// The directory of the freezer controller, or of version 2.
     freezer: Option<(PathBuf, Version)>,
     /// The mount that has the memory controller, and the group within it.
     memory: Option<(PathBuf, PathBuf, Version)>,
@@ -37,7 +37,7 @@ impl CgroupPaths {
         Ok(paths)
     }
 
-    /// From `/proc/PID/cgroup` and `/proc/self/mountinfo` (proc(5)).
+    /// Parses `/proc/PID/cgroup` and `/proc/self/mountinfo` (proc(5)).
     pub fn parse(groups: &str, mounts: &str) -> Self {
         let mounts: Vec<_> = mounts.lines().filter_map(Mount::parse).collect();
         let mut paths = Self::default();
@@ -51,7 +51,7 @@ impl CgroupPaths {
                     continue;
                 };
                 // If version 1 is mounted as well, version 2 has only the controllers that version
-                // 1 left. It accounts CPU time without a controller.
+                // 1 does not use. Version 2 accounts CPU time without a controller.
                 if let Some(within) = mount.within(path) {
                     let group = (mount.point.clone(), within.clone(), Version::Two);
                     paths.memory.get_or_insert(group.clone());
@@ -83,10 +83,11 @@ impl CgroupPaths {
         paths
     }
 
-    /// Whether a group that contains this process is frozen; `None` if no group can be.
+    /// Whether a group that contains this process is frozen; `None` if no group can be frozen.
     pub fn is_frozen(&self) -> Result<Option<bool>, ProbeError> {
         let Some((path, version)) = &self.freezer else { return Ok(None) };
-        // Both tell about the groups above too. The outermost group has neither file.
+        // The file of either version also covers the groups above. The outermost group has neither
+        // file.
         Ok(match version {
             Version::One => {
                 optional(&path.join("freezer.state"))?.map(|state| state.trim() == "FROZEN")
@@ -102,7 +103,8 @@ impl CgroupPaths {
         upwards(&self.cpu)
     }
 
-    /// The same for the memory controller.
+    /// The directories of the memory controller's groups that contain this process, innermost
+    /// first.
     pub(super) fn memory_levels(&self) -> impl Iterator<Item = (PathBuf, Version)> {
         upwards(&self.memory)
     }
@@ -200,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn version_1_beside_version_2() {
+    fn the_cpu_controller_is_found_in_version_1_beside_version_2() {
         let groups = "4:memory:/m\n2:cpuacct:/a/b\n1:cpu:/a/b\n0::/elsewhere\n";
         let expected = ["/sys/fs/cgroup/cpu/a/b", "/sys/fs/cgroup/cpu/a", "/sys/fs/cgroup/cpu"];
         assert_eq!(levels(groups, HYBRID), expected);
@@ -212,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn the_group_that_can_freeze() {
+    fn the_group_that_can_freeze_is_found_in_both_versions() {
         let freezer = |groups: &str, mounts: &str| CgroupPaths::parse(groups, mounts).freezer;
         let two = Some((PathBuf::from("/sys/fs/cgroup/unified/x"), Version::Two));
         assert_eq!(freezer("1:cpu:/a\n0::/x\n", HYBRID), two);
@@ -224,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn the_groups_that_limit_memory() {
+    fn the_groups_that_limit_memory_are_found_in_both_versions() {
         let memory = |groups: &str, mounts: &str| -> Vec<(PathBuf, Version)> {
             CgroupPaths::parse(groups, mounts).memory_levels().collect()
         };
@@ -238,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn version_1_with_joint_controllers() {
+    fn joint_controllers_of_version_1_are_found() {
         let mounts = "9 8 0:1 / /cg/cpu,cpuacct rw shared:7 - cgroup cgroup rw,cpu,cpuacct\n";
         let groups = "3:cpu,cpuacct:/docker/x\n";
         assert_eq!(
@@ -248,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn version_2_alone_and_behind_bind_mounts() {
+    fn version_2_is_found_alone_and_behind_bind_mounts() {
         let mounts = "9 8 0:1 / /sys/fs/cgroup rw shared:7 - cgroup2 cgroup2 rw,nsdelegate\n";
         assert_eq!(
             levels("0::/user.slice/x\n", mounts),
@@ -263,7 +265,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics(groups in "([0-9]:?[a-z,]{0,9}:?/?[a-z/.]{0,9}\n){0,4}", mounts in "(.{0,30}( - cgroup2? )?.{0,9}\n){0,4}") {
+        fn the_parsers_of_groups_and_mounts_never_panic(groups in "([0-9]:?[a-z,]{0,9}:?/?[a-z/.]{0,9}\n){0,4}", mounts in "(.{0,30}( - cgroup2? )?.{0,9}\n){0,4}") {
             let _ = CgroupPaths::parse(&groups, &mounts).levels().count();
         }
     }

@@ -17,11 +17,12 @@ pub struct SocketLimit {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SocketUse {
-    /// `None`: version 2 counts sockets as a part of all memory, and that has no limit.
+    /// The limit; `None` in version 2, where sockets count towards the limit of all memory, and
+    /// that is not set.
     pub most: Option<Bytes>,
-    /// Only version 1 tells it cheaply.
+    /// The used memory, which only version 1 reports cheaply.
     pub used: Option<Bytes>,
-    /// How often the limit kept memory from a socket.
+    /// How often the limit refused memory to a socket.
     pub refused: u64,
 }
 
@@ -77,7 +78,7 @@ fn parse(
     }
 }
 
-/// `max` is no number.
+/// Parses a number; `max` gives `None`.
 fn count(text: &str) -> Option<u64> {
     text.trim().parse().ok()
 }
@@ -98,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn version_1() {
+    fn the_socket_limit_of_version_1_is_read() {
         let files = [
             ("memory.kmem.tcp.limit_in_bytes", "262144\n"),
             ("memory.kmem.tcp.usage_in_bytes", "200704\n"),
@@ -116,18 +117,18 @@ mod tests {
     }
 
     #[test]
-    fn version_2() {
+    fn the_socket_limit_of_version_2_is_read() {
         let files = |events| {
             [("memory.events", events), ("memory.high", "max\n"), ("memory.max", "67108864\n")]
         };
         let found = group(Version::Two, &files("low 0\nmax 4\nsock_throttled 9\n")).unwrap();
         assert_eq!((found.most, found.refused), (Some(Bytes::new(64 << 20)), 9));
-        // Before Linux 6.18.
+        // Linux before 6.18 does not count refusals.
         assert_eq!(group(Version::Two, &files("low 0\nmax 4\noom 0\n")), None);
     }
 
     #[test]
-    fn this_process() {
+    fn the_socket_limits_of_this_process_are_read() {
         match CgroupPaths::own().and_then(|paths| paths.socket_limits()) {
             Ok(limits) => limits.iter().for_each(|limit| assert!(limit.path().is_absolute())),
             Err(error) if error.is_not_supported() => {

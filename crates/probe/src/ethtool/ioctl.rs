@@ -64,8 +64,8 @@ pub(super) fn statistics(interface: &str) -> Result<BTreeMap<String, u64>, Probe
     if count > MOST_STATISTICS {
         return Err(ProbeError::malformed("ETHTOOL_GDRVINFO", format!("{count} statistics")));
     }
-    // The kernel writes as many as the driver has when it is asked, whatever the buffer's length
-    // is. Their number changes with the number of queues, so there is room for many more.
+    // The kernel writes all statistics that the driver has at that time, whatever the buffer's
+    // length. Their number changes with the number of queues, so the buffer has room for many more.
     let room = count + MOST_STATISTICS;
     let mut names = Buffer::of(12 + room * NAME);
     names.put(0, GSTRINGS);
@@ -115,8 +115,8 @@ pub(super) fn link(interface: &str) -> Result<Link, ProbeError> {
     })
 }
 
-/// Words in the host's byte order. The kernel reads the command from it and writes the answer to
-/// it.
+/// Words in the host's byte order, from which the kernel reads the command and to which it writes
+/// the answer.
 struct Buffer(Vec<u64>, usize);
 
 impl Buffer {
@@ -124,7 +124,8 @@ impl Buffer {
         Self(vec![0; length.div_ceil(8)], length)
     }
 
-    /// SIOCETHTOOL with this buffer. The callers allot what the kernel writes for their command.
+    /// SIOCETHTOOL with this buffer. The callers' buffers have room for all that the kernel writes
+    /// for their command.
     fn exchange(&mut self, interface: &str) -> Result<(), ProbeError> {
         const WHAT: &str = "a property of a network device (SIOCETHTOOL)";
         let failed = |source: io::Error| match source.raw_os_error() {
@@ -184,7 +185,7 @@ impl Buffer {
         self.bytes()[..self.1.min(self.0.len() * 8)].get(at..at + N)?.try_into().ok()
     }
 
-    /// Up to the first zero.
+    /// The text up to the first zero.
     fn text(&self, at: usize, length: usize) -> String {
         let bytes = self.bytes().get(at..at + length).unwrap_or_default();
         let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());

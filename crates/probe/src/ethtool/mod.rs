@@ -1,6 +1,6 @@
-//! The properties of a network device that ethtool(8) shows. Link modes are asked for by netlink
-//! (Linux 5.6) and otherwise by ioctl; a driver's own statistics have only the ioctl. All calls
-//! only read, and concern the calling thread's namespace.
+//! The properties of a network device that ethtool(8) shows. Reads link modes by netlink (Linux
+//! 5.6) and otherwise by ioctl; a driver's own statistics have only an ioctl. All calls only read,
+//! and concern the calling thread's namespace.
 
 mod ioctl;
 mod modes;
@@ -14,13 +14,14 @@ use crate::ProbeError;
 
 pub use modes::fastest;
 
-/// The link as the driver reports it. `None`: it does not say.
+/// The link as the driver reports it; `None` if the driver does not report a fact.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Link {
     pub speed: Option<Rate>,
     pub full_duplex: Option<bool>,
     pub negotiates: Option<bool>,
-    /// The fastest mode that this end has, that it offers to the other, and that the other offers.
+    /// The fastest mode that this end has; the next two fields are the fastest mode that this end
+    /// offers, and that the other end offers.
     pub supported_most: Option<Rate>,
     pub advertised_most: Option<Rate>,
     pub peer_most: Option<Rate>,
@@ -35,7 +36,7 @@ pub struct Rings {
     pub transmit_most: u32,
 }
 
-/// The wait before an interrupt for received packets.
+/// How long and for how many packets the device waits before an interrupt for received packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Coalescing {
     pub receive_usecs: u32,
@@ -43,7 +44,7 @@ pub struct Coalescing {
     pub adaptive_receive: bool,
 }
 
-/// Queues that receive, and the most that the device can have.
+/// Receive queues, and the most that the device can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Channels {
     pub now: u32,
@@ -82,7 +83,7 @@ pub fn driver(interface: &str) -> Result<Driver, ProbeError> {
     ioctl::driver(interface)
 }
 
-/// The driver's own counters by name. Their meaning is the driver's.
+/// The driver's own counters by name. Each driver defines their meaning.
 pub fn statistics(interface: &str) -> Result<BTreeMap<String, u64>, ProbeError> {
     ioctl::statistics(interface)
 }
@@ -111,7 +112,7 @@ pub fn channels(interface: &str) -> Result<Channels, ProbeError> {
     })
 }
 
-/// A question that the driver does not answer is `None`.
+/// Whether each offload is on; `None` if the driver does not answer.
 pub fn offloads(interface: &str) -> Offloads {
     let flag = |ask| ioctl::words(interface, ask).ok().map(|[_, value]: [u32; 2]| value != 0);
     Offloads {

@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_fastest_mode() {
+    fn the_fastest_mode_of_a_set_is_found() {
         // 10, 100 and 1000 with negotiation and pause.
         assert_eq!(fastest(&[0b10_0010_1111_1111]), Some(Rate::from_mbit(1_000)));
         assert_eq!(fastest(&[1 << 5, 1 << 15]), Some(Rate::from_mbit(2_500)));

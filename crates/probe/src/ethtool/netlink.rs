@@ -25,7 +25,7 @@ fn parse(attributes: &[u8]) -> Link {
             LINKMODES_AUTONEG => link.negotiates = value.first().map(|value| *value == 1),
             LINKMODES_OURS => {
                 let set = bitset(value);
-                // The mask holds the supported modes, the value those that are offered.
+                // The mask holds the supported modes, the value the offered modes.
                 link.supported_most = fastest(&set.mask);
                 link.advertised_most = fastest(&set.value);
             }
@@ -44,7 +44,7 @@ fn parse(attributes: &[u8]) -> Link {
             _ => {}
         }
     }
-    // Virtual devices say "off" and have no modes.
+    // Virtual devices report "off" and have no modes.
     link.negotiates = link.negotiates.filter(|_| link.supported_most.is_some());
     link
 }
@@ -125,7 +125,7 @@ fn payload(answer: &[u8]) -> Result<Vec<u8>, ProbeError> {
     Ok(message.get(HEADERS..).ok_or_else(short)?.to_vec())
 }
 
-/// Type and value of each attribute; ends at the first that is malformed.
+/// Type and value of each attribute, up to the first malformed attribute.
 struct Attributes<'a>(&'a [u8]);
 
 impl<'a> Iterator for Attributes<'a> {
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_answers() {
+    fn the_kernel_answers_for_loopback() {
         match link("lo") {
             Ok(link) => assert_eq!(link.supported_most, None),
             Err(error) => assert!(!error.to_string().contains("unexpected form"), "{error}"),
@@ -222,7 +222,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+        fn the_parser_of_answers_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
             let _ = (parse(&bytes), payload(&bytes));
         }
     }

@@ -1,7 +1,8 @@
-/// The parameters of a kernel's command line that change measurements, as they stand there.
+/// The parameters of a kernel's command line that change measurements, unchanged.
 ///
 /// Reports are passed on, and a command line may hold secrets (`systemd.set_credential=…`), so only
-/// well-known names are told. Others, such as `quiet` and `net.ifnames`, change no figure.
+/// well-known names are returned. Other parameters, such as `quiet` and `net.ifnames`, change no
+/// figure.
 pub(super) fn telling(command_line: &str) -> String {
     // The words behind `--` belong to init.
     let words = command_line.split_whitespace().take_while(|word| *word != "--");
@@ -82,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn well_known_parameters_are_told_and_secrets_are_not() {
+    fn well_known_parameters_are_returned_and_secrets_are_not() {
         let line = "BOOT_IMAGE=/boot/vmlinuz root=UUID=1234 quiet isolcpus=2-3 foo.password=hunter2 \
                     rcu-nocbs=2 processor.max_cstate=1 nosmt systemd.set_credential=key:hunter2 \
                     ip=10.0.0.1 mem=\"hunter2 x\" -- nohz=hunter2";

@@ -24,7 +24,7 @@ pub fn program_text(program: &str, flags: &[&str]) -> Result<String, ProbeError>
         .stderr(Stdio::piped())
         .spawn();
     let mut child = match spawned {
-        // An unreadable directory on the path gives the latter.
+        // An unreadable directory in PATH gives PermissionDenied.
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => {
             return Err(ProbeError::NotFound {
                 what: format!("program {program:?} that may be run"),
@@ -33,7 +33,7 @@ pub fn program_text(program: &str, flags: &[&str]) -> Result<String, ProbeError>
         }
         spawned => spawned.map_err(failed)?,
     };
-    // A program that does not know the flag may start to serve instead of ending.
+    // A program without this flag may start to serve instead of ending.
     let deadline = Instant::now() + PATIENCE;
     while child.try_wait().map_err(failed)?.is_none() && Instant::now() < deadline {
         std::thread::sleep(PAUSE);
@@ -54,7 +54,8 @@ pub fn program_text(program: &str, flags: &[&str]) -> Result<String, ProbeError>
     })
 }
 
-/// A process that the program left behind may hold the pipe open, so that end of file never comes.
+/// Reads what is in the pipe now: a process that the program left behind may hold the pipe open, so
+/// that end of file never comes.
 fn what_is_there(mut output: impl Read + AsFd) -> io::Result<String> {
     rustix::io::ioctl_fionbio(&output, true)?;
     let mut text = vec![0; TEXT_MAX];
@@ -74,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn either_output_is_read() {
+    fn a_version_on_either_output_is_read() {
         let say = |script| program_version("sh", &["-c", script]);
         assert_eq!(say("echo; echo ' v1'; echo more").unwrap(), "v1");
         assert_eq!(say("echo v2 >&2").unwrap(), "v2");

@@ -57,8 +57,8 @@ pub const SYSCTLS: &[&str] = &[
     "net.ipv4.udp_rmem_min",
 ];
 
-/// One setting; `net.` settings are those of the calling thread's network namespace. Single blanks
-/// separate the columns.
+/// Reads a setting; `net.` settings are those of the calling thread's network namespace. Single
+/// blanks separate the columns.
 pub fn sysctl(name: &str) -> Result<String, ProbeError> {
     // Slashes stand for dots within a part (interfaces like eth0.5), as in sysctl(8).
     let path: String = name
@@ -84,7 +84,7 @@ pub fn sysctl(name: &str) -> Result<String, ProbeError> {
     }
 }
 
-/// Those of [`SYSCTLS`] that exist here.
+/// The settings of [`SYSCTLS`] that this kernel has.
 pub fn sysctls() -> Vec<(String, String)> {
     SYSCTLS.iter().filter_map(|name| Some(((*name).to_owned(), sysctl(name).ok()?))).collect()
 }

@@ -10,9 +10,9 @@ use crate::tree::Tree;
 /// The processes that hold sockets.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Holders {
-    /// By the socket's inode.
+    /// The processes by the socket's inode.
     pub of: BTreeMap<u32, BTreeSet<u32>>,
-    /// Processes whose descriptors may not be read by this user.
+    /// The number of processes whose descriptors this user may not read.
     pub refused: usize,
 }
 
@@ -46,8 +46,8 @@ impl Holders {
     }
 }
 
-/// Passes the inode of each socket of a process. A process may have many thousands, so that nothing
-/// is allocated for each.
+/// Passes the inode of each socket of a process to `each`. Allocates nothing for a socket, because
+/// a process may have many thousands.
 fn each_socket(tree: &Tree, pid: u32, mut each: impl FnMut(u32)) -> io::Result<()> {
     let directory = tree.directory(&format!("/proc/{pid}/fd"))?;
     let mut names = [MaybeUninit::uninit(); NAMES];
@@ -55,7 +55,7 @@ fn each_socket(tree: &Tree, pid: u32, mut each: impl FnMut(u32)) -> io::Result<(
     let mut entries = RawDir::new(&directory, &mut names);
     while let Some(entry) = entries.next() {
         let entry = entry?;
-        // The name of another target is longer, and cut off.
+        // The name of a target that is no socket may be longer, and is then cut off.
         let Ok((target, _)) = readlinkat_raw(&directory, entry.file_name(), &mut target) else {
             continue;
         };
@@ -71,7 +71,7 @@ fn inode_of(target: &[u8]) -> Option<u32> {
     std::str::from_utf8(target.strip_prefix(b"socket:[")?.strip_suffix(b"]")?).ok()?.parse().ok()
 }
 
-/// Bytes of names in one system call, and of a target.
+/// Bytes of directory entries read in one system call, and bytes of a target.
 const NAMES: usize = 16 * 1024;
 const TARGET: usize = 32;
 
@@ -81,7 +81,7 @@ mod tests {
     use std::net::TcpListener;
 
     #[test]
-    fn finds_this_process() {
+    fn the_process_that_holds_a_socket_is_found() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let tree = Tree::here();
         let own = Holders::sockets_of(&tree, std::process::id()).unwrap();

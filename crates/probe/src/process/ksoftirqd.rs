@@ -49,7 +49,7 @@ impl KsoftirqdSnapshot {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct KsoftirqdUse {
     pub elapsed: Span,
-    /// By core number.
+    /// CPU time by core number.
     pub cores: BTreeMap<usize, CpuTime>,
 }
 
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_core_has_one() {
+    fn every_core_has_a_ksoftirqd_thread() {
         let earlier = match KsoftirqdSnapshot::read() {
             Ok(snapshot) => snapshot,
             Err(error) if error.is_not_supported() => {
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn names() {
+    fn only_ksoftirqd_names_give_a_core() {
         assert_eq!(core_of("ksoftirqd/12"), Some(12));
         assert_eq!(core_of("ksoftirqd/"), None);
         assert_eq!(core_of("kworker/0:1"), None);

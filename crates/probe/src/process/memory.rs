@@ -4,7 +4,7 @@ use super::{Processes, stat::ended};
 use crate::error::{ProbeError, read_text};
 use units::Bytes;
 
-/// Resident pages, including those shared with others.
+/// Resident pages, including pages shared with other processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Resident {
     pub now: Bytes,
@@ -25,7 +25,7 @@ impl Resident {
         for pid in Processes::tree(root)?.each.keys() {
             match Self::read(*pid) {
                 Ok(one) => sum = Self { now: sum.now + one.now, peak: sum.peak + one.peak },
-                // Only the root must still exist.
+                // A descendant may have ended; only the root must still exist.
                 Err(ProbeError::Ended { .. }) if *pid != root => {}
                 Err(error) => return Err(error),
             }
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_is_somewhere() {
+    fn this_process_has_resident_memory() {
         let own = Resident::tree(std::process::id()).unwrap();
         assert!(own.now > Bytes::ZERO && own.peak >= own.now);
     }

@@ -1,8 +1,8 @@
 //! CPU time of processes and threads.
 //!
 //! `/proc/PID/stat` separates user from system time but counts in ticks of 10 ms. The process's CPU
-//! clock (`clock_getcpuclockid`(3)) and a thread's `schedstat` count nanoseconds but do not
-//! separate them. [`CpuTime`] carries both.
+//! clock (`clock_getcpuclockid`(3)) and a thread's `schedstat` count nanoseconds of the sum.
+//! [`CpuTime`] has the separate times and the sum.
 
 mod holders;
 mod ksoftirqd;

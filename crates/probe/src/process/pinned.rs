@@ -8,8 +8,8 @@ use crate::{ProbeError, clock};
 /// The cores to which threads of other processes than `own` are pinned, each with the name of one
 /// such process.
 ///
-/// A thread that may run on one core alone cannot give way to another program there. Threads of the
-/// kernel do not count, and no thread counts on a machine with one core.
+/// A thread that may run on only one core cannot move away from another program there. Threads of
+/// the kernel do not count, and no thread counts on a machine with one core.
 pub fn pinned(tree: &Tree, own: u32) -> Result<BTreeMap<usize, String>, ProbeError> {
     let mut found = BTreeMap::new();
     if tree.text("/proc/stat")?.lines().filter(|line| is_core(line)).count() < 2 {
@@ -33,7 +33,7 @@ pub fn pinned(tree: &Tree, own: u32) -> Result<BTreeMap<usize, String>, ProbeErr
     Ok(found)
 }
 
-/// A line such as `cpu0 1 2 3`, not that of all cores.
+/// True for a line such as `cpu0 1 2 3`, not for the line of all cores.
 fn is_core(line: &str) -> bool {
     line.strip_prefix("cpu")
         .is_some_and(|rest| rest.starts_with(|next: char| next.is_ascii_digit()))
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn one_core_and_the_own_process_do_not_count() {
+    fn a_machine_with_one_core_and_the_own_process_do_not_count() {
         let directory = tempfile::tempdir().unwrap();
         let proc = directory.path().join("proc");
         std::fs::create_dir_all(proc.join("7/task/7")).unwrap();

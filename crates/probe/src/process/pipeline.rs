@@ -3,8 +3,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::tree::Tree;
 
 /// The other processes of the pipelines that these processes are in: `tar` and `gzip` for the `nc`
-/// of `tar c . | gzip | nc HOST PORT`. They write into its standard input by a pipe, or read its
-/// standard output, or they do so for such a process.
+/// of `tar c . | gzip | nc HOST PORT`. A process is in a pipeline if a pipe connects its standard
+/// input or output with that of another process of the pipeline.
 pub fn pipelines(tree: &Tree, pids: &BTreeSet<u32>) -> BTreeMap<u32, BTreeSet<u32>> {
     let asked: Vec<_> = pids.iter().map(|pid| (*pid, Ends::of(tree, *pid))).collect();
     if !asked.iter().any(|(_, ends)| ends.has_pipe()) {
@@ -45,8 +45,8 @@ impl Ends {
     }
 }
 
-/// Adds the processes at the other end of a pipe, and those behind them. `ends` names the pipe of a
-/// process on this side, and that on its other side.
+/// Adds the processes at the other end of a pipe, and the processes behind them. `ends` returns the
+/// pipe on the near side of a process, and the pipe on its far side.
 fn follow(
     all: &[(u32, Ends)],
     start: Option<u64>,
@@ -66,7 +66,7 @@ fn follow(
     }
 }
 
-/// Processes one behind the other.
+/// Most processes of a pipeline on each side.
 const LONGEST: usize = 4;
 
 #[cfg(test)]
@@ -75,7 +75,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
-    fn the_processes_of_a_pipeline() {
+    fn the_processes_of_a_pipeline_are_found() {
         let sleep = || {
             let mut command = Command::new("sleep");
             command.arg("600").stdin(Stdio::null()).stdout(Stdio::null());

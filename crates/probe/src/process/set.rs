@@ -22,7 +22,7 @@ enum Scope {
 }
 
 impl Processes {
-    /// These processes, without those that have ended.
+    /// Reads these processes; leaves out processes that have ended.
     pub fn of(pids: impl IntoIterator<Item = u32>) -> Result<Self, ProbeError> {
         let mut each = BTreeMap::new();
         for pid in pids {
@@ -46,7 +46,7 @@ impl Processes {
     /// A process with all its descendants, and the time of reaped descendants.
     pub fn tree(root: u32) -> Result<Self, ProbeError> {
         // A child that is reaped while the tree is read may be missed (its time is not yet in the
-        // reading of the parent) or counted twice. Then the tree is read again.
+        // reading of the parent) or counted twice: read the tree again in that case.
         let mut tree = Self::tree_once(root)?;
         for _ in 0..TREE_RETRIES {
             if tree.is_settled() {
@@ -64,8 +64,8 @@ impl Processes {
         Ok(found)
     }
 
-    /// Reads the same selection now. Processes of a tree stay in it, even if their parent ended and
-    /// they got a new parent.
+    /// Reads the same selection now. A process of a tree stays in the selection even if its parent
+    /// has ended.
     pub fn again(&self) -> Result<Self, ProbeError> {
         match &self.scope {
             Scope::Listed => Self::of(self.each.keys().copied()),
@@ -184,13 +184,14 @@ impl Processes {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProcessesUse {
     pub elapsed: Span,
-    /// By process ID; processes that started in between count from their start.
+    /// The use by process ID; processes that started in between count from their start.
     pub each: BTreeMap<u32, ProcessUse>,
-    /// For a tree: time of descendants that ended and were waited for, accurate to a tick for each.
+    /// For a tree: time of descendants that ended and were waited for, accurate to a tick per
+    /// descendant.
     pub reaped: CpuTime,
     pub started: Vec<u32>,
     /// Processes that have ended since, as in the earlier snapshot. Their later CPU time is known
-    /// only for a tree whose members wait for their children; otherwise it is missing from the sum.
+    /// only in a tree whose processes wait for their children; otherwise the sum lacks it.
     pub ended: Vec<Process>,
 }
 
@@ -218,7 +219,8 @@ fn children_are_told() -> bool {
     std::path::Path::new("/proc/thread-self/children").exists()
 }
 
-/// Every thread lists the children that it started. A process that has ended has none.
+/// The children of a process, which each of its threads lists separately; empty if the process has
+/// ended.
 fn children_of(pid: u32) -> Vec<u32> {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
     threads

@@ -9,7 +9,7 @@ pub struct Process {
     pub taken: Time,
     pub pid: u32,
     pub parent: u32,
-    /// At most 15 bytes; kernel workers and threads that set their name have longer names.
+    /// The name: at most 15 bytes, except for kernel workers and threads that set their name.
     pub name: String,
     /// `R`, `S`, `D`, `Z` (a zombie: ended, not yet reaped) and so on, see proc(5).
     pub state: char,
@@ -18,9 +18,10 @@ pub struct Process {
     pub in_kernel: bool,
     /// The core that its first thread last ran on.
     pub core: Option<usize>,
-    /// Ticks after boot. Distinguishes a process from a later one with the same number.
+    /// Start time in ticks after boot. Distinguishes a process from a later process with the same
+    /// number.
     pub started: u64,
-    /// CPU time of its threads, including ended ones.
+    /// CPU time of the process's threads, including ended threads.
     pub cpu: CpuTime,
     /// CPU time of children that ended and were waited for, and of their children.
     pub reaped: CpuTime,
@@ -43,11 +44,11 @@ impl Process {
     pub fn parse(text: &str, tick: Span) -> Result<Self, ProbeError> {
         let malformed =
             |what: &str| ProbeError::malformed("/proc/PID/stat", format!("{what} in {text:?}"));
-        // The name may hold blanks and parentheses, so it ends at the last one.
+        // The name may contain blanks and parentheses, so it ends at the last parenthesis.
         let (pid, rest) = text.split_once(" (").ok_or_else(|| malformed("no name"))?;
         let (name, rest) = rest.rsplit_once(") ").ok_or_else(|| malformed("no end of the name"))?;
         let columns: Vec<&str> = rest.split_ascii_whitespace().collect();
-        // Numbered as in proc(5), where the process ID is 1 and the state 3.
+        // Columns are numbered as in proc(5): the process ID is 1, and the state 3.
         let column = |number: usize| {
             columns
                 .get(number - 3)
@@ -84,9 +85,9 @@ const PF_KTHREAD: u64 = 0x0020_0000;
 /// CPU time used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CpuTime {
-    /// In whole ticks.
+    /// User time in whole ticks.
     pub user: Span,
-    /// In whole ticks.
+    /// System time in whole ticks.
     pub system: Span,
     /// The sum of both to the nanosecond, if the kernel provides it.
     pub precise: Option<Span>,
@@ -149,7 +150,7 @@ mod tests {
     const TICK: Span = Span::from_millis(10);
 
     #[test]
-    fn names_may_hold_anything() {
+    fn a_process_name_may_contain_any_characters() {
         let rest = "S 7 1 1 0 -1 4194560 1 2 3 4 150 25 7 8 20 0 3 0 4711 8192 9";
         for name in ["nginx", "tmux: server", "a) R (b", "(sd-pam)", ""] {
             let process = Process::parse(&format!("42 ({name}) {rest}\n"), TICK).unwrap();
@@ -177,14 +178,14 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_not_there_has_ended() {
+    fn a_missing_process_is_reported_as_ended() {
         // Larger than any process ID (kernel/pid.c caps them at 2^22).
         assert!(matches!(Process::read(u32::MAX), Err(ProbeError::Ended { pid: u32::MAX })));
     }
 
     proptest! {
         #[test]
-        fn never_panics(text in "[0-9]{0,11} ?\\(?.{0,20}\\)? ?S?( -?[0-9]{1,21}){0,25}") {
+        fn the_parser_of_stat_lines_never_panics(text in "[0-9]{0,11} ?\\(?.{0,20}\\)? ?S?( -?[0-9]{1,21}){0,25}") {
             let _ = Process::parse(&text, TICK);
         }
     }

@@ -13,11 +13,12 @@ pub struct Task {
     pub name: String,
     /// `R`, `S`, `D` and so on, see proc(5).
     pub state: char,
-    /// Ticks after boot. Distinguishes a thread from a later one with the same number.
+    /// Start time in ticks after boot. Distinguishes a thread from a later thread with the same
+    /// number.
     pub started: u64,
     pub user: Span,
     pub system: Span,
-    /// The sum of both to the nanosecond, if the kernel provides it.
+    /// The sum of user and system time to the nanosecond, if the kernel provides it.
     pub ran: Option<Span>,
     /// Time spent runnable but waiting for a core (CONFIG_SCHED_INFO).
     pub waited: Option<Span>,
@@ -27,7 +28,7 @@ pub struct Task {
 }
 
 impl Task {
-    /// The threads of a process; those that end while being read are left out.
+    /// The threads of a process, without threads that end during the reading.
     pub fn all_of(tree: &Tree, pid: u32) -> Result<Vec<Self>, ProbeError> {
         let directory = format!("/proc/{pid}/task");
         let tids = tree.names(&directory)?;
@@ -49,10 +50,10 @@ impl Task {
         Some(cores_of_list(list.trim()))
     }
 
-    /// From `stat` and `schedstat` below `/proc/PID/task/TID`; `pid` is the thread's own number.
+    /// Parses `stat` and `schedstat` below `/proc/PID/task/TID`; `pid` is the thread's own number.
     pub fn parse(stat: &str, schedstat: Option<&str>, tick: Span) -> Result<Self, ProbeError> {
         let process = Process::parse(stat, tick)?;
-        // Behind the name, whose last parenthesis ends it; the state is column 3.
+        // The columns behind the name, which ends at the last parenthesis; the state is column 3.
         let behind = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
         let column = |number: usize| {
             behind.split_ascii_whitespace().nth(number - 3).and_then(|word| word.parse().ok())
@@ -77,7 +78,7 @@ impl Task {
     }
 }
 
-/// A process with more of them is read in part.
+/// Most threads read of a process.
 const MOST_THREADS: usize = 4096;
 
 #[cfg(test)]
@@ -86,7 +87,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn reads_the_core_and_the_wait() {
+    fn the_core_and_the_waits_of_a_thread_are_parsed() {
         let tick = Span::from_millis(10);
         let task = Task::parse(STAT, Some("5000000 7000000 3\n"), tick).unwrap();
         assert_eq!((task.tid, task.name.as_str(), task.state), (42, "a) b", 'R'));
@@ -99,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process() {
+    fn the_threads_of_this_process_are_read() {
         let tasks = Task::all_of(&Tree::here(), std::process::id()).unwrap();
         assert!(tasks.iter().any(|task| task.tid == task.pid && task.core.is_some()));
         assert!(Task::all_of(&Tree::at("/nowhere"), 1).is_err());
@@ -110,7 +111,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics(text in "[0-9]{1,11} \\(.{0,9}\\) [RSD]( -?[0-9]{1,21}){0,50}") {
+        fn the_parser_of_stat_lines_never_panics(text in "[0-9]{1,11} \\(.{0,9}\\) [RSD]( -?[0-9]{1,21}){0,50}") {
             let _ = Task::parse(&text, Some(&text), Span::from_millis(10));
         }
     }

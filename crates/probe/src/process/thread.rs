@@ -17,22 +17,22 @@ pub struct Thread {
 }
 
 impl Thread {
-    /// The calling thread, by its own clock. This is exact, unlike the readings below.
+    /// Reads the calling thread by its own clock, which is exact, unlike the readings below.
     pub fn own() -> Result<Self, ProbeError> {
         let mut thread = Self::read_at("/proc/thread-self", 0)?;
         thread.cpu.precise = Some(clock::own_thread_cpu_time());
         Ok(thread)
     }
 
-    /// Any thread by its ID. While it runs, its `schedstat` is up to a scheduler tick (4 ms) late
-    /// (kernel/sched/fair.c, update_curr).
+    /// Reads any thread by its ID. While it runs, its `schedstat` is up to a scheduler tick (4 ms)
+    /// late (kernel/sched/fair.c, update_curr).
     pub fn read(tid: u32) -> Result<Self, ProbeError> {
-        // /proc does not list threads but can open them, and `task/` of a thread's directory lists
-        // its whole process.
+        // /proc does not list threads but has a directory for each, whose `task/` lists the
+        // thread's whole process.
         Self::read_at(&format!("/proc/{tid}/task/{tid}"), tid)
     }
 
-    /// All threads of a process, without those that end while being read.
+    /// All threads of a process, without threads that end during the reading.
     pub fn all_of(pid: u32) -> Result<Vec<Self>, ProbeError> {
         let path = format!("/proc/{pid}/task");
         let entries = std::fs::read_dir(&path).map_err(|source| {
@@ -50,7 +50,7 @@ impl Thread {
         Ok(threads)
     }
 
-    /// CPU time used since `earlier`; `None` if that was another thread.
+    /// CPU time used since `earlier`; `None` if `earlier` is of another thread.
     pub fn since(&self, earlier: &Self) -> Option<ThreadUse> {
         (self.tid == earlier.tid).then(|| ThreadUse {
             elapsed: self.taken.since(earlier.taken),
@@ -84,7 +84,8 @@ pub struct ThreadUse {
     pub waited: Option<Span>,
 }
 
-/// Time on a core and time waiting for one, in nanoseconds (Documentation/scheduler/sched-stats).
+/// Time on a core and time waiting for a core, in nanoseconds
+/// (Documentation/scheduler/sched-stats).
 fn parse_schedstat(text: &str) -> Option<(Span, Span)> {
     let mut words = text.split_ascii_whitespace().map(str::parse);
     let ran = words.next()?.ok()?;
@@ -97,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn schedstat() {
+    fn the_columns_of_schedstat_are_parsed() {
         let pair = (Span::from_nanos(68_212), Span::from_nanos(44_906));
         assert_eq!(parse_schedstat("68212 44906 2\n"), Some(pair));
         assert_eq!(parse_schedstat("68212"), None);
@@ -105,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn the_calling_thread_and_its_siblings() {
+    fn the_calling_thread_and_its_siblings_are_read() {
         let own = std::thread::Builder::new()
             .name("weir-sibling".to_owned())
             .spawn(|| {

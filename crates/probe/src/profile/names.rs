@@ -1,4 +1,4 @@
-//! Names of the code at an address.
+//! Names of functions by address.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -24,19 +24,19 @@ pub(super) struct Maps(Vec<Mapping>);
 #[derive(Debug)]
 struct Mapping {
     addresses: Range<u64>,
-    /// The offset in the file of the first address.
+    /// The first address's offset in the file.
     offset: u64,
     /// `[NAME]`.
     name: String,
-    /// `None` for code that is in no file.
+    /// The file; `None` for code that is in no file.
     file: Option<FileId>,
 }
 
 /// Device and inode.
 type FileId = (u64, u64);
 
-/// The executable files of the sampled processes, open until their functions are read. A program
-/// may end, and its file may be removed, before that.
+/// The executable files of the sampled processes, open until their functions are read. Before that,
+/// a program may end and its file may be removed.
 #[derive(Debug, Default)]
 pub(super) struct Files {
     open: HashMap<FileId, Option<File>>,
@@ -49,9 +49,9 @@ pub(super) struct FileNames {
     read: HashMap<FileId, Symbols>,
     /// Bytes of symbol tables that may still be read.
     tables: u64,
-    /// The names of frames, by file and offset. `None` where the file does not tell the function.
+    /// The names of frames, by file and offset; `None` if the file has no function at the offset.
     frames: HashMap<(FileId, u64), Option<String>>,
-    /// Bytes that further names may have.
+    /// Bytes left for further names.
     texts: usize,
 }
 
@@ -60,15 +60,15 @@ impl KernelNames {
         Ok(Self::parse(&read_text("/proc/kallsyms")?))
     }
 
-    /// Lines of an address, a type, a name and perhaps a module. The kernel shows zeros to users
-    /// who may not see addresses.
+    /// Parses lines of an address, a type, a name and perhaps a module. The kernel shows zeros to
+    /// users who may not read addresses.
     fn parse(text: &str) -> Self {
         let function = |line: &str| {
             let mut words = line.split_ascii_whitespace();
             let address = u64::from_str_radix(words.next()?, 16).ok().filter(|a| *a != 0)?;
             let is_code = matches!(words.next()?, "t" | "T" | "w" | "W");
             let name = words.next()?;
-            // The compiler's variants of a function: tcp_ack.constprop.0.
+            // Drops the suffix of a compiler's variant of a function, as in tcp_ack.constprop.0.
             let stem = name.split_once('.').map_or(name, |(stem, _)| stem);
             (is_code && !name.starts_with("__pfx_") && !stem.is_empty())
                 .then(|| (address, Box::from(stem)))
@@ -97,7 +97,7 @@ impl KernelNames {
 }
 
 impl Maps {
-    /// Empty if the process has ended.
+    /// The files of a process; empty if the process has ended.
     pub(super) fn of(pid: u32) -> Self {
         read_text(format!("/proc/{pid}/maps")).map(|text| Self::parse(&text)).unwrap_or_default()
     }
@@ -126,7 +126,7 @@ impl Maps {
         self.at(address).is_some()
     }
 
-    /// Adds files that were found later. A file at an address replaces an earlier one.
+    /// Adds files that were found later. A file at an address replaces an earlier file there.
     pub(super) fn extend(&mut self, later: Self) {
         if !later.0.is_empty() {
             self.0.retain(|old| later.0.iter().all(|new| new.addresses != old.addresses));
@@ -155,8 +155,8 @@ impl Files {
                 continue;
             }
             let Range { start, end } = mapping.addresses;
-            // Unlike the path, this leads to the file even if the file has been removed, or the
-            // process has other mounts.
+            // Unlike the path, this link leads to the file even if the file has been removed, or
+            // the process has other mounts.
             let place = format!("/proc/{pid}/map_files/{start:x}-{end:x}");
             self.open.insert(id, regular(&place));
         }
@@ -177,7 +177,7 @@ impl FileNames {
         Self { files, read: HashMap::new(), tables, frames: HashMap::new(), texts }
     }
 
-    /// `[FILE] FUNCTION`, or `[FILE]` where the file does not tell the function.
+    /// `[FILE] FUNCTION`, or `[FILE]` if the file has no function at the address.
     pub(super) fn name<'a>(&'a mut self, maps: &'a Maps, address: u64) -> &'a str {
         let Some(mapping) = maps.at(address) else { return "[user]" };
         let Some(id) = mapping.file else { return &mapping.name };
@@ -198,13 +198,13 @@ impl FileNames {
 
 /// The functions that handle soft interrupts, by their names in older and newer kernels.
 pub const SOFTIRQS: [&str; 3] = ["handle_softirqs", "__do_softirq", "__softirqentry_text_start"];
-/// Bounds the files of a process that maps new ones all the time.
+/// Most files, for a process that maps new files all the time.
 const MOST_FILES: usize = 4_096;
-/// A process may usually open 1,024 files.
+/// Most files open at once; a process may usually open 1,024.
 const MOST_OPEN: usize = 256;
-/// Bounds the memory for the symbol tables of all files, which may be of any user.
+/// Most bytes of symbol tables of all files, which may belong to any user.
 const MOST_TABLES: u64 = 512 << 20;
-/// Bounds the memory for the names of functions.
+/// Most bytes of names of functions.
 const MOST_TEXTS: usize = 64 << 20;
 
 #[cfg(test)]

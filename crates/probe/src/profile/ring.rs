@@ -175,7 +175,8 @@ fn sample(body: &[u64]) -> Option<Raw> {
         match *address {
             CONTEXT_USER => is_user = true,
             other if other >= CONTEXT_MOST => is_user = false,
-            // An interrupted function without a frame pointer has a caller without meaning.
+            // If the interrupted function has no frame pointer, its caller's address is
+            // meaningless.
             other if is_user && other < LOWEST_USER => {}
             other if is_user => raw.user.push(other),
             other => raw.kernel.push(other),

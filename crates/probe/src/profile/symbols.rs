@@ -1,5 +1,5 @@
 //! The functions of an executable file, by the symbol tables of ELF (gabi, chapter "Symbol Table").
-//! Files of 64 bits in little-endian order; others have no names.
+//! Reads files of 64 bits in little-endian order; other files have no names.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 /// The functions of a file, by their addresses within its memory image.
 #[derive(Debug, Default)]
 pub struct Symbols {
-    /// Parts of the file in memory: offsets in the file, and the address of the first.
+    /// Parts of the file in memory: a range of offsets in the file, and the address of its start.
     segments: Vec<(Range<u64>, u64)>,
     /// Addresses, and the places of their names, in the order of the addresses.
     functions: Vec<(Range<u64>, usize)>,
@@ -26,7 +26,7 @@ impl Symbols {
         })
     }
 
-    /// Reads at most `left` bytes, and takes them off `left`. Empty if the file has no symbol
+    /// Reads at most `left` bytes, and subtracts them from `left`. Empty if the file has no symbol
     /// table, or cannot be read.
     pub(super) fn read(file: &File, left: &mut u64) -> Self {
         let length = file.metadata().map_or(0, |metadata| metadata.len());
@@ -45,7 +45,7 @@ impl Symbols {
         symbols
     }
 
-    /// `part` returns bytes of the file, by their offset and number.
+    /// Parses a file through `part`, which returns bytes of the file by offset and number.
     fn of_parts(part: impl Fn(u64, u64) -> Option<Vec<u8>>) -> Option<Self> {
         let head = part(0, HEADER)?;
         if head.get(..6)? != ELF64_LITTLE {
@@ -67,7 +67,7 @@ impl Symbols {
         let (sections, entry) = table(40, 58, 60, SECTION_HEADER)?;
         let sections: Vec<&[u8]> = sections.chunks_exact(entry).collect();
         let of_kind = |kind: u32| sections.iter().find(|header| word(header, 4) == Some(kind));
-        // A stripped file has the symbols that it exports alone.
+        // A stripped file has only the symbols that it exports.
         let symbols = of_kind(SYMBOLS).or_else(|| of_kind(DYNAMIC_SYMBOLS))?;
         let names = sections.get(word(symbols, 40)? as usize)?;
         let content = |header: &[u8]| part(long(header, 24)?, long(header, 32)?);
@@ -82,7 +82,7 @@ impl Symbols {
         };
         let symbols = table.chunks_exact(SYMBOL).filter_map(function);
         let mut functions: Vec<(Range<u64>, usize)> = symbols.collect();
-        // The longest function at an address is the last there, which `name` finds.
+        // The longest function at an address comes last, where `name` finds it.
         functions.sort_unstable_by_key(|(range, _)| (range.start, range.end));
         Some(Self { segments, functions, names })
     }
@@ -148,7 +148,7 @@ fn without_escapes(part: &str) -> String {
         let code = || word.strip_prefix('u').and_then(|hex| u32::from_str_radix(hex, 16).ok());
         match known.or_else(|| code().and_then(char::from_u32)) {
             Some(sign) => text.push(sign),
-            // No escape after all.
+            // The text is no escape.
             None => {
                 text.push('$');
                 text.push_str(word);
@@ -195,11 +195,11 @@ const SYMBOLS: u32 = 2;
 const DYNAMIC_SYMBOLS: u32 = 11;
 /// STT_FUNC and STT_GNU_IFUNC.
 const FUNCTIONS: [u8; 2] = [2, 10];
-/// Bounds the memory for a file.
+/// Largest table that is read, to bound the memory for a file.
 const LARGEST_TABLE: u64 = 128 << 20;
-/// Bounds the memory for a name.
+/// Longest name that is read, to bound the memory.
 const LONGEST_NAME: usize = 4_096;
-/// Linkers make four or five. Bounds the time for an address.
+/// Most segments that are read, to bound the time for an address; linkers make four or five.
 const MOST_SEGMENTS: usize = 64;
 
 #[cfg(test)]
@@ -226,7 +226,7 @@ mod tests {
         }
     }
 
-    /// The test's own program is an ELF file with symbols.
+    /// Reads the test's own program, an ELF file with symbols.
     #[test]
     fn the_functions_of_this_program_are_found_and_cut_files_have_none() {
         let bytes = std::fs::read("/proc/self/exe").unwrap();
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_takes_no_more_than_the_bytes_left() {
+    fn a_file_uses_no_more_than_the_bytes_left() {
         let file = File::open("/proc/self/exe").unwrap();
         let mut left = HEADER + PROGRAM_HEADER;
         assert!(Symbols::read(&file, &mut left).functions.is_empty());
@@ -279,7 +279,7 @@ mod tests {
     }
 
     proptest! {
-        /// Numbers in the header and in all headers of segments and sections may be anything.
+        /// Puts arbitrary numbers into the header and into all headers of segments and sections.
         #[test]
         fn a_file_with_false_numbers_gives_names_or_none(
             places in prop::collection::vec((0_usize..1_024, any::<u64>()), 0..12),

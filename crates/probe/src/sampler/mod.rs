@@ -21,11 +21,12 @@ pub trait Probe: Send {
     /// The probe's name in reports of its failures.
     fn name(&self) -> &str;
 
-    /// Adds its readings to `sample`. The first call often has nothing to compare with.
+    /// Adds the probe's readings to `sample`. The first call often has no earlier reading to
+    /// compare with.
     fn read(&mut self, sample: &mut Sample<'_>) -> Result<(), ProbeError>;
 }
 
-/// One moment, to be filled with values.
+/// The values of one moment.
 #[derive(Debug)]
 pub struct Sample<'a> {
     at: Time,

@@ -27,7 +27,7 @@ impl CpuProbe {
         Self::default()
     }
 
-    /// Also sums over these cores.
+    /// A probe that also sums over these cores.
     pub fn over(cores: impl IntoIterator<Item = usize>) -> Self {
         Self { chosen: Some(cores.into_iter().collect()), before: None }
     }
@@ -81,7 +81,7 @@ impl Probe for ProcessProbe {
 
     fn read(&mut self, sample: &mut Sample<'_>) -> Result<(), ProbeError> {
         let now = self.before.again()?;
-        // The time since this probe was made is not an interval.
+        // The first reading covers no whole interval.
         if std::mem::replace(&mut self.begun, true) {
             let spent = now.since(&self.before);
             put_cpu_time(sample, &self.label, &spent.sum(), spent.elapsed);
@@ -141,7 +141,7 @@ impl TcpProbe {
         Self::of(Chosen::Filtered(filter))
     }
 
-    /// One connection, at lower cost.
+    /// Samples a single connection, at lower cost.
     pub fn connection(local: SocketAddr, remote: SocketAddr) -> Self {
         Self::of(Chosen::Ends(local, remote))
     }
@@ -213,7 +213,7 @@ impl Probe for QdiscProbe {
 
     fn read(&mut self, sample: &mut Sample<'_>) -> Result<(), ProbeError> {
         let now = QdiscSnapshot::read()?;
-        // Without an earlier reading there are levels and no counts.
+        // Without an earlier reading there are levels but no counts.
         let spent = self.before.as_ref().map(|before| now.since(before));
         for qdisc in &now.qdiscs {
             let subject = format!("{} {} {}", qdisc.interface, qdisc.kind, qdisc.handle);
@@ -347,7 +347,7 @@ fn put_cpu_time(sample: &mut Sample<'_>, subject: &str, time: &CpuTime, elapsed:
     sample.put_known("cpu_percent", subject, percent);
 }
 
-/// The kernel's "no limit" is not a number to plot.
+/// `None` for the kernel's "no limit", which is no number to plot.
 fn limited(rate: Option<Rate>) -> Option<f64> {
     rate.filter(|rate| rate.bits_per_second() < u64::MAX).map(Rate::mbit_per_second)
 }

@@ -12,7 +12,7 @@ pub struct Recording {
     /// memory.
     pub interval: Span,
     pub samples: u64,
-    /// Moments at which the sampler was late, because the machine was too busy.
+    /// Moments without a sample, because the machine was too busy.
     pub missed: u64,
     /// CPU time of the sampler's own thread.
     pub cpu_time: Span,
@@ -40,7 +40,7 @@ pub struct Point {
 pub struct Failure {
     pub probe: String,
     pub times: u64,
-    /// Its last error.
+    /// The probe's last error.
     pub message: String,
 }
 
@@ -59,8 +59,8 @@ impl Recording {
     }
 }
 
-/// Series with a common bound on all their points. When they reach it, every second sample is
-/// dropped, so that the rest still covers the whole time evenly.
+/// Series with a common bound on the number of points. At the bound, the store drops every second
+/// sample, so that the rest still covers the whole time evenly.
 #[derive(Debug)]
 pub(super) struct Store {
     series: BTreeMap<String, BTreeMap<String, Vec<Point>>>,
@@ -74,13 +74,13 @@ impl Store {
         Self { series: BTreeMap::new(), points: 0, points_max: points_max.max(2), stride: 1 }
     }
 
-    /// One in this many moments is kept.
+    /// The store keeps one in this many moments.
     pub(super) fn stride(&self) -> u64 {
         self.stride
     }
 
     pub(super) fn put(&mut self, metric: &str, subject: &str, point: Point) {
-        // One moment may have more values than fit.
+        // A single moment may have more values than fit.
         while self.points >= self.points_max {
             if self.stride > u64::MAX / 2 || !self.thin() {
                 return;
@@ -117,7 +117,7 @@ impl Store {
             .collect()
     }
 
-    /// Drops every second sample; returns whether that made room.
+    /// Drops every second sample; true if that made room.
     fn thin(&mut self) -> bool {
         let before = self.points;
         self.stride *= 2;

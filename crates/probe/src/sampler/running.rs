@@ -34,7 +34,8 @@ impl Sampler {
         self
     }
 
-    /// Called first on the sampler's thread, to enter a namespace, a control group or a core.
+    /// Sets a function that the sampler's thread calls first, to enter a namespace, a control group
+    /// or a core.
     pub fn at_start(
         mut self,
         prepare: impl FnOnce() -> Result<(), Box<dyn Error + Send + Sync>> + Send + 'static,
@@ -148,7 +149,7 @@ impl std::fmt::Debug for Sampler {
     }
 }
 
-/// A running sampler. Dropping it stops it.
+/// A running sampler, which stops when dropped.
 #[derive(Debug)]
 pub struct RunningSampler {
     stop: Option<Sender<()>>,
@@ -156,8 +157,8 @@ pub struct RunningSampler {
 }
 
 impl RunningSampler {
-    /// Returns the recording. It takes a last sample unless the one before is younger than half an
-    /// interval, because rates over very short times mean nothing.
+    /// Stops and returns the recording. Takes a last sample unless the previous sample is younger
+    /// than half an interval, because rates over very short times mean nothing.
     pub fn stop(mut self) -> Result<Recording, SamplerError> {
         self.join().unwrap_or(Err(SamplerError::Died))
     }
@@ -187,9 +188,9 @@ pub enum SamplerError {
     Died,
 }
 
-/// With a shorter interval the sampler would measure itself.
+/// Shortest interval: below, the sampler would measure its own load.
 const INTERVAL_MIN: Span = Span::from_millis(1);
-/// 24 MB.
+/// Default limit of values, 24 MB.
 const POINTS_MAX: usize = 1_000_000;
 
 #[cfg(test)]
@@ -197,7 +198,7 @@ mod tests {
     use super::*;
     use crate::ProbeError;
 
-    /// Counts its readings and reports them to the test; every third fails.
+    /// A probe that reports the number of its readings to the test; every third reading fails.
     struct Counting(u64, Sender<u64>);
 
     impl Probe for Counting {

@@ -14,7 +14,7 @@ pub fn congestion_control_of(socket: impl AsFd) -> Result<String, ProbeError> {
     })
 }
 
-/// Sets the algorithm and reads it back.
+/// Sets the algorithm and checks it by reading it back.
 pub fn set_congestion_control(socket: impl AsFd, name: &str) -> Result<(), Refused> {
     let refused = |source: Option<io::Error>, has| Refused {
         wanted: name.to_owned(),
@@ -189,7 +189,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics(kind in 0u16..20, bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+        fn the_parser_of_algorithms_never_panics(kind in 0u16..20, bytes in prop::collection::vec(any::<u8>(), 0..40)) {
             let _ = CongestionInfo::parse(kind, &bytes);
         }
     }

@@ -1,5 +1,5 @@
-//! The kernel's answers about TCP sockets (inet_diag) as it wrote them. Nothing of them is copied:
-//! an observer of thousands of connections reads the few fields that it needs.
+//! The kernel's answers about TCP sockets (inet_diag), without a copy: an observer of thousands of
+//! connections reads only the fields that it needs.
 
 use std::cell::Cell;
 use std::io;
@@ -24,18 +24,18 @@ pub struct Diag {
 }
 
 impl Diag {
-    /// With every attribute that [`super::TcpSocket`] has.
+    /// Requests every attribute that [`super::TcpSocket`] has.
     pub fn with_algorithm() -> Self {
-        // That of Vegas requests the data of any algorithm.
+        // The attribute of Vegas requests the data of any algorithm.
         Self::with([INFO, VEGAS, CONGESTION, MEMORY])
     }
 
-    /// Without the data of the congestion control.
+    /// Requests no data of the congestion control.
     pub fn without_algorithm() -> Self {
         Self::with([INFO, INFO, CONGESTION, MEMORY])
     }
 
-    /// Without any attribute that costs time: states, addresses and ports alone.
+    /// Requests no attribute that costs time: only states, addresses and ports.
     pub(crate) fn of_addresses() -> Self {
         Self::new(0, libc::IPPROTO_TCP)
     }
@@ -76,8 +76,8 @@ impl Diag {
         Ok(())
     }
 
-    /// Whether a socket matches, over IPv4 or IPv6. The kernel walks its table no further than to
-    /// the first ones.
+    /// Whether a socket matches, over IPv4 or IPv6. Stops at the first match, so the kernel does
+    /// not walk its whole table.
     pub(super) fn has(&mut self, filter: &Filter) -> Result<bool, ProbeError> {
         for family in [libc::AF_INET, libc::AF_INET6] {
             let request = Request::listing(filter, family as u8);
@@ -88,7 +88,7 @@ impl Diag {
                 &mut |socket: RawSocket<'_>| found.set(found.get() || filter.passes(&socket)),
                 &|| found.get(),
             );
-            // The rest of the answer may still wait in it.
+            // The socket may still hold the rest of the answer.
             self.socket = None;
             match answered {
                 Err(error) if family == libc::AF_INET6 && error.is_not_supported() => {}
@@ -112,7 +112,8 @@ impl Diag {
         let remote = canonical(connection.remote);
         let request = Request::connection(Ends { local, remote, ..connection });
         let answered = self.exchange(&request, CONNECTION, &mut |socket: RawSocket<'_>| {
-            // Without a connection the kernel returns a listening socket that would accept it.
+            // If the connection does not exist, the kernel returns a listening socket that would
+            // accept it.
             if (socket.local(), socket.remote()) == (local, remote) {
                 each(socket);
             }
@@ -132,7 +133,7 @@ impl Diag {
     ) -> Result<(), ProbeError> {
         let answered = self.try_exchange(request, what, each, &|| false);
         if answered.is_err() {
-            // The rest of an answer may still wait in it.
+            // The socket may still hold the rest of an answer.
             self.socket = None;
         }
         answered
@@ -184,11 +185,11 @@ pub struct Ends {
     /// The index of the interface that the socket is bound to, as that of a link-local address is;
     /// 0 for none.
     pub interface: u32,
-    /// 0 stands for any.
+    /// The socket's cookie; 0 stands for any.
     pub cookie: u64,
 }
 
-/// Whether the answer goes on behind a datagram.
+/// Whether more datagrams of the answer follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Left {
     Nothing,
@@ -318,12 +319,12 @@ impl<'a> RawSocket<'a> {
         self.message
     }
 
-    /// `None` is a state that this program does not know.
+    /// The state; `None` for a state that this program lacks.
     pub fn state(&self) -> Option<TcpState> {
         TcpState::from_number(self.message[1])
     }
 
-    /// IPv4 carried by an IPv6 socket is shown as IPv4.
+    /// The local address; an IPv4 address of an IPv6 socket is returned as IPv4.
     pub fn local(&self) -> SocketAddr {
         self.address(8, 4)
     }
@@ -357,7 +358,7 @@ impl<'a> RawSocket<'a> {
         self.word(64)
     }
 
-    /// As in `/proc/PID/fd`; 0 if no process holds the socket any more.
+    /// The inode, as in `/proc/PID/fd`; 0 if no process holds the socket any more.
     pub fn inode(&self) -> u32 {
         self.word(68)
     }
@@ -499,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_and_attributes() {
+    fn the_fields_and_attributes_of_a_socket_are_read() {
         let bytes = message();
         let socket = RawSocket::new(&bytes).unwrap();
         assert_eq!(socket.state(), Some(TcpState::Established));
@@ -516,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_end_fail_or_go_on() {
+    fn an_answer_ends_fails_or_continues() {
         let mut seen = 0;
         let mut count = |bytes: &[u8]| read(bytes, SOCKETS, &mut |_: RawSocket<'_>| seen += 1);
         let two = [datagram(SOCK_DIAG_BY_FAMILY, &message()), datagram(DONE, &[0; 4])].concat();
@@ -533,7 +534,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics(
+        fn the_parser_of_datagrams_never_panics(
             bytes in prop::collection::vec(any::<u8>(), 0..300),
             cut in 0usize..120,
         ) {

@@ -13,7 +13,7 @@ macro_rules! tcp_info {
         }
 
         impl TcpInfo {
-            /// Reads as many fields as `bytes` hold: the kernel returns those that it knows.
+            /// Reads as many fields as `bytes` hold: the kernel returns the fields that it has.
             pub fn from_bytes(bytes: &[u8]) -> Self {
                 Self {
                     $($field: bytes
@@ -71,14 +71,14 @@ tcp_info! {
     rcv_ssthresh: Bytes = u32 @ 64 bytes;
     rtt: Span = u32 @ 68 micros;
     rttvar: Span = u32 @ 72 micros;
-    /// In segments; see [`TcpInfo::in_slow_start`].
+    /// The slow-start threshold in segments; see [`TcpInfo::in_slow_start`].
     snd_ssthresh: u32 = u32 @ 76 Some;
-    /// In segments.
+    /// The congestion window in segments.
     snd_cwnd: u32 = u32 @ 80 Some;
     advmss: Bytes = u32 @ 84 bytes;
-    /// In segments.
+    /// The reordering threshold in segments.
     reordering: u32 = u32 @ 88 Some;
-    /// The receiver's estimate.
+    /// The receiver's estimate of the round trip.
     rcv_rtt: Span = u32 @ 92 micros;
     /// Data that the application read in one round trip.
     rcv_space: Bytes = u32 @ 96 bytes;
@@ -93,7 +93,7 @@ tcp_info! {
     segs_out: u32 = u32 @ 136 Some;
     segs_in: u32 = u32 @ 140 Some;
     notsent: Bytes = u32 @ 144 bytes;
-    /// `None` also before the first sample.
+    /// The smallest round trip; `None` also before the first sample.
     min_rtt: Span = u32 @ 148 |count| (count != u32::MAX).then(|| Span::from_micros(count.into()));
     data_segs_in: u32 = u32 @ 152 Some;
     data_segs_out: u32 = u32 @ 156 Some;
@@ -106,11 +106,11 @@ tcp_info! {
     delivered: u32 = u32 @ 192 Some;
     /// Segments delivered and acknowledged with a congestion mark.
     delivered_ce: u32 = u32 @ 196 Some;
-    /// Including retransmissions.
+    /// Bytes sent, including retransmissions.
     bytes_sent: Bytes = u64 @ 200 wide;
     bytes_retrans: Bytes = u64 @ 208 wide;
     dsack_dups: u32 = u32 @ 216 Some;
-    /// Times that segments were seen out of order.
+    /// How often the sender detected reordering.
     reord_seen: u32 = u32 @ 220 Some;
     /// Packets received out of order.
     rcv_ooopack: u32 = u32 @ 224 Some;
@@ -152,7 +152,8 @@ impl TcpInfo {
         Some(self.snd_cwnd? < self.snd_ssthresh?)
     }
 
-    /// For a listening socket: connections waiting to be accepted, and the limit of their number.
+    /// The accept queue of a listening socket: connections not yet accepted, and the limit of their
+    /// number.
     pub fn accept_queue(&self) -> Option<(u32, u32)> {
         (self.state? == TcpState::Listen).then_some(())?;
         self.unacked.zip(self.sacked)
@@ -399,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn differences() {
+    fn the_activity_between_two_readings_is_computed() {
         let earlier = TcpInfo {
             bytes_acked: Some(Bytes::new(0)),
             total_retrans: Some(u32::MAX),
@@ -418,13 +419,17 @@ mod tests {
         assert_eq!(spent.goodput(), Some(Rate::from_mbit(8)));
         assert_eq!(spent.retransmit_share(), Share::from_percent(1.0));
         assert_eq!(spent.busy_share(), Share::from_percent(50.0));
-        assert_eq!(spent.rwnd_limited_share(), None, "unknown is not zero");
+        assert_eq!(
+            spent.rwnd_limited_share(),
+            None,
+            "an unknown time must not give a share of zero"
+        );
         assert_eq!(later.since(&earlier, Span::ZERO).goodput(), None);
     }
 
     proptest! {
         #[test]
-        fn never_panics(
+        fn the_parser_of_tcp_info_never_panics(
             one in prop::collection::vec(any::<u8>(), 0..400),
             two in prop::collection::vec(any::<u8>(), 0..400),
         ) {

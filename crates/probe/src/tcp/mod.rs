@@ -1,4 +1,4 @@
-//! TCP as the kernel sees it: `tcp_info`, all sockets of a namespace, congestion control.
+//! The kernel's data about TCP: `tcp_info`, all sockets of a namespace, congestion control.
 
 mod congestion;
 mod diag;

@@ -20,7 +20,7 @@ pub fn has_port(port: u16) -> Result<bool, ProbeError> {
     Ok(diag.has(&Filter::all().local_port(port))? || diag.has(&Filter::all().remote_port(port))?)
 }
 
-/// One connection by its ends. This is far cheaper than [`sockets`], for which the kernel walks its
+/// Looks a connection up by its ends. Far cheaper than [`sockets`], for which the kernel walks its
 /// whole table of connections. `None` if there is no such connection.
 pub fn connection(local: SocketAddr, remote: SocketAddr) -> Result<Option<TcpSocket>, ProbeError> {
     let mut found = None;
@@ -52,7 +52,7 @@ impl Filter {
         Self::all().state(TcpState::Listen)
     }
 
-    /// Adds a state; without any, all match.
+    /// Adds a state; a filter without states matches all.
     pub fn state(mut self, state: TcpState) -> Self {
         self.states.push(state);
         self
@@ -86,7 +86,7 @@ impl Filter {
         self.remote_address(address.ip()).remote_port(address.port())
     }
 
-    /// The states as bits; without any, all of RFC 9293.
+    /// The states as bits; all states of RFC 9293 if none was added.
     pub(super) fn state_bits(&self) -> u32 {
         match self.states.as_slice() {
             [] => ALL_STATES,
@@ -117,13 +117,13 @@ impl Filter {
 /// One TCP socket of a namespace.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TcpSocket {
-    /// IPv4 carried by an IPv6 socket is shown as IPv4.
+    /// The local address; an IPv4 address of an IPv6 socket is shown as IPv4.
     pub local: SocketAddr,
     pub remote: SocketAddr,
     pub state: TcpState,
     /// Distinguishes this socket from all others since boot.
     pub cookie: u64,
-    /// As in `/proc/PID/fd`; 0 if no process holds the socket any more.
+    /// The inode, as in `/proc/PID/fd`; 0 if no process holds the socket any more.
     pub inode: u32,
     pub uid: u32,
     pub queues: Queues,
@@ -131,7 +131,7 @@ pub struct TcpSocket {
     pub congestion_control: Option<String>,
     pub congestion: Option<CongestionInfo>,
     pub memory: Option<Memory>,
-    /// A closing connection without a full socket (TIME-WAIT) has none.
+    /// `None` for a closing connection without a full socket (TIME-WAIT).
     pub info: Option<TcpInfo>,
 }
 
@@ -140,7 +140,7 @@ pub struct TcpSocket {
 pub enum Queues {
     /// Connections not yet accepted, and the limit of their number.
     Accept { waiting: u32, limit: u32 },
-    /// Received and not yet read; written and not yet acknowledged.
+    /// Bytes received and not yet read; bytes written and not yet acknowledged.
     Data { receive: Bytes, send: Bytes },
 }
 
@@ -157,12 +157,12 @@ pub enum Timer {
 pub struct Memory {
     pub receive: Bytes,
     pub receive_limit: Bytes,
-    /// Handed to the queues below the socket.
+    /// Memory of packets in the queues below the socket.
     pub transmit: Bytes,
     pub send_limit: Bytes,
-    /// Written, and not yet freed by an acknowledgement.
+    /// Memory of written data that no acknowledgement has freed.
     pub send: Bytes,
-    /// Arrived while the application held the socket.
+    /// Memory of packets that arrived while the application held the socket.
     pub backlog: Bytes,
     /// Packets dropped at the socket.
     pub drops: u32,
@@ -178,7 +178,7 @@ impl TcpSocket {
         Ok(found)
     }
 
-    /// `None` is a state that this program does not know.
+    /// The socket of an answer; `None` for a state that this program lacks.
     pub fn of(raw: RawSocket<'_>) -> Option<Self> {
         Some(Self {
             local: raw.local(),

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 
 use crate::udp::end;
 
-/// The sockets whose ends, local and remote, are wanted, with their inodes. Lines of another form
-/// are left out.
+/// The inodes and ends of the sockets whose local and remote end `is_wanted` accepts. Leaves out
+/// lines of another form.
 pub fn sockets(
     text: &str,
     is_wanted: impl Fn(SocketAddr, SocketAddr) -> bool,
@@ -29,7 +29,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     #[test]
-    fn a_connection_of_this_process() {
+    fn a_connection_of_this_process_is_found() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let ends = (client.local_addr().unwrap(), client.peer_addr().unwrap());
@@ -41,7 +41,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics(text in "(.{0,20}\n)([ 0-9A-F:]{0,90}\n){0,3}") {
+        fn the_parser_of_tcp_tables_never_panics(text in "(.{0,20}\n)([ 0-9A-F:]{0,90}\n){0,3}") {
             let _ = sockets(&text, |_, _| true);
         }
     }

@@ -10,7 +10,7 @@ use results::{Axes, Cell, Series, Shape};
 use units::foreign;
 
 /// The series that the page draws: the first repeat of each cell and name. The samples contain the
-/// others.
+/// other repeats.
 pub(super) fn choose(series: &[Series]) -> Vec<&Series> {
     let mut chosen: IndexMap<(&str, &str, String), &Series> = IndexMap::new();
     for one in series {
@@ -78,7 +78,7 @@ fn cell_key(system: &str, axes: &Axes) -> String {
 }
 
 fn encode(series: &Series) -> Value {
-    // The page itself draws stacked series, not its script.
+    // The page itself contains the drawing of a stacked series; its script draws the other series.
     if series.shape == Shape::Stacked {
         return json!({"name": shown(&series.name), "time": [], "lines": []});
     }
@@ -105,7 +105,7 @@ fn encode(series: &Series) -> Value {
     json!({"name": shown(&series.name), "time": time, "lines": lines})
 }
 
-/// The places before which samples are missing. A line must not cross such a gap.
+/// The indices before which samples are missing. A chart must not draw a line across these gaps.
 fn holes(time: &[f64]) -> Vec<usize> {
     let mut steps: Vec<f64> = time.windows(2).map(|pair| pair[1] - pair[0]).collect();
     let in_order = steps.clone();
@@ -127,7 +127,7 @@ fn rounded(value: f64) -> f64 {
 }
 
 const MOST_POINTS: usize = 1000;
-// With more series a page takes seconds to open. Read a larger sweep from its samples.
+// Most series of a page: with more, it takes seconds to open. The samples contain all series.
 const MOST_SERIES: usize = 600;
 /// A pause of more than this many usual steps is a gap.
 const MOST_STEPS: f64 = 4.0;

@@ -63,7 +63,7 @@ fn has_a_line(panel: &Panel<'_>) -> bool {
     })
 }
 
-/// Names the axes that vary in the run; if many axes vary, only the axes with unusual values.
+/// Names the fixed axes that vary in the run; if many axes vary, only the axes with unusual values.
 fn setting(results: &Results, fixed: &Axes) -> String {
     let usual = axis::usual(results);
     let varies = |name: &String| axis::values(results, name).len() > 1;

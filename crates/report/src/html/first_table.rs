@@ -51,7 +51,7 @@ fn row(row: &SummaryRow<'_>) -> Markup {
             @for (place, name) in row.names.iter().enumerate() {
                 @if place == 0 { th scope="row" { (name) } } @else { td class="text" { (name) } }
             }
-            // On a phone the columns of verdicts do not fit: the verdicts stand below the figure.
+            // On a phone the columns of verdicts do not fit: the verdicts are below the figure.
             @for (place, field) in row.fields.iter().enumerate() {
                 @match field {
                     Field::Value { entry, main, verdicts } => {

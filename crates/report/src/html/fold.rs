@@ -1,4 +1,4 @@
-//! A part of the page that is closed until a reader opens the part.
+//! A part of the page that is closed until a reader opens it.
 
 use maud::{Markup, html};
 

@@ -13,8 +13,8 @@ pub(super) struct Overlay {
     pub(super) charts: Vec<Series>,
 }
 
-/// For each place where more than one system has curves, one chart for each kind of curve, with the
-/// first line of every system. Empty if there are many places. The cells' own charts then show the
+/// For each place where more than one system has curves, a chart for each kind of curve, with the
+/// first line of every system. Empty if there are many places: the cells' own charts then show the
 /// curves.
 pub(super) fn overlays(series: &[Series], systems: &[String]) -> Vec<Overlay> {
     let mut places: Vec<(String, Axes, Vec<&Series>)> = Vec::new();
@@ -77,8 +77,8 @@ pub(super) fn section(overlays: &[Overlay], first: usize, common: &Axes) -> Mark
     }
 }
 
-/// Names only the axes by which the place differs from most others. They would be hard to find
-/// among all axes.
+/// A title with only the axes by which the place differs from most other places: among all axes
+/// they would be hard to find.
 fn titled(axes: &Axes, common: &Axes) -> String {
     let own: Axes = axes
         .iter()
@@ -88,8 +88,8 @@ fn titled(axes: &Axes, common: &Axes) -> String {
     if own.is_empty() { "the usual path".to_owned() } else { axis::describe(&own) }
 }
 
-/// One line for each system, over all times of all systems. So each system has the same colour in
-/// every chart.
+/// A series with a line for each system, over the times of all systems, so that each system has the
+/// same colour in every chart.
 fn merged(name: &str, axes: &Axes, those: &[&Series], systems: &[String]) -> Series {
     let mut times: Vec<f64> = those.iter().flat_map(|one| one.time_s.iter().copied()).collect();
     times.sort_by(f64::total_cmp);
@@ -156,7 +156,7 @@ mod tests {
         ];
         let systems = ["b".to_owned(), "a".to_owned()];
         let overlays = overlays(&series, &systems);
-        assert_eq!(overlays.len(), 1, "nobody stands beside the one at 1%");
+        assert_eq!(overlays.len(), 1, "a single system at 1% needs no shared chart");
         let chart = &overlays[0].charts[0];
         assert_eq!(chart.time_s, [0.0, 1.0, 2.0, 3.0]);
         let names: Vec<&str> = chart.lines.iter().map(|line| line.name.as_str()).collect();

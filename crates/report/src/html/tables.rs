@@ -101,7 +101,7 @@ pub(super) fn before_and_after(results: &Results) -> Markup {
 
 /// The columns of the report that the lab repeats, with a row for each round.
 pub(super) fn reference_columns(results: &Results) -> Markup {
-    // Without rounds the first table has the same rows.
+    // Without rounds the page's first table has the same rows.
     let with_rounds = results.cells.iter().any(|cell| !cell.rounds.is_empty());
     let tables = if with_rounds { columns::tables(results) } else { Vec::new() };
     html! {
@@ -351,5 +351,5 @@ fn entry(entry: &Entry<'_>) -> Markup {
     }
 }
 
-/// A table with more rows scrolls below its heads.
+/// A table with more rows scrolls below its head.
 pub(super) const TALL: usize = 24;

@@ -9,7 +9,7 @@ use super::Measurement;
 use super::words::{GIGABIT, mbit};
 use results::{Axes, Line, Series, Shape};
 
-/// In order of interest: throughput, round-trip time, limits, cost.
+/// The series, in order of interest: throughput, round-trip time, limits, cost.
 pub(crate) fn series(measurement: &Measurement) -> Vec<Series> {
     let observed = measurement.ended.observed.as_ref().map_or(&[][..], |seen| &seen.series);
     let named = |name: &'static str| observed.iter().filter(move |one| one.name == name);
@@ -184,7 +184,7 @@ fn cores(seen: &observe::Series) -> Vec<Series> {
     charts
 }
 
-/// Used if nothing was sampled between the intervals.
+/// The throughput of each interval, for a test without samples between the intervals.
 fn throughput_by_interval(measurement: &Measurement) -> Option<Series> {
     let of = |sends: bool, streams: &[StreamInterval]| {
         let direction = directions(measurement.started.role, streams)
@@ -236,7 +236,8 @@ fn datagrams_by_interval(measurement: &Measurement) -> Vec<Series> {
     .collect()
 }
 
-/// Each interval restarts its count after the omitted time. A chart does not.
+/// A series of the intervals on one time axis, although the intervals' own times restart after the
+/// omitted time.
 fn by_interval(measurement: &Measurement, title: &str, lines: Vec<Line>) -> Option<Series> {
     let mut time_s = Vec::new();
     for interval in &measurement.intervals {
@@ -269,7 +270,7 @@ fn chart(title: &str, seen: &observe::Series) -> Series {
     }
 }
 
-/// A measurement has one system, one point and one repeat.
+/// An empty series: a measurement has one system, one point and one repeat.
 fn blank() -> Series {
     Series {
         name: String::new(),
@@ -296,8 +297,8 @@ fn in_gigabits(chart: &mut Series) {
     }
 }
 
-/// Removes points that directly follow another, for example an interval's end after a sample. Their
-/// time is too short for a rate. If the values are counts, they are added to the previous point.
+/// Removes points too close behind another point, for example an interval's end after a sample:
+/// their time is too short for a rate. Adds counts of a removed point to the previous point.
 fn without_crowding(chart: &mut Series, counted: bool) {
     let mut gaps: Vec<f64> = chart.time_s.windows(2).map(|pair| pair[1] - pair[0]).collect();
     gaps.sort_by(f64::total_cmp);
@@ -327,7 +328,7 @@ fn mean(line: &Line) -> f64 {
     known.iter().sum::<f64>() / known.len().max(1) as f64
 }
 
-/// A chart has this many colours.
+/// Most lines of a chart, which has as many colours.
 const MOST_LINES: usize = 8;
-/// As a share of the usual distance between two points.
+/// Points closer than this share of the usual distance are removed.
 const CROWDED: f64 = 0.2;

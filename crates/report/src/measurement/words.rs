@@ -175,6 +175,6 @@ fn latency(idle: Option<&Latency>, loaded: Option<&Latency>) -> Option<String> {
     }
 }
 
-/// In Mbit/s. From here on the report uses Gbit/s.
+/// In Mbit/s: from this rate on the report uses Gbit/s.
 pub(crate) const GIGABIT: f64 = 1e4;
 const LEAST_PERCENT: f64 = 0.01;

@@ -99,7 +99,7 @@ fn fitted(one: &Drawn<'_>) -> Option<String> {
     }
 }
 
-/// Threads, user code and the kernel have colours of their own.
+/// The colour of a function: threads, user code and the kernel have different colours.
 fn colour(one: &Drawn<'_>) -> &'static str {
     let shade = one.name.bytes().fold(0_usize, |sum, byte| sum.wrapping_mul(31) + byte as usize);
     let of = |colours: [&'static str; 4]| colours[shade % 4];
@@ -117,7 +117,7 @@ fn n(value: f64) -> String {
 const WIDTH: f64 = 1200.0;
 const ROW: f64 = 16.0;
 const LETTER: f64 = 6.7;
-/// Narrower functions cannot be seen.
+/// Narrowest drawn function: a narrower one would be invisible.
 const NARROWEST: f64 = 0.6;
-/// Bounds the height of the drawing and the depth of the recursion.
+/// Most levels, to bound the height of the drawing and the depth of the recursion.
 const DEEPEST: usize = 90;

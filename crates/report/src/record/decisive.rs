@@ -5,7 +5,7 @@ use crate::{axis, confusion, interval, method, missing, number, overall, pivot};
 use results::{Axes, Cell, Reference, Results, metrics};
 use std::fmt::Write as _;
 
-/// A table whose rows have a rank: the rows with the lowest rank are kept if not all fit.
+/// A table whose rows have a rank: if not all rows fit, those with the lowest rank stay.
 #[derive(Debug)]
 pub(crate) struct Decisive {
     pub(crate) heads: Vec<String>,
@@ -15,7 +15,7 @@ pub(crate) struct Decisive {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rank {
-    /// The row has a comparison that the lab file named before the run.
+    /// The row has a comparison that the lab file names.
     Primary,
     /// A reference has figures for the row's place.
     Published,
@@ -25,8 +25,8 @@ pub(crate) enum Rank {
 }
 
 impl Decisive {
-    /// The first table that the run has: verdicts by case, columns of the reference report, the
-    /// means of a run with more places than a page has rows, the main metric.
+    /// The first of these tables that the run has: verdicts by case, columns of the reference
+    /// report, the means of a run with more places than a page has rows, the main metric.
     pub(crate) fn of(results: &Results) -> Option<Self> {
         if let Some(told) = &results.confusion {
             let (heads, rows) = confusion::lines(told);
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn the_figure_of_the_reference_stands_in_the_row_of_the_measured_figure() {
+    fn the_figure_of_the_reference_is_in_the_row_of_the_measured_figure() {
         let mut run = run();
         run.view = Some(View {
             metric: "goodput_mbit_s".to_owned(),
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn the_main_metric_stands_by_axis_and_system() {
+    fn the_main_metric_has_axes_in_rows_and_systems_in_columns() {
         let mut run = run();
         run.cells[1].above_link_mbit_s = Some(12.0);
         let table = Decisive::of(&run).unwrap();

@@ -29,8 +29,8 @@ pub(super) struct Table {
 struct Head {
     title: String,
     right: bool,
-    /// 0 always stays. If the width does not suffice, the column with the highest value is dropped
-    /// first.
+    /// A column with 0 always stays. If the width does not suffice, the column with the highest
+    /// value is dropped first.
     drop: u8,
     /// The texts may be cut if dropping columns does not suffice.
     cut: bool,
@@ -98,7 +98,8 @@ impl Table {
         let mut tails = vec![0; self.heads.len()];
         for index in shown.iter().copied().filter(|index| self.heads[*index].cut) {
             let texts = self.texts_of(index);
-            // A cut text must not look like another one. The table is too wide if no cut helps.
+            // A cut text must differ from other texts. If no cut achieves that, the table stays too
+            // wide.
             tails[index] = loop {
                 match distinct(&texts, widths[index]) {
                     Some(tail) => break tail,
@@ -147,7 +148,7 @@ impl Table {
         });
         let widest = texts.map(Text::width).max().unwrap_or(0);
         let only_spanned = self.rows.iter().all(|row| row.spanning);
-        // Hide an empty column, unless failures are all there is to show.
+        // Hides an empty column, unless all rows are failures.
         if widest == 0 && !only_spanned {
             return 0;
         }
@@ -188,7 +189,7 @@ impl Table {
                 (false, false) => painted + &padding,
             };
         }
-        // A row that spans more columns than are shown still ends with its reason.
+        // A row that spans more columns than are shown must still end with its reason.
         if let (true, Some(last)) = (spanning, texts.last())
             && !shown.contains(&(texts.len() - 1))
         {
@@ -213,8 +214,8 @@ pub(super) fn paint(text: &str, style: Style, colour: bool) -> String {
     format!("\x1b[{code}m{text}\x1b[0m")
 }
 
-/// Text of a process or another machine may contain escape sequences. The terminal must not
-/// interpret them.
+/// Escapes text of a process or another machine, whose escape sequences the terminal must not
+/// interpret.
 pub(super) fn plain(text: &str) -> String {
     foreign(text).up_to(LONGEST_TEXT).to_string()
 }
@@ -225,7 +226,7 @@ fn total(shown: &[usize], widths: &[usize]) -> usize {
 
 const GAP: &str = "  ";
 const LEAST_NAME: usize = 8;
-/// The shortest cut value of an axis.
+/// Fewest letters of a cut value of an axis.
 const LEAST_VALUE: usize = 4;
 
 #[cfg(test)]
@@ -234,7 +235,7 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn cut_texts_of_a_column_can_be_told_apart() {
+    fn cut_texts_of_a_column_differ() {
         let names = [
             "Queue delay, median",
             "Queue delay, 95 %",

@@ -1,4 +1,4 @@
-//! Invented example data for tests and for the `demo_report` example. Nothing here was measured.
+//! Invented example data for tests and for the `demo_report` example.
 
 use std::path::Path;
 
@@ -107,7 +107,7 @@ rtt = [\"1ms\", \"20ms\"]
 
 pub(crate) const HOSTILE: &str =
     "</script><script>alert(1)</script><!-- \"'&\x1b]0;x\x07\u{9b}2J\u{202e}";
-/// Those characters that a terminal interprets or that mislead a reader.
+/// Characters that a terminal interprets or that mislead a reader.
 pub(crate) const OBEYED: [char; 4] = ['\x1b', '\x07', '\u{9b}', '\u{202e}'];
 
 fn one(cell: &results::Cell, name: &str, shape: Shape, lines: &[(&str, &str, f64, f64)]) -> Series {
@@ -132,7 +132,7 @@ fn one(cell: &results::Cell, name: &str, shape: Shape, lines: &[(&str, &str, f64
                     .map(|t| {
                         let phase = t * (1.1 + index as f64 * 0.7);
                         let ramp = (t / 1.5).min(1.0);
-                        // One gap, as after a missed reading.
+                        // Leaves a gap, as after a missed reading.
                         (*t != 9.0).then(|| level * ramp * (1.0 + swing * phase.sin()))
                     })
                     .collect(),

@@ -1,6 +1,6 @@
 //! Renders the report from invented example data.
 
-// A failing helper panics like the test's own lines.
+// A helper may panic, like the test itself.
 #![allow(clippy::unwrap_used)]
 
 mod drawings;

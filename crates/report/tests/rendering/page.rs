@@ -74,7 +74,7 @@ fn every_identifier_is_unique_and_every_target_exists() {
 }
 
 #[test]
-fn an_invalid_run_says_so_first() {
+fn the_page_of_an_invalid_run_begins_with_that_fact() {
     let mut results = results();
     results.valid = false;
     results.invalid_reasons = vec!["the link was late".to_owned()];

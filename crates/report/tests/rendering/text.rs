@@ -10,7 +10,7 @@ fn terminal_wide_and_narrow() {
     insta::assert_snapshot!("terminal_50", terminal::lines(&results(), 50, false));
 }
 
-/// One repeat of a cell failed, so its coverage differs from the other cells'.
+/// One repeat of a cell failed, so its interval's coverage differs from the other cells'.
 #[test]
 fn intervals_of_different_coverage_fit_a_terminal_of_80_columns() {
     let mut results = results();
@@ -66,7 +66,7 @@ fn no_line_is_wider_than_the_terminal() {
 }
 
 #[test]
-fn colour_only_when_asked() {
+fn the_text_has_colours_only_on_request() {
     assert!(!terminal::render(&results(), 120, false).contains('\u{1b}'));
     assert!(terminal::render(&results(), 120, true).contains("\u{1b}[31mfailed"));
     let mut results = results();
@@ -77,14 +77,14 @@ fn colour_only_when_asked() {
 }
 
 #[test]
-fn a_terminal_never_obeys_what_a_process_wrote() {
+fn escape_sequences_of_a_process_never_reach_a_terminal() {
     let text = terminal::render(&hostile(), 200, false);
     assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text}");
     assert!(!text.contains(OBEYED), "{text:?}");
 }
 
 #[test]
-fn a_run_with_nothing_measured_is_still_shown() {
+fn a_run_without_figures_is_still_shown() {
     let mut results = Results::new("empty", Form::Smoke);
     assert!(terminal::render(&results, 80, false).contains("0 cells measured"));
     let mut cell = results::Cell::new("a", results::Axes::new());
@@ -112,7 +112,8 @@ fn hostile_text_does_not_break_markdown() {
     }
 }
 
-/// The run's cells have other figures, so nothing else would show it.
+/// The run's cells have other figures, so only the answer and the tables can show the missing
+/// figure.
 #[test]
 fn a_figure_that_was_not_measured_is_in_the_answer_and_in_the_tables() {
     let mut results = results();

@@ -4,7 +4,7 @@ use serde_json::json;
 use super::*;
 
 #[test]
-fn the_shape_scripts_rely_on() {
+fn the_keys_that_scripts_read_are_in_the_file() {
     let mut results = Results::new("quic-tun", Form::Quick);
     let axes = Axes::from([("loss".to_owned(), "1%".to_owned())]);
     let mut cell = Cell::new("tcp-cubic", axes.clone());
@@ -145,7 +145,7 @@ fn the_blocks_that_decide_the_primary_comparisons_come_first() {
 }
 
 #[test]
-fn nonsense_names_the_file_and_the_place() {
+fn an_invalid_file_is_reported_with_its_name_and_the_place() {
     let wrong =
         r#"{"lab":"x","valid":true,"cells":[{"system":"a","metrics":{"m":{"median":"fast"}}}]}"#;
     let error = Results::from_json(wrong, Path::new("/runs/1/results.json")).unwrap_err();
@@ -155,7 +155,7 @@ fn nonsense_names_the_file_and_the_place() {
 }
 
 #[test]
-fn a_reference_belongs_to_the_cells_it_agrees_with() {
+fn a_reference_belongs_to_every_cell_with_its_values() {
     let row = Reference {
         system: "tcp".to_owned(),
         systems: vec!["tcp-cubic".to_owned()],

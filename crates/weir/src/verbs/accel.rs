@@ -293,7 +293,7 @@ fn status(json: bool, compact: bool) -> anyhow::Result<String> {
     let (tcpa_text, caqm_text) = (tcpa.to_text(width), caqm.to_text(width));
     Ok(match (tcpa.presence, caqm.is_off()) {
         (_, true) => tcpa_text,
-        // The first line answers for what is on.
+        // The first line is about the algorithm that is on.
         (Presence::Nothing, false) => format!("{caqm_text}\n{tcpa_text}"),
         (_, false) => format!("{tcpa_text}\n{caqm_text}"),
     })
@@ -309,7 +309,7 @@ fn scope(text: &str) -> Result<Scope, String> {
     }
 }
 
-/// All installed algorithms. It is an error if none is installed.
+/// Updates all installed algorithms; an error if none is installed.
 fn update(reach: Reach) -> anyhow::Result<()> {
     let caqm = CaqmStatus::read()?.presence == Presence::Whole;
     if !caqm || Status::read()?.presence != Presence::Nothing {
@@ -367,7 +367,7 @@ fn tell_foreign(removed: &Removed) {
     }
 }
 
-/// The tunables of tcpa, and those of caqm while it is on.
+/// Lists the tunables of tcpa, and those of caqm while caqm is on.
 fn list_tunables(after: StatusAfterwards) -> anyhow::Result<()> {
     let (tunables, caqm) = (names::list()?, CaqmStatus::read()?);
     if after.json {

@@ -194,7 +194,7 @@ impl Doctor {
     fn plan(&self) -> Result<Plan, DoctorError> {
         let focus = self.focus()?;
         let time = self.time.map_or(observe::TIME, |seconds| Span::from_secs(seconds.into()));
-        // The start of this program, and the search for a port, are part of the price.
+        // Starting this program and searching for a port count as cost of the observation.
         let drops = Some(Arc::new(DropWatch::begin()));
         Ok(Plan { time, focus, spent: observe::own_cpu_time(), drops, ..Plan::default() })
     }
@@ -227,9 +227,8 @@ impl Doctor {
         self.keep_observing(&cancel, judge, || ())
     }
 
-    /// Observes again and again until `cancel`, and gives each diagnosis to `judge`; `None` if no
-    /// connection matched. `judge` also sees the plan. Calls `rests` again and again between two
-    /// observations.
+    /// Observes repeatedly until `cancel`, and passes each diagnosis (`None` if no connection
+    /// matched) and the plan to `judge`. Calls `rests` repeatedly between two observations.
     fn keep_observing(
         &self,
         cancel: &Cancel,
@@ -239,7 +238,7 @@ impl Doctor {
         let (mut plan, begun) = (self.plan()?, Instant::now());
         while !cancel.is_cancelled() {
             match observe::machine(&plan, &cancel.flag()) {
-                // The connection of interest may come later.
+                // A matching connection may begin later.
                 Err(DoctorError::NoFlow(_) | DoctorError::NoConnection { .. }) => {
                     plan.spent = Span::ZERO;
                     judge(None, &plan)?;
@@ -255,7 +254,8 @@ impl Doctor {
                     plan.spent = observe::own_cpu_time() - observed;
                 }
             }
-            // The beginning and the end of an observation are dear if there are many connections.
+            // With many connections, the beginning and the end of an observation cost much CPU
+            // time.
             let earliest = observe::own_cpu_time().secs_f64() / WATCHING_SHARE;
             while begun.elapsed().as_secs_f64() < earliest && !cancel.is_cancelled() {
                 rests();
@@ -277,7 +277,7 @@ fn cpus(text: &str) -> Result<BTreeSet<usize>, String> {
     units::parse_cpus(text).map(BTreeSet::from_iter)
 }
 
-/// The terminal's width, or that of a page.
+/// The terminal's width, or a page's width without a terminal.
 fn columns() -> usize {
     rustix::termios::tcgetwinsize(std::io::stdout())
         .ok()
@@ -310,6 +310,6 @@ Examples:
   weir doctor trace.pcap --flow port:443
   weir doctor --capture eth0 --time 10";
 
-/// The share of a core that all observations of `--watch` take together.
+/// The share of a core that all observations of `--watch` together may take.
 const WATCHING_SHARE: f64 = 0.018;
 const REST: Duration = Duration::from_millis(50);

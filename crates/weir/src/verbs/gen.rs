@@ -176,7 +176,7 @@ fn listed(names: &[String], json: bool) -> anyhow::Result<Ending> {
 }
 
 impl Gen {
-    /// The ports of the command line, or those of the platform file.
+    /// The ports of the command line, or the ports of the platform file.
     fn port_texts(&self) -> anyhow::Result<Vec<String>> {
         let file = match &self.cfg {
             Some(file) => file.clone(),
@@ -190,7 +190,7 @@ impl Gen {
     }
 }
 
-/// A number of seconds, as TRex takes it, or a time with a unit.
+/// Parses a number of seconds, as TRex takes it, or a time with a unit.
 fn time(text: &str) -> anyhow::Result<Span> {
     match text.parse::<f64>() {
         Ok(seconds) if seconds.is_finite() && seconds >= 0.0 => Ok(Span::from_secs_f64(seconds)),
@@ -198,7 +198,7 @@ fn time(text: &str) -> anyhow::Result<Span> {
     }
 }
 
-/// The time that the other ends of the ports have to become ready.
+/// The wait for the other ends of the ports to become ready.
 fn settling(asked: Option<&str>, specs: &[PortSpec]) -> anyhow::Result<Span> {
     match asked {
         Some(text) => match time(text)? {
@@ -255,7 +255,7 @@ fn checked(arguments: &Gen, plan: &Plan, duration: Span) -> anyhow::Result<Endin
     Ok(Ending::Fine)
 }
 
-/// The live table, on a terminal only.
+/// The live table, drawn only on a terminal.
 struct Screen {
     before: Option<Snapshot>,
     is_live: bool,
@@ -291,11 +291,11 @@ impl Screen {
 }
 
 const PLATFORM: &str = "/etc/trex_cfg.yaml";
-/// The time in which packets on the way arrive.
+/// The time to wait for packets in flight.
 const DRAIN: Span = Span::from_millis(500);
 const LONGEST: Span = Span::from_secs(7 * 86_400);
-/// As long as TRex waits. Open vSwitch took 0.7 s to give memory to a port whose first driver came,
-/// and lost what was for that port.
+/// The time that TRex waits. Open vSwitch took 0.7 s to set up memory for a port whose first driver
+/// connected, and lost packets for that port until then.
 const USUAL_WAIT: Span = Span::from_secs(1);
 const LONGEST_WAIT: Span = Span::from_secs(3600);
 

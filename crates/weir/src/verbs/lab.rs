@@ -253,8 +253,8 @@ fn run_lab(here: &RunHere) -> anyhow::Result<Ending> {
 }
 
 impl Run {
-    /// Measures the lab in the world that `executor` makes, and reports the outcome. `verb` is the
-    /// name of this command, for the hint how to continue.
+    /// Measures the lab with `executor`, and reports the outcome. `verb` is the name of this
+    /// command, for the hint how to continue.
     pub(super) fn measure(
         &self,
         verb: &str,
@@ -264,9 +264,8 @@ impl Run {
         let location = location(self, &lab, form)?;
         let executor = executor(&lab, form)?;
         let cancel = cancel_on_signals()?;
-        // Each run of a lab whose paths are drawn draws its own. A run that is resumed keeps its
-        // paths.
-        // All shards draw the same paths, by the seed of the file or of --seed.
+        // Each run of a lab with random paths draws new paths. A resumed run keeps its paths. All
+        // shards draw the same paths, by the seed of the file or of --seed.
         let is_first = self.resume.is_none() && self.shard.is_none();
         let draws = self.seed.is_none() && is_first && lab.is_drawn();
         let seed = if draws { Some(fresh_seed()) } else { self.seed };
@@ -317,7 +316,8 @@ impl Run {
                 let command = continuation(verb, self, Some(repeats), &directory);
                 output::note(format_args!("to decide, continue with more blocks: {command}"));
             }
-            // In virtual time, a turn ends as before.
+            // In virtual time a repeated turn would end in the same way, so there is no hint to
+            // repeat it.
             if unfit > 0 && verb == MEASURES {
                 let turns = unfit_turns(unfit);
                 let command = continuation(verb, self, self.repeats, &directory);
@@ -331,7 +331,7 @@ impl Run {
     }
 }
 
-/// The results of a run, and the path of its report.
+/// Prints the results of a run, and the path of its report.
 fn print_run(
     results: &Results,
     directory: &Path,
@@ -399,8 +399,8 @@ impl Run {
     }
 
     /// A lab file is a script: its commands have the rights of the user who runs the lab. On a
-    /// terminal the user reads them, with the values of the axes, and is asked. Elsewhere nobody
-    /// can answer, so --trust has to be given.
+    /// terminal this method shows the commands, with the values of the axes, and asks the user.
+    /// Without a terminal nobody can answer, so --trust is required.
     fn agree_to_commands(&self, lab: &LabFile, form: Form) -> anyhow::Result<()> {
         if self.trust || lab.is_builtin() {
             return Ok(());
@@ -411,7 +411,8 @@ impl Run {
             return Ok(());
         }
         let file = self.lab.as_deref().unwrap_or(lab.name());
-        // A question about commands that scroll away or are cut would be answered blindly.
+        // Does not ask about commands that scroll away or are cut: the user could not have read
+        // them.
         let longest = commands.iter().map(|line| line.chars().count()).max().unwrap_or(0);
         anyhow::ensure!(
             commands.len() <= MOST_COMMANDS && longest <= LONGEST_COMMAND,
@@ -459,8 +460,8 @@ fn location(arguments: &Run, lab: &LabFile, form: Form) -> Result<Location, LabE
     })
 }
 
-/// The repeats with the blocks that would decide comparisons. `None` if none is undecided, or if no
-/// number would decide it.
+/// The number of repeats that would decide comparisons. `None` if none is undecided, or if no
+/// number would decide them.
 fn repeats_to_decide(results: &Results) -> Option<u32> {
     let so_far = results.cells.iter().map(|cell| cell.repeats).max()?;
     u32::try_from(so_far + results.more_blocks()?.blocks).ok()
@@ -619,12 +620,12 @@ fn command_of(mut words: Vec<String>, seed: Option<u64>) -> String {
     format!("weir {}", words.join(" "))
 }
 
-/// The standard library draws the keys of a new hasher from the kernel.
+/// A random seed: the standard library takes the keys of a new hasher from the kernel.
 fn fresh_seed() -> u64 {
     RandomState::new().build_hasher().finish() >> 32
 }
 
-/// TOML and JSON readers hold numbers up to 2^53 exactly.
+/// Parses a seed, at most 2^53: TOML and JSON readers hold larger numbers inexactly.
 fn seed(text: &str) -> Result<u64, String> {
     if text == FRESH {
         return Ok(fresh_seed());
@@ -651,7 +652,7 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// The columns for a table; a width that most terminals have if there is none.
+/// The columns for a table; a usual width without a terminal.
 pub(crate) fn width() -> usize {
     terminal::columns().unwrap_or(WITHOUT_TERMINAL)
 }
@@ -664,7 +665,7 @@ const SEED: &str = "--seed";
 const FRESH: &str = "fresh";
 const LARGEST_SEED: u64 = 1 << 53;
 const WITHOUT_TERMINAL: usize = 100;
-/// More commands, or longer ones, nobody reads before an answer.
+/// Most commands that the user is asked about; the next constant is the longest.
 const MOST_COMMANDS: usize = 200;
 const LONGEST_COMMAND: usize = 4_000;
 const SHOW_EXAMPLES: &str = "\
@@ -695,7 +696,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_of_a_run_repeats_it_in_a_shell() {
+    fn the_printed_command_repeats_the_run_in_a_shell() {
         let command = |words: &[&str], seed| {
             command_of(words.iter().map(|word| (*word).to_owned()).collect(), seed)
         };

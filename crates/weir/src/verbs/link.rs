@@ -233,7 +233,7 @@ fn up(arguments: &Up) -> anyhow::Result<Ending> {
     let over = || end.is_some_and(|end| Instant::now() >= end);
     while !cancel.is_cancelled() && !over() && !server.down_requested() && link.is_running() {
         if view.terminal && view.is_due() {
-            // The link is ending: the loop's condition sees it.
+            // An error means that the link is ending, which the loop's condition detects.
             if let Ok(report) = inspector.inspect() {
                 view.show(report);
             }
@@ -250,14 +250,15 @@ fn up(arguments: &Up) -> anyhow::Result<Ending> {
     Ok(if report.valid { Ending::Fine } else { Ending::Failed })
 }
 
-/// Two links at one interface would each carry every frame to the other one's far side.
+/// Refuses an interface that already belongs to a link: each of the two links would also carry the
+/// frames that the other link delivers.
 fn refuse_ends_of_others(directory: &Directory, plan: &LinkPlan) -> anyhow::Result<()> {
     let ends: Vec<String> = plan.ends.iter().map(ToString::to_string).collect();
     for name in directory.names()? {
         let shown = Client::connect(directory, &name).and_then(|mut client| client.show());
-        // It may have ended meanwhile.
+        // The link may have ended since it was listed.
         let Ok(report) = shown else { continue };
-        // Without a namespace the name means an interface of the process's own one.
+        // A name without a namespace means an interface in the namespace of the link's process.
         let own = || network(report.pid).is_some_and(|theirs| Some(theirs) == network(id()));
         let is_same =
             |end: &&String| [&report.a, &report.b].contains(end) && (end.contains(':') || own());
@@ -359,14 +360,14 @@ fn set(arguments: &Set) -> anyhow::Result<Ending> {
     Ok(Ending::Fine)
 }
 
-/// `all`: all links were requested, and one may end meanwhile.
+/// Shows links. `all`: the user asked for all links, of which one may end during the command.
 fn show(names: &[String], json: bool, all: bool) -> anyhow::Result<Ending> {
     let directory = Directory::of_user();
     let mut reports = Vec::new();
     for name in names {
         match Client::connect(&directory, name).and_then(|mut client| client.show()) {
             Err(EmuError::NoSuchLink { .. } | EmuError::Ended) if all => {}
-            // Its process may be stopped. The others are shown.
+            // The link's process may be stopped: show the other links.
             Err(error) if all => eprintln!("note: link {name}: {error}"),
             report => reports.push(report?),
         }
@@ -414,7 +415,7 @@ fn list(json: bool) -> anyhow::Result<Ending> {
     }
     let mut listed = false;
     for name in names {
-        // A link that has ended meanwhile is not listed.
+        // Leaves out a link that has ended since it was listed.
         if let Ok(report) = Client::connect(&directory, &name).and_then(|mut client| client.show())
         {
             print(&format!("{name:<16} {} - {}  (process {})\n", report.a, report.b, report.pid));
@@ -427,7 +428,7 @@ fn list(json: bool) -> anyhow::Result<Ending> {
     Ok(Ending::Fine)
 }
 
-/// Prints a block of figures once a second. On a terminal each block overwrites the one before.
+/// Prints a block of figures once a second. On a terminal each block overwrites the previous block.
 struct View {
     terminal: bool,
     lines: usize,
@@ -455,8 +456,8 @@ impl View {
         let text = emu::live(&report, self.before.as_ref(), self.terminal);
         if self.terminal {
             self.lines = text.lines().count();
-            // Without wrapping (DECAWM), so that a line of text takes one line of a narrow terminal
-            // too.
+            // Disables wrapping (DECAWM), so that a line of text takes one line even on a narrow
+            // terminal.
             print(&format!("\x1b[?7l{text}\x1b[?7h"));
         } else {
             print(&text);
@@ -473,7 +474,7 @@ impl View {
     }
 }
 
-/// Ignores errors: the reader may have gone, and the link's end must not depend on it.
+/// Ignores errors: the reader may have gone, and the end of the link must not depend on it.
 fn print(text: &str) {
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());

@@ -1,4 +1,4 @@
-//! One file per verb: its arguments, and the call into the crate that does it.
+//! A file for each verb: its arguments, and the call into the crate that does the work.
 
 pub(crate) mod ab;
 pub(crate) mod accel;

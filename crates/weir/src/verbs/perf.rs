@@ -53,7 +53,7 @@ pub(crate) fn as_iperf3(words: Vec<OsString>) -> Vec<OsString> {
         let Some(word) = text(at) else { continue };
         let (verb, host, taken) = match word {
             "-s" | "--server" => ("server", None, 1),
-            // Without a host `perf client` says that it is missing.
+            // Without a host, `perf client` reports that the host is missing.
             "-c" | "--client" => {
                 let host = words.get(at + 1).cloned();
                 let taken = 1 + usize::from(host.is_some());
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_words_of_iperf3_are_understood() {
+    fn command_lines_of_iperf3_are_translated() {
         let translated = |line: &str| {
             let words = line.split(' ').map(OsString::from).collect();
             let words = as_iperf3(words).into_iter();

@@ -35,7 +35,7 @@ pub(crate) struct RunInVirtualTime {
 
 pub(crate) fn run(verb: Verb) -> anyhow::Result<Ending> {
     let Verb::Run(RunInVirtualTime { mut run, threads, hosts, ssh_config }) = verb;
-    // The hosts of a lab are not real in virtual time.
+    // In virtual time the hosts of a lab are not real, so an inventory is only for --hosts.
     let inventory = run.take_inventory();
     if !hosts.is_empty() {
         let (inventory, config) = (inventory.as_deref(), ssh_config.as_deref());

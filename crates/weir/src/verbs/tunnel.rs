@@ -64,7 +64,7 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
-    /// How it logs: an end logs who connects.
+    /// The logger and its settings: an end logs who connects.
     pub(crate) fn logger(&self) -> (Logger, Option<LogFormat>, LogTo) {
         match self {
             Self::Server(server) => (Logger::Daemon, server.log_format(), LogTo::default()),

@@ -1,4 +1,4 @@
-//! `weir accel enable caqm` as a user runs it: two hosts that agree, and tags on the way between
+//! `weir accel enable caqm` as a user runs it: two hosts that agree, and tags on the path between
 //! them.
 
 use crate::test_machine::TestMachine;
@@ -32,7 +32,7 @@ fn both_ends_agree_and_every_data_packet_carries_a_tag() {
     assert_eq!(count(&totals, "declined"), 0, "{totals}");
     assert_eq!(totals["sent_segments"], totals["heard_segments"], "{totals}");
     assert_eq!(totals["sent_answers"], totals["heard_answers"], "{totals}");
-    // No segment was cut before the other end: the tag travels with the super-packets.
+    // The path did not cut super-packets into segments, so a tag was sent with each super-packet.
     assert!(count(&totals, "sent_segments") > 10 * count(&totals, "sent_packets"), "{totals}");
     assert_eq!(totals["sent_super"], totals["heard_super"], "{totals}");
     assert_eq!(count(&totals, "implausible"), 0, "{totals}");
@@ -42,7 +42,7 @@ fn both_ends_agree_and_every_data_packet_carries_a_tag() {
 }
 
 #[test]
-fn a_port_that_does_caqm_is_asked_and_answers() {
+fn a_caqm_port_answers_the_question_of_a_handshake() {
     let Some(machine) = TestMachine::new() else { return };
     let link = ["--rate", "200mbit", "--delay", "2ms", "--queue", "caqm:60KB"];
     let pair = Pair::over(&machine, &link);
@@ -68,14 +68,14 @@ fn without_a_caqm_port_a_connection_uses_reno_and_carries_no_tags() {
     let totals = totals(&machine);
     println!("{totals}");
     assert_eq!(count(&totals, "negotiated"), 0, "{totals}");
-    // The control connection and the transfer; no port announced itself to the other end.
+    // The control connection and the transfer; no port answered on the path of either end's data.
     assert_eq!((count(&totals, "gave_up"), count(&totals, "declined")), (2, 2), "{totals}");
     let passed = ["sent_segments", "sent_answers", "heard_segments", "heard_answers"];
     assert_eq!(passed.map(|name| count(&totals, name)), [0; 4], "{totals}");
 }
 
-/// The port supports CAQM in one direction only: data in that direction asks, and the
-/// acknowledgements that come back answer.
+/// The port supports CAQM in one direction only: only data in that direction carries requests, and
+/// the acknowledgements of that data carry answers.
 #[test]
 fn each_direction_negotiates_separately() {
     let Some(machine) = TestMachine::new() else { return };
@@ -107,7 +107,7 @@ fn each_direction_negotiates_separately() {
 fn tags_during(machine: &TestMachine, work: impl FnOnce()) -> Vec<String> {
     let weir = env!("CARGO_BIN_EXE_weir");
     let mut look = machine.start(weir, &["link", "show-tags", "far:eth0"]);
-    // A full pipe would stop it.
+    // A full pipe would stop `show-tags`.
     let mut printed = look.stdout.take().unwrap();
     let reader = std::thread::spawn(move || {
         let mut output = String::new();
@@ -126,8 +126,8 @@ fn tags_during(machine: &TestMachine, work: impl FnOnce()) -> Vec<String> {
     output.lines().map(str::to_owned).collect()
 }
 
-/// Whether a packet socket there receives all protocols: 0003 is ETH_P_ALL, and 1 stands for a
-/// running socket (packet_seq_show of net/packet/af_packet.c).
+/// Whether a packet socket at the far end receives all protocols: 0003 is ETH_P_ALL, and 1 stands
+/// for a running socket (packet_seq_show of net/packet/af_packet.c).
 fn far_end_is_captured(machine: &TestMachine) -> bool {
     let words = ["netns", "exec", "far", "cat", "/proc/net/packet"];
     machine.run("ip", &words).stdout.lines().any(|line| {
@@ -148,7 +148,7 @@ fn with_one_caqm_end_no_packet_carries_a_tag() {
             used = pair.transfer(5810 + number as u16, &[]);
         });
         assert_eq!(tags, Vec::<String>::new());
-        // The end that offers uses Reno; the other keeps its algorithm.
+        // The end that offers CAQM uses Reno; the other end keeps its algorithm.
         let totals = totals(&machine);
         assert_eq!((count(&totals, "negotiated"), count(&totals, "declined")), (0, 2), "{totals}");
         assert_eq!(used == "reno", end == "near:eth0", "{used}");
@@ -157,7 +157,7 @@ fn with_one_caqm_end_no_packet_carries_a_tag() {
 }
 
 #[test]
-fn data_asks_and_acknowledgements_answer() {
+fn data_carries_requests_and_acknowledgements_carry_answers() {
     let Some(machine) = TestMachine::new() else { return };
     let link = ["--rate", "100mbit", "--delay", "2ms", "--queue", "caqm:60KB"];
     let _pair = Pair::over(&machine, &link);
@@ -170,11 +170,12 @@ fn data_asks_and_acknowledgements_answer() {
         tags.iter().filter(|line| words.iter().all(|word| line.contains(word))).collect()
     };
     let (data, answers) = (with(&["data ", "en 1"]), with(&[" ack ", "en 0"]));
-    // More than half of the data, in segments of at most 1448 bytes.
+    // The requests cover more than half of the data, in segments of at most 1448 bytes.
     let bytes = end["sum_received"]["bytes"].as_u64().unwrap();
     assert!(data.len() as u64 * 1448 > bytes / 2, "{} for {bytes} bytes", data.len());
     assert!(answers.len() > 100, "{} of {}", answers.len(), tags.len());
-    // Both directions lead through the port, and the client says so in its first tagged packet.
+    // The path of both directions includes the port, which the client reports in its first tagged
+    // packet.
     let ahead = "reports a CAQM port on the return path";
     assert!(tags[0].contains(ahead) && tags[0].contains(" > 10.0.0.2:"), "{}", tags[0]);
     assert!(with(&[ahead]).iter().all(|line| line.contains("> 10.0.0.2:")));
@@ -202,7 +203,7 @@ fn only_connections_of_a_rule_negotiate() {
 /// The kernel cuts segments after the program that adds tags, merges them before the program that
 /// removes tags, and spreads the work over CPUs (GSO, GRO, RPS).
 #[test]
-fn tagged_segments_are_cut_merged_and_steered_as_ever() {
+fn tagged_segments_are_cut_merged_and_steered_like_untagged_ones() {
     let Some(machine) = TestMachine::new() else { return };
     let pair = Pair::lay(&machine);
     let offload = |end: &str, words: &[&str]| {

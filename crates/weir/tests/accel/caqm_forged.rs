@@ -41,7 +41,7 @@ fn implausible(status: &Value) -> u64 {
     status["caqm"]["totals"]["implausible"].as_u64().unwrap_or_default()
 }
 
-/// There is no port on this path, so no genuine refusals exist: each refusal is a forged one.
+/// This path has no port, so each refusal is forged.
 #[test]
 fn a_forged_tag_outside_the_windows_changes_nothing_and_is_counted() {
     let Some(machine) = TestMachine::new() else { return };

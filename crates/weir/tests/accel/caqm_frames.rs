@@ -36,7 +36,7 @@ fn framed(to: [u8; 6], tags: &[(u16, u16)], body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A SYN to a listening port, with these raw options. Only the header length covers them.
+/// A SYN to a listening port, with these raw options, whose bytes only the header length includes.
 fn syn(port: u16, flags: u8, options: &[u8]) -> Vec<u8> {
     syn_with(port, flags, 0, options)
 }
@@ -187,7 +187,7 @@ fn hosts_take_any_frame_and_keep_their_windows() {
         let window = flow["window_segments"].as_u64().unwrap();
         assert!((1..=40).contains(&window), "{flow}");
     }
-    // The hosts believed forged requests; the connection's own requests bound the grants.
+    // The hosts accepted forged requests; the connection's own requests bound the grants.
     let ignored = status["caqm"]["totals"]["implausible"].as_u64().unwrap();
     assert!(forged == 3000 && ignored < forged, "{status}");
     // Tags of another kind were ignored.
@@ -208,7 +208,7 @@ fn a_port_passes_any_frame() {
         far.receive(&mut batch, 256).unwrap();
         batch.drain(..).filter(|frame| frame.bytes()[6..12] == FROM).count()
     };
-    // A few at a time, so that the queue of a port that stalls drops none.
+    // Sends a few frames at a time, so that the queue of a stalled port drops none.
     for few in frames.chunks(100) {
         send(&mut near, few);
         // The kernel itself drops a tag that is followed by a truncated header (skb_vlan_untag() of

@@ -28,7 +28,7 @@ fn segments(machine: &TestMachine) -> u64 {
 }
 
 #[test]
-fn parameters_are_read_and_set_while_it_runs() {
+fn parameters_can_be_read_and_set_while_caqm_is_on() {
     let Some(machine) = TestMachine::new() else { return };
     let _pair = Pair::lay(&machine);
     accel(&machine, &[&ENABLE[..], &["--alpha", "16", "--rtt-standard", "4ms"]].concat());
@@ -65,7 +65,7 @@ fn parameters_are_read_and_set_while_it_runs() {
 }
 
 #[test]
-fn open_connections_go_on_through_update_off_and_on_again() {
+fn open_connections_continue_through_update_disable_and_enable() {
     let Some(machine) = TestMachine::new() else { return };
     let _pair = Pair::lay(&machine);
     let output = machine.weir(&["accel", "update"]);
@@ -139,7 +139,7 @@ fn a_command_killed_at_any_moment_can_be_cleaned_up() {
     let weir = env!("CARGO_BIN_EXE_weir");
     let began = Instant::now();
     accel(&machine, &ENABLE);
-    // Slightly longer than the command takes.
+    // Kills the command at a random moment, up to slightly longer than it takes.
     let most = began.elapsed().as_millis() as u64 * 5 / 4;
     accel(&machine, &["disable"]);
     let mut seen = [0; 3];
@@ -205,9 +205,9 @@ fn an_impossible_request_is_refused_and_changes_nothing() {
     assert!(!available().contains("caqm"));
 }
 
-/// If both apply to a connection, CAQM takes those whose ends agreed on it.
+/// If rules of both algorithms match a connection, CAQM gets it if both ends agreed on CAQM.
 #[test]
-fn tcpa_and_caqm_coexist() {
+fn rules_for_tcpa_and_caqm_can_be_in_force_together() {
     let Some(machine) = TestMachine::new() else { return };
     let pair = Pair::lay(&machine);
     let tcpa = ["enable", "tcpa", "--all", "--keep-wmem"];

@@ -1,4 +1,5 @@
-//! `weir accel` under `ip netns exec`, whose own `/sys` hides the mounts below that of the machine.
+//! `weir accel` under `ip netns exec`, whose own `/sys` hides the mounts below the machine's
+//! `/sys`.
 
 use crate::test_machine::transfer::accel;
 use crate::test_machine::{CommandOutput, TestMachine, available};
@@ -13,7 +14,7 @@ fn machine() -> Option<TestMachine> {
     Some(machine)
 }
 
-/// In the namespace, beside a first process that has the machine's mounts.
+/// Runs a command in the namespace, while the first process has the machine's mounts.
 fn inside(machine: &TestMachine, words: &[&str]) -> CommandOutput {
     let script = "timeout 60 ip netns exec near \"$0\" accel \"$@\"; exit $?";
     let first = ["--pid", "--fork", "--mount-proc", "sh", "-c", script, WEIR];
@@ -30,7 +31,7 @@ fn refused(machine: &TestMachine, words: &[&str], problem: &str) {
 }
 
 #[test]
-fn no_command_takes_hidden_pins_for_missing_ones() {
+fn no_command_takes_hidden_pins_for_missing_pins() {
     let Some(machine) = machine() else { return };
     let file = machine.write("policy.toml", "[[rule]]\nport = 22\nalgorithm = \"none\"\n");
     let unseen = "cannot tell whether it is on";
@@ -66,14 +67,14 @@ fn no_command_takes_hidden_pins_for_missing_ones() {
 }
 
 #[test]
-fn hidden_control_groups_are_not_to_be_mounted_again() {
+fn hidden_control_groups_are_reported_without_the_advice_to_mount_them() {
     let Some(machine) = machine() else { return };
     let unselected = "cannot select connections";
     let file = machine.write("policy.toml", "[[rule]]\ncgroup = \"/inner\"\n");
     refused(&machine, &["enable", "tcpa", "--cgroup", "/inner"], unselected);
     refused(&machine, &["policy", &file], unselected);
 
-    // Also where nothing can be pinned.
+    // Repeats the check without a BPF file system.
     let script = "while mountpoint --quiet /sys/fs/bpf; do umount /sys/fs/bpf; done";
     assert_eq!(machine.run("sh", &["-c", script]).code, Some(0));
     let output = inside(&machine, &["enable", "tcpa", "--all"]);
@@ -85,7 +86,7 @@ fn hidden_control_groups_are_not_to_be_mounted_again() {
 }
 
 #[test]
-fn it_is_off_where_no_bpf_file_system_exists() {
+fn without_a_bpf_file_system_accel_is_off() {
     let Some(machine) = machine() else { return };
     let script = "while mountpoint --quiet /sys/fs/bpf; do umount /sys/fs/bpf; done";
     assert_eq!(machine.run("sh", &["-c", script]).code, Some(0));

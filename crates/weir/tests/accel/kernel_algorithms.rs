@@ -46,7 +46,8 @@ fn a_rule_gives_an_algorithm_of_the_kernel() {
     assert_eq!(of("tcpa")["tunables"]["init_cwnd"], 90, "{rules}");
     assert!(of(name)["tunables"]["init_cwnd"].is_null(), "{rules}");
 
-    // Each is disabled by itself, and the last one ends the installation.
+    // Each algorithm can be disabled separately; disabling the last algorithm ends the
+    // installation.
     let message = accel(&machine, &["disable", "tcpa"]);
     assert!(message.contains("tcpa is off"), "{message}");
     assert_eq!(machine.transfer(5973, &[]).1, "reno");
@@ -90,7 +91,7 @@ fn open_connections_get_an_algorithm_of_the_kernel_and_lose_it() {
     goes_on(&machine);
 }
 
-/// The number before these words.
+/// The number before `words` in the message.
 fn counted(message: &str, words: &str) -> u64 {
     let before = message.split(words).next().unwrap().trim_end();
     before.rsplit(' ').next().unwrap().parse().unwrap()

@@ -66,8 +66,8 @@ fn leaves_nothing(machine: &TestMachine, before: &str) {
 #[test]
 fn the_next_test_removes_the_group_of_a_killed_test() {
     let Some(machine) = TestMachine::new() else { return };
-    // One name of a process that cannot exist (PID_MAX_LIMIT of linux/threads.h), and one of a live
-    // process.
+    // A name with the number of a process that cannot exist (PID_MAX_LIMIT of linux/threads.h), and
+    // a name with that of a live process.
     let mount = accel::cgroup::mount().unwrap();
     let left = mount.join("weir-accel-test-4194305-0");
     let used = mount.join(format!("weir-accel-test-{}-used", std::process::id()));
@@ -111,7 +111,7 @@ fn after_a_kill_at_any_moment_status_is_true_and_disable_cleans_up() {
         let words = commands[dice.throw(commands.len() as u64) as usize];
         let words = [&["accel"], words].concat();
         let mut command = machine.start(weir, &words);
-        // Prefer early moments: late in a command most of its work is done already.
+        // Prefers early moments: late in a command most of its work is already done.
         let most = 1 + dice.throw(MOST_MICROS);
         std::thread::sleep(Duration::from_micros(dice.throw(most)));
         let _ = command.kill();
@@ -136,5 +136,5 @@ fn after_a_kill_at_any_moment_status_is_true_and_disable_cleans_up() {
 }
 
 const PORT: u16 = 5801;
-/// Longer than any of the commands takes on an idle machine.
+/// Latest moment of a kill: later than any command ends on an idle machine.
 const MOST_MICROS: u64 = 150_000;

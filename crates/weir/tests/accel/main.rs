@@ -1,4 +1,4 @@
-//! `weir accel` as a user runs it, each test in a machine of its own.
+//! `weir accel` as a user runs it, each test in a separate test machine.
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
 
 #[path = "../support/mod.rs"]

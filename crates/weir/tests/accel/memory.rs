@@ -5,7 +5,7 @@ use crate::test_machine::TestMachine;
 use crate::test_machine::path::TestPath;
 
 #[test]
-fn an_ended_connection_is_remembered_until_it_is_forgotten() {
+fn the_record_of_an_ended_connection_stays_until_it_is_deleted() {
     let Some(machine) = TestMachine::new() else { return };
     let memory = || -> Vec<serde_json::Value> {
         let output = machine.weir(&["accel", "memory", "--json"]);
@@ -16,7 +16,7 @@ fn an_ended_connection_is_remembered_until_it_is_forgotten() {
     assert_eq!(machine.weir(&["accel", "enable", "tcpa", "--all"]).code, Some(0));
     let path = TestPath::lay(&machine);
     assert_eq!(path.transfer(5501), "tcpa");
-    // A connection is remembered when the kernel has no more to send for it.
+    // The kernel writes the record when it has nothing more to send for the connection.
     await_some("a record", || (!memory().is_empty()).then_some(()));
     let paths = memory();
     assert_eq!(paths.len(), 1, "{paths:?}");

@@ -18,7 +18,7 @@ fn a_named_algorithm_is_kept_unless_the_rule_says_otherwise() {
     assert_eq!(machine.status()["rules"][0]["named_too"], true);
     let text = machine.weir(&["accel", "status"]).stdout;
     assert!(text.contains("also where a program named another"), "{text}");
-    // The figures are those of another algorithm than the one that was asked for.
+    // The figures are those of another algorithm than the user asked for.
     let output = named_transfer(&machine, 5953);
     assert_eq!(output.code, Some(1), "{}{}", output.stderr, output.stdout);
     assert!(output.stderr.contains("cubic was asked for, and tcpa was used"), "{}", output.stderr);
@@ -74,7 +74,7 @@ fn end(children: [Child; 2]) {
 }
 
 #[test]
-fn exclusions_are_shown_as_such_and_off_needs_no_file_system() {
+fn a_status_names_exclusions_and_needs_no_bpf_file_system_if_off() {
     let Some(machine) = TestMachine::new() else { return };
     let pair = crate::test_machine::pair::Pair::lay(&machine);
     let text = "[[rule]]\nport = 22\nalgorithm = \"none\"\n[[rule]]\nalgorithm = \"caqm\"\n\

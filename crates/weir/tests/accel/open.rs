@@ -4,7 +4,7 @@ use crate::test_machine::transfer::{Transfer, accel, algorithms, goes_on, with_t
 use crate::test_machine::{TestMachine, available};
 
 #[test]
-fn open_connections_change_where_asked_and_back() {
+fn open_connections_change_on_request_and_change_back() {
     let Some(machine) = TestMachine::new() else { return };
     let _transfer = Transfer::start(&machine, 5601);
     let before = algorithms(&machine);
@@ -44,7 +44,7 @@ fn connections_that_kept_tcpa_are_found_after_disable() {
     accel(&machine, &["disable"]);
     assert_eq!(with_tcpa(&machine), 4);
     goes_on(&machine);
-    // A new installation takes them over.
+    // A new installation takes these connections over.
     let message = accel(&machine, &["enable", "tcpa", "--port", "5611", "--open"]);
     assert!(message.contains("2 now use it"), "{message}");
     assert_eq!(with_tcpa(&machine), 4);
@@ -68,7 +68,7 @@ fn open_connections_of_another_machine_are_left_alone() {
     assert_eq!(algorithms(&other), before);
 }
 
-/// All connections of this machine belong to it, in any network namespace.
+/// `--open` applies to connections of this machine in any network namespace.
 #[test]
 fn open_connections_of_other_namespaces_change_too() {
     let Some(machine) = TestMachine::new() else { return };
@@ -96,7 +96,7 @@ fn open_connections_of_other_namespaces_change_too() {
 }
 
 #[test]
-fn an_update_reaches_open_connections_where_asked() {
+fn an_update_changes_open_connections_on_request() {
     let Some(machine) = TestMachine::new() else { return };
     let _transfer = Transfer::start(&machine, 5621);
     accel(&machine, &["enable", "tcpa", "--all", "--open"]);
@@ -113,9 +113,9 @@ fn an_update_reaches_open_connections_where_asked() {
     goes_on(&machine);
 }
 
-/// It is the first command of those that remove everything, also where accel never ran.
+/// Instructions for removing Weir begin with this command, even if accel never ran.
 #[test]
-fn nothing_to_remove_needs_nothing_of_the_machine() {
+fn disable_without_an_installation_needs_no_mounts() {
     let Some(machine) = TestMachine::new() else { return };
     let script = "umount --lazy /sys/fs/cgroup && exec \"$0\" accel disable --open";
     let words = ["--mount", "sh", "-c", script, env!("CARGO_BIN_EXE_weir")];
@@ -127,7 +127,7 @@ fn nothing_to_remove_needs_nothing_of_the_machine() {
 #[test]
 fn missing_mounts_are_named_together() {
     let Some(machine) = TestMachine::new() else { return };
-    // A mount below /sys says that no other /sys hides those of the first process.
+    // A mount below /sys shows that no other /sys hides the first process's mounts.
     let script = "for at in $(tac /proc/self/mountinfo | awk '/ - (bpf|cgroup2) / {print $5}'); do \
                   umount --lazy $at; done; mount -t tmpfs none /sys/fs/cgroup; \
                   exec \"$0\" accel enable tcpa --all";

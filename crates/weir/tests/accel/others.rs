@@ -1,5 +1,5 @@
-//! `weir accel` as root beside other users: their files, links and locks neither mislead nor stop
-//! it.
+//! `weir accel` as root beside other users, whose files, links and locks must neither mislead nor
+//! stop it.
 
 use crate::test_machine::transfer::accel;
 use crate::test_machine::{CommandOutput, TestMachine, available};
@@ -49,7 +49,7 @@ fn disable_does_not_follow_the_link_of_another_user() {
     assert!(output.stderr.contains("others can write there (mode 1777)"), "{}", output.stderr);
     assert!(output.stderr.contains("chmod 0700 /sys/fs/bpf"), "{}", output.stderr);
 
-    // The link is still there when only root can write to the directory again.
+    // Only root can write to the directory again, but the link is still there.
     root(&machine, "chmod 0700 /sys/fs/bpf");
     let message = accel(&machine, &["disable"]);
     assert!(message.contains(&format!("{link} is not of weir accel")), "{message}");
@@ -88,7 +88,7 @@ fn a_lock_of_another_user_stops_no_command() {
     assert_eq!(output.code, Some(0), "{}", output.stderr);
     end(child);
     for _ in 0..2 {
-        // With the lock of a killed command, and without one.
+        // Tries with the lock of a killed command, and without one.
         let output = nobody(&machine, &["flock", "--nonblock", "/run/weir-accel.lock", "true"]);
         assert_ne!(output.code, Some(0));
         root(&machine, "umask 077 && touch /run/weir-accel.lock");

@@ -45,7 +45,7 @@ fn a_wrong_file_changes_nothing() {
         ("[[rule]]\nprot = 1\n", "did you mean `port`?"),
         ("[[rule]]\ninit_cwnd = 1000000\n", "init_cwnd"),
         ("[[rule]]\n\n[[rule]]\nport = 4\nalgorithm = \"none\"\n", "rule 2 never decides"),
-        // Nothing is written if one setting of the file cannot be changed here.
+        // The command writes no setting if one setting of the file cannot be changed here.
         (
             "[system]\ntimestamps = false\nwmem_max = 3276800\nwmem = [1, 2, 3]\n",
             "net.core.wmem_max cannot be changed in this network namespace",
@@ -63,9 +63,9 @@ fn a_wrong_file_changes_nothing() {
     assert_eq!(sysctl(&machine, "net/ipv4/tcp_wmem"), wmem);
 }
 
-/// Root cannot change it there either.
+/// Even root cannot change such a setting in another network namespace.
 #[test]
-fn a_setting_of_the_initial_namespace_is_refused_as_such_by_the_check_too() {
+fn a_setting_of_the_initial_namespace_is_refused_even_by_the_check() {
     let Some(machine) = TestMachine::new() else { return };
     let file = machine.write("policy.toml", "[[rule]]\n[system]\nwmem_max = 3276800\n");
     for words in [&["accel", "policy", "--check", &file][..], &["accel", "policy", &file]] {
@@ -112,7 +112,7 @@ fn a_setting_that_cannot_be_restored_is_reported() {
 }
 
 #[test]
-fn a_setting_that_cannot_be_changed_leaves_nothing_to_put_back() {
+fn a_setting_that_cannot_be_changed_leaves_nothing_to_restore() {
     let Some(machine) = TestMachine::new() else { return };
     let before = sysctl(&machine, "net/ipv4/tcp_wmem");
     let wmem = "/proc/sys/net/ipv4/tcp_wmem";
@@ -125,7 +125,7 @@ fn a_setting_that_cannot_be_changed_leaves_nothing_to_put_back() {
     let output = machine.weir(&["accel", "policy", &file]);
     assert_eq!(output.code, Some(1), "{}", output.stderr);
     assert!(output.stderr.contains("tcp_wmem"), "{}", output.stderr);
-    // The setting was never changed, so there was nothing to restore.
+    // The command never changed the setting, so it restores nothing.
     assert!(!output.stderr.contains("could be put back"), "{}", output.stderr);
     assert_eq!(machine.status()["state"], "off");
     assert_eq!(machine.run("umount", &[wmem]).code, Some(0));
@@ -172,14 +172,14 @@ fn an_unreadable_journal_is_named() {
         assert!(output.stderr.contains(journal), "{words:?}: {}", output.stderr);
         assert!(output.stderr.contains("remove it"), "{words:?}: {}", output.stderr);
     }
-    // It is off nevertheless.
+    // tcpa is off nevertheless.
     assert_eq!(machine.pinned(), "");
     assert_eq!(machine.run("rm", &[journal]).code, Some(0));
     assert_eq!(machine.status()["state"], "off");
 }
 
 #[test]
-fn a_missing_file_and_a_check() {
+fn a_missing_file_is_reported_and_a_check_changes_nothing() {
     let Some(machine) = TestMachine::new() else { return };
     let output = machine.weir(&["accel", "policy", "/no/such/file"]);
     assert!(output.code != Some(0) && output.stderr.contains("/no/such/file"), "{}", output.stderr);
@@ -232,8 +232,8 @@ fn tunables_change_while_it_runs() {
     assert_eq!(machine.transfer(5411, &[]).0, "tcpa");
 }
 
-/// The report's list, line by line as `sysctl` prints it. This network namespace has neither
-/// `wmem_max` nor `mem` of its own.
+/// Sets the report's list line by line, as `sysctl` prints it. This network namespace lacks
+/// `wmem_max` and `mem`.
 #[test]
 fn every_tunable_of_the_report_is_applied_mapped_or_refused_with_the_reason() {
     let Some(machine) = TestMachine::new() else { return };
@@ -285,7 +285,7 @@ fn every_tunable_of_the_report_is_applied_mapped_or_refused_with_the_reason() {
 }
 
 #[test]
-fn the_kernels_switches_hold_while_the_policy_does() {
+fn the_kernels_switches_hold_while_the_policy_is_in_force() {
     let Some(machine) = TestMachine::new() else { return };
     let switches = ["tcp_early_retrans", "tcp_reordering", "tcp_thin_linear_timeouts", "tcp_dsack"];
     let values = || switches.map(|name| sysctl(&machine, &format!("net/ipv4/{name}")));
@@ -308,7 +308,7 @@ fn the_kernels_switches_hold_while_the_policy_does() {
     assert_eq!(machine.status()["modules"][3]["counters"]["pauses"], 0);
     accel(&machine, &["set", "tlp=on", "net.ipv4.tcp_dsack=1"]);
     assert_eq!(values(), ["3", "10", "1", "1"]);
-    // Another policy puts back the switches that it leaves out.
+    // Another policy restores the switches that it does not name.
     let file = machine.write("policy.toml", "[[rule]]\n[system]\nreordering = 5\n");
     accel(&machine, &["policy", &file]);
     assert_eq!(values(), [&before[0][..], "5", &before[2], &before[3]]);

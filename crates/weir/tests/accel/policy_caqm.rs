@@ -1,4 +1,4 @@
-//! `weir accel policy` with rules for CAQM among the others.
+//! `weir accel policy` with rules for CAQM among other rules.
 
 use crate::test_machine::TestMachine;
 use crate::test_machine::pair::Pair;
@@ -49,7 +49,7 @@ fn a_file_for_caqm_alone_leaves_tcpa_off() {
 }
 
 #[test]
-fn an_impossible_policy_changes_neither() {
+fn an_impossible_policy_changes_neither_tcpa_nor_caqm() {
     let Some(machine) = TestMachine::new() else { return };
     let _pair = Pair::lay(&machine);
     put(&machine, &format!("[[rule]]\nalgorithm = \"caqm\"\n\n[[rule]]\n\n{AT}alpha = 16\n"));

@@ -1,10 +1,9 @@
-//! Route attributes beside rules: the kernel does what the README of crates/accel documents.
+//! Route attributes beside rules: the kernel must behave as the README of crates/accel documents.
 
 use crate::test_machine::TestMachine;
 use crate::test_machine::transfer::accel;
 
-/// A connection to another namespace, as the kernel describes it: its algorithm, its timeout, its
-/// window.
+/// The kernel's description of a connection to another namespace: algorithm, timeout and window.
 fn connection(machine: &TestMachine) -> Vec<String> {
     let look = "exec 3<>/dev/tcp/10.0.0.2/5901 && ss -tniH state established dport = :5901";
     let output = machine.run("ip", &["netns", "exec", "near", "bash", "-c", look]);
@@ -12,7 +11,8 @@ fn connection(machine: &TestMachine) -> Vec<String> {
     output.stdout.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Likewise. A stall during the handshake lengthens the timeout, so there are three tries.
+/// As [`connection`]. A stall during the handshake lengthens the timeout, so there are three
+/// attempts.
 fn prompt_connection(machine: &TestMachine) -> Vec<String> {
     let mut words = connection(machine);
     for _ in 0..2 {
@@ -24,7 +24,7 @@ fn prompt_connection(machine: &TestMachine) -> Vec<String> {
     words
 }
 
-/// 400 ms and the granularity of timers.
+/// Whether the timeout is 400 ms, with the granularity of timers.
 fn waits(words: &[String]) -> bool {
     words.iter().any(|word| word.starts_with("rto:4"))
 }
@@ -36,7 +36,7 @@ fn ip(machine: &TestMachine, words: &str) {
 }
 
 #[test]
-fn routes_and_rules_go_together_as_documented() {
+fn routes_and_rules_combine_as_documented() {
     let Some(machine) = TestMachine::new() else { return };
     for words in [
         "netns add near",
@@ -66,7 +66,7 @@ fn routes_and_rules_go_together_as_documented() {
     let both = prompt_connection(&machine);
     assert!(has(&both, "tcpa") && waits(&both) && has(&both, "cwnd:33"), "{both:?}");
 
-    // A route may name the algorithm while it is installed, and works without it afterwards.
+    // A route may name the algorithm while tcpa is installed, and works without tcpa afterwards.
     accel(&machine, &["disable"]);
     accel(&machine, &["enable", "tcpa", "--port", "1"]);
     ip(&machine, "-n near route change 10.0.0.0/24 dev eth0 congctl tcpa");

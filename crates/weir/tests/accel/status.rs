@@ -31,8 +31,8 @@ fn status_shows_the_state_of_the_core() {
         assert!(text.contains(word), "{word}: {text}");
     }
 
-    // Connections with the program from before an update are shown, without the figures that only
-    // the newer program keeps.
+    // The status shows connections with the program of before an update, without the figures that
+    // only the newer program keeps.
     accel(&machine, &["update"]);
     let flows = senders(&machine, 5702);
     assert_eq!(flows.len(), 2);
@@ -93,7 +93,7 @@ fn status_lists_the_nine_modules_with_counters_that_count() {
     assert_eq!(modules[1]["switches"]["init_cwnd"], "20");
     assert_eq!(modules[2]["switches"]["rto_min"], "200ms");
 
-    // The work of connections stays when they have ended.
+    // The work of connections still counts after they have ended.
     let before = of(&status, "packet construction", "sent_bytes");
     drop(transfer);
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);

@@ -1,4 +1,4 @@
-//! `weir accel` as a user runs it: enabled, disabled, in force, and failures on the way.
+//! `weir accel` as a user runs it: enable, disable, rules in force, and failures in between.
 
 use crate::support::await_some;
 use crate::test_machine::path::TestPath;
@@ -88,7 +88,7 @@ fn a_missing_bpf_file_system_or_missing_root_is_reported() {
     assert!(output.stderr.contains("as root"), "{}", output.stderr);
     assert_eq!(machine.pinned(), "");
 
-    // The machine may have mounted another BPF file system below the test's own.
+    // The machine's own BPF file system may be mounted below the test's.
     while machine.run("umount", &["/sys/fs/bpf"]).code == Some(0) {}
     let output = machine.weir(&enable);
     assert_eq!(output.code, Some(1), "{}", output.stderr);
@@ -158,7 +158,7 @@ fn a_command_killed_at_any_moment_can_be_cleaned_up() {
 }
 
 #[test]
-fn open_connections_survive_off_and_on_again() {
+fn open_connections_continue_through_disable_and_enable() {
     let Some(machine) = TestMachine::new() else { return };
     let weir = env!("CARGO_BIN_EXE_weir");
     assert_eq!(machine.weir(&["accel", "enable", "tcpa", "--all"]).code, Some(0));
@@ -262,7 +262,7 @@ fn a_program_in_a_namespace_chooses_tcpa_and_status_shows_it() {
 }
 
 #[test]
-fn a_read_only_file_system_leaves_nothing_half_done() {
+fn a_read_only_file_system_leaves_no_change_half_done() {
     let Some(machine) = TestMachine::new() else { return };
     let turned = |place: &str, how: &str| {
         let output = machine.run("mount", &["-o", &format!("remount,{how}"), place]);
@@ -285,7 +285,7 @@ fn a_read_only_file_system_leaves_nothing_half_done() {
 }
 
 #[test]
-fn an_ipv4_connection_through_an_ipv6_socket_is_one_of_ipv4() {
+fn an_ipv4_connection_of_an_ipv6_socket_matches_ipv4_rules() {
     let Some(machine) = TestMachine::new() else { return };
     let output = machine.weir(&["accel", "enable", "tcpa", "--to", "::/0"]);
     assert_eq!(output.code, Some(2), "{}", output.stderr);

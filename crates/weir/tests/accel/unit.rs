@@ -7,7 +7,7 @@ use crate::test_machine::transfer::accel;
 use std::path::Path;
 use std::process::Command;
 
-/// The unit that is printed for this file.
+/// The unit that `weir accel unit` prints for this file.
 fn unit(policy: &str) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     let output = command.args(["accel", "unit", policy]).output().unwrap();
@@ -29,7 +29,7 @@ fn a_unit_names_the_command_and_the_file() {
         unit.contains(&format!("ExecStart={weir} accel policy /etc/some/policy.toml")),
         "{unit}"
     );
-    // A home that the service cannot see would hide the policy.
+    // ProtectHome=yes would hide a policy in a home directory.
     assert!(self::unit("/root/policy.toml").contains("ProtectHome=read-only\n"));
 }
 
@@ -47,26 +47,28 @@ fn the_unit_confines_the_service() {
     };
     let level: f64 = exposure.split(' ').nth(1).unwrap().parse().unwrap();
     eprintln!("{exposure}");
-    // CAP_SYS_ADMIN and the user root, without which BPF refuses the programs, are the rest.
+    // The rest of the exposure is CAP_SYS_ADMIN and the user root, without which BPF refuses the
+    // programs.
     assert!(level <= 3.0, "{text}");
     assert!(!String::from_utf8_lossy(&judged.stderr).contains("ignoring"), "{judged:?}");
 }
 
-/// The package has the same settings for its own paths.
+/// The package's unit must have the same settings, with the package's paths.
 #[test]
-fn the_packaged_unit_is_the_printed_one() {
+fn the_packaged_unit_equals_the_printed_unit() {
     let printed = unit("/etc/weir/accel.toml").replace(env!("CARGO_BIN_EXE_weir"), "/usr/bin/weir");
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/weir-accel.service");
     let packaged = std::fs::read_to_string(path).unwrap();
     let without = packaged.replace("Documentation=man:weir-accel(1)\n", "");
-    // This test's own program may lie in a home.
+    // This test's own program may be in a home directory.
     let printed = printed.replace("ProtectHome=read-only", "ProtectHome=yes");
     assert_eq!(without, printed);
 }
 
-/// The command that could remove it is about to go.
+/// The package's script must disable accel, because the command that could do so is about to be
+/// removed.
 #[test]
-fn removing_the_package_takes_a_hand_made_enable_out_of_the_kernel() {
+fn removing_the_package_disables_what_a_user_enabled() {
     let Some(machine) = TestMachine::new() else { return };
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/prerm");
     let weir = Path::new(env!("CARGO_BIN_EXE_weir")).parent().unwrap();
@@ -87,7 +89,7 @@ fn removing_the_package_takes_a_hand_made_enable_out_of_the_kernel() {
     assert_eq!(machine.run("cat", &["/proc/sys/net/ipv4/tcp_wmem"]).stdout, wmem);
 }
 
-/// The capabilities, and the places that can be written, suffice for everything a policy does.
+/// The unit's capabilities and writable paths must suffice for all that a policy does.
 #[test]
 fn the_command_works_as_its_unit_confines_it() {
     let Some(machine) = TestMachine::new() else { return };
@@ -108,8 +110,8 @@ fn the_command_works_as_its_unit_confines_it() {
     let writable = words(&unit, "ReadWritePaths").join(" ");
     let wmem = || machine.run("cat", &["/proc/sys/net/ipv4/tcp_wmem"]).stdout;
     let before = wmem();
-    // As systemd makes the places: each that can be written is a mount of its own, and all others
-    // cannot be written.
+    // Mounts the paths as systemd does: each writable path is a separate mount, and all other paths
+    // are read-only.
     let script = "for place in $WRITABLE; do mount --rbind $place $place; done\n\
          mount --rbind /proc/sys /proc/sys && mount --rbind /proc/sys/net /proc/sys/net\n\
          for place in / /proc/sys /sys /sys/fs/cgroup; do mount -o remount,bind,ro $place; done\n\
@@ -134,7 +136,7 @@ fn the_command_works_as_its_unit_confines_it() {
     assert_eq!(wmem(), before);
 }
 
-/// A folder for a unit, or nothing, with a note, without the program that judges it.
+/// A folder for a unit; `None`, with a note, without the program that judges units.
 fn installed(program: &'static str) -> Option<tempfile::TempDir> {
     if !is_installed(program) {
         testing::skip(testing::Need::Program(program));

@@ -1,4 +1,4 @@
-//! Captures that `weir doctor` takes, and files of others.
+//! Captures that `weir doctor` makes, and capture files of other programs.
 
 use crate::peer::{PORT, Pair};
 use crate::support::Sandbox;
@@ -21,7 +21,7 @@ fn the_packets_of_an_interface_are_judged() {
         let found = &diagnosis["periods"][0]["flows"][0];
         let ends = found["to"].as_str().unwrap().to_owned() + found["from"].as_str().unwrap();
         assert!(ends.contains(&format!("127.0.0.1:{PORT}")), "{diagnosis:#}");
-        // The reader takes everything at once, and loopback loses nothing.
+        // The reader reads all data at once, and loopback loses nothing.
         let causes = diagnosis["verdict"]["causes"].to_string();
         let wrong = ["loss", "receiver-window", "slow-reader", "path"];
         match wrong.iter().any(|wrong| causes.contains(wrong)) {

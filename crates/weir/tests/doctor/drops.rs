@@ -1,4 +1,4 @@
-//! Packets that the kernel drops, each kind made on purpose: `weir doctor` tells the kernel's
+//! Packets that the kernel drops, of each kind on purpose: `weir doctor` must report the kernel's
 //! reason, the interface and the connection.
 
 use crate::support::is_installed;
@@ -27,7 +27,7 @@ const fn of_tcp(kind: Kind) -> Kind {
 }
 
 impl Kind {
-    /// The place of the report with drops of this kind.
+    /// The entry of the report with drops of this kind.
     fn place_of<'a>(&self, drops: &'a Value) -> Option<&'a Value> {
         let port = format!(":{}", self.port);
         let is_right = |place: &&Value| {
@@ -117,7 +117,7 @@ fn socket_at(namespace: &Namespace, at: &str) -> UdpSocket {
 }
 
 /// Sends the first packet of a handshake, always from the same port: the drops of a port are one
-/// place of the report.
+/// entry of the report.
 fn knock(namespace: &Namespace, to: &str) {
     let to: SocketAddr = to.parse().unwrap();
     let from = SocketAddr::from(([0, 0, 0, 0], 7100));
@@ -133,7 +133,7 @@ fn knock(namespace: &Namespace, to: &str) {
     namespace.run(|| Ok(connect())).unwrap().unwrap();
 }
 
-/// Runs `weir doctor` in `near` while packets of all kinds are dropped again and again.
+/// Runs `weir doctor` in `near` while packets of all kinds are dropped repeatedly.
 fn doctor(near: &Namespace, far: &Namespace) -> Output {
     let never_read = socket_at(near, "127.0.0.1:7003");
     socket2::SockRef::from(&never_read).set_recv_buffer_size(2048).unwrap();
@@ -182,7 +182,7 @@ fn doctor(near: &Namespace, far: &Namespace) -> Output {
         std::thread::sleep(Duration::from_millis(15));
     }
     drop((never_read, filtered));
-    // Only a command that exceeds the deadline still runs.
+    // The command still runs only if it exceeds the deadline.
     child.kill().unwrap();
     child.wait_with_output().unwrap()
 }
@@ -213,7 +213,7 @@ fn twenty_kinds_of_drops_have_their_reason_interface_and_connection() {
     let mac = shell(&near, "ip -br link show a | awk '{print $3}'", "");
     shell(&near, NEAR, &mac);
     shell(&far, FAR, &mac);
-    // If the machine stalls for the whole observation, some kinds are not dropped in it.
+    // If the machine stalls for the whole observation, packets of some kinds are not dropped in it.
     let diagnosis = testing::undisturbed("drops of all kinds", |_| {
         let ended = doctor(&near, &far);
         assert!(ended.status.success(), "{ended:?}");

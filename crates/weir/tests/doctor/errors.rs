@@ -1,4 +1,4 @@
-//! Wrong use has status 2 and says what to do.
+//! Wrong use has status 2, and its error says what to do.
 
 use crate::support::Sandbox;
 
@@ -19,7 +19,7 @@ fn files_that_are_no_recordings_are_refused() {
 }
 
 #[test]
-fn a_flow_that_is_none_or_does_not_exist() {
+fn an_invalid_or_missing_flow_is_reported() {
     let Some(sandbox) = Sandbox::new() else { return };
     let ended = sandbox.weir(&["doctor", "--flow", "nonsense"]);
     assert_eq!(ended.status.code(), Some(2), "{ended:?}");
@@ -37,7 +37,7 @@ fn a_recording_is_not_observed_again() {
 }
 
 #[test]
-fn a_report_directory_that_holds_something_is_refused() {
+fn a_report_directory_that_is_not_empty_is_refused() {
     let Some(sandbox) = Sandbox::new() else { return };
     sandbox.write("notes.txt", "mine");
     let ended = sandbox.weir(&["doctor", "-t", "1", "--report", "."]);

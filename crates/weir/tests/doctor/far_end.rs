@@ -1,4 +1,4 @@
-//! A far end that goes away at each phase of a test: the outcome is a verdict, and no panic.
+//! A far end that disappears at each phase of a test: doctor must give a verdict and not panic.
 
 use crate::support::Sandbox;
 use serde_json::Value;
@@ -14,12 +14,12 @@ enum Until {
     Parameters,
     Streams,
     Running,
-    /// It sends bytes that are no message of the protocol.
+    /// The far end sends bytes that are no message of the protocol.
     Nonsense,
 }
 
 #[test]
-fn a_far_end_that_goes_away_before_the_transfer() {
+fn a_far_end_that_disappears_before_the_transfer_gives_a_verdict() {
     let Some(sandbox) = Sandbox::new() else { return };
     for until in [Until::Accept, Until::Cookie, Until::Parameters, Until::Streams, Until::Nonsense]
     {
@@ -28,9 +28,9 @@ fn a_far_end_that_goes_away_before_the_transfer() {
     }
 }
 
-/// The transfer has begun, and may show a cause of its own.
+/// The transfer has begun, and doctor may find a cause in it.
 #[test]
-fn a_far_end_that_goes_away_during_the_transfer() {
+fn a_far_end_that_disappears_during_the_transfer_gives_a_verdict() {
     let Some(sandbox) = Sandbox::new() else { return };
     let diagnosis = test_with(&sandbox, Until::Running);
     let causes = diagnosis["verdict"]["causes"].as_array().unwrap();
@@ -49,7 +49,7 @@ fn test_with(sandbox: &Sandbox, until: Until) -> Value {
     serde_json::from_str(&ended.stdout).unwrap()
 }
 
-/// Speaks iperf3's protocol up to a phase and closes everything.
+/// Follows iperf3's protocol up to a phase, and closes all connections.
 fn serve(listener: &TcpListener, until: Until) {
     let (mut control, _) = listener.accept().unwrap();
     control.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -1,5 +1,5 @@
 //! Known faults in a namespace, and the verdicts about them. The machine of the tests may be busy,
-//! so that a verdict about its CPU may come first; the fault is among the first two causes.
+//! and a cause about its CPU may come first, so the fault must be among the first two causes.
 
 use crate::peer::{PORT, Pair};
 use crate::support::{Sandbox, is_installed};
@@ -9,7 +9,7 @@ use std::process::Command;
 use testing::Attempt;
 
 #[test]
-fn a_writer_with_little_to_say_is_limited_by_the_application() {
+fn a_writer_with_little_data_is_limited_by_the_application() {
     let Some(sandbox) = Sandbox::new() else { return };
     let _pair = Pair::start(&sandbox, "20000,20", "65536,0");
     judged_flow(&sandbox, "application");
@@ -44,7 +44,7 @@ fn a_shaper_of_this_machine_is_the_limit() {
     judged_flow(&sandbox, "shaper");
 }
 
-/// Two clients wait in the accept queue, which has room for many more.
+/// Two clients are in the accept queue, which has room for many more.
 #[test]
 fn a_server_that_never_accepts_is_named() {
     let Some(sandbox) = Sandbox::new() else { return };
@@ -59,7 +59,7 @@ fn a_server_that_never_accepts_is_named() {
 }
 
 #[test]
-fn an_idle_namespace_has_nothing_wrong() {
+fn an_idle_namespace_has_no_fault() {
     let Some(sandbox) = Sandbox::new() else { return };
     testing::undisturbed(DIAGNOSIS, |_| {
         let ended = sandbox.weir(&["doctor", "--json", "-t", "1"]);
@@ -70,7 +70,7 @@ fn an_idle_namespace_has_nothing_wrong() {
         if kind == "nothing_wrong" {
             Attempt::Right(())
         } else if cause == "stolen-cpu" || cause == "softirq-core" {
-            // Other tests and the hypervisor of a busy host are no faults of this namespace.
+            // The load of other tests and of the hypervisor is no fault of this namespace.
             Attempt::Invalid(diagnosis.to_string())
         } else {
             Attempt::Wrong(diagnosis.to_string())
@@ -83,7 +83,7 @@ fn judged_flow(sandbox: &Sandbox, cause: &str) -> Value {
     judged(sandbox, &["--flow", &flow], cause)
 }
 
-/// The diagnosis that names the cause first or second. Causes of a machine that stalls may come
+/// The diagnosis that names the cause first or second. On a stalled machine other causes may come
 /// first.
 fn judged(sandbox: &Sandbox, words: &[&str], cause: &str) -> Value {
     let diagnosis = testing::undisturbed(DIAGNOSIS, |_| {

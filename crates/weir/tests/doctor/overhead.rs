@@ -1,12 +1,12 @@
-//! The CPU time of an observation of many connections. It is printed and not judged, because the
-//! machine of the tests may be busy.
+//! The CPU time of an observation of many connections. The test prints the time without judging it,
+//! because the machine may be busy.
 
 use crate::support::{Running, Sandbox};
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 
 #[test]
-fn watching_a_thousand_connections() {
+fn watching_a_thousand_connections_prints_its_cpu_time() {
     let Some(sandbox) = Sandbox::new() else { return };
     let most = rustix::process::Rlimit { current: Some(8192), maximum: Some(8192) };
     if rustix::process::setrlimit(rustix::process::Resource::Nofile, most).is_err() {

@@ -1,4 +1,4 @@
-//! The two ends of a connection with a known fault. Each is a process of its own, because the
+//! The two ends of a connection with a known fault. Each end is a separate process, because the
 //! verdict names processes and their threads: the test's program runs itself again.
 
 use crate::support::{Running, Sandbox, await_some};

@@ -1,4 +1,4 @@
-//! A recording is judged like the machine that it comes from.
+//! Doctor must judge a recording like the machine that it comes from.
 
 use crate::peer::{PORT, Pair};
 use crate::support::Sandbox;
@@ -25,7 +25,7 @@ fn a_recording_gives_the_same_diagnosis() {
 fn the_text_has_evidence_and_what_was_ruled_out() {
     let Some(sandbox) = Sandbox::new() else { return };
     let _pair = Pair::start(&sandbox, "20000,20", "65536,0");
-    // A machine that stalls may send packets again, and then rules no loss out.
+    // A stalled machine may retransmit packets, and doctor then cannot rule out loss.
     let ended = testing::undisturbed("text of a diagnosis", |_| {
         let ended = sandbox.weir(&["doctor", "-t", "1", "--verbose"]);
         assert!(ended.status.success(), "{ended:?}");

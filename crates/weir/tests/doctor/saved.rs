@@ -1,4 +1,4 @@
-//! Results that the other verbs saved are judged later.
+//! Doctor judges results that other verbs saved.
 
 use crate::support::{Sandbox, await_some};
 use serde_json::Value;
@@ -7,7 +7,7 @@ use testing::Attempt;
 #[test]
 fn a_report_of_perf_is_judged() {
     let Some(sandbox) = Sandbox::new() else { return };
-    // A machine that stalls limits the transfer itself.
+    // A stalled machine itself limits the transfer.
     let judged = testing::undisturbed("diagnosis of a saved transfer", |attempt| {
         let run = format!("run-{attempt}");
         let diagnosis = judged_transfer(&sandbox, &run);

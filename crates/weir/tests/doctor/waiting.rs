@@ -22,9 +22,9 @@ fn bash(sandbox: &Sandbox, script: &str) -> Option<crate::support::Running> {
     Some(sandbox.start_command(command))
 }
 
-/// A name server that takes queries and gives no answer.
+/// Uses a name server that receives queries and sends no answer.
 #[test]
-fn a_process_that_waits_for_a_name_server_is_told_so() {
+fn a_wait_for_a_name_server_is_reported() {
     let Some(sandbox) = Sandbox::new() else { return };
     let _server = sandbox.inside(|| UdpSocket::bind("127.0.0.1:53").unwrap());
     let query = "exec 3<>/dev/udp/127.0.0.1/53; while :; do echo query >&3; sleep 0.7; done";

@@ -1,11 +1,11 @@
-//! Devices that do what no device should.
+//! Misbehaving devices.
 
 use crate::device::{cable, ip, json, link, start_switch, write_profile};
 use crate::support::{Sandbox, await_some};
 use serde_json::Value;
 use testing::Attempt;
 
-/// A run of the report's profile with streams that are numbered.
+/// Runs the report's profile with numbered streams.
 fn send(sandbox: &Sandbox) -> (Option<i32>, Value) {
     write_profile(sandbox, "p.yaml", "cap2/udp_64B.pcap", 5000.0, 255);
     let run = ["gen", "-f", "p.yaml", "-d", "2", "-l", "500", "--json"];
@@ -24,7 +24,7 @@ fn received(document: &Value, port: usize) -> u64 {
     document["ports"][port]["ipackets"].as_u64().unwrap()
 }
 
-/// The statement about the rate agrees with the seconds and with the exit status.
+/// The statement about the rate must agree with the seconds and with the exit status.
 fn rate_is_told(status: Option<i32>, document: &Value) {
     let seconds = document["seconds"].as_array().unwrap();
     let is_kept = seconds.iter().all(|second| {
@@ -47,19 +47,20 @@ fn take_down(sandbox: &Sandbox, devices: Vec<crate::support::Running>) {
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
-/// A device that sends every packet back three times, and on four times.
+/// A device that returns every packet three times, and forwards it four times.
 #[test]
 fn a_device_that_floods_back_is_counted() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     let rules = "in_port=1 actions=in_port,in_port,in_port,output:2,output:2,output:2,output:2\n\
                  in_port=2 actions=output:1\n";
     let device = start_switch(&sandbox, rules, "");
-    // If the machine stalls for longer than the queues hold packets, some are lost.
+    // If the machine stalls for longer than the queues can buffer, some packets are lost.
     let mut wrong = Vec::new();
     let is_counted = (0..3).any(|_| {
         let (status, document) = send(&sandbox);
         rate_is_told(status, &document);
-        // A stream each way. That of the first port arrives seven times, the other one once.
+        // Each port sends a stream. The packets of the first port arrive seven times, those of the
+        // second port once.
         let sent = |stream: usize| document["streams"][stream]["sent"].as_u64().unwrap();
         let planned = document["packets"]["planned"].as_u64().unwrap();
         let is_counted = of_streams(&document, "duplicates") >= 3 * sent(0).min(sent(1))
@@ -73,11 +74,11 @@ fn a_device_that_floods_back_is_counted() {
 }
 
 #[test]
-fn a_flood_of_other_frames_is_not_the_generator_s() {
+fn a_flood_of_other_frames_is_not_counted_as_the_generator_s() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     let device = start_switch(&sandbox, "in_port=1 actions=output:2\n", "");
     cable(&sandbox, "flood0", "dev2");
-    // Frames of somebody else, as fast as one thread sends them.
+    // Another sender's frames, as fast as one thread sends them.
     write_profile(&sandbox, "flood.yaml", "cap2/udp_64B.pcap", 50_000.0, 1000);
     let add =
         sandbox.weir(&["switch", "port", "add", "br0", "dev2", "packet:dev2", "--rundir", "run"]);
@@ -123,7 +124,7 @@ fn a_flood_of_other_frames_is_not_the_generator_s() {
         "--json",
     ]);
     let document = json(&output.stdout);
-    // A busy machine may lose frames itself; then the trials are invalid, and the command says so.
+    // A busy machine may lose frames itself; the command then marks the trials invalid.
     let is_valid = document["valid"].as_bool().unwrap();
     assert_eq!(output.status.code(), Some(if is_valid { 0 } else { 1 }), "{document}");
     assert!(document["sizes"][0]["foreign"].as_u64().unwrap() > 0, "{document}");
@@ -134,7 +135,7 @@ fn a_flood_of_other_frames_is_not_the_generator_s() {
 }
 
 #[test]
-fn reordered_and_repeated_packets_are_counted_apart() {
+fn reordered_and_repeated_packets_are_counted_separately() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     let settings =
         ["--rate", "100mbit", "--reorder", "10%,20ms", "--duplicate", "5%", "--seed", "7"];
@@ -154,7 +155,7 @@ fn reordered_and_repeated_packets_are_counted_apart() {
 
 /// Flipped bits anywhere: in addresses, lengths, marks, numbers and times.
 #[test]
-fn garbage_is_counted_and_bounded() {
+fn corrupted_packets_are_counted() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     let device = link(&sandbox, &["--rate", "100mbit", "--corrupt", "50%", "--seed", "9"]);
     testing::undisturbed("packets beside garbage", |_| {
@@ -162,8 +163,8 @@ fn garbage_is_counted_and_bounded() {
         rate_is_told(status, &document);
         let (sent, arrived) = (of_streams(&document, "sent"), of_streams(&document, "received"));
         assert!(arrived <= sent, "{document}");
-        // Half of the packets are whole, and a flipped bit of the payload behind the stamp harms
-        // none.
+        // Half of the packets are unchanged, and a flipped bit behind the stamp does not harm a
+        // packet.
         match arrived >= sent * 4 / 10 {
             true => Attempt::Right(()),
             false => Attempt::Wrong(document.to_string()),
@@ -204,7 +205,7 @@ fn a_device_that_dies_in_the_middle_ends_the_search() {
     let document = json(&output.stdout);
     let is_valid = document["valid"].as_bool().unwrap();
     assert_eq!(output.status.code(), Some(if is_valid { 0 } else { 1 }), "{document}");
-    // The generator's own ports go as well.
+    // The generator's own ports vanish as well.
     let (_, document) = send(&sandbox);
     assert_eq!(of_streams(&document, "received"), 0, "{document}");
     let running = sandbox

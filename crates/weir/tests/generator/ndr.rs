@@ -26,7 +26,7 @@ fn take_down(sandbox: &Sandbox, device: crate::support::Running) {
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
-/// The goals of the only size, or the reason of a search that calls itself invalid.
+/// The goals of the only size, or the reason why the search is invalid.
 fn goals(output: &CommandOutput) -> Result<Vec<Value>, String> {
     let document = json(&output.stdout);
     if document["valid"] != true {
@@ -39,8 +39,8 @@ fn goals(output: &CommandOutput) -> Result<Vec<Value>, String> {
     Ok(document["sizes"][0]["goals"].as_array().unwrap().clone())
 }
 
-/// Whether a search was valid. Its goals must be right. A device of a stalled machine may deliver
-/// too late, so a disturbed search is repeated.
+/// Whether a search was valid; a valid search's goals must be right. On a stalled machine the
+/// device may deliver too late, so a disturbed search is repeated.
 fn finds(sandbox: &Sandbox, words: &[&str], is_right: impl Fn(&[Value]) -> bool) -> bool {
     let found = testing::undisturbed("search for the highest lossless rate", |_| {
         match goals(&sandbox.weir(&[&QUICK[..], words].concat())) {
@@ -71,8 +71,8 @@ fn the_capacity_of_a_link_is_found_within_one_percent() {
 }
 
 /// A port of a switch at 100 Mbit/s: 8,256 frames of 1514 bytes a second. Beside other tests the
-/// switch's thread may wait for a CPU and lose frames at that rate, so only the bound from above
-/// holds here; `twenty_of_twenty_searches_find_a_switch_port_s_capacity` has both.
+/// switch's thread may wait for a CPU and lose frames at that rate, so this test checks only the
+/// upper bound; `twenty_of_twenty_searches_find_a_switch_port_s_capacity` checks both bounds.
 #[test]
 fn no_search_finds_more_than_a_switch_port_carries() {
     let Some(sandbox) = Sandbox::quiet() else { return };
@@ -83,7 +83,7 @@ fn no_search_finds_more_than_a_switch_port_carries() {
     take_down(&sandbox, device);
 }
 
-/// How many of 20 searches, of those that this machine was free to make, are right.
+/// Makes 20 searches: all valid ones must find the capacity.
 fn twenty_searches(sandbox: &Sandbox, capacity: f64, more: &[&str]) {
     let (mut right, mut found) = (0, Vec::new());
     let mut tries = 0;
@@ -144,10 +144,10 @@ fn random_loss_leaves_no_lossless_rate() {
 }
 
 #[test]
-fn a_starved_generator_and_a_dead_device_end_with_the_reason() {
+fn a_slow_generator_and_a_dead_device_end_the_search_with_the_reason() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     let device = link(&sandbox, &["--rate", "5925600bit", "--queue", "droptail:30p"]);
-    // No machine sends so much by one thread and packet sockets.
+    // No machine sends at such a rate with one thread and packet sockets.
     let rates = ["--max-rate", "900mpps", "--min-rate", "500mpps"];
     let output = sandbox.weir(&[&QUICK[..], &rates].concat());
     assert_eq!(output.status.code(), Some(1), "{output:?}");

@@ -12,7 +12,7 @@ fn the_profile_of_the_report_reaches_the_other_port() {
     write_profile(&sandbox, "imix_64.yaml", "cap2/udp_64B.pcap", 1000.0, 255);
     let run = ["gen", "-f", "imix_64.yaml", "-m", "10", "-d", "2", "-c", "2"];
     let ports = ["--port", "gen0", "--port", "gen1"];
-    // Packets that a stalled machine sends at once find no room at the other port.
+    // After a stall the machine sends many packets at once, for which the other port has no room.
     testing::undisturbed("run of the report's profile", |_| {
         let output = sandbox.weir(&[&run[..], &ports, &["--json", "-l", "50"]].concat());
         let document = json(&output.stdout);
@@ -77,7 +77,7 @@ fn a_capture_has_as_many_five_tuples_as_the_limit() {
 }
 
 #[test]
-fn a_gateway_is_asked_for_its_address() {
+fn the_address_of_a_gateway_is_resolved() {
     let Some(sandbox) = Sandbox::new() else { return };
     cable(&sandbox, "gen0", "far0");
     ip(&sandbox, "addr add 192.168.10.1/24 dev far0");
@@ -129,7 +129,7 @@ fn loss_reordering_and_duplicates_of_a_device_are_counted() {
         ],
     );
     write_profile(&sandbox, "one.yaml", "udp_64B.pcap", 100.0, 4);
-    // A link of a stalled machine loses packets beside those that it drops on purpose.
+    // On a stalled machine the link loses packets beside those that it drops on purpose.
     testing::undisturbed("counts of a device's disorder", |_| {
         let output = sandbox.weir(&[
             "gen", "-f", "one.yaml", "-d", "2", "-l", "1000", "--port", "gen0", "--port", "gen1",

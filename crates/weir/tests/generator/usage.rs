@@ -79,7 +79,7 @@ fn a_tap_device_is_up_during_the_run() {
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
-/// The room for a tag is no room for packets without one.
+/// Packets without a tag must not use the room for a tag.
 #[test]
 fn a_frame_of_one_byte_too_many_is_refused() {
     let Some(sandbox) = Sandbox::new() else { return };
@@ -119,7 +119,7 @@ fn the_profiles_of_the_help_exist() {
     let json = sandbox.weir(&["gen", "--profiles", "--json"]).stdout;
     let names: Vec<String> = serde_json::from_str(&json).unwrap();
     assert_eq!(names, listed.lines().collect::<Vec<_>>());
-    // A file of that name takes precedence.
+    // A file of that name takes precedence over the built-in profile.
     write_profile(&sandbox, "imix.yaml", "cap2/udp_64B.pcap", 7.0, 4);
     let output = sandbox.weir(&["gen", "-f", "imix.yaml", "--check"]);
     assert!(output.stdout.contains("7 pps"), "{output:?}");

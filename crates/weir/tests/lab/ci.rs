@@ -5,8 +5,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-/// Downloads of the old proxy, and of a new one that is slower by a share, with 1 % of noise. The
-/// turns are numbered in a file, so that the figures are the same each time.
+/// A false curl: prints the rate of a download through the old proxy, or through a new proxy that
+/// is slower by a share, with 1 % of noise. A file counts the turns, so that the figures are the
+/// same each time.
 const CURL: &str = r#"#!/bin/sh
 turn=$(cat turn 2>/dev/null || echo 0)
 echo $((turn + 1)) > turn
@@ -14,7 +15,7 @@ case "$*" in *127.0.0.1:3129*) share=$(cat share) ;; *) share=1 ;; esac
 awk "BEGIN { printf \"%.0f\", 1e8 * $share * (1 + 0.01 * sin(12.9898 * $turn)) }"
 "#;
 
-/// Every program but `weir` is a stand-in: nothing here depends on the clock.
+/// Runs the script. Every program but `weir` is false, so no figure depends on the clock.
 fn compared(sandbox: &Sandbox, share: &str) -> CommandOutput {
     sandbox.write("share", share);
     let _ = std::fs::remove_file(sandbox.path("turn"));

@@ -1,5 +1,5 @@
-//! The workload `command`: figures of a command that works, and commands that fail, hang, print too
-//! much or leave programs behind.
+//! The workload `command`: a command that works, and commands that fail, hang, print too much or
+//! leave programs behind.
 
 use crate::support::{CommandOutput, Sandbox, await_some, is_installed};
 use serde_json::Value;
@@ -24,7 +24,7 @@ fn reason(sandbox: &Sandbox, workload: &str) -> String {
 }
 
 #[test]
-fn a_command_and_its_server_are_measured_with_figures_of_their_own() {
+fn a_command_and_its_server_are_measured_by_the_figures_that_they_print() {
     let Some(sandbox) = Sandbox::new() else { return };
     for program in ["curl", "python3"] {
         if !is_installed(program) {
@@ -58,7 +58,7 @@ fn a_command_that_fails_or_hangs_is_a_failed_repeat_with_its_last_lines() {
     assert!(said.contains("exit status 4: two"), "{said}");
     let said = reason(&sandbox, "client = \"sleep 1000\"\ntimeout = \"300ms\"");
     assert!(said.contains("`sleep 1000` did not end within its timeout of 300ms"), "{said}");
-    // A shell of a machine that stalls may take longer to say something.
+    // On a stalled machine the shell may take longer to print its last lines.
     testing::undisturbed("last words of a server", |_| {
         let said = reason(
             &sandbox,
@@ -131,7 +131,7 @@ fn changes_and_settings_of_a_system_are_made_and_taken_back() {
     output.assert_measured(&results);
     assert_eq!(results["cells"][0]["metrics"]["own.sack"]["median"], 0.0);
     assert!(!mark.exists());
-    // When the lab is killed, the guardian takes the change back.
+    // When the lab is killed, its guardian process takes the change back.
     sandbox.write("changes.toml", text.replace(check, "client = \"sleep 1000\""));
     let running = sandbox.start(&["lab", "run", "changes.toml", "--trust", "--out", "killed"]);
     sandbox.await_process("sleep");

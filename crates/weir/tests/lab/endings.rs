@@ -1,11 +1,11 @@
-//! A lab leaves nothing behind however it ends: no process, no interface, no queue, no file.
+//! However a lab ends, it must leave no process, interface, queue or file behind.
 
 use crate::support::{Sandbox, await_some, relay};
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
-/// A transfer by the kernel and one through programs. One program starts a daemon in a separate
-/// session, forked twice.
+/// A transfer by the kernel, and a transfer through programs, of which one starts a daemon in a
+/// separate session, forked twice.
 fn lab() -> String {
     LAB.replace("RELAY", &relay())
 }
@@ -45,9 +45,9 @@ enum Moment {
     /// While the first network is built.
     SetUp,
     InMidTransfer,
-    /// When a program has just ended: the lab reads results and removes the network.
+    /// When a program has just ended, and the lab reads results and removes the network.
     TearDown,
-    /// Any time.
+    /// This long after the lab's start.
     After(Duration),
 }
 
@@ -88,7 +88,7 @@ fn a_killed_lab_leaves_nothing() {
     let Some(sandbox) = Sandbox::new() else { return };
     sandbox.write("endings.toml", lab());
     let mut moments = vec![Moment::SetUp, Moment::InMidTransfer, Moment::TearDown];
-    // Most failures occur around a fork, so most tries are near the forks.
+    // Most failures occur around a fork, so most kills are near forks.
     let mut seed = 0x9e37_79b9_u64;
     for latest in [120, 120, 120, 120, 120, 120, 120, 120, 120, 120, 300, 300, 300, 300, 3000, 3000]
     {
@@ -128,7 +128,7 @@ fn an_interrupted_lab_prints_how_to_resume_and_leaves_nothing() {
 }
 
 #[test]
-fn a_second_signal_ends_it_at_once_and_leaves_nothing() {
+fn a_second_signal_ends_a_lab_at_once_and_leaves_nothing() {
     let Some(sandbox) = Sandbox::new() else { return };
     sandbox.write("endings.toml", lab());
     for (number, moment) in [Moment::SetUp, Moment::InMidTransfer].into_iter().enumerate() {
@@ -138,9 +138,9 @@ fn a_second_signal_ends_it_at_once_and_leaves_nothing() {
     }
 }
 
-/// Folders that only resemble a run's, and those that another run needs, stay.
+/// Folders that only resemble a run's folder, and folders that another run uses, must stay.
 #[test]
-fn other_peoples_folders_stay() {
+fn folders_of_others_and_of_running_labs_stay() {
     let Some(sandbox) = Sandbox::new() else { return };
     sandbox.write("endings.toml", lab());
     let mine = ["weir-lab-4194305", "weir-lab-mine", "weir-lab-"];

@@ -1,5 +1,5 @@
-//! A measurement that fails is a failed cell with its reason. It never yields a number or a
-//! substitute algorithm, and the other cells continue.
+//! A measurement that fails must give a failed cell with its reason, never a number or a substitute
+//! algorithm, and other cells continue.
 
 use crate::support::{Sandbox, await_some, floor, judge, relay};
 use serde_json::Value;
@@ -66,7 +66,7 @@ fn assert_measured(results: &Value, system: &str, least: f64) {
     let cell = cell(results, system);
     assert_eq!(cell["failed"], Value::Null, "{cell}");
     let goodput = cell["metrics"]["goodput_mbit_s"]["median"].as_f64().unwrap();
-    // A hypervisor that takes CPU time away slows the link down, and the cell is invalid.
+    // If the hypervisor takes CPU time away, the link is slower, and the cell is invalid.
     assert!((floor(cell, least)..60.0).contains(&goodput), "{system}: {goodput} Mbit/s");
 }
 
@@ -92,7 +92,7 @@ fn predictable_failures_are_found_before_measuring() {
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
-/// Relays that fail in every way, between two that do not.
+/// Relays that fail in every way, between two relays that work.
 #[test]
 fn programs_that_fail_are_failed_cells() {
     let Some(sandbox) = Sandbox::new() else { return };
@@ -124,7 +124,7 @@ fn programs_that_fail_are_failed_cells() {
     for system in ["cubic", "works", "last"] {
         assert_measured(&results, system, 20.0);
     }
-    // The CPU time of a pair is separate from the workload's.
+    // The CPU time of a pair of programs is separate from the workload's.
     let metrics = &cell(&results, "works")["metrics"];
     for name in ["cpu_percent.client", "cpu_percent.server"] {
         assert!(metrics[name]["median"].as_f64().unwrap() > 0.0, "{name} of the relays: {metrics}");

@@ -1,5 +1,5 @@
-//! Mistakes in a lab file: every message names file and line, tells what to do, and suggests the
-//! right spelling if one is near. Nothing is created, and the exit status is 2.
+//! Mistakes in a lab file: every message must name file and line, say what to do, and suggest a
+//! similar valid word. The command creates nothing and has exit status 2.
 
 use crate::support::Sandbox;
 use std::fmt::Write;
@@ -262,7 +262,7 @@ const NONSENSE_OF_PROGRAMS: &[(&str, &str, &str)] = &[
 ];
 
 #[test]
-fn nonsense_is_refused_with_its_place() {
+fn mistakes_are_refused_with_their_place() {
     let Some(sandbox) = Sandbox::new() else { return };
     let (mut messages, mut wrong) = (String::new(), Vec::new());
     let both = NONSENSE.iter().map(|change| (LAB.to_owned(), change));
@@ -324,7 +324,7 @@ fn unreadable_or_malformed_files_are_refused() {
 }
 
 #[test]
-fn nonsense_on_the_command_line_is_refused() {
+fn mistakes_on_the_command_line_are_refused() {
     let Some(sandbox) = Sandbox::new() else { return };
     sandbox.write("lab.toml", LAB);
     let mut messages = String::new();
@@ -358,9 +358,9 @@ fn nonsense_on_the_command_line_is_refused() {
     insta::assert_snapshot!("command_line", messages);
 }
 
-/// Nothing that was found is lost if a later file cannot be read.
+/// The command must report the mistakes found so far even if a later file cannot be read.
 #[test]
-fn mistakes_are_told_before_a_file_that_cannot_be_read() {
+fn mistakes_are_reported_although_a_later_file_cannot_be_read() {
     let Some(sandbox) = Sandbox::new() else { return };
     sandbox.write("wrong.toml", LAB.replace("hosts =", "hots ="));
     let output = sandbox.weir(&["lab", "validate", "wrong.toml", "none.toml"]);

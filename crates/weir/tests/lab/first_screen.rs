@@ -1,4 +1,4 @@
-//! The first screen of a report, as a browser draws the page.
+//! The first screen of a report, as a browser draws it.
 
 use results::{Results, Samples};
 use serde_json::{Value, json};
@@ -40,7 +40,7 @@ fn a_keyboard_reads_the_points_and_a_field_filters_the_rows() {
     assert!(shown > 0 && shown < all, "{page}");
 }
 
-/// The page with a script that measures the page, and without the policy that refuses scripts.
+/// The page with a script that measures positions, and without the policy that refuses scripts.
 fn with_probe(page: &str) -> String {
     let policy = page.find("<meta http-equiv=\"Content-Security-Policy\"").unwrap();
     let end = policy + page[policy..].find('>').unwrap() + 1;
@@ -48,7 +48,7 @@ fn with_probe(page: &str) -> String {
     open.replace("</body>", &format!("<script>{PROBE}</script></body>"))
 }
 
-/// A single browser draws every page in frames of both sizes: a window cannot be as narrow as a
+/// Draws every page in frames of both sizes in a single browser: a window cannot be as narrow as a
 /// phone.
 fn measured() -> Value {
     let folder = tempfile::tempdir().unwrap();

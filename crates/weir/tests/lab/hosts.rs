@@ -122,7 +122,7 @@ impl Hosts {
         self.cache().join("weir/agents")
     }
 
-    /// Puts another file in the place of the agent's program.
+    /// Replaces the file of the agent's program.
     fn place(&self, put: impl Fn(&Path, &Path)) -> PathBuf {
         let weir = Path::new(env!("CARGO_BIN_EXE_weir"));
         let sum = Command::new("sha256sum").arg(weir).output().unwrap().stdout;
@@ -216,8 +216,7 @@ fn a_lab_has_the_same_plan_between_machines_and_in_namespaces() {
     let output = hosts.run(&["--out", "real"]);
     let results = hosts.sandbox.results("real");
     output.assert_measured(&results);
-    // Each system has its own setting while the system is measured, and the setting is taken back
-    // afterwards.
+    // Each system's setting must hold while the system is measured, and be restored afterwards.
     for (system, sack) in [("with", 1.0), ("without", 0.0)] {
         let cells = results["cells"].as_array().unwrap();
         let cell = cells.iter().find(|cell| cell["system"] == system).unwrap();
@@ -289,7 +288,7 @@ fn a_bulk_transfer_runs_between_two_machines() {
 #[test]
 fn benchmarks_and_downloads_run_between_two_machines() {
     let Some(hosts) = Hosts::new() else { return };
-    // The kernel permits every namespace to choose Reno.
+    // Every namespace may choose Reno.
     let short = |text: String| {
         let text = text.replace("kind = \"tcp\"", "kind = \"tcp\"\ncongestion = \"reno\"");
         text.replace("duration = \"1s\"", "duration = \"100ms\"")
@@ -355,7 +354,7 @@ fn hosts_that_cannot_be_used_are_named_together_before_anything_is_measured() {
 }
 
 #[test]
-fn a_connection_that_is_cut_costs_one_turn() {
+fn a_cut_connection_fails_a_single_turn() {
     let Some(hosts) = Hosts::new() else { return };
     hosts.sandbox.write("lab.toml", lab(&slow(&hosts), 1));
     for agent_is_killed in [false, true] {
@@ -366,7 +365,7 @@ fn a_connection_that_is_cut_costs_one_turn() {
             hosts.programs().iter().any(|(_, line)| line.starts_with("sleep")).then_some(())
         });
         hosts.sandbox.write("gate", "");
-        // A child of an agent has its command line until the child becomes another program.
+        // A child of an agent has the agent's command line until it executes another program.
         let agents = await_some("the two agents alone", || {
             let programs = hosts.programs().into_iter();
             let agents = programs.filter(|(_, line)| line.contains("agent --stdio"));

@@ -23,7 +23,7 @@ fn has_nginx() -> bool {
     found
 }
 
-/// Whether this cell could not be measured: it then states so, and no other cell is affected.
+/// True if the cell states that it was not measured because the kernel lacks BPF.
 fn is_without_bpf(cell: &Value) -> bool {
     let Some(reason) = cell["failed"].as_str() else { return false };
     let of_ours = cell["system"].as_str().unwrap().starts_with("tcpa");
@@ -34,14 +34,14 @@ fn is_without_bpf(cell: &Value) -> bool {
     is_without
 }
 
-/// A cell that failed for another reason: a machine that stalls can make a turn fail.
+/// A cell that failed for another reason: on a stalled machine a turn may fail.
 fn failed(results: &Value) -> Option<String> {
     let cells = cells(results);
     let failed = |cell: &&Value| cell["failed"].is_string() && !is_without_bpf(cell);
     cells.iter().find(failed).map(Value::to_string)
 }
 
-/// Two paths at once: a figure for each of them and one for both.
+/// Two paths at once: a figure for each path and a figure for both.
 const TWO_PATHS: &str = r#"name = "two"
 hosts = ["server", "near", "far"]
 [axes]
@@ -83,7 +83,7 @@ of_ideal = "95%"
 "#;
 
 #[test]
-fn tcpa_in_its_smoke_form() {
+fn the_lab_tcpa_runs_in_its_smoke_form() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     if !has_nginx() {
         return;
@@ -98,7 +98,7 @@ fn tcpa_in_its_smoke_form() {
         }
         assert_eq!(metric(&cell, "availability_percent"), 100.0);
         let (speed, ideal) = (metric(&cell, "kbyte_s"), metric(&cell, "ideal_kbyte_s"));
-        // A late link carries less, and its queue grows.
+        // A late link carries less, and its queue is longer.
         let is_valid = cell["valid"] == true;
         assert!(speed > floor(&cell, 0.3 * ideal) && speed < 1.02 * ideal, "{cell}");
         assert!(metric(&cell, "transfer_kbyte_s") > speed);
@@ -117,8 +117,9 @@ fn paths_measured_at_once_have_separate_figures() {
     if !has_nginx() {
         return;
     }
-    // Over several repeats the mean of medians is not the median of means. Each download takes less
-    // than 100 ms, and the turn is long enough for two of them beside a stall of the machine.
+    // Uses one repeat, because over several repeats the mean of medians is not the median of means.
+    // Each download takes less than 100 ms; the turn is long enough for two downloads and a stall
+    // of the machine.
     let once = TWO_PATHS.replace("repeats = 6", "repeats = 1").replace("300ms", "3s");
     sandbox.write("once.toml", once);
     let output = sandbox.weir(&["lab", "run", "once.toml", "--out", "once"]);
@@ -142,8 +143,8 @@ fn paths_measured_at_once_have_separate_figures() {
     let comparisons = results["comparisons"].as_array().unwrap();
     assert_eq!(comparisons.len(), 1, "{comparisons:?}");
     let (goal, ratio) = (&comparisons[0]["goal"], &comparisons[0]["ratio"]);
-    // A goal is judged by an interval, so from 6 valid pairs of repeats on. A busy machine makes
-    // repeats invalid, and perhaps all.
+    // Judging a goal needs an interval, and so at least 6 valid pairs of repeats. A busy machine
+    // may make some or all repeats invalid.
     let is_whole = |cell: &Value| {
         let left_out = cell["warnings"].to_string().contains("were not valid");
         cell["valid"] == true && cell["failed_repeats"].is_null() && !left_out
@@ -183,12 +184,12 @@ fn a_download_killed_midway_leaves_nothing() {
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
-/// Without BPF the lab fails at once.
+/// Whether the lab has ended, as it does at once without BPF.
 fn running_ended(sandbox: &Sandbox) -> bool {
     sandbox.path("run/results.json").exists()
 }
 
-/// The algorithms that labs have registered for the moment.
+/// The algorithms that labs have registered at this moment.
 fn algorithms() -> Vec<String> {
     let all = "/proc/sys/net/ipv4/tcp_available_congestion_control";
     let all = std::fs::read_to_string(all).unwrap_or_default();
@@ -224,14 +225,15 @@ fn cc_kernel_is_compared_with_the_simulator() {
                 is_within
             });
             assert_eq!(metric(cell, "within"), number(is_use_within && is_queue_within), "{cell}");
-            // The few losses of a second decide CUBIC's rate. A cell that its run calls invalid is
-            // not compared.
+            // CUBIC's rate depends on the few losses of a second, so CUBIC is not compared, nor is
+            // an invalid cell.
             let is_apart = cell["system"] != "cubic" && !is_use_within;
             if cell["valid"] == true && (is_apart || !are_possible) {
                 apart.push(cell.to_string());
             }
         }
-        // The queue of a second varies from repeat to repeat: its median over six decides.
+        // The queue within a second varies from repeat to repeat, so the test judges the median of
+        // six repeats.
         let name = format!("queue-{attempt}");
         sandbox.weir(&[
             "lab",
@@ -281,9 +283,9 @@ fn cc_kernel_is_compared_with_the_simulator() {
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
-/// Each sender of an incast is a host of its own. Only CAQM at both ends tags segments.
+/// Each sender of an incast is a separate host. Only CAQM at both ends tags segments.
 #[test]
-fn two_hosts_share_an_incasts_port_and_reno_leaves_the_wire_plain() {
+fn two_hosts_share_an_incasts_port_and_reno_sends_no_tags() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     let systems = ["lab", "run", "caqm-hosts", "--smoke", "--systems", "caqm,reno", "--out", "run"];
     let output = sandbox.weir(&systems);
@@ -292,7 +294,7 @@ fn two_hosts_share_an_incasts_port_and_reno_leaves_the_wire_plain() {
     for cell in cells(&results) {
         let is_caqm = cell["system"] == "caqm";
         if let Some(reason) = cell["failed"].as_str() {
-            // The kernel lets root alone switch RPS on.
+            // Only root may switch RPS on.
             let without_root = reason.contains("steering what");
             assert!(without_root || is_caqm && reason.contains("caqm: "), "{cell}");
             testing::skip_part(match without_root {

@@ -3,12 +3,13 @@
 use crate::support::{Sandbox, judge};
 use testing::Attempt;
 
-/// A tenth of the time the emulator sleeps, so 99 % of the frames are late by up to nine tenths of
-/// a stall.
+/// The emulator sleeps for a tenth of the time, so 99 % of the frames are late by up to nine tenths
+/// of a stall.
 #[test]
 fn lateness_beyond_the_bound_makes_a_cell_invalid_every_time() {
     let Some(sandbox) = Sandbox::new() else { return };
-    // Beyond 5 % of a round trip of 1, 20 and 60 ms, and a stall of more than 1 % of the turn.
+    // Lateness beyond 5 % of a round trip of 1, 20 and 60 ms, and a stall of more than 1 % of the
+    // turn.
     for (number, (delay, stalls)) in [
         ("500us", "2ms every 20ms"),
         ("10ms", "3ms every 30ms"),
@@ -19,7 +20,7 @@ fn lateness_beyond_the_bound_makes_a_cell_invalid_every_time() {
     .enumerate()
     {
         sandbox.write("late.toml", LAB.replace("DELAY", delay).replace("STALLS", stalls));
-        // A lab with a disturbance repeats no turn, not even one that failed because the machine
+        // A lab with a disturbance repeats no turn, not even a turn that failed because the machine
         // stalled all the time.
         let measured = testing::undisturbed("lateness on purpose", |attempt| {
             let out = format!("run{number}-{attempt}");

@@ -1,5 +1,5 @@
 //! Without root a lab runs in a user namespace and names the restrictions. If user namespaces are
-//! forbidden, it names what is missing and creates nothing.
+//! forbidden, the lab names the missing feature and creates nothing.
 
 use crate::support::{CommandOutput, Sandbox, is_installed};
 use serde_json::Value;
@@ -9,7 +9,7 @@ use testing::Attempt;
 const NOBODY: &[&str] = &["--reuid", "65534", "--regid", "65534", "--clear-groups"];
 const RUN: &[&str] = &["lab", "run", "easy.toml", "--out", "run"];
 
-/// Without root a socket has room for few datagrams: at this rate for a tenth of a second.
+/// Without root a socket has room for few datagrams: at this rate for those of a tenth of a second.
 const LAB: &str = r#"
 name = "easy"
 hosts = ["left", "right"]
@@ -92,7 +92,7 @@ fn without_root_a_lab_runs_and_names_the_restrictions() {
 #[test]
 fn forbidden_user_namespaces_are_reported_in_one_sentence() {
     let Some(sandbox) = sandbox() else { return };
-    // Forbidden inside a user namespace only, not on the machine.
+    // The command forbids user namespaces only inside a user namespace, not on the machine.
     let line = format!(
         "echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-all ./weir {}",
         RUN.join(" ")
@@ -118,7 +118,8 @@ fn root_without_a_capability_uses_a_user_namespace_too() {
     let Some(sandbox) = sandbox() else { return };
     for missing in ["-net_raw", "-net_admin", "-sys_admin"] {
         let output = run(&sandbox, &["--bounding-set", missing]);
-        // In a chroot the kernel grants none (kernel/user_namespace.c, create_user_ns).
+        // In a chroot the kernel grants no user namespace (kernel/user_namespace.c,
+        // create_user_ns).
         if output.stderr.contains("allow unprivileged user namespaces") {
             return testing::skip_because(testing::Need::UserNamespaces, output.stderr.trim());
         }

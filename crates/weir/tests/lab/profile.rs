@@ -28,7 +28,7 @@ fn a_profiled_run_has_functions_softirqs_and_a_flame_graph_of_each_system() {
         eprintln!("SKIPPED: this kernel has no perf events");
         return;
     }
-    // If the machine stalls for the whole turn, the turn has hardly a sample.
+    // If the machine stalls for the whole turn, the turn has hardly any samples.
     let measured = testing::undisturbed("profile of a lab", |_| {
         let _ = std::fs::remove_dir_all(sandbox.path("run"));
         let words = ["lab", "run", "profiled.toml", "--trust", "--profile", "--out", "run"];

@@ -1,5 +1,5 @@
-//! A run names everything that its figures depend on: source, binary, lab file, peers, settings of
-//! the kernel, seed, and the algorithm that carried the data.
+//! A run must name all that its figures depend on: source, binary, lab file, peers, settings of the
+//! kernel, seed, and the algorithm that carried the data.
 
 use crate::support::{Sandbox, await_some, relay};
 
@@ -20,7 +20,7 @@ fn a_run_names_its_binary_peers_settings_and_seed() {
     for name in ["weir_sha256", "lab_sha256"] {
         assert_eq!(facts[name].as_str().unwrap().len(), 64, "{name}: {facts}");
     }
-    // A build outside a git checkout knows no commit.
+    // A build outside a git checkout has no commit.
     assert_eq!(facts["commit"].is_null(), option_env!("WEIR_COMMIT").is_none(), "{facts}");
     assert_eq!(facts["seed"], 5);
     assert!(facts["steal_percent"].is_f64(), "{facts}");
@@ -31,7 +31,8 @@ fn a_run_names_its_binary_peers_settings_and_seed() {
     let configuration = &facts["systems"]["relayed"];
     assert!(configuration["server"].as_str().unwrap().contains("{port}"), "{facts}");
     assert_eq!(configuration["files"]["relay.conf"], "window = 64\n", "{facts}");
-    // The relay's own algorithm is unknown. The connection in front of it does not count.
+    // The relay's own algorithm is unknown; the algorithm of the connection to the relay does not
+    // count.
     assert!(facts["congestion_control_read_back"].is_null(), "{facts}");
     assert_eq!(results["cells"][0]["metrics"]["steal_percent"]["n"], 1);
     for line in [
@@ -79,7 +80,7 @@ fn a_resumed_run_keeps_its_seed_and_its_time() {
         let line = first.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(" = "));
         line.unwrap_or_else(|| panic!("no {key}: {first}")).trim_matches('"').to_owned()
     };
-    // Turns of two builds, or of two versions of a peer, do not belong in one run.
+    // A run must not contain turns of two builds, or of two versions of a peer.
     for (input, said) in
         [("weir's program", "weir's program ("), ("program relay", "program relay (")]
     {
@@ -96,7 +97,7 @@ fn a_resumed_run_keeps_its_seed_and_its_time() {
     sandbox.weir(&["lab", "run", "--trust", "--resume", "run"]);
     let results = sandbox.results("run");
     assert_eq!(results["environment"]["seed"], 77);
-    // The words of the last part name neither the seed nor, if the user leaves it out, the lab.
+    // The command line of the last part names neither the seed nor the lab.
     assert_eq!(results["command"], "weir lab run named.toml --seed 77");
     assert_eq!(results["started"], of_first("started"));
     let earlier: f64 = of_first("measured_s").parse().unwrap();
@@ -105,7 +106,7 @@ fn a_resumed_run_keeps_its_seed_and_its_time() {
 
 /// The lab names CUBIC for the connection in front of the tunnel, which runs tcpa itself.
 #[test]
-fn the_algorithm_of_a_tunnel_is_the_tunnels_own() {
+fn a_run_over_a_tunnel_names_the_tunnels_algorithm() {
     let Some(sandbox) = Sandbox::new() else { return };
     for lab in ["quic-tun", "tunnel-latency", "tunnel-scale"] {
         let systems = if lab == "quic-tun" { "tcp-bbr,weir-tunnel" } else { "weir-tunnel" };

@@ -12,7 +12,8 @@ fn only_a_valid_run_of_a_clean_commit_is_put_on_record() {
     assert!(whole["cells"][0]["failed"].is_null(), "{output:?}");
     let recorded = |change: &dyn Fn(&mut Value)| {
         let mut results = whole.clone();
-        // Even if the machine stalled, or other tests used its CPUs, during the run.
+        // Marks all cells valid, even if the machine stalled or other tests used its CPUs during
+        // the run.
         for cell in results["cells"].as_array_mut().unwrap() {
             cell["beside"] = Value::Null;
             cell["cpu_limit"] = Value::Null;
@@ -40,7 +41,7 @@ fn only_a_valid_run_of_a_clean_commit_is_put_on_record() {
     refused("not the file that was run", &|run| run["environment"]["lab_sha256"] = json!("00"));
     refused("recorded no inputs", &|run| run["environment"]["inputs_sha256"] = Value::Null);
     refused("other inputs", &|run| run["environment"]["inputs_sha256"] = json!("00"));
-    // One turn of another build, or of another file.
+    // A run with a turn of another build, or of another lab file.
     let journal = sandbox.read("run/journal.jsonl");
     let fact = |name: &str| whole["environment"][name].as_str().unwrap();
     let (inputs, weir) = (fact("inputs_sha256"), fact("weir_sha256"));
@@ -63,7 +64,7 @@ fn only_a_valid_run_of_a_clean_commit_is_put_on_record() {
     });
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let page = sandbox.read("docs/results/small.md");
-    // The commit does not contain this lab, so the lab file stands beside the page.
+    // The commit does not contain this lab, so the lab file is beside the page.
     for text in [
         "**Commit:** 0123abcd",
         "a clean tree",

@@ -1,5 +1,4 @@
-//! The files that a finished run leaves for people and programs. Two concurrent runs do not
-//! interfere.
+//! The files that a finished run leaves for users and programs; two concurrent runs.
 
 use crate::support::{Sandbox, await_some, floor, judge};
 use serde_json::Value;
@@ -28,7 +27,7 @@ fn the_script_of_the_guides_runs_in_ci_and_keeps_the_run() {
         let path = format!("{}:{}", weir.display(), std::env::var("PATH").unwrap());
         command.arg("ci.sh").env("PATH", path);
         let output = sandbox.start_command(command).end();
-        // A machine that is busy in both attempts has no valid run.
+        // If the machine is busy in both attempts, no run is valid.
         let holds = holds && judge(&sandbox.results("run"));
         assert_eq!(output.status.code(), Some(i32::from(!holds)), "{bound}: {output:?}");
         assert!(sandbox.path("run/report.html").exists(), "{output:?}");
@@ -37,7 +36,7 @@ fn the_script_of_the_guides_runs_in_ci_and_keeps_the_run() {
 }
 
 #[test]
-fn a_run_directory_is_whole_and_json_is_the_same_document() {
+fn a_run_directory_has_all_files_and_json_prints_its_results() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     let (output, results) = sandbox.measure(&["quic-tun", "--smoke", "--json"], &[]);
     let printed: Value =
@@ -59,8 +58,8 @@ fn a_run_directory_is_whole_and_json_is_the_same_document() {
             {"loss": "1%", "rtt": "1ms", "rate": "600mbit", "interrupts": "100us"}
         );
         assert_eq!(cell["axes"], axes, "{cell}");
-        // Round trips and retransmissions are those of the tunnel's connections, which the kernel
-        // does not know.
+        // Round trips and retransmissions are those of the tunnel's connections, for which the
+        // kernel has no figures.
         let tunnelled = cell["system"] == "weir-tunnel";
         let known =
             |name: &str| !(tunnelled && (name.starts_with("rtt") || name.starts_with("retr")));
@@ -111,7 +110,7 @@ const METRICS: &[&str] = &[
     "queue_kbyte.max",
 ];
 
-/// Slow enough for both to get the CPU time that they need.
+/// Slow enough for both labs to get the CPU time that they need.
 const SLOW: &str = r#"
 name = "slow"
 hosts = ["near", "far"]
@@ -133,9 +132,9 @@ repeats = 2
 duration = "2s"
 "#;
 
-/// Both use the same addresses and ports inside, at the same time.
+/// Both labs use the same addresses and ports in their namespaces, at the same time.
 #[test]
-fn two_labs_at_once_do_not_interfere() {
+fn two_concurrent_labs_do_not_interfere() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     sandbox.write("slow.toml", SLOW);
     let runs = ["one", "two"].map(|out| sandbox.start(&["lab", "run", "slow.toml", "--out", out]));
@@ -144,26 +143,26 @@ fn two_labs_at_once_do_not_interfere() {
         let cell = &results["cells"][0];
         assert_eq!(cell["failed"], Value::Null, "{output:?}");
         let goodput = cell["metrics"]["goodput_mbit_s"]["median"].as_f64().unwrap();
-        // A link that is late on a busy machine carries less, and its cell is invalid.
+        // On a busy machine the link is late and carries less, and the cell is invalid.
         judge(&results);
         assert!((floor(cell, 8.0)..10.0).contains(&goodput), "{goodput} Mbit/s of 10: {cell}");
     }
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
-/// After many turns the process has as many descriptors and as much memory as after a few.
+/// After many turns the process must have no more descriptors and memory than after a few.
 #[test]
-fn many_turns_use_no_more_than_few() {
+fn many_turns_use_no_more_memory_and_descriptors_than_few() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     let lab = SLOW
         .replace("kind = \"bulk\"", "kind = \"link-accuracy\"")
         .replace("kind = \"tcp\"\ncongestion = \"cubic\"", "kind = \"link\"")
         .replace("2bdp", "8MiB")
-        // Some turns are left when the last figures are read, however late that is. The run is
-        // killed then.
+        // So many turns that some are left when the last figures are read, however late that is.
+        // The run is then killed.
         .replace("repeats = 2\nduration = \"2s\"", "repeats = 100\nduration = \"300ms\"");
     sandbox.write("many.toml", lab);
-    // A machine that stalls shows the figures of the middle of a turn.
+    // On a stalled machine the figures may be those in the middle of a turn.
     testing::undisturbed("figures of a process after many turns", |attempt| {
         let run = format!("run-{attempt}");
         let (early, late) = early_and_late(&sandbox, &run);
@@ -178,10 +177,11 @@ fn many_turns_use_no_more_than_few() {
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
-/// The least descriptors, threads and memory in kB after some turns of a run, and after more.
+/// The lowest numbers of descriptors and threads and memory in kB, after some turns of a run, and
+/// after more turns.
 fn early_and_late(sandbox: &Sandbox, run: &str) -> ((u64, u64, u64), (u64, u64, u64)) {
-    // Return freed memory at once. Otherwise the C library now and then keeps one turn's frames for
-    // the next.
+    // Makes the C library return freed memory at once: otherwise it may keep the memory of a turn's
+    // frames for the next turn.
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command
         .args(["lab", "run", "many.toml", "--out", run])
@@ -192,7 +192,7 @@ fn early_and_late(sandbox: &Sandbox, run: &str) -> ((u64, u64, u64), (u64, u64, 
     let pid = running.pid();
     let after = |turns| {
         await_some("a finished turn", || (sandbox.journal(run).len() >= turns).then_some(()));
-        // Between turns, when no network exists.
+        // Counts between turns, when no network exists.
         let count = |of: &str| std::fs::read_dir(format!("/proc/{pid}/{of}")).unwrap().count();
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
         let field = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();

@@ -58,7 +58,7 @@ fn a_killed_run_resumes_where_it_stopped() {
     other.end();
     let before = sandbox.journal(&run);
     assert!(before.len() < 8, "the run was finished before it was killed");
-    // Truncated inside a character of two bytes.
+    // Truncates the journal inside a character of two bytes.
     let mut journal = std::fs::OpenOptions::new()
         .append(true)
         .open(sandbox.path(&run).join("journal.jsonl"))
@@ -78,11 +78,11 @@ fn a_killed_run_resumes_where_it_stopped() {
     let results = sandbox.results(&run);
     assert_eq!(results["cells"].as_array().unwrap().len(), 4);
     assert!(!sandbox.path(&run).join(".programs").exists(), "temporary files of programs stay");
-    // Nothing is left to continue, in this form.
+    // No run of this form is left to continue.
     let output = sandbox.weir(&["lab", "run", "steps.toml", "--resume"]);
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     assert!(output.stderr.contains("no unfinished run of `steps`"), "{output:?}");
-    // A run's directory alone names its lab and its form.
+    // A run's directory is enough to name the lab and the form.
     let smoke = "runs/steps-smoke-99991231-000000";
     let output = sandbox.weir(&["lab", "run", "--resume", smoke]);
     let results = sandbox.results(smoke);
@@ -123,7 +123,7 @@ fn invalid_turns_are_measured_again_on_request_and_count_once() {
 }
 
 #[test]
-fn a_run_that_has_ended_goes_on_with_more_repeats() {
+fn a_run_that_has_ended_continues_with_more_repeats() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     sandbox.write("steps.toml", LAB);
     let smoke = ["lab", "run", "steps.toml", "--smoke"];
@@ -139,7 +139,7 @@ fn a_run_that_has_ended_goes_on_with_more_repeats() {
     assert_eq!(results["environment"]["repeats_at_first"], 1);
     let notes = results["notes"].to_string();
     assert!(notes.contains("was continued from 1 to 3 repeats"), "{notes}");
-    // The report of a run that is resumed once more still says it.
+    // The report of a run that is resumed once more must still say so.
     let output = sandbox.weir(&["lab", "run", "--resume", "run"]);
     output.assert_measured(&sandbox.results("run"));
     assert_eq!(sandbox.journal("run"), after);
@@ -150,7 +150,7 @@ fn a_run_that_has_ended_goes_on_with_more_repeats() {
 #[test]
 fn another_lab_file_or_form_is_refused() {
     let Some(sandbox) = Sandbox::new() else { return };
-    // More turns than the commands below wait for: the run is killed after them.
+    // The run has more turns than the commands below need; it is killed after them.
     let lab = LAB.replace("repeats = 2", "repeats = 100");
     sandbox.write("steps.toml", &lab);
     let begun = sandbox.start(&["lab", "run", "steps.toml", "--out", "begun"]);
@@ -188,9 +188,9 @@ fn another_lab_file_or_form_is_refused() {
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
-/// Other people's files stay unchanged: a folder that is not empty is refused.
+/// A lab must not change the user's files: it refuses a folder that is not empty.
 #[test]
-fn a_folder_with_something_in_it_is_refused() {
+fn a_folder_that_is_not_empty_is_refused() {
     let Some(sandbox) = Sandbox::new() else { return };
     sandbox.write("lab.toml", LAB);
     std::fs::create_dir(sandbox.path("mine")).unwrap();

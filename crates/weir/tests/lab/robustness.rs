@@ -1,4 +1,4 @@
-//! The lab `robustness`: each target in a short cell, and a program with a deliberate bug.
+//! The lab `robustness`: each target in a short cell, and a program with a deliberate defect.
 
 use crate::support::{Sandbox, example};
 
@@ -38,7 +38,7 @@ duration = "1s"
 "#;
 
 #[test]
-fn no_target_suffers_from_malformed_frames() {
+fn no_target_fails_because_of_malformed_frames() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     let targets = r#""host", "link", "switch", "tunnel", "program""#;
     sandbox.write("robust.toml", lab(targets, &example("bridge")));
@@ -60,7 +60,7 @@ fn no_target_suffers_from_malformed_frames() {
 }
 
 #[test]
-fn a_deliberate_bug_is_found_and_reported_with_the_seed() {
+fn a_deliberate_defect_is_found_and_reported_with_the_seed() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     let program = format!("{} with-a-bug", example("bridge"));
     sandbox.write("robust.toml", lab(r#""program""#, &program));

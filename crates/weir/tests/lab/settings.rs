@@ -1,13 +1,13 @@
-//! Kernel settings of the hosts: of the file, of one system, and along an axis.
+//! Kernel settings of the hosts: for all systems, for one system, and along an axis.
 
 use crate::support::Sandbox;
 use testing::Attempt;
 
 #[test]
-fn a_system_may_have_kernel_settings_of_its_own() {
+fn each_system_may_have_its_own_kernel_settings() {
     let Some(sandbox) = Sandbox::new() else { return };
     sandbox.write("own.toml", OWN);
-    // A machine that stalls carries less for a while.
+    // On a stalled machine the link carries less for a while.
     testing::undisturbed("kernel settings of a system", |attempt| {
         let out = format!("run-{attempt}");
         let output = sandbox.weir(&["lab", "run", "own.toml", "--out", &out]);
@@ -15,11 +15,11 @@ fn a_system_may_have_kernel_settings_of_its_own() {
         let of = |system: &str| {
             let cells = results["cells"].as_array().unwrap();
             let cell = cells.iter().find(|cell| cell["system"] == system).unwrap();
-            // A turn of a machine that stalls may fail, and then has no figure.
+            // On a stalled machine a turn may fail, and then has no figure.
             cell["metrics"]["goodput_mbit_s"]["median"].as_f64().unwrap_or(f64::NAN)
         };
         let (small, large) = (of("small"), of("large"));
-        // The names of the systems do not tell a reader of the report what differs.
+        // The report must state the settings, because the names of the systems do not.
         let shown = &results["method"]["kernel settings of small"];
         assert_eq!(*shown, "net.ipv4.tcp_wmem = 4096 16384 32768", "{output:?}");
         // 32 KiB hold two super-packets of 64 KiB, which take a round trip of 100 ms.
@@ -33,7 +33,7 @@ fn a_system_may_have_kernel_settings_of_its_own() {
 }
 
 #[test]
-fn a_setting_may_contain_an_axis_and_nothing_else_unknown() {
+fn a_setting_may_contain_an_axis_but_no_other_placeholder() {
     let Some(sandbox) = Sandbox::new() else { return };
     let axis = "[axes]\nwmem = [\"4096 16384 32768\", \"4096 16384 4194304\"]\n[sysctl]\n\
                 \"net.ipv4.tcp_wmem\" = \"{wmem}\"\n";

@@ -50,7 +50,7 @@ fn a_state_is_in_force_during_its_turn_and_undone_after_the_turn() {
     assert!(after.starts_with("net.ipv4.tcp_sack=0; command: "), "{after}");
     assert_eq!(results["states"]["before"], "the machine as it is");
     assert_eq!(results["comparisons"][0]["a"], "after");
-    // The order ABBA or BAAB.
+    // The order of the turns is ABBA or BAAB.
     let systems: Vec<String> = sandbox
         .journal("run")
         .iter()

@@ -32,7 +32,7 @@ fn verdict<'a>(answer: &'a Value, name: &str) -> &'a Value {
 }
 
 #[test]
-fn broken_cases_are_told_apart_from_flaky_ones() {
+fn broken_cases_are_distinguished_from_flaky_cases() {
     let Some(sandbox) = Sandbox::new() else { return };
     let output = suite(&sandbox, &["--parser", "tap", "--json"], SUITE);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
@@ -43,7 +43,7 @@ fn broken_cases_are_told_apart_from_flaky_ones() {
     assert_eq!(verdict(&answer, "flaky"), "flaky");
     assert_eq!(verdict(&answer, "never"), "fails_in_both");
     assert_eq!(verdict(&answer, "always"), &Value::Null);
-    // ABBA, and three further runs in each state.
+    // The order is ABBA, then three further runs in each state.
     let order: Vec<&str> = answer["runs"]
         .as_array()
         .unwrap()
@@ -69,7 +69,7 @@ fn a_change_without_effect_ends_with_status_0() {
 }
 
 #[test]
-fn only_doubtful_cases_run_again_where_the_suite_can() {
+fn only_doubtful_cases_run_again_if_the_suite_supports_it() {
     let Some(sandbox) = Sandbox::new() else { return };
     sandbox.write(
         "again.sh",
@@ -119,7 +119,7 @@ fn a_suite_that_never_ends_is_ended_and_its_cases_count() {
     let Some(sandbox) = Sandbox::new() else { return };
     let script = "echo ok - a; [ -e changed ] && { setsid sleep 1000 & sleep 1000; }; echo ok - b";
     let options = ["--parser", "tap", "--json", "--limit", "2s", "--retries", "0"];
-    // A suite of two lines takes longer than its limit if the machine stalls.
+    // On a stalled machine even a suite of two lines takes longer than its limit.
     let output = testing::undisturbed("suite with a limit", |_| {
         let _ = std::fs::remove_dir_all(sandbox.path("run"));
         let output = suite(&sandbox, &options, script);

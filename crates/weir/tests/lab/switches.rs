@@ -17,8 +17,9 @@ fn figure(cell: &Value, metric: &str) -> f64 {
     figure.as_f64().unwrap_or_else(|| panic!("no {metric}: {cell}"))
 }
 
-/// Whether the run is valid. On a busy machine others may take CPU time from a packet thread, and a
-/// hypervisor may take it from all. The run must say so, and nothing else may be wrong with it.
+/// Whether the run is valid. On a busy machine other programs may take CPU time from a packet
+/// thread, and the hypervisor may take it from all threads. The run must state this reason and no
+/// other.
 fn is_valid(output: &CommandOutput, results: &Value) -> bool {
     let reasons = results["invalid_reasons"].as_array().cloned().unwrap_or_default();
     let cells = results["cells"].as_array().unwrap();
@@ -49,11 +50,12 @@ fn is_valid(output: &CommandOutput, results: &Value) -> bool {
 }
 
 #[test]
-fn flow_rules_in_its_smoke_form() {
+fn the_lab_flow_rules_runs_in_its_smoke_form() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     let (output, results) = measured(&sandbox, "flow-rules", |results| {
         let cell = cell(results, "weir-switch", "256");
-        // A switch that stalls while its counters are read has forwarded fewer than it received.
+        // If the switch stalls while its counters are read, it has forwarded fewer packets than it
+        // received.
         figure(cell, "capacity_pps") > 1e5 && figure(cell, "drops") == 0.0
     });
     is_valid(&output, &results);
@@ -66,7 +68,8 @@ fn flow_rules_in_its_smoke_form() {
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
-/// Runs a lab in its smoke form. Wrong figures of a disturbed machine are measured again.
+/// Runs a lab in its smoke form; repeats the run if its figures are wrong and the machine was
+/// disturbed.
 fn measured(
     sandbox: &Sandbox,
     lab: &str,
@@ -86,7 +89,7 @@ fn measured(
     measured.unwrap()
 }
 
-/// The systems that can run here.
+/// The systems that can run on this machine.
 fn systems() -> Vec<&'static str> {
     match is_installed(OVS_DPDK) {
         true => vec!["weir-switch", "ovs-dpdk"],
@@ -97,10 +100,9 @@ fn systems() -> Vec<&'static str> {
     }
 }
 
-/// The full form sends into virtio devices of both switches as long as there is a CPU for the
-/// generator.
+/// The full form sends into virtio devices of both switches, if there is a CPU for the generator.
 #[test]
-fn both_switches_take_packets_from_a_generator() {
+fn both_switches_receive_packets_from_the_generator() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     let lab = "name = \"pushed\"\n[axes]\nrules = [\"64\"]\npmds = [\"1\", \"2\"]\n\
         [workload]\nkind = \"flow-rules\"\nset = \"nat\"\nrules = \"{rules}\"\npmds = \"{pmds}\"\n\
@@ -124,7 +126,7 @@ fn both_switches_take_packets_from_a_generator() {
             let missing = cell["missing"].to_string();
             if pmds == cpus {
                 let needs = format!("needs {} CPUs", pmds + 1);
-                // With several packet threads the whole cell is not run.
+                // With several packet threads this machine may be too small for the whole cell.
                 let whole = cell["not_run"].as_str().unwrap_or_default();
                 assert_eq!(cell["failed"], Value::Null, "{cell}");
                 let told = missing.contains(&needs) || whole.starts_with(&needs);
@@ -134,7 +136,8 @@ fn both_switches_take_packets_from_a_generator() {
                 continue;
             }
             assert!(figure(cell, "capacity_pps") > 1e4, "{cell}");
-            // A machine that is too busy to search has no result, and says why.
+            // If the machine is too busy for the search, the cell has no result and states the
+            // reason.
             assert!(has("ndr_pps") || missing.contains("ndr_pps"), "{cell}");
             if has("ndr_pps") {
                 assert!(figure(cell, "ndr_pps") > 1e3, "{cell}");
@@ -147,7 +150,7 @@ fn both_switches_take_packets_from_a_generator() {
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
-/// Both switches, whose windows alternate, and the words of the answer.
+/// Both switches, with alternating windows, and the text of the answer.
 #[test]
 fn both_switches_forward_the_report_s_rules() {
     let Some(sandbox) = Sandbox::quiet() else { return };
@@ -180,7 +183,7 @@ fn both_switches_forward_the_report_s_rules() {
 }
 
 #[test]
-fn conntrack_in_its_smoke_form() {
+fn the_lab_conntrack_runs_in_its_smoke_form() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     let (output, results) = measured(&sandbox, "conntrack", |results| {
         let setups = &cell(results, "weir-switch", "")["metrics"]["setups_s"]["median"];

@@ -1,5 +1,5 @@
-//! The programs that make the traffic of a lab: weir perf, weir perf without its probes, iperf3, a
-//! plain loop.
+//! The programs that make the traffic of a lab: weir perf, weir perf without its probes, iperf3,
+//! and a plain loop.
 
 use crate::support::{Sandbox, floor, is_installed};
 use serde_json::Value;
@@ -72,14 +72,13 @@ fn perf_overhead_compares_all_programs() {
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
-/// Over a link that is the bottleneck all programs carry the same amount: their counting does not
-/// differ.
+/// Over a link that is the bottleneck all programs must report the same rate.
 #[test]
-fn all_four_fill_a_slow_link_alike() {
+fn all_four_programs_fill_a_slow_link_alike() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     let link = "rate = \"20mbit\"\ndelay = \"1ms\"\nqueue = \"droptail:4bdp\"";
     sandbox.write("traffic.toml", lab(&MAKERS, link, "2s"));
-    // A machine that stalls sends less for a while.
+    // A stalled machine sends less for a while.
     testing::undisturbed("programs over a slow link", |attempt| {
         let run = format!("run-{attempt}");
         let output = sandbox.weir(&["lab", "run", "traffic.toml", "--out", &run]);
@@ -89,7 +88,7 @@ fn all_four_fill_a_slow_link_alike() {
             return Attempt::Wrong(format!("of 20 Mbit/s: {wrong:?}"));
         }
         output.assert_measured(&results);
-        // The programs whose cells are valid are alike, however many those are.
+        // The figures of all programs with valid cells are alike; at least one cell must be valid.
         match MAKERS.iter().any(|system| is_valid(&results, system)) {
             true => Attempt::Right(()),
             false => Attempt::Invalid(results["invalid_reasons"].to_string()),
@@ -103,7 +102,7 @@ fn is_valid(results: &Value, system: &str) -> bool {
     cells.iter().any(|cell| cell["system"] == system && cell["valid"] == true)
 }
 
-/// The rate that a system counted on a link of 20 Mbit/s, unless it is near that.
+/// The rate that a system counted on a link of 20 Mbit/s, if it is not near that rate.
 fn wrong_of(results: &Value, system: &str) -> Option<String> {
     if system == "iperf3" && !is_installed("iperf3") {
         testing::skip_part(testing::Need::Program("iperf3"));
@@ -118,12 +117,12 @@ fn wrong_of(results: &Value, system: &str) -> Option<String> {
     (!(floor(cell, 16.0)..20.0).contains(&goodput)).then(|| format!("{system}: {goodput}"))
 }
 
-/// Only iperf3 needs whole seconds.
+/// Only iperf3 needs turns of whole seconds.
 #[test]
 fn turns_may_be_fractions_of_a_second() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     sandbox.write("traffic.toml", lab(&["perf", "perf-bare", "sockets"], "direct = true", "300ms"));
-    // A machine that stalls reads the connection late, or nothing arrives within the turn.
+    // On a stalled machine the lab reads the connection late, or nothing arrives within the turn.
     testing::undisturbed("turns of 300 ms", |attempt| {
         let run = format!("run-{attempt}");
         let output = sandbox.weir(&["lab", "run", "traffic.toml", "--out", &run]);
@@ -142,7 +141,7 @@ fn turns_may_be_fractions_of_a_second() {
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
-/// Seconds from the first data to the last look at the connection.
+/// Seconds from the first data to the last reading of the connection.
 fn looked_at(turn: &Value) -> f64 {
     let series = turn["measured"]["series"].as_array().unwrap();
     let limited = series.iter().find(|one| one["name"] == "limited_by").unwrap();
@@ -211,7 +210,7 @@ fn ends_that_share_one_cpu_are_reported() {
 /// If the systems differ only in the program that makes the traffic, `weir lab ab` uses these
 /// programs.
 #[test]
-fn ab_alternates_makers_of_traffic() {
+fn ab_alternates_programs_that_make_traffic() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     sandbox.write("traffic.toml", lab(&MAKERS, "direct = true", "1s"));
     let ab = |words: &[&str]| {
@@ -255,7 +254,8 @@ fn ab_alternates_makers_of_traffic() {
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
-/// The lab then finds a client whose data connections are gone, and its control connection at most.
+/// A lab that reads too late finds no data connection of the client, and at most its control
+/// connection.
 #[test]
 fn ab_measures_a_turn_again_that_the_lab_read_too_late() {
     let Some(sandbox) = Sandbox::quiet() else { return };
@@ -264,8 +264,8 @@ fn ab_measures_a_turn_again_that_the_lab_read_too_late() {
         let line = ["lab", "ab", "traffic.toml", "--pairs", "20", "--slice", "250ms"];
         let systems = ["--base", "perf-bare", "--change", "sockets"];
         let mut running = sandbox.start(&[&line[..], &systems].concat());
-        // A slice lasts less than half as long as the lab runs, so the next attempt is in time. A
-        // stop covers a whole slice or two.
+        // A slice lasts less than half of the time between two stops, so the next attempt is in
+        // time. A stop covers one or two whole slices.
         let (runs, stops) = (Duration::from_millis(1_000), Duration::from_millis(700));
         while !running.has_ended() {
             std::thread::sleep(runs);
@@ -279,7 +279,7 @@ fn ab_measures_a_turn_again_that_the_lab_read_too_late() {
             Some(0) if output.stdout.contains(told) || output.stderr.contains(told) => {
                 Attempt::Right(())
             }
-            // A stop between two readings of a turn makes no turn late.
+            // A stop between two readings of a turn does not make the turn late.
             Some(0) => Attempt::Invalid(format!("no stop covered a turn: {output:?}")),
             _ => Attempt::Wrong(format!("{output:?}")),
         }

@@ -1,4 +1,4 @@
-//! A lab file's commands run only with the user's agreement, and another user's run is continued
+//! A lab file's commands run only if the user agrees, and `--resume` continues another user's run
 //! only with `--trust`.
 
 use crate::support::Sandbox;
@@ -7,7 +7,7 @@ use std::os::unix::fs::{chown, symlink};
 use std::path::Path;
 use std::process::Command;
 
-/// Its commands leave a trace, and are not a tunnel.
+/// A lab whose commands leave a trace, and are no tunnel.
 fn lab(sandbox: &Sandbox) -> String {
     let ran = sandbox.path("ran");
     format!(
@@ -42,7 +42,7 @@ fn weir(words: &[&str]) -> Command {
 }
 
 #[test]
-fn on_a_terminal_a_person_decides() {
+fn on_a_terminal_the_user_decides() {
     let Some(sandbox) = Sandbox::new() else { return };
     sandbox.write("foreign.toml", lab(&sandbox));
     for (answer, runs) in [("n\n", false), ("\n", false), ("\x04", false), ("y\n", true)] {
@@ -51,7 +51,7 @@ fn on_a_terminal_a_person_decides() {
         let shown = terminal.await_text("[y/N]");
         assert!(shown.contains("tunnel (server): sh -c 'echo ran"), "{shown}");
         assert!(shown.contains("tunnel (client): sh -c 'exit 4'"), "{shown}");
-        // A command cannot clear the line that shows it.
+        // A command must not be able to clear the line that shows it.
         assert!(shown.contains(r"\u{1b}[2Khidden") && !shown.contains('\u{1b}'), "{shown}");
         assert!(!sandbox.path("ran").exists(), "a command ran before the answer");
         terminal.write(answer);
@@ -75,7 +75,7 @@ fn trust_skips_the_question() {
     assert!(!shown.contains("[y/N]"), "{shown}");
 }
 
-/// Nobody can answer there: a script that runs a foreign file has to say so.
+/// Without a terminal nobody can answer: a script that runs another user's file needs `--trust`.
 #[test]
 fn without_a_terminal_nothing_runs_unless_trust_is_given() {
     let Some(sandbox) = Sandbox::new() else { return };
@@ -115,7 +115,7 @@ fn the_question_shows_the_values_of_axes_in_commands() {
 
 /// A question must not scroll a command away.
 #[test]
-fn more_commands_than_a_person_reads_need_trust() {
+fn more_commands_than_a_user_reads_need_trust() {
     let Some(sandbox) = Sandbox::new() else { return };
     let values: Vec<String> = (0..300).map(|number| format!("\"{number}\"")).collect();
     let text = lab(&sandbox)
@@ -131,7 +131,7 @@ fn more_commands_than_a_person_reads_need_trust() {
 }
 
 #[test]
-fn a_question_that_cannot_be_shown_is_not_taken_for_agreed() {
+fn a_question_that_cannot_be_shown_does_not_count_as_agreement() {
     let Some(sandbox) = Sandbox::new() else { return };
     sandbox.write("foreign.toml", lab(&sandbox));
     let terminal = Terminal::open();
@@ -145,7 +145,7 @@ fn a_question_that_cannot_be_shown_is_not_taken_for_agreed() {
     assert!(!sandbox.path("ran").exists());
 }
 
-/// In virtual time, where no command runs.
+/// A lab in virtual time, where no command runs.
 const SIMULATED: &str = r#"
 name = "simulated"
 hosts = ["left", "right"]
@@ -197,9 +197,9 @@ fn a_run_of_another_user_is_continued_only_with_trust() {
     assert!(output.status.success(), "{output:?}");
 }
 
-/// A link in a run directory would make root write to the link's target.
+/// Through a symbolic link in a run directory root would write to the link's target.
 #[test]
-fn no_link_leads_out_of_a_run() {
+fn a_symbolic_link_in_a_run_directory_is_not_followed() {
     let Some(sandbox) = Sandbox::new() else { return };
     begun(&sandbox);
     sandbox.write("outside", "{\"not\": \"ours\"}\n");

@@ -16,7 +16,7 @@ fn the_latency_of_a_tunnel_is_measured_beside_the_direct_path() {
         // Any path takes at least the link's round trip.
         assert!(figure(&results, system, "message_ms", "p50") >= 0.5, "{system}");
     }
-    // One round trip less than the direct connection, whose handshake takes one.
+    // The direct connection takes one round trip more, for its handshake.
     assert!(figure(&results, "tcp-cubic", "first_byte_ms", "p50") >= 1.0);
 }
 
@@ -37,8 +37,8 @@ fn idle_and_busy_tunnels_are_counted_and_cost_memory() {
     }
 }
 
-/// Neither keys nor other files stay. Files in the run directory disappear with it or with the next
-/// run there.
+/// Neither keys nor other files must stay, except in the run directory, whose files end with the
+/// directory or the next run there.
 #[test]
 fn a_lab_with_a_tunnel_killed_midway_leaves_nothing() {
     let Some(sandbox) = Sandbox::quiet() else { return };
@@ -51,7 +51,7 @@ fn a_lab_with_a_tunnel_killed_midway_leaves_nothing() {
     assert_eq!(sandbox.leftovers(), [""; 0]);
     let kept = || std::fs::read_dir(sandbox.path("run/.programs")).unwrap().count();
     assert_eq!(kept(), 1, "the keys of the turn that was killed");
-    // A turn may fail if the machine stalls all the time. It is then measured again.
+    // A turn may fail if the machine stalls all the time, and is then measured again.
     let resumed = testing::undisturbed("turn of a tunnel after a kill", |attempt| {
         let again: &[&str] = if attempt > 1 { &["--again"] } else { &[] };
         let output = sandbox.weir(&[&words[..], &["--resume", "run"], again].concat());

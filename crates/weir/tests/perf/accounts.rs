@@ -30,7 +30,7 @@ fn shell(script: &str) -> Command {
     command
 }
 
-/// The server listens when this returns.
+/// Starts a server; returns once it listens.
 fn serve(sandbox: &Sandbox, command: Command) -> Running {
     let mut server = sandbox.start_command(command);
     await_some("a listener", || {
@@ -77,7 +77,7 @@ const STOCK_SERVER: &str =
 const STOCK_CLIENT: &str = "-c 127.0.0.1 -n 1M --username ann --rsa-public-key-path public.pem";
 
 #[test]
-fn a_stock_client_is_served_by_its_password_alone() {
+fn a_stock_client_is_served_only_with_its_password() {
     if !has_iperf3() {
         return;
     }
@@ -103,7 +103,7 @@ fn a_stock_client_is_served_by_its_password_alone() {
 }
 
 #[test]
-fn a_stock_server_serves_our_client_by_its_password_alone() {
+fn a_stock_server_serves_our_client_only_with_its_password() {
     if !has_iperf3() {
         return;
     }
@@ -112,7 +112,7 @@ fn a_stock_server_serves_our_client_by_its_password_alone() {
     let client = format!("{CLIENT} --use-pkcs1-padding");
     let output = sandbox.start_command(with(weir(&client), "PASSWORD")).end();
     assert!(output.status.success(), "{output:?}");
-    // An older iperf3 does not know the padding of iperf3 since 3.17.
+    // An older iperf3 lacks the padding that iperf3 uses since 3.17.
     for command in [with(weir(&client), "password"), with(weir(CLIENT), "PASSWORD")] {
         let output = sandbox.start_command(command).end();
         assert_eq!(output.status.code(), Some(1), "{output:?}");
@@ -145,7 +145,7 @@ fn our_ends_agree_with_and_without_options_of_iperf3() {
     }
 }
 
-/// As `openssl pkeyutl` does it without options for hashes.
+/// Runs `openssl pkeyutl` without options for hashes.
 fn openssl(sandbox: &Sandbox, words: &str, input: &[u8]) -> Vec<u8> {
     let mut command = Command::new("openssl");
     command.args(["pkeyutl", "-pkeyopt", "rsa_padding_mode:oaep"]).args(words.split_whitespace());
@@ -167,7 +167,7 @@ fn base64(sandbox: &Sandbox, words: &str, input: &[u8]) -> Vec<u8> {
 
 /// iperf3 since 3.17 leaves the hash of OAEP to OpenSSL.
 #[test]
-fn the_padding_is_openssls_own() {
+fn the_padding_is_that_of_openssl() {
     let Some(sandbox) = sandbox() else { return };
     // The token of Weir's client.
     let listener = sandbox.inside(|| TcpListener::bind("127.0.0.1:5201").unwrap());
@@ -216,7 +216,7 @@ fn now() -> u64 {
 }
 
 #[test]
-fn a_password_is_asked_for_and_not_shown() {
+fn a_password_prompt_does_not_show_the_input() {
     let Some(sandbox) = sandbox() else { return };
     let server = serve(&sandbox, weir(SERVER));
     let mut terminal = Terminal::open();

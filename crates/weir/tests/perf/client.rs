@@ -135,7 +135,7 @@ fn the_cost_of_the_probes_is_reported_with_its_interval() {
         let document: Value = serde_json::from_str(&output.stdout).unwrap();
         let cost = &document["weir"]["probe_cost"];
         assert_eq!(cost["both_ends"], both_ends, "{cost}");
-        // Two blocks of turns, unless the machine invalidates some: too few for an interval.
+        // The test has at most two blocks of turns, too few for an interval.
         assert!(cost["pairs"].as_u64().unwrap() <= 4, "{cost}");
         assert_eq!(cost.get("percent"), None, "{cost}");
     }

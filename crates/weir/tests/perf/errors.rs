@@ -16,7 +16,7 @@ fn a_closed_port_is_reported() {
     assert!(output.contains("6000"), "{output}");
 }
 
-/// In a namespace without any route.
+/// Runs the client in a namespace without any route.
 #[test]
 fn a_missing_route_is_reported() {
     let Some(sandbox) = Sandbox::new() else { return };
@@ -27,7 +27,7 @@ fn a_missing_route_is_reported() {
 }
 
 #[test]
-fn an_address_of_the_wrong_family() {
+fn an_address_of_the_wrong_family_is_reported() {
     let Some(sandbox) = Sandbox::new() else { return };
     let output = sentence(&sandbox, &["127.0.0.1", "-6"], 1);
     assert!(output.contains("IPv6") || output.contains("-6"), "{output}");
@@ -35,7 +35,7 @@ fn an_address_of_the_wrong_family() {
     assert!(output.contains("IPv4") || output.contains("-4"), "{output}");
 }
 
-/// A web server, and a service that answers nothing.
+/// Tests a web server, and a service that answers nothing.
 #[test]
 fn another_service_on_the_port_is_reported() {
     let Some(sandbox) = Sandbox::new() else { return };
@@ -73,17 +73,18 @@ fn a_firewall_in_between_is_reported() {
     let output = sentence(&sandbox, &["127.0.0.1", "--connect-timeout", "700"], 1);
     let (took, disturbance) = (began.elapsed(), watch.end());
     assert!(output.contains("700") || output.contains("0.7"), "how long it waited: {output}");
-    // Far from both the default of 10 s and the kernel's own two minutes.
+    // Far below the default of 10 s and the kernel's own two minutes.
     assert!(took < Duration::from_secs(8) || disturbance.is_some(), "{took:?}");
 
-    // The control connection passes and datagrams do not, as with a firewall made for TCP only.
+    // The firewall admits the control connection and drops datagrams, like a firewall made for TCP
+    // only.
     nft("flush chain inet wall in");
     nft("add rule inet wall in udp dport 5201 drop");
     let mut server = Command::new(env!("CARGO_BIN_EXE_weir"));
     server.args(["perf", "server"]);
     let server = sandbox.start_command(server);
     await_some("the server", || server.listens(5201).then_some(()));
-    // A server that is held up for 0.7 s does not even answer over TCP.
+    // A server that stalls for 0.7 s does not even answer over TCP.
     testing::undisturbed("datagrams behind a firewall", |_| {
         let output = sentence(&sandbox, &["127.0.0.1", "-u", "--connect-timeout", "700"], 1);
         match output.contains("UDP") || output.contains("datagram") {
@@ -95,7 +96,8 @@ fn a_firewall_in_between_is_reported() {
     assert!(server.end().status.success());
 }
 
-/// The same in JSON, as iperf3 writes it: the sentence under `error`, the status still 1.
+/// Tests a failure in JSON, as iperf3 writes it: the sentence is under `error`, and the status is
+/// still 1.
 #[test]
 fn a_failure_in_json_is_one_document() {
     let Some(sandbox) = Sandbox::new() else { return };
@@ -118,7 +120,7 @@ fn a_port_in_use_is_reported() {
     assert!(output.contains("5201"), "{output}");
 }
 
-/// The first fetch is answered, and the second one is not.
+/// The server answers the first fetch but not the second.
 #[test]
 fn fetches_that_are_stopped_have_status_1() {
     let Some(sandbox) = Sandbox::new() else { return };
@@ -172,7 +174,7 @@ fn one_line(output: &CommandOutput, status: i32) -> String {
     output.stderr.clone()
 }
 
-/// A server of another protocol in that sandbox, which sends this to every client and then waits.
+/// A server of another protocol, which sends `greeting` to every client and then waits.
 fn answering(sandbox: &Sandbox, greeting: &'static [u8]) -> SocketAddr {
     answering_at(sandbox, "127.0.0.1:0", greeting)
 }

@@ -1,25 +1,26 @@
-//! The counts of `weir perf` for datagrams, against an emulated link that decided their fate.
+//! Compares `weir perf`'s counts of datagrams with those of an emulated link, which decides which
+//! are lost.
 
 use crate::support::{Running, Sandbox, await_some, is_installed};
 use serde_json::Value;
 use std::process::Command;
 use testing::Attempt;
 
-/// The counts of both ends for one run, and the link's treatment of it.
+/// The counts of both ends for one run, and the link's own counts.
 #[derive(Debug)]
 struct Counted {
     client: Value,
     server: Value,
     link: Value,
-    /// Datagrams for which the receiving socket had no room, by the kernel's own count. The machine
-    /// held the receiver up for long, and these are lost although the model did not drop them.
+    /// Datagrams for which the receiving socket had no room, by the kernel's count: the receiver
+    /// waited long for a CPU, and these datagrams are lost although the model did not drop them.
     no_room: u64,
 }
 
 /// All impairments at once. The link reports the datagrams that it held back, dropped or
 /// duplicated.
 #[test]
-fn loss_reordering_and_duplicates_are_counted_as_the_link_ordered_them() {
+fn loss_reordering_and_duplicates_are_counted_as_the_link_made_them() {
     let disorder = ["--loss", "2%", "--reorder", "3%,2ms", "--duplicate", "1%", "--delay", "1ms"];
     let Some(counted) = measured(&disorder, "up") else { return };
     assert!(counted.link("dropped_loss") > 0 && counted.link("duplicated") > 0);
@@ -27,7 +28,7 @@ fn loss_reordering_and_duplicates_are_counted_as_the_link_ordered_them() {
 }
 
 #[test]
-fn loss_alone_is_counted_to_the_datagram() {
+fn loss_alone_is_counted_exactly() {
     let Some(counted) = measured(&["--loss", "5%", "--delay", "1ms"], "up") else { return };
     assert_eq!(counted.of_datagrams("reordered") + counted.of_datagrams("duplicates"), 0);
 }
@@ -48,11 +49,11 @@ fn loss_in_the_reverse_direction_is_counted() {
 }
 
 impl Counted {
-    /// The link's and the receiver's counts agree for every datagram.
+    /// Checks that the link's and the receiver's counts agree for every datagram.
     ///
     /// The direction carries the test's datagrams and few other frames: those of the control
-    /// connection and of neighbour discovery. These are distinguished by their size, because they
-    /// are small or few.
+    /// connection and of neighbour discovery. The size distinguishes these frames, because they are
+    /// small or few.
     fn holds(&self) -> Result<(), String> {
         let [sent, received] = [self.of_datagrams("count"), self.of_datagrams("received")];
         let (lost, duplicates) = (self.of_datagrams("lost"), self.of_datagrams("duplicates"));
@@ -60,20 +61,20 @@ impl Counted {
         let demand = |holds: bool, what: String| {
             if holds { Ok(()) } else { Err(format!("{what}; {story}")) }
         };
-        // The receiver's own count: every datagram that it knows of has arrived or is lost.
+        // The receiver's own count: every datagram up to the highest number has arrived or is lost.
         demand(sent == received + lost, format!("{sent} sent, {received} received, {lost} lost"))?;
         let (dropped, others_dropped) = self.of_test("dropped_loss");
         let (doubled, others_doubled) = self.of_test("duplicated");
-        // If the receiver's socket had no room for a datagram, for its copy, or for both, the
-        // receiver counts no duplicate, and this pair loses one datagram fewer than found no room.
+        // If the receiver's socket had no room for a datagram, its copy, or both, the receiver
+        // counts no duplicate, and the pair's losses are one fewer than the datagrams without room.
         let pairs = doubled.checked_sub(duplicates).filter(|pairs| *pairs <= self.no_room);
         demand(
             pairs.is_some(),
             format!("{duplicates} duplicates, {doubled} ordered; {others_doubled} others"),
         )?;
         let pairs = pairs.unwrap_or_default();
-        // A machine that stalls loses frames on their way into the emulator, of the test and
-        // perhaps of others, and datagrams at the receiver. Only these are lost without the model's
+        // On a stalled machine frames of the test and of other traffic are lost before the
+        // emulator, and datagrams at the receiver. Only these are lost without the model's
         // decision.
         let (outside, no_room) = (self.link("lost_outside_model"), self.no_room);
         // The receiver cannot count the last datagrams as lost if the socket had no room for them.
@@ -86,15 +87,15 @@ impl Counted {
                  {outside} outside the model; {others_dropped} others"
             ),
         )?;
-        // A delayed datagram is reordered only if one sent later arrived before it, and not if it
-        // is the copy of a datagram that arrived in time: those are duplicates.
+        // A delayed datagram counts as reordered only if a datagram sent later arrived before it.
+        // The delayed copy of a datagram that arrived in time counts as a duplicate.
         let (held, _) = self.of_test("reordered");
         let reordered = self.of_datagrams("reordered");
         demand(
             reordered <= held && held - reordered <= doubled + no_room + held / 20,
             format!("{reordered} reordered, {held} held back"),
         )?;
-        // The client's report contains the counts of the receiver, whichever end that is.
+        // The client's report contains the receiver's counts, whichever end receives.
         let server = &self.server["weir"]["streams"][0]["datagrams"];
         let is_same = *server == self.client["weir"]["streams"][0]["datagrams"];
         demand(is_same, format!("the server counts {server}"))?;
@@ -119,7 +120,7 @@ impl Counted {
         value.as_u64().or(value["frames"].as_u64()).unwrap()
     }
 
-    /// Frames with a datagram of the test, and others.
+    /// The counts of frames with a datagram of the test, and of other frames.
     fn of_test(&self, key: &str) -> (u64, u64) {
         let value = &self.link[key];
         let (frames, bytes) = (value["frames"].as_u64().unwrap(), value["bytes"].as_u64().unwrap());
@@ -128,9 +129,10 @@ impl Counted {
     }
 }
 
-/// A run whose receiver had enough CPU time. A datagram for which the receiver's socket had no room
-/// counts as lost, unless all later datagrams were dropped, too. If more datagrams found no room
-/// than are lost or belong to a duplicated pair, the counts cannot be compared.
+/// Repeats the run until its receiver had enough CPU time. A datagram for which the receiver's
+/// socket had no room counts as lost, unless all later datagrams were dropped, too. If more
+/// datagrams had no room than are lost or belong to a duplicated pair, the counts cannot be
+/// compared.
 fn measured(link: &[&str], direction: &str) -> Option<Counted> {
     Sandbox::new()?;
     for program in ["nsenter", "unshare"] {
@@ -145,7 +147,7 @@ fn measured(link: &[&str], direction: &str) -> Option<Counted> {
         if no_room > lost + counted.of_test("duplicated").0 {
             return Attempt::Invalid(format!("{no_room} datagrams found no room, {lost} are lost"));
         }
-        // The link may have been set right too late, and datagrams arrived after the test.
+        // The test may have restored the link too late, so that datagrams arrived after the test.
         match counted.holds() {
             Ok(()) => Attempt::Right(counted),
             Err(why) => Attempt::Wrong(why),
@@ -177,8 +179,8 @@ fn run(link: &[&str], direction: &str) -> Counted {
     let client = sandbox.start(&words);
     let side = if direction == "down" { "ba" } else { "ab" };
     // The client ends in an orderly way, because datagrams that the link delayed would otherwise
-    // arrive after the test. A receiving client stops counting with some datagrams in flight, all
-    // of them the last ones. They are neither counted nor missed.
+    // arrive after the test. When a receiving client stops counting, only the last datagrams are in
+    // flight; they count neither as received nor as lost.
     await_some("a quarter of the test", || {
         let shown = sandbox.weir(&["link", "show", &name, "--json"]);
         let shown: Value = serde_json::from_str(&shown.stdout).ok()?;
@@ -217,7 +219,7 @@ fn receive_errors(table: &str) -> u64 {
     columns.find(|(name, _)| *name == "RcvbufErrors").unwrap().1.parse().unwrap()
 }
 
-/// A second namespace, alive as long as a process sleeps in it.
+/// A second namespace, which exists as long as a process sleeps in it.
 struct Far(Running);
 
 impl Far {
@@ -250,11 +252,11 @@ impl Drop for Far {
 const RATE: &str = "100M";
 const LENGTH: &str = "1400";
 /// The approximate number of datagrams in the first of four seconds. A busy machine has the other
-/// three to change the link.
+/// three seconds to change the link.
 const QUARTER: u64 = 9_000;
 /// Frames of neighbour discovery and of the control connection that a short loss may hit as well.
 const OTHERS: u64 = 20;
-/// With the headers of UDP, IPv4 and Ethernet.
+/// Size of a frame of the test, with the headers of UDP, IPv4 and Ethernet.
 const FRAME: u64 = 1400 + 8 + 20 + 14;
-/// A frame of other traffic: the smallest has only the headers of ARP.
+/// Size of the smallest frame of other traffic, which has only the headers of ARP.
 const SMALLEST: u64 = 42;

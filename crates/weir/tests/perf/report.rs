@@ -48,7 +48,7 @@ fn a_profile_has_functions_a_flame_graph_and_stacks_of_the_measured_time() {
     let directory = sandbox.home().join("where");
     let place = directory.to_str().unwrap();
     let read = |name: &str| std::fs::read_to_string(directory.join(name)).unwrap();
-    // A machine that stands still for the measured time has no stacks of it.
+    // If the machine stalls for the measured time, the profile has no stacks.
     testing::undisturbed("profile of a short test", |attempt| {
         let server = sandbox.start(&["perf", "server", "--one-off"]);
         await_some("a server", || server.output_so_far().0.contains("listening").then_some(()));
@@ -73,8 +73,8 @@ fn a_profile_has_functions_a_flame_graph_and_stacks_of_the_measured_time() {
     assert!(page.contains("Where the CPU time goes") && page.contains("<svg"));
 }
 
-/// The report draws the data of the far sender's kernel if the far end is Weir, and otherwise
-/// states that it is missing.
+/// The report must draw the data of the far sender's kernel if the far end is Weir, and otherwise
+/// state that the data is missing.
 #[test]
 fn a_far_sender_reports_the_data_of_its_kernel_over_time() {
     let Some(sandbox) = Sandbox::new() else { return };
@@ -116,7 +116,7 @@ fn a_far_sender_reports_the_data_of_its_kernel_over_time() {
 }
 
 #[test]
-fn a_test_that_breaks_off_leaves_a_report_that_says_so() {
+fn a_test_that_breaks_off_leaves_a_report_that_names_the_failure() {
     let Some(sandbox) = Sandbox::new() else { return };
     for (signalled, reason) in [("client", "interrupted"), ("server", "ended the test")] {
         let directory = sandbox.home().join(format!("broken-by-{signalled}"));

@@ -1,11 +1,11 @@
-//! `weir perf server` as a user runs it: many clients, its end, and its limits.
+//! `weir perf server` as a user runs it: with many clients, at its end, and at its limits.
 
 use crate::support::{Running, Sandbox, await_some, intervals};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::Command;
 
-/// On a port of this sandbox; the server listens when this returns.
+/// Starts a server in this sandbox; returns once it listens.
 fn serve(sandbox: &Sandbox, words: &[&str]) -> Running {
     await_listening(sandbox.start(&[&["perf", "server"], words].concat()))
 }
@@ -15,7 +15,7 @@ fn await_listening(server: Running) -> Running {
     server
 }
 
-/// A client that measures until it receives a signal; the test has begun when this returns.
+/// Starts a client that measures until it receives a signal; returns once the test has begun.
 fn endless(sandbox: &Sandbox) -> Running {
     let client =
         sandbox.start(&["perf", "client", "127.0.0.1", "-b", "5M", "-i", "0.1", "-t", "600"]);
@@ -42,7 +42,7 @@ fn clients_are_served_at_once_and_one_after_another_until_a_signal() {
         first.signal("INT");
         assert_eq!(first.end().stderr, "weir: interrupted\n");
 
-        // During a test, which learns of the signal.
+        // Ends the server during a test, whose client must learn of the signal.
         let last = endless(&sandbox);
         server.signal(signal);
         let output = server.end();
@@ -81,7 +81,7 @@ fn cramped(sandbox: &Sandbox, files: u32) -> Running {
 }
 
 #[test]
-fn a_server_without_descriptors_says_so_and_what_to_do() {
+fn a_server_without_descriptors_names_the_limit_and_the_remedy() {
     let Some(sandbox) = Sandbox::new() else { return };
     let server = cramped(&sandbox, 24);
     for words in [&["-P", "40"][..], &["-u", "-P", "40"], &["-R", "-P", "40"]] {
@@ -98,7 +98,8 @@ fn a_server_without_descriptors_says_so_and_what_to_do() {
     assert!(server.end().status.success());
 }
 
-/// Connections that have all sent their cookie and stay: the first one beyond the limit is refused.
+/// All connections have sent their cookie and stay, so the server must refuse the first connection
+/// beyond the limit.
 #[test]
 fn a_client_beyond_the_limit_is_refused_at_once() {
     let Some(sandbox) = Sandbox::new() else { return };
@@ -170,7 +171,7 @@ fn a_server_writes_through_no_link_and_to_no_file_of_another_user() {
     assert!(sandbox.read("shared/log").contains("listening"));
 }
 
-/// The client of a web server that accepts and says nothing.
+/// Downloads from a web server that accepts and sends nothing.
 #[test]
 fn a_download_from_a_silent_server_ends() {
     let Some(sandbox) = Sandbox::new() else { return };

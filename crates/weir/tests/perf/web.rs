@@ -4,7 +4,7 @@ use crate::support::{Sandbox, await_some};
 use serde_json::Value;
 
 #[test]
-fn requests_to_the_small_server_are_told_in_the_first_line_and_as_json() {
+fn the_rate_of_requests_is_in_the_first_line_and_in_json() {
     let Some(sandbox) = Sandbox::new() else { return };
     let server = sandbox.start(&["perf", "web-server", "--bind", "127.0.0.1", "--port", "8080"]);
     await_some("the server", || server.output_so_far().1.contains("serving").then_some(()));
@@ -39,7 +39,7 @@ fn requests_to_the_small_server_are_told_in_the_first_line_and_as_json() {
 }
 
 #[test]
-fn both_measurements_within_this_machine_cover_all_three_ways() {
+fn latency_and_bandwidth_cover_unix_pipe_and_tcp() {
     let Some(sandbox) = Sandbox::new() else { return };
     for (test, figure) in [("latency", "mean_us"), ("bandwidth", "mbyte_s")] {
         let output = sandbox.weir(&["perf", test, "--time", "100ms", "--json"]);

@@ -4,7 +4,7 @@
 use crate::support::{Sandbox, await_some};
 use serde_json::Value;
 
-/// 24 turns.
+/// A lab of 24 turns.
 pub const GRID: &str = r#"name = "grid"
 hosts = ["left", "right"]
 [axes]
@@ -40,7 +40,7 @@ repeats = 3
 duration = "2s"
 "#;
 
-/// Two flows through a port whose period is the file's, or follows the round trip.
+/// Two flows through a port whose period is set in the file, or follows the round trip.
 const PERIODS: &str = r#"name = "periods"
 hosts = ["senders", "receiver"]
 [[link]]
@@ -76,7 +76,7 @@ duration = "1s"
 "#;
 
 #[test]
-fn a_caqm_port_follows_the_round_trip_and_a_far_period_is_warned_of() {
+fn a_caqm_port_follows_the_round_trip_and_a_period_far_from_it_gives_a_warning() {
     let Some(sandbox) = Sandbox::new() else { return };
     sandbox.write("periods.toml", PERIODS);
     let output = sandbox.weir(&["sim", "run", "periods.toml", "--out", "run"]);
@@ -98,15 +98,15 @@ fn a_caqm_port_follows_the_round_trip_and_a_far_period_is_warned_of() {
     assert!(of("follows", "share_of_ideal") > 0.93, "{results}");
     assert!(of("short", "share_of_ideal") < 0.9, "{results}");
     assert!(of("follows", "queue_ms.p95") < of("short", "queue_ms.p95"), "{results}");
-    // The answer names more than the goodput.
+    // The answer names queue delay and fairness, too.
     for part in ["Queue delay p95: follows", "Jain fairness: "] {
         assert!(output.stdout.contains(part), "{part}: {}", output.stdout);
     }
 }
 
-/// The main metric of this lab is not the reference report's.
+/// The main metric of this lab differs from the reference report's.
 #[test]
-fn published_figures_stand_in_the_terminal_and_in_the_report() {
+fn published_figures_are_on_the_terminal_and_in_the_report() {
     let Some(sandbox) = Sandbox::new() else { return };
     let output = sandbox.weir(&["sim", "run", "caqm-fabric", "--smoke", "--out", "run"]);
     assert!(output.status.success(), "{output:?}");
@@ -121,7 +121,7 @@ fn published_figures_stand_in_the_terminal_and_in_the_report() {
         assert!(page.contains(text), "{text}: {page}");
     }
     assert!(sandbox.read("run/report.html").contains("ref 4,500"));
-    // CAQM at one end alone, or at a port without CAQM, leaves the wire plain.
+    // With CAQM at only one end, or at a port without CAQM, no packet has a tag.
     let results = sandbox.results("run");
     let cells = results["cells"].as_array().unwrap();
     for (system, is_plain) in [
@@ -160,14 +160,14 @@ fn the_results_are_the_same_on_any_number_of_threads() {
     for name in ["share_of_ideal", "harm", "jain", "fair_share", "queue_bdp.p95"] {
         assert!(number(&alone, 1, name).is_finite(), "{name}");
     }
-    // A flow beside flows of the same algorithm does no harm.
+    // A flow does no harm to flows of the same algorithm.
     assert_eq!(number(&alone, 0, "harm"), 0.0);
     assert_eq!(on("2"), alone);
     assert_eq!(on("8"), alone);
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
-/// The measurement is sound, and the user learns why the command failed.
+/// The measurement is valid, and the command must state why it failed.
 #[test]
 fn a_valid_run_that_misses_a_bound_says_why_it_ends_with_status_1() {
     let Some(sandbox) = Sandbox::new() else { return };
@@ -188,9 +188,9 @@ fn a_valid_run_that_misses_a_bound_says_why_it_ends_with_status_1() {
     assert!(document["warnings"].to_string().contains(bound), "{document}");
 }
 
-/// A fresh seed is drawn for each run and named in the command that repeats it.
+/// Each run draws a fresh seed, and names it in the command that repeats the run.
 #[test]
-fn another_seed_gives_another_hash_and_the_same_seed_the_same() {
+fn only_the_same_seed_gives_the_same_hash() {
     let Some(sandbox) = Sandbox::new() else { return };
     sandbox.write("grid.toml", GRID);
     let with = |out: &str, seed: &[&str]| {
@@ -244,7 +244,7 @@ fn the_built_in_labs_run_in_their_smoke_forms() {
 }
 
 #[test]
-fn each_executor_names_the_other_for_what_it_cannot_do() {
+fn each_executor_names_the_other_for_features_that_it_lacks() {
     let Some(sandbox) = Sandbox::new() else { return };
     sandbox.write("grid.toml", GRID);
     let cable = "name = \"cable\"\nhosts = [\"a\", \"b\"]\n[[link]]\nbetween = [\"a\", \"b\"]\ndirect = true\n\
@@ -297,7 +297,7 @@ fn each_executor_names_the_other_for_what_it_cannot_do() {
 #[test]
 fn an_interrupted_run_resumes_with_the_same_result() {
     let Some(sandbox) = Sandbox::new() else { return };
-    // Long enough to be interrupted midway.
+    // So many repeats that the run can be interrupted midway.
     sandbox.write("grid.toml", GRID.replace("repeats = 3", "repeats = 60"));
     let running = sandbox.start(&["sim", "run", "grid.toml", "--threads", "2", "--out", "cut"]);
     await_some("a few finished turns", || (sandbox.journal("cut").len() >= 5).then_some(()));

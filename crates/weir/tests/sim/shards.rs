@@ -1,4 +1,4 @@
-//! Shards of a run, and the run that they are merged to.
+//! Shards of a run, and the merged run.
 
 use super::labs::GRID;
 use crate::support::Sandbox;
@@ -38,7 +38,7 @@ fn any_number_of_shards_merges_to_the_run_without_shards() {
             assert!(!sandbox.path(part).join("results.json").exists());
         }
         let merged = format!("merged-{of}");
-        // The order of the shards does not matter.
+        // The order of the shards must not matter.
         let mut words = vec!["lab", "merge", "--out", &merged];
         words.extend(parts.iter().rev().map(String::as_str));
         let output = sandbox.weir(&words);
@@ -74,7 +74,7 @@ fn any_number_of_shards_merges_to_the_run_without_shards() {
 }
 
 #[test]
-fn an_exported_array_job_measures_all_shards_and_continues_one_that_was_begun() {
+fn an_exported_array_job_measures_all_shards_and_continues_an_unfinished_shard() {
     let Some(sandbox) = Sandbox::new() else { return };
     let exported = |words: &[&str]| {
         let output = sandbox.weir(&[&["lab", "export", "--slurm"], words].concat());

@@ -1,5 +1,5 @@
-//! Every topology and every kind of traffic of a lab in virtual time, through its lab file; and the
-//! mistakes in such a file, reported with their place.
+//! Every topology and every kind of traffic of a lab in virtual time, and the mistakes in such a
+//! lab file, reported with their place.
 
 use crate::support::Sandbox;
 use serde_json::Value;
@@ -259,7 +259,7 @@ const NONSENSE: &[(&str, &str, &str)] = &[
 ];
 
 #[test]
-fn nonsense_is_refused_with_its_place() {
+fn mistakes_in_a_world_are_refused_with_their_place() {
     let Some(sandbox) = Sandbox::new() else { return };
     let (mut messages, mut wrong) = (String::new(), Vec::new());
     for (what, old, new) in NONSENSE {
@@ -295,10 +295,10 @@ fn features_of_virtual_time_are_refused_elsewhere() {
     }
 }
 
-/// Axis values are words of the file, usual values select cells, curves are kept if the file asks
-/// for them, and means are grouped by the unusual property.
+/// Axis values are words of the file, usual values select cells, the run keeps curves if the file
+/// asks for them, and means are grouped by the unusual property.
 #[test]
-fn many_axes_are_read_by_their_planes() {
+fn many_axes_are_grouped_by_unusual_values() {
     let Some(sandbox) = Sandbox::new() else { return };
     let lab = changed(
         LAB,
@@ -351,7 +351,7 @@ fn many_axes_are_read_by_their_planes() {
     assert!(sandbox.read("run/report.html").contains("Over time"));
 }
 
-/// Flows that cannot finish end their own cell with a reason, and no other cell.
+/// Flows that cannot finish must end only their own cell, with a reason.
 #[test]
 fn a_cell_whose_flows_cannot_finish_has_a_reason() {
     let Some(sandbox) = Sandbox::new() else { return };
@@ -373,8 +373,8 @@ fn a_cell_whose_flows_cannot_finish_has_a_reason() {
     }
 }
 
-/// The demand exceeds the link's capacity. Data that waits at the end of the measured time is not
-/// goodput, and a cell without any arrival in that time says so.
+/// The demand exceeds the link's capacity. Data still queued at the end of the measured time is no
+/// goodput, and a cell without any arrival in that time must say so.
 #[test]
 fn late_data_is_no_goodput_and_no_arrival_is_no_figure() {
     let Some(sandbox) = Sandbox::new() else { return };

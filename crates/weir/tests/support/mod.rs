@@ -2,8 +2,8 @@
 //!
 //! Every run gets its own network namespace, folder and temporary folder, and a mark in its
 //! environment that all its descendants inherit, even as daemons. Its namespaces have no name: they
-//! live as long as a process is in them or a descriptor is open. Without a marked process nothing
-//! is left that could hold one.
+//! exist as long as a process is in them or a descriptor is open. If no marked process is left, no
+//! namespace is left either.
 #![allow(dead_code, unreachable_pub)]
 
 use host::{HostError, Namespace};
@@ -15,12 +15,12 @@ use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Where one test runs its labs.
+/// The namespace and the folders of one test.
 pub struct Sandbox {
     home: TempDir,
     outer: Namespace,
     mark: String,
-    /// Labs with figures share two CPUs with all other tests, so they run one at a time.
+    /// A lock: labs with figures share two CPUs with all other tests, so they run one at a time.
     _lock: Option<File>,
 }
 
@@ -40,8 +40,8 @@ pub struct Running {
 }
 
 impl CommandOutput {
-    /// Every cell of this run of a lab was measured. A machine that is busy, or from which a
-    /// hypervisor takes CPU time, makes the run invalid, and the exit status is then 1.
+    /// Checks that every cell of this run of a lab was measured. On a busy machine, or if a
+    /// hypervisor takes CPU time, the run may be invalid, with exit status 1.
     pub fn assert_measured(&self, results: &serde_json::Value) {
         let cells = results["cells"].as_array().unwrap();
         assert!(cells.iter().all(|cell| cell["failed"].is_null()), "{self:?}");
@@ -50,8 +50,8 @@ impl CommandOutput {
     }
 }
 
-/// Whether a lab's run is valid. A run that is not must give its reasons, which the lab counted
-/// itself: the lateness of its link, or CPU time that others took.
+/// Whether a lab's run is valid. An invalid run must give its reasons, which the lab counted
+/// itself: the lateness of its link, or CPU time that other programs took.
 pub fn judge(results: &serde_json::Value) -> bool {
     let kind = match &results["environment"]["emulator_cpu"] {
         serde_json::Value::Null => "lab without an emulated link",
@@ -67,8 +67,8 @@ pub fn judge(results: &serde_json::Value) -> bool {
     is_valid
 }
 
-/// The lowest figure that a test accepts: `least` of a valid cell, next to nothing of an invalid
-/// one.
+/// The lowest figure that a test accepts: `least` for a valid cell, almost zero for an invalid
+/// cell.
 pub fn floor(cell: &serde_json::Value, least: f64) -> f64 {
     if cell["valid"] == true {
         return least;
@@ -78,8 +78,8 @@ pub fn floor(cell: &serde_json::Value, least: f64) -> f64 {
     0.1
 }
 
-/// Under nohup(1) this process ignores SIGHUP, and programs would inherit that. The kernel resets a
-/// signal with a handler to its default when a program starts (execve(2)).
+/// Under nohup(1) this process ignores SIGHUP, and its programs would inherit the ignored signal.
+/// The kernel resets a signal with a handler to its default when a program starts (execve(2)).
 fn let_programs_hear_hangups() {
     static DONE: Once = Once::new();
     DONE.call_once(|| {
@@ -89,7 +89,7 @@ fn let_programs_hear_hangups() {
 }
 
 impl Sandbox {
-    /// `None`, with a note, if labs cannot run.
+    /// A sandbox; `None`, with a note, if labs cannot run.
     pub fn new() -> Option<Self> {
         if !is_installed("ip") {
             testing::skip(testing::Need::Program("ip"));
@@ -137,10 +137,10 @@ impl Sandbox {
         std::fs::read_to_string(self.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
     }
 
-    /// A directory where anybody may write, as /tmp. In it another user has put links: `link` to
-    /// the file `precious` of this sandbox, which holds its own name, `new` to a file that does not
-    /// exist, and `way` to the sandbox's folder. `theirs` is a file of that user. `None`, with a
-    /// note, if this user cannot make files of others.
+    /// A directory where anybody may write, like /tmp, with symbolic links of another user: `link`
+    /// to the file `precious` of this sandbox, which contains its own name, `new` to a file that
+    /// does not exist, and `way` to the sandbox's folder. `theirs` is a file of that user. `None`,
+    /// with a note, if this user cannot make files of others.
     pub fn shared_directory(&self, precious: &str) -> Option<String> {
         use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
         let folder = self.path("shared");
@@ -160,7 +160,7 @@ impl Sandbox {
         Some("shared".to_owned())
     }
 
-    /// Runs it on a thread in this sandbox's namespace.
+    /// Runs `work` on a thread in this sandbox's namespace.
     pub fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         self.outer.run(|| Ok(work())).unwrap()
     }
@@ -194,8 +194,8 @@ impl Sandbox {
         Running { child, stdout, stderr }
     }
 
-    /// Everything that should be gone after a run: its processes, interfaces and queues, its
-    /// temporary files. The kernel takes a moment to end a process, so this polls for a while.
+    /// All objects that should be gone after a run: its processes, interfaces, queues and temporary
+    /// files. Polls for a while, because the kernel takes a moment to end a process.
     pub fn leftovers(&self) -> Vec<String> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -207,7 +207,7 @@ impl Sandbox {
         }
     }
 
-    /// Likewise, without waiting.
+    /// As [`Self::leftovers`], without waiting.
     pub fn leftovers_once(&self) -> Vec<String> {
         await_some("the end of all processes", || self.marked().is_empty().then_some(()));
         self.leftovers_now()
@@ -238,7 +238,7 @@ impl Sandbox {
         left
     }
 
-    /// Living processes that descend from this sandbox's commands.
+    /// Running processes that descend from this sandbox's commands.
     pub fn marked(&self) -> Vec<(u32, String)> {
         let mut found = Vec::new();
         for entry in std::fs::read_dir("/proc").unwrap().flatten() {
@@ -254,7 +254,7 @@ impl Sandbox {
         found
     }
 
-    /// Those of them whose command line contains these consecutive words.
+    /// The marked processes whose command line contains these consecutive words.
     pub fn running(&self, words: &[&str]) -> Vec<u32> {
         let line = |pid: u32| std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let has = |pid: &u32| {
@@ -273,9 +273,9 @@ impl Sandbox {
         })
     }
 
-    /// Runs a lab into the directory `run`. If the machine stalls for a whole turn, nothing arrives
-    /// in the turn, or the lab reads nothing: a run in which a cell failed, or lacks one of these
-    /// metrics, is repeated if the machine was disturbed.
+    /// Runs a lab into the directory `run`. If a cell failed or lacks one of these metrics, repeats
+    /// the run if the machine was disturbed: in a turn in which the machine stalls, nothing
+    /// arrives, or the lab reads nothing.
     pub fn measure(&self, words: &[&str], metrics: &[&str]) -> (CommandOutput, serde_json::Value) {
         let lacks = |cell: &serde_json::Value| {
             let has = |name: &&str| cell["metrics"][*name]["median"].is_number();
@@ -293,7 +293,7 @@ impl Sandbox {
         measured.unwrap()
     }
 
-    /// The finished turns of a run so far.
+    /// The complete lines of a run's journal, which records the finished turns.
     pub fn journal(&self, run: &str) -> Vec<String> {
         let text = std::fs::read(self.path(run).join("journal.jsonl")).unwrap_or_default();
         let whole = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
@@ -344,7 +344,7 @@ impl Running {
         (text(&self.stdout), text(&self.stderr))
     }
 
-    /// Whether a program in its network namespace listens to TCP on the port.
+    /// Whether a program in the command's network namespace listens to TCP on the port.
     pub fn listens(&self, port: u16) -> bool {
         let port = format!(":{port:04X} ");
         ["tcp", "tcp6"].iter().any(|table| {
@@ -373,8 +373,8 @@ pub fn await_some<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Lines of intervals that `weir perf client` has printed. A test does not wait for "0.3-0.4": on a
-/// busy machine an interval ends late, and its name shows when it ended.
+/// The number of intervals that `weir perf client` has printed. A test must not wait for "0.3-0.4":
+/// on a busy machine an interval ends late, and its line has the actual times.
 pub fn intervals(printed: &str) -> usize {
     let table = printed.lines().skip_while(|line| !line.trim_start().starts_with("seconds "));
     table.skip(1).take_while(|line| line.contains("bit/s")).count()
@@ -399,7 +399,7 @@ pub fn relay() -> String {
     example("relay")
 }
 
-/// The program of `examples/NAME.rs`, built if it is not there.
+/// The program of `examples/NAME.rs`; builds it if it is missing.
 pub fn example(name: &str) -> String {
     let tests = std::env::current_exe().unwrap();
     let profile = tests.parent().and_then(Path::parent).unwrap();

@@ -1,4 +1,4 @@
-//! A terminal with a command on it, and a person who reads and types.
+//! A terminal with a command, and a simulated user who reads and types.
 #![allow(dead_code, unreachable_pub)]
 
 use crate::support::{Sandbox, await_some};
@@ -34,7 +34,7 @@ impl Terminal {
         sandbox.inside(|| command.spawn().unwrap())
     }
 
-    /// Everything shown until then.
+    /// Waits for `text`; returns all that the terminal has shown until then.
     pub fn await_text(&mut self, text: &str) -> String {
         await_some(text, || {
             self.look();
@@ -52,7 +52,7 @@ impl Terminal {
         tcgetattr(&self.screen).unwrap().local_modes.contains(LocalModes::ECHO)
     }
 
-    /// The command's status, and everything shown.
+    /// The command's status, and all that the terminal has shown.
     pub fn end(mut self, mut child: Child) -> (ExitStatus, String) {
         let status = await_some("its end", || {
             self.look();

@@ -3,8 +3,8 @@ use units::Share;
 use super::*;
 use crate::run;
 
-/// A device that loses nothing, and a machine whose receiving port is full beyond a rate. It loses
-/// packets then, or just does not.
+/// A device that loses nothing, and a machine whose receiving port is full beyond a rate. The full
+/// port may or may not lose packets.
 struct Machine {
     takes: f64,
     loses: bool,
@@ -35,7 +35,7 @@ impl Tester for Machine {
     }
 }
 
-/// Loss behind a full receiving port is no result of the device, and neither is its absence.
+/// With a full receiving port, neither loss nor the absence of loss is a result of the device.
 #[test]
 fn a_full_receiving_port_limits_the_search() {
     let bench = Bench {
@@ -63,7 +63,7 @@ fn a_full_receiving_port_limits_the_search() {
     assert!(!result.is_valid() && result.invalid_trials > 0, "{result:?}");
 }
 
-/// A generator that sends so many packets a second, into a device whose ring takes fewer.
+/// A generator that sends a fixed rate of packets into a device whose ring takes fewer.
 #[derive(Clone, Copy)]
 struct SlowRing {
     sends: f64,
@@ -106,7 +106,7 @@ fn lossless(lowest: Option<f64>, highest: Option<f64>) -> Bench {
     }
 }
 
-/// A full ring is the device's limit and not the generator's, and the result says what it took.
+/// A full ring is the device's limit, not the generator's, and the result says what the ring took.
 #[test]
 fn a_slow_ring_is_no_limit_of_the_generator() {
     let mut device = SlowRing { sends: 8e6, takes: 4e5 };
@@ -123,7 +123,7 @@ fn a_slow_ring_is_no_limit_of_the_generator() {
     assert!(matches!(result.goals[0].verdict, Verdict::GeneratorLimited { .. }));
 }
 
-/// A load that the generator nearly keeps is never valid, and must not end the test.
+/// A trial at a load that the generator nearly keeps is never valid, and must not end the test.
 #[test]
 fn a_load_just_above_the_generator_s_rate_limits_the_search() {
     let mut device = SlowRing { sends: 9.5e5, takes: 1e9 };
@@ -151,9 +151,9 @@ impl Tester for Slowed {
     }
 }
 
-/// The first two trials show what the generator reaches.
+/// The first two trials measure the generator's own rate.
 #[test]
-fn a_generator_that_is_slow_for_a_time_does_not_limit_the_search() {
+fn a_generator_that_is_slow_in_some_trials_does_not_limit_the_search() {
     for is_slow in
         [|trial| (5..8).contains(&trial), |trial| (3..6).contains(&trial)] as [fn(u32) -> bool; 2]
     {
@@ -182,9 +182,9 @@ fn a_generator_that_stays_slow_limits_the_search() {
     assert_eq!(result.invalid_trials, 3 * MOST_SLOW);
 }
 
-/// The bound that was found before stands if the machine lets no trial be valid any more.
+/// A bound that the search has found stands if no later trial on this machine is valid.
 #[test]
-fn a_machine_that_gets_worse_leaves_the_bound() {
+fn a_bound_stands_if_the_machine_becomes_slow() {
     struct Worse(Slowed);
     impl Tester for Worse {
         fn trial(&mut self, load: Frequency, duration: Span) -> Result<Trial, GenError> {
@@ -249,7 +249,7 @@ fn a_port_that_vanishes_ends_the_test_and_keeps_its_results() {
         assert_eq!(result.trials, trials_left);
         assert_eq!(result.goals.len(), usize::from(trials_left >= of_first), "{trials_left}");
     }
-    // Nothing was measured: the command fails.
+    // No trial succeeded: the command fails.
     let mut device = Vanishing { takes: 1e5, trials_left: 0 };
     assert!(bench.run(&mut device, || false, |_| {}).is_err());
 }
@@ -270,7 +270,7 @@ impl Tester for Dying {
 }
 
 #[test]
-fn a_device_that_died_is_no_slow_one() {
+fn a_device_that_died_has_no_rate() {
     let bench = lossless(Some(1e3), Some(1e6));
     for is_dead in
         [|trial| trial > 1, |trial| trial > 12, |trial| trial > 25] as [fn(u32) -> bool; 3]
@@ -295,7 +295,7 @@ fn a_device_that_forwards_again_is_measured() {
     assert!((lower.events() / 1e5 - 1.0).abs() < 0.01, "{lower}");
 }
 
-/// A device may forward nothing under a load that is too high, and be well under a lower one.
+/// A device may forward nothing under a load that is too high, and forward all under a lower load.
 #[test]
 fn a_device_that_collapses_under_load_has_a_rate() {
     struct Collapsing;
@@ -312,7 +312,7 @@ fn a_device_that_collapses_under_load_has_a_rate() {
     assert!((lower.events() / 1e5 - 1.0).abs() < 0.01, "{lower}");
 }
 
-/// A device that loses one packet in a thousand, at random, beside those beyond its rate.
+/// A device that loses all packets beyond its rate, and one in a thousand of the others at random.
 struct Lossy {
     takes: f64,
     random: u64,
@@ -331,7 +331,8 @@ impl Tester for Lossy {
     }
 }
 
-/// Short trials do not make the loss rare, because the lowest load has as many packets in them.
+/// The loss is not rare in short trials either: the lowest load is so high that they have enough
+/// packets.
 #[test]
 fn random_loss_leaves_no_lossless_rate_in_short_trials() {
     let brief = |millis| Goal {
@@ -346,7 +347,7 @@ fn random_loss_leaves_no_lossless_rate_in_short_trials() {
             let result = bench.run(&mut device, || false, |_| {}).unwrap();
             let off = (result.lowest.events() / lowest - 1.0).abs();
             assert!(off < 0.01, "{millis} ms: {}", result.lowest);
-            // A trial of 50 ms has 300 packets, and mostly loses none.
+            // A trial of 50 ms has 300 packets and usually loses none.
             let is_none = matches!(result.goals[0].verdict, Verdict::BelowMinimum { .. });
             assert!(is_none || millis < 400, "{millis} ms: {:?}", result.goals);
         }
@@ -366,7 +367,7 @@ impl Tester for Busy {
 }
 
 #[test]
-fn a_machine_that_is_busy_now_and_then_ends_the_test_with_the_right_number() {
+fn every_second_trial_invalid_ends_the_test_with_the_count_of_all_invalid_trials() {
     let long = Goal { duration_sum: Span::from_secs(1000), ..Goal::with_loss(Share::ZERO) };
     let bench = Bench { goals: vec![long], ..lossless(Some(1e3), Some(1e6)) };
     let mut machine = Busy(SlowRing { sends: 1e9, takes: 4e5 }, false);
@@ -378,7 +379,7 @@ fn a_machine_that_is_busy_now_and_then_ends_the_test_with_the_right_number() {
     assert!(told.contains("Free this machine's CPUs"), "{told}");
 }
 
-/// A port whose other end is gone.
+/// A port without another end.
 struct Alone;
 
 impl Tester for Alone {
@@ -390,7 +391,7 @@ impl Tester for Alone {
 }
 
 #[test]
-fn a_port_without_another_end_is_no_matter_of_this_machine_s_cpus() {
+fn a_port_without_another_end_is_not_blamed_on_the_cpus() {
     let result = lossless(Some(1e3), Some(1e6)).run(&mut Alone, || false, |_| {}).unwrap();
     let text = super::super::text(&[("64".to_owned(), result)]);
     let (_, told) = text.split_once("INVALID: ").unwrap();

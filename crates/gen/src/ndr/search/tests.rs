@@ -1,17 +1,18 @@
 use super::*;
 use units::Share;
 
-/// A device in numbers: its capacity, the share that it loses at random, and its moods.
+/// A model of a device: its capacity, its random loss, and its irregularities.
 struct Device {
     capacity: f64,
     random_loss: f64,
-    /// The capacity moves by this share over a thousand trials.
+    /// The capacity changes by this share over a thousand trials.
     drift: f64,
-    /// The share of trials in which it loses a few packets for no reason.
+    /// The share of trials in which the device loses a few packets for no reason.
     hiccups: f64,
-    /// The part of its load that the generator sends.
+    /// The share of the load that the generator sends.
     sent: f64,
-    /// The part of a trial after its end in which packets still count as in time.
+    /// Time after a trial's end, as a share of its duration, in which packets still count as in
+    /// time.
     grace: f64,
     random: u64,
     trials: u32,
@@ -39,14 +40,14 @@ impl Device {
         (self.random >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Lost packets of a trial, with Poisson noise for the random ones.
+    /// Sent and lost packets of a trial; the random loss has Poisson noise.
     fn lost(&mut self, load: f64, duration: f64) -> (f64, f64) {
         self.trials += 1;
         let capacity = self.capacity * (1.0 + self.drift * f64::from(self.trials) / 1000.0);
         let sent = (load * self.sent * duration).floor().max(1.0);
         let passed = sent.min((capacity * duration * (1.0 + self.grace)).ceil());
         let mean = passed * self.random_loss;
-        // A sum of exponential times counts a Poisson number; large means need no noise.
+        // Adds exponential times to draw a Poisson number; large means need no noise.
         let random = if mean > 500.0 {
             mean
         } else {
@@ -126,7 +127,7 @@ fn random_loss_leaves_no_lossless_rate_and_keeps_the_capacity() {
 }
 
 #[test]
-fn hiccups_in_a_fifth_of_the_trials_and_drift_do_not_move_the_result() {
+fn loss_in_a_fifth_of_the_trials_and_drift_do_not_move_the_result() {
     for seed in 0..20 {
         let mut device = Device::new(50_000.0, seed + 1);
         device.hiccups = 0.2;
@@ -139,10 +140,10 @@ fn hiccups_in_a_fifth_of_the_trials_and_drift_do_not_move_the_result() {
     }
 }
 
-/// The sender may miss its load by half a percent, and the receiver waits for as much: the errors
-/// do not add up.
+/// The sender may miss its load by half a percent, and the receiver waits for late packets half a
+/// percent longer: the two errors must not add up.
 #[test]
-fn what_was_sent_is_the_result_and_not_what_was_planned() {
+fn the_result_is_the_sent_rate_not_the_planned_load() {
     for goals in [[goal(0.0), goal(0.5)], [Goal::rfc_2544(), goal(0.0)]] {
         let mut device = Device::new(12_345.0, 7);
         (device.sent, device.grace) = (0.9951, 0.005);
@@ -162,7 +163,7 @@ fn what_was_sent_is_the_result_and_not_what_was_planned() {
 }
 
 #[test]
-fn rfc_2544_takes_long_trials_only_near_the_result() {
+fn a_search_of_rfc_2544_makes_long_trials_only_near_the_result() {
     let mut device = Device::new(98_765.0, 3);
     let results = search(&mut device, &[Goal::rfc_2544()], 1_000.0, 1e6);
     assert!((lower(&results[0]) / 98_765.0 - 1.0).abs() < 0.01);
@@ -170,7 +171,7 @@ fn rfc_2544_takes_long_trials_only_near_the_result() {
 }
 
 #[test]
-fn a_device_faster_than_the_highest_load_is_said_to_be() {
+fn a_device_faster_than_the_highest_load_is_at_the_maximum() {
     let mut device = Device::new(1e9, 1);
     let results = search(&mut device, &[goal(0.0)], 100.0, 1e6);
     assert_eq!(results[0].verdict, Verdict::AtMaximum { load: Frequency::per_second(1e6) });
@@ -193,9 +194,9 @@ fn a_limit_of_the_generator_becomes_the_verdict() {
     assert_eq!(search.results()[0].verdict, Verdict::GeneratorLimited { load });
 }
 
-/// The generator kept a load without loss, and becomes slower than that at the next one.
+/// The generator keeps a load without loss, and is slower than this load in the next trial.
 #[test]
-fn a_limit_keeps_a_higher_load_that_is_a_lower_bound() {
+fn a_limit_of_the_generator_keeps_a_higher_lower_bound() {
     let per_second = Frequency::per_second;
     let mut search = Search::new(&[goal(0.0)], per_second(100.0), per_second(1e6));
     let mut limits = 0;
@@ -220,7 +221,7 @@ fn a_limit_keeps_a_higher_load_that_is_a_lower_bound() {
 }
 
 #[test]
-fn a_dead_device_ends_at_the_lowest_load() {
+fn a_dead_device_is_below_the_lowest_load() {
     let mut device = Device::new(0.0, 1);
     let results = search(&mut device, &[goal(0.0), goal(0.5)], 100.0, 1e6);
     for result in results {
@@ -228,9 +229,9 @@ fn a_dead_device_ends_at_the_lowest_load() {
     }
 }
 
-/// A device without any rule: each trial loses by chance what it likes.
+/// A device without any rule: each trial loses a random number of packets.
 #[test]
-fn a_device_without_a_rule_ends_the_search() {
+fn a_search_ends_for_a_device_with_random_results() {
     let goals = [goal(0.0), goal(0.5), Goal::rfc_2544()];
     for seed in 0..200 {
         let mut device = Device::new(1e9, seed + 1);

@@ -4,17 +4,18 @@ use probe::process::{CpuTime, Thread};
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The threads of one test in a process of several tests. Clones are the same account.
+/// Account of the threads of one test in a process that runs several tests. Clones share the
+/// account.
 #[derive(Debug, Clone, Default)]
 pub struct CpuAccount(Arc<Mutex<Entries>>);
 
-/// The calling thread is charged to the test as long as this lives.
+/// Guard: the calling thread's CPU time counts as the test's until the guard is dropped.
 #[derive(Debug)]
 pub struct Counted {
     account: CpuAccount,
     tid: u32,
     begun: CpuTime,
-    /// Keeps the guard on its thread, whose clock it reads at the end.
+    /// Keeps the guard on its thread: on drop the guard reads that thread's clock.
     _own: PhantomData<*const ()>,
 }
 
@@ -35,11 +36,11 @@ impl CpuAccount {
         Counted { account: self.clone(), tid, begun, _own: PhantomData }
     }
 
-    /// CPU time of all threads so far: to 10 ms for running threads, exact for ended ones.
+    /// CPU time of all threads so far: to 10 ms for running threads, exact for ended threads.
     pub fn used(&self) -> CpuTime {
         let entries = self.entries();
         entries.running.iter().fold(entries.ended, |sum, (tid, begun)| {
-            // A thread that /proc does not show is charged when it leaves.
+            // The time of a thread that /proc does not show is added when the thread leaves.
             let now = Thread::read(*tid).map_or(*begun, |thread| split(thread.cpu));
             sum.plus(&now.since(begun))
         })
@@ -61,8 +62,8 @@ impl Drop for Counted {
     }
 }
 
-/// Divides the exact time as the ticks are divided, like the kernel itself (cputime_adjust,
-/// kernel/sched/cputime.c).
+/// Divides the exact time into user and system time in the proportion of the ticks, like the kernel
+/// itself (cputime_adjust, kernel/sched/cputime.c).
 fn split(cpu: CpuTime) -> CpuTime {
     let Some(precise) = cpu.precise else {
         return cpu;

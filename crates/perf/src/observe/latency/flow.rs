@@ -112,8 +112,8 @@ impl Flows {
         reported
     }
 
-    /// Answers are not received for a while: overdue probes count as lost, and the others in flight
-    /// do not count.
+    /// No answers are read until the probe resumes: overdue probes count as lost, and the other
+    /// probes in flight do not count.
     pub(super) fn pause(&mut self, now: Time) {
         for flow in &mut self.each {
             let lost = flow.in_flight.close(now);
@@ -168,14 +168,14 @@ impl Flow {
 /// Times of one answer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Times {
-    /// As stated in the answer.
+    /// Send time as stated in the answer.
     pub(super) sent: Time,
-    /// When it was read, and how long it had lain in the kernel by then.
+    /// When the thread read the answer, and how long the answer had been in the kernel by then.
     pub(super) now: Time,
     pub(super) lag: Span,
 }
 
-/// Readers look for peaks, so merging points keeps the maximum.
+/// Merged points keep the maximum, because readers look for peaks.
 fn table_of(by: LatencySource) -> Table {
     let mut table = Table::new("latency", Merge::Max, MOST_POINTS);
     let name = match by {
@@ -187,10 +187,10 @@ fn table_of(by: LatencySource) -> Table {
     table
 }
 
-/// Longer than a bad queue. A later answer still counts when it arrives; until then the probe
-/// counts as lost.
+/// Time after which a probe counts as lost: longer than a bad queue. A later answer turns the probe
+/// into an answered one.
 const PATIENCE: Span = Span::from_secs(3);
-/// How long a preferred method may take to answer once another has answered.
+/// How long a preferred method may take to answer once another method has answered.
 const FIRST_CHOICE: Span = Span::from_millis(400);
 /// After this time without any answer, probing ends.
 const ANY_ANSWER: Span = Span::from_secs(5);

@@ -37,14 +37,14 @@ impl Icmp {
     }
 }
 
-/// A datagram from a raw IPv4 socket begins with the IP header.
+/// The part of a datagram from a raw IPv4 socket behind its IP header.
 pub(super) fn behind_ip_header(packet: &[u8]) -> Option<&[u8]> {
     let first = *packet.first()?;
     let length = usize::from(first & 15) * 4;
     (first >> 4 == 4 && length >= 20).then(|| packet.get(length..)).flatten()
 }
 
-/// RFC 1071.
+/// The internet checksum (RFC 1071).
 fn checksum(message: &[u8]) -> u16 {
     let words = message
         .chunks(2)
@@ -84,7 +84,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+        fn the_parser_of_icmp_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
             let _ = behind_ip_header(&bytes).and_then(|bytes| Icmp::V4.reply(bytes));
             let _ = Icmp::V6.reply(&bytes);
         }

@@ -16,9 +16,9 @@ pub(super) struct InFlight {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
     InTime(Span),
-    /// The probe had counted as lost.
+    /// The answer came after the probe had counted as lost.
     Late(Span),
-    /// A duplicate, an answer to a probe that is no longer waited for, or a foreign datagram.
+    /// A duplicate, an answer to a probe that is no longer in the table, or a foreign datagram.
     Ignored,
 }
 
@@ -57,15 +57,16 @@ impl InFlight {
         }
     }
 
-    /// Takes the answer to a probe. `sent_at` is from the answer; it was read at `now` and had then
-    /// lain in the kernel for `lag`.
+    /// Takes the answer to a probe. `sent_at` stands in the answer; the thread read the answer at
+    /// `now`, when it had been in the kernel for `lag`.
     pub(super) fn answer(&mut self, sequence: u64, sent_at: Time, now: Time, lag: Span) -> Answer {
         let Some(sent) = self.slot(sequence).filter(|sent| sent.at == sent_at) else {
             return Answer::Ignored;
         };
         let before = std::mem::replace(&mut sent.state, State::Done);
         let whole = now.since(sent_at);
-        // The lag is by the real-time clock: if that jumped in between, the lag means nothing.
+        // The real-time clock gives the lag: if that clock jumped in between, the lag means
+        // nothing.
         let round_trip = if lag < whole { whole - lag } else { whole };
         if before != State::Done {
             self.longest = self.longest.max(round_trip);
@@ -83,8 +84,8 @@ impl InFlight {
         self.give_up(State::Lost, |sent| now.since(sent.at) >= patience)
     }
 
-    /// Ends a phase, and returns how many probes in flight are lost. The youngest cannot be judged,
-    /// and no probe in flight counts from now on.
+    /// Ends a phase, and returns how many probes in flight are lost. The youngest probes count as
+    /// neither lost nor answered. Forgets all probes in flight.
     pub(super) fn close(&mut self, now: Time) -> u64 {
         let overdue = (self.longest * OVERDUE).max(SOON).min(self.patience);
         let lost = self.give_up(State::Done, |sent| now.since(sent.at) >= overdue);
@@ -103,7 +104,7 @@ impl InFlight {
     }
 }
 
-/// Twenty seconds of probes at the shortest interval.
+/// Most probes in flight: twenty seconds of probes at the shortest interval.
 const MOST: usize = 2048;
 /// At the end of a phase a probe is lost after this many times the longest round trip …
 const OVERDUE: u64 = 4;
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn at_the_end_of_a_phase_the_youngest_are_left_out() {
+    fn at_the_end_of_a_phase_the_youngest_probes_are_left_out() {
         let mut in_flight = in_flight();
         let numbers: Vec<_> = [0, 50, 950].map(|millis| in_flight.send(at(millis))).into();
         in_flight.answer(numbers[1], at(50), at(70), Span::ZERO);

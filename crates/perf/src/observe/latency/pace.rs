@@ -2,7 +2,7 @@ use rand::RngExt;
 use std::ops::Range;
 use units::{Rate, Span};
 
-/// Time until the next probe. It is random, so that the probes do not synchronize with a timer, a
+/// Time until the next probe. It is random, so that the probes do not synchronise with a timer, a
 /// queue or a periodic congestion control (RFC 2330 section 11.1.1). On a slow path it is longer,
 /// so that the probes do not become the load.
 pub(super) fn pause(loaded: bool, load: Rate, random: &mut impl rand::Rng) -> Span {
@@ -17,7 +17,7 @@ pub(super) fn pause(loaded: bool, load: Rate, random: &mut impl rand::Rng) -> Sp
     Span::from_nanos((random.random_range(usual) as f64 * factor) as u64)
 }
 
-/// In nanoseconds.
+/// Pause between probes without load, in nanoseconds.
 const IDLE: Range<u64> = 10_000_000..30_000_000;
 const LOADED: Range<u64> = 10_000_000..50_000_000;
 const LONGEST: Span = Span::from_millis(500);

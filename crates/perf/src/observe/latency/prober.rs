@@ -16,7 +16,7 @@ pub(super) struct Prober {
     plan: LatencyPlan,
     token: Token,
     method: Method,
-    /// Received datagrams carry the time at which the kernel took them.
+    /// The kernel stamps received datagrams with their time of arrival.
     stamped: bool,
 }
 
@@ -33,7 +33,7 @@ enum Method {
     Echo {
         port: u16,
     },
-    /// `raw` where an unprivileged socket is not allowed.
+    /// `raw` if the system refuses an unprivileged ICMP socket.
     Ping {
         icmp: Icmp,
         raw: bool,
@@ -69,8 +69,8 @@ impl Prober {
         Ok(Self { socket, plan: plan.clone(), token, method, stamped: false })
     }
 
-    /// Reopens with a new socket. The cost of stamps ends only when the socket is closed, not when
-    /// the option is cleared.
+    /// Opens a new socket for `prober`. The kernel stops to stamp only when the socket is closed,
+    /// not when the option is cleared.
     pub(super) fn reopened(prober: &Closed) -> io::Result<Self> {
         match prober.method {
             Method::Echo { port } => Self::echo(&prober.plan, port, prober.token),
@@ -114,7 +114,8 @@ impl Prober {
     /// The next answer that has arrived; other datagrams are dropped.
     pub(super) fn answer(&self) -> Option<(Echo, Receipt)> {
         let mut buffer = [0; LONGEST];
-        // Read a bounded number of foreign datagrams; the rest waits for the next poll.
+        // Reads a bounded number of foreign datagrams; the rest stay in the socket until the next
+        // poll.
         for _ in 0..MOST_FOREIGN {
             let receipt = match timestamps::receive(&self.socket, &mut buffer) {
                 Ok(Some(receipt)) => receipt,

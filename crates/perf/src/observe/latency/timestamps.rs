@@ -10,19 +10,20 @@ use units::{Span, Time};
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Receipt {
     pub(super) length: usize,
-    /// When it was read.
+    /// When the thread read the datagram.
     pub(super) now: Time,
-    /// How long it had lain in the kernel. The reader's own wait for a core is not part of the
-    /// path.
+    /// How long the datagram had been in the kernel. The thread's own wait for a core is not part
+    /// of the path.
     pub(super) lag: Span,
 }
 
-/// Asks for the stamps that [`receive`] reads. If the kernel refuses, the lag stays zero.
+/// Asks the kernel for the stamps that [`receive`] reads. If the kernel refuses, the lag stays
+/// zero.
 pub(super) fn ask_for_stamps(socket: &Socket) -> bool {
     setsockopt(socket, sockopt::ReceiveTimestampns, &true).is_ok()
 }
 
-/// `None` if nothing has arrived.
+/// Reads the next datagram; `None` if nothing has arrived.
 pub(super) fn receive(socket: &Socket, buffer: &mut [u8]) -> io::Result<Option<Receipt>> {
     let mut control = nix::cmsg_space!(TimeSpec, [u8; 64]);
     let mut parts = [IoSliceMut::new(buffer)];
@@ -35,8 +36,8 @@ pub(super) fn receive(socket: &Socket, buffer: &mut [u8]) -> io::Result<Option<R
         ControlMessageOwned::ScmTimestampns(at) => Some(nanos(at.tv_sec(), at.tv_nsec())),
         _ => None,
     });
-    // The stamp is by the real-time clock. Only its distance from now is used, so setting the clock
-    // while a probe is in flight changes nothing.
+    // The real-time clock gives the stamp. Only its distance from now counts, so a clock that is
+    // set while a probe is in flight does no harm.
     let real = real_time();
     let lag = stamp.map_or(0, |stamp| age(real, stamp));
     Ok(Some(Receipt {
@@ -75,15 +76,15 @@ fn real_time() -> u64 {
     nanos(real.tv_sec, real.tv_nsec)
 }
 
-/// An age that no queue explains is a jump of the clock.
+/// Age of a stamp. An age too long for any queue means that the clock was set, and counts as zero.
 fn age(now: u64, stamp: u64) -> u64 {
     let age = now.saturating_sub(stamp);
     if age < OLDEST { age } else { 0 }
 }
 
 const OLDEST: u64 = 1_000_000_000;
-/// More than the clock is slewed (500 ppm at most) between two calls. If the thread loses its core
-/// between the two readings of a call, that counts as a jump, which does no harm.
+/// A larger change than slewing (500 ppm at most) makes between two calls. A thread that loses its
+/// core between the two readings of a call sees a false jump, which does no harm.
 const JUMP: i128 = 1_000_000;
 
 fn nanos(seconds: i64, nanos: i64) -> u64 {
@@ -95,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn setting_the_clock_makes_no_datagram_old() {
+    fn a_clock_that_is_set_does_not_age_a_datagram() {
         assert_eq!(age(1_000_500, 1_000_000), 500);
         assert_eq!(age(1_000_000, 1_000_500), 0);
         assert_eq!(age(3_600_000_000_000, 0), 0);

@@ -30,7 +30,7 @@ impl Meter {
         read: impl FnOnce() -> (Time, Bytes),
     ) {
         let since = now.since(current.starts());
-        // Too little is left of a period that is half over.
+        // A period that is half over is too short to measure.
         let in_time = since >= self.settings.settling && since < current.length() / 2;
         if in_time && self.begun.is_none() {
             self.begun = Some(read());
@@ -45,8 +45,7 @@ impl Meter {
     ) {
         let Some((since, had)) = self.begun.take() else { return };
         let (now, has) = read();
-        // This end changed its period late, and measured one kind of period while the far end had
-        // changed long before.
+        // This end changed its period so late that the far end was already in the next period.
         if now.since(current.ends()) > current.length() / LATE_PARTS || self.measured.len() >= MOST
         {
             return;
@@ -75,7 +74,7 @@ impl Meter {
 /// Fraction of a period by which this end may be late. On a core that a stream fills, a wakeup may
 /// take some milliseconds.
 const LATE_PARTS: u64 = 10;
-/// A day of periods.
+/// Most periods kept: a day of them.
 const MOST: usize = 400_000;
 
 #[cfg(test)]
@@ -89,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_is_measured_from_its_settling_to_its_end() {
+    fn a_period_is_measured_from_its_settling_to_its_end() {
         let periods = SamplingPeriods { seed: 1, length: Span::from_millis(100) };
         let mut current = CurrentPeriod::begin(periods, at(0));
         let mut meter = Meter::new(CostSettings::of(Span::ZERO, true));

@@ -14,7 +14,7 @@ pub struct ProbeCost {
     pub cost: Option<Cost>,
 }
 
-/// In percent of the goodput without samples, with its 95 % confidence interval.
+/// The cost in percent of the goodput without samples, with its 95 % confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Cost {
     pub percent: f64,
@@ -31,7 +31,7 @@ pub(super) struct MeasuredPeriod {
 }
 
 impl ProbeCost {
-    /// Uses the blocks in which all periods were measured.
+    /// Computes the cost from the blocks in which all periods were measured.
     pub(super) fn of(periods: &[MeasuredPeriod], both_ends: bool) -> Self {
         let same_block = |a: &MeasuredPeriod, b: &MeasuredPeriod| {
             a.number / super::BLOCK == b.number / super::BLOCK
@@ -94,9 +94,9 @@ fn log_ratio(block: &[MeasuredPeriod]) -> Option<f64> {
     (block.len() as u64 == super::BLOCK && ratio.is_finite()).then_some(ratio)
 }
 
-/// In a block.
+/// Pairs of periods in a block.
 const PAIRS: usize = 2;
-/// With fewer blocks the interval means nothing.
+/// Least number of blocks: with fewer, the interval means nothing.
 const LEAST_BLOCKS: usize = 5;
 const TRIMMED_PERCENT: f64 = 20.0;
 

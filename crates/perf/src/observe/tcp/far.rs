@@ -1,12 +1,12 @@
-//! The series that a sending far end reports for its streams. A receiving end has none worth
-//! reporting: its kernel's window and round trips are those of acknowledgements.
+//! The series that a sending far end reports for its streams. A receiving end reports no series:
+//! its kernel's window and round trips are those of acknowledgements.
 
 use super::tables::{limit_name, quantity};
 use crate::observe::series::{Line, MOST_POINTS, Merge, Series};
 use serde_json::Value;
 
-/// For a peer that asked: the series of the streams that this end sends, thinned until they fit
-/// into a message beside its other contents.
+/// The series of the streams that this end sends, for a peer that asked for them, thinned until
+/// they fit into a message beside its other contents.
 pub(crate) fn reported(series: &[Series], senders: &[u32]) -> Value {
     let mut reported: Vec<Series> =
         series.iter().filter_map(|one| of_streams(one, senders)).collect();
@@ -27,7 +27,7 @@ pub(crate) fn read(reported: &Value) -> Vec<Series> {
 }
 
 /// Adds the far end's series of these streams to the local ones, on this end's time axis. The far
-/// end's clock began with the same test, half a round trip earlier or later.
+/// end's time 0 is half a round trip earlier or later.
 pub(crate) fn merge(own: &mut Vec<Series>, theirs: &[Series], streams: &[u32]) {
     let Some(axis) = own.iter().find(|one| one.name == "throughput").map(|one| one.time_s.clone())
     else {
@@ -47,7 +47,8 @@ pub(crate) fn merge(own: &mut Vec<Series>, theirs: &[Series], streams: &[u32]) {
     }
 }
 
-/// `None` if nothing is left; quantities that both ends count are not sent.
+/// The lines of these streams; `None` if there are none. Ignores quantities that this end counts
+/// too.
 fn of_streams(series: &Series, streams: &[u32]) -> Option<Series> {
     let mut series = series.clone();
     match series.stream {
@@ -73,8 +74,8 @@ fn halve(series: &mut Series) {
     series.time_s = axis;
 }
 
-/// Each point covers the time before it. If the new axis has more points than the old one, several
-/// of them lie within one old point.
+/// Moves values to another time axis. Each point covers the time since the previous point. If the
+/// new axis has more points than the old axis, several new points lie within one old point.
 fn resampled(from: &[f64], values: &[Option<f64>], to: &[f64], merge: Merge) -> Vec<Option<f64>> {
     let mut next = 0;
     let mut out = Vec::with_capacity(to.len());
@@ -139,7 +140,7 @@ fn rounded(value: f64) -> f64 {
 
 /// Share of a message ([`crate::control::LONGEST`]), which may also hold a server's output.
 pub(crate) const MOST_BYTES: usize = 512 << 10;
-/// Seven of a test, and one for each of 128 streams.
+/// Most series read from a peer: seven of a test, and one for each of 128 streams.
 const MOST_SERIES: usize = 160;
 const MOST_LINES: usize = 256;
 /// A day and an hour: the longest test, with a margin.

@@ -11,17 +11,18 @@ pub struct LimitedBy {
     pub receive_window: Share,
     /// The local send buffer was too small to fill the window.
     pub send_buffer: Share,
-    /// Busy without any of the others, on a link that evidently was full. Only a whole test tells.
+    /// Time busy without any of the limits above, on a link that evidently was full. Zero in
+    /// [`Self::of`]: only the samples of a whole test show a full link.
     pub full_link: Share,
-    /// Busy without any of the others: congestion control, the path, or this host.
+    /// Time busy without any of the limits above: congestion control, the path, or this host.
     pub congestion: Share,
 }
 
 impl LimitedBy {
     /// `None` if the kernel does not report it, or no time has passed.
     pub fn of(used: &TcpUse) -> Option<Self> {
-        // The kernel counts these in ticks (tcp_get_info_chrono_stats, net/ipv4/tcp.c). Over a
-        // short time they may slightly exceed the elapsed time, or each other.
+        // The kernel counts these times in ticks (tcp_get_info_chrono_stats, net/ipv4/tcp.c). Over
+        // a short time their sum may slightly exceed the elapsed time, and a part its whole.
         let busy = used.busy?;
         let elapsed = used.elapsed.max(busy);
         let rwnd = used.rwnd_limited?.min(busy);
@@ -72,7 +73,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_shares_are_one_for_any_kernel_counts(
+        fn the_shares_add_up_to_one_for_any_kernel_counts(
             elapsed in 1_u64..1 << 40,
             busy in 0_u64..1 << 40,
             rwnd in 0_u64..1 << 40,

@@ -7,7 +7,7 @@ use units::{Rate, Span};
 /// sender. A receiver's kernel only sees acknowledgements.
 #[derive(Debug)]
 pub(super) struct Tables {
-    /// With the streams that have a line, by their index.
+    /// Each table with the indices of the streams that have a line in it.
     quantities: Vec<(Table, Vec<usize>, Value)>,
     limits: Vec<(usize, Table)>,
 }
@@ -93,7 +93,7 @@ pub(super) fn quantity(name: &str) -> Option<(&'static str, &'static str, Merge)
     known.map(|(name, unit, merge, _)| (name, unit, merge))
 }
 
-/// The name of a sender's limit, if it is known.
+/// The limit's name as a static string, if `name` is a known limit.
 pub(super) fn limit_name(name: &str) -> Option<&'static str> {
     LIMITS.into_iter().find(|known| *known == name)
 }
@@ -112,6 +112,6 @@ const QUANTITIES: [Quantity; 7] = [
 ];
 const THROUGHPUT: &str = "throughput";
 const LIMITS: [&str; 4] = ["application", "receive window", "send buffer", "congestion"];
-/// Limit for one quantity over all streams: with 128 streams each has 125 points.
+/// Most values of one quantity over all streams: with 128 streams each stream has 125 points.
 const MOST_VALUES: usize = 16_000;
 const LEAST_POINTS: usize = 100;

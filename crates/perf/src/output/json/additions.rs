@@ -214,7 +214,8 @@ fn bytes(bytes: Option<Bytes>) -> Option<Value> {
     bytes.map(|bytes| Value::from(bytes.count()))
 }
 
-/// The largest rate means none.
+/// The rate in bits per second. The largest rate means that the kernel has no limit, and gives
+/// `None`.
 fn rate(rate: Option<Rate>) -> Option<Value> {
     let rate = rate?.bits_per_second();
     (rate < u64::MAX / 8 * 8).then(|| Value::from(rate))

@@ -21,7 +21,7 @@ pub(in crate::output) fn value(started: &Started, ended: &Ended) -> Value {
     }
     entry(&mut out, "cpu_utilization_percent", cpu(ended));
     if !udp {
-        // With streams both ways iperf3 calls its client the sender.
+        // In a bidirectional test iperf3 calls its client the sender.
         let here = match started.options.direction {
             Direction::Forward | Direction::Both => started.role == Role::Client,
             Direction::Reverse => started.role == Role::Server,
@@ -53,7 +53,7 @@ fn tcp_sums(direction: &DirectionStreams<'_, StreamTotal>) -> Sums {
     known(vec![("sum_sent", sent, outcome.sent), ("sum_received", received, outcome.received)])
 }
 
-/// Leaves out an end that reported nothing: a zero would be a figure.
+/// Leaves out an end that reported nothing: readers would take zeros for figures.
 fn known(sums: Vec<(&'static str, Map<String, Value>, End)>) -> Sums {
     let known = sums.into_iter().filter(|(.., end)| end.is_known());
     known.map(|(key, sum, _)| (key, sum)).collect::<Vec<_>>().into_iter()
@@ -64,7 +64,7 @@ fn udp_sums(direction: &DirectionStreams<'_, StreamTotal>) -> Sums {
     let datagrams = outcome.datagrams.unwrap_or_default();
     let of_sender = outcome.datagrams_of_sender();
 
-    // As iperf3 mixes them: the sent bytes over the receiver's time.
+    // iperf3 divides the sent bytes by the receiver's time.
     let mut sum = head(outcome.received);
     entry(&mut sum, "bytes", outcome.sent.bytes.count());
     entry(&mut sum, "bits_per_second", rate(outcome.sent));

@@ -1,4 +1,4 @@
-//! One of `intervals`.
+//! One element of `intervals`.
 
 use super::{additions, entry, number};
 use crate::event::{Datagrams, Interval, Started, StreamInterval};
@@ -62,7 +62,7 @@ fn head(interval: &Interval, bytes: Bytes) -> Map<String, Value> {
     out
 }
 
-/// A sender knows what it sent, and nothing else.
+/// Writes the counts of datagrams. A sender has no count of lost datagrams.
 fn counts(out: &mut Map<String, Value>, datagrams: &Datagrams, sends: bool) {
     if sends {
         entry(out, "packets", datagrams.count);

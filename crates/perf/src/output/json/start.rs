@@ -51,7 +51,7 @@ pub(in crate::output) fn value(started: &Started) -> Value {
     Value::Object(start)
 }
 
-/// Used if the test failed before a peer answered.
+/// `start` of a test that failed before a peer answered.
 pub(in crate::output) fn without_peer() -> Value {
     Value::Object(ours())
 }
@@ -109,7 +109,7 @@ fn host(address: SocketAddr) -> String {
     ip.to_string()
 }
 
-/// In the form of `uname`.
+/// The system in the form of `uname`.
 fn system() -> String {
     let name = rustix::system::uname();
     [name.sysname(), name.nodename(), name.release(), name.version(), name.machine()]
@@ -117,5 +117,5 @@ fn system() -> String {
         .join(" ")
 }
 
-/// Scripts check for iperf's version, and the keys are those of 3.12.
+/// Scripts check iperf's version; the keys here are iperf 3.12's.
 const VERSION: &str = concat!("iperf 3.12 (weir ", env!("CARGO_PKG_VERSION"), ")");

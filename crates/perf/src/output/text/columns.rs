@@ -24,7 +24,7 @@ pub(super) enum Column {
 
 #[derive(Debug, Clone)]
 pub(super) struct Columns {
-    /// With the width of each.
+    /// The columns that fit, with their widths.
     shown: Vec<(Column, usize)>,
 }
 
@@ -35,8 +35,8 @@ pub(super) struct Line {
 }
 
 impl Columns {
-    /// The columns of `wanted` that fit. The least needed are dropped first; a bar takes the
-    /// remaining width.
+    /// Keeps the columns of `wanted` that fit, drops the least needed columns first, and gives a
+    /// bar the remaining width.
     pub(super) fn fitting(wanted: &[Column], width: usize) -> Self {
         let mut shown: Vec<(Column, usize)> = wanted.iter().map(|c| (*c, c.width())).collect();
         let total = |shown: &[(Column, usize)]| {
@@ -74,7 +74,7 @@ impl Columns {
 
     pub(super) fn line(&self, line: &Line, format: &TextFormat) -> String {
         let mut out = String::new();
-        // Emit blanks only before further text, so that no line ends in blanks.
+        // Writes blanks only before further text, so that no line ends in blanks.
         let mut blanks = 0;
         for (column, width) in &self.shown {
             let cell = line.cells.iter().find(|(known, ..)| known == column);

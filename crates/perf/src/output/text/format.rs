@@ -7,9 +7,9 @@ pub struct TextFormat {
     /// Columns of a line; lines are broken or cut to fit.
     pub width: usize,
     pub colour: bool,
-    /// Bars and arrows may be drawn.
+    /// The output may contain bars and arrows.
     pub unicode: bool,
-    /// A user watches: each interval has a bar.
+    /// Draws a bar for each interval, for a user who watches.
     pub bars: bool,
     pub unit: RateUnit,
     /// Shows each stream separately, and all known figures.
@@ -19,7 +19,7 @@ pub struct TextFormat {
 }
 
 impl TextFormat {
-    /// For a file or a message: no colour, no bars, ASCII only.
+    /// The format for a file or a message: no colour, no bars, ASCII only.
     pub fn plain() -> Self {
         Self {
             width: PLAIN_WIDTH,
@@ -39,7 +39,7 @@ impl TextFormat {
         let terminal = stdout.is_terminal();
         let reported = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let dumb = reported("TERM").is_some_and(|term| term == "dumb");
-        // The first of these that is set decides (POSIX, 8.2).
+        // The first of these variables that is set decides (POSIX, 8.2).
         let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(reported);
         let locale = locale.map(|name| name.to_string_lossy().to_ascii_lowercase());
         let unicode = locale.is_some_and(|name| name.contains("utf-8") || name.contains("utf8"));
@@ -94,7 +94,7 @@ pub(super) enum Style {
     Bar,
 }
 
-/// Breaks between the parts of a list where that is enough, else at spaces.
+/// Breaks a text after the commas of a list if its parts fit, else at spaces.
 fn broken(text: &str, room: usize) -> Vec<String> {
     let length = |text: &str| text.chars().count();
     let mut lines = vec![String::new()];

@@ -81,7 +81,7 @@ fn test(started: &Started, format: &TextFormat) -> Vec<String> {
     words
 }
 
-/// As read back from the sockets of this end.
+/// The congestion controls, as read back from this end's sockets.
 fn algorithms(started: &Started) -> Option<String> {
     let mut names: Vec<String> = Vec::new();
     // A receiver has an algorithm too, but it has no effect.

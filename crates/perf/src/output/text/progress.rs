@@ -49,7 +49,8 @@ impl Table {
             };
             let mut line =
                 self.line(started, interval, direction, (&who, &direction.streams), format);
-            // These figures belong to the path and this end, not to one direction.
+            // Latency and CPU belong to the path and this end, not to one direction: they are shown
+            // once.
             if std::mem::take(&mut first) {
                 self.beside(interval, &mut line);
             }
@@ -58,7 +59,7 @@ impl Table {
         out
     }
 
-    /// Printed before the first line, and again when the bars' scale has grown.
+    /// Prints the heading before the first line, and again when the bars' scale has grown.
     fn heading(
         &mut self,
         options: &TestOptions,
@@ -229,6 +230,6 @@ fn bar(share: f64, room: usize) -> String {
 
 const PARTS: [char; 8] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
 const FEW_STREAMS: u32 = 4;
-/// A delay under load is coloured from this factor on.
+/// A delay under load is coloured from this multiple of the idle delay on.
 const MUCH_LONGER: u64 = 5;
 const NOTICED: Span = Span::from_millis(5);

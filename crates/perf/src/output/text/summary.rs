@@ -227,7 +227,7 @@ fn cpu(name: &str, cpu: &CpuUse, format: &TextFormat) -> String {
     busiest.truncate(cores);
     busiest.sort_by_key(|core| core.core);
     for (index, core) in busiest.iter().enumerate() {
-        // Other programs run on the machine's cores too.
+        // Labels the cores as the machine's, because other programs run on them, too.
         text += if index == 0 { "; machine: " } else { ", " };
         text += &format!("core {} {:.0} %", core.core, core.busy);
         if core.softirq >= 0.5 {
@@ -265,5 +265,5 @@ fn far_output(output: &ServerOutput, format: &TextFormat) -> String {
 }
 
 const LONGEST_WARNING: usize = 1024;
-/// -V shows more.
+/// Most cores shown; -V shows more.
 const MOST_CORES: usize = 4;

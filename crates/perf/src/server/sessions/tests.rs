@@ -21,7 +21,7 @@ fn reserve(sessions: &Arc<Sessions>, peer: &str) -> (Reservation, Cookie) {
     (reservation, cookie)
 }
 
-/// A test with traffic gives way to no other.
+/// Marks a reservation's test as one with traffic, which gives way to no other test.
 fn transferring(reservation: Reservation) -> Reservation {
     reservation.progress().traffic(Instant::now() + Duration::from_secs(3600), None);
     reservation
@@ -77,12 +77,12 @@ fn a_test_that_stalls_gives_way_and_one_with_traffic_does_not() {
         assert!(stalls.gave_way() && !busy.stop().is_called());
         drop(stalls);
         let _new = transferring(begins.join().unwrap().unwrap());
-        // All transfer data now.
+        // All tests transfer data now.
         assert_eq!(reserve("10.0.0.4:1").begin_test(most), Err(LimitReached::Sessions));
     });
 }
 
-/// A quarter is left for small tests.
+/// A quarter of the memory is left for small tests.
 #[test]
 fn large_tests_leave_memory_to_small_ones() {
     let sessions = Arc::new(Sessions::default());
@@ -166,7 +166,7 @@ fn a_second_hello_opens_no_second_stream() {
 }
 
 #[test]
-fn a_session_learns_that_its_connection_found_no_room() {
+fn a_session_learns_that_the_server_had_no_room_for_its_connection() {
     let sessions = Arc::new(Sessions::default());
     let (reservation, cookie) = reserve(&sessions, "127.0.0.1:1000");
     let full = || io::Error::from(io::ErrorKind::OutOfMemory);

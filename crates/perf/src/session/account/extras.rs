@@ -16,7 +16,8 @@ pub(super) struct Extras {
     pub(super) series: Vec<Series>,
 }
 
-/// Includes the series of the streams that this end sends, if the peer asked for them.
+/// Writes this end's additions, with the series of the streams that this end sends if the peer
+/// asked for them.
 pub(super) fn write(
     snapshots: &[StreamSnapshot],
     observed: Option<&Observed>,
@@ -65,7 +66,7 @@ pub(super) fn read(reported: &Value) -> Extras {
     }
 }
 
-/// The additions shown as the peer's; its series are merged with this end's.
+/// The peer's additions without its series, which are merged with this end's.
 pub(super) fn without_series(reported: &Value) -> Value {
     let mut reported = reported.clone();
     if let Value::Object(reported) = &mut reported {
@@ -142,8 +143,8 @@ fn path(reported: &Value) -> PathFacts {
 
 fn micros(reported: &Value, key: &str) -> Option<Span> {
     let micros = reported.get(key)?.as_f64().filter(|micros| (0.0..1e12).contains(micros))?;
-    // Rounded: decimal text is not always exact, and a value slightly below means the next
-    // nanosecond.
+    // Rounds, because decimal text is not exact: a value slightly below a whole nanosecond means
+    // that nanosecond.
     Some(Span::from_nanos((micros * 1e3).round() as u64))
 }
 

@@ -35,7 +35,7 @@ fn stream(id: u32, sends: bool, bytes: u64, datagrams: Option<(u64, u64)>) -> St
 }
 
 #[test]
-fn datagrams_count_from_the_start_with_the_omitted_ones_apart() {
+fn datagrams_count_from_the_start_with_the_omitted_datagrams_apart() {
     let account = account(Protocol::Udp, vec![stream(1, false, 1000, Some((100, 7)))]);
     let results = account.results(Additions::Nothing);
     let reported = &results.streams[0];
@@ -46,7 +46,7 @@ fn datagrams_count_from_the_start_with_the_omitted_ones_apart() {
 }
 
 #[test]
-fn without_the_peer_nothing_is_known_of_the_far_end() {
+fn without_the_peers_results_its_figures_are_unknown() {
     for protocol in [Protocol::Tcp, Protocol::Udp] {
         let streams = vec![stream(1, true, 1000, None), stream(3, false, 500, None)];
         let ended = account(protocol, streams).alone();
@@ -78,7 +78,7 @@ fn a_missing_figure_of_the_peer_is_unknown_and_not_zero() {
 }
 
 #[test]
-fn for_an_older_iperf3_the_own_omitted_count_stands_in() {
+fn this_ends_omitted_count_replaces_that_of_an_older_iperf3() {
     let account = account(Protocol::Udp, vec![stream(1, true, 1000, Some((100, 0)))]);
     let peer: Results = serde_json::from_value(json!({
         "streams": [{"id": 1, "bytes": 900, "packets": 103, "errors": 3, "jitter": 0.001, "end_time": 2.5}],

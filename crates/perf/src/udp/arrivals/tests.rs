@@ -50,7 +50,7 @@ fn a_late_datagram_is_not_lost_and_a_second_copy_is_not_received() {
 }
 
 #[test]
-fn each_count_owns_its_numbers() {
+fn a_datagrams_number_decides_whether_it_is_omitted() {
     let mut arrivals = after([1, 2, 4]);
     arrivals.reset();
     arrivals.take(&[5, 3, 7, 7, 4].map(arrival));
@@ -70,7 +70,7 @@ fn a_datagram_behind_the_window_stays_lost() {
 }
 
 #[test]
-fn one_wild_number_is_a_stray() {
+fn a_single_number_far_ahead_counts_as_foreign() {
     let arrivals = after([1, 2, u64::MAX, 3, 1 << 40, 4]);
     assert_eq!(figures(arrivals.datagrams()), [4, 4, 0, 0, 0]);
     assert_eq!(arrivals.foreign(), 2);
@@ -108,14 +108,14 @@ fn a_narrow_number_wraps() {
 }
 
 #[test]
-fn a_datagram_without_a_header_is_a_stray() {
+fn a_datagram_without_a_header_counts_as_foreign() {
     let mut arrivals = after([1]);
     arrivals.take(&[Arrival { header: None, bytes: 3, nanos: 0 }]);
     assert_eq!((arrivals.foreign(), arrivals.bytes()), (1, 100));
 }
 
 #[test]
-fn jitter_is_that_of_rfc_3550() {
+fn jitter_is_computed_as_in_rfc_3550() {
     let mut arrivals = Arrivals::new(true);
     // Transit times of 5000, 5000 and 5160 µs: J = (160 − 0) / 16.
     arrivals.take(&[timed(1, 0, 5_000_000), timed(2, 1000, 6_000_000), timed(3, 2000, 7_160_000)]);
@@ -129,7 +129,7 @@ fn mixed() -> impl Strategy<Value = Vec<u64>> {
     prop::collection::vec((0u64..5, 0u64..200), 1..600).prop_map(|fates| {
         let mut coming: Vec<(u64, u64)> = Vec::new();
         for (number, (copies, delay)) in (1..).zip(fates) {
-            // Out of five: one lost, one doubled, the others once.
+            // Each number is lost, arrives once (three in five), or arrives twice.
             for copy in 0..[0, 1, 1, 1, 2][copies as usize] {
                 coming.push((number + delay * (1 + copy), number));
             }
@@ -173,7 +173,8 @@ proptest! {
         let kept = kept.index(numbers.len() + 1);
         let base = base.unwrap_or(0);
         let mut arrivals = Arrivals::new(wide);
-        // As if everything before had arrived, so that the window's edges are crossed anywhere.
+        // All numbers up to `base` have arrived, so that the test crosses the window's edges
+        // anywhere.
         (1..=base).for_each(|number| arrivals.take(&[arrival(number)]));
         let shifted: Vec<_> = numbers.iter().map(|number| arrival(number + base)).collect();
         arrivals.take(&shifted[..kept]);

@@ -1,4 +1,4 @@
-//! Bars of stacked parts, one bar a row: where a whole goes.
+//! Bars of stacked parts, one bar a row, that divide a whole.
 
 use maud::{Markup, html};
 
@@ -18,7 +18,7 @@ pub struct Bars {
 #[derive(Debug, Clone, Default)]
 pub struct BarRow {
     pub label: String,
-    /// In the order of the parts.
+    /// The parts' values, in the order of the parts.
     pub values: Vec<f64>,
 }
 
@@ -80,7 +80,7 @@ impl BarRow {
         self.values.iter().map(|value| if value.is_finite() { value.max(0.0) } else { 0.0 })
     }
 
-    /// Each part with its beginning and its end.
+    /// Each part's index, beginning and end.
     fn spans(&self) -> Vec<(usize, f64, f64)> {
         let ends = self.known().scan(0.0, |sum, value| {
             let from = *sum;
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_follow_one_another() {
+    fn each_part_begins_where_the_previous_part_ends() {
         let row = BarRow { label: String::new(), values: vec![10.0, f64::NAN, 5.0] };
         assert_eq!(row.spans(), [(0, 0.0, 10.0), (1, 10.0, 10.0), (2, 10.0, 15.0)]);
         assert_eq!(row.whole(), 15.0);

@@ -51,7 +51,8 @@ fn staircase(values: &[f64], frame: &Frame, x: &Scale) -> String {
     sorted.sort_by(f64::total_cmp);
     let count = sorted.len();
     let mut path = String::new();
-    // A step shorter than a pixel is invisible. Beyond a thousand values, draw every k-th.
+    // A step shorter than a pixel is invisible. Draws every k-th value if there are more than a
+    // thousand.
     let stride = count.div_ceil(1000).max(1);
     for (index, value) in sorted.iter().enumerate() {
         if index % stride != 0 && index + 1 != count {

@@ -30,7 +30,7 @@ pub struct ForestRow {
 }
 
 impl Forest {
-    /// The drawing for a wide page: label, bar, ratio and verdict of a row beside one another.
+    /// The drawing for a wide page, with label, bar, ratio and verdict side by side.
     pub fn render(&self) -> Markup {
         self.draw(&self.caption, &WIDE, draw_row)
     }
@@ -181,7 +181,7 @@ struct Layout {
     left: f64,
     right: f64,
     row: f64,
-    /// Instead of a label that would be too long.
+    /// A shorter label of the axis, for a drawing without room for the full label.
     x_label: Option<&'static str>,
     /// The width for the label of a row.
     room: fn(&ForestRow) -> f64,
@@ -204,7 +204,7 @@ const NARROW: Layout = Layout {
     right: 165.0,
     row: 42.0,
     x_label: Some("ratio (log scale)"),
-    // The words stand at the end of the label's line.
+    // The words follow at the end of the label's line.
     room: |row| WIDTH - text_width(&row.words) - 12.0,
 };
 const TOP: f64 = 8.0;

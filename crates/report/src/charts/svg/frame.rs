@@ -77,7 +77,7 @@ impl Frame {
 }
 
 impl Frame {
-    /// The values whose labels do not overlap the label before them.
+    /// The values whose labels do not overlap the previous label.
     fn readable<'a>(&self, places: &'a [(f64, String)]) -> Vec<&'a (f64, String)> {
         let mut free = f64::NEG_INFINITY;
         let mut fits = |place: &&(f64, String)| {
@@ -92,10 +92,10 @@ impl Frame {
     }
 }
 
-/// The names of a chart's series below it. Beside it they would be cut on a phone.
+/// The names of a chart's series, below the chart: beside it a phone would cut them.
 #[derive(Debug)]
 pub(super) struct Legend<'a> {
-    /// Name, colour, and whether its marks are hollow; with the place in the drawing.
+    /// Each entry's name, colour, whether its marks are hollow, and its place in the drawing.
     entries: Vec<(&'a str, usize, bool, f64, usize)>,
     rows: usize,
     /// Width of the drawing.
@@ -193,8 +193,8 @@ pub(super) fn fitted(text: &str, width: f64) -> String {
     shortened(text, width, 0)
 }
 
-/// The texts of one place of a chart, cut where they are wider than `width`. A cut text keeps as
-/// many of its last letters as tell it from the others.
+/// The labels of one axis of a chart, cut if wider than `width`. A cut text keeps enough of its
+/// last letters to differ from the other texts.
 pub(super) fn all_fitted<'a>(texts: impl Iterator<Item = &'a str>, width: f64) -> Vec<String> {
     let texts: Vec<&str> = texts.collect();
     let wide: Vec<&str> = texts.iter().copied().filter(|text| text_width(text) > width).collect();
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cut_labels_of_a_chart_can_be_told_apart() {
+    fn cut_labels_of_a_chart_differ() {
         let labels = ["Queue delay, median", "Queue delay, 95 %", "Queue delay, largest", "Rate"];
         for width in [40.0, 60.0, 100.0, 300.0] {
             let shown = all_fitted(labels.iter().copied(), width);
@@ -232,9 +232,9 @@ mod tests {
         }
     }
 
-    /// The names of systems and the values of axes, at the widths that charts give them.
+    /// Checks the names of systems and the values of axes, at the widths that charts give them.
     #[test]
-    fn labels_of_the_built_in_labs_can_be_told_apart() {
+    fn cut_labels_of_the_built_in_labs_differ() {
         let labs = std::fs::read_dir("../../labs").unwrap().map(|entry| entry.unwrap().path());
         let mut count = 0;
         for path in labs.filter(|path| path.extension().is_some_and(|end| end == "toml")) {

@@ -13,7 +13,7 @@ pub struct HeatMap {
     pub x_label: String,
     pub x_values: Vec<String>,
     pub y_label: String,
-    /// From the bottom up.
+    /// Values of the y axis, from the bottom up.
     pub y_values: Vec<String>,
     pub fields: Vec<HeatField>,
 }
@@ -91,7 +91,7 @@ fn square(x: f64, y: f64, width: f64, value: Option<f64>, scale: &Scale) -> Mark
             text x=(n(x + width / 2.0)) y=(n(y + ROW / 2.0 + 4.0)) text-anchor="middle" { "–" }
         };
     };
-    // Even the deepest colour leaves text readable in both themes.
+    // Text must be readable on the deepest colour in both themes.
     let depth = 0.04 + 0.5 * scale.place(value);
     html! {
         rect class="fill c0" fill-opacity=(format!("{depth:.2}")) x=(n(x)) y=(n(y)) width=(n(width - 1.0))
@@ -102,7 +102,7 @@ fn square(x: f64, y: f64, width: f64, value: Option<f64>, scale: &Scale) -> Mark
     }
 }
 
-/// Few digits, so that the text fits a square. A heat map needs no thousandths.
+/// Formats with few digits, so that the text fits in a square.
 fn short(value: f64) -> String {
     match value.abs() {
         size if size == 0.0 || size >= 0.0995 => number::format(value),
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_known_value_has_its_square_and_an_unknown_one_none() {
+    fn known_values_have_a_square_and_unknown_values_have_none() {
         let map = HeatMap {
             x_values: vec!["0%".into(), "1%".into()],
             y_values: vec!["1bdp".into()],

@@ -12,7 +12,7 @@ use crate::{axis, number};
 pub struct LineChart {
     pub caption: Caption,
     pub x_label: String,
-    /// The axis's values. Sizes that are all above zero are placed by size, others evenly.
+    /// The axis's values. Quantities above zero are placed by size, other values evenly.
     pub x_values: Vec<String>,
     pub y_label: String,
     pub lines: Vec<ChartLine>,
@@ -23,7 +23,7 @@ pub struct ChartLine {
     pub name: String,
     /// Index of the palette's colour and marker.
     pub colour: usize,
-    /// Published by others. Drawn dashed and hollow.
+    /// The line shows published numbers, drawn dashed and hollow.
     pub published: bool,
     pub points: Vec<Point>,
 }
@@ -91,7 +91,7 @@ impl LineChart {
     }
 
     /// The distance between the bars of two lines at one place. All bars of a place stay nearer to
-    /// its label than to the next.
+    /// its own label than to the next label.
     fn gap(&self, frame: &Frame) -> f64 {
         let mut places: Vec<usize> =
             self.lines.iter().flat_map(|line| &line.points).map(|point| point.at).collect();
@@ -124,7 +124,7 @@ impl LineChart {
     }
 }
 
-/// A line with its points at their places.
+/// A line with the coordinates of its points.
 #[derive(Debug)]
 struct Drawn<'a> {
     line: &'a ChartLine,
@@ -137,7 +137,7 @@ impl<'a> Drawn<'a> {
         let known = line.points.iter().filter(|point| point.value.is_finite());
         let placed = known.filter_map(|point| Some((frame.x(*x.get(point.at)?), point)));
         let mut drawn = Self { line, is_joined, points: placed.collect() };
-        // Bars are moved aside so that no bar hides another. Lines and bands keep the exact places.
+        // Moves bars aside so that no bar hides another. Lines and bands keep the exact places.
         if !is_joined {
             drawn.points.iter_mut().for_each(|(x, _)| *x += aside);
         }
@@ -179,7 +179,7 @@ impl<'a> Drawn<'a> {
         }
     }
 
-    /// A reader can focus each point; the point's text names the value.
+    /// Draws the points. A reader can focus each point; the point's text names the value.
     fn points(&self, line: usize, chart: &LineChart, frame: &Frame, y: &Scale) -> Markup {
         let colour = format!("c{}", self.line.colour % super::COLOURS);
         let has_band = self.ends(frame, y).is_some();
@@ -220,7 +220,7 @@ impl LineChart {
 }
 
 const WIDEST_GAP: f64 = 3.0;
-/// A share of the distance between two labels.
+/// The share of the distance between two labels that bars may use.
 const PART_OF_STEP: f64 = 0.8;
 const PLOT: f64 = 248.0;
 const WIDE: f64 = 1040.0;
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn dots_with_a_place_of_their_own_stand_above_its_label() {
+    fn a_single_dot_is_above_its_label() {
         let drawing = dots(&[0, 1, 2]);
         for x in ["107.7", "231", "354.3"] {
             assert!(drawing.contains(&format!("class=\"target\" cx=\"{x}\"")), "{x}: {drawing}");
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn dots_at_one_place_stand_beside_one_another() {
+    fn dots_at_one_place_are_side_by_side() {
         let drawing = dots(&[1, 1]);
         for x in ["229.5", "232.5"] {
             assert!(drawing.contains(&format!("class=\"target\" cx=\"{x}\"")), "{x}: {drawing}");

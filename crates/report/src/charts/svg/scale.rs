@@ -17,7 +17,8 @@ pub(super) enum Scale {
 }
 
 impl Scale {
-    /// Starts at zero, or is logarithmic if a linear axis would flatten small values.
+    /// A scale that starts at zero, or a logarithmic scale if a linear scale would flatten small
+    /// values.
     pub(super) fn for_magnitudes(values: impl Iterator<Item = f64> + Clone) -> Self {
         let finite = values.filter(|value| value.is_finite());
         let low = finite.clone().fold(f64::INFINITY, f64::min);
@@ -89,7 +90,7 @@ impl Scale {
 }
 
 fn label(value: f64) -> String {
-    // Ticks are round values. Write them in full where that is short, 0.3 rather than 0.300.
+    // Ticks are round values, written without trailing zeros: 0.3 rather than 0.300.
     let rounded = (value * 1e6).round() / 1e6;
     let plain = format!("{}", rounded.abs());
     if value.abs() < 1000.0 && plain.len() <= 6 && (rounded != 0.0 || value == 0.0) {

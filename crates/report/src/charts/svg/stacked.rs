@@ -25,7 +25,7 @@ pub struct Layer {
 
 impl Stacked {
     pub fn render(&self) -> Markup {
-        // Listed in stacking order, topmost first.
+        // The legend lists the layers in stacking order, topmost first.
         let names = self.layers.iter().rev().map(|one| (one.name.as_str(), one.colour, false));
         let legend = Legend::of(names);
         let frame = legend.frame(140.0);

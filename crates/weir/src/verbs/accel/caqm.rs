@@ -97,7 +97,7 @@ pub(super) fn enable(arguments: EnableCaqm) -> anyhow::Result<()> {
 }
 
 impl Values {
-    /// Changes only the parameters that are given.
+    /// Changes only the parameters that the user gave.
     fn write(&self, network: &mut Network) -> Result<(), accel::AccelError> {
         let values = [
             ("alpha", &self.alpha),

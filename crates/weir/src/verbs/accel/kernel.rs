@@ -1,4 +1,4 @@
-//! Algorithms that the kernel has itself.
+//! The kernel's own algorithms.
 
 use super::{OpenConnections, Selector, StatusAfterwards, tell};
 use crate::exit::Ending;
@@ -26,7 +26,7 @@ struct Enable {
 /// `words`: the algorithm, and the options.
 pub(super) fn enable(words: &[String]) -> anyhow::Result<Ending> {
     let name = words.first().map(String::as_str).unwrap_or_default();
-    // A misspelt name is more likely than a wrong option of it.
+    // Checks the name first: a misspelt name is more likely than a wrong option.
     let algorithm = name.parse::<KernelAlgorithm>()?;
     let command = Enable::command()
         .bin_name(format!("weir accel enable {algorithm}"))

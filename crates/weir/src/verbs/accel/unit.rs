@@ -4,8 +4,8 @@ use accel::PolicyFile;
 use accel::caqm::InterfaceName;
 use std::path::Path;
 
-/// Starts before any listener: a connection gets the algorithm when it is established. The unit
-/// waits for the interfaces that the policy names.
+/// The unit starts before any listener: a connection gets the algorithm when it is established. The
+/// unit waits for the interfaces that the policy names.
 pub(super) fn unit(policy: &Path) -> anyhow::Result<String> {
     let weir = std::env::current_exe()?;
     let devices: String = match PolicyFile::read(policy) {
@@ -53,12 +53,12 @@ fn device(interface: &InterfaceName) -> Option<String> {
     Some(format!("Wants={unit}\nAfter={unit}\n"))
 }
 
-/// The kernel takes these programs from root alone, so the command stays root with the
-/// capabilities that it needs: CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN load and attach the
-/// programs, CAP_SYS_ADMIN opens objects by their number and enters other network namespaces, and
-/// CAP_SYS_PTRACE finds those. It writes pins, its lock and journal in /run, and settings of the
-/// network. It sends nothing. ProtectKernelTunables= would make the pins' file system read-only,
-/// whatever ReadWritePaths= says: the places are listed instead.
+/// The kernel accepts these programs only from root, so the command stays root with the
+/// capabilities that it needs: CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN load and attach the programs,
+/// CAP_SYS_ADMIN opens objects by their number and enters other network namespaces, and
+/// CAP_SYS_PTRACE finds these namespaces. The command writes pins, its lock and journal in /run,
+/// and settings of the network. It sends nothing. ProtectKernelTunables= would make the pins' file
+/// system read-only, whatever ReadWritePaths= says, so the unit lists the protected paths itself.
 const CONFINEMENT: &str = "\
 CapabilityBoundingSet=CAP_BPF CAP_PERFMON CAP_NET_ADMIN CAP_SYS_ADMIN CAP_SYS_PTRACE
 NoNewPrivileges=yes
@@ -88,7 +88,7 @@ SystemCallFilter=~@privileged @resources
 SystemCallFilter=bpf setns
 SystemCallErrorNumber=EPERM
 ";
-/// ProtectHome= makes these empty, and a program or a policy there could not be read.
+/// ProtectHome= makes these directories empty: the unit could not read a program or a policy there.
 const HOMES: [&str; 3] = ["/home", "/root", "/run/user"];
 
 pub(super) const EXAMPLE: &str = "\

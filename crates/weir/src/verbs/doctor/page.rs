@@ -1,4 +1,4 @@
-//! `--report DIR`: a page for a ticket, and the recording that it was made of.
+//! `--report DIR`: a page for a ticket, and the recording behind it.
 
 use super::subject::RECORDING;
 use crate::output;
@@ -7,7 +7,7 @@ use doctor::{Diagnosis, Found, Recording};
 use report::page::{Page, Section};
 use std::path::Path;
 
-/// Writes `report.html` and the recording, so that `weir doctor DIR` judges it again.
+/// Writes `report.html` and the recording, which `weir doctor DIR` can judge again.
 pub(super) fn write(
     directory: &Path,
     recording: &Recording,

@@ -19,12 +19,13 @@ use units::Span;
 pub(super) const ADDRESS: &str = "127.0.0.1:9152";
 pub(super) const SERIES: u16 = 500;
 
-/// The figures, which one thread writes and another one shows.
+/// The figures, which one thread writes and another thread serves.
 struct Shared {
     standing: Standing,
     begun: Instant,
     last: Instant,
-    /// The observer's last sign of life: an observation, or a moment of the rest after one.
+    /// The last time that the observer was known to work: at an observation, or in the pause after
+    /// one.
     alive: Instant,
 }
 
@@ -40,7 +41,7 @@ pub(super) fn run(arguments: &Doctor, address: &MetricsAddress) -> anyhow::Resul
     if let Some(place) = listener.place() {
         output::note(format_args!("weir doctor: metrics at {place}"));
     }
-    // An observer without a sign of life for this many seconds has stalled.
+    // An observer that has not set `alive` for this many seconds has stalled.
     let patience = PATIENCE + u64::from(arguments.time.unwrap_or(0)) * 2;
     std::thread::scope(|scope| {
         let server = std::thread::Builder::new().name("metrics".to_owned());
@@ -48,12 +49,12 @@ pub(super) fn run(arguments: &Doctor, address: &MetricsAddress) -> anyhow::Resul
         let shared = &shared;
         let respond = move |request: &[u8]| response(request, shared, &mut accel, patience);
         let server = server.spawn_scoped(scope, || {
-            // The thread owns the end, so that the pipe closes whichever side fails.
+            // The thread owns this end, so that the pipe closes whichever side fails.
             let end = end;
             listener.serve(end.as_fd(), respond);
         });
         let server = server.context("starting the thread that serves metrics")?;
-        // Dropped here also by a panic, so that the thread ends before the scope does.
+        // A panic drops this end too, so that the thread ends before the scope does.
         let ending = ending;
         let judge = |diagnosis: Option<&Diagnosis>, plan: &Plan| {
             let drops = plan.drops.as_ref().and_then(|drops| drops.reasons());

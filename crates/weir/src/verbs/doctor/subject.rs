@@ -1,24 +1,24 @@
 use doctor::saved::CAPTURES;
 use std::path::{Path, PathBuf};
 
-/// The thing that is judged.
+/// The object that doctor judges.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Subject {
     Machine,
     /// A host to test with.
     Host(String),
     Recording(PathBuf),
-    /// A recording that comes with the program.
+    /// A recording that is built into the program.
     Example(String),
 }
 
 impl Subject {
-    /// Nothing is observed.
+    /// True if doctor observes nothing.
     pub(super) fn is_recording(&self) -> bool {
         matches!(self, Self::Recording(_) | Self::Example(_))
     }
 
-    /// A name of something that exists, or that looks like a path, is a recording.
+    /// The name of an existing file or directory, or a name that looks like a path, is a recording.
     pub(super) fn of(argument: Option<&str>) -> Self {
         let Some(text) = argument else { return Self::Machine };
         let path = Path::new(text);
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_files_and_directories() {
+    fn hosts_files_and_directories_are_recognised() {
         assert_eq!(Subject::of(None), Subject::Machine);
         for host in ["server.example", "10.0.0.2", "fe80::1%eth0", "src"] {
             assert_eq!(Subject::of(Some(host)), Subject::Host(host.to_owned()));

@@ -5,9 +5,9 @@ use probe::process::pinned;
 use probe::tree::Tree;
 use std::collections::BTreeMap;
 
-/// Restricts the generator to the CPUs that the user named, or to those that no thread of another
-/// program is pinned to: the sending threads precede ordinary ones and would keep a switch's packet
-/// thread from its CPU.
+/// Restricts the generator to the CPUs that the user named, or to CPUs to which no thread of
+/// another program is pinned: the sending threads are real-time threads and would keep a switch's
+/// packet thread from its CPU.
 pub(super) fn choose(asked: Option<&str>) -> anyhow::Result<()> {
     let allowed = host::online_cpus();
     let chosen = match asked {
@@ -39,7 +39,7 @@ fn named(text: &str, allowed: &[usize]) -> Result<Vec<usize>, GenError> {
     }
 }
 
-/// All of them if none is free.
+/// The CPUs that no other program is pinned to; all allowed CPUs if there are none.
 fn free(allowed: &[usize], taken: &BTreeMap<usize, String>) -> Vec<usize> {
     let free: Vec<_> = allowed.iter().copied().filter(|cpu| !taken.contains_key(cpu)).collect();
     if free.is_empty() { allowed.to_vec() } else { free }
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cpus_of_other_programs_are_left_to_them_if_others_are_free() {
+    fn cpus_to_which_programs_are_pinned_are_used_only_if_no_other_is_free() {
         let taken = |cpus: &[usize]| -> BTreeMap<usize, String> {
             cpus.iter().map(|cpu| (*cpu, "weir".to_owned())).collect()
         };
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cpu_that_is_not_there_is_wrong_use() {
+    fn a_missing_cpu_is_wrong_use() {
         assert_eq!(named("1,0-1", &[0, 1]).unwrap(), [0, 1]);
         let refused = named("0-2", &[0, 1]).unwrap_err().to_string();
         assert!(refused.contains("may not run on CPU 2: name some of 0,1"), "{refused}");

@@ -186,8 +186,8 @@ impl Ndr {
         Ok(Bench { goals, lowest: None, highest: None, latency, back_to_back })
     }
 
-    /// The loads that the user named. Their order is checked at once where the sizes of packets do
-    /// not matter.
+    /// The loads that the user named. Checks their order at once if it does not depend on the sizes
+    /// of packets.
     fn range(&self) -> anyhow::Result<LoadRange> {
         let load = |text: &Option<String>| text.as_deref().map(str::parse::<Load>).transpose();
         let range = LoadRange { lowest: load(&self.min_rate)?, highest: load(&self.max_rate)? };

@@ -50,7 +50,7 @@ pub(super) fn run(json: bool) -> anyhow::Result<Ending> {
     Ok(Ending::Fine)
 }
 
-/// To the minute from a minute on: an estimate is no more exact.
+/// Rounds a time of a minute or more to minutes: an estimate is no more exact.
 fn rough_time(time: Duration) -> String {
     let seconds = time.as_secs();
     match seconds {

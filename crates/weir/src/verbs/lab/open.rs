@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// Opens the report in a browser and prints its path. A note tells why no browser opened.
+/// Opens the report in a browser and prints its path. Prints a note if no browser opens.
 pub(super) fn run(run: &str) -> anyhow::Result<Ending> {
     let Some(found) = validate::run_at(run) else {
         let text = format!(
@@ -56,7 +56,8 @@ fn open(report: &Path) -> Result<(), String> {
     }
 }
 
-/// `None` if the opener still runs: on some desktops the opener runs until the browser ends.
+/// The opener's exit status; `None` if it still runs: on some desktops the opener runs until the
+/// browser ends.
 fn ending(child: &mut Child) -> Option<ExitStatus> {
     let started = Instant::now();
     while started.elapsed() < PATIENCE {

@@ -23,7 +23,7 @@ pub(crate) struct Merge {
     json: bool,
 }
 
-/// Prints where the shard is, and tells whether all its turns are fit.
+/// Prints the shard's directory; fails if a turn failed or is invalid.
 pub(super) fn ended(ended: &FinishedShard) -> anyhow::Result<Ending> {
     let FinishedShard { shard, turns, directory, unfit } = ended;
     let directory = quoted(&directory.to_string_lossy());

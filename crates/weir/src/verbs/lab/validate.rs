@@ -47,7 +47,7 @@ pub(super) fn run(labs: &[String], json: bool) -> anyhow::Result<Ending> {
     Ok(if mistakes.is_empty() { Ending::Fine } else { Ending::Failed })
 }
 
-/// Texts with the names of their files.
+/// The findings, each with the name of its file.
 #[derive(Debug, Default)]
 struct Found {
     mistakes: Vec<(String, String)>,
@@ -55,7 +55,7 @@ struct Found {
     lacking: Vec<(String, String)>,
     /// Reasons why a valid file may give no answer, and marks and warnings of a run's cells.
     warnings: Vec<(String, String)>,
-    /// The directories of runs on this machine with mistakes.
+    /// The directories of runs of this machine with mistakes.
     again: Vec<String>,
 }
 
@@ -118,7 +118,7 @@ pub(super) fn run_at(path: &str) -> Option<anyhow::Result<Results>> {
     (is_file || path.is_dir()).then(|| Ok(runs::read(path)?.results))
 }
 
-/// The directory of a run that was named by it or by its results.json.
+/// The directory of a run, given its directory or its results.json.
 pub(super) fn directory_of(run: &str) -> String {
     let parent = Path::new(".").join(run).parent().map(|parent| parent.display().to_string());
     parent.filter(|_| Path::new(run).ends_with(RESULTS)).unwrap_or_else(|| run.to_owned())
@@ -230,14 +230,14 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_measured_again_by_its_directory() {
+    fn the_directory_of_a_run_follows_from_its_results_file() {
         assert_eq!(directory_of("runs/x"), "runs/x");
         assert_eq!(directory_of("results.json"), ".");
         assert_eq!(directory_of("/tmp/x/results.json"), "/tmp/x");
     }
 
     #[test]
-    fn marks_and_warnings_of_cells_are_remarks() {
+    fn marks_and_warnings_of_cells_are_no_mistakes() {
         let mut results = Results::new("x", Form::Quick);
         let mut busy = Cell::new("bbr", Axes::new());
         busy.cpu_limited = true;

@@ -101,7 +101,7 @@ pub(super) fn run(arguments: &Run) -> anyhow::Result<Ending> {
         match near.ended.recv_timeout(LOOK_EVERY) {
             Ok(status) => break status.context("waiting for the command")?,
             Err(std::sync::mpsc::RecvTimeoutError::Timeout) if link.is_running() => {
-                // The terminal has sent the signal to the command too.
+                // The terminal has also sent the signal to the command.
                 if cancel.is_cancelled() {
                     near.terminate();
                 }
@@ -137,7 +137,8 @@ pub(super) fn run(arguments: &Run) -> anyhow::Result<Ending> {
 }
 
 impl Run {
-    /// The name under which other commands find the link. Without one the link still runs.
+    /// Claims the name under which other commands find the link. Without a name the link still
+    /// runs.
     fn claim(&self) -> anyhow::Result<Option<Claim>> {
         let directory = Directory::of_user();
         match (directory.prepare().and_then(|()| directory.claim(self.name.as_deref())), &self.name)
@@ -152,11 +153,11 @@ impl Run {
     }
 }
 
-/// The end of the command, and of all that it has started, at the request of `weir link down`.
+/// Ends the command and all its descendants at the request of `weir link down`.
 #[derive(Debug)]
 struct Leaving {
     since: Instant,
-    /// Signals that were sent.
+    /// The number of signals sent.
     sent: usize,
 }
 
@@ -165,7 +166,7 @@ impl Leaving {
         Self { since: Instant::now(), sent: 0 }
     }
 
-    /// Sends the signals that are due. Returns whether a process is left that one may still end.
+    /// Sends the signals that are due. True if processes are left and further signals may end them.
     fn go_on(&mut self, side: &Side) -> bool {
         let processes = side.processes();
         while let Some((after, signal)) = SIGNALS.get(self.sent)
@@ -180,21 +181,23 @@ impl Leaving {
     }
 }
 
-/// A namespace, and a thread in it that starts its program.
+/// A namespace, and a thread in it that starts the side's program.
 #[derive(Debug)]
 struct Side {
     thread: u32,
     begin: Sender<Vec<String>>,
     begun: Receiver<std::io::Result<u32>>,
     ended: Receiver<std::io::Result<ExitStatus>>,
-    /// Its program and that one's children are a process group, which the terminal does not signal.
+    /// The program and its children are a separate process group, which the terminal does not
+    /// signal.
     is_group: bool,
     program: std::cell::Cell<Option<u32>>,
     _keeper: JoinHandle<()>,
 }
 
 impl Side {
-    /// `output` takes what its program prints. Otherwise it prints where this command does.
+    /// `output` receives the program's output; `None` passes this command's output on to the
+    /// program.
     fn new(name: &str, output: Option<Writers>) -> anyhow::Result<Self> {
         let namespace = Namespace::create(name)?;
         let is_group = output.is_some();
@@ -215,7 +218,8 @@ impl Side {
                 command.stdin(Stdio::null()).stdout(out).stderr(err).process_group(0);
             }
             let spawned = command.spawn();
-            // It holds the writing ends of the output, whose reader waits for the last one.
+            // The command holds writing ends of the output, whose reader waits until all are
+            // closed.
             drop(command);
             match spawned {
                 Err(error) => drop(tell_begun.send(Err(error))),
@@ -242,8 +246,8 @@ impl Side {
         Ok(())
     }
 
-    /// A server takes a moment to listen, and longer on a busy machine: a program that starts runs,
-    /// or waits for a CPU or a disk. The wait ends early if `is_over`.
+    /// Waits for a server to listen, which takes longer on a busy machine: while a program starts,
+    /// it runs, or waits for a CPU or a disk. The wait ends early if `is_over`.
     fn await_listener(&self, is_over: impl Fn() -> bool) {
         let begun = Instant::now();
         while !is_over() {
@@ -271,7 +275,7 @@ impl Side {
         self.processes().iter().any(|pid| {
             let path = format!("/proc/{}/stat", pid.as_raw_pid());
             let text = std::fs::read_to_string(path).unwrap_or_default();
-            // The name before the state may hold any character.
+            // The name before the state may contain any character.
             let rest = text.rsplit_once(") ").map(|(_, rest)| rest);
             rest.is_some_and(|rest| rest.starts_with(['R', 'D']))
         })
@@ -286,7 +290,7 @@ impl Side {
         };
     }
 
-    /// The processes in its namespace. This one is not among them: only a thread of it is there.
+    /// The processes in the namespace, without this process, of which only a thread is there.
     fn processes(&self) -> Vec<Pid> {
         let own = format!("/proc/self/task/{}/ns/net", self.thread);
         let Ok(own) = std::fs::read_link(own) else { return Vec::new() };
@@ -299,13 +303,13 @@ impl Side {
         .collect()
     }
 
-    /// Ends the program and those that it has left in the background. Its status, if it has ended
-    /// by itself.
+    /// Ends the program and the processes that it has left in the background. Returns the program's
+    /// status if it has ended by itself.
     fn stop(&self) -> Option<ExitStatus> {
         let ended = self.ended.try_recv().ok();
         self.terminate();
         if ended.is_none() {
-            // Its last words are read too, unless it ignores the signal.
+            // Waits for the program's last output, unless the program ignores the signal.
             let _ = self.ended.recv_timeout(LAST_WORDS);
         }
         ended?.ok()
@@ -318,18 +322,18 @@ fn process(pid: u32) -> Option<Pid> {
 
 const NEAR: &str = "10.0.0.1";
 const FAR: &str = "10.0.0.2";
-/// For a program that is no server.
+/// The wait for a program that never listens.
 const HEAD_START: Duration = Duration::from_millis(300);
 const START: Duration = Duration::from_secs(10);
 const LAST_WORDS: Duration = Duration::from_millis(500);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// A shell that talks to a user ignores SIGTERM.
+/// The signals, with their times: an interactive shell ignores SIGTERM.
 const SIGNALS: [(Duration, Signal); 3] = [
     (Duration::ZERO, Signal::TERM),
     (Duration::from_secs(1), Signal::HUP),
     (Duration::from_secs(5), Signal::KILL),
 ];
-/// `weir link down` waits for ten seconds.
+/// The command gives up before `weir link down`, which waits for ten seconds.
 const GIVEN_UP: Duration = Duration::from_secs(7);
 pub(crate) const EXAMPLES: &str = "\
 Examples:

@@ -37,7 +37,7 @@ pub(crate) struct ShowTags {
     ack_hint_unit: u64,
 }
 
-/// Counts of the packets seen.
+/// Counts of the captured packets.
 #[derive(Debug, Default)]
 struct Seen {
     tagged: u64,
@@ -54,7 +54,7 @@ pub(super) fn show(arguments: &ShowTags) -> anyhow::Result<Ending> {
     let duration = duration.map_err(|error| EmuError::Refused(error.to_string()))?;
     let mut seen = Seen::default();
     let file = Path::new(&arguments.what);
-    // No interface has a slash in its name, and a namespace stands before a colon.
+    // A path has a slash: an interface's name has none, and a namespace comes before a colon.
     if file.is_file() || arguments.what.contains('/') && !arguments.what.contains(':') {
         let bytes = host::read_regular_bytes(file)
             .map_err(|cause| Unusable::argument("read", file, &cause))?;
@@ -84,7 +84,7 @@ pub(super) fn show(arguments: &ShowTags) -> anyhow::Result<Ending> {
         if cancel.is_cancelled() {
             end = Some(end.map_or(now, |end| end.min(now)));
         }
-        // Packets that came before the end are shown although they are read after it.
+        // Shows packets that arrived before the end, although it reads them after the end.
         let (mut any, mut is_over) = (false, false);
         for (when, frame) in capture.take()? {
             any = true;

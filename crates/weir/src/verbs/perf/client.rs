@@ -244,8 +244,7 @@ pub(crate) fn run(arguments: &Client) -> anyhow::Result<Ending> {
     ended(outcome, text.0.is_abandoned(), text.0.finish(), &options.test)
 }
 
-/// Text for a person. Every verb reports a failure on standard error, so the text does not repeat
-/// it.
+/// Text for users, without the failure, which every verb reports on standard error.
 #[derive(Debug)]
 struct WithoutFailure(Text<Stamped<Stdout>>);
 
@@ -273,8 +272,9 @@ fn ended<W>(
     }
 }
 
-/// The test's failure takes precedence. A failure to write the output is also an error, but a
-/// reader that closes the pipe early (`weir perf client HOST --json-stream | head`) is not: `None`.
+/// Combines the outcome of the test with that of its output. The test's failure takes precedence. A
+/// failed write of the output is also an error; `None` if a reader closed the pipe early (`weir
+/// perf client HOST --json-stream | head`).
 fn with_output<T, W>(
     outcome: anyhow::Result<T>,
     abandoned: bool,
@@ -286,7 +286,7 @@ fn with_output<T, W>(
     let written = written.context("writing the output");
     let ended = match outcome {
         Err(error) if abandoned && called_off(&error) => return Ok(None),
-        // A failed write stopped the test.
+        // The test was stopped because of the failed write, which is the error to report.
         Err(error) if called_off(&error) => {
             written?;
             return Err(error);
@@ -297,7 +297,7 @@ fn with_output<T, W>(
     Ok(Some(ended))
 }
 
-/// The difference between the algorithm that was asked for and the one that the data's sender used.
+/// A note if the data's sender used another algorithm than the user asked for.
 fn another_algorithm(test: &TestOptions, ended: &Ended) -> Option<String> {
     let asked = test.congestion.as_deref().filter(|_| test.protocol == Protocol::Tcp)?;
     let (here, there) = (ended.local_congestion.as_deref(), ended.remote_congestion.as_deref());
@@ -395,7 +395,7 @@ impl Client {
             block: streams.length,
             rate: match test.bitrate {
                 Some(asked) => asked.rate,
-                // iperf3's default, so that a forgotten option floods no network.
+                // iperf3's default, so that a test without the option does not flood a network.
                 None if test.udp => Some(Rate::from_mbit(1)),
                 None => None,
             },
@@ -420,7 +420,7 @@ impl Client {
         })
     }
 
-    /// Checks that clap cannot make: options of one protocol used with the other.
+    /// Checks that clap cannot make: options of one protocol used with another.
     fn fits(&self, protocol: Protocol) -> Result<(), PerfError> {
         let streams = &self.streams;
         let refuse = |text: &str| Err(PerfError::Usage(text.to_owned()));
@@ -456,7 +456,8 @@ impl Output {
     }
 }
 
-/// The interface is part of a link-local address, and separate from any other.
+/// Splits a host from its interface: the interface is part of a link-local address, and separate
+/// from other addresses.
 fn host(text: &str) -> Result<(String, Option<String>), PerfError> {
     match text.split_once('%') {
         Some((_, "") | ("", _)) => {
@@ -470,8 +471,8 @@ fn host(text: &str) -> Result<(String, Option<String>), PerfError> {
     }
 }
 
-/// Checks the name here, where the closest one can be suggested. A kernel may load algorithms that
-/// it does not list.
+/// Checks the name of the algorithm, to suggest the closest known name. A kernel may load
+/// algorithms that it does not list.
 fn congestion(name: &str) -> Result<String, PerfError> {
     let listed = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")
         .unwrap_or_default();
@@ -494,7 +495,7 @@ fn unit(text: &str) -> Result<RateUnit, String> {
     }
 }
 
-/// The size of a header up to the payload that IPv4 and UDP leave of 65535.
+/// Sizes of datagrams: from the size of a header to the payload that IPv4 and UDP leave of 65535.
 const UDP_SIZES: std::ops::RangeInclusive<Bytes> = Bytes::new(16)..=Bytes::new(65_507);
 pub(crate) const EXAMPLES: &str = "\
 Examples:

@@ -38,7 +38,7 @@ pub(crate) struct ReportAudience {
     began: Option<Time>,
     /// The time that the figures cover.
     measured: Option<Range<Time>>,
-    /// Kept until the end: the reason for a failure comes after the figures.
+    /// The figures, kept until the test is over: the reason for a failure comes after them.
     ended: Option<Ended>,
 }
 
@@ -53,7 +53,7 @@ impl ReportAudience {
         Both { shown, kept: self }
     }
 
-    /// Writes the files and prints where they are. A test that never began leaves none.
+    /// Writes the files and prints their paths; writes none for a test that never began.
     pub(super) fn write(mut self, profiling: Option<Profiling>) -> anyhow::Result<()> {
         self.hear_end(None);
         let profile = profiling.zip(self.measured.take());
@@ -109,14 +109,15 @@ impl Audience for Both<'_> {
     }
 }
 
-/// The reason why the charts lack the data that only the far sender's kernel has, if they lack it.
+/// The reason why the charts lack the data that only the far sender's kernel has; `None` if they
+/// have it.
 fn unseen_sender(started: &Started, ended: &Ended) -> Option<String> {
     let options = &started.options;
     let receives = options.protocol == Protocol::Tcp && options.direction != Direction::Forward;
     let series = ended.observed.as_ref().map_or(&[][..], |observed| &observed.series);
     let is_far = |id: u32| ended.streams.iter().any(|stream| stream.id == id && !stream.sends);
     let is_seen = series.iter().any(|one| one.stream.is_some_and(is_far));
-    // Draws nothing at all if nothing was to be watched.
+    // Without a series the test was not to be sampled, and the charts lack nothing.
     if !receives || is_seen || series.is_empty() {
         return None;
     }

@@ -273,7 +273,7 @@ impl Series {
     }
 }
 
-/// A line on the terminal during the measurement, and the results after it.
+/// Shows a line on the terminal during the measurement, and keeps the results.
 struct Watcher {
     bar: ProgressBar,
     most_repeats: u64,
@@ -314,14 +314,14 @@ impl rounds::Audience for Watcher {
             Event::Measured(measured) => self.measured(measured),
             Event::Outcome(outcome) => {
                 self.outcomes.push((*outcome).clone());
-                // Count the repeats that were not needed as done.
+                // Repeats that were not needed count as done.
                 self.bar.set_position(self.outcomes.len() as u64 * self.most_repeats);
             }
         }
     }
 }
 
-/// Measurements shorter than this show no time left.
+/// Shorter measurements show no remaining time.
 const QUIET: Span = Span::from_secs(2);
 const SWEEP: [u64; 5] = [1, 64, 1024, 16_384, 65_536];
 const RR_EXAMPLES: &str = "\

@@ -150,7 +150,7 @@ pub(crate) fn run(arguments: &Server) -> anyhow::Result<Ending> {
     drop(pidfile);
     tracing::info!("{summary:?}");
     outputs.shared.lock().trouble.take().map_or(Ok(()), Err).context("writing the output")?;
-    // Clients that left before the one test began do not count.
+    // Clients that left before the test began do not count.
     let failed = options.one_off && summary.failed > 0 && summary.completed == 0;
     Ok(if failed { Ending::Failed } else { Ending::Fine })
 }
@@ -248,11 +248,12 @@ impl ClientOutputs {
 /// as `tail` does with files.
 #[derive(Debug)]
 struct ClientOutput {
-    /// `None` for the server itself.
+    /// The client's number and address; `None` for the server itself.
     client: Option<(u64, String)>,
     form: Form,
     shared: SharedOutput,
-    /// The first output of a client already names it.
+    /// Whether this client has written: its first output names the client, without a line before
+    /// it.
     has_written: bool,
 }
 

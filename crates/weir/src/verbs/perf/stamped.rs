@@ -36,7 +36,8 @@ impl<W: Write> Write for Stamped<W> {
     }
 }
 
-/// The time in UTC by those conversions of strftime(3) that need no locale and no time zone.
+/// Formats the time in UTC, with the conversions of strftime(3) that need no locale and no time
+/// zone.
 fn formatted(format: &str, seconds: u64) -> String {
     let (days, clock) = (seconds / 86_400, seconds % 86_400);
     let (year, month, day) = civil(days);
@@ -72,7 +73,7 @@ fn formatted(format: &str, seconds: u64) -> String {
     text
 }
 
-/// Howard Hinnant's `civil_from_days`.
+/// Year, month and day (Howard Hinnant's `civil_from_days`).
 fn civil(days: u64) -> (u64, u64, u64) {
     let shifted = days + 719_468;
     let (era, of_era) = (shifted / 146_097, shifted % 146_097);

@@ -9,7 +9,7 @@ use units::{Bytes, Rate, Span, UnitError};
 /// A rate for each stream, and the number of blocks in a burst: `100M`, `100M/16`, `2.5gbit`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Bitrate {
-    /// `None` is unlimited: iperf3's 0.
+    /// The rate; `None`, iperf3's 0, is unlimited.
     pub(crate) rate: Option<Rate>,
     pub(crate) burst: Option<u32>,
 }
@@ -30,7 +30,7 @@ pub(crate) fn bitrate(text: &str) -> Result<Bitrate, String> {
     Ok(Bitrate { rate: (rate.bits_per_second() > 0).then_some(rate), burst })
 }
 
-/// A bare number is bits per second.
+/// Parses a rate; a bare number is bits per second.
 pub(crate) fn rate(text: &str) -> Result<Rate, String> {
     let with_unit = match letters(text) {
         "" => format!("{text}bit"),
@@ -40,7 +40,7 @@ pub(crate) fn rate(text: &str) -> Result<Rate, String> {
     read(text, &with_unit, &["bit", "kbit", "mbit", "gbit", "tbit", "MB/s", "GB/s"])
 }
 
-/// A bare number is bytes; K, M, G and T are powers of 1024.
+/// Parses a size; a bare number is bytes, and K, M, G and T are powers of 1024.
 pub(crate) fn size(text: &str) -> Result<Bytes, String> {
     let with_unit = match letters(text) {
         "t" | "T" => format!("{text}iB"),
@@ -49,17 +49,17 @@ pub(crate) fn size(text: &str) -> Result<Bytes, String> {
     read(text, &with_unit, &["B", "KB", "MB", "GB", "KiB", "MiB", "GiB", "TiB"])
 }
 
-/// A block for one write or datagram.
+/// Parses the size of a write or datagram.
 pub(crate) fn block(text: &str) -> Result<Bytes, String> {
     within(size(text)?, Bytes::new(1), Bytes::new(LONGEST_BLOCK))
 }
 
-/// Socket buffers.
+/// Parses the size of socket buffers.
 pub(crate) fn window(text: &str) -> Result<Bytes, String> {
     within(size(text)?, Bytes::new(1), Bytes::new(LARGEST_WINDOW))
 }
 
-/// A number of blocks: iperf3 accepts suffixes here too.
+/// Parses a number of blocks, with suffixes as in iperf3.
 pub(crate) fn count(text: &str) -> Result<u64, String> {
     match size(text) {
         Ok(count) if count.count() > 0 && letters(text).len() < 2 => Ok(count.count()),
@@ -74,12 +74,12 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     }
 }
 
-/// A bare number is seconds.
+/// Parses a time; a bare number is seconds.
 pub(crate) fn seconds(text: &str) -> Result<Span, String> {
     span(text, "s")
 }
 
-/// Ports that an unprivileged user may open: `20000-20100`, or one.
+/// Parses ports that an unprivileged user may open: `20000-20100`, or a single port.
 pub(crate) fn ports(text: &str) -> Result<RangeInclusive<u16>, String> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     match (first.parse::<u16>(), last.parse::<u16>()) {
@@ -88,7 +88,7 @@ pub(crate) fn ports(text: &str) -> Result<RangeInclusive<u16>, String> {
     }
 }
 
-/// The duration of a test: at most iperf3's day.
+/// Parses the duration of a test: at most a day, as in iperf3.
 pub(crate) fn duration(text: &str) -> Result<Span, String> {
     let duration = seconds(text)?;
     if duration == Span::ZERO {
@@ -100,12 +100,12 @@ pub(crate) fn duration(text: &str) -> Result<Span, String> {
     Ok(duration)
 }
 
-/// At most iperf3's minute.
+/// Parses the time to omit: at most a minute, as in iperf3.
 pub(crate) fn omit(text: &str) -> Result<Span, String> {
     within(seconds(text)?, Span::ZERO, Span::from_secs(60))
 }
 
-/// 0 means no report until the end.
+/// Parses the interval of reports; 0 means no report until the end.
 pub(crate) fn interval(text: &str) -> Result<Span, String> {
     match seconds(text)? {
         Span::ZERO => Ok(Span::ZERO),
@@ -113,14 +113,14 @@ pub(crate) fn interval(text: &str) -> Result<Span, String> {
     }
 }
 
-/// A bare number is milliseconds.
+/// Parses a timeout; a bare number is milliseconds.
 pub(crate) fn timeout(text: &str) -> Result<Duration, String> {
     let timeout = span(text, "ms")?;
     within(timeout, Span::from_millis(1), Span::from_secs(86_400)).map(Span::as_duration)
 }
 
-/// A bare number is milliseconds. At least iperf3's tenth of a second, because a busy machine may
-/// be silent for that long.
+/// Parses a longest silence; a bare number is milliseconds. At least a tenth of a second, as in
+/// iperf3, because a busy machine may be silent for that long.
 pub(crate) fn silence(text: &str) -> Result<Duration, String> {
     let silence = span(text, "ms")?;
     within(silence, Span::from_millis(100), Span::from_secs(86_400)).map(Span::as_duration)
@@ -182,14 +182,14 @@ pub(crate) fn bind(text: &str) -> Result<Bind, String> {
     }
 }
 
-/// C's number syntax: 52, 064 and 0x34 are the same.
+/// Parses the type of service in C's number syntax: 52, 064 and 0x34 are the same.
 pub(crate) fn type_of_service(text: &str) -> Result<u8, String> {
     c_number(text)
         .and_then(|number| u8::try_from(number).ok())
         .ok_or_else(|| "write 0 to 255, for example 0x20".to_owned())
 }
 
-/// The upper six bits of the type of service, by number or name.
+/// Parses the upper six bits of the type of service, by number or name.
 pub(crate) fn dscp(text: &str) -> Result<u8, String> {
     let lower = text.to_ascii_lowercase();
     let named = DSCP.iter().find(|(name, _)| *name == lower).map(|(_, value)| *value);
@@ -212,7 +212,7 @@ pub(crate) fn flow_label(text: &str) -> Result<u32, String> {
     }
 }
 
-/// The one of `known` that is closest.
+/// The closest of `known`, if one is close.
 pub(crate) fn nearest<'a>(text: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let distance =
         |name: &str| strsim::damerau_levenshtein(&text.to_lowercase(), &name.to_lowercase());
@@ -272,7 +272,7 @@ fn c_number(text: &str) -> Option<u64> {
 const LONGEST_BLOCK: u64 = 1 << 20;
 /// iperf3's MAX_TCP_BUFFER.
 const LARGEST_WINDOW: u64 = 512 << 20;
-/// RFC 2474, 2597, 3246, 5865, 8622.
+/// Names of DSCP values: RFC 2474, 2597, 3246, 5865, 8622.
 const DSCP: [(&str, u8); 24] = [
     ("cs0", 0),
     ("cs1", 8),
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn cpus_addresses_and_marks() {
+    fn cpus_addresses_and_dscp_values_are_read() {
         let both = |here, there| Ok(Affinity { here, there });
         assert_eq!(affinity("1"), both(Some(1), None));
         assert_eq!(affinity("0,1"), both(Some(0), Some(1)));

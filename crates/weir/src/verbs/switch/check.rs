@@ -17,7 +17,7 @@ pub(crate) struct Check {
 pub(crate) fn run(arguments: &Check) -> anyhow::Result<Ending> {
     let problems = match Config::read(&arguments.file) {
         Ok(config) => config.problems(),
-        // Nothing was checked.
+        // The file could not be read, so nothing was checked.
         Err(ConfigError::Read { path, error }) => {
             return Err(Unusable::argument("read", &path, &error).into());
         }

@@ -114,7 +114,7 @@ impl Keys {
         Pair { certificate: file("crt"), key: file("key") }
     }
 
-    /// The key in these files, which is made if there is none. A next key has the name of the key
+    /// The key in these files; makes one if there is none. A next key has the name of the key
     /// `before`.
     fn key(&self, pair: &Pair, before: Option<&Identity>) -> anyhow::Result<Identity> {
         if !self.force && pair.certificate.exists() && pair.key.exists() {
@@ -137,8 +137,8 @@ impl Keys {
     }
 
     fn write(&self, made: &NewCertificate, pair: &Pair, force: bool) -> anyhow::Result<()> {
-        // The service's user reads the certificate, and the file beside this directory; only the
-        // key is secret, by its own mode.
+        // The service's user reads the certificate, and the configuration beside this directory;
+        // only the key is secret, protected by its own mode.
         DirBuilder::new()
             .recursive(true)
             .mode(0o755)

@@ -73,16 +73,16 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// The time that the former process has, if this one is to take over.
+    /// The time limit for the former process, if this process is to take over.
     pub(super) fn take_over(&self) -> Option<Duration> {
-        // The file of this end's certificate may belong to that key.
+        // Fetches the former process's key: this end's certificate may belong to that key.
         if let (Some(_), Some(socket)) = (self.take_over, &self.status_socket) {
             tunnel::run::fetch_key(socket);
         }
         self.take_over.map(Span::as_duration)
     }
 
-    /// `by_flags`: the flags say enough, so that no file is looked for.
+    /// `by_flags`: the flags say enough, so no file is searched for.
     pub(super) fn file(&self, by_flags: bool) -> Result<File, ConfigError> {
         let found = match (&self.config, by_flags) {
             (Some(named), _) => Some(named.clone()),
@@ -93,7 +93,7 @@ impl Settings {
     }
 }
 
-/// Fills the fields of a table that both ends have.
+/// Fills the fields that the tables of both ends have.
 macro_rules! fill {
     ($table:expr, $settings:expr) => {{
         let (mut table, settings) = ($table, $settings);

@@ -36,7 +36,7 @@ pub(crate) fn run(arguments: &Top) -> anyhow::Result<Ending> {
     while !cancel.is_cancelled() {
         let size = terminal::size();
         if drawn != Some(size) {
-            // The last line stays free: a newline there would scroll.
+            // Leaves the last line free: a newline there would scroll.
             let view = size.map(|(columns, lines)| (columns, lines.saturating_sub(1)));
             let text = match all.is_empty() {
                 true => format!("{}\n", super::status::NONE),

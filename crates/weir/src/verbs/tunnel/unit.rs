@@ -40,9 +40,10 @@ pub(crate) fn run(arguments: &Unit) -> anyhow::Result<Ending> {
     Ok(Ending::Fine)
 }
 
-/// The unit may open sockets and read its file, and little else. Its own user cannot read the
-/// private key, so systemd passes the key at the start, and root at a reload. The status socket has
-/// a fixed path: a path with a process number would change with each start.
+/// The unit of an end, which may open sockets and read its file, and little else. The service's
+/// user cannot read the private key, so systemd passes the key at the start, and root passes it at
+/// a reload. The status socket has a fixed path: a path with a process number would change with
+/// each start.
 fn unit(
     role: &str,
     config: &Path,
@@ -57,7 +58,7 @@ fn unit(
     // In addition to the memory that peers use, the process holds connections, sockets and threads.
     let most_memory = memory.count() * 2 + (1 << 30);
     let socket = format!("/run/weir-tunnel-{role}/status.sock");
-    // For the access log, which only a server has.
+    // A directory for the access log, which only a server has.
     let logs = match role {
         "server" => "LogsDirectory=weir-tunnel-server\nLogsDirectoryMode=0750\n",
         _ => "",
@@ -103,15 +104,15 @@ fn is_hidden(program: &Path) -> bool {
         || !program.ancestors().all(others_may)
 }
 
-/// A service that is killed starts again at once, because the other end's applications wait. A
-/// service that cannot start tries for some seconds, until an address or a file has appeared.
+/// A killed service starts again at once, because the other end's applications wait. A service that
+/// cannot start tries again for some seconds, in case an address or a file is still missing.
 const START_LIMIT: &str = "\
 StartLimitIntervalSec=10
 StartLimitBurst=50
 ";
 
-/// CAP_NET_ADMIN is for receive buffers beyond `net.core.rmem_max`. Netlink reports the machine's
-/// own addresses.
+/// CAP_NET_ADMIN allows receive buffers beyond `net.core.rmem_max`. The service needs Netlink to
+/// read the machine's own addresses.
 const CONFINEMENT: &str = "\
 DynamicUser=yes
 CapabilityBoundingSet=CAP_NET_BIND_SERVICE CAP_NET_ADMIN

@@ -70,7 +70,7 @@ fn document(end: &Status, successor: Option<u32>) -> anyhow::Result<String> {
     Ok(serde_json::to_string_pretty(&document)? + "\n")
 }
 
-/// A running end as the kernel knows it.
+/// A running end, by the kernel's data about its process.
 struct Former {
     pid: u32,
     directory: PathBuf,
@@ -108,7 +108,7 @@ impl Former {
         Ok(of(&self.directory.join("exe"))? == of(program)?)
     }
 
-    /// Starts a process with the same arguments, which takes over.
+    /// Starts a process with the same arguments, which takes over from the former process.
     fn successor(&self, program: &Path, timeout: Span) -> anyhow::Result<Child> {
         let pid = self.pid;
         let role = self.words.get(1..3).unwrap_or_default();
@@ -146,18 +146,18 @@ impl Former {
             .arg(format!("--take-over={timeout}"))
             .env_clear()
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
-            // The supervisor set this for the former process.
+            // The supervisor set this variable for the former process.
             .env_remove("WATCHDOG_PID")
             .current_dir(self.directory.join("cwd"))
             .stdin(Stdio::null())
             .stdout(self.output("1"))
             .stderr(self.output("2"))
-            // Ctrl-C here is not meant for the end.
+            // A separate process group, so that Ctrl-C does not stop the end.
             .process_group(0);
         command.spawn().with_context(|| format!("starting {}", program.display()))
     }
 
-    /// The output of the process, if it can be opened: not the socket of a journal.
+    /// The former process's output, if it can be opened; the socket of a journal cannot.
     fn output(&self, number: &str) -> Stdio {
         let path = self.directory.join("fd").join(number);
         let opened = File::options().append(true).open(path);
@@ -187,7 +187,7 @@ fn effective_user(status: &str) -> Option<u32> {
     users.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// The texts of a file in which each ends with a zero byte.
+/// The texts of a file in which each text ends with a zero byte.
 fn texts(bytes: &[u8]) -> Vec<OsString> {
     let mut all: Vec<_> =
         bytes.split(|byte| *byte == 0).map(|text| OsString::from_vec(text.to_owned())).collect();
@@ -195,11 +195,11 @@ fn texts(bytes: &[u8]) -> Vec<OsString> {
     all
 }
 
-/// Waits until the new process serves. Otherwise ends it, and the former process goes on.
+/// Waits until the new process serves. If it does not, ends it, and the former process goes on.
 fn await_serving(child: &mut Child, socket: Option<&Path>, former: u32) -> anyhow::Result<()> {
     let until = Instant::now() + STARTS_WITHIN;
     loop {
-        // Look once more after the time: this machine may have stalled.
+        // Checks once more after the time limit: this machine may have stalled.
         let is_last = Instant::now() >= until;
         if let Some(status) = child.try_wait()? {
             anyhow::bail!(
@@ -207,7 +207,7 @@ fn await_serving(child: &mut Child, socket: Option<&Path>, former: u32) -> anyho
                  why"
             );
         }
-        // The socket changes hands meanwhile.
+        // An error here may mean that the socket is being handed over.
         let ends = tunnel::run::statuses(socket).unwrap_or_default();
         if ends.iter().any(|end| end.pid == child.id()) {
             return Ok(());

@@ -21,14 +21,14 @@ const HERE: [u8; 4] = [10, 9, 0, 2];
 const THERE: [u8; 4] = [10, 9, 0, 1];
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The parameters of the table in caqm-wire.md, as far as this host needs them.
+/// The parameters of caqm-wire.md that this host needs.
 const ALPHA: u64 = 8;
 const BETA: i64 = 512;
 const MTU_UNIT: i64 = 1024;
 const DATA_UNIT: i64 = 8;
 const ACK_UNIT: i64 = 64;
 
-/// Bytes that a tag on data asks for, or that a port took.
+/// Bytes that a tag on data requests, or the bytes of a port's decrease (negative).
 pub fn asked(tag: u16) -> i64 {
     match (tag & C != 0, tag & I != 0) {
         (false, true) => i64::from(tag & 255) * DATA_UNIT,
@@ -62,7 +62,7 @@ impl Receiver {
         self.owed += asked(tag);
     }
 
-    /// The tag of a pure ACK that leaves now.
+    /// The tag of the next pure ACK.
     pub fn ack(&mut self) -> u16 {
         let units = (self.owed.abs() / ACK_UNIT).min(255);
         let bits = if self.owed < 0 && units > 0 { C } else { I };
@@ -86,7 +86,7 @@ impl Sender {
         Self { start: true, cwnd, share: 0, sum: 0 }
     }
 
-    /// The tag of a data segment that leaves now.
+    /// The tag of the next data segment.
     pub fn request(&mut self) -> u16 {
         let hint = if self.start {
             (MTU_UNIT / DATA_UNIT).min(255) as u64
@@ -155,7 +155,7 @@ impl Host {
     pub fn segment_within(&mut self, time: Duration) -> Option<Seen> {
         let deadline = Instant::now() + time;
         loop {
-            // Segments of earlier connections may still come.
+            // Segments of earlier connections may still arrive.
             while let Some(seen) = self.waiting.pop_front() {
                 let (from, to) = seen.ports;
                 if to == self.ports.0 && (self.ports.1 == 0 || from == self.ports.1) {
@@ -223,7 +223,7 @@ impl Host {
         self.put(&bytes);
     }
 
-    /// Looks for the peer's MAC address, as a host does before its first packet.
+    /// Resolves the peer's MAC address, as a host does before its first packet.
     pub fn find_peer(&mut self) {
         let mut bytes = [&[0xff; 6][..], &MAC, &[0x08, 0x06, 0, 1, 8, 0, 6, 4, 0, 1]].concat();
         bytes.extend(MAC);
@@ -290,7 +290,7 @@ fn pseudo(addresses: &[u8], length: usize) -> u32 {
     words.sum::<u32>() + 6 + length as u32
 }
 
-/// The complement of the sum of all words: 0 over data whose checksum holds.
+/// The complement of the sum of all words: 0 over data with a correct checksum.
 fn sum(bytes: &[u8], more: u32) -> u16 {
     let words = bytes.chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(*w.get(1).unwrap_or(&0)));
     let mut sum = words.sum::<u32>() + more;

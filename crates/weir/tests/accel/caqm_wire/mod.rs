@@ -1,4 +1,4 @@
-//! CAQM as openEuler's kernel speaks it, between Weir and a second implementation of its host
+//! CAQM in the form of openEuler's kernel, between Weir and a second implementation of a host
 //! (docs/reference/caqm-wire.md): negotiation by reserved bits, and every tag in both directions.
 
 mod host;
@@ -33,7 +33,7 @@ const ENABLE: [&str; 15] = [
 /// The first window of Linux (TCP_INIT_CWND of include/net/tcp.h).
 const FIRST_WINDOW: i64 = 10;
 
-/// One TCP endpoint on Weir's host: it reads and drops all data, and writes as many bytes as each
+/// A TCP endpoint on Weir's host: it reads and drops all data, and writes as many bytes as each
 /// line of its input says.
 const PROGRAM: &str = "
 import socket, sys, threading
@@ -85,7 +85,7 @@ impl<'a> Bench<'a> {
         self.machine.start_with_input("ip", &words)
     }
 
-    /// Weir's host listens.
+    /// Starts a program that listens on Weir's host.
     fn serve(&mut self, port: u16) -> Program {
         let child = self.program("server", port);
         self.host.ports.1 = port;
@@ -104,7 +104,7 @@ impl<'a> Bench<'a> {
         Program(child)
     }
 
-    /// The SYN-ACK to a SYN with these bits.
+    /// Sends a SYN with these bits, and returns the SYN-ACK.
     fn knock(&mut self, flags: u8, reserved: u8) -> Seen {
         self.host.expected = 0;
         self.host.ports.0 += 1;
@@ -116,7 +116,7 @@ impl<'a> Bench<'a> {
         seen
     }
 
-    /// The next data segment of Weir's host; repeated segments and pure ACKs are skipped.
+    /// The next data segment of Weir's host; skips repeated segments and pure ACKs.
     fn data(&mut self) -> Seen {
         loop {
             let seen = self.host.segment();
@@ -150,8 +150,8 @@ impl Drop for Program {
     }
 }
 
-/// Weir sends, one segment after the other, so that no window limits the flow; every twentieth
-/// request is refused, as by a port.
+/// Weir sends one segment after the other, so that no window limits the flow; the test refuses
+/// every twentieth request, as a port would.
 fn weir_asks(bench: &mut Bench<'_>, program: &mut Program) {
     let (mut model, mut receiver) = (Sender::new(FIRST_WINDOW), Receiver::default());
     for number in 0..200 {
@@ -168,7 +168,7 @@ fn weir_asks(bench: &mut Bench<'_>, program: &mut Program) {
     assert!(!model.start && model.cwnd < FIRST_WINDOW, "{model:?}");
 }
 
-/// The second host sends: every answer of Weir is the model's.
+/// The second host sends: every answer of Weir must equal the model's.
 fn weir_answers(bench: &mut Bench<'_>) {
     let (mut model, mut receiver) = (Sender::new(FIRST_WINDOW), Receiver::default());
     let mut told = 0;
@@ -208,7 +208,7 @@ fn a_second_implementation_as_client_agrees_tag_by_tag() {
     assert_eq!(totals["implausible"], 0, "{totals}");
     accel(&machine, &["disable"]);
     assert_eq!(machine.pinned(), "");
-    // Without CAQM the connection goes on, plain.
+    // Without CAQM the connection continues without tags.
     program.write(500);
     let seen = bench.data();
     assert_eq!((seen.tag, seen.reserved), (None, 0), "{seen:?}");
@@ -234,7 +234,7 @@ fn a_second_implementation_as_server_agrees_tag_by_tag() {
     assert_eq!(bench.totals()["by_bits"], 1);
 }
 
-/// The peer knows no option: the bits decide, in both roles.
+/// The peer does not support the option: the bits decide, in both roles.
 #[test]
 fn an_end_that_offers_in_both_ways_agrees_by_bits() {
     let Some(machine) = TestMachine::new() else { return };
@@ -260,7 +260,7 @@ fn an_end_that_offers_in_both_ways_agrees_by_bits() {
 /// A client without CAQM, a client that asks for accurate ECN, a client that sets other bits, and
 /// clients whose tags or bits a network removes.
 #[test]
-fn other_reserved_bits_are_no_agreement() {
+fn other_reserved_bits_do_not_negotiate_caqm() {
     let Some(machine) = TestMachine::new() else { return };
     let mut bench = Bench::new(&machine, &ENABLE);
     for (number, (flags, reserved)) in
@@ -274,7 +274,7 @@ fn other_reserved_bits_are_no_agreement() {
         assert_eq!(bench.data().tag, None, "{flags} {reserved}");
         bench.host.send(ACK, 0, 0, None);
     }
-    // The client asked, and its first tag was lost on the way.
+    // The client offered CAQM, and the path lost its first tag.
     let mut program = bench.serve(5880);
     assert_eq!(bench.knock(0, 1).reserved, 2);
     bench.host.send(ACK, 0, 0, None);
@@ -307,10 +307,10 @@ fn a_client_accepts_the_servers_bit_and_no_other_bits() {
     assert_eq!((&totals["negotiated"], &totals["declined"]), (&0.into(), &5.into()), "{totals}");
 }
 
-/// The ends agree, but the path drops packets with tags. After a few attempts the handshake's last
-/// packet and the data come without a tag, and the connection goes on.
+/// The ends agree, but the path drops packets with tags. After a few attempts the host must send
+/// the handshake's last packet and the data without tags, and the connection continues.
 #[test]
-fn a_connection_goes_on_without_tags_where_tagged_packets_are_dropped() {
+fn a_connection_continues_without_tags_if_the_path_drops_tagged_packets() {
     let Some(machine) = TestMachine::new() else { return };
     let mut bench = Bench::new(&machine, &ENABLE);
     bench.host.ports = (5866, 0);
@@ -343,7 +343,7 @@ fn a_connection_goes_on_without_tags_where_tagged_packets_are_dropped() {
     bench.host.send(ACK, 0, 0, None);
     program.write(500);
     assert_eq!(bench.data().tag, None);
-    // The answers to data are plain, too.
+    // The ACKs of data have no tags, either.
     bench.host.send(ACK, 0, 500, None);
     let seen = loop {
         let seen = bench.host.segment();
@@ -354,7 +354,7 @@ fn a_connection_goes_on_without_tags_where_tagged_packets_are_dropped() {
     assert_eq!(seen.tag, None);
 }
 
-/// The third SYN goes without the bit; nobody answers the SYNs before.
+/// The third SYN must not have the bit; the second host does not answer the first two.
 #[test]
 fn the_third_syn_without_an_answer_carries_no_offer() {
     let Some(machine) = TestMachine::new() else { return };

@@ -38,7 +38,7 @@ impl Segment {
         })
     }
 
-    /// An acknowledgement of the other end, which arrived before this data.
+    /// An acknowledgement of the other end that it sent before this data arrived.
     pub fn answered(&self) -> Self {
         Self {
             from: self.to,

@@ -1,6 +1,6 @@
-//! A machine within the machine for `weir accel`, with its own mounts, control groups and network,
-//! in which "all connections" are those of the test. When its keeper process ends, everything in it
-//! is gone, however the test ends.
+//! A test machine for `weir accel`, with separate mounts, control groups and network, in which "all
+//! connections" are the test's connections. When its keeper process ends, all its objects end,
+//! however the test ends.
 
 pub mod forge;
 pub mod pair;
@@ -19,7 +19,7 @@ pub struct TestMachine {
     keeper: Option<Confined>,
     cgroup: PathBuf,
     home: TempDir,
-    /// Held because the names of algorithms are global to the machine.
+    /// A lock, because the names of algorithms are global to the real machine.
     _lock: Option<File>,
 }
 
@@ -31,7 +31,7 @@ pub struct CommandOutput {
 }
 
 impl TestMachine {
-    /// `None`, with a note, if it cannot be made.
+    /// Makes a test machine; `None`, with a note, if this is impossible.
     pub fn new() -> Option<Self> {
         // Lock a folder that all builds share, because another build's tests may run as well.
         let turn = File::open("/sys/kernel").unwrap();
@@ -49,7 +49,7 @@ impl TestMachine {
         Some(machine)
     }
 
-    /// Another machine, at the same time as the one that holds the lock.
+    /// A second test machine beside this machine, which holds the lock.
     pub fn second(&self) -> Self {
         Self::beside(None).unwrap()
     }
@@ -69,7 +69,7 @@ impl TestMachine {
         let cgroup = mount.join(format!("{MARK}{}-{number}", std::process::id()));
         fs::create_dir(&cgroup).unwrap();
         let home = tempfile::tempdir().unwrap();
-        // The kernel mounts a file system only once at a place, and systemd's is at this one.
+        // The kernel mounts a file system only once at a path, where systemd's is mounted already.
         let script = format!(
             "echo 0 > {}/cgroup.procs && exec unshare --mount --cgroup --propagation private sh -c '\
              if test $(stat -f -c %T /sys/fs/cgroup) = cgroup2fs; then umount -l /sys/fs/cgroup; fi && \
@@ -100,7 +100,7 @@ impl TestMachine {
     }
 
     /// A line of shell that gives a network namespace the kernel's own settings. A new namespace
-    /// begins with those of the machine, which its owner may have raised.
+    /// begins with the machine's settings, which its owner may have raised.
     pub fn kernel_settings() -> String {
         KERNEL_SETTINGS.map(|(name, value)| format!("echo {value} > {name}")).join(" && ")
     }
@@ -127,7 +127,7 @@ impl TestMachine {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
     }
 
-    /// Inside, and in the control group.
+    /// A command inside the test machine, in its control group.
     fn command(&self, program: &str, words: &[&str]) -> Command {
         let keeper = self.keeper.as_ref().unwrap().pid().to_string();
         let mut command = Command::new("nsenter");
@@ -174,7 +174,7 @@ impl TestMachine {
         serde_json::from_str(&output.stdout).unwrap()
     }
 
-    /// The pinned objects in it.
+    /// The pinned objects of the test machine.
     pub fn pinned(&self) -> String {
         self.run("ls", &["/sys/fs/bpf"])
             .stdout
@@ -182,14 +182,14 @@ impl TestMachine {
             .replace("progs.debug\n", "")
     }
 
-    /// One of its pinned maps, from outside.
+    /// A pinned map of the test machine, from outside.
     pub fn map(&self, name: &str) -> libbpf_rs::MapHandle {
         let pid = self.keeper.as_ref().unwrap().pid();
         let path = format!("/proc/{pid}/root/sys/fs/bpf/{name}");
         libbpf_rs::MapHandle::from_pinned_path(path).unwrap()
     }
 
-    /// One of its network namespaces, from outside.
+    /// A network namespace of the test machine, from outside.
     pub fn namespace(&self, name: &str) -> Namespace {
         let pid = self.keeper.as_ref().unwrap().pid();
         Namespace::named(&format!("/proc/{pid}/root/run/netns/{name}")).unwrap()
@@ -212,7 +212,7 @@ impl TestMachine {
 impl Drop for TestMachine {
     fn drop(&mut self) {
         drop(self.keeper.take());
-        // A failed test leaves children behind, which are not the keeper's.
+        // A failed test leaves children that are not the keeper's.
         remove(&self.cgroup);
         let deadline = Instant::now() + PATIENCE;
         while self._lock.is_some() && taken().is_some() && Instant::now() < deadline {
@@ -250,7 +250,8 @@ pub fn available() -> String {
     fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap()
 }
 
-/// Waits until this algorithm is gone: the kernel unregisters the one of a killed command later.
+/// Waits until this algorithm is gone: the kernel unregisters the algorithm of a killed command
+/// some time later.
 #[track_caller]
 pub fn await_free(algorithm: &str) {
     let deadline = Instant::now() + PATIENCE;
@@ -267,7 +268,7 @@ fn taken() -> Option<&'static str> {
 }
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Below /proc/sys/net/ipv4 (Documentation/networking/ip-sysctl.rst).
+/// Settings below /proc/sys/net/ipv4 (Documentation/networking/ip-sysctl.rst).
 const KERNEL_SETTINGS: [(&str, &str); 3] = [
     ("tcp_wmem", "4096 16384 4194304"),
     ("tcp_rmem", "4096 131072 6291456"),

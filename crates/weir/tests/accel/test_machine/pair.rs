@@ -1,4 +1,4 @@
-//! Two hosts and a cable between them: two network namespaces of the machine.
+//! Two hosts and a cable between them: two network namespaces of the test machine.
 
 use super::TestMachine;
 use std::process::Child;
@@ -10,7 +10,7 @@ pub struct Pair<'a> {
 }
 
 impl<'a> Pair<'a> {
-    /// With a port in between, configured by the arguments of `weir link up`.
+    /// Two hosts with a port in between, configured by the arguments of `weir link up`.
     pub fn over(machine: &'a TestMachine, link: &[&str]) -> Self {
         let mut pair = Self { machine, link: None };
         pair.ip("netns add near");
@@ -101,7 +101,7 @@ impl Drop for RunningTransfer {
     }
 }
 
-/// Summed over all connections of the near end.
+/// Acknowledged bytes of all connections of the near end.
 fn acked(machine: &TestMachine) -> u64 {
     let words = ["netns", "exec", "near", "ss", "-tniH", "state", "established"];
     let output = machine.run("ip", &words).stdout;

@@ -1,11 +1,11 @@
-//! A path that is slower than its ends: over the loopback interface a sender cannot find the
-//! capacity of a path.
+//! A path that is slower than its ends, for tests in which a sender must find a capacity: loopback
+//! has none.
 
 use super::TestMachine;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-/// 20 Mbit/s and 20 ms between two network namespaces of the machine.
+/// A path of 20 Mbit/s and 20 ms between two network namespaces of the test machine.
 pub struct TestPath<'a> {
     machine: &'a TestMachine,
     link: Child,

@@ -1,4 +1,4 @@
-//! A transfer that continues while `weir accel` changes things.
+//! A transfer that continues while `weir accel` changes the installation.
 
 use super::TestMachine;
 use std::process::Child;

@@ -12,9 +12,9 @@ pub(crate) struct Case {
     pub(crate) client: Vec<&'static str>,
     pub(crate) server: Vec<&'static str>,
     pub(crate) host: &'static str,
-    /// Both ends print for people; the client prints one of these, among other things.
+    /// If not empty, both ends print text; the client's text must contain one of these.
     pub(crate) plain: &'static [&'static str],
-    /// A condition on the sockets at some moment of the test, or a text with the expectation.
+    /// A condition that the sockets must meet at some moment of the test.
     pub(crate) sockets: Option<SocketCheck>,
     /// A condition on the output of both ends.
     pub(crate) documents: Option<DocumentCheck>,
@@ -28,11 +28,11 @@ type DocumentCheck = Arc<dyn Fn(&Both) -> Result<(), String> + Send + Sync>;
 pub(crate) struct Both {
     pub(crate) client: Document,
     pub(crate) server: Document,
-    /// Neither end reports rates over a time other than the actual one.
+    /// Both ends report rates over the actual time.
     pub(crate) exact: bool,
 }
 
-/// `client` as on the command line, without the host.
+/// A case; `client` has the client's options as on the command line, without the host.
 pub(crate) fn case(name: &'static str, client: &'static str) -> Case {
     Case {
         name,
@@ -93,7 +93,7 @@ impl Both {
         self.server.value(pointer)
     }
 
-    /// Both documents hold `value` at `pointer`.
+    /// Checks that both documents have `value` at `pointer`.
     pub(crate) fn ends_say(&self, pointer: &str, value: &Value) -> Result<(), String> {
         let output = [self.client_says(pointer), self.server_says(pointer)];
         expect(output == [value, value], || format!("{pointer} is {output:?}, not {value}"))

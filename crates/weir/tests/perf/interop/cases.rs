@@ -56,8 +56,8 @@ fn udp() -> Vec<Case> {
             .documents(|both| sent(both, 300_000)),
         case("UDP, numbers of 64 bits", "-u -b 20M --udp-counters-64bit -t 1"),
         case("UDP, numbers of 64 bits, back", "-u -b 20M --udp-counters-64bit -R -t 1"),
-        // Each end starts counting by its own clock. One of loopback's datagrams, 76 in a second,
-        // or a few milliseconds would be more than 1 %.
+        // Each end starts counting by its own clock. At loopback's size, 76 datagrams a second, a
+        // single datagram or a few milliseconds would be more than 1 %.
         case("UDP, omitted start", "-u -b 20M -l 1400 -O 1 -t 3").documents(omitted),
         case("UDP over IPv6", "-6 -u -b 20M -t 1").host("::1"),
         case("UDP over IPv6, back", "-6 -u -b 20M -R -t 1").host("::1"),
@@ -123,7 +123,8 @@ fn sockets() -> Vec<Case> {
             .sockets(|seen| seen.at_both("TCP_NODELAY", |socket| stream(socket) && socket.nodelay)),
         case("no delay, back", "-N -R -t 1 -b 50M")
             .sockets(|seen| seen.at_both("TCP_NODELAY", |socket| stream(socket) && socket.nodelay)),
-        // For IPv4 on an IPv6 socket iperf3's server marks nothing: it sets the class of IPv6.
+        // For IPv4 on an IPv6 socket iperf3's server marks no packet, because it sets only IPv6's
+        // class.
         case("type of service, both families", "-S 0x20 -t 1 -b 50M")
             .sockets(|seen| seen.at_ours("TOS 0x20", |socket| stream(socket) && socket.tos == 0x20))
             .documents(|both| both.ends_say("/start/test_start/tos", &json!(0x20))),
@@ -210,8 +211,9 @@ fn streams(both: &Both, up: usize, down: usize) -> Result<(), String> {
     expect(found == (up, down), || format!("streams {found:?}, not {:?}", (up, down)))
 }
 
-/// At least this many bytes, less a datagram that was in flight when the sender counted. The excess
-/// is at most what each end may have in flight when the limit is reached.
+/// Checks that at least this many bytes were sent, less a datagram that was in flight when the
+/// sender counted, and at most the bytes more that each end may have in flight when the limit is
+/// reached.
 fn sent(both: &Both, bytes: u64) -> Result<(), String> {
     let direction = both.client.up.as_ref().or(both.client.down.as_ref()).ok_or("no direction")?;
     let least = bytes
@@ -222,7 +224,7 @@ fn sent(both: &Both, bytes: u64) -> Result<(), String> {
     })
 }
 
-/// A busy machine may be slower; no pace may be faster.
+/// Checks the pace: a busy machine may be slower, but no test may be faster.
 fn paced(both: &Both, bits_per_second: f64) -> Result<(), String> {
     if !both.exact {
         return Ok(());
@@ -259,7 +261,7 @@ fn window(socket: &Socket, kib: usize) -> bool {
         && socket.receive_buffer == (2 * kib) << 10
 }
 
-/// The control connection has none of the test's options.
+/// Checks the streams' marks; the control connection has none of the test's options.
 fn marked_0x20(seen: &Seen) -> Result<(), String> {
     seen.at_both("TOS 0x20", |socket| socket.tos == 0x20)
 }
@@ -268,13 +270,13 @@ fn stream(socket: &Socket) -> bool {
     !socket.datagrams
 }
 
-/// Timestamps take twelve of the bytes.
+/// Checks the segment size; timestamps take twelve of the bytes.
 fn segments_of_1000(seen: &Seen) -> Result<(), String> {
     seen.at_both("segments of 988 bytes", |socket| socket.mss == 988)
 }
 
-/// Checks the sender. The receiver's algorithm means nothing, and Weir's server does not set its
-/// own.
+/// Checks the sender's algorithm. The receiver's algorithm has no effect, and Weir's server does
+/// not set one.
 fn congestion_of_sender(both: &Both, name: &str) -> Result<(), String> {
     let message = both.client_says("/end/sender_tcp_congestion");
     expect(message == name, || format!("the client's sender_tcp_congestion is {message}"))?;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 #[derive(Debug)]
 pub(crate) struct Document {
     whole: Value,
-    /// From the client to the server, and the reverse direction.
+    /// The direction from the client to the server, and the reverse direction.
     pub(crate) up: Option<DirectionFigures>,
     pub(crate) down: Option<DirectionFigures>,
 }
@@ -74,7 +74,7 @@ impl Document {
         self.whole.pointer(pointer).unwrap_or(&Value::Null)
     }
 
-    /// The sums with that suffix, and the streams in which this end does or does not send.
+    /// The sums with `suffix`, and the streams on which this end sends or does not send.
     fn direction(&self, suffix: &str, sends: bool) -> Result<DirectionFigures, String> {
         let sum = |name: &str| {
             let place = format!("/end/{name}{suffix}");
@@ -141,8 +141,8 @@ impl Document {
     }
 }
 
-/// Both ends' values are within a hundredth of each other. In a test of some milliseconds the ends'
-/// clocks start and stop too far apart to compare rates.
+/// Checks that both ends' values are within a hundredth of each other. In a test of some
+/// milliseconds the ends' clocks start and stop too far apart to compare rates.
 pub(crate) fn agree(both: &Both, rates: bool) -> Result<(), String> {
     let directions = [
         ("up", &both.client.up, &both.server.up, false),
@@ -195,7 +195,7 @@ pub(crate) fn agree(both: &Both, rates: bool) -> Result<(), String> {
             (None, None) => {
                 let under_way = client.sent.bytes.saturating_sub(client.received.bytes) as f64;
                 let count = client.streams.len() as u64;
-                // One end continued while the other had stopped.
+                // One end continued after the other had stopped.
                 let apart = (client.sent.seconds() - client.received.seconds()).abs();
                 let most = (socket_buffers() * count) as f64
                     + apart * client.sent.bits_per_second / 8.0
@@ -211,7 +211,7 @@ pub(crate) fn agree(both: &Both, rates: bool) -> Result<(), String> {
                 })?;
                 let [a, b] = [client.retransmits.unwrap_or(0), of_sender.unwrap_or(0)];
                 // A kernel may still retransmit after one end has read the counter and before the
-                // other does.
+                // other end reads it.
                 if both.exact {
                     close("retransmits", a as f64, b as f64, true)?;
                 }
@@ -239,6 +239,6 @@ const TOLERANCE: f64 = 0.01;
 /// The largest difference in seconds between the stop times of two ends on a busy machine: less
 /// than a hundredth of a test of the usual length.
 const CLOCKS: f64 = 0.05;
-/// iperf3 3.12 prints small negative numbers as unsigned ones: its server counts no datagrams of a
-/// client that omits some, and subtracts one.
+/// Numbers from here on are negative: iperf3 3.12 prints small negative numbers as unsigned
+/// numbers. Its server counts no datagrams of a client that omits some, and subtracts 1.
 const NEGATIVE: u64 = 1 << 63;

@@ -71,9 +71,9 @@ impl Row {
     }
 }
 
-/// Each end computes its rate over its own seconds, and a machine that holds one end up sets the
-/// rates apart. If only rates disagree and the machine was disturbed, the case has three tries, and
-/// the table says so. Bytes and counts have one.
+/// Runs a case. Each end computes its rate over its own seconds, so if the machine delays one end,
+/// the rates differ. If only rates disagree and the machine was disturbed, the case has three
+/// attempts, and the table says so. If bytes or counts disagree, it has one.
 fn fairly(case: &Case, client: &Program, server: &Program) -> Outcome {
     let mut watch = testing::Watch::start();
     let mut outcome = run(case, client, server);
@@ -121,6 +121,6 @@ impl fmt::Display for Matrix {
     }
 }
 
-/// Most cases are paced and leave two CPUs idle.
+/// Cases that run at once: most are paced and leave two CPUs idle.
 const AT_ONCE: usize = 3;
 const TRIES: usize = 3;

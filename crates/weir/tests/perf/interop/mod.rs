@@ -2,7 +2,7 @@
 //! them.
 //!
 //! Every case has a separate network namespace, a server of one kind and a client of the other, and
-//! compares the output of both afterwards. The matrix is printed (`--nocapture` shows it) and
+//! compares the output of both ends afterwards. The matrix is printed (`--nocapture` shows it) and
 //! written to `target/tmp/perf_interop_*.md`. `WEIR_INTEROP_ONLY=text` runs the cases whose names
 //! contain that text.
 
@@ -33,7 +33,7 @@ fn riperf3() {
     assert!(matrix.holds(), "see the table above");
 }
 
-/// The program of that name, or the one that the variable names; `None`, with a note, without
+/// The program of that name, or the program that the variable names; `None`, with a note, without
 /// either.
 fn found(name: &'static str, variable: &str, how: &str) -> Option<String> {
     match std::env::var(variable) {

@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 pub(crate) struct Program {
     pub(crate) name: &'static str,
     path: String,
-    /// Its rates are over the actual time, and both its ends report the same retransmissions.
+    /// The program's rates are over the actual time, and both its ends report the same
+    /// retransmissions.
     exact: bool,
-    /// Cases that fail between two of its own ends too, with the reason.
+    /// Cases that fail even between two ends of this implementation, with the reason.
     lacking: &'static [(&'static str, &'static str)],
 }
 
@@ -37,7 +38,8 @@ impl Program {
         Self { name: "iperf3", path, exact: true, lacking: &[] }
     }
 
-    /// Its client ends a test a tenth of a second late, and computes rates over the requested time.
+    /// riperf3's client ends a test a tenth of a second late, and computes rates over the requested
+    /// time.
     pub(crate) fn riperf3(path: String) -> Self {
         let lacking = &[
             ("segments", "riperf3's client does not ask for a size of segments"),
@@ -170,7 +172,7 @@ fn fought(
     Ok(figures(&both))
 }
 
-/// Waits until the server takes connections; the namespace has no others.
+/// Waits until the server listens; the namespace has no other listener.
 fn listening(server: &mut Running) -> Result<(), String> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -196,7 +198,7 @@ fn listening(server: &mut Running) -> Result<(), String> {
     }
 }
 
-/// Waits for the end, and observes the sockets meanwhile.
+/// Waits for the end, and observes the sockets until then.
 fn ended(running: &mut Running, mut look: impl FnMut(u32)) -> Result<CommandOutput, String> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -239,7 +241,7 @@ fn figures(both: &Both) -> String {
     directions.collect::<Vec<_>>().join(" ")
 }
 
-/// The checks for output for people, which differs between implementations apart from this.
+/// Checks the parts of the text output that all implementations share.
 fn plain_figures(
     client: &CommandOutput,
     server: &CommandOutput,
@@ -265,5 +267,5 @@ impl fmt::Display for Outcome {
 }
 
 const WEIR: &str = "weir";
-/// No case takes a tenth of it on an idle machine.
+/// On an idle machine no case takes a tenth of this time.
 const PATIENCE: Duration = Duration::from_secs(25);

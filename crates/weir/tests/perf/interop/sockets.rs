@@ -9,7 +9,7 @@ use std::os::fd::RawFd;
 pub(crate) struct Seen {
     /// Whether client and server are Weir's.
     pub(crate) ours: [bool; 2],
-    /// Connected to a server's port: the control connection and the streams.
+    /// The client's sockets connected to the server's port: the control connection and the streams.
     pub(crate) client: Vec<Socket>,
     pub(crate) server: Vec<Socket>,
     /// The CPUs their threads may run on, as the kernel lists them.
@@ -31,7 +31,7 @@ pub(crate) struct Socket {
 }
 
 impl Seen {
-    /// The current sockets of both processes, without those that have closed meanwhile.
+    /// The current sockets of both processes, without sockets that close during the reading.
     pub(crate) fn now(client: u32, server: u32) -> Self {
         Self {
             client: sockets(client),
@@ -42,12 +42,12 @@ impl Seen {
         }
     }
 
-    /// At least one socket of each end meets the condition.
+    /// Checks that at least one socket of each end meets the condition.
     pub(crate) fn at_both(&self, what: &str, is: impl Fn(&Socket) -> bool) -> Result<(), String> {
         self.at([true; 2], what, is)
     }
 
-    /// At least one socket of each Weir end meets the condition.
+    /// Checks that at least one socket of each Weir end meets the condition.
     pub(crate) fn at_ours(&self, what: &str, is: impl Fn(&Socket) -> bool) -> Result<(), String> {
         self.at(self.ours, what, is)
     }
@@ -83,7 +83,7 @@ fn sockets(pid: u32) -> Vec<Socket> {
     look().unwrap_or_default()
 }
 
-/// `None` if it is not an internet socket, or not connected.
+/// The socket's options; `None` if it is no internet socket, or not connected.
 fn socket(socket: &SockRef<'_>) -> Option<Socket> {
     let local = socket.local_addr().ok()?.as_socket()?;
     let remote = socket.peer_addr().ok()?.as_socket()?;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
-/// The last figures, which are read again if they are older than [`AGE`].
+/// The last figures, read again once they are older than [`AGE`].
 #[derive(Debug, Default)]
 pub(super) struct AccelFigures {
     read: Option<(Instant, String)>,
@@ -22,7 +22,7 @@ impl AccelFigures {
 
 fn text(status: Option<&Status>) -> String {
     let mut text = String::new();
-    // A kernel without BPF has no acceleration, and a user without rights does not see one.
+    // A kernel without BPF has no acceleration, and a user without rights cannot read its status.
     let Some(status) = status else { return text };
     let on = u8::from(status.presence == Presence::Whole && status.gives);
     head(&mut text, "on", "gauge", "The value is 1 if new connections get tcpa.");

@@ -1,4 +1,5 @@
-//! The output of the far side's command, held back so that it does not mix with the other one's.
+//! The output of the far side's command, held back so that it does not mix with the output of the
+//! near side's command.
 
 use crate::exit::Unusable;
 use anyhow::Context;
@@ -14,7 +15,7 @@ use std::time::Duration;
 /// The command's standard output and standard error.
 pub(super) type Writers = [Stdio; 2];
 
-/// The end of the output. It is empty if the output goes to a file.
+/// The last part of the output; empty if the output goes to a file.
 #[derive(Debug)]
 pub(super) struct FarOutput {
     kept: Arc<Mutex<VecDeque<u8>>>,
@@ -46,7 +47,7 @@ impl FarOutput {
         Ok((output, writers.map(Stdio::from)))
     }
 
-    /// The text so far, at least all that was written before the program ended.
+    /// The text so far, with all that the program wrote before it ended.
     pub(super) fn text(&self) -> String {
         // A descendant of the program may hold the pipe open.
         let _ = self.open.recv_timeout(AT_MOST);
@@ -71,12 +72,12 @@ fn keep_end(mut reader: PipeReader, kept: &Mutex<VecDeque<u8>>) {
     }
 }
 
-/// The place of the first line that was not cut.
+/// The index of the first whole line.
 fn first_line(bytes: &[u8]) -> usize {
     bytes.iter().position(|byte| *byte == b'\n').map_or(0, |end| end + 1)
 }
 
-/// A program that prints without end must not fill the memory.
+/// Bytes kept: a program that prints without end must not fill the memory.
 const KEPT: usize = 16 << 10;
 const AT_MOST: Duration = Duration::from_millis(200);
 /// The mode of a new file, within the umask.
