@@ -1,3 +1,4 @@
+use crate::caqm::CaqmSettings;
 use std::fmt::Debug;
 use units::{Bytes, Rate, Share, Span, Time};
 use wire::caqm::Info;
@@ -69,6 +70,8 @@ pub struct Path {
     pub seed: u64,
     /// An earlier connection's memory; algorithms without a use for it ignore it.
     pub memory: Option<Memory>,
+    /// The network's settings, if both ends and a port on the path speak CAQM.
+    pub caqm: Option<CaqmSettings>,
 }
 
 /// A connection's estimate of a path, for the next connection on it.
@@ -136,6 +139,19 @@ pub trait CongestionControl: Debug + Send {
     /// The path's own loss, as far as known, from algorithms that tell it from congestion loss.
     fn path_loss(&self) -> Option<Share> {
         None
+    }
+
+    /// The minimum window of the host, if the algorithm depends on it: BBR waits until little is in
+    /// flight, and would wait for ever while the host keeps more there. With `None` the host
+    /// chooses.
+    fn min_window_segments(&self) -> Option<u64> {
+        None
+    }
+
+    /// Whether the window counts bytes on the path alone. The host then leaves bytes that wait at
+    /// the ends out of [`Ack::inflight`], and sends as many bytes beyond [`Self::cwnd`].
+    fn leaves_out_waiting_bytes(&self) -> bool {
+        false
     }
 
     /// Whether packets are to carry ECN-capable marks.

@@ -17,7 +17,7 @@ use crate::pacer::Pacer;
 use crate::ranges::Ranges;
 use crate::reading::{Reading, Readings};
 use crate::reordering::Reordering;
-use cc::{Algorithm, CongestionControl, Path, Reduction};
+use cc::{CongestionControl, Path, Reduction};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -295,8 +295,9 @@ impl Control {
             let Some(rtt) = self.path.rtt else { return };
             self.path.algorithm = Some(self.start(pending.at, rtt));
         }
-        let measures_queues = self.measures_queues();
         let path = &mut self.path;
+        let leaves_out_waiting =
+            path.algorithm.as_ref().is_some_and(|algorithm| algorithm.leaves_out_waiting_bytes());
         path.batch = sample.acked.max(path.batch - path.batch / BATCHES);
         let time = time(epoch, pending.at);
         let inflight = path.flight.inflight();
@@ -307,7 +308,7 @@ impl Control {
             acked: Bytes::new(sample.acked),
             lost: Bytes::new(std::mem::take(&mut path.lost)),
             marked: Bytes::ZERO,
-            inflight: Bytes::new(match measures_queues {
+            inflight: Bytes::new(match leaves_out_waiting {
                 true => path.lag.without(inflight),
                 false => inflight,
             }),
@@ -360,16 +361,12 @@ impl Control {
             now: time(self.epoch, now),
             seed: self.seed,
             memory: None,
+            caqm: None,
         };
         match self.congestion {
             Congestion::Algorithm(algorithm) => algorithm.start(&path),
             Congestion::Fixed(rate) => Box::new(Fixed::new(rate, Span::from(rtt))),
         }
-    }
-
-    /// Whether the algorithm treats bytes in flight as bytes on the path.
-    fn measures_queues(&self) -> bool {
-        self.congestion == Congestion::Algorithm(Algorithm::Tcpa)
     }
 
     fn window(&self) -> u64 {
@@ -378,7 +375,7 @@ impl Control {
             return INITIAL_SEGMENTS * u64::from(path.mtu);
         };
         let mut window = algorithm.cwnd().count();
-        if self.measures_queues() {
+        if algorithm.leaves_out_waiting_bytes() {
             window = path.lag.with(window) + path.batch.min(window);
         }
         // RFC 9002, section 7.3.2: a sender may reduce its window at once where TCP spreads the
@@ -386,11 +383,7 @@ impl Control {
         if path.recovery_until.is_some() && algorithm.reduction() == Reduction::Proportional {
             window = window.min(algorithm.ssthresh().count());
         }
-        let least = match self.congestion {
-            // BBR drains the path down to four packets, and waits until no more are in flight.
-            Congestion::Algorithm(Algorithm::Bbr | Algorithm::Bbr3) => 2,
-            _ => LEAST_SEGMENTS,
-        };
+        let least = algorithm.min_window_segments().unwrap_or(LEAST_SEGMENTS);
         window.max(least * u64::from(path.mtu))
     }
 
@@ -702,6 +695,7 @@ fn bare_round_trip(whole: Duration, frame: &AckFrame) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cc::Algorithm;
 
     /// An endpoint that only receives sends credit occasionally. Its pacer must not hold back the
     /// acknowledgements of the data that it receives.
