@@ -31,7 +31,7 @@ pub enum AccelError {
     )]
     NotRegistered { name: &'static str },
     #[error(
-        "this kernel has no congestion control `{name}`, and no module for it: choose from {known}{hint}"
+        "this kernel has no congestion control `{name}`{hint}, and no module for it: choose from {known}"
     )]
     NoSuchAlgorithm { name: String, known: String, hint: String },
     #[error(

@@ -576,14 +576,7 @@ fn nearest(message: &str) -> String {
     let Some(word) = quoted.next().filter(|_| message.starts_with("unknown ")) else {
         return message.to_owned();
     };
-    let near = quoted
-        .map(|known| (strsim::damerau_levenshtein(word, known), known))
-        .filter(|(distance, _)| *distance <= 3)
-        .min();
-    match near {
-        Some((_, known)) => format!("{message}; did you mean `{known}`?"),
-        None => message.to_owned(),
-    }
+    format!("{message}{}", units::did_you_mean(word, quoted))
 }
 
 #[cfg(test)]

@@ -305,11 +305,11 @@ loss = "1%"
         let message = |text: &str| LinkOptions::parse("l.toml", text).unwrap_err().to_string();
         assert_eq!(
             message("rate = \"1mbit\"\n\nlos = \"1%\"").split(';').next().unwrap(),
-            "l.toml:3: there is no setting `los`, did you mean `loss`?"
+            "l.toml:3: there is no setting `los` (did you mean `loss`?)"
         );
         assert!(
             message("rate = \"1mbit\"\n[ab]\ndelai = \"1ms\"")
-                .starts_with("l.toml:3: there is no setting `delai`, did you mean `delay`?")
+                .starts_with("l.toml:3: there is no setting `delai` (did you mean `delay`?)")
         );
         assert!(message("rate = \"1mbut\"").starts_with("l.toml:1: rate:"));
         assert!(message("ab = 3").contains("is a table"));

@@ -292,7 +292,7 @@ mod tests {
         assert!(message(&["rate=600"]).contains("has no unit"));
         assert!(message(&["loss=140%"]).contains("out of range"));
         assert!(message(&["queue=dropptail:3p"]).contains("did you mean `droptail`?"));
-        assert!(message(&["los=1%"]).contains("no setting `los`, did you mean `loss`?"));
+        assert!(message(&["los=1%"]).contains("no setting `los` (did you mean `loss`?)"));
         assert!(message(&["loss"]).contains("not KEY=VALUE"));
         assert!(message(&["delay=1ms", "rtt=2ms"]).contains("leave one out"));
         assert!(message(&["trace=/no/such/file"]).contains("; check the path"));

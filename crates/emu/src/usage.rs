@@ -25,19 +25,8 @@ impl UsageError {
     pub(crate) fn unknown_key(key: &str, known: &[&str]) -> Self {
         Self::UnknownKey {
             key: key.to_owned(),
-            hint: nearest(key, known.iter().copied()),
+            hint: units::did_you_mean(key, known.iter().copied()),
             known: known.join(", "),
         }
     }
-}
-
-/// `, did you mean `x`?`, or nothing if no candidate is near.
-pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
-    candidates
-        .into_iter()
-        .map(|candidate| (strsim::damerau_levenshtein(word, candidate), candidate))
-        .filter(|(distance, candidate)| *distance <= 1 + candidate.len() / 3)
-        .min()
-        .map(|(_, candidate)| format!(", did you mean `{candidate}`?"))
-        .unwrap_or_default()
 }

@@ -39,6 +39,21 @@ fn an_algorithm_is_named_by_its_variant_its_type_or_its_text() {
     }
 }
 
+#[test]
+fn units_alone_looks_for_the_nearest_word_and_suggests_it() {
+    let own = crates().join("units/src/spelling.rs");
+    let mut files = sources(&crates());
+    let before = files.len();
+    files.retain(|file| *file != own);
+    assert_eq!(before, files.len() + 1, "{} is missing: change this test", own.display());
+    let is_second = |line: &str| {
+        ["strsim", "levenshtein", "osa_distance", "did you mean"].iter().any(|&w| line.contains(w))
+    };
+    let found = lines_with(&files, is_second);
+    let advice = "use units::did_you_mean, units::nearest or units::suggestion";
+    assert!(found.is_empty(), "{advice} instead of these lines:\n{}", found.join("\n"));
+}
+
 fn names_an_algorithm(line: &str) -> bool {
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     // The names behind `before`, where no longer name ends in it.
