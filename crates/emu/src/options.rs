@@ -1,4 +1,4 @@
-use crate::{Endpoint, LinkPlan, Scheduling, Settings, UsageError, control};
+use crate::{Endpoint, LinkPlan, Scheduling, Settings, UsageError, control, settings};
 use host::Address;
 use std::io::Read;
 use std::net::IpAddr;
@@ -57,7 +57,7 @@ impl LinkOptions {
             "spin" => {
                 self.spin = Some(value.parse().map_err(|error| UsageError::value(key, error))?);
             }
-            _ if Settings::KEYS.contains(&key) => self.both.set(key, value)?,
+            _ if Settings::KEYS.contains(&key) => settings::set(&mut self.both, key, value)?,
             _ => {
                 let known: Vec<&str> = Self::KEYS.into_iter().chain(Settings::KEYS).collect();
                 return Err(UsageError::unknown_key(key, &known));
@@ -68,11 +68,11 @@ impl LinkOptions {
 
     /// `KEY=VALUE` for the direction from a to b only.
     pub fn set_ab(&mut self, pair: &str) -> Result<(), UsageError> {
-        self.ab.set_pair(pair)
+        settings::set_pair(&mut self.ab, pair)
     }
 
     pub fn set_ba(&mut self, pair: &str) -> Result<(), UsageError> {
-        self.ba.set_pair(pair)
+        settings::set_pair(&mut self.ba, pair)
     }
 
     /// These options take precedence; `file` supplies the rest.
@@ -112,13 +112,14 @@ impl LinkOptions {
         for (key, value) in table.get_ref().iter() {
             let place = key.span().start;
             match (&**key.get_ref(), value.get_ref()) {
-                (way @ ("ab" | "ba"), DeValue::Table(settings)) => {
+                (way @ ("ab" | "ba"), DeValue::Table(given)) => {
                     let one = if way == "ab" { &mut options.ab } else { &mut options.ba };
-                    for (key, value) in settings.iter() {
+                    for (key, value) in given.iter() {
                         let place = key.span().start;
                         let word =
                             word(value).ok_or_else(|| at(place, not_a_word(key.get_ref())))?;
-                        one.set(key.get_ref(), &word).map_err(|e| at(place, e.to_string()))?;
+                        settings::set(one, key.get_ref(), &word)
+                            .map_err(|e| at(place, e.to_string()))?;
                     }
                 }
                 ("ab" | "ba", _) => {
