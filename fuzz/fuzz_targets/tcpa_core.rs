@@ -27,6 +27,7 @@ fuzz_target!(|bytes: &[u8]| {
         now: Time::from_nanos(now),
         seed: words.number(),
         memory,
+        caqm: None,
     };
     let mut tcpa = Tcpa::with(&path, settings);
     let mut delivered = 0_u64;

@@ -1,4 +1,5 @@
 use crate::cgroup;
+use std::borrow::Cow;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -30,7 +31,7 @@ pub enum AccelError {
     )]
     NotRegistered { name: &'static str },
     #[error(
-        "this kernel has no congestion control `{name}`, and no module for it: choose from {known}{hint}"
+        "this kernel has no congestion control `{name}`{hint}, and no module for it: choose from {known}"
     )]
     NoSuchAlgorithm { name: String, known: String, hint: String },
     #[error(
@@ -60,7 +61,7 @@ pub enum AccelError {
     )]
     Attach { name: String, source: io::Error },
     #[error("{name} cannot have that value: {advice}")]
-    Tunable { name: &'static str, advice: &'static str },
+    Tunable { name: &'static str, advice: Cow<'static, str> },
     #[error("the policy has {count} rules, and {most} are allowed: join some")]
     TooManyRules { count: usize, most: usize },
     #[error(

@@ -62,15 +62,10 @@ impl FromStr for KernelAlgorithm {
         let mut known = available();
         known.retain(|other| ![NAME, caqm::NAME].contains(&other.as_str()));
         known.extend([NAME, caqm::NAME].map(str::to_owned));
-        let near = known
-            .iter()
-            .map(|other| (strsim::damerau_levenshtein(name, other), other))
-            .filter(|(distance, _)| *distance <= 2)
-            .min();
         Err(AccelError::NoSuchAlgorithm {
             name: name.to_owned(),
             known: known.join(", "),
-            hint: near.map_or_else(String::new, |(_, near)| format!("; did you mean `{near}`?")),
+            hint: units::did_you_mean(name, known.iter().map(String::as_str)),
         })
     }
 }
@@ -123,6 +118,6 @@ mod tests {
             assert!(error.contains("reno") && error.contains("tcpa, caqm"), "{name}: {error}");
         }
         let error = "rneo".parse::<KernelAlgorithm>().unwrap_err().to_string();
-        assert!(error.ends_with("did you mean `reno`?"), "{error}");
+        assert!(error.contains("(did you mean `reno`?)"), "{error}");
     }
 }

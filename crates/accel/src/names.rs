@@ -118,12 +118,7 @@ pub(crate) fn in_own_words(text: &str) -> (Cow<'_, str>, Option<&'static str>) {
 pub(crate) fn unknown(name: &str) -> String {
     let rules = REPORT.iter().map(|known| known.key).chain(OF_RULES.map(|(key, _)| key));
     let all: Vec<_> = rules.chain(SWITCHES.map(|switch| switch.key)).collect();
-    let near = all
-        .iter()
-        .map(|known| (strsim::damerau_levenshtein(name, known), known))
-        .filter(|(distance, _)| *distance <= 2)
-        .min();
-    let hint = near.map_or_else(String::new, |(_, near)| format!(" (did you mean `{near}`?)"));
+    let hint = units::did_you_mean(name, all.iter().copied());
     format!(
         "no tunable is called `{name}`{hint}. There are {}; `weir accel set --list` explains them",
         all.join(", ")

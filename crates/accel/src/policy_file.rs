@@ -433,7 +433,9 @@ impl CaqmTable {
             let set = value.as_ref().map(|value| network.set(&format!("{name}={value}")));
             set.unwrap_or(Ok(()))?;
         }
-        network.rtt_standard = self.rtt_standard.unwrap_or(network.rtt_standard);
+        if let Some(rtt) = self.rtt_standard {
+            network.settings.set_rtt_standard(rtt);
+        }
         network.tpid = self.tpid.unwrap_or(network.tpid);
         network.trusts_path = self.trusts_path.map_or(network.trusts_path, |Switch(on)| on);
         network.check()?;
@@ -576,14 +578,7 @@ fn nearest(message: &str) -> String {
     let Some(word) = quoted.next().filter(|_| message.starts_with("unknown ")) else {
         return message.to_owned();
     };
-    let near = quoted
-        .map(|known| (strsim::damerau_levenshtein(word, known), known))
-        .filter(|(distance, _)| *distance <= 3)
-        .min();
-    match near {
-        Some((_, known)) => format!("{message}; did you mean `{known}`?"),
-        None => message.to_owned(),
-    }
+    format!("{message}{}", units::did_you_mean(word, quoted))
 }
 
 #[cfg(test)]
@@ -665,8 +660,9 @@ mod tests {
         assert_eq!((caqm.rules[0].port, caqm.rules[0].tunables), (Some(22), None));
         assert!(caqm.rules[1].tunables.is_some());
         assert_eq!(caqm.interfaces[1].to_string(), "left:eth0");
-        assert_eq!(caqm.network.rtt_standard, Span::from_millis(1));
-        assert_eq!((caqm.network.tpid, caqm.network.alpha), (0x8100, Network::default().alpha));
+        let network = caqm.network;
+        assert_eq!(network.settings.rtt_standard_us, 1000);
+        assert_eq!((network.tpid, network.settings.alpha), (0x8100, 8));
     }
 
     #[test]

@@ -135,7 +135,8 @@ impl Rule {
 impl Tunables {
     /// Refuses values that no connection can work with, before anything is changed.
     pub fn check(&self) -> Result<(), AccelError> {
-        let refuse = |name, advice| Err(AccelError::Tunable { name, advice });
+        let refuse =
+            |name, advice: &'static str| Err(AccelError::Tunable { name, advice: advice.into() });
         if !(1..=MOST_SEGMENTS).contains(&self.init_cwnd) {
             return refuse("init_cwnd", "a window holds 1 to 10000 segments; 10 to 120 is usual");
         }

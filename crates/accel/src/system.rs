@@ -58,7 +58,8 @@ impl System {
     }
 
     pub fn check(&self) -> Result<(), AccelError> {
-        let refuse = |name, advice| Err(AccelError::Tunable { name, advice });
+        let refuse =
+            |name, advice: &'static str| Err(AccelError::Tunable { name, advice: advice.into() });
         let rising = |values: &[u64; 3]| values.is_sorted() && values[0] > 0;
         if self.wmem.is_some_and(|wmem| !rising(&wmem) || wmem[2] > i32::MAX as u64) {
             return refuse("wmem", "three sizes in bytes that do not fall, up to 2 GiB");

@@ -45,11 +45,43 @@ algorithms! {
     /// RFC 8257; needs a bottleneck that marks.
     Dctcp "dctcp" Simulator Dctcp::new;
     /// Sends requests to the ports on the path; Reno if host, peer or path do not support CAQM.
-    Caqm "caqm" Simulator Caqm::plain;
+    Caqm "caqm" Simulator Caqm::new;
     /// Linux's CUBIC where the host paces, as under `fq`.
     CubicPaced "cubic-paced" Simulator Cubic::paced;
     /// Follows the RFC exactly, with HyStart++.
     CubicRfc9438 "cubic-rfc9438" Simulator Cubic::rfc9438;
+}
+
+impl Algorithm {
+    /// The tunnel's choice where the user makes none.
+    pub const TUNNEL_DEFAULT: Self = Self::Tcpa;
+
+    /// Whether an end offers CAQM in its handshake: the algorithm sends requests if the peer and a
+    /// port on the path accept, and [`Path::caqm`] tells it so.
+    pub fn offers_caqm(self) -> bool {
+        self == Self::Caqm
+    }
+
+    /// The congestion controls of the kernel that behave most like this one, best first.
+    pub fn in_kernel(self) -> &'static [&'static str] {
+        match self {
+            Self::Tcpa => &["tcpa", "bbr"],
+            Self::Cubic => &["cubic"],
+            Self::Bbr => &["bbr"],
+            _ => &[],
+        }
+    }
+
+    /// Starts CUBIC with `beta` in place of its own factor at a loss, and any other algorithm
+    /// unchanged: a mistake that the simulator's validation must find.
+    #[doc(hidden)]
+    pub fn start_with_beta(self, path: &Path, beta: f64) -> Box<dyn CongestionControl> {
+        match self {
+            Self::Cubic => Box::new(Cubic::new(path).with_beta(beta)),
+            Self::CubicRfc9438 => Box::new(Cubic::rfc9438(path).with_beta(beta)),
+            _ => self.start(path),
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -392,6 +392,11 @@ impl CongestionControl for Bbr {
         Reduction::Own
     }
 
+    /// BBR drains the path down to four packets, and waits until no more are in flight.
+    fn min_window_segments(&self) -> Option<u64> {
+        Some(2)
+    }
+
     fn in_slow_start(&self) -> bool {
         self.mode == Mode::Startup
     }

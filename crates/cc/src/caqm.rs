@@ -5,7 +5,7 @@ mod control;
 mod settings;
 
 pub use control::Caqm;
-pub use settings::{CaqmSettings, OutOfBounds};
+pub use settings::{CaqmParameter, CaqmSettings, OutOfBounds};
 
 use units::{Bytes, Span, Time};
 use wire::caqm::{Info, Meaning};
@@ -202,4 +202,33 @@ unsafe extern "C" {
         segments: u32,
     );
     fn weir_caqm_tell(receiver: *mut Owed, settings: *const CaqmSettings, fewer: *mut u32) -> u32;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kernel's programs include the same `core/caqm.h`.
+    #[test]
+    fn the_core_moves_each_parameter_to_the_bounds_of_the_settings() {
+        let usual = CaqmSettings::default();
+        for parameter in usual.parameters() {
+            let (least, most) = (*parameter.bounds.start(), *parameter.bounds.end());
+            for given in [least.saturating_sub(1), least, most, most + 1] {
+                let mut settings = usual;
+                *settings.parameter_mut(parameter.name).unwrap() = given;
+                let mut kept = CaqmSender::new(&settings, 10, None, Time::ZERO).settings;
+                let kept = *kept.parameter_mut(parameter.name).unwrap();
+                assert_eq!(kept, given.clamp(least, most), "{} = {given}", parameter.name);
+            }
+        }
+    }
+
+    #[test]
+    fn the_words_of_the_settings_are_the_struct_of_the_core() {
+        let settings = CaqmSettings::from_words(std::array::from_fn(|index| index as u32));
+        // SAFETY: the struct is `repr(C)` and holds eleven `u32`, as the array does.
+        let words = unsafe { std::mem::transmute::<CaqmSettings, [u32; 11]>(settings) };
+        assert_eq!(words, settings.to_words());
+    }
 }

@@ -1,3 +1,4 @@
+use crate::caqm::CaqmSettings;
 use std::fmt::Debug;
 use units::{Bytes, Rate, Share, Span, Time};
 use wire::caqm::Info;
@@ -70,6 +71,8 @@ pub struct Path {
     pub seed: u64,
     /// An earlier connection's estimate of the path, which some algorithms ignore.
     pub memory: Option<Memory>,
+    /// The network's settings, if both ends and a port on the path speak CAQM.
+    pub caqm: Option<CaqmSettings>,
 }
 
 /// A connection's estimate of a path, for the next connection on it.
@@ -138,6 +141,19 @@ pub trait CongestionControl: Debug + Send {
     /// The path's own loss, from algorithms that distinguish it from congestion loss.
     fn path_loss(&self) -> Option<Share> {
         None
+    }
+
+    /// The minimum window of the host, if the algorithm depends on it: BBR waits until little is in
+    /// flight, and would wait for ever while the host keeps more there. With `None` the host
+    /// chooses.
+    fn min_window_segments(&self) -> Option<u64> {
+        None
+    }
+
+    /// Whether the window counts bytes on the path alone. The host then leaves bytes that wait at
+    /// the ends out of [`Ack::inflight`], and sends as many bytes beyond [`Self::cwnd`].
+    fn leaves_out_waiting_bytes(&self) -> bool {
+        false
     }
 
     /// Whether the host should send packets with ECN-capable marks.

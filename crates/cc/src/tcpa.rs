@@ -82,6 +82,10 @@ impl CongestionControl for Tcpa {
         Reduction::Own
     }
 
+    fn leaves_out_waiting_bytes(&self) -> bool {
+        true
+    }
+
     fn note(&self) -> Option<Memory> {
         self.core.note().map(Memory::from)
     }

@@ -138,6 +138,7 @@ proptest! {
                 now: Time::from_nanos(1_000_000_000),
                 seed,
                 memory: None,
+                caqm: None,
             };
             let mut connection = Connection::new(algorithm.start(&path), &path);
             for step in &steps {
@@ -180,6 +181,7 @@ proptest! {
             now: Time::from_nanos(1_000_000_000),
             seed: 1,
             memory,
+            caqm: None,
         };
         let tcpa = Tcpa::with(&path, TcpaSettings { init_cwnd, loss_init_cwnd, pauses: true });
         let (first, afresh) = (tcpa.cwnd().count(), u64::from(init_cwnd) * MSS);

@@ -28,6 +28,7 @@ proptest! {
             now: Time::ZERO,
             seed: 7,
             memory: None,
+            caqm: None,
         });
         for ([now, rtt, acked, lost, inflight, delivered, prior, interval], app_limited) in acks {
             tcpa.on_ack(&Ack {

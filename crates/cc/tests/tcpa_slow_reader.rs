@@ -23,6 +23,7 @@ impl Veth {
             now,
             seed: 1,
             memory: None,
+            caqm: None,
         });
         Self { tcpa, now, delivered: 0 }
     }

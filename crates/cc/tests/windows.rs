@@ -13,6 +13,7 @@ fn path() -> Path {
         now: Time::ZERO,
         seed: 1,
         memory: None,
+        caqm: None,
     }
 }
 

@@ -1,6 +1,5 @@
 //! Turns endpoints into ports: attaches to existing interfaces and creates missing ones.
 
-use crate::usage::nearest;
 use crate::{EmuError, Endpoint, EndpointKind, LinkPlan};
 use host::{HostError, Namespace, Privilege};
 use port::{PacketOptions, PacketPort, Port, PortError, TapKind, TapPort};
@@ -70,7 +69,7 @@ impl Ends {
         Namespace::named(name).map_err(|error| match error {
             HostError::NoSuchNamespace { name } => {
                 let known = known_namespaces();
-                let hint = nearest(&name, known.iter().map(String::as_str));
+                let hint = units::did_you_mean(&name, known.iter().map(String::as_str));
                 EmuError::NoSuchNamespace { name, hint }
             }
             other => failed(other),

@@ -1,4 +1,4 @@
-use crate::{Endpoint, LinkPlan, Scheduling, Settings, UsageError, control};
+use crate::{Endpoint, LinkPlan, Scheduling, Settings, UsageError, control, settings};
 use host::Address;
 use std::io::Read;
 use std::net::IpAddr;
@@ -57,7 +57,7 @@ impl LinkOptions {
             "spin" => {
                 self.spin = Some(value.parse().map_err(|error| UsageError::value(key, error))?);
             }
-            _ if Settings::KEYS.contains(&key) => self.both.set(key, value)?,
+            _ if Settings::KEYS.contains(&key) => settings::set(&mut self.both, key, value)?,
             _ => {
                 let known: Vec<&str> = Self::KEYS.into_iter().chain(Settings::KEYS).collect();
                 return Err(UsageError::unknown_key(key, &known));
@@ -68,11 +68,11 @@ impl LinkOptions {
 
     /// Sets `KEY=VALUE` for the direction from a to b only.
     pub fn set_ab(&mut self, pair: &str) -> Result<(), UsageError> {
-        self.ab.set_pair(pair)
+        settings::set_pair(&mut self.ab, pair)
     }
 
     pub fn set_ba(&mut self, pair: &str) -> Result<(), UsageError> {
-        self.ba.set_pair(pair)
+        settings::set_pair(&mut self.ba, pair)
     }
 
     /// Adds the options of `file`; the options already given take precedence.
@@ -112,13 +112,14 @@ impl LinkOptions {
         for (key, value) in table.get_ref().iter() {
             let place = key.span().start;
             match (&**key.get_ref(), value.get_ref()) {
-                (way @ ("ab" | "ba"), DeValue::Table(settings)) => {
+                (way @ ("ab" | "ba"), DeValue::Table(given)) => {
                     let one = if way == "ab" { &mut options.ab } else { &mut options.ba };
-                    for (key, value) in settings.iter() {
+                    for (key, value) in given.iter() {
                         let place = key.span().start;
                         let word =
                             word(value).ok_or_else(|| at(place, not_a_word(key.get_ref())))?;
-                        one.set(key.get_ref(), &word).map_err(|e| at(place, e.to_string()))?;
+                        settings::set(one, key.get_ref(), &word)
+                            .map_err(|e| at(place, e.to_string()))?;
                     }
                 }
                 ("ab" | "ba", _) => {
@@ -305,11 +306,11 @@ loss = "1%"
         let message = |text: &str| LinkOptions::parse("l.toml", text).unwrap_err().to_string();
         assert_eq!(
             message("rate = \"1mbit\"\n\nlos = \"1%\"").split(';').next().unwrap(),
-            "l.toml:3: there is no setting `los`, did you mean `loss`?"
+            "l.toml:3: there is no setting `los` (did you mean `loss`?)"
         );
         assert!(
             message("rate = \"1mbit\"\n[ab]\ndelai = \"1ms\"")
-                .starts_with("l.toml:3: there is no setting `delai`, did you mean `delay`?")
+                .starts_with("l.toml:3: there is no setting `delai` (did you mean `delay`?)")
         );
         assert!(message("rate = \"1mbut\"").starts_with("l.toml:1: rate:"));
         assert!(message("ab = 3").contains("is a table"));

@@ -132,7 +132,8 @@ impl Inspector {
         // settings and links.
         let mut ways = self.ways();
         let settings = [ab.or(both).or(&ways.settings[0]), ba.or(both).or(&ways.settings[1])];
-        let wanted = [settings[0].config()?, settings[1].config()?];
+        let config = |at: usize| settings[at].config().map_err(UsageError::from);
+        let wanted = [config(0)?, config(1)?];
         for (direction, config) in
             [Direction::Forward, Direction::Backward].into_iter().zip(&wanted)
         {

@@ -1,14 +1,12 @@
+use link::SettingError;
+
 /// A mistake in a request, found before any action.
 #[derive(Debug, thiserror::Error)]
 pub enum UsageError {
     #[error("`{text}` {problem}")]
     Endpoint { text: String, problem: String },
-    #[error("there is no setting `{key}`{hint}; the settings are {known}")]
-    UnknownKey { key: String, hint: String, known: String },
-    #[error("{key}: {problem}")]
-    Value { key: String, problem: String },
-    #[error("`{text}` is not KEY=VALUE, for example loss=1%")]
-    NotAPair { text: String },
+    #[error(transparent)]
+    Setting(#[from] SettingError),
     #[error("{file}:{line}: {problem}")]
     File { file: String, line: usize, problem: String },
     #[error("cannot read {file}: {source}; check the path and the permissions")]
@@ -19,25 +17,10 @@ pub enum UsageError {
 
 impl UsageError {
     pub(crate) fn value(key: &str, problem: impl std::fmt::Display) -> Self {
-        Self::Value { key: key.to_owned(), problem: problem.to_string() }
+        SettingError::value(key, problem).into()
     }
 
     pub(crate) fn unknown_key(key: &str, known: &[&str]) -> Self {
-        Self::UnknownKey {
-            key: key.to_owned(),
-            hint: nearest(key, known.iter().copied()),
-            known: known.join(", "),
-        }
+        SettingError::unknown_key(key, known).into()
     }
-}
-
-/// `, did you mean `x`?`, or nothing if no candidate is near.
-pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
-    candidates
-        .into_iter()
-        .map(|candidate| (strsim::damerau_levenshtein(word, candidate), candidate))
-        .filter(|(distance, candidate)| *distance <= 1 + candidate.len() / 3)
-        .min()
-        .map(|(_, candidate)| format!(", did you mean `{candidate}`?"))
-        .unwrap_or_default()
 }

@@ -81,7 +81,7 @@ fn links(path: &TempDir) -> PathBuf {
 
 fn settings(pairs: &[&str]) -> Settings {
     let mut settings = Settings::default();
-    pairs.iter().for_each(|pair| settings.set_pair(pair).unwrap());
+    pairs.iter().for_each(|pair| emu::set_pair(&mut settings, pair).unwrap());
     settings
 }
 

@@ -46,7 +46,7 @@ impl Capture {
         Self::built_in(name).ok_or_else(|| {
             let base = name.rsplit('/').next().unwrap_or(name);
             let base = base.strip_suffix(".pcap").unwrap_or(base);
-            let hint = crate::profile::nearest(base, Self::built_in_names());
+            let hint = units::did_you_mean(base, Self::built_in_names());
             GenError::Capture {
                 file: units::foreign(name).to_string(),
                 problem: format!(

@@ -17,7 +17,6 @@ mod tree;
 use std::net::Ipv4Addr;
 
 pub use mistakes::Mistakes;
-pub(crate) use mistakes::nearest;
 pub use platform::ports_of_platform;
 pub use shipped::{shipped, shipped_names};
 use units::Span;

@@ -1,4 +1,4 @@
-use crate::text::{as_text, hint, name_and_terms};
+use crate::text::{as_text, name_and_terms};
 use crate::trace::Trace;
 use crate::{LinkError, TraceError};
 use std::sync::Arc;
@@ -60,7 +60,7 @@ impl std::str::FromStr for Capacity {
                 return Err(LinkError::UnknownForm {
                     what: "rate",
                     found: text.to_owned(),
-                    hint: hint(other, &["unlimited", "trace"]),
+                    hint: units::did_you_mean(other, ["unlimited", "trace"]),
                     known: "`600mbit`, `trace:5,10,20` (milliseconds) or `unlimited`",
                 });
             }

@@ -17,7 +17,7 @@ pub enum LinkError {
     UnknownForm {
         what: &'static str,
         found: String,
-        /// ", did you mean `x`?" or an empty text.
+        /// From [`units::did_you_mean`].
         hint: String,
         known: &'static str,
     },

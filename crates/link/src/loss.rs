@@ -1,5 +1,5 @@
 use crate::random::Stream;
-use crate::text::{Term, as_text, hint, name_and_terms, terms};
+use crate::text::{Term, as_text, name_and_terms, terms};
 use crate::{LinkError, TraceError};
 use std::sync::Arc;
 use units::{Share, Span, Time};
@@ -136,7 +136,7 @@ impl std::str::FromStr for Loss {
             other => Err(LinkError::UnknownForm {
                 what: "loss",
                 found: text.to_owned(),
-                hint: hint(other, &["none", "gilbert", "trace"]),
+                hint: units::did_you_mean(other, ["none", "gilbert", "trace"]),
                 known: "`1%`, `gilbert:p=1%,r=30%,every=1ms`, `trace:00100` or `none`",
             }),
         }

@@ -1,5 +1,5 @@
 use crate::LinkError;
-use crate::text::{as_text, hint};
+use crate::text::as_text;
 use units::Bytes;
 
 /// The difference in bytes between a frame's size on the medium and its size from the MAC addresses
@@ -42,7 +42,7 @@ impl std::str::FromStr for Overhead {
                 .ok_or_else(|| LinkError::UnknownForm {
                     what: "frame's overhead",
                     found: text.to_owned(),
-                    hint: hint(other, &["ethernet", "ip"]),
+                    hint: units::did_you_mean(other, ["ethernet", "ip"]),
                     known: "`0`, `ethernet` (+24), `ip` (-14) or a number of bytes from -22 to 10000 such as `-4` or `38`",
                 }),
         }

@@ -1,5 +1,5 @@
 use crate::LinkError;
-use crate::text::{Term, as_text, hint, terms};
+use crate::text::{Term, as_text, terms};
 use units::{Share, Span};
 
 /// Delays a share of the packets by an extra time, within which later packets overtake them.
@@ -31,7 +31,7 @@ impl std::str::FromStr for Reorder {
         let unknown = |found: &str| LinkError::UnknownForm {
             what: "reordering",
             found: found.to_owned(),
-            hint: hint(found, &["none"]),
+            hint: units::did_you_mean(found, ["none"]),
             known: "a share and a delay such as `1%,5ms`, or `none`",
         };
         let parts: Vec<Term<'_>> = terms(text).collect();

@@ -49,7 +49,7 @@ impl Term<'_> {
         LinkError::UnknownSetting {
             of,
             found: found.to_owned(),
-            hint: hint(found, &names),
+            hint: units::did_you_mean(found, names),
             known: known.join(", "),
         }
     }
@@ -70,17 +70,6 @@ pub(crate) fn terms(text: &str) -> impl Iterator<Item = Term<'_>> {
     })
 }
 
-/// ", did you mean `x`?" if an entry of `known` is close enough to `found`.
-pub(crate) fn hint(found: &str, known: &[&str]) -> String {
-    let found = found.to_ascii_lowercase();
-    known
-        .iter()
-        .map(|name| (strsim::damerau_levenshtein(&found, name), name))
-        .filter(|(distance, name)| *distance <= 1 + name.len() / 4)
-        .min()
-        .map_or_else(String::new, |(_, name)| format!(", did you mean `{name}`?"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,12 +83,5 @@ mod tests {
             [Term::Pair("limit", "10p"), Term::Word("ecn")]
         );
         assert_eq!(name_and_terms("droptail"), ("droptail", ""));
-    }
-
-    #[test]
-    fn only_a_similar_word_gets_a_hint() {
-        assert_eq!(hint("dropptail", &["droptail", "red"]), ", did you mean `droptail`?");
-        assert_eq!(hint("codle", &["droptail", "codel"]), ", did you mean `codel`?");
-        assert_eq!(hint("banana", &["droptail", "codel"]), "");
     }
 }

@@ -7,7 +7,7 @@ pub enum PortError {
          use namespaces of an own user namespace"
     )]
     PermissionDenied { what: String },
-    #[error("there is no interface {name:?}{}", nearest.as_ref().map_or_else(String::new, |nearest| format!("; did you mean {nearest:?}?")))]
+    #[error("there is no interface {name:?}{}", nearest.as_ref().map_or_else(String::new, units::suggestion))]
     NoSuchInterface { name: String, nearest: Option<String> },
     #[error(
         "interface {name:?} is down or gone: bring it up with `ip link set {name} up`, and so its other end if it has no carrier"

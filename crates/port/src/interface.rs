@@ -105,12 +105,8 @@ pub(crate) fn write_name(query: &mut libc::ifreq, name: &str) -> io::Result<()> 
 }
 
 fn no_such(name: &str) -> PortError {
-    let nearest = names()
-        .into_iter()
-        .map(|known| (strsim::osa_distance(&known, name), known))
-        .filter(|(distance, _)| *distance <= NEAR)
-        .min()
-        .map(|(_, known)| known);
+    let names = names();
+    let nearest = units::nearest(name, names.iter().map(String::as_str)).map(str::to_owned);
     PortError::NoSuchInterface { name: name.to_owned(), nearest }
 }
 
@@ -134,6 +130,3 @@ fn names() -> Vec<String> {
     }
     names.into_iter().filter_map(|name| name.into_string().ok()).collect()
 }
-
-/// The most differing letters of a typo.
-const NEAR: usize = 2;

@@ -122,7 +122,7 @@ fn a_port_that_cannot_be_opened_reports_the_reason() {
     assert!(
         matches!(&error, PortError::NoSuchInterface { nearest: Some(near), .. } if near == "left")
     );
-    assert_eq!(error.to_string(), "there is no interface \"lefd\"; did you mean \"left\"?");
+    assert_eq!(error.to_string(), "there is no interface \"lefd\" (did you mean `left`?)");
     let error =
         testbed.middle.run(|| PacketPort::open("a name that no interface has")).unwrap_err();
     assert!(matches!(error, PortError::NoSuchInterface { nearest: None, .. }));

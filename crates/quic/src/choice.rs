@@ -29,7 +29,7 @@ pub enum CongestionError {
 
 impl Default for Congestion {
     fn default() -> Self {
-        Self::Algorithm(Algorithm::Tcpa)
+        Self::Algorithm(Algorithm::TUNNEL_DEFAULT)
     }
 }
 

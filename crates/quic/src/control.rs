@@ -18,7 +18,7 @@ use crate::pacer::Pacer;
 use crate::ranges::Ranges;
 use crate::reading::{Reading, Readings};
 use crate::reordering::Reordering;
-use cc::{Algorithm, CongestionControl, Path, Reduction};
+use cc::{CongestionControl, Path, Reduction};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -297,8 +297,9 @@ impl Control {
             let Some(rtt) = self.path.rtt else { return };
             self.path.algorithm = Some(self.start(pending.at, rtt));
         }
-        let measures_queues = self.measures_queues();
         let path = &mut self.path;
+        let leaves_out_waiting =
+            path.algorithm.as_ref().is_some_and(|algorithm| algorithm.leaves_out_waiting_bytes());
         path.batch = sample.acked.max(path.batch - path.batch / BATCHES);
         let time = time(epoch, pending.at);
         let inflight = path.flight.inflight();
@@ -309,7 +310,7 @@ impl Control {
             acked: Bytes::new(sample.acked),
             lost: Bytes::new(std::mem::take(&mut path.lost)),
             marked: Bytes::ZERO,
-            inflight: Bytes::new(match measures_queues {
+            inflight: Bytes::new(match leaves_out_waiting {
                 true => path.lag.without(inflight),
                 false => inflight,
             }),
@@ -362,16 +363,12 @@ impl Control {
             now: time(self.epoch, now),
             seed: self.seed,
             memory: None,
+            caqm: None,
         };
         match self.congestion {
             Congestion::Algorithm(algorithm) => algorithm.start(&path),
             Congestion::Fixed(rate) => Box::new(Fixed::new(rate, Span::from(rtt))),
         }
-    }
-
-    /// Whether the algorithm treats bytes in flight as bytes on the path.
-    fn measures_queues(&self) -> bool {
-        self.congestion == Congestion::Algorithm(Algorithm::Tcpa)
     }
 
     fn window(&self) -> u64 {
@@ -380,7 +377,7 @@ impl Control {
             return INITIAL_SEGMENTS * u64::from(path.mtu);
         };
         let mut window = algorithm.cwnd().count();
-        if self.measures_queues() {
+        if algorithm.leaves_out_waiting_bytes() {
             window = path.lag.with(window) + path.batch.min(window);
         }
         // RFC 9002, section 7.3.2: a sender may reduce its window at once where TCP spreads the
@@ -388,11 +385,7 @@ impl Control {
         if path.recovery_until.is_some() && algorithm.reduction() == Reduction::Proportional {
             window = window.min(algorithm.ssthresh().count());
         }
-        let least = match self.congestion {
-            // BBR waits until at most four packets are in flight, so the minimum must be lower.
-            Congestion::Algorithm(Algorithm::Bbr | Algorithm::Bbr3) => 2,
-            _ => LEAST_SEGMENTS,
-        };
+        let least = algorithm.min_window_segments().unwrap_or(LEAST_SEGMENTS);
         window.max(least * u64::from(path.mtu))
     }
 
@@ -706,6 +699,7 @@ fn bare_round_trip(whole: Duration, frame: &AckFrame) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cc::Algorithm;
 
     /// An endpoint that only receives sends credit occasionally, so its pacer is slow. The pacer
     /// must not delay the acknowledgements of the data that the endpoint receives.

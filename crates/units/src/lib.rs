@@ -11,7 +11,8 @@
 //!
 //! Numbers always carry their unit: a bare integer in a signature is a count.
 //!
-//! [`foreign`] and [`visible`] escape text from outside for terminals, logs and reports.
+//! [`did_you_mean`] suggests the known word that a misspelt one stands for. [`foreign`] and
+//! [`visible`] escape text from outside for terminals, logs and reports.
 
 mod bytes;
 mod cpus;
@@ -22,6 +23,7 @@ mod rate;
 mod share;
 pub mod shown;
 mod span;
+mod spelling;
 mod switch;
 mod time;
 
@@ -35,6 +37,7 @@ pub use foreign::{Foreign, foreign, foreign_json, visible};
 pub use rate::Rate;
 pub use share::Share;
 pub use span::Span;
+pub use spelling::{did_you_mean, nearest, suggestion};
 pub use switch::Switch;
 pub use time::Time;
 

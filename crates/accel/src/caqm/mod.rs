@@ -22,7 +22,7 @@ pub mod status;
 pub mod view;
 
 pub use interface::InterfaceName;
-pub use network::{LossLaw, Negotiation, Network};
+pub use network::{Negotiation, Network};
 pub use status::CaqmStatus;
 
 /// The name by which sockets choose CAQM.

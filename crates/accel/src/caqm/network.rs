@@ -2,35 +2,15 @@
 
 use super::reference;
 use crate::AccelError;
+use cc::caqm::{CaqmParameter, CaqmSettings};
+use std::ops::RangeInclusive;
 use units::{Span, Switch};
 
 /// The parameters of a network, named as in the reference kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Network {
-    /// Increase requested per round trip, in eighths of [`Self::mtu_unit`].
-    pub alpha: u32,
-    /// Bytes by which a refusal decreases the window.
-    pub beta: u32,
-    /// Segments.
-    pub min_cwnd: u32,
-    /// Segments.
-    pub max_cwnd: u32,
-    /// Bytes of answers that move the window by one segment.
-    pub mtu_unit: u32,
-    /// Bytes of a hint on data.
-    pub data_hint_unit: u32,
-    /// Bytes of a hint on an acknowledgement.
-    pub ack_hint_unit: u32,
-    /// The round trip that alpha is defined for.
-    pub rtt_standard: Span,
-    /// Increase requested per round trip, times the square root of the window in segments, in
-    /// eighths of [`Self::mtu_unit`], if that is more than [`Self::alpha`]. The reference lacks
-    /// this parameter.
-    pub alpha_root: u32,
-    /// Round trips without a refusal after which a window may double again; 0: never, as in the
-    /// reference.
-    pub theta: u32,
-    pub loss: LossLaw,
+    /// The parameters of the algorithm.
+    pub settings: CaqmSettings,
     /// The type of Weir's tags; hosts leave tags of other types alone.
     pub cc_type: u32,
     /// The protocol identifier of a tag.
@@ -42,17 +22,6 @@ pub struct Network {
     pub negotiation: Negotiation,
 }
 
-/// The effect of a loss on the window.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LossLaw {
-    /// The window stays if a port refused a request within the last round trips, and is halved
-    /// otherwise. A connection without any refusal so far uses Reno.
-    Announced,
-    /// Every loss halves the window, whatever the ports answered, as in the reference. A timeout
-    /// leaves `min_cwnd`.
-    Reference,
-}
-
 /// How the ends of a connection learn that both support CAQM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Negotiation {
@@ -62,17 +31,6 @@ pub enum Negotiation {
     Bits,
     /// An end offers in both ways, and answers an option by an option.
     Both,
-}
-
-impl LossLaw {
-    const ALL: [Self; 2] = [Self::Announced, Self::Reference];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Announced => "announced",
-            Self::Reference => "reference",
-        }
-    }
 }
 
 impl Negotiation {
@@ -97,22 +55,11 @@ impl Negotiation {
 }
 
 impl Default for Network {
-    /// The defaults of `cc` and `wire`.
     fn default() -> Self {
         Self {
-            alpha: 8,
-            beta: 512,
-            min_cwnd: 1,
-            max_cwnd: 1 << 20,
-            mtu_unit: 1024,
-            data_hint_unit: 8,
-            ack_hint_unit: 64,
-            rtt_standard: Span::from_micros(200),
-            alpha_root: 28,
-            theta: 10,
-            loss: LossLaw::Announced,
+            settings: CaqmSettings::default(),
             cc_type: 0,
-            tpid: 0x88a8,
+            tpid: wire::caqm::TPID,
             trusts_path: false,
             negotiation: Negotiation::Option,
         }
@@ -120,44 +67,18 @@ impl Default for Network {
 }
 
 impl Network {
-    /// Checks the core's bounds (crates/cc/core/caqm.h) and the limits of the kernel's offloads.
+    /// Checks the bounds of `cc` and the limits of the kernel's offloads.
     pub fn check(&self) -> Result<(), AccelError> {
-        let refuse = |name, advice| Err(AccelError::Tunable { name, advice });
-        let within = |value: u32, least: u32, most: u32| (least..=most).contains(&value);
-        if !within(self.alpha, 1, 32_767) {
-            return refuse("alpha", "1 to 32767 eighths of mtu_unit in a round trip; 8 is usual");
+        for CaqmParameter { name, value, bounds } in self.settings.parameters() {
+            let most = if name == "mtu_unit" { MOST_MTU_UNIT } else { *bounds.end() };
+            let bounds = *bounds.start()..=most;
+            if !bounds.contains(&value) {
+                let advice = advice(name, &bounds).into();
+                return Err(AccelError::Tunable { name, advice });
+            }
         }
-        if self.theta > 1000 {
-            return refuse("theta", "0 to 1000 round trips; 10 is usual, and 0 is never");
-        }
-        if !within(self.alpha_root, 0, 64) {
-            return refuse(
-                "alpha_root",
-                "0 to 64 eighths of mtu_unit in a round trip by the root of a window; 28 is usual, and 0 is alpha alone",
-            );
-        }
-        if !within(self.beta, 1, 65_536) {
-            return refuse("beta", "1 to 65536 bytes; 512 is usual");
-        }
-        if !within(self.min_cwnd, 1, 1024) {
-            return refuse("min_cwnd", "1 to 1024 segments; 1 is usual");
-        }
-        if !within(self.max_cwnd, self.min_cwnd, 1 << 20) {
-            return refuse("max_cwnd", "min_cwnd to 1048576 segments");
-        }
-        if !within(self.mtu_unit, 64, 9000) {
-            return refuse("mtu_unit", "64 to 9000 bytes; 1024 is usual");
-        }
-        if !within(self.data_hint_unit, 1, 1024) {
-            return refuse("data_hint_unit", "1 to 1024 bytes; 8 is usual");
-        }
-        if !within(self.ack_hint_unit, 1, 1024) {
-            return refuse("ack_hint_unit", "1 to 1024 bytes; 64 is usual");
-        }
-        let (least, most) = (Span::from_micros(1), Span::from_secs(1));
-        if self.rtt_standard < least || self.rtt_standard > most {
-            return refuse("rtt_standard", "1us to 1s; the round trip of the network at rest");
-        }
+        let refuse =
+            |name, advice: &'static str| Err(AccelError::Tunable { name, advice: advice.into() });
         if self.cc_type > 7 {
             return refuse("cc_type", "0 to 7: it has three bits; 0 is CAQM");
         }
@@ -185,23 +106,15 @@ impl Network {
         let number =
             || value.parse::<u32>().map_err(|_| wrong(format!("`{value}` is not a whole number")));
         match name {
-            "alpha" => self.alpha = number()?,
-            "alpha_root" => self.alpha_root = number()?,
-            "beta" => self.beta = number()?,
-            "min_cwnd" => self.min_cwnd = number()?,
-            "max_cwnd" => self.max_cwnd = number()?,
-            "mtu_unit" => self.mtu_unit = number()?,
-            "data_hint_unit" => self.data_hint_unit = number()?,
-            "ack_hint_unit" => self.ack_hint_unit = number()?,
             "rtt_standard" => {
-                self.rtt_standard =
-                    value.parse().map_err(|error: units::UnitError| wrong(error.to_string()))?;
+                let rtt = value.parse();
+                let rtt = rtt.map_err(|error: units::UnitError| wrong(error.to_string()))?;
+                self.settings.set_rtt_standard(rtt);
             }
-            "theta" => self.theta = number()?,
             "loss" => {
-                let known = LossLaw::ALL.into_iter().find(|law| law.name() == value);
-                self.loss =
-                    known.ok_or_else(|| wrong("choose announced or reference".to_owned()))?;
+                let known = CaqmSettings::LOSS_LAWS.iter().position(|law| *law == value);
+                let law = known.ok_or_else(|| wrong("choose announced or reference".to_owned()))?;
+                self.settings.loss_as_reference = law as u32;
             }
             "negotiation" => {
                 let known = Negotiation::ALL.into_iter().find(|way| way.name() == value);
@@ -220,58 +133,44 @@ impl Network {
                 let Switch(on) = value.parse().map_err(|_| wrong("choose on or off".to_owned()))?;
                 self.trusts_path = on;
             }
-            _ => {
-                return Err(wrong(format!(
-                    "caqm has no parameter `{name}`: choose from {}",
-                    NAMES.join(", ")
-                )));
-            }
+            _ => match self.settings.parameter_mut(name) {
+                Some(parameter) => *parameter = number()?,
+                None => {
+                    return Err(wrong(format!(
+                        "caqm has no parameter `{name}`: choose from {}",
+                        NAMES.join(", ")
+                    )));
+                }
+            },
         }
         Ok(())
     }
 
     /// Names and values in the order of display.
     pub fn entries(&self) -> [(&'static str, String); NAMES.len()] {
-        let values = [
-            self.alpha.to_string(),
-            self.alpha_root.to_string(),
-            self.beta.to_string(),
-            self.min_cwnd.to_string(),
-            self.max_cwnd.to_string(),
-            self.mtu_unit.to_string(),
-            self.data_hint_unit.to_string(),
-            self.ack_hint_unit.to_string(),
-            self.rtt_standard.to_string(),
-            self.theta.to_string(),
-            self.loss.name().to_owned(),
-            self.cc_type.to_string(),
-            format!("{:#06x}", self.tpid),
-            u8::from(self.trusts_path).to_string(),
-            self.negotiation.name().to_owned(),
-        ];
-        let mut values = values.into_iter();
-        NAMES.map(|name| (name, values.next().unwrap_or_default()))
+        let mut settings = self.settings;
+        NAMES.map(|name| {
+            let value = match name {
+                "rtt_standard" => Span::from_micros(settings.rtt_standard_us.into()).to_string(),
+                "loss" => {
+                    let law = usize::from(settings.loss_as_reference != 0);
+                    CaqmSettings::LOSS_LAWS[law].to_owned()
+                }
+                "cc_type" => self.cc_type.to_string(),
+                "tpid" => format!("{:#06x}", self.tpid),
+                "trusts_path" => u8::from(self.trusts_path).to_string(),
+                "negotiation" => self.negotiation.name().to_owned(),
+                _ => settings.parameter_mut(name).map_or_else(String::new, |v| v.to_string()),
+            };
+            (name, value)
+        })
     }
 
     /// `struct caqm_settings` of bpf/caqm_flow.h.
     pub(crate) fn to_bytes(self, algorithm: &str) -> [u8; NETWORK_BYTES] {
-        let words = [
-            self.alpha,
-            self.beta,
-            self.min_cwnd,
-            self.max_cwnd,
-            self.mtu_unit,
-            self.data_hint_unit,
-            self.ack_hint_unit,
-            (self.rtt_standard.nanos() / 1000) as u32,
-            self.alpha_root,
-            self.theta,
-            u32::from(self.loss == LossLaw::Reference),
-            self.tpid.into(),
-            self.cc_type,
-            self.trusts_path.into(),
-            self.negotiation.number(),
-        ];
+        let own =
+            [self.tpid.into(), self.cc_type, self.trusts_path.into(), self.negotiation.number()];
+        let words = self.settings.to_words().into_iter().chain(own);
         let mut bytes = [0; NETWORK_BYTES];
         for (slot, word) in bytes.chunks_exact_mut(4).zip(words) {
             slot.copy_from_slice(&word.to_ne_bytes());
@@ -287,17 +186,7 @@ impl Network {
             u32::from_ne_bytes(word)
         };
         Self {
-            alpha: word(0),
-            beta: word(1),
-            min_cwnd: word(2),
-            max_cwnd: word(3),
-            mtu_unit: word(4),
-            data_hint_unit: word(5),
-            ack_hint_unit: word(6),
-            rtt_standard: Span::from_micros(word(7).into()),
-            alpha_root: word(8),
-            theta: word(9),
-            loss: if word(10) == 0 { LossLaw::Announced } else { LossLaw::Reference },
+            settings: CaqmSettings::from_words(std::array::from_fn(word)),
             tpid: word(11) as u16,
             cc_type: word(12),
             trusts_path: word(13) != 0,
@@ -309,6 +198,31 @@ impl Network {
     }
 }
 
+/// The values that would be accepted.
+fn advice(name: &str, bounds: &RangeInclusive<u32>) -> String {
+    let (least, most) = (*bounds.start(), *bounds.end());
+    let mut settings = CaqmSettings::default();
+    let usual = settings.parameter_mut(name).copied().unwrap_or_default();
+    let (unit, zero) = match name {
+        "max_cwnd" => return format!("min_cwnd to {most} segments"),
+        "rtt_standard" => {
+            let [least, most] = [least, most].map(|micros| Span::from_micros(micros.into()));
+            return format!("{least} to {most}; the round trip of the network at rest");
+        }
+        "alpha" => ("eighths of mtu_unit in a round trip", ""),
+        "alpha_root" => (
+            "eighths of mtu_unit in a round trip by the root of a window",
+            ", and 0 is alpha alone",
+        ),
+        "theta" => ("round trips", ", and 0 is never"),
+        "min_cwnd" => ("segments", ""),
+        _ => ("bytes", ""),
+    };
+    format!("{least} to {most} {unit}; {usual} is usual{zero}")
+}
+
+/// Bytes: the reference kernel accepts no larger unit.
+const MOST_MTU_UNIT: u32 = 9000;
 const NAMES: [&str; 15] = [
     "alpha",
     "alpha_root",
@@ -387,6 +301,26 @@ mod tests {
             network.set(text).unwrap();
             let error = network.check().unwrap_err().to_string();
             assert!(error.contains(text.split_once('=').unwrap().0), "{error}");
+        }
+        for (text, expected) in [
+            (
+                "alpha=0",
+                "alpha cannot have that value: 1 to 32767 eighths of mtu_unit in a round trip; 8 is usual",
+            ),
+            (
+                "theta=1001",
+                "theta cannot have that value: 0 to 1000 round trips; 10 is usual, and 0 is never",
+            ),
+            ("max_cwnd=0", "max_cwnd cannot have that value: min_cwnd to 1048576 segments"),
+            ("mtu_unit=9001", "mtu_unit cannot have that value: 64 to 9000 bytes; 1024 is usual"),
+            (
+                "rtt_standard=2s",
+                "rtt_standard cannot have that value: 1us to 1s; the round trip of the network at rest",
+            ),
+        ] {
+            let mut network = Network::default();
+            network.set(text).unwrap();
+            assert_eq!(network.check().unwrap_err().to_string(), expected);
         }
         for text in ["loss=tcp", "negotiation=bit", "theta=-1"] {
             assert!(Network::default().set(text).is_err(), "{text}");

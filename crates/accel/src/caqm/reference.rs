@@ -219,10 +219,10 @@ mod tests {
             let mut network = Network::default();
             network.set(text).and_then(|()| network.check()).map(|()| network)
         };
-        assert_eq!(set("caqm_alpha_fx_8=32767").unwrap().alpha, 32_767);
-        assert_eq!(set("alpha_fx_8=16").unwrap().alpha, 16);
-        let standard = set("sysctl_caqm_rtt_standard=8000").unwrap().rtt_standard;
-        assert_eq!(standard, units::Span::from_millis(1));
+        assert_eq!(set("caqm_alpha_fx_8=32767").unwrap().settings.alpha, 32_767);
+        assert_eq!(set("alpha_fx_8=16").unwrap().settings.alpha, 16);
+        let standard = set("sysctl_caqm_rtt_standard=8000").unwrap().settings.rtt_standard_us;
+        assert_eq!(standard, 1000);
         assert_eq!(set("caqm_tpid=33024").unwrap().tpid, 0x8100);
         for (text, reason) in [
             ("caqm_filter_nics=6", "numbers 1, 2"),

@@ -1,4 +1,4 @@
-use super::{CaqmSender, CaqmSettings};
+use super::CaqmSender;
 use crate::{Ack, CongestionControl, Loss, Path, Reduction, Reno};
 use units::{Bytes, Rate, Span, Time};
 use wire::caqm::Info;
@@ -19,16 +19,16 @@ enum Mode {
 }
 
 impl Caqm {
-    /// Starts a connection whose ends have agreed on tags, over a path with a CAQM port.
-    pub fn asking(path: &Path, settings: &CaqmSettings) -> Self {
-        let window = segments(path, path.initial_window);
-        let sender = CaqmSender::new(settings, window, path.handshake_rtt, path.now);
-        Self { path: *path, mode: Mode::Asks(sender) }
-    }
-
-    /// Starts a connection without tags.
-    pub fn plain(path: &Path) -> Self {
-        Self { path: *path, mode: Mode::Plain(Reno::new(path)) }
+    /// Sends requests if both ends and a port on the path support CAQM.
+    pub fn new(path: &Path) -> Self {
+        let mode = match &path.caqm {
+            Some(settings) => {
+                let window = segments(path, path.initial_window);
+                Mode::Asks(CaqmSender::new(settings, window, path.handshake_rtt, path.now))
+            }
+            None => Mode::Plain(Reno::new(path)),
+        };
+        Self { path: *path, mode }
     }
 
     fn inner(&self) -> Option<&Reno> {

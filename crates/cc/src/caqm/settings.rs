@@ -1,5 +1,6 @@
 use std::fmt;
 use std::ops::RangeInclusive;
+use units::Span;
 
 /// The settings that all hosts and ports of a network share. The core replaces a value outside its
 /// bounds by the nearest bound.
@@ -29,8 +30,8 @@ pub struct CaqmSettings {
     /// Round trips without a refusal after which the window may double again; 0 means never, as in
     /// the reference.
     pub theta: u32,
-    /// 1: every loss halves the window, as in the reference. 0: a loss halves the window only if no
-    /// refusal announced it.
+    /// Index in [`Self::LOSS_LAWS`]. 1: every loss halves the window, as in the reference. 0: a
+    /// loss halves the window only if no refusal announced the loss.
     pub loss_as_reference: u32,
 }
 
@@ -42,27 +43,113 @@ pub struct OutOfBounds {
     pub bounds: RangeInclusive<u32>,
 }
 
+/// A parameter with its value and the values that the core accepts. The name is the reference
+/// kernel's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CaqmParameter {
+    pub name: &'static str,
+    pub value: u32,
+    pub bounds: RangeInclusive<u32>,
+}
+
 impl CaqmSettings {
+    /// The names of the effects that a loss may have on the window.
+    pub const LOSS_LAWS: [&str; 2] = ["announced", "reference"];
+
     /// Returns an error if the core would change any value.
     pub fn validate(&self) -> Result<(), OutOfBounds> {
-        let Self { alpha, beta, min_cwnd, max_cwnd, mtu_unit, .. } = *self;
-        let Self { data_hint_unit, ack_hint_unit, rtt_standard_us, alpha_root, theta, .. } = *self;
-        let all = [
-            ("alpha", alpha, 1..=MOST_ALPHA),
-            ("alpha_root", alpha_root, 0..=64),
-            ("theta", theta, 0..=MOST_THETA),
-            ("beta", beta, 1..=MOST_UNIT),
-            ("min_cwnd", min_cwnd, 1..=1024),
-            ("max_cwnd", max_cwnd, min_cwnd.clamp(1, 1024)..=MOST_WINDOW),
-            ("mtu_unit", mtu_unit, 64..=MOST_UNIT),
-            ("data_hint_unit", data_hint_unit, 1..=1024),
-            ("ack_hint_unit", ack_hint_unit, 1..=1024),
-            ("rtt_standard", rtt_standard_us, 1..=1_000_000),
-        ];
-        let wrong = all.into_iter().find(|(_, value, bounds)| !bounds.contains(value));
+        let wrong = self.parameters().into_iter().find(|one| !one.bounds.contains(&one.value));
         match wrong {
-            Some((setting, value, bounds)) => Err(OutOfBounds { setting, value, bounds }),
+            Some(CaqmParameter { name, value, bounds }) => {
+                Err(OutOfBounds { setting: name, value, bounds })
+            }
             None => Ok(()),
+        }
+    }
+
+    /// Every parameter with bounds. `rtt_standard` is in microseconds.
+    pub fn parameters(&self) -> [CaqmParameter; 10] {
+        let largest_min = MOST_MIN_WINDOW;
+        [
+            ("alpha", self.alpha, 1..=MOST_ALPHA),
+            ("alpha_root", self.alpha_root, 0..=MOST_ROOT),
+            ("theta", self.theta, 0..=MOST_THETA),
+            ("beta", self.beta, 1..=MOST_UNIT),
+            ("min_cwnd", self.min_cwnd, 1..=largest_min),
+            ("max_cwnd", self.max_cwnd, self.min_cwnd.clamp(1, largest_min)..=MOST_WINDOW),
+            ("mtu_unit", self.mtu_unit, 64..=MOST_UNIT),
+            ("data_hint_unit", self.data_hint_unit, 1..=MOST_HINT_UNIT),
+            ("ack_hint_unit", self.ack_hint_unit, 1..=MOST_HINT_UNIT),
+            ("rtt_standard", self.rtt_standard_us, 1..=1_000_000),
+        ]
+        .map(|(name, value, bounds)| CaqmParameter { name, value, bounds })
+    }
+
+    /// The value of the parameter with this name.
+    pub fn parameter_mut(&mut self, name: &str) -> Option<&mut u32> {
+        Some(match name {
+            "alpha" => &mut self.alpha,
+            "alpha_root" => &mut self.alpha_root,
+            "theta" => &mut self.theta,
+            "beta" => &mut self.beta,
+            "min_cwnd" => &mut self.min_cwnd,
+            "max_cwnd" => &mut self.max_cwnd,
+            "mtu_unit" => &mut self.mtu_unit,
+            "data_hint_unit" => &mut self.data_hint_unit,
+            "ack_hint_unit" => &mut self.ack_hint_unit,
+            "rtt_standard" => &mut self.rtt_standard_us,
+            _ => return None,
+        })
+    }
+
+    /// Rounds down to microseconds.
+    pub fn set_rtt_standard(&mut self, rtt: Span) {
+        self.rtt_standard_us = u32::try_from(rtt.nanos() / 1000).unwrap_or(u32::MAX);
+    }
+
+    /// `struct caqm_params` of `core/caqm.h`, word by word.
+    pub fn to_words(&self) -> [u32; 11] {
+        [
+            self.alpha,
+            self.beta,
+            self.min_cwnd,
+            self.max_cwnd,
+            self.mtu_unit,
+            self.data_hint_unit,
+            self.ack_hint_unit,
+            self.rtt_standard_us,
+            self.alpha_root,
+            self.theta,
+            self.loss_as_reference,
+        ]
+    }
+
+    pub fn from_words(words: [u32; 11]) -> Self {
+        let [
+            alpha,
+            beta,
+            min_cwnd,
+            max_cwnd,
+            mtu_unit,
+            data_hint_unit,
+            ack_hint_unit,
+            rtt_standard_us,
+            alpha_root,
+            theta,
+            loss_as_reference,
+        ] = words;
+        Self {
+            alpha,
+            beta,
+            min_cwnd,
+            max_cwnd,
+            mtu_unit,
+            data_hint_unit,
+            ack_hint_unit,
+            rtt_standard_us,
+            alpha_root,
+            theta,
+            loss_as_reference,
         }
     }
 }
@@ -95,10 +182,13 @@ impl fmt::Display for OutOfBounds {
 
 impl std::error::Error for OutOfBounds {}
 
-/// As in `core/caqm.h`.
+/// As in `caqm_init` of `core/caqm.h`.
 const MOST_UNIT: u32 = 65_536;
+const MOST_HINT_UNIT: u32 = 1024;
+const MOST_MIN_WINDOW: u32 = 1024;
 const MOST_WINDOW: u32 = 1 << 20;
 const MOST_ALPHA: u32 = 32_767;
+const MOST_ROOT: u32 = 64;
 const MOST_THETA: u32 = 1000;
 
 #[cfg(test)]
@@ -114,5 +204,16 @@ mod tests {
         assert!(CaqmSettings { theta: 1001, ..usual }.validate().is_err());
         assert!(CaqmSettings { min_cwnd: 10, max_cwnd: 9, ..usual }.validate().is_err());
         assert!(CaqmSettings { rtt_standard_us: 0, ..usual }.validate().is_err());
+    }
+
+    #[test]
+    fn each_parameter_is_found_by_its_name_and_keeps_its_word() {
+        let mut settings = CaqmSettings::default();
+        for (number, parameter) in settings.parameters().iter().enumerate() {
+            *settings.parameter_mut(parameter.name).unwrap() = 100 + number as u32;
+        }
+        let values = settings.parameters().map(|parameter| parameter.value);
+        assert_eq!(values, std::array::from_fn(|number| 100 + number as u32));
+        assert_eq!(CaqmSettings::from_words(settings.to_words()), settings);
     }
 }

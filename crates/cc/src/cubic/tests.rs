@@ -10,6 +10,7 @@ fn path(rtt: Span) -> Path {
         now: Time::ZERO,
         seed: 1,
         memory: None,
+        caqm: None,
     }
 }
 

@@ -50,6 +50,7 @@ impl Pipe {
             now,
             seed: 7,
             memory: None,
+            caqm: None,
         };
         Self {
             algorithm: algorithm.start(&path),

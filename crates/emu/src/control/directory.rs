@@ -1,4 +1,3 @@
-use crate::usage::nearest;
 use crate::{EmuError, UsageError};
 use host::{BoundFile, ListeningProcess, PrivateDirectory, RemovedWhenEmpty};
 use std::io;
@@ -92,7 +91,7 @@ impl Directory {
         let speaking = |error| control(&format!("speaking to link {name}"), error);
         let no_such_link = || {
             let known = self.names().unwrap_or_default();
-            let hint = nearest(name, known.iter().map(String::as_str));
+            let hint = units::did_you_mean(name, known.iter().map(String::as_str));
             EmuError::NoSuchLink { name: name.to_owned(), hint }
         };
         let directory = self.opened()?.ok_or_else(no_such_link)?;

@@ -64,7 +64,7 @@ impl Testbed {
 
 pub fn config(settings: &[&str]) -> LinkConfig {
     let mut read = emu::Settings::default();
-    settings.iter().for_each(|pair| read.set_pair(pair).unwrap());
+    settings.iter().for_each(|pair| emu::set_pair(&mut read, pair).unwrap());
     read.config().unwrap()
 }
 

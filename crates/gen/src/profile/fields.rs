@@ -2,7 +2,7 @@ use std::net::Ipv4Addr;
 
 use units::{Span, foreign};
 
-use super::mistakes::{Mistakes, nearest};
+use super::mistakes::Mistakes;
 use super::tree::{Entry, Node, Value};
 
 /// The keys of one block, read one by one. [`Self::finish`] reports the keys that no code has read.
@@ -99,7 +99,7 @@ impl<'a> Fields<'a> {
     pub(super) fn finish(self, mistakes: &mut Mistakes, notes: &mut Vec<String>) {
         for (number, entry) in self.entries.iter().enumerate() {
             if !self.asked.contains(&entry.key.as_str()) {
-                let hint = nearest(&entry.key, self.asked.iter().copied());
+                let hint = units::did_you_mean(&entry.key, self.asked.iter().copied());
                 let known = match hint.is_empty() {
                     true => format!(": one of {} is meant here", self.asked.join(", ")),
                     false => String::new(),

@@ -3,7 +3,7 @@ use std::net::Ipv4Addr;
 use units::Span;
 
 use super::fields::{Fields, list, whole};
-use super::mistakes::{Mistakes, nearest};
+use super::mistakes::Mistakes;
 use super::{Distribution, Pool};
 
 /// The pools of a profile; templates refer to them by name.
@@ -107,7 +107,7 @@ pub(super) fn find(
     // A pool whose name has a mistake may be the pool that the template names.
     let is_it = |pool: &Pool| pool.name == name || pool.name.is_empty();
     pools.iter().position(is_it).unwrap_or_else(|| {
-        let hint = nearest(name, pools.iter().map(|pool| pool.name.as_str()));
+        let hint = units::did_you_mean(name, pools.iter().map(|pool| pool.name.as_str()));
         let name = units::foreign(name);
         mistakes.add(line, format!("`{key}` names no pool: `{name}`{hint}"));
         0
@@ -219,7 +219,7 @@ fn distribution(fields: &mut Fields<'_>, mistakes: &mut Mistakes) -> Distributio
         "random" => Distribution::Random,
         "normal" => Distribution::Normal,
         _ => {
-            let hint = nearest(text, ["seq", "random", "normal"]);
+            let hint = units::did_you_mean(text, ["seq", "random", "normal"]);
             let text = units::foreign(text);
             mistakes.add(
                 node.line,

@@ -51,23 +51,4 @@ impl fmt::Display for Mistakes {
 
 impl std::error::Error for Mistakes {}
 
-/// ` (did you mean `x`?)` for the nearest candidate, or an empty text if none is near.
-pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
-    if word.len() > LONGEST_WORD {
-        return String::new();
-    }
-    candidates
-        .into_iter()
-        .map(|candidate| (strsim::damerau_levenshtein(word, candidate), candidate))
-        .filter(|(distance, candidate)| {
-            let begins = word.len() > 2 && candidate.starts_with(word);
-            begins || *distance <= 1 + candidate.len().max(word.len()) / 3
-        })
-        .min()
-        .map(|(_, candidate)| format!(" (did you mean `{candidate}`?)"))
-        .unwrap_or_default()
-}
-
 const MOST: usize = 100;
-/// Longest word that is compared: the distance takes quadratic time, and no key is as long.
-const LONGEST_WORD: usize = 100;

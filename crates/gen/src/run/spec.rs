@@ -6,7 +6,6 @@ use std::str::FromStr;
 use port::{CopyMode, XdpOptions};
 
 use crate::GenError;
-use crate::profile::nearest;
 
 /// A port as a user writes it: `veth0,ip=192.168.10.2,gateway=192.168.10.1`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -143,7 +142,7 @@ impl FromStr for PortSpec {
                     return Err(wrong(format!(
                         "unknown key `{}`{}: the keys are {}",
                         units::foreign(key),
-                        nearest(key, known),
+                        units::did_you_mean(key, known),
                         known.join(", ")
                     )));
                 }

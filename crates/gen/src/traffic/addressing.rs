@@ -27,7 +27,7 @@ impl FromStr for Addressing {
             _ => Err(GenError::Usage(format!(
                 "`{}` is no order of addresses{}: lockstep or destination",
                 units::foreign(text),
-                crate::profile::nearest(text, ["lockstep", "destination"])
+                units::did_you_mean(text, ["lockstep", "destination"])
             ))),
         }
     }

@@ -126,8 +126,7 @@ impl Source {
 /// ` (did you mean `x`?)` for the nearest candidate, or an empty string if none is near. A
 /// candidate is near if few letters differ or if the word is its prefix.
 pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
-    let near = nearest_of(word, candidates);
-    near.map(|candidate| format!(" (did you mean `{candidate}`?)")).unwrap_or_default()
+    units::did_you_mean(word, candidates)
 }
 
 /// The nearest candidate, if one is near. Among candidates at one distance a candidate that begins
@@ -136,15 +135,7 @@ pub(super) fn nearest_of<'a>(
     word: &str,
     candidates: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {
-    candidates
-        .into_iter()
-        .map(|candidate| (strsim::damerau_levenshtein(word, candidate), candidate))
-        .filter(|(distance, candidate)| {
-            let begins = word.len() > 2 && candidate.starts_with(word);
-            begins || *distance <= 1 + candidate.len().max(word.len()) / 3
-        })
-        .min_by_key(|(distance, candidate)| (*distance, !candidate.starts_with(word)))
-        .map(|(_, candidate)| candidate)
+    units::nearest(word, candidates)
 }
 
 /// serde lists all allowed words. The user wants only the likely one.

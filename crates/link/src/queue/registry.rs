@@ -1,5 +1,5 @@
 use super::{Discipline, Limit, Queued};
-use crate::text::{as_text, hint, name_and_terms};
+use crate::text::{as_text, name_and_terms};
 use crate::{LinkError, LinkStats, Packet};
 use std::sync::LazyLock;
 use units::{Bytes, Rate, Span, Time};
@@ -152,7 +152,7 @@ impl std::str::FromStr for QueueConfig {
         let config = Self::parse(name, terms).ok_or_else(|| LinkError::UnknownForm {
             what: "queue",
             found: text.to_owned(),
-            hint: hint(name, NAMES),
+            hint: units::did_you_mean(name, NAMES.iter().copied()),
             known: &KNOWN,
         })??;
         config.validate()?;

@@ -8,8 +8,7 @@ use super::scoreboard::Scoreboard;
 use super::ticks::Ticks;
 use crate::packet::{Flags, Kind, Packet, Sacks, Tag};
 use crate::{Ecn, Flaw, Opening, TcpConfig};
-use cc::caqm::Caqm;
-use cc::{Algorithm, CongestionControl, Cubic};
+use cc::{Algorithm, CongestionControl};
 use std::sync::Arc;
 use units::{Bytes, Rate, Span, Time};
 use wire::caqm::Info;
@@ -366,7 +365,7 @@ impl Sender {
 
     /// Whether this end offers to send CAQM requests.
     fn offers(&self) -> bool {
-        self.identity.algorithm == Algorithm::Caqm && self.config.caqm.sender
+        self.identity.algorithm.offers_caqm() && self.config.caqm.sender
     }
 
     /// Whether the peer accepts the offer, and a port on the path supports CAQM.
@@ -429,10 +428,12 @@ impl Sender {
             now,
             seed: self.identity.seed,
             memory: self.config.memory,
+            caqm: self.asks.then_some(self.config.caqm.settings),
         };
-        self.algorithm = Some(match self.asks {
-            true => Box::new(Caqm::asking(&path, &self.config.caqm.settings)),
-            false => started(self.identity.algorithm, &path, self.config.flaw),
+        let algorithm = self.identity.algorithm;
+        self.algorithm = Some(match self.config.flaw {
+            Some(Flaw::WrongBeta) => algorithm.start_with_beta(&path, 0.5),
+            _ => algorithm.start(&path),
         });
         self.last_sent = now;
         self.transmit(now, out);
@@ -665,20 +666,6 @@ impl Sender {
         }
         self.probe.at = None;
         self.rearm(now);
-    }
-}
-
-fn started(
-    algorithm: Algorithm,
-    path: &cc::Path,
-    flaw: Option<Flaw>,
-) -> Box<dyn CongestionControl> {
-    match (algorithm, flaw) {
-        (Algorithm::Cubic, Some(Flaw::WrongBeta)) => Box::new(Cubic::new(path).with_beta(0.5)),
-        (Algorithm::CubicRfc9438, Some(Flaw::WrongBeta)) => {
-            Box::new(Cubic::rfc9438(path).with_beta(0.5))
-        }
-        _ => algorithm.start(path),
     }
 }
 

@@ -671,11 +671,10 @@ pub fn parse_cpu_mask(text: &str) -> Result<Vec<usize>, String> {
 }
 
 fn unknown_kind(kind: &str) -> String {
-    let nearest = KINDS.iter().min_by_key(|known| strsim::damerau_levenshtein(known, kind));
-    let near = nearest.filter(|known| strsim::damerau_levenshtein(known, kind) <= 2);
-    match near {
-        Some(near) => format!("unknown kind of port {kind:?}; did you mean {near:?}?"),
-        None => format!("unknown kind of port {kind:?}; the kinds are {}", KINDS.join(", ")),
+    let hint = units::did_you_mean(kind, KINDS);
+    match hint.is_empty() {
+        false => format!("unknown kind of port {kind:?}{hint}"),
+        true => format!("unknown kind of port {kind:?}; the kinds are {}", KINDS.join(", ")),
     }
 }
 
@@ -748,7 +747,7 @@ mod tests {
         let cases = [
             ("br0", "write BRIDGE:PORT=KIND"),
             ("br1:p0=null", "there is no bridge br1; the bridges are: br0"),
-            ("br0:p0=pcapp:x", "did you mean \"pcap\"?"),
+            ("br0:p0=pcapp:x", "(did you mean `pcap`?)"),
             ("br0:p0=null,lop", "unknown option \"lop\""),
             ("br0:p0=null:x", "takes no argument: write null alone"),
             ("br0:p0=null,number=x", "such as number=1"),

@@ -68,16 +68,9 @@ fn in_words(message: &str) -> Option<String> {
     }
     let (word, rest) = message.strip_prefix("unknown field `")?.split_once('`')?;
     let known: Vec<&str> = rest.split('`').skip(1).step_by(2).collect();
-    let near = known
-        .iter()
-        .map(|known| (strsim::damerau_levenshtein(&word.replace('_', "-"), known), *known))
-        .filter(|(distance, known)| {
-            let begins = word.len() > 2 && known.starts_with(word);
-            begins || *distance <= 1 + known.len().max(word.len()) / 3
-        })
-        .min();
-    Some(match near {
-        Some((_, known)) => format!("unknown key `{word}` (did you mean `{known}`?)"),
-        None => format!("unknown key `{word}`: one of {} is meant here", known.join(", ")),
+    let hint = units::did_you_mean(word, known.iter().copied());
+    Some(match hint.is_empty() {
+        false => format!("unknown key `{word}`{hint}"),
+        true => format!("unknown key `{word}`: one of {} is meant here", known.join(", ")),
     })
 }

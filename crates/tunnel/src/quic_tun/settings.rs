@@ -190,13 +190,11 @@ fn parse(
 }
 
 fn unknown(role: Role, name: &str) -> String {
-    let near = role.keys().map(|(key, _)| (strsim::damerau_levenshtein(name, key), key)).min();
+    let hint = units::did_you_mean(name, role.keys().map(|(key, _)| key));
     let name = units::foreign(name);
-    match near {
-        Some((distance, near)) if distance <= 1 + near.len() / 3 => {
-            format!("unknown key `{name}` (did you mean `{near}`?)")
-        }
-        _ => format!("unknown key `{name}`: {} --help lists the keys as flags", role.program()),
+    match hint.is_empty() {
+        false => format!("unknown key `{name}`{hint}"),
+        true => format!("unknown key `{name}`: {} --help lists the keys as flags", role.program()),
     }
 }
 

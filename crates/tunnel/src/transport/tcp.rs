@@ -11,7 +11,6 @@ use super::{
     Connection, DatagramRefused, Lost, Receiving, Sending, Statistics, StreamError, Tuning,
 };
 use bytes::{Buf, Bytes, BytesMut};
-use cc::Algorithm;
 use frame::PAYLOAD_LIMIT;
 use mux::{Event, Mux};
 use quic::{Charge, Congestion, Meter, Readable, Reading};
@@ -731,10 +730,8 @@ impl Write for Io<'_> {
 /// The kernel's congestion controls to try, in this order. If all fail, the kernel's default stays.
 fn controls(congestion: Congestion) -> &'static [&'static str] {
     match congestion {
-        Congestion::Algorithm(Algorithm::Tcpa) => &["tcpa", "bbr"],
-        Congestion::Algorithm(Algorithm::Cubic) => &["cubic"],
-        Congestion::Algorithm(Algorithm::Bbr) | Congestion::Fixed(_) => &["bbr"],
-        Congestion::Algorithm(_) => &[],
+        Congestion::Algorithm(algorithm) => algorithm.in_kernel(),
+        Congestion::Fixed(_) => &["bbr"],
     }
 }
 

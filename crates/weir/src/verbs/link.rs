@@ -341,7 +341,7 @@ fn set_all(
 fn set(arguments: &Set) -> anyhow::Result<Ending> {
     let read = |pairs: &[String]| -> Result<Settings, EmuError> {
         let mut settings = Settings::default();
-        pairs.iter().try_for_each(|pair| settings.set_pair(pair))?;
+        pairs.iter().try_for_each(|pair| emu::set_pair(&mut settings, pair))?;
         Ok(settings)
     };
     let (both, ab, ba) = (read(&arguments.both)?, read(&arguments.ab)?, read(&arguments.ba)?);
@@ -516,3 +516,41 @@ Examples:
 const DOWN_EXAMPLES: &str = "\
 Example:
   weir link down link0";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LAB: &str = r#"
+name = "keys"
+hosts = ["near", "far"]
+[workload]
+kind = "bulk"
+from = "near"
+to = "far"
+[[system]]
+name = "cubic"
+kind = "tcp"
+congestion = "cubic"
+[form.full]
+duration = "1s"
+[[link]]
+between = ["near", "far"]
+"#;
+
+    #[test]
+    fn every_key_of_a_link_is_a_flag_and_a_key_of_lab_files() {
+        let flags = Both::augment_args(clap::Command::new("link"));
+        let mut flags: Vec<_> = flags.get_arguments().map(|flag| flag.get_id().as_str()).collect();
+        let mut keys = Settings::KEYS.to_vec();
+        flags.sort_unstable();
+        keys.sort_unstable();
+        assert_eq!(flags, keys);
+        for key in keys {
+            let text = format!("{LAB}{key} = \"?\"\n");
+            let error = lab::LabFile::parse("keys.toml", &text).unwrap_err().to_string();
+            // The runner chooses the seeds of a lab.
+            assert_eq!(error.contains("unknown key"), key == "seed", "{key}: {error}");
+        }
+    }
+}

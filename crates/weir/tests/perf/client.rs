@@ -21,9 +21,9 @@ fn iperf3(sandbox: &Sandbox) -> Option<Running> {
 fn invalid_arguments_are_refused_with_a_suggestion() {
     let Some(sandbox) = Sandbox::new() else { return };
     for (words, message) in [
-        (&["-b", "100mbut"][..], "did you mean 100mbit?"),
+        (&["-b", "100mbut"][..], "(did you mean `100mbit`?)"),
         (&["-b", "100M/0"], "1 to 1000 blocks, as in 100M/16"),
-        (&["-t", "10sek"], "did you mean 10s?"),
+        (&["-t", "10sek"], "(did you mean `10s`?)"),
         (&["-t", "0"], "a test needs a duration"),
         (&["-t", "5", "-n", "1M"], "cannot be used with"),
         (&["-R", "--bidir"], "cannot be used with"),
@@ -33,10 +33,10 @@ fn invalid_arguments_are_refused_with_a_suggestion() {
         (&["-u", "-l", "8"], "16 to 65507 bytes"),
         (&["-u", "-C", "cubic"], "--congestion is for TCP"),
         (&["-u", "-M", "1000"], "--set-mss is for TCP"),
-        (&["-C", "cubix"], "did you mean cubic?"),
+        (&["-C", "cubix"], "(did you mean `cubic`?)"),
         (&["-B", "eth0"], "%eth0"),
         (&["-A", "x"], "not the number of a CPU"),
-        (&["--dscp", "efe"], "did you mean ef?"),
+        (&["--dscp", "efe"], "(did you mean `ef`?)"),
         (&["-f", "x"], "k, m, g or t"),
         (&["--udp-counters-64bit"], "add --udp"),
         (&["--cport", "0"], "1 to 65535"),

@@ -118,7 +118,7 @@ fn a_reload_changes_only_what_differs() {
     await_some("packets", || (switch.packets("br0", "in_port=1") > 100).then_some(()));
     switch.sandbox.write("switch.toml", file(&format!("{first}p3 = {{ type = \"nul\" }}\n")));
     let refused = switch.try_weir(&["reload"]);
-    assert!(refused.stderr.contains("did you mean \"null\"?"), "{refused:?}");
+    assert!(refused.stderr.contains("(did you mean `null`?)"), "{refused:?}");
     let checked = switch.sandbox.weir(&["switch", "check", "switch.toml"]);
     assert_eq!(checked.status.code(), Some(1), "{checked:?}");
     switch.sandbox.write("switch.toml", file(&format!("{first}p3 = {{ type = \"null\" }}\n")));

@@ -58,7 +58,7 @@ fn wrong_use_is_explained() {
     let Some(sandbox) = sandbox() else { return };
     refused(&sandbox, &[], "there is no bridge: add one by --bridge br0");
     refused(&sandbox, &["--bridge", "br0", "--port", "br1:p=null"], "there is no bridge br1");
-    refused(&sandbox, &["--bridge", "br0", "--port", "br0:p=nul"], "did you mean \"null\"?");
+    refused(&sandbox, &["--bridge", "br0", "--port", "br0:p=nul"], "(did you mean `null`?)");
     refused(&sandbox, &["--bridge", "br0", "--port", "br0:p=pcap:x.pcap"], "cannot read x.pcap");
     refused(&sandbox, &["--bridge", "br0", "--pmd-cpus", "x"], "for example 1,2");
     refused(&sandbox, &["--bridge", "br0", "--pmd-cpus", "999"], "CPU 999 is not available");

@@ -178,7 +178,7 @@ fn the_generator_sends_by_xdp_and_wrong_uses_are_explained() {
         ("xdp:p1", "another"),
         ("xdp:gen1,queue=9", "there is no queue 9: the last is 0"),
         ("xdp:gen1,zerocopy", "its driver has no zero-copy"),
-        ("xdp:gen3", "there is no interface \"gen3\"; did you mean"),
+        ("xdp:gen3", "there is no interface \"gen3\" (did you mean"),
     ] {
         let output = switch.sandbox.weir(&["gen", "-f", "dns.yaml", "--port", port]);
         assert!(!output.status.success() && output.stderr.contains(expected), "{port}: {output:?}");

@@ -4,11 +4,11 @@ use crate::Failure;
 use crate::executor::machine::{MachineStep, Testbed};
 use crate::run::Measurement;
 use accel::caqm::programs::Unpinned;
-use accel::caqm::{InterfaceName, LossLaw, NAME, Network};
+use accel::caqm::{InterfaceName, NAME, Network};
 use host::Namespace;
 use sim::CaqmHosts;
 use std::os::fd::{AsFd as _, AsRawFd as _};
-use units::{Bytes, Span};
+use units::Bytes;
 
 /// The kernel removes it when this process ends, however it ends.
 #[derive(Debug)]
@@ -77,22 +77,8 @@ impl Spoken {
 }
 
 fn network_of(hosts: &CaqmHosts) -> Network {
-    let settings = &hosts.settings;
     Network {
-        alpha: settings.alpha,
-        alpha_root: settings.alpha_root,
-        beta: settings.beta,
-        min_cwnd: settings.min_cwnd,
-        max_cwnd: settings.max_cwnd,
-        mtu_unit: settings.mtu_unit,
-        data_hint_unit: settings.data_hint_unit,
-        ack_hint_unit: settings.ack_hint_unit,
-        rtt_standard: Span::from_micros(settings.rtt_standard_us.into()),
-        theta: settings.theta,
-        loss: match settings.loss_as_reference {
-            0 => LossLaw::Announced,
-            _ => LossLaw::Reference,
-        },
+        settings: hosts.settings,
         cc_type: hosts.kind.into(),
         tpid: hosts.tpid,
         trusts_path: hosts.trusts_path,

@@ -479,12 +479,11 @@ fn congestion(name: &str) -> Result<String, PerfError> {
     if listed.is_empty() || listed.split_whitespace().any(|known| known == name) {
         return Ok(name.to_owned());
     }
-    match values::nearest(name, listed.split_whitespace()) {
-        Some(right) => Err(PerfError::Usage(format!(
-            "this kernel has no congestion control `{name}`: did you mean {right}?"
-        ))),
-        None => Ok(name.to_owned()),
+    let hint = units::did_you_mean(name, listed.split_whitespace());
+    if hint.is_empty() {
+        return Ok(name.to_owned());
     }
+    Err(PerfError::Usage(format!("this kernel has no congestion control `{name}`{hint}")))
 }
 
 fn unit(text: &str) -> Result<RateUnit, String> {

@@ -196,11 +196,8 @@ pub(crate) fn dscp(text: &str) -> Result<u8, String> {
     match named.map(u64::from).or_else(|| c_number(text)) {
         Some(value @ 0..=63) => Ok((value as u8) << 2),
         _ => {
-            let names = DSCP.iter().map(|(name, _)| *name);
-            Err(match nearest(&lower, names) {
-                Some(name) => format!("did you mean {name}?"),
-                None => "write 0 to 63 or a name, for example ef, cs1 or af41".to_owned(),
-            })
+            let hint = units::did_you_mean(text, DSCP.iter().map(|(name, _)| *name));
+            Err(format!("write 0 to 63 or a name, for example ef, cs1 or af41{hint}"))
         }
     }
 }
@@ -210,18 +207,6 @@ pub(crate) fn flow_label(text: &str) -> Result<u32, String> {
         Some(label @ 1..=0xf_ffff) => Ok(label as u32),
         _ => Err("write 1 to 0xfffff".to_owned()),
     }
-}
-
-/// The closest of `known`, if one is close.
-pub(crate) fn nearest<'a>(text: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let distance =
-        |name: &str| strsim::damerau_levenshtein(&text.to_lowercase(), &name.to_lowercase());
-    known
-        .into_iter()
-        .map(|name| (distance(name), name))
-        .filter(|(distance, _)| *distance <= 2 && *distance < text.chars().count())
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, name)| name)
 }
 
 fn span(text: &str, bare: &str) -> Result<Span, String> {
@@ -236,10 +221,11 @@ fn read<T: std::str::FromStr<Err = UnitError>>(
     known: &[&'static str],
 ) -> Result<T, String> {
     with_unit.parse().map_err(|error| match &error {
-        UnitError::UnknownUnit { unit, .. } => match nearest(unit, known.iter().copied()) {
+        UnitError::UnknownUnit { unit, .. } => match units::nearest(unit, known.iter().copied()) {
             Some(right) => {
                 let number = text.trim().trim_end_matches(unit.as_str()).trim_end();
-                format!("`{unit}` is not a unit of this value: did you mean {number}{right}?")
+                let hint = units::suggestion(format_args!("{number}{right}"));
+                format!("`{unit}` is not a unit of this value{hint}")
             }
             None => error.to_string(),
         },
@@ -325,13 +311,13 @@ mod tests {
 
     #[test]
     fn a_typo_is_answered_with_a_suggestion() {
-        assert!(bitrate("100mbut").unwrap_err().ends_with("did you mean 100mbit?"));
+        assert!(bitrate("100mbut").unwrap_err().ends_with("(did you mean `100mbit`?)"));
         assert!(bitrate("100M/0").unwrap_err().contains("1 to 1000 blocks, as in 100M/16"));
-        assert!(duration("10sek").unwrap_err().ends_with("did you mean 10s?"));
-        assert!(size("64KIBI").unwrap_err().ends_with("did you mean 64KiB?"));
+        assert!(duration("10sek").unwrap_err().ends_with("(did you mean `10s`?)"));
+        assert!(size("64KIBI").unwrap_err().ends_with("(did you mean `64KiB`?)"));
         assert!(duration("-5").unwrap_err().contains("write a number and a unit"));
         assert!(bitrate("fast").is_err());
-        assert!(dscp("af44").unwrap_err().starts_with("did you mean af4"));
+        assert!(dscp("af44").unwrap_err().ends_with("(did you mean `af41`?)"));
     }
 
     #[test]

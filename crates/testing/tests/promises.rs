@@ -1,0 +1,111 @@
+//! Promises about the project's own sources that no compiler checks.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The hosts of congestion controls, below `crates`.
+const HOSTS: [&str; 3] = ["quic/src", "sim/src/tcp", "tunnel/src"];
+const ALGORITHMS: [&str; 7] = ["Bbr", "Bbr3", "Caqm", "Cubic", "Dctcp", "Reno", "Tcpa"];
+
+#[test]
+fn no_host_names_an_algorithm() {
+    let mut found = Vec::new();
+    for host in HOSTS {
+        let files = sources(&crates().join(host));
+        assert!(!files.is_empty(), "{host} has no sources: change HOSTS of this test");
+        found.extend(lines_with(&files, names_an_algorithm));
+    }
+    let advice = "add what the host needs to cc::CongestionControl or cc::Algorithm, and ask there";
+    assert!(found.is_empty(), "these lines name an algorithm; {advice}:\n{}", found.join("\n"));
+}
+
+#[test]
+fn an_algorithm_is_named_by_its_variant_its_type_or_its_text() {
+    for line in [
+        "match algorithm { Algorithm::Tcpa => true, _ => false }",
+        "self.algorithm == cc::Algorithm::CubicRfc9438",
+        "Box::new(Caqm::new(&path))",
+        "if algorithm.name() == \"bbr\" {",
+    ] {
+        assert!(names_an_algorithm(line), "{line}");
+    }
+    for line in [
+        "Congestion::Algorithm(algorithm) => algorithm.start(&path),",
+        "Algorithm::ALL.iter().chain([&Algorithm::TUNNEL_DEFAULT])",
+        "Box::new(CaqmReceiver::new(&settings))",
+        "algorithms().find(|algorithm| algorithm.name() == name)",
+    ] {
+        assert!(!names_an_algorithm(line), "{line}");
+    }
+}
+
+#[test]
+fn units_alone_looks_for_the_nearest_word_and_suggests_it() {
+    let own = crates().join("units/src/spelling.rs");
+    let mut files = sources(&crates());
+    let before = files.len();
+    files.retain(|file| *file != own);
+    assert_eq!(before, files.len() + 1, "{} is missing: change this test", own.display());
+    let is_second = |line: &str| {
+        ["strsim", "levenshtein", "osa_distance", "did you mean"].iter().any(|&w| line.contains(w))
+    };
+    let found = lines_with(&files, is_second);
+    let advice = "use units::did_you_mean, units::nearest or units::suggestion";
+    assert!(found.is_empty(), "{advice} instead of these lines:\n{}", found.join("\n"));
+}
+
+fn names_an_algorithm(line: &str) -> bool {
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    // The names behind `before`, where no longer name ends in it.
+    let behind = |before: &str| -> Vec<String> {
+        let places = line.match_indices(before).filter(|(at, _)| !line[..*at].ends_with(is_word));
+        let rest = places.map(|(at, _)| line[at + before.len()..].chars());
+        rest.map(|rest| rest.take_while(|c| is_word(*c)).collect()).collect()
+    };
+    // Constants have no small letters, functions no capitals.
+    let is_variant = |name: &String| {
+        name.starts_with(|c: char| c.is_ascii_uppercase())
+            && name.contains(|c: char| c.is_ascii_lowercase())
+    };
+    behind("Algorithm::").iter().any(is_variant)
+        || ALGORITHMS.iter().any(|name| !behind(&format!("{name}::")).is_empty())
+        || line.contains("name() == \"")
+}
+
+fn crates() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
+}
+
+/// The lines of product code for which `is_wrong` holds, with their files.
+fn lines_with(files: &[PathBuf], is_wrong: impl Fn(&str) -> bool) -> Vec<String> {
+    let mut found = Vec::new();
+    for file in files {
+        let text = fs::read_to_string(file).unwrap();
+        // Unit tests are the last module of a file.
+        let product = text.lines().take_while(|line| !line.starts_with("mod tests {"));
+        let code = product.map(|line| line.split("//").next().unwrap_or_default());
+        let wrong = code.filter(|line| is_wrong(line));
+        found.extend(wrong.map(|line| format!("{}: {}", file.display(), line.trim())));
+    }
+    found
+}
+
+/// All Rust files of product code below `folder`.
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if path.is_dir() {
+            if !["tests", "benches", "target"].contains(&&*name) {
+                found.extend(sources(&path));
+            }
+        } else if name.ends_with(".rs") && !TESTS.contains(&&*name) {
+            found.push(path);
+        }
+    }
+    found
+}
+
+/// Files of unit tests.
+const TESTS: [&str; 3] = ["pair.rs", "scripts.rs", "tests.rs"];

@@ -1,0 +1,80 @@
+use crate::foreign;
+use std::fmt::Display;
+
+/// ` (did you mean `x`?)` for the nearest of `known`, or an empty text if none is near.
+///
+/// ```
+/// assert_eq!(units::did_you_mean("dely", ["rate", "delay"]), " (did you mean `delay`?)");
+/// assert_eq!(units::did_you_mean("colour", ["rate", "delay"]), "");
+/// ```
+pub fn did_you_mean<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    nearest(word, known).map_or_else(String::new, suggestion)
+}
+
+/// The nearest of `known`. A known word is near if few letters differ, or if it begins with `word`;
+/// capitals count as small letters, and `_` as `-`. Among known words at one distance the nearest
+/// begins with `word`, or else stands first.
+pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    if word.len() > LONGEST {
+        return None;
+    }
+    let word = folded(word);
+    known
+        .into_iter()
+        .filter_map(|name| {
+            let known = folded(name);
+            let distance = strsim::damerau_levenshtein(&word, &known);
+            let begins = known.starts_with(&word);
+            let longer = word.len().max(known.len());
+            // Two single letters have nothing in common.
+            let is_near = distance <= 1 + longer / 3 && distance < longer;
+            (is_near || begins && word.len() > 2).then_some((distance, !begins, name))
+        })
+        .min_by_key(|(distance, begins, _)| (*distance, *begins))
+        .map(|(.., name)| name)
+}
+
+/// The words with which every message suggests a spelling. `right` may come from outside.
+pub fn suggestion(right: impl Display) -> String {
+    format!(" (did you mean `{}`?)", foreign(right))
+}
+
+fn folded(word: &str) -> String {
+    word.to_ascii_lowercase().replace('_', "-")
+}
+
+/// Bytes: no known word is as long, and the distance takes quadratic time.
+const LONGEST: usize = 100;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_with_few_wrong_letters_is_near() {
+        for (word, known, expected) in [
+            ("rat", &["rate", "delay"][..], Some("rate")),
+            ("dropptail", &["droptail", "red"], Some("droptail")),
+            ("codle", &["droptail", "codel"], Some("codel")),
+            ("banana", &["droptail", "codel"], None),
+            ("AlpHa", &["beta", "alpha"], Some("alpha")),
+            ("listen_on", &["listen", "listen-on"], Some("listen-on")),
+            // An omitted ending.
+            ("goodput", &["rtt_us", "goodput_mbit_s"], Some("goodput_mbit_s")),
+            ("ms", &["msec-per-round"], None),
+            // At one distance: the beginning, then the order.
+            ("los", &["low", "loss"], Some("loss")),
+            ("af44", &["af41", "af42"], Some("af41")),
+            ("x", &["s", "h"], None),
+            ("", &["s", "on"], None),
+        ] {
+            assert_eq!(nearest(word, known.iter().copied()), expected, "{word}");
+        }
+        assert_eq!(nearest(&"x".repeat(101), ["x"]), None);
+    }
+
+    #[test]
+    fn a_suggested_name_from_outside_is_escaped() {
+        assert_eq!(suggestion("ser\0ver"), " (did you mean `ser\\x00ver`?)");
+    }
+}
