@@ -1,7 +1,7 @@
-//! The model: an experiment as data. What a lab file says, what a run will do, what came of it.
+//! The model: an experiment as data, which measures nothing.
 //!
-//! [`file::Document`] is the lab file as written, [`Plan`] the cells and their order, [`Outcome`] the
-//! result of one step. The model measures nothing.
+//! [`file::Document`] is the lab file as written, [`Plan`] the cells and their order, [`Outcome`]
+//! the result of one step.
 
 pub(crate) mod builtin;
 mod cancel;

@@ -5,7 +5,8 @@ use super::environment::StealWatch;
 use super::inputs::Inputs;
 use super::{Build, command, date, environment, merge, on_disk, record, steps};
 use crate::analysis::summary;
-use crate::bench::{self, Bench, Executor, Job, LabFile};
+use crate::bench::machine::cost_of_profile;
+use crate::bench::{Bench, Executor, Job, LabFile};
 use crate::model::Shard;
 use crate::model::clock;
 use crate::model::file::SystemSpec;
@@ -84,174 +85,281 @@ pub trait Progress {
     fn note(&mut self, text: &str);
 }
 
+/// Runs a lab to its end. Each outcome is on disk before the next step begins.
 pub fn run(
     mut request: Request,
     cancel: &Cancel,
     progress: &mut dyn Progress,
 ) -> Result<Ended, LabError> {
-    let began = match &request.location {
-        Location::Resume { run, trust, .. } => RunDirectory::description(run, *trust)?,
-        Location::Inside(_) | Location::At(_) => toml::Table::new(),
-    };
+    let began = request.description_to_resume()?;
     let file_seed = request.lab.seed;
-    if let Some(seed) = seed(&request, &began)? {
-        request.lab.set_seed(seed)?;
-    }
-    request.continue_as(&began);
-    if let Executor::Hosts { cancel: own, .. } = &mut request.executor {
-        *own = cancel.clone();
-    }
-    let lab = &request.lab;
-    let bench = request.executor.bench(lab)?;
-    let (systems, notes) = runnable(&request, &*bench)?;
-    bench.preface().iter().flat_map(|table| table.lines()).for_each(|line| progress.note(line));
-    notes.iter().for_each(|note| progress.note(note));
-    bench.check(&systems)?;
-    let names: Vec<String> = systems.iter().map(|system| system.name().to_owned()).collect();
-    let mut plan = Plan::new(lab, request.form, &names, request.repeats);
-    let shard = shard(&request, &began)?;
-    if shard.is_some() && bench.profile().is_some() {
-        return Err(LabError::Usage(
-            "--profile: the report of a shard has no profile: leave out --profile".to_owned(),
-        ));
-    }
-    let turns = plan.steps.len();
-    if let Some(shard) = shard {
-        plan.keep_shard(lab, shard);
-        progress.note(&format!("shard {shard}: {} of {turns} turns", plan.steps.len()));
-    }
-    let plan = plan;
-    let command = match request.location {
-        Location::Resume { .. } => {
-            let verb = match request.executor {
-                Executor::Machine { .. } | Executor::Hosts { .. } => "weir lab run",
-                Executor::Simulator { .. } => "weir sim run",
-            };
-            let whole = command::of_continued(verb, lab, &plan, file_seed, &began);
-            match shard {
-                Some(shard) => format!("{whole} --shard {shard}"),
-                None => whole,
-            }
-        }
-        Location::Inside(_) | Location::At(_) => request.command.clone(),
-    };
-    let mut facts = environment::with_identity(lab, &request.build, bench.facts());
-    let mut inputs = Inputs::of(lab, &plan, &systems, &request.build, &facts);
-    facts.insert(record::INPUTS.to_owned(), inputs.sha256().into());
-    let fewer = environment::fewer_at_first(&began, plan.repeats);
-    if let Some(first) = fewer {
-        facts.insert(environment::AT_FIRST.to_owned(), first.into());
-    }
+    request.continue_as(&began, cancel)?;
+    let bench = request.executor.bench(&request.lab)?;
+    let chosen = Chosen::of(&request, &began, &*bench, progress)?;
+    let mut run = Running::of(&request, &*bench, chosen, &began, file_seed);
     let steal = StealWatch::begin();
     let begun = Instant::now();
-    let parts = Parts::of(&began);
-    let started = parts.started.clone();
-    let form = request.form.word();
-    let text = lab.text();
-    let describe = |facts: &_, inputs: &_, measured: Option<f64>, again: Option<&String>| {
-        let started = (started.as_str(), measured);
-        let mut run = environment::as_run_toml(lab, &plan, &command, started, facts, inputs);
+    let (mut directory, mut outcomes) = run.open_directory(began)?;
+    run.set_aside(&mut outcomes, progress);
+    // Earlier parts of a resumed run may have measured without a profile.
+    let earlier = outcomes.len();
+    let measured = run.measure_what_is_left(&mut directory, &mut outcomes, cancel, progress);
+    bench.finish();
+    run.measured_s = run.parts.earlier_s.map(|earlier| earlier + begun.elapsed().as_secs_f64());
+    run.end_unless_whole(measured, &directory)?;
+    let profile = run.profile(outcomes.get(earlier..).unwrap_or_default());
+    run.chosen.plan.put_in_order(&mut outcomes);
+    run.complete_facts(&outcomes, &steal);
+    directory.describe(&run.description())?;
+    let unfit = unfit(&request.lab, &outcomes);
+    match run.chosen.shard {
+        Some(shard) => {
+            let directory = directory.path().to_owned();
+            Ok(Ended::Shard(FinishedShard { shard, turns: outcomes.len(), directory, unfit }))
+        }
+        None => run.report(&directory, &outcomes, profile, unfit),
+    }
+}
+
+/// The steps that a run measures, chosen before anything is measured.
+struct Chosen {
+    systems: Vec<SystemSpec>,
+    /// Why systems are left out, and the notes of the bench.
+    notes: Vec<String>,
+    plan: Plan,
+    shard: Option<Shard>,
+}
+
+impl Chosen {
+    /// Chooses the systems, makes the plan and cuts the plan to the shard. Tells the user which
+    /// systems are left out.
+    fn of(
+        request: &Request,
+        began: &toml::Table,
+        bench: &dyn Bench,
+        progress: &mut dyn Progress,
+    ) -> Result<Self, LabError> {
+        let lab = &request.lab;
+        let (systems, notes) = runnable(request, bench)?;
+        bench.preface().iter().flat_map(|table| table.lines()).for_each(|line| progress.note(line));
+        notes.iter().for_each(|note| progress.note(note));
+        bench.check(&systems)?;
+        let names: Vec<String> = systems.iter().map(|system| system.name().to_owned()).collect();
+        let mut plan = Plan::new(lab, request.form, &names, request.repeats);
+        let shard = shard(request, began)?;
+        if shard.is_some() && bench.profile().is_some() {
+            return Err(LabError::Usage(
+                "--profile: the report of a shard has no profile: leave out --profile".to_owned(),
+            ));
+        }
         if let Some(shard) = shard {
-            let warnings: Vec<String> = bench.degradation().into_iter().collect();
+            let turns = plan.steps.len();
+            plan.keep_shard(lab, shard);
+            progress.note(&format!("shard {shard}: {} of {turns} turns", plan.steps.len()));
+        }
+        Ok(Self { systems, notes, plan, shard })
+    }
+}
+
+/// A run between its plan and its report.
+struct Running<'a> {
+    request: &'a Request,
+    bench: &'a dyn Bench,
+    chosen: Chosen,
+    /// The command line that repeats this run.
+    command: String,
+    facts: IndexMap<String, serde_json::Value>,
+    inputs: Inputs,
+    /// The repeats with which the run began, if they were fewer.
+    fewer: Option<i64>,
+    parts: Parts,
+    /// A note about the turns that are measured again.
+    again: Option<String>,
+    /// The seconds that all parts took, once they are known.
+    measured_s: Option<f64>,
+}
+
+impl<'a> Running<'a> {
+    fn of(
+        request: &'a Request,
+        bench: &'a dyn Bench,
+        chosen: Chosen,
+        began: &toml::Table,
+        file_seed: u64,
+    ) -> Self {
+        let lab = &request.lab;
+        let command = command_of(request, &chosen, began, file_seed);
+        let mut facts = environment::with_identity(lab, &request.build, bench.facts());
+        let inputs = Inputs::of(lab, &chosen.plan, &chosen.systems, &request.build, &facts);
+        facts.insert(record::INPUTS.to_owned(), inputs.sha256().into());
+        let fewer = environment::fewer_at_first(began, chosen.plan.repeats);
+        if let Some(first) = fewer {
+            facts.insert(environment::AT_FIRST.to_owned(), first.into());
+        }
+        let parts = Parts::of(began);
+        let (again, measured_s) = (None, None);
+        Self { request, bench, chosen, command, facts, inputs, fewer, parts, again, measured_s }
+    }
+
+    /// The text of `run.toml`.
+    fn description(&self) -> String {
+        let Self { request, chosen, .. } = self;
+        let started = (self.parts.started.as_str(), self.measured_s);
+        let (facts, inputs) = (&self.facts, &self.inputs);
+        let plan = &chosen.plan;
+        let mut run =
+            environment::as_run_toml(&request.lab, plan, &self.command, started, facts, inputs);
+        if let Some(shard) = chosen.shard {
+            let warnings: Vec<String> = self.bench.degradation().into_iter().collect();
             run.insert(merge::SHARD.to_owned(), shard.to_string().into());
-            let notes: Vec<String> = notes.iter().chain(again).cloned().collect();
+            let notes: Vec<String> = chosen.notes.iter().chain(&self.again).cloned().collect();
             run.insert(merge::NOTES.to_owned(), notes.into());
             run.insert(merge::WARNINGS.to_owned(), warnings.into());
         }
         run.to_string()
-    };
-    let description = describe(&facts, &inputs, None, None);
-    let (mut directory, mut outcomes) = match &request.location {
-        Location::Resume { run, trust, .. } => {
-            let resumed = RunDirectory::resume(run, &text, form, *trust)?;
-            inputs.continue_from(run, &began)?;
-            // If this part is killed, nobody knows its time.
-            let mut began = began;
-            if began.remove(environment::MEASURED).is_some() {
-                resumed.0.describe(&began.to_string())?;
+    }
+
+    /// Opens the directory of the run, and reads the outcomes of its earlier parts.
+    fn open_directory(
+        &mut self,
+        mut began: toml::Table,
+    ) -> Result<(RunDirectory, Vec<Outcome>), LabError> {
+        let Request { lab, form, location, .. } = self.request;
+        let (text, description) = (lab.text(), self.description());
+        let (mut directory, mut outcomes) = match location {
+            Location::Resume { run, trust, .. } => {
+                let resumed = RunDirectory::resume(run, &text, form.word(), *trust)?;
+                self.inputs.continue_from(run, &began)?;
+                // If this part is killed, nobody knows its time.
+                if began.remove(environment::MEASURED).is_some() {
+                    resumed.0.describe(&began.to_string())?;
+                }
+                resumed
             }
-            resumed
-        }
-        Location::At(path) => (RunDirectory::create(path, &text, &description)?, Vec::new()),
-        Location::Inside(folder) => {
-            let name = || match shard {
-                Some(shard) => on_disk::fresh_shard(folder, lab.name(), request.form, shard),
-                None => on_disk::fresh(folder, lab.name(), request.form),
-            };
-            (RunDirectory::create_new(name, &text, &description)?, Vec::new())
-        }
-    };
-    directory.mark(inputs.mark());
-    plan.keep_own(&mut outcomes);
-    let again = set_aside(&request.location, &mut outcomes);
-    match (&again, &request.location) {
-        (Some(note), _) => progress.note(note),
-        (None, Location::Resume { again: true, .. }) => progress.note(NONE_AGAIN),
-        _ => {}
+            Location::At(path) => (RunDirectory::create(path, &text, &description)?, Vec::new()),
+            Location::Inside(folder) => {
+                let name = || match self.chosen.shard {
+                    Some(shard) => on_disk::fresh_shard(folder, lab.name(), *form, shard),
+                    None => on_disk::fresh(folder, lab.name(), *form),
+                };
+                (RunDirectory::create_new(name, &text, &description)?, Vec::new())
+            }
+        };
+        directory.mark(self.inputs.mark());
+        self.chosen.plan.keep_own(&mut outcomes);
+        Ok((directory, outcomes))
     }
-    let left: Vec<&Step> = plan.left(&outcomes);
-    progress.plan(&plan, outcomes.len(), bench.estimate(&plan, &left));
-    // Earlier parts of a resumed run may have measured without a profile.
-    let earlier = outcomes.len();
-    let programs = directory.programs().to_owned();
-    let jobs: Vec<Job<'_>> = left
-        .into_iter()
-        .filter_map(|step| {
-            let cell = &plan.cells[step.cell];
-            let system = systems.iter().find(|system| system.name() == cell.system)?;
-            Some(Job { lab, plan: &plan, step, cell, system, programs: &programs, cancel })
-        })
-        .collect();
-    let mut keep = |outcome: Outcome| {
-        directory.keep(&outcome)?;
-        outcomes.push(outcome);
-        Ok(())
-    };
-    let measured = steps::measure(&*bench, &jobs, progress, &mut keep);
-    bench.finish();
-    let duration_s = parts.earlier_s.map(|earlier| earlier + begun.elapsed().as_secs_f64());
-    let described = match measured {
-        Ok(true) => Ok(()),
-        _ => directory.describe(&describe(&facts, &inputs, duration_s, again.as_ref())),
-    };
-    let measured = measured.map_err(|error| error.within(directory.path()));
-    if !measured? {
+
+    /// Takes out the turns that are measured again, and tells the user about them.
+    fn set_aside(&mut self, outcomes: &mut Vec<Outcome>, progress: &mut dyn Progress) {
+        self.again = set_aside(&self.request.location, outcomes);
+        match (&self.again, &self.request.location) {
+            (Some(note), _) => progress.note(note),
+            (None, Location::Resume { again: true, .. }) => progress.note(NONE_AGAIN),
+            _ => {}
+        }
+    }
+
+    /// Measures each step that has no outcome yet, and keeps the new outcomes. `false` after an
+    /// interruption.
+    fn measure_what_is_left(
+        &self,
+        directory: &mut RunDirectory,
+        outcomes: &mut Vec<Outcome>,
+        cancel: &Cancel,
+        progress: &mut dyn Progress,
+    ) -> Result<bool, LabError> {
+        let (lab, Chosen { plan, systems, .. }) = (&self.request.lab, &self.chosen);
+        let left: Vec<&Step> = plan.left(outcomes);
+        progress.plan(plan, outcomes.len(), self.bench.estimate(plan, &left));
+        let programs = directory.programs().to_owned();
+        let jobs: Vec<Job<'_>> = left
+            .into_iter()
+            .filter_map(|step| {
+                let cell = &plan.cells[step.cell];
+                let system = systems.iter().find(|system| system.name() == cell.system)?;
+                Some(Job { lab, plan, step, cell, system, programs: &programs, cancel })
+            })
+            .collect();
+        let mut keep = |outcome: Outcome| {
+            directory.keep(&outcome)?;
+            outcomes.push(outcome);
+            Ok(())
+        };
+        steps::measure(self.bench, &jobs, progress, &mut keep)
+    }
+
+    /// Ends a run that failed or was interrupted, whose directory then says how long it took.
+    fn end_unless_whole(
+        &self,
+        measured: Result<bool, LabError>,
+        directory: &RunDirectory,
+    ) -> Result<(), LabError> {
+        let described = match measured {
+            Ok(true) => Ok(()),
+            _ => directory.describe(&self.description()),
+        };
+        if measured.map_err(|error| error.within(directory.path()))? {
+            return Ok(());
+        }
         described?;
-        let directory = Some(directory.path().to_owned());
-        return Err(LabError::Interrupted { directory });
+        Err(LabError::Interrupted { directory: Some(directory.path().to_owned()) })
     }
-    drop(jobs);
-    let profile = bench.profile().map(|systems| {
-        let own = outcomes.get(earlier..).unwrap_or_default();
-        Profile { systems, cost: bench::machine::cost_of_profile(own) }
-    });
-    plan.put_in_order(&mut outcomes);
-    if shard.is_none() {
-        add_readings(&outcomes, &mut facts);
+
+    /// The stacks of the CPUs, and what their sampling cost the turns of this part.
+    fn profile(&self, own: &[Outcome]) -> Option<Profile> {
+        let systems = self.bench.profile()?;
+        Some(Profile { systems, cost: cost_of_profile(own) })
     }
-    steal.record(&mut facts);
-    directory.describe(&describe(&facts, &inputs, duration_s, again.as_ref()))?;
-    let unfit = unfit(lab, &outcomes);
-    if let Some(shard) = shard {
-        let directory = directory.path().to_owned();
-        return Ok(Ended::Shard(FinishedShard { shard, turns: outcomes.len(), directory, unfit }));
+
+    /// Adds the facts that are known only after the last step.
+    fn complete_facts(&mut self, outcomes: &[Outcome], steal: &StealWatch) {
+        if self.chosen.shard.is_none() {
+            add_readings(outcomes, &mut self.facts);
+        }
+        steal.record(&mut self.facts);
     }
-    let mut results = summary::results(lab, &plan, &outcomes);
-    results.method.extend(bench.validity(&results));
-    results.environment = facts;
-    results.command = command;
-    results.started = Some(started);
-    results.duration_s = duration_s;
-    results.notes.extend(notes);
-    results.notes.extend(again);
-    results.notes.extend(fewer.map(|first| more_repeats(first, plan.repeats)));
-    results.warnings.extend(bench.degradation());
-    let (samples, series) = summary::samples(lab, &outcomes);
-    results.notes.extend(profile.iter().map(|_| SAMPLED.to_owned()));
-    let text = lab.text();
-    report::write_run(directory.path(), &results, &samples, &series, &text, profile.as_ref())?;
-    let directory = directory.path().to_owned();
-    Ok(Ended::Run(Box::new(Finished { results, directory, unfit, profile })))
+
+    /// Summarises the outcomes, and writes the report.
+    fn report(
+        self,
+        directory: &RunDirectory,
+        outcomes: &[Outcome],
+        profile: Option<Profile>,
+        unfit: usize,
+    ) -> Result<Ended, LabError> {
+        let (lab, plan) = (&self.request.lab, &self.chosen.plan);
+        let mut results = summary::results(lab, plan, outcomes);
+        results.method.extend(self.bench.validity(&results));
+        results.environment = self.facts;
+        results.command = self.command;
+        results.started = Some(self.parts.started);
+        results.duration_s = self.measured_s;
+        results.notes.extend(self.chosen.notes);
+        results.notes.extend(self.again);
+        results.notes.extend(self.fewer.map(|first| more_repeats(first, plan.repeats)));
+        results.warnings.extend(self.bench.degradation());
+        let (samples, series) = summary::samples(lab, outcomes);
+        results.notes.extend(profile.iter().map(|_| SAMPLED.to_owned()));
+        let path = directory.path();
+        report::write_run(path, &results, &samples, &series, &lab.text(), profile.as_ref())?;
+        let directory = path.to_owned();
+        Ok(Ended::Run(Box::new(Finished { results, directory, unfit, profile })))
+    }
+}
+
+/// The command line that repeats a run. A run that is continued has the command of all its parts.
+fn command_of(request: &Request, chosen: &Chosen, began: &toml::Table, file_seed: u64) -> String {
+    let Location::Resume { .. } = request.location else { return request.command.clone() };
+    let verb = match request.executor {
+        Executor::Machine { .. } | Executor::Hosts { .. } => "weir lab run",
+        Executor::Simulator { .. } => "weir sim run",
+    };
+    let whole = command::of_continued(verb, &request.lab, &chosen.plan, file_seed, began);
+    match chosen.shard {
+        Some(shard) => format!("{whole} --shard {shard}"),
+        None => whole,
+    }
 }
 
 /// Adds to the facts of a run what all its turns together say.
@@ -322,8 +430,19 @@ impl Parts {
 }
 
 impl Request {
-    /// A run that is continued keeps its systems and repeats, unless others are named.
-    fn continue_as(&mut self, began: &toml::Table) {
+    /// The description of the run that is continued, or an empty one.
+    fn description_to_resume(&self) -> Result<toml::Table, LabError> {
+        match &self.location {
+            Location::Resume { run, trust, .. } => RunDirectory::description(run, *trust),
+            Location::Inside(_) | Location::At(_) => Ok(toml::Table::new()),
+        }
+    }
+
+    /// A run that is continued keeps its seed, systems and repeats, unless others are named.
+    fn continue_as(&mut self, began: &toml::Table, cancel: &Cancel) -> Result<(), LabError> {
+        if let Some(seed) = seed(self, began)? {
+            self.lab.set_seed(seed)?;
+        }
         if self.systems.is_empty()
             && let Some(systems) = began.get("systems").and_then(toml::Value::as_array)
         {
@@ -332,6 +451,10 @@ impl Request {
         }
         let repeats = began.get("repeats").and_then(toml::Value::as_integer);
         self.repeats = self.repeats.or(repeats.and_then(|repeats| repeats.try_into().ok()));
+        if let Executor::Hosts { cancel: own, .. } = &mut self.executor {
+            *own = cancel.clone();
+        }
+        Ok(())
     }
 }
 
