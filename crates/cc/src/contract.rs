@@ -71,7 +71,7 @@ pub struct Path {
     pub seed: u64,
     /// An earlier connection's estimate of the path, which some algorithms ignore.
     pub memory: Option<Memory>,
-    /// The network's settings, if both ends and a port on the path speak CAQM.
+    /// The network's settings, if both ends and a port on the path support CAQM.
     pub caqm: Option<CaqmSettings>,
 }
 

@@ -3,30 +3,37 @@
 //! [`builtin::open`] or [`LabFile::read`] returns a checked [`LabFile`]. [`run`] builds each cell's
 //! network, measures and takes it down again, turn by turn. It leaves a run directory that users
 //! can read, compare, check and repeat.
+//!
+//! The crate has floors. A floor imports only floors that stand before it in this list. The test
+//! in `floors.rs` refuses every other import:
+//!
+//! - `model`: an experiment as data. The lab file as written, its axes, the plan of a run, the
+//!   outcome of a step, the failures. The model measures nothing.
+//! - `bench`: the world that steps are measured in. Namespaces of this machine, real hosts, or the
+//!   simulator; and the trait through which a bench measures a workload.
+//! - `analysis`: figures from outcomes. Medians, intervals, comparisons, bounds.
+//! - `workloads`: the kinds of traffic, one folder each, and the reading of lab files, whose keys
+//!   depend on their workload.
+//! - `runs`: whole runs. The runner, the journal and the directory; merged and recorded runs, A/B
+//!   decisions, conformance suites.
 
 mod analysis;
-pub mod builtin;
-mod cancel;
-mod error;
-mod executor;
-pub mod file;
-mod lab_file;
-mod population;
-mod run;
-pub mod suite;
-mod workload;
+mod bench;
+#[cfg(test)]
+mod floors;
+mod model;
+pub mod runs;
+mod workloads;
 
-pub use analysis::{ab, check, ci, compare, shortfalls};
-pub use cancel::Cancel;
-pub use error::{Failure, LabError};
-pub use executor::Executor;
-pub use executor::hosts;
-pub use file::FileError;
-pub(crate) use file::nearest;
-pub use lab_file::LabFile;
-pub use run::{
-    Build, ClockReading, Ended, Finished, FinishedShard, Flaw, Location, Measurement, Outcome,
-    Overview, Plan, PlannedCell, Progress, Request, Shard, TurnClock, Value, Verdict, batch,
-    go_build, merge, record, run, runs,
+pub use analysis::{check, compare, shortfalls};
+pub use bench::{Executor, LabFile, go_build, hosts};
+pub use model::file::{self, FileError};
+pub use model::{
+    Cancel, ClockReading, Failure, Flaw, LabError, Measurement, Outcome, Plan, PlannedCell, Shard,
+    TurnClock, Value, Verdict,
 };
-pub use workload::load;
+pub use runs::{
+    Build, Ended, Finished, FinishedShard, Location, Overview, Progress, Request, ab, batch, ci,
+    merge, record, run, suite,
+};
+pub use workloads::{CommandLine, builtin, load};

@@ -1,7 +1,8 @@
 //! Bounds on a run's figures, for use in CI.
 
 use crate::analysis::compare::{LONGEST_NOTE, cell_name};
-use crate::{LabError, nearest};
+use crate::model::LabError;
+use crate::model::file::nearest;
 use results::{Axes, Cell, Results};
 use serde::Serialize;
 use units::foreign;

@@ -2,12 +2,12 @@
 
 mod differences;
 
-use crate::LabError;
-use crate::run::runs::Run;
+use crate::model::LabError;
 use differences::differences;
-use results::{Axes, Cell, metrics};
+use results::{Axes, Cell, Results, Samples, metrics};
 use serde::Serialize;
 use stats::{Direction, Verdict};
+use std::path::PathBuf;
 use units::{Share, foreign};
 
 /// Printed in the command's help.
@@ -19,6 +19,17 @@ Examples:
 Runs differ by more than their repeats do. A run therefore counts as one sample, its median, and a
 verdict needs at least two runs of each side; three or four show smaller differences. With one run
 of each, the ratios are shown and nothing is decided. Use `weir lab ab` for small differences.";
+
+/// A finished run, read back from disk.
+#[derive(Debug)]
+pub struct Run {
+    pub path: PathBuf,
+    pub results: Results,
+    /// Every repeat's figures. Empty if only `results.json` was named or kept.
+    pub samples: Samples,
+    /// The text of the run's lab file, if it was kept.
+    pub lab_file: Option<String>,
+}
 
 /// Every cell that all runs contain, metric by metric.
 #[derive(Debug, Serialize)]
@@ -71,7 +82,7 @@ pub fn runs(
     let known =
         || all.iter().flat_map(|run| &run.results.cells).flat_map(|cell| cell.metrics.keys());
     if let Some(foreign) = metrics.iter().find(|metric| known().all(|name| name != *metric)) {
-        let hint = crate::nearest(foreign, known().map(String::as_str));
+        let hint = crate::model::file::nearest(foreign, known().map(String::as_str));
         return Err(LabError::Usage(format!("--metrics: no run has a metric `{foreign}`{hint}")));
     }
     let mut notes = differences(&all);
@@ -419,7 +430,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("results.json");
         std::fs::write(&file, before.results.to_json().unwrap()).unwrap();
-        let read = crate::run::runs::read(&file).unwrap();
+        let read = crate::runs::read(&file).unwrap();
         let bound = crate::analysis::check::Bound::parse("goodput_mbit_s >= 2").unwrap();
         for run in [&before, &read] {
             let run = std::slice::from_ref(run);

@@ -1,9 +1,7 @@
-//! The analysis of outcomes: medians and intervals, comparisons, bounds, and A/B decisions.
+//! The analysis of outcomes: medians and intervals, comparisons, and bounds. It reads outcomes and
+//! results, and measures nothing.
 
-pub mod ab;
-pub(crate) mod agreement;
 pub mod check;
-pub mod ci;
 pub mod compare;
 mod overall;
 pub mod shortfalls;

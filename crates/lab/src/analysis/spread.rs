@@ -1,9 +1,9 @@
 //! One ratio of two systems over many paths: the median, the worst decile and the worst path.
 
-use crate::LabFile;
-use crate::file::{SpreadSpec, baselines};
-use crate::run::plan::{Plan, PlannedCell};
-use crate::run::{Measurement, Outcome, Verdict};
+use crate::bench::LabFile;
+use crate::model::file::{SpreadSpec, baselines};
+use crate::model::plan::{Plan, PlannedCell};
+use crate::model::{Measurement, Outcome, Verdict};
 use indexmap::IndexMap;
 use results::{Axes, Spread, metrics};
 use stats::Direction;
@@ -142,7 +142,7 @@ fn ratio(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::{Measurement, Member};
+    use crate::model::{Measurement, Member};
 
     fn outcome(system: &str, block: u32, speeds: &[f64]) -> Outcome {
         let of = |(number, speed): (usize, &f64)| {

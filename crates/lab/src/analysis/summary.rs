@@ -11,11 +11,11 @@ mod states;
 
 use super::check::Bound;
 use super::{overall, spread};
-use crate::LabFile;
-use crate::executor::machine::validity;
-use crate::file::{HeatSpec, ViewSpec, axes};
-use crate::run::plan::{Plan, PlannedCell};
-use crate::run::{Flaw, Measurement, Outcome, Verdict};
+use crate::bench::LabFile;
+use crate::bench::machine::validity;
+use crate::model::file::{HeatSpec, ViewSpec, axes};
+use crate::model::plan::{Plan, PlannedCell};
+use crate::model::{Flaw, Measurement, Outcome, Verdict};
 use indexmap::IndexMap;
 use results::{
     Axes, Cell, CpuLimit, Heat, Metric, Missing, NOT_RUN, Proportion, Ratio, Reason, Reference,
@@ -455,7 +455,7 @@ fn named_values(
     (axis.get_ref().clone(), values.iter().map(|value| value.get_ref().clone()).collect())
 }
 
-fn reference(spec: &crate::file::ReferenceSpec) -> Reference {
+fn reference(spec: &crate::model::file::ReferenceSpec) -> Reference {
     Reference {
         system: spec.system.clone(),
         systems: spec.systems.iter().map(|system| system.get_ref().clone()).collect(),

@@ -1,7 +1,7 @@
 //! Differences between runs besides their figures. They may explain a difference of the figures
 //! better than the intended change does.
 
-use crate::run::runs::Run;
+use super::Run;
 use indexmap::IndexMap;
 use results::Form;
 use serde_json::Value;

@@ -1,10 +1,10 @@
 //! The comparisons of a run: ratios between systems in the same cell, judged together.
 
 use super::{figures, goals, range, ratio};
-use crate::LabFile;
-use crate::file::{CompareSpec, SystemSpec};
-use crate::run::plan::{Plan, place_name};
-use crate::run::{Measurement, Outcome};
+use crate::bench::LabFile;
+use crate::model::file::{CompareSpec, SystemSpec};
+use crate::model::plan::{Plan, place_name};
+use crate::model::{Measurement, Outcome};
 use indexmap::IndexMap;
 use results::{Axes, Comparison, Ratio, metrics};
 use stats::Verdict;

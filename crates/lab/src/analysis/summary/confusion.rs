@@ -1,7 +1,7 @@
 //! The verdicts of a lab that judges verdicts, by the case that they are about.
 
 use super::figures;
-use crate::run::{Measurement, Outcome};
+use crate::model::{Measurement, Outcome};
 use indexmap::IndexMap;
 use results::{Confusion, ConfusionRow, Results};
 use units::{Share, shown};
@@ -164,7 +164,7 @@ const EXPECTED: &str = "expected";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::Verdict;
+    use crate::model::Verdict;
     use results::{Axes, Form};
 
     fn turn(fault: &str, expected: &str, verdict: &str, right: f64) -> Outcome {
@@ -221,7 +221,7 @@ mod tests {
         let mut stolen = turn("loss", "loss", "cpu", 0.0);
         if let Verdict::Measured(measured) = &mut stolen.verdict {
             let (what, detail) = ("stolen".to_owned(), String::new());
-            measured.invalid.push(crate::run::Flaw { what, detail });
+            measured.invalid.push(crate::model::Flaw { what, detail });
         }
         let outcomes = [
             turn("loss", "loss", "loss", 1.0),

@@ -1,9 +1,9 @@
 //! Whether successive repeats of a run resemble one another.
 
 use super::{comparisons, figures};
-use crate::LabFile;
-use crate::run::Outcome;
-use crate::run::plan::Plan;
+use crate::bench::LabFile;
+use crate::model::Outcome;
+use crate::model::plan::Plan;
 use indexmap::IndexMap;
 use results::{Correlation, metrics};
 

@@ -1,9 +1,10 @@
 //! `labs/before-after.toml` with two equal states, and with one slower row, over many seeded runs.
 
 use super::comparisons;
-use crate::run::plan::{Plan, Step};
-use crate::run::{Measurement, Outcome, Verdict};
-use crate::{LabFile, builtin};
+use crate::bench::LabFile;
+use crate::model::plan::{Plan, Step};
+use crate::model::{Measurement, Outcome, Verdict};
+use crate::workloads::builtin;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use results::{Axes, Comparison, Form};

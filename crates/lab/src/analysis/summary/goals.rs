@@ -1,9 +1,9 @@
 //! The goal that a ratio of two systems is compared with.
 
 use super::figures;
-use crate::LabFile;
-use crate::file::CompareSpec;
-use crate::run::Outcome;
+use crate::bench::LabFile;
+use crate::model::Outcome;
+use crate::model::file::CompareSpec;
 use results::{Axes, Cell, Comparison, Goal};
 
 /// `None` if the lab sets no goal.

@@ -1,8 +1,8 @@
 //! Goodput above the rate of the emulated link.
 
 use super::GOODPUT;
-use crate::LabFile;
-use crate::file::{LinkSettings, Shape};
+use crate::bench::LabFile;
+use crate::model::file::{LinkSettings, Shape};
 use link::Capacity;
 use results::{Axes, Cell};
 use units::Bytes;

@@ -1,8 +1,8 @@
 //! Splits a step that measured several places of an axis at once into one outcome per place.
 
-use crate::LabFile;
-use crate::run::plan::PlannedCell;
-use crate::run::{Outcome, Verdict};
+use crate::bench::LabFile;
+use crate::model::plan::PlannedCell;
+use crate::model::{Outcome, Verdict};
 
 pub(super) fn outcomes(lab: &LabFile, outcomes: &[Outcome]) -> Vec<Outcome> {
     let Some(axis) = lab.axis_of_ways() else { return Vec::new() };
@@ -12,7 +12,7 @@ pub(super) fn outcomes(lab: &LabFile, outcomes: &[Outcome]) -> Vec<Outcome> {
         if whole.members.len() < 2 {
             return Vec::new();
         }
-        let of_member = |member: &crate::run::Member| {
+        let of_member = |member: &crate::model::Member| {
             let mut axes = outcome.axes.clone();
             axes.insert(axis.to_owned(), member.name.clone());
             let mut measurement = member.measurement.clone();

@@ -2,10 +2,10 @@
 //! comparisons.
 
 use super::{figures, ratio};
-use crate::LabFile;
-use crate::file::{AFTER, BEFORE};
-use crate::run::Outcome;
-use crate::run::plan::Plan;
+use crate::bench::LabFile;
+use crate::model::Outcome;
+use crate::model::file::{AFTER, BEFORE};
+use crate::model::plan::Plan;
 use results::{Cell, Comparison, Results, States, metrics};
 use stats::{Direction, Verdict};
 use std::collections::HashMap;
@@ -35,7 +35,7 @@ fn means(plan: &Plan, outcomes: &[Outcome], comparisons: &[Comparison]) -> Vec<f
         measured.insert(outcome.step_name(), outcome);
     }
     let value = |system: &str, one: &Comparison, block: u32| {
-        let name = crate::run::plan::name_of(system, &one.axes, block);
+        let name = crate::model::plan::name_of(system, &one.axes, block);
         let found = figures(measured.get(&name)?)?;
         let is_valid = found.invalid.is_empty();
         found.metrics.get(&one.metric).filter(|_| is_valid).map(|metric| metric.value)

@@ -1,9 +1,9 @@
 //! The whole `results.json` of a lab that has every kind of table.
 
-use crate::LabFile;
 use crate::analysis::summary;
-use crate::run::plan::{Plan, Step};
-use crate::run::{Flaw, Measurement, Outcome, Verdict};
+use crate::bench::LabFile;
+use crate::model::plan::{Plan, Step};
+use crate::model::{Flaw, Measurement, Outcome, Verdict};
 use results::{Axes, Form, Results};
 
 /// A run of all systems whose repeats `verdict` invents, by system, place and block.

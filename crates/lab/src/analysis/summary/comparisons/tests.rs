@@ -1,9 +1,11 @@
 //! Comparisons and intervals by the code that a run uses, over many seeded runs.
 
-use crate::analysis::summary::{self, whole_run::invented};
-use crate::run::plan::Plan;
-use crate::run::{Flaw, Measurement, Outcome, Verdict};
-use crate::{FileError, LabFile};
+use crate::analysis::summary;
+use crate::analysis::summary::whole_run::invented;
+use crate::bench::LabFile;
+use crate::model::file::FileError;
+use crate::model::plan::Plan;
+use crate::model::{Flaw, Measurement, Outcome, Verdict};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use results::{Comparison, CpuLimit, Form, Results};
@@ -179,7 +181,7 @@ fn a_cell_that_this_machine_cannot_measure_has_not_failed_and_is_not_compared() 
         "[[primary]]\nmetric = \"goodput_mbit_s\"\nsystem = \"bbr\"\nbaseline = \"cubic\"\n";
     let lab = lab(2, 8, primary);
     let plan = Plan::new(&lab, Form::Full, &["cubic".to_owned(), "bbr".to_owned()], None);
-    let outcome = |step: &crate::run::plan::Step| {
+    let outcome = |step: &crate::model::plan::Step| {
         let cell = &plan.cells[step.cell];
         let verdict = match (cell.system.as_str(), cell.axes["rtt"].as_str()) {
             ("bbr", "1ms") => {
@@ -294,7 +296,7 @@ fn windows_of_one_start_have_a_range_and_decide_nothing() {
     let lab = LabFile::parse("x.toml", WINDOWS).unwrap();
     let systems = ["weir-switch".to_owned(), "ovs-dpdk".to_owned()];
     let plan = Plan::new(&lab, Form::Full, &systems, None);
-    let outcome = |step: &crate::run::plan::Step| {
+    let outcome = |step: &crate::model::plan::Step| {
         let cell = &plan.cells[step.cell];
         let mut measurement = Measurement::default();
         let rate = if cell.system == "weir-switch" { 8e6 } else { 5e6 };

@@ -1,0 +1,250 @@
+//! Measures steps between real machines, one step at a time.
+
+use super::inventory::{Inventory, sets_algorithm};
+use super::seam::{Change, LabHost};
+use super::turn::Turn;
+use crate::bench::machine::CONGESTION;
+use crate::bench::{Bench, Job, LabFile, environment};
+use crate::model::file::{FileError, OneWay, SystemSpec};
+use crate::model::plan::{Plan, Step};
+use crate::model::{Cancel, Failure, Flaw, LabError, Measurement, TurnClock, Verdict};
+use host::Sysctl;
+use indexmap::IndexMap;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use units::Span;
+
+/// The hosts of one lab, connected.
+pub(crate) struct RealHosts<'a> {
+    lab: &'a LabFile,
+    inventory: Mutex<Inventory>,
+}
+
+impl<'a> RealHosts<'a> {
+    pub(crate) fn new(lab: &'a LabFile, weir: &Path, cancel: &Cancel) -> Result<Self, LabError> {
+        lab.check_real_links()?;
+        if let Some(state) = &lab.state {
+            let message =
+                "`[state]` changes this machine only: write two systems with `sysctl` or `changes`";
+            return Err(LabError::File(lab.source.error(state.span(), message)));
+        }
+        let external =
+            lab.systems().find(|system| system.kind != crate::model::file::SystemKind::Tcp);
+        if let Some(system) = external {
+            let message = "between real machines a system is `kind = \"tcp\"`: run other programs by the workload `command`";
+            return Err(LabError::File(lab.source.error(system.name.span(), message)));
+        }
+        let own = [accel::algorithm::NAME, accel::caqm::NAME];
+        let loaded = lab.systems().filter_map(|system| system.congestion.as_ref());
+        if let Some(name) = loaded.into_iter().find(|name| own.contains(&name.get_ref().as_str())) {
+            let message = format!(
+                "`{0}` is loaded into this machine's kernel only: start weir accel on the hosts and name no algorithm here",
+                name.get_ref()
+            );
+            return Err(LabError::File(lab.source.error(name.span(), message)));
+        }
+        let inventory = Inventory::connect(lab, weir, cancel)?;
+        let problems = inventory.problems(lab);
+        if !problems.is_empty() {
+            let table = inventory.table();
+            return Err(LabError::HostsUnfit { problems: [vec![table], problems].concat() });
+        }
+        Ok(Self { lab, inventory: Mutex::new(inventory) })
+    }
+
+    fn inventory(&self) -> MutexGuard<'_, Inventory> {
+        self.inventory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn measured(&self, inventory: &Inventory, job: &Job<'_>) -> Result<Measurement, Failure> {
+        let Job { lab, plan, cell, system, cancel, .. } = *job;
+        let wrong = |error: FileError| Failure::Workload(error.to_string());
+        let ends = lab.kind().ends(lab, &cell.axes).map_err(wrong)?;
+        let of = |name: &str| {
+            inventory.hosts.get(name).ok_or_else(|| Failure::HostLost {
+                host: name.to_owned(),
+                reason: "the connection is lost".to_owned(),
+            })
+        };
+        let (near, far) = (of(&ends.from)?, of(&ends.to)?);
+        let turn = Turn {
+            lab,
+            system,
+            axes: &cell.axes,
+            near: &near.host,
+            far: &far.host,
+            addresses: [near.address, far.address],
+            streams: ends.streams,
+            duration: plan.duration,
+            omit: plan.omit,
+            near_cpus: &[],
+            far_cpus: &[],
+            cancel,
+        };
+        let workload = lab.kind().at(lab, &cell.axes).map_err(wrong)?;
+        let longest = workload.longest_between(&turn)?;
+        for one in inventory.hosts.values() {
+            one.host.lease(longest)?;
+        }
+        let settings = lab.settings_at(&cell.axes, Some(system)).map_err(wrong)?;
+        let measured = self.prepare(inventory, &turn, &settings).and_then(|()| {
+            let start = inventory.clocks()?;
+            let mut measured = workload.measure_between(&turn)?;
+            let end = inventory.clocks()?;
+            let both = start.into_iter().zip(end);
+            let clocks = both.map(|((name, start), (_, end))| (name, TurnClock { start, end }));
+            measured.clocks = clocks.collect();
+            correct_delays(lab, [&ends.from, &ends.to], &mut measured);
+            Ok(measured)
+        });
+        // Before all else: no further turn may run with these changes. An agent whose connection is
+        // lost takes its host's changes back by itself.
+        let undone: Vec<_> = inventory.hosts.values().map(|one| one.host.undo()).collect();
+        // A change that stays in force goes before every other failure: the next turn would run
+        // with the change, and would take the changed value for the former one.
+        if let Some(reason) = undone.iter().find_map(|undone| match undone {
+            Err(Failure::Workload(reason) | Failure::NotUndone(reason)) => Some(reason),
+            _ => None,
+        }) {
+            let cause = measured.as_ref().err().map(|cause| format!("{cause}; "));
+            return Err(Failure::NotUndone(format!("{}{reason}", cause.unwrap_or_default())));
+        }
+        match measured {
+            Err(failure @ Failure::HostLost { .. }) => Err(failure),
+            measured => {
+                let undone: Result<(), Failure> = undone.into_iter().collect();
+                let undone = undone.map_err(|failure| match (failure, &measured) {
+                    // An agent takes its changes back once its connection has ended.
+                    (Failure::HostLost { .. }, Err(Failure::Interrupted)) => Failure::Interrupted,
+                    (other, _) => other,
+                });
+                undone.and(measured)
+            }
+        }
+    }
+
+    /// Makes the system's settings and changes on every host.
+    fn prepare(
+        &self,
+        inventory: &Inventory,
+        turn: &Turn<'_>,
+        settings: &IndexMap<String, String>,
+    ) -> Result<(), Failure> {
+        let set = |host: &dyn LabHost, name: &str, value: &str| {
+            host.set(&Sysctl { name: name.to_owned(), value: value.to_owned() })
+        };
+        for (name, one) in &inventory.hosts {
+            for (setting, value) in settings {
+                set(&one.host, setting, value)?;
+            }
+            if let Some(congestion) = &turn.system.congestion
+                && sets_algorithm(self.lab)
+            {
+                set(&one.host, CONGESTION, congestion.get_ref())?;
+            }
+            for change in turn.system.changes.iter().filter(|change| change.is_of(name)) {
+                let [apply, undo] = change.lines();
+                let apply = turn.words(apply.get_ref(), &one.host)?;
+                let undo = turn.words(undo.get_ref(), &one.host)?;
+                one.host.change(&Change { apply, undo })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Bench for RealHosts<'_> {
+    fn threads(&self) -> usize {
+        1
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let places = self.lab.places_of_hosts();
+        let each: Vec<String> =
+            places.iter().map(|(name, place)| format!("{name} is {place}")).collect();
+        vec![format!("measured between real machines: {}", each.join(", "))]
+    }
+
+    fn preface(&self) -> Option<String> {
+        Some(self.inventory().table())
+    }
+
+    fn degradation(&self) -> Option<String> {
+        None
+    }
+
+    fn facts(&self) -> IndexMap<String, serde_json::Value> {
+        let mut facts = environment::describe_hosts(self.lab);
+        facts.insert("hosts".to_owned(), self.inventory().facts());
+        facts
+    }
+
+    fn missing(&self, _system: &SystemSpec, _asked: bool) -> Option<String> {
+        None
+    }
+
+    fn estimate(&self, plan: &Plan, left: &[&Step]) -> Duration {
+        let one = plan.omit + plan.duration + AROUND_A_TURN;
+        left.iter().fold(Span::ZERO, |sum, _| sum + one).as_duration()
+    }
+
+    fn measure(&self, job: &Job<'_>) -> Result<Option<Verdict>, LabError> {
+        let mut inventory = self.inventory();
+        let mut lost: Vec<Flaw> = Vec::new();
+        loop {
+            let measured = self.measured(&inventory, job);
+            match measured {
+                Err(Failure::NotUndone(reason)) => {
+                    return Err(LabError::NotUndone { reason, directory: None });
+                }
+                Err(_) if job.cancel.is_cancelled() => return Ok(None),
+                Ok(mut measurement) => {
+                    measurement.retried.splice(..0, lost);
+                    return Ok(Some(Verdict::Measured(Box::new(measurement))));
+                }
+                Err(Failure::HostLost { host, reason }) => {
+                    if lost.len() >= RECONNECTIONS {
+                        return Err(LabError::HostLost { host, reason, directory: None });
+                    }
+                    let detail = format!("{host}: {reason}");
+                    lost.push(Flaw {
+                        what: "the connection to a host was lost".to_owned(),
+                        detail,
+                    });
+                    match inventory.reconnect(self.lab, &host) {
+                        Ok(()) => {}
+                        Err(Failure::Interrupted) => return Ok(None),
+                        Err(failure) => {
+                            let reason = format!("{reason}; connected again: {failure}");
+                            return Err(LabError::HostLost { host, reason, directory: None });
+                        }
+                    }
+                }
+                Err(failure) => return Ok(Some(Verdict::Failed(failure.to_string()))),
+            }
+        }
+    }
+}
+
+/// Corrects the delays between two hosts that the client printed by the offset of their clocks.
+fn correct_delays(lab: &LabFile, [from, to]: [&String; 2], measured: &mut Measurement) {
+    let Some((near, far)) = measured.clocks.get(from).zip(measured.clocks.get(to)) else { return };
+    let (near, far) = (*near, *far);
+    for (name, figure) in &lab.workload.get_ref().metrics {
+        let figure = figure.get_ref();
+        let Some(way) = &figure.one_way else { continue };
+        let arrival_ahead = match way.get_ref() {
+            OneWay::ToServer => far.ahead_of(&near),
+            OneWay::ToClient => near.ahead_of(&far),
+        };
+        let metrics = [figure.metric(name.get_ref()), figure.error_metric(name.get_ref())];
+        let [metric, error] = [0, 1].map(|place: usize| metrics[place].as_str());
+        measured.correct_delay([metric, error], arrival_ahead, figure.second().unwrap_or(1.0));
+    }
+}
+
+/// The most reconnections within one turn.
+const RECONNECTIONS: usize = 2;
+/// Estimated time for settings and the start of programs.
+const AROUND_A_TURN: Span = Span::from_millis(500);

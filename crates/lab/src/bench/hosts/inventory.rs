@@ -1,0 +1,345 @@
+//! The real hosts of a lab: their connections, the facts found there, and the table and the
+//! problems that a user sees before the first measurement.
+
+use super::message::{Facts, Wanted};
+use super::remote::RemoteHost;
+use super::seam::LabHost;
+use super::ssh::Ssh;
+use crate::bench::LabFile;
+use crate::bench::machine::PORT;
+use crate::bench::programs;
+use crate::model::clock::millis;
+use crate::model::file::{HostSpec, SystemKind};
+use crate::model::{Cancel, ClockReading, Failure, LabError};
+use indexmap::IndexMap;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::net::{IpAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use tempfile::TempDir;
+
+/// Every host of a lab, connected.
+#[derive(Debug)]
+pub(super) struct Inventory {
+    pub(super) hosts: IndexMap<String, Connected>,
+    weir: PathBuf,
+    sha256: String,
+    cancel: Cancel,
+    /// Holds the sockets of shared connections, and the sessions of this machine.
+    folder: TempDir,
+}
+
+#[derive(Debug)]
+pub(super) struct Connected {
+    pub(super) host: RemoteHost,
+    pub(super) address: IpAddr,
+    pub(super) place: String,
+    pub(super) facts: Facts,
+    clock: ClockReading,
+    ssh: Option<Ssh>,
+}
+
+impl Inventory {
+    /// Connects to every host at once. The error names all hosts that failed.
+    pub(super) fn connect(lab: &LabFile, weir: &Path, cancel: &Cancel) -> Result<Self, LabError> {
+        let sha256 = programs::own_sha256().ok_or_else(|| {
+            LabError::Usage(
+                "the checksum of this program cannot be read: is /proc mounted?".to_owned(),
+            )
+        })?;
+        let folder = temporary_folder()?;
+        let (weir, cancel) = (weir.to_owned(), cancel.clone());
+        let mut own = Self { hosts: IndexMap::new(), weir, sha256, cancel, folder };
+        let names: Vec<&str> = lab.hosts.iter().map(|host| host.get_ref().as_str()).collect();
+        let found: Vec<Result<Connected, Failure>> = std::thread::scope(|scope| {
+            let threads: Vec<_> =
+                names.iter().map(|name| scope.spawn(|| own.connected(lab, name))).collect();
+            let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
+                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            };
+            threads.into_iter().map(join).collect()
+        });
+        let mut problems = Vec::new();
+        for (name, connected) in names.into_iter().zip(found) {
+            match connected {
+                Err(Failure::Interrupted) => return Err(LabError::Interrupted { directory: None }),
+                Ok(connected) => {
+                    own.hosts.insert(name.to_owned(), connected);
+                }
+                Err(failure) => problems.push(failure.to_string()),
+            }
+        }
+        match problems.is_empty() {
+            true => Ok(own),
+            false => Err(LabError::HostsUnfit { problems }),
+        }
+    }
+
+    /// Connects to one host again.
+    pub(super) fn reconnect(&mut self, lab: &LabFile, name: &str) -> Result<(), Failure> {
+        // The old connection ends first, so that its changes are taken back.
+        if let Some(Connected { host, ssh, .. }) = self.hosts.shift_remove(name) {
+            drop(host);
+            ssh.iter().for_each(Ssh::close);
+        }
+        let connected = self.connected(lab, name)?;
+        self.hosts.insert(name.to_owned(), connected);
+        Ok(())
+    }
+
+    fn connected(&self, lab: &LabFile, name: &str) -> Result<Connected, Failure> {
+        let spec = lab.real_host(name).cloned().unwrap_or_default();
+        let number = lab.hosts.iter().position(|host| host.get_ref() == name).unwrap_or_default();
+        let ssh = Ssh::of(name, &spec, number, self.folder.path(), &self.cancel);
+        let connected = self.connected_by(lab, name, &spec, ssh.as_ref());
+        if connected.is_err() {
+            ssh.iter().for_each(Ssh::close);
+        }
+        connected
+    }
+
+    fn connected_by(
+        &self,
+        lab: &LabFile,
+        name: &str,
+        spec: &HostSpec,
+        ssh: Option<&Ssh>,
+    ) -> Result<Connected, Failure> {
+        let command = match ssh {
+            Some(ssh) => {
+                ssh.install(&self.weir, &self.sha256)?;
+                ssh.agent(&self.sha256)
+            }
+            None => {
+                let mut agent = Command::new(&self.weir);
+                agent.args(["agent", "--stdio", "--folder"]).arg(self.folder.path());
+                agent
+            }
+        };
+        let host = RemoteHost::connect(name, command, &self.sha256, &self.cancel)?;
+        let facts = host.facts(wanted(lab))?;
+        let clock = host.clock(CLOCK_ROUNDS)?;
+        let address = match &spec.address {
+            Some(address) => address.get_ref().parse().ok(),
+            None => ssh.and_then(Ssh::host_name).and_then(|name| address_of(&name)),
+        };
+        let address = address.ok_or_else(|| Failure::HostLost {
+            host: name.to_owned(),
+            reason: "its address on the measured path is not known: add `address`".to_owned(),
+        })?;
+        Ok(Connected { host, address, place: spec.place(), facts, clock, ssh: ssh.cloned() })
+    }
+
+    /// The clock of each host now.
+    pub(super) fn clocks(&self) -> Result<IndexMap<String, ClockReading>, Failure> {
+        let clock = |(name, one): (&String, &Connected)| {
+            Ok((name.clone(), one.host.clock(CLOCK_ROUNDS_OF_TURN)?))
+        };
+        self.hosts.iter().map(clock).collect()
+    }
+
+    /// The reasons why the lab cannot run, each with its host.
+    pub(super) fn problems(&self, lab: &LabFile) -> Vec<String> {
+        let mut problems = Vec::new();
+        for (name, one) in &self.hosts {
+            let facts = &one.facts;
+            let mut add = |text: String| problems.push(format!("{name}: {text}"));
+            if let Some(reason) = &facts.unconfined {
+                add(format!(
+                    "programs cannot be confined there, and might outlive the lab: {reason}"
+                ));
+            }
+            if !facts.missing_algorithms.is_empty() {
+                let known = facts.algorithms.join(", ");
+                let missing = facts.missing_algorithms.join(", ");
+                add(format!("its kernel has no congestion control {missing}; it has {known}"));
+            }
+            if !facts.missing_programs.is_empty() {
+                add(format!("{} not installed there", are(&facts.missing_programs)));
+            }
+            if facts.port_taken {
+                add(format!("another program listens on port {PORT} there: end that program"));
+            }
+            if !facts.root && changes_settings(lab) {
+                add("only root changes kernel settings there: log in as root, or remove the settings".to_owned());
+            }
+        }
+        problems
+    }
+
+    /// The facts as a table with one column for each host.
+    pub(super) fn table(&self) -> String {
+        let mut rows: Vec<(String, Vec<String>)> = Vec::new();
+        let mut row = |what: &str, of: &dyn Fn(&Connected) -> String| {
+            rows.push((what.to_owned(), self.hosts.values().map(of).collect()));
+        };
+        row("", &|one| one.host.name().to_owned());
+        row("place", &|one| one.place.clone());
+        row("address", &|one| one.address.to_string());
+        row("kernel", &|one| format!("{} {}", one.facts.kernel, one.facts.architecture));
+        row("cpus", &|one| one.facts.cpus.to_string());
+        row("user", &|one| if one.facts.root { "root" } else { "not root" }.to_owned());
+        row("algorithms", &|one| one.facts.algorithms.join(" "));
+        row("clock", &|one| clock_text(one.clock));
+        row("free", &|one| format!("{} MiB", one.facts.free_mib));
+        for name in self.differing() {
+            row(&name, &|one| {
+                one.facts.sysctls.get(&name).cloned().unwrap_or_else(|| "none".to_owned())
+            });
+        }
+        let columns = self.hosts.len() + 1;
+        let cell = |row: &(String, Vec<String>), column: usize| match column {
+            0 => row.0.clone(),
+            column => row.1[column - 1].clone(),
+        };
+        let widths: Vec<usize> = (0..columns)
+            .map(|column| {
+                rows.iter().map(|row| cell(row, column).chars().count()).max().unwrap_or(0)
+            })
+            .collect();
+        let line = |row: &(String, Vec<String>)| {
+            let cells: Vec<String> = (0..columns)
+                .map(|column| format!("{:<1$}", cell(row, column), widths[column]))
+                .collect();
+            cells.join("  ").trim_end().to_owned()
+        };
+        rows.iter().map(line).collect::<Vec<_>>().join("\n")
+    }
+
+    /// The kernel settings in which the hosts differ.
+    fn differing(&self) -> BTreeSet<String> {
+        let names: BTreeSet<&String> =
+            self.hosts.values().flat_map(|one| one.facts.sysctls.keys()).collect();
+        let differs = |name: &&String| {
+            let mut values = self.hosts.values().map(|one| one.facts.sysctls.get(*name));
+            let first = values.next().flatten();
+            values.any(|value| value != first)
+        };
+        names.into_iter().filter(differs).cloned().collect()
+    }
+
+    /// The facts of each host for the conditions of a report.
+    pub(super) fn facts(&self) -> Value {
+        let each = self.hosts.iter().map(|(name, one)| {
+            let facts = json!({
+                "place": one.place,
+                "address": one.address.to_string(),
+                "kernel_release": one.facts.kernel,
+                "architecture": one.facts.architecture,
+                "cpus": one.facts.cpus,
+                "root": one.facts.root,
+                "clock_ahead_ms": millis(one.clock.ahead_s),
+                "clock_error_ms": millis(one.clock.error_s),
+                "sysctls": one.facts.sysctls,
+            });
+            (name.clone(), facts)
+        });
+        Value::Object(each.collect())
+    }
+
+    pub(super) fn json(&self, problems: &[String]) -> Value {
+        let mut document =
+            json!({ "problems": problems, "settings_that_differ": self.differing() });
+        document["hosts"] = self.facts();
+        document
+    }
+
+    /// Each host and its ssh; `None` for a host that is this machine.
+    pub(super) fn ssh_of(
+        lab: &LabFile,
+        folder: &Path,
+        cancel: &Cancel,
+    ) -> Vec<(String, Option<Ssh>)> {
+        let each = lab.hosts.iter().enumerate().map(|(number, host)| {
+            let name = host.get_ref();
+            let ssh =
+                lab.real_host(name).and_then(|spec| Ssh::of(name, spec, number, folder, cancel));
+            (name.clone(), ssh)
+        });
+        each.collect()
+    }
+}
+
+impl Drop for Inventory {
+    fn drop(&mut self) {
+        for (_, one) in self.hosts.drain(..) {
+            let Connected { host, ssh, .. } = one;
+            drop(host);
+            if let Some(ssh) = ssh {
+                ssh.close();
+            }
+        }
+    }
+}
+
+/// A folder for the sockets of shared connections.
+pub(super) fn temporary_folder() -> Result<TempDir, LabError> {
+    tempfile::Builder::new().prefix("weir-").tempdir().map_err(|error| {
+        let path = std::env::temp_dir();
+        LabError::RunDirectory { path, reason: format!("a folder cannot be made there: {error}") }
+    })
+}
+
+/// The programs, algorithms and settings that the lab names.
+fn wanted(lab: &LabFile) -> Wanted {
+    let mut wanted = Wanted { port: PORT, ..Wanted::default() };
+    let add = |list: &mut Vec<String>, name: &str| {
+        if !list.iter().any(|known| known == name) {
+            list.push(name.to_owned());
+        }
+    };
+    for system in lab.systems() {
+        if let (SystemKind::Tcp, Some(name)) = (&system.kind, &system.congestion) {
+            add(&mut wanted.algorithms, name.get_ref());
+        }
+        for name in crate::bench::workload::programs(lab, system) {
+            add(&mut wanted.programs, &name);
+        }
+        if let Some(peer) = system.traffic().peer() {
+            add(&mut wanted.programs, peer);
+        }
+        for name in system.sysctl.keys() {
+            add(&mut wanted.settings, name.get_ref());
+        }
+    }
+    for name in lab.sysctl.keys() {
+        add(&mut wanted.settings, name.get_ref());
+    }
+    wanted
+}
+
+/// Whether a turn changes kernel settings of a host.
+fn changes_settings(lab: &LabFile) -> bool {
+    let sets_algorithm = sets_algorithm(lab);
+    lab.has_settings() || lab.systems().any(|system| sets_algorithm && system.congestion.is_some())
+}
+
+/// Whether the algorithm of a system is set as the default of its hosts. The programs of `bulk`
+/// choose the algorithm of their own connections.
+pub(super) fn sets_algorithm(lab: &LabFile) -> bool {
+    lab.kind().kind() != "bulk"
+}
+
+fn address_of(name: &str) -> Option<IpAddr> {
+    if let Ok(address) = name.parse() {
+        return Some(address);
+    }
+    let found: Vec<_> = (name, 0).to_socket_addrs().ok()?.map(|address| address.ip()).collect();
+    found.iter().find(|address| address.is_ipv4()).or_else(|| found.first()).copied()
+}
+
+fn are(names: &[String]) -> String {
+    match names {
+        [one] => format!("{one} is"),
+        all => format!("{} are", all.join(" and ")),
+    }
+}
+
+fn clock_text(clock: ClockReading) -> String {
+    format!("{:+.3} ms ± {:.3} ms", millis(clock.ahead_s), millis(clock.error_s))
+}
+
+const CLOCK_ROUNDS: usize = 8;
+/// Fewer, because two readings a turn of each host follow.
+const CLOCK_ROUNDS_OF_TURN: usize = 4;

@@ -1,0 +1,307 @@
+//! OpenSSH's own program, with the user's configuration, keys and known hosts.
+//!
+//! `BatchMode` keeps ssh from asking anything. One connection carries all sessions of a host
+//! (`ControlMaster`).
+
+use super::capture::Capture;
+use crate::model::file::HostSpec;
+use crate::model::{Cancel, Failure};
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How one host is reached.
+#[derive(Debug, Clone)]
+pub(super) struct Ssh {
+    name: String,
+    destination: String,
+    config: Option<String>,
+    key: Option<String>,
+    /// The socket of the connection that all sessions share.
+    control: PathBuf,
+    cancel: Cancel,
+}
+
+impl Ssh {
+    /// `folder` holds the socket. `None` for a host without ssh.
+    pub(super) fn of(
+        name: &str,
+        spec: &HostSpec,
+        number: usize,
+        folder: &Path,
+        cancel: &Cancel,
+    ) -> Option<Self> {
+        let destination = spec.ssh.as_ref()?.get_ref().clone();
+        let config = spec.config.as_ref().map(|config| config.get_ref().clone());
+        let control = folder.join(number.to_string());
+        let (name, key, cancel) = (name.to_owned(), spec.key.clone(), cancel.clone());
+        Some(Self { name, destination, config, key, control, cancel })
+    }
+
+    /// Copies the agent's program to the host, unless the host has a copy.
+    pub(super) fn install(&self, weir: &Path, sha256: &str) -> Result<(), Failure> {
+        let found = self.run(&script(sha256, PROBE), None, PROBE_WITHIN)?;
+        let mut lines = found.lines().rev().map(str::trim);
+        let state = lines.next().unwrap_or_default();
+        let machine = lines.next().unwrap_or_default();
+        let own = format!("Linux {}", std::env::consts::ARCH);
+        if machine != own {
+            return Err(self.failure(&format!(
+                "it is `{}`, and this weir is built for `{own}`: run the lab from a machine of the host's kind",
+                units::foreign(machine)
+            )));
+        }
+        if state == "present" {
+            return Ok(());
+        }
+        let wrong = |error: std::io::Error| Failure::io("reading this program itself", &error);
+        let file = File::open(weir).map_err(wrong)?;
+        let size = file.metadata().map_err(wrong)?.len();
+        let copy = script(sha256, &COPY.replace("SIZE", &size.to_string()));
+        let copied = self.run(&copy, Some(file), COPY_WITHIN)?;
+        match copied.trim_end().ends_with("copied") {
+            true => Ok(()),
+            false => Err(self.failure("weir could not be copied there: is its disk full?")),
+        }
+    }
+
+    /// The command that starts the agent and has the agent's standard streams.
+    pub(super) fn agent(&self, sha256: &str) -> Command {
+        self.command(&script(sha256, RUN))
+    }
+
+    /// Removes every agent's program from the host.
+    pub(super) fn clean(&self) -> Result<String, Failure> {
+        self.run(&script("", CLEAN), None, PROBE_WITHIN)
+    }
+
+    /// The address that the configuration of ssh names for this host.
+    pub(super) fn host_name(&self) -> Option<String> {
+        let mut command = Command::new(SSH);
+        command.arg("-G").args(self.config.iter().flat_map(|config| ["-F", config.as_str()]));
+        let output = command.arg("--").arg(&self.destination).stdin(Stdio::null()).output().ok()?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        text.lines().find_map(|line| line.strip_prefix("hostname ").map(str::to_owned))
+    }
+
+    /// Ends the shared connection.
+    pub(super) fn close(&self) {
+        let mut command = self.base();
+        command.args(["-O", "exit", "--"]).arg(&self.destination);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let Ok(mut child) = command.spawn() else { return };
+        let deadline = Instant::now() + CLOSE_WITHIN;
+        while matches!(child.try_wait(), Ok(None)) {
+            if Instant::now() > deadline {
+                let _ = child.kill();
+                let _ = child.wait();
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn base(&self) -> Command {
+        let mut command = Command::new(SSH);
+        command.args(["-T", "-x", "-a"]);
+        for option in OPTIONS {
+            command.args(["-o", option]);
+        }
+        command.arg("-o").arg(format!("ControlPath={}", self.control.display()));
+        command.args(self.key.iter().flat_map(|key| ["-i", key.as_str()]));
+        command.args(self.config.iter().flat_map(|config| ["-F", config.as_str()]));
+        command
+    }
+
+    fn command(&self, script: &str) -> Command {
+        let mut command = self.base();
+        // Any login shell takes a word in single quotes.
+        command.arg("--").arg(&self.destination).arg(format!("exec sh -c '{script}'"));
+        command
+    }
+
+    /// Runs a short command on the host and returns its output.
+    fn run(
+        &self,
+        script: &str,
+        stdin: Option<File>,
+        patience: Duration,
+    ) -> Result<String, Failure> {
+        let wrong = |error: std::io::Error| Failure::io("starting ssh", &error);
+        let (out, stdout) = Capture::new().map_err(wrong)?;
+        let (err, stderr) = Capture::new().map_err(wrong)?;
+        let mut command = self.command(script);
+        command.stdin(stdin.map_or_else(Stdio::null, Stdio::from)).stdout(stdout).stderr(stderr);
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        let spawned = command.spawn();
+        drop(command);
+        let mut child = spawned.map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => {
+                self.failure("`ssh` is not installed here: install it (openssh-client)")
+            }
+            _ => wrong(error),
+        })?;
+        let deadline = Instant::now() + patience;
+        let status = loop {
+            match child.try_wait().map_err(wrong)? {
+                Some(status) => break status,
+                None if self.cancel.is_cancelled() => {
+                    end_group(&mut child);
+                    return Err(Failure::Interrupted);
+                }
+                None if Instant::now() > deadline => {
+                    end_group(&mut child);
+                    let text = format!("it did not answer within {} s", patience.as_secs());
+                    return Err(self.failure(&text));
+                }
+                None => std::thread::sleep(Duration::from_millis(5)),
+            }
+        };
+        // A shared connection that stays may keep the error output open. Only a failure waits for
+        // the error output.
+        out.await_end(LAST_LOOKS);
+        if status.success() {
+            return Ok(out.so_far().text);
+        }
+        err.await_end(LAST_LOOKS);
+        let words = err.so_far();
+        Err(self.failure(&advice(&words.text).unwrap_or_else(|| match words.last_lines(3) {
+            lines if lines.is_empty() => format!("ssh ended with {status}"),
+            lines => lines,
+        })))
+    }
+
+    fn failure(&self, reason: &str) -> Failure {
+        Failure::HostLost { host: self.name.clone(), reason: reason.to_owned() }
+    }
+}
+
+/// Ends a program that has a process group of its own, and the group: a `ProxyCommand` of ssh
+/// survives ssh.
+pub(super) fn end_group(child: &mut Child) {
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let _ = pid.map(|pid| kill_process_group(pid, Signal::KILL));
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+/// The cause in ssh's last line of errors, with a remedy.
+pub(super) fn advice(words: &str) -> Option<String> {
+    let last = words.lines().rev().map(str::trim).find(|line| !line.is_empty())?;
+    let last = units::foreign(last).to_string();
+    let advice = if words.contains("IDENTIFICATION HAS CHANGED") {
+        "its host key has changed: somebody may be in between; if the host was set up anew, remove the old key with \
+         ssh-keygen -R and connect once by hand"
+    } else if words.contains("Host key verification failed") {
+        "its host key is not known: connect once by hand with ssh, and compare the key"
+    } else if words.contains("Permission denied") && words.contains("(") {
+        "ssh was refused, and nobody is asked for a password (BatchMode): give the host your key with ssh-copy-id, or \
+         add the key to ssh-agent"
+    } else if words.contains("error while loading shared libraries") {
+        "weir needs a library that the host lacks: install the library there, or run the lab with the static build of weir"
+    } else if UNREACHABLE.iter().any(|sign| words.contains(sign)) {
+        "it cannot be reached: check the host's name, its address and that sshd runs there"
+    } else {
+        return None;
+    };
+    Some(format!("{advice} ({last})"))
+}
+
+/// A script for `sh -c` in single quotes, on one line: csh changes a text in any other quotes. `$d`
+/// is the folder of this build.
+fn script(sha256: &str, body: &str) -> String {
+    let cache = "${XDG_CACHE_HOME:-$HOME/.cache}/weir/agents";
+    let script = format!("umask 077; all=\"{cache}\"; d=\"$all/{sha256}\"; {body}");
+    debug_assert!(!script.contains(['\'', '\n', '!']), "{script}");
+    script
+}
+
+const SSH: &str = "ssh";
+const OPTIONS: [&str; 6] = [
+    "BatchMode=yes",
+    "ConnectTimeout=10",
+    "ControlMaster=auto",
+    // The shared connection ends soon after the controller was killed.
+    "ControlPersist=10",
+    "ClearAllForwardings=yes",
+    "LogLevel=ERROR",
+];
+const PROBE: &str =
+    "echo; uname -sm; if [ -x \"$d/weir\" ]; then echo present; else echo absent; fi";
+const COPY: &str = "mkdir -p \"$d\" && p=\"$d/part-$$\" && cat > \"$p\" && [ $(wc -c < \"$p\") -eq SIZE ] && \
+                    chmod 700 \"$p\" && mv -f \"$p\" \"$d/weir\" && echo copied || { rm -f \"$p\"; exit 1; }";
+const RUN: &str = "exec \"$d/weir\" agent --stdio --folder \"$d\"";
+const CLEAN: &str = "for w in \"$all\"/*/weir; do [ -x \"$w\" ] && \"$w\" agent --tidy --folder \"${w%/weir}\"; done; \
+                     if ls -d \"$all\"/*/session-* >/dev/null 2>&1; then echo busy; \
+                     elif [ -d \"$all\" ]; then rm -rf \"$all\" || exit 1; rmdir \"${all%/agents}\" 2>/dev/null; echo removed; \
+                     else echo nothing; fi";
+const UNREACHABLE: [&str; 6] = [
+    "Connection refused",
+    "Connection timed out",
+    "timed out",
+    "No route to host",
+    "Could not resolve",
+    "Network is unreachable",
+];
+const PROBE_WITHIN: Duration = Duration::from_secs(30);
+const COPY_WITHIN: Duration = Duration::from_secs(900);
+const LAST_LOOKS: u32 = 2_000;
+/// The process with the shared connection may hang.
+const CLOSE_WITHIN: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_errors_of_ssh_give_advice() {
+        let of = |words: &str| advice(words).unwrap_or_default();
+        assert!(of("root@h: Permission denied (publickey,password).").contains("ssh-copy-id"));
+        assert!(of("@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nx\nHost key verification failed.")
+            .contains("ssh-keygen -R"));
+        assert!(
+            of("No ED25519 host key is known for h.\nHost key verification failed.")
+                .contains("not known")
+        );
+        assert!(
+            of("ssh: connect to host h port 22: Connection refused").contains("sshd runs there")
+        );
+        assert_eq!(advice("something \x1b[2J else"), None);
+        assert!(of("ssh: Could not resolve hostname \x1b[2J").contains(r"\x1b[2J"));
+    }
+
+    #[test]
+    fn a_copy_that_is_cut_short_leaves_no_part_of_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("program");
+        std::fs::write(&program, "0123456789").unwrap();
+        let run = |size: &str, cache: &Path| {
+            let script = script("abc", &COPY.replace("SIZE", size));
+            let mut shell = Command::new("sh");
+            shell.args(["-c", &script]).env("XDG_CACHE_HOME", cache);
+            shell.stdin(File::open(&program).unwrap()).stderr(Stdio::null());
+            shell.output().unwrap()
+        };
+        let full = folder.path().join("full");
+        let at = full.join("weir/agents/abc");
+        assert!(!run("11", &full).status.success());
+        assert_eq!(std::fs::read_dir(&at).unwrap().count(), 0);
+        assert!(run("10", &full).status.success());
+        assert_eq!(std::fs::read_to_string(at.join("weir")).unwrap(), "0123456789");
+        // No folder can be made below a file.
+        assert!(!run("10", &program).status.success());
+    }
+
+    #[test]
+    fn scripts_survive_any_login_shell() {
+        let copy = COPY.replace("SIZE", "1");
+        for body in [PROBE, &copy, RUN, CLEAN] {
+            let script = script("abc", body);
+            assert!(!script.contains(['\'', '\n', '!']), "{script}");
+            let check = Command::new("sh").args(["-n", "-c", &script]).status().unwrap();
+            assert!(check.success(), "{script}");
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Measures the steps of one lab in either world.
+
+use crate::bench::LabFile;
+use crate::model::file::SystemSpec;
+use crate::model::plan::{Plan, PlannedCell, Step};
+use crate::model::{Cancel, LabError, Verdict};
+use indexmap::IndexMap;
+use report::profile::SystemProfile;
+use results::Results;
+use std::path::Path;
+use std::time::Duration;
+
+/// One step and its surroundings.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Job<'a> {
+    pub lab: &'a LabFile,
+    pub plan: &'a Plan,
+    pub step: &'a Step,
+    pub cell: &'a PlannedCell,
+    pub system: &'a SystemSpec,
+    /// For the programs' own temporary files.
+    pub programs: &'a Path,
+    pub cancel: &'a Cancel,
+}
+
+/// An executor that is ready for one lab.
+pub(crate) trait Bench: Sync {
+    /// How many steps it measures at once.
+    fn threads(&self) -> usize;
+
+    fn notes(&self) -> Vec<String>;
+
+    /// A table that the user sees before the first step.
+    fn preface(&self) -> Option<String> {
+        None
+    }
+
+    /// A remark for the user that does not belong in the report.
+    fn degradation(&self) -> Option<String>;
+
+    /// Facts needed to repeat the run.
+    fn facts(&self) -> IndexMap<String, serde_json::Value>;
+
+    /// The bounds of a valid turn, and how near the run came to them: terms and explanations.
+    fn validity(&self, _results: &Results) -> Vec<(String, String)> {
+        Vec::new()
+    }
+
+    /// The reason why a system cannot run here. `asked`: the user named the system.
+    fn missing(&self, system: &SystemSpec, asked: bool) -> Option<String>;
+
+    /// Finds out before the first step what would make every step of these systems fail.
+    fn check(&self, _systems: &[SystemSpec]) -> Result<(), LabError> {
+        Ok(())
+    }
+
+    /// The time that these steps take.
+    fn estimate(&self, plan: &Plan, left: &[&Step]) -> Duration;
+
+    /// Ends what was kept for further steps.
+    fn finish(&self) {}
+
+    /// The stacks of each system, if the user asked for a profile.
+    fn profile(&self) -> Option<Vec<SystemProfile>> {
+        None
+    }
+
+    /// `None` if the step was interrupted.
+    fn measure(&self, job: &Job<'_>) -> Result<Option<Verdict>, LabError>;
+}

@@ -1,0 +1,190 @@
+//! External programs, started in both hosts. The workload's connection passes through them.
+
+use super::MachineStep;
+use super::Started;
+use super::Testbed;
+use super::carried_by;
+use super::tunnel_keys::{self, TunnelKeys};
+use crate::model::Failure;
+use crate::model::file::{SystemKind, SystemSpec, words};
+use host::Namespace;
+pub(crate) use host::is_installed;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// A running pair of programs, and the address that the workload connects to instead of the
+/// server's.
+#[derive(Debug)]
+pub(crate) struct Pair {
+    pub(crate) server: Started,
+    pub(crate) client: Started,
+    pub(crate) connect: Option<SocketAddr>,
+    client_argv: Vec<String>,
+    server_argv: Vec<String>,
+    _keys: Option<TunnelKeys>,
+    _files: Option<TempDir>,
+}
+
+/// The programs of a system that are not installed here.
+pub(crate) fn missing_programs(system: &SystemSpec) -> Vec<String> {
+    let own = system.kind == SystemKind::External;
+    [&system.server, &system.client]
+        .into_iter()
+        .filter(|_| own)
+        .flatten()
+        .filter_map(|command| words(command.get_ref()).into_iter().next())
+        .filter(|program| program != WEIR && !is_installed(program))
+        .collect()
+}
+
+impl Pair {
+    pub(crate) fn start(
+        step: &MachineStep<'_>,
+        testbed: &Testbed,
+    ) -> Result<Option<Self>, Failure> {
+        let (Some(server), Some(client)) = (&step.system.server, &step.system.client) else {
+            return Ok(None);
+        };
+        let (from, to) = (step.ends.from.as_str(), step.ends.to.as_str());
+        let texts = [server, client].into_iter().chain(step.system.files.values());
+        let texts = texts.map(|text| text.get_ref().as_str());
+        let keys = TunnelKeys::for_texts(texts, step.programs)?;
+        let files = match step.system.files.is_empty() {
+            true => None,
+            false => Some(folder("files-", step.programs)?),
+        };
+        let fill = |text: &str| -> Result<String, Failure> {
+            let client = testbed.address(from, to)?.to_string();
+            let server = testbed.address(to, from)?.to_string();
+            let port = super::PORT.to_string();
+            crate::model::file::fill(text, &crate::model::file::COMMAND_WORDS, |name| match name {
+                "client" => Some(client.clone()),
+                "server" => Some(server.clone()),
+                "port" => Some(port.clone()),
+                "weir" => tunnel_keys::weir(),
+                "files" => files.as_ref().map(|folder| folder.path().display().to_string()),
+                other => keys
+                    .as_ref()
+                    .and_then(|keys| keys.word(other))
+                    .or_else(|| step.axes.get(other).cloned()),
+            })
+            .map_err(Failure::Workload)
+        };
+        for (name, text) in &step.system.files {
+            let Some(folder) = &files else { break };
+            let path = folder.path().join(name.get_ref());
+            let written = std::fs::write(&path, fill(text.get_ref())?);
+            written.map_err(|error| Failure::io(&format!("writing {}", path.display()), &error))?;
+        }
+        let server_argv = words(&fill(server.get_ref())?);
+        let client_argv = words(&fill(client.get_ref())?);
+        let begin = |host: &str, argv: &[String], cpus: &[usize]| -> Result<Started, Failure> {
+            Started::new(&testbed.namespace(host)?, argv.to_vec(), cpus, step)
+        };
+        let server = begin(to, &server_argv, &step.cpus.to)?;
+        let client = begin(from, &client_argv, &step.cpus.from)?;
+        let mut pair = Self {
+            server,
+            client,
+            connect: None,
+            client_argv,
+            server_argv,
+            _keys: None,
+            _files: None,
+        };
+        if let Some(connect) = &step.system.connect {
+            let text = fill(connect.get_ref())?;
+            let address: SocketAddr = text.parse().map_err(|_| {
+                Failure::Workload(format!("connect = `{text}` is not an address and a port"))
+            })?;
+            pair.connect = Some(address);
+            let inside = testbed.namespace(from)?;
+            if let Err(failure) = await_listener(&inside, address.port(), &mut pair.client, step) {
+                return Err(pair.failure().unwrap_or(failure));
+            }
+        }
+        (pair._keys, pair._files) = (keys, files);
+        Ok(Some(pair))
+    }
+
+    /// The algorithm that carries the workload over the path: the tunnel's own or, where the
+    /// workload's connection passes the path itself, `own`. `None` if the programs cannot tell.
+    pub(crate) fn algorithm(&self, own: Option<String>) -> Option<String> {
+        if self.connect.is_none() {
+            return own;
+        }
+        let weir = std::env::current_exe().ok()?;
+        carried_by::algorithm(&weir, &self.client_argv, &self.server_argv)
+    }
+
+    /// The failure of a program that has ended, which also ends the measurement.
+    pub(crate) fn failure(&mut self) -> Option<Failure> {
+        self.failure_within(Duration::ZERO)
+    }
+
+    /// The failure of a program that may explain why the workload has just failed. The workload
+    /// sees a closed connection before the program's exit is known.
+    pub(crate) fn cause(&mut self) -> Option<Failure> {
+        self.failure_within(CAUSE_WITHIN)
+    }
+
+    fn failure_within(&mut self, patience: Duration) -> Option<Failure> {
+        // The near program often ends because the far one did.
+        for program in [&mut self.server, &mut self.client] {
+            if let Ok(Some(status)) = program.wait(patience) {
+                return Some(program.early_end(status));
+            }
+        }
+        None
+    }
+}
+
+/// A folder for files that exist for one step only.
+pub(crate) fn folder(prefix: &str, within: &Path) -> Result<TempDir, Failure> {
+    let made = tempfile::Builder::new().prefix(prefix).tempdir_in(within);
+    made.map_err(|error| Failure::io(&format!("making a folder in {}", within.display()), &error))
+}
+
+/// Waits until the kernel reports a listener at `port` inside.
+pub(crate) fn await_listener(
+    inside: &Namespace,
+    port: u16,
+    program: &mut Started,
+    step: &MachineStep<'_>,
+) -> Result<(), Failure> {
+    let deadline = Instant::now() + READY_WITHIN;
+    let filter = probe::tcp::Filter::listening().local_port(port);
+    while Instant::now() < deadline {
+        if step.cancel.is_cancelled() {
+            return Err(Failure::Interrupted);
+        }
+        let listeners = inside.run(|| Ok(probe::tcp::sockets(&filter)))??;
+        if !listeners.is_empty() {
+            return Ok(());
+        }
+        if let Some(status) = program.wait(Duration::from_millis(5))? {
+            return Err(program.early_end(status));
+        }
+    }
+    let (name, patience) = (program.name(), READY_WITHIN.as_secs());
+    Err(Failure::Workload(format!("{name} did not listen on port {port} within {patience} s")))
+}
+
+/// This program, wherever it is installed.
+const WEIR: &str = "{weir}";
+const READY_WITHIN: Duration = Duration::from_secs(10);
+/// A busy machine may take a second until the exit of a program is known.
+const CAUSE_WITHIN: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_found_in_path_and_by_path() {
+        assert!(is_installed("sh") && is_installed("/bin/sh"));
+        assert!(!is_installed("no-such-program-here") && !is_installed("/proc/version"));
+    }
+}

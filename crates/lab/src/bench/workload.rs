@@ -1,0 +1,242 @@
+//! The seam between the benches and the workloads: what a bench asks of a workload.
+
+use super::LabFile;
+use super::hosts::Turn;
+use super::machine::{MachineStep, Measured, Testbed};
+use super::simulator::{SimulatorStep, packet_time};
+use crate::model::file::{Document, Ends, FileError, FormSpec, Key, LinkSettings, Loopback};
+use crate::model::file::{SystemKind, SystemSpec};
+use crate::model::{Failure, Measurement, Plan};
+use results::{Axes, Cell, Results};
+use std::fmt;
+use std::ops::Range;
+use std::time::Duration;
+use units::Span;
+
+/// A kind of workload. Only the first five methods have no default.
+pub(crate) trait Workload: fmt::Debug + Sync {
+    /// The value of `kind` in `[workload]`.
+    fn kind(&self) -> &'static str;
+
+    /// The kinds of systems that it measures.
+    fn systems(&self) -> &'static [SystemKind];
+
+    /// Whether it can run over a host's loopback, or the reason why not.
+    fn loopback(&self) -> Loopback;
+
+    /// How it is measured: terms and their explanations, for the report.
+    fn method(&self) -> Vec<(&'static str, String)>;
+
+    /// Parses its keys in the cell at `axes`.
+    fn at(&self, document: &Document, axes: &Axes) -> Result<Box<dyn CellWorkload>, FileError>;
+
+    /// Files and texts beside the lab file that decide the figures of the cell at `axes`, each with
+    /// a name for people.
+    fn inputs(&self, _document: &Document, _axes: &Axes) -> Vec<(String, String)> {
+        Vec::new()
+    }
+
+    /// The programs, CPUs and rights that the cell at `axes` needs and this machine lacks, each a
+    /// sentence.
+    fn lacking(&self, _document: &Document, _axes: &Axes) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Its own keys in `[workload]`, beside those that all workloads share.
+    fn keys(&self) -> &'static [Key] {
+        &[]
+    }
+
+    /// The keys of a system that only some workloads read, and that this one reads.
+    fn system_keys(&self) -> &'static [SystemKey] {
+        &[]
+    }
+
+    /// Whether it reads `[topology]` and `[tcp]`.
+    fn has_network(&self) -> bool {
+        false
+    }
+
+    /// An axis with values of the workload's own. A file that does not list it gets all values.
+    fn own_axis(&self) -> Option<(&'static str, Vec<&'static str>)> {
+        None
+    }
+
+    /// Whether the file must name hosts.
+    fn has_hosts(&self) -> bool {
+        true
+    }
+
+    /// The hosts of the cell at `axes`.
+    fn ends(&self, document: &Document, axes: &Axes) -> Result<Ends, FileError> {
+        document.ends_at(axes, self.loopback())
+    }
+
+    /// Checks its keys against each other, whatever the cell.
+    fn check(&self, _document: &Document) -> Result<(), FileError> {
+        Ok(())
+    }
+
+    /// Checks the cell at `axes` against the length of a form.
+    fn check_form(
+        &self,
+        _document: &Document,
+        _form: &FormSpec,
+        _axes: &Axes,
+    ) -> Result<(), FileError> {
+        Ok(())
+    }
+
+    /// The reason why no machine runs it.
+    fn refused_by_machine(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// The reason why the simulator does not run it.
+    fn refused_by_simulator(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// The first key of the file that a machine does not support, and its place.
+    fn only_simulated(&self, _document: &Document) -> Option<(&'static str, Range<usize>)> {
+        None
+    }
+
+    /// Refuses a file that the simulator cannot run.
+    fn check_simulated(&self, _document: &Document) -> Result<(), FileError> {
+        Ok(())
+    }
+
+    /// The preparation that the hosts of a cell need.
+    fn host_setup(&self) -> HostSetup {
+        HostSetup::default()
+    }
+
+    /// The reason why no system can run here: a program of the workload is missing.
+    fn missing_program(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// The programs without which this system cannot run.
+    fn programs(&self, _system: &SystemSpec) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// The programs that the system's commands in `[workload]` start.
+    fn programs_of(&self, _document: &Document, _system: &SystemSpec) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Whether the steps of a cell follow one another, so that a step can use what an earlier one
+    /// of the same cell has prepared ([`Kept`](super::machine::Kept)).
+    fn keeps_cells(&self) -> bool {
+        false
+    }
+
+    /// The approximate time of a step on a machine. The omitted time is added, unless the steps of
+    /// a cell follow one another: then it is a part of this time.
+    fn machine_time(
+        &self,
+        _document: &Document,
+        _system: &SystemSpec,
+        _axes: &Axes,
+        plan: &Plan,
+    ) -> Span {
+        plan.duration
+    }
+
+    /// The approximate computing time of a step in the simulator.
+    fn simulator_time(&self, document: &Document, axes: &Axes, plan: &Plan) -> Duration {
+        packet_time(document, axes, plan)
+    }
+
+    /// Whether each figure of a machine is compared with the simulator's.
+    fn is_simulated_too(&self) -> bool {
+        false
+    }
+
+    /// Judges a cell once its repeats are summarised.
+    fn judge(&self, _cell: &mut Cell) {}
+
+    /// The answer to the lab's question, in sentences. Empty: the report derives it from the
+    /// comparisons.
+    fn answer(&self, _results: &Results) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Whether the report compares the systems' means over all cells.
+    fn has_means(&self) -> bool {
+        false
+    }
+}
+
+/// The workload of one cell, with its settings parsed. It runs on a machine, in the simulator or in
+/// both; [`Workload`] has the reason why one of them refuses it.
+pub(crate) trait CellWorkload {
+    /// The links that the cell uses.
+    fn links(&self, links: Vec<LinkSettings>) -> Vec<LinkSettings> {
+        links
+    }
+
+    fn measure(&self, _step: &MachineStep<'_>, _testbed: &Testbed) -> Result<Measured, Failure> {
+        Err(Failure::Workload("this workload does not run on a machine".to_owned()))
+    }
+
+    /// The reason why the cell does not run between real machines.
+    fn between_machines(&self) -> Result<(), &'static str> {
+        Err("its programs and its links are those of this machine")
+    }
+
+    /// The longest time of a turn between real machines. An agent that hears nothing for this long
+    /// takes its changes back.
+    fn longest_between(&self, turn: &Turn<'_>) -> Result<Duration, Failure> {
+        Ok((turn.omit + turn.duration).as_duration() + AROUND_A_TURN)
+    }
+
+    /// Measures between two real machines, if [`Self::between_machines`] is `Ok`.
+    fn measure_between(&self, _turn: &Turn<'_>) -> Result<Measurement, Failure> {
+        Err(Failure::Workload("this workload does not run between real machines".to_owned()))
+    }
+
+    fn simulate(&self, _step: &SimulatorStep<'_>) -> Result<Measurement, Failure> {
+        Err(Failure::Workload("this workload does not run in virtual time".to_owned()))
+    }
+}
+
+/// The longest time for settings, servers and downloads that are completed late.
+pub(crate) const AROUND_A_TURN: Duration = Duration::from_secs(600);
+
+/// All programs without which the system cannot run, including those that its commands in
+/// `[workload]` start.
+pub(crate) fn programs(lab: &LabFile, system: &SystemSpec) -> Vec<String> {
+    let own = lab.kind().programs(system).iter().map(|name| (*name).to_owned());
+    own.chain(lab.kind().programs_of(lab, system)).collect()
+}
+
+/// A key of `[[system]]` that only some workloads read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SystemKey {
+    Warm,
+    /// `warmed_at` and `first_window`.
+    Start,
+    Traffic,
+    Queue,
+    Caqm,
+    /// `client` and `server`, which replace the workload's commands.
+    Commands,
+}
+
+/// The hosts of a cell on a machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct HostSetup {
+    /// Make only the hosts that the cell's links reach. The file may name many clients, and a cell
+    /// may need few of them.
+    pub(crate) only_linked: bool,
+    /// IPv6 packets on a dozen new links before the emulator runs would count as late.
+    pub(crate) without_ipv6: bool,
+    /// Leave packets on the CPU that receives them. Datagrams cost their receiver little, and at a
+    /// gigabit the workload's CPUs have no time to spare.
+    pub(crate) without_steering: bool,
+    /// The emulated link shares all CPUs with the workload: the lab is about the whole machine.
+    pub(crate) shared_cpus: bool,
+}

@@ -1,8 +1,0 @@
-//! Virtual time: worlds of the simulator, built from the same lab files.
-
-mod bench;
-pub(crate) mod carrier;
-mod shared;
-
-pub(crate) use bench::{Simulator, SimulatorStep, packet_time};
-pub(crate) use shared::Shared;

@@ -1,0 +1,644 @@
+use super::change::ChangeSpec;
+use super::disturbance::DisturbanceSpec;
+use super::draw::{DrawSpec, Worlds};
+use super::host_table::HostSpec;
+use super::locate::{FileError, Source};
+use super::population::{Generated, PopulationSpec};
+use super::primary::PrimarySpec;
+use super::state::StateSpec;
+use super::tcp::TcpSpec;
+use super::topology::TopologySpec;
+use super::workload_table::WorkloadTable;
+use crate::model::builtin::BUILTIN;
+use indexmap::IndexMap;
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{MapAccess, SeqAccess, Unexpected, Visitor};
+use serde::{Deserialize, Deserializer};
+use std::fmt::Formatter;
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+use toml::Spanned;
+use units::{Share, Span};
+
+/// A lab file as written: hosts, the links between them, the systems under test, the workload and
+/// the conditions. [`LabFile`](crate::bench::LabFile) is the same after all checks.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Document {
+    pub name: Spanned<String>,
+    #[serde(default)]
+    pub title: String,
+    #[serde(default)]
+    pub question: String,
+    /// The sentence that answers the question, with figures of named cells.
+    pub answer: Option<Spanned<String>>,
+    #[serde(default)]
+    pub hosts: Vec<Spanned<String>>,
+    /// The hosts that are real machines.
+    #[serde(default)]
+    pub host: IndexMap<Spanned<String>, Spanned<HostSpec>>,
+    /// Swept together: every combination of values is one cell for every system.
+    #[serde(default)]
+    pub axes: IndexMap<String, Spanned<Vec<Spanned<String>>>>,
+    /// The text that replaces an axis value where the axis is filled in.
+    #[serde(default)]
+    pub words: IndexMap<Spanned<String>, Spanned<String>>,
+    /// Default value of each axis where a choice of cells does not name the axis.
+    #[serde(default)]
+    pub usual: IndexMap<Spanned<String>, Spanned<String>>,
+    #[serde(default)]
+    pub link: Vec<Spanned<LinkSpec>>,
+    /// Links that a generator makes.
+    #[serde(default)]
+    pub population: Vec<Spanned<PopulationSpec>>,
+    /// An axis of worlds that the seed draws.
+    pub draw: Option<Spanned<DrawSpec>>,
+    /// The network around the link.
+    pub topology: Option<Spanned<TopologySpec>>,
+    /// The hosts in virtual time.
+    pub tcp: Option<Spanned<TcpSpec>>,
+    /// Lateness and stolen CPU time on purpose.
+    pub disturbance: Option<Spanned<DisturbanceSpec>>,
+    pub workload: Spanned<WorkloadTable>,
+    /// Two states of one or both ends. The states take the place of systems.
+    pub state: Option<Spanned<StateSpec>>,
+    #[serde(default)]
+    pub system: Vec<Spanned<SystemSpec>>,
+    /// Kernel settings of every host. They are read back after they are set.
+    #[serde(default)]
+    pub sysctl: IndexMap<Spanned<String>, Spanned<String>>,
+    #[serde(default)]
+    pub form: IndexMap<Spanned<String>, FormSpec>,
+    /// One `[compare]`, or several `[[compare]]`.
+    #[serde(default, deserialize_with = "one_or_more")]
+    pub compare: Vec<CompareSpec>,
+    /// Summaries of one ratio over many paths.
+    #[serde(default)]
+    pub spread: Vec<Spanned<SpreadSpec>>,
+    /// The comparisons that decide, named before the run.
+    #[serde(default)]
+    pub primary: Vec<Spanned<PrimarySpec>>,
+    /// Bounds that decide the exit status: `rate_error_percent <= 0.5`.
+    #[serde(default)]
+    pub bounds: Vec<Spanned<String>>,
+    #[serde(default)]
+    pub view: Option<ViewSpec>,
+    #[serde(default)]
+    pub heat: Vec<HeatSpec>,
+    #[serde(default)]
+    pub trace: Vec<TraceSpec>,
+    #[serde(default)]
+    pub reference: Vec<ReferenceSpec>,
+    /// Notes for the reader of the report.
+    #[serde(default)]
+    pub notes: Vec<String>,
+    #[serde(default)]
+    pub seed: u64,
+    /// The workload's steps of a cell follow one another. The binding to the workload sets it.
+    #[serde(skip)]
+    pub(crate) keeps_cells: bool,
+    #[serde(skip)]
+    pub(crate) source: Source,
+    #[serde(skip)]
+    pub(crate) generated: Generated,
+    #[serde(skip)]
+    pub(crate) worlds: Worlds,
+}
+
+/// A link between two hosts. A setting applies to both directions. `forward` (from the first to the
+/// second host of `between`) and `backward` override it for one direction.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkSpec {
+    /// The name that the workload's `via` refers to.
+    pub name: Option<Spanned<String>>,
+    #[serde(deserialize_with = "two_hosts")]
+    pub between: Spanned<[Spanned<String>; 2]>,
+    /// A plain cable without an emulator between its ends.
+    pub direct: Option<Spanned<bool>>,
+    #[serde(default)]
+    pub mtu: Option<Spanned<u32>>,
+    #[serde(default)]
+    pub forward: DirectionSpec,
+    #[serde(default)]
+    pub backward: DirectionSpec,
+    pub rate: Option<Spanned<String>>,
+    pub trace: Option<Spanned<String>>,
+    /// Each direction has half of it.
+    pub rtt: Option<Spanned<String>>,
+    pub delay: Option<Spanned<String>>,
+    pub jitter: Option<Spanned<String>>,
+    pub loss: Option<Spanned<String>>,
+    pub reorder: Option<Spanned<String>>,
+    pub duplicate: Option<Spanned<String>>,
+    pub corrupt: Option<Spanned<String>>,
+    /// May contain `1bdp` and `max(…)`: `droptail:max(1bdp,256KiB)`.
+    pub queue: Option<Spanned<String>>,
+    pub overhead: Option<Spanned<String>>,
+    /// Later rates: `50% at 10s`.
+    pub steps: Option<Spanned<String>>,
+    /// Rate and burst of a policer, which drops faster traffic: `50%,burst=64KiB`.
+    pub policer: Option<Spanned<String>>,
+    /// Interval between batched deliveries: `4ms`.
+    pub aggregate: Option<Spanned<String>>,
+    /// Shortest time between two interrupts of the hosts' network cards: `100us`.
+    pub interrupts: Option<Spanned<String>>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DirectionSpec {
+    pub rate: Option<Spanned<String>>,
+    pub trace: Option<Spanned<String>>,
+    pub delay: Option<Spanned<String>>,
+    pub jitter: Option<Spanned<String>>,
+    pub loss: Option<Spanned<String>>,
+    pub reorder: Option<Spanned<String>>,
+    pub duplicate: Option<Spanned<String>>,
+    pub corrupt: Option<Spanned<String>>,
+    pub queue: Option<Spanned<String>>,
+    pub overhead: Option<Spanned<String>>,
+    pub steps: Option<Spanned<String>>,
+    pub policer: Option<Spanned<String>>,
+    pub aggregate: Option<Spanned<String>>,
+}
+
+/// The CPUs that the programs of the two ends run on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pinning {
+    /// Both ends may use all CPUs of the workload.
+    #[default]
+    Free,
+    /// Each end has a CPU of its own.
+    Apart,
+    /// Each end has half of the workload's CPUs.
+    Halves,
+}
+
+/// The programs that generate the traffic of a `bulk` workload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Traffic {
+    /// `weir perf`.
+    #[default]
+    Perf,
+    /// `weir perf` without the statistics that it reads beside the streams.
+    PerfBare,
+    /// `weir perf` with writes of one block, as iperf3's are.
+    PerfBlocks,
+    /// The stock iperf3, if it is installed.
+    Iperf3,
+    /// A newer iperf3 beside the stock one, installed as `iperf3-latest`.
+    Iperf3Latest,
+    /// `weir perf plain-client`: a loop around a socket.
+    Sockets,
+}
+
+impl Traffic {
+    /// The program of another project that it needs.
+    pub(crate) const fn peer(self) -> Option<&'static str> {
+        match self {
+            Self::Iperf3 => Some("iperf3"),
+            Self::Iperf3Latest => Some("iperf3-latest"),
+            Self::Perf | Self::PerfBare | Self::PerfBlocks | Self::Sockets => None,
+        }
+    }
+}
+
+/// A number, or a text in which an axis replaces the number.
+#[derive(Debug, Clone)]
+pub enum NumberOrText {
+    Number(u32),
+    Text(String),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SystemKind {
+    /// The kernel's TCP with the algorithm named by `congestion`.
+    Tcp,
+    /// A pair of programs that carry the workload's connection.
+    External,
+    /// In virtual time: a QUIC tunnel like `weir tunnel`'s that carries the workload's TCP.
+    Tunnel,
+    /// The emulated link, in a lab that judges the link.
+    Link,
+    /// The simulator, in a lab that judges the simulator.
+    Model,
+    /// `weir doctor`, in a lab that judges its verdicts.
+    Doctor,
+    /// The packet switch, or the kernel's tracker, that the system's name names.
+    Switch,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SystemSpec {
+    pub name: Spanned<String>,
+    pub kind: SystemKind,
+    /// For `tcp` the algorithm of the measured connection, for `external` that of the workload's
+    /// own connection, for `tunnel` the tunnel's.
+    pub congestion: Option<Spanned<String>>,
+    /// Traffic generator. The default is `perf`.
+    pub traffic: Option<Spanned<Traffic>>,
+    /// Command lines. `{client}` and `{server}` stand for the hosts' addresses, `{port}` for the
+    /// workload's port.
+    pub server: Option<Spanned<String>>,
+    pub client: Option<Spanned<String>>,
+    /// A command that prints the version of these programs. It runs once, before the first step.
+    pub version: Option<Spanned<String>>,
+    /// Files that the commands read, as file name to text. Placeholders are filled in as in
+    /// commands. `{files}` is their folder.
+    #[serde(default)]
+    pub files: IndexMap<Spanned<String>, Spanned<String>>,
+    /// The address in the client's host that the workload connects to instead of the server's.
+    pub connect: Option<Spanned<String>>,
+    /// Each path has been used just before, and the algorithm uses what it remembers of the path.
+    pub warm: Option<Spanned<bool>>,
+    /// A `warm` system used the path when its rate was this multiple of the measured one: `4x`.
+    pub warmed_at: Option<Spanned<String>>,
+    /// The sender's first window, in segments, instead of the kernel's ten.
+    pub first_window: Option<Spanned<u32>>,
+    /// In virtual time: the system's own queue at the bottleneck, which replaces the link's.
+    pub queue: Option<Spanned<String>>,
+    /// CAQM's settings of the hosts: `rtt_standard=200us,ends=both`.
+    pub caqm: Option<Spanned<String>>,
+    /// Kernel settings of every host while this system is measured, before those of the file.
+    #[serde(default)]
+    pub sysctl: IndexMap<Spanned<String>, Spanned<String>>,
+    /// Commands that change the hosts before this system is measured, and commands that take the
+    /// changes back.
+    #[serde(default)]
+    pub changes: Vec<ChangeSpec>,
+    /// If its programs are not installed, leave the system out and report that.
+    #[serde(default)]
+    pub optional: bool,
+    #[serde(default)]
+    pub note: String,
+    /// The system is a state of `[state]`, and its connections use the host's default algorithm.
+    #[serde(skip)]
+    pub(crate) is_state: bool,
+}
+
+/// Duration and number of repeats: the full form, `quick` for people in a hurry, `smoke` for tests.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FormSpec {
+    #[serde(default = "one")]
+    pub repeats: Spanned<u32>,
+    pub duration: Spanned<Span>,
+    pub omit: Option<Spanned<Span>>,
+    /// Only cells that match one of these. Every cell if the list is empty.
+    #[serde(default)]
+    pub cells: Vec<CellFilter>,
+    /// Only these systems. Every system if the list is empty.
+    #[serde(default)]
+    pub systems: Vec<Spanned<String>>,
+    /// Only so many of the drawn worlds, the first ones.
+    pub draws: Option<Spanned<u32>>,
+}
+
+pub type CellFilter = IndexMap<Spanned<String>, Vec<Spanned<String>>>;
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CompareSpec {
+    pub baseline: Spanned<String>,
+    /// The systems that it is compared with. All other systems by default.
+    #[serde(default)]
+    pub systems: Vec<Spanned<String>>,
+    pub metrics: Vec<Spanned<String>>,
+    /// Smaller differences do not matter in practice.
+    pub threshold: Option<Spanned<Share>>,
+    /// Metrics that state the ideal. The ratios are compared with the ideal's ratio to the
+    /// baseline.
+    #[serde(default)]
+    pub ideal: Vec<Spanned<String>>,
+    /// The required share of the first ideal, where the reference numbers have no smaller ratio.
+    pub of_ideal: Option<Spanned<Share>>,
+}
+
+/// The median, the worst decile and the worst of a ratio over all paths: over the places that a
+/// cell measures at once, or over the cells that differ in `over`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SpreadSpec {
+    pub metric: Spanned<String>,
+    pub baseline: Spanned<String>,
+    pub systems: Vec<Spanned<String>>,
+    #[serde(default)]
+    pub over: Vec<Spanned<String>>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ViewSpec {
+    pub metric: Spanned<String>,
+    pub rows: Option<Spanned<String>>,
+    /// The system that the report describes. Its means are compared with those of `against`.
+    pub system: Option<Spanned<String>>,
+    #[serde(default)]
+    pub against: Vec<Spanned<String>>,
+    /// Axes that vary within each group of cells. The other unusual axes of a cell determine its
+    /// group.
+    #[serde(default)]
+    pub over: Vec<Spanned<String>>,
+    /// The metrics that a terminal shows next to the main one.
+    #[serde(default)]
+    pub also: Vec<Spanned<String>>,
+    /// The columns of the report that the lab repeats, in its order.
+    #[serde(default)]
+    pub columns: Vec<Spanned<String>>,
+    /// The family of metrics whose parts are drawn as stacked bars.
+    pub parts: Option<Spanned<String>>,
+    /// How many repeats are shown by themselves, with their mean, as that report does.
+    #[serde(default)]
+    pub rounds: u32,
+    /// The cells that a terminal shows. All cells by default.
+    #[serde(default)]
+    pub at: CellFilter,
+}
+
+/// Cells whose curves are kept: windows, rates, round trips and the queue over time.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TraceSpec {
+    pub at: CellFilter,
+    /// All systems if the list is empty.
+    #[serde(default)]
+    pub systems: Vec<Spanned<String>>,
+}
+
+/// Heat maps: a metric over two axes, with one map for each system.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HeatSpec {
+    pub metrics: Vec<Spanned<String>>,
+    pub x: Spanned<String>,
+    pub y: Spanned<String>,
+    /// Only cells that match this filter.
+    #[serde(default)]
+    pub at: CellFilter,
+}
+
+/// Results that others measured under the same conditions.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReferenceSpec {
+    pub system: String,
+    /// The systems of this lab that it is shown with. By default the system of the same name.
+    #[serde(default)]
+    pub systems: Vec<Spanned<String>>,
+    #[serde(default)]
+    pub axes: IndexMap<Spanned<String>, Spanned<String>>,
+    pub metrics: IndexMap<Spanned<String>, f64>,
+    #[serde(default)]
+    pub source: String,
+}
+
+impl Document {
+    /// Reads the TOML. Messages use `file` as the name of the file.
+    pub(crate) fn parse(file: &str, text: &str) -> Result<Self, FileError> {
+        let source = Source::new(file, text);
+        let mut document: Self = toml::from_str(text).map_err(|error| source.malformed(&error))?;
+        document.source = source;
+        Ok(document)
+    }
+
+    /// Adds the forms that a file leaves out, made from its full one, as far as they fit the
+    /// workload.
+    pub(crate) fn add_short_forms(&mut self, fits: impl Fn(&Self, &FormSpec) -> bool) {
+        let full = self.form.iter().find(|(name, _)| name.get_ref() == "full");
+        let Some((place, full)) = full.map(|(name, form)| (name.span(), form.clone())) else {
+            return;
+        };
+        let usual = |axis: &str| {
+            let usual = self.usual.iter().find(|(named, _)| named.get_ref() == axis);
+            usual.map(|(_, value)| value.get_ref().clone())
+        };
+        let first = self.axes.iter().filter_map(|(axis, values)| {
+            let value =
+                usual(axis).or_else(|| Some(values.get_ref().first()?.get_ref().clone()))?;
+            let spanned = |text: &str| Spanned::new(place.clone(), text.to_owned());
+            Some((spanned(axis), vec![spanned(&value)]))
+        });
+        let one_cell: CellFilter = first.collect();
+        for (name, longest, cells) in
+            [("quick", SHORT_QUICK, full.cells.clone()), ("smoke", SHORT_SMOKE, vec![one_cell])]
+        {
+            let named = |known: &Spanned<String>| known.get_ref() == name;
+            if self.form.keys().any(named) {
+                continue;
+            }
+            let short = |span: &Spanned<Span>, most: Span| {
+                Spanned::new(span.span(), (*span.get_ref()).min(most))
+            };
+            let form = FormSpec {
+                repeats: Spanned::new(full.repeats.span(), 1),
+                duration: short(&full.duration, longest),
+                omit: full.omit.as_ref().map(|omit| short(omit, SHORT_OMISSION)),
+                cells,
+                systems: full.systems.clone(),
+                draws: self.draw.as_ref().map(|_| Spanned::new(place.clone(), SHORT_DRAWS)),
+            };
+            if fits(self, &form) {
+                self.form.insert(Spanned::new(place.clone(), name.to_owned()), form);
+            }
+        }
+    }
+
+    /// The text of the file at `path`, which is UTF-8 of at most 1 MiB.
+    pub(crate) fn text_of(path: &Path) -> Result<String, FileError> {
+        let file = path.display().to_string();
+        let unreadable = |reason| FileError::Unreadable { file: file.clone(), reason };
+        let mut bytes = Vec::new();
+        // Limit the size: a device or a huge file is no lab and must not fill the memory.
+        let opened = host::open_regular_file(path).map_err(unreadable)?;
+        opened.take(LONGEST + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+        let at = |line, message: &str| FileError::At {
+            file: file.clone(),
+            line,
+            message: message.to_owned(),
+        };
+        if bytes.len() as u64 > LONGEST {
+            return Err(at(1, "longer than 1 MiB: this is no lab file"));
+        }
+        String::from_utf8(bytes).map_err(|error| {
+            let sound = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+            let line = 1 + sound.iter().filter(|byte| **byte == b'\n').count();
+            at(line, "not text in UTF-8: this is no lab file")
+        })
+    }
+
+    /// The name for a command line: a built-in lab's name, or any other lab's file.
+    pub(crate) fn asked_for(&self) -> String {
+        let file = self.source.file();
+        match BUILTIN.iter().find(|builtin| file == format!("labs/{}.toml", builtin.name)) {
+            Some(builtin) if *self.source.text() == *builtin.text => builtin.name.to_owned(),
+            _ => file.to_owned(),
+        }
+    }
+
+    pub fn name(&self) -> &str {
+        self.name.get_ref()
+    }
+
+    /// The file's exact text. It is copied to the run directory.
+    pub fn text(&self) -> Arc<str> {
+        self.source.text()
+    }
+
+    pub fn systems(&self) -> impl Iterator<Item = &SystemSpec> {
+        self.system.iter().map(Spanned::get_ref)
+    }
+}
+
+impl FormSpec {
+    /// Whether the form measures this system.
+    pub(crate) fn measures(&self, system: &str) -> bool {
+        self.systems.is_empty() || self.systems.iter().any(|named| named.get_ref() == system)
+    }
+}
+
+impl SystemSpec {
+    /// A system with a name and a kind, without any other setting.
+    pub(crate) fn new(name: Spanned<String>, kind: SystemKind) -> Self {
+        Self {
+            name,
+            kind,
+            congestion: None,
+            traffic: None,
+            server: None,
+            client: None,
+            version: None,
+            files: IndexMap::new(),
+            connect: None,
+            warm: None,
+            warmed_at: None,
+            first_window: None,
+            queue: None,
+            caqm: None,
+            sysctl: IndexMap::new(),
+            optional: false,
+            note: String::new(),
+            is_state: false,
+            changes: Vec::new(),
+        }
+    }
+
+    pub fn name(&self) -> &str {
+        self.name.get_ref()
+    }
+
+    pub fn is_warm(&self) -> bool {
+        self.warm.as_ref().is_some_and(|warm| *warm.get_ref())
+    }
+
+    /// The rate of the path when it was used, as a multiple of the measured one.
+    pub(crate) fn warmed_at(&self) -> Result<f64, String> {
+        let Some(written) = &self.warmed_at else { return Ok(1.0) };
+        let text = written.get_ref();
+        let factor = text.strip_suffix('x').and_then(|number| number.parse::<f64>().ok());
+        factor.filter(|factor| (0.01..=100.0).contains(factor)).ok_or_else(|| {
+            format!("`{text}` is no multiple of the rate: write it as in `4x`, from 0.01x to 100x")
+        })
+    }
+
+    /// The first window in segments, if it is not the kernel's.
+    pub(crate) fn first_window(&self) -> Option<u32> {
+        self.first_window.as_ref().map(|segments| *segments.get_ref())
+    }
+
+    pub fn traffic(&self) -> Traffic {
+        self.traffic.as_ref().map(|traffic| *traffic.get_ref()).unwrap_or_default()
+    }
+}
+
+impl<'de> Deserialize<'de> for NumberOrText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(NumberOrTextVisitor)
+    }
+}
+
+impl NumberOrText {
+    pub(super) fn contains(&self, part: &str) -> bool {
+        match self {
+            Self::Number(_) => false,
+            Self::Text(text) => text.contains(part),
+        }
+    }
+}
+
+struct NumberOrTextVisitor;
+
+impl Visitor<'_> for NumberOrTextVisitor {
+    type Value = NumberOrText;
+
+    fn expecting(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        f.write_str("u32")
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<NumberOrText, E> {
+        u32::try_from(number)
+            .map(NumberOrText::Number)
+            .map_err(|_| E::invalid_value(Unexpected::Signed(number), &self))
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<NumberOrText, E> {
+        Ok(NumberOrText::Text(text.to_owned()))
+    }
+}
+
+fn one() -> Spanned<u32> {
+    Spanned::new(0..0, 1)
+}
+
+/// Accepts one table or an array of tables and keeps the messages of each. An untagged enum would
+/// report only that no variant fits.
+fn one_or_more<'de, D>(deserializer: D) -> Result<Vec<CompareSpec>, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    struct Tables;
+
+    impl<'de> Visitor<'de> for Tables {
+        type Value = Vec<CompareSpec>;
+
+        fn expecting(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a table")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Vec<CompareSpec>, A::Error> {
+            CompareSpec::deserialize(MapAccessDeserializer::new(map)).map(|one| vec![one])
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, tables: A) -> Result<Vec<CompareSpec>, A::Error> {
+            Vec::deserialize(SeqAccessDeserializer::new(tables))
+        }
+    }
+
+    deserializer.deserialize_any(Tables)
+}
+
+/// An array type alone would accept the first two of three elements.
+fn two_hosts<'de, D>(deserializer: D) -> Result<Spanned<[Spanned<String>; 2]>, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    let hosts = Spanned::<Vec<Spanned<String>>>::deserialize(deserializer)?;
+    let place = hosts.span();
+    match <[Spanned<String>; 2]>::try_from(hosts.into_inner()) {
+        Ok(two) => Ok(Spanned::new(place, two)),
+        Err(_) => Err(serde::de::Error::custom("a link is `between` two hosts")),
+    }
+}
+
+const LONGEST: u64 = 1 << 20;
+/// The longest transfers of forms that a file leaves out.
+/// Worlds of a lab with `[draw]`.
+const SHORT_DRAWS: u32 = 24;
+const SHORT_QUICK: Span = Span::from_millis(3000);
+const SHORT_SMOKE: Span = Span::from_millis(1000);
+const SHORT_OMISSION: Span = Span::from_millis(1000);

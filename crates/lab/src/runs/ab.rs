@@ -1,0 +1,315 @@
+//! `weir lab ab`: alternates two states hundreds of times in one sitting.
+//!
+//! The two states are two TCP systems of a lab over one cell's link, or any two commands.
+//! [`stats::ab`] computes the statistics and decides when to stop.
+
+mod systems;
+
+pub use systems::{GOODPUT, Systems, direction_of};
+
+use crate::model::file::words;
+use crate::model::{Cancel, Failure, LabError};
+use serde::Serialize;
+use stats::ab::{Decider, Decision, Plan, State};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+use units::Span;
+
+/// Printed in the command's help.
+pub const EXAMPLES: &str = "\
+Examples:
+  weir lab ab quic-tun --base tcp-cubic --change tcp-bbr --at loss=1%,rtt=1ms
+  weir lab ab perf-overhead --base weir-perf-bare --change weir-perf \\
+      --at path=veth
+  weir lab ab --base-command './bench old' --change-command './bench new' \\
+      --lower-is-better
+
+With a lab, each turn is one short transfer over the cell's link. Its value is the goodput, or the
+metric that --metric names. The lab sends the data itself, unless the two systems differ in their
+traffic generator. A transfer that the lab read too late is measured again, twice at most, and the
+answer counts these by system; any other failure ends the run. With commands, each turn runs one
+command, and its value is the last number that it prints. An A/A run, the same state twice, shows
+the smallest difference that this machine can detect.";
+
+/// The two states that alternate.
+#[derive(Debug)]
+pub enum Contest {
+    Systems(Box<Systems>),
+    /// Two command lines, each of which prints a number.
+    Commands {
+        base: String,
+        change: String,
+        patience: Span,
+    },
+    /// Two command lines for a shell; the time that each takes is measured.
+    Durations {
+        base: String,
+        change: String,
+        patience: Span,
+    },
+}
+
+impl Contest {
+    /// The names of the state without the change, and with the change.
+    pub fn names(&self) -> (&str, &str) {
+        match self {
+            Self::Systems(systems) => (&systems.base, &systems.change),
+            Self::Commands { base, change, .. } | Self::Durations { base, change, .. } => {
+                (base, change)
+            }
+        }
+    }
+}
+
+/// The decision, and every value that it rests on, in the order of measurement.
+#[derive(Debug, Serialize)]
+pub struct Answer {
+    pub base: String,
+    pub change: String,
+    pub decision: Decision,
+    /// How often a turn of each was measured again, because the lab had read it too late.
+    pub repeated: Repeated,
+    pub observations: Vec<Observation>,
+}
+
+/// Turns that were measured again.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Repeated {
+    pub base: usize,
+    pub change: usize,
+}
+
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Observation {
+    pub state: State,
+    pub value: f64,
+}
+
+/// Runs the turns. After each turn `watch` is called with the number of finished turns and the
+/// total.
+pub fn run(
+    contest: &Contest,
+    plan: Plan,
+    cancel: &Cancel,
+    watch: &mut dyn FnMut(usize, usize),
+) -> Result<Answer, LabError> {
+    match contest {
+        Contest::Commands { base, change, patience } => {
+            let measure = |state, _: &mut usize| {
+                let line = if state == State::Base { base } else { change };
+                number_of(line, *patience, cancel)
+            };
+            alternate(base, change, plan, cancel, watch, measure)
+        }
+        Contest::Durations { base, change, patience } => {
+            let measure = |state, _: &mut usize| {
+                let line = if state == State::Base { base } else { change };
+                duration_of(line, *patience, cancel)
+            };
+            alternate(base, change, plan, cancel, watch, measure)
+        }
+        Contest::Systems(contest) => {
+            let (base, change) = (contest.base.as_str(), contest.change.as_str());
+            let mut testbed = systems::Prepared::new(contest)?;
+            let answer = alternate(base, change, plan, cancel, watch, |state, repeats| {
+                testbed.measure(state, repeats, cancel)
+            });
+            match (answer, testbed.finish()?) {
+                (Ok(_), Some(flaw)) => Err(LabError::NotMeasured { reason: flaw.to_string() }),
+                (answer, _) => answer,
+            }
+        }
+    }
+}
+
+fn alternate(
+    base: &str,
+    change: &str,
+    plan: Plan,
+    cancel: &Cancel,
+    watch: &mut dyn FnMut(usize, usize),
+    mut measure: impl FnMut(State, &mut usize) -> Result<f64, Failure>,
+) -> Result<Answer, LabError> {
+    let wrong = |error: stats::StatsError| LabError::Usage(error.to_string());
+    let mut decider = Decider::new(plan).map_err(wrong)?;
+    let (mut observations, mut repeated) = (Vec::new(), Repeated::default());
+    while let Some(state) = decider.next_state() {
+        if cancel.is_cancelled() {
+            return Err(LabError::Interrupted { directory: None });
+        }
+        let (name, repeats) = match state {
+            State::Base => (base, &mut repeated.base),
+            State::Change => (change, &mut repeated.change),
+        };
+        let value = measure(state, repeats).map_err(|failure| match not_measured(&failure) {
+            LabError::NotMeasured { reason } => LabError::NotMeasured {
+                reason: format!("turn {} of `{name}`: {reason}", observations.len() + 1),
+            },
+            other => other,
+        })?;
+        decider.observe(state, value).map_err(|error| {
+            let reason = match error {
+                stats::StatsError::NotPositive { .. } => format!(
+                    "turn {} of `{name}` measured {value}, and a ratio needs values above zero: \
+                     measure for longer, or choose another number",
+                    observations.len() + 1
+                ),
+                other => other.to_string(),
+            };
+            LabError::NotMeasured { reason }
+        })?;
+        observations.push(Observation { state, value });
+        let (done, of) = decider.progress();
+        watch(done, of);
+    }
+    let decision = decider.decision().map_err(wrong)?;
+    Ok(Answer {
+        base: base.to_owned(),
+        change: change.to_owned(),
+        decision,
+        repeated,
+        observations,
+    })
+}
+
+/// Runs a command line by the shell and returns the seconds that it takes.
+fn duration_of(line: &str, patience: Span, cancel: &Cancel) -> Result<f64, Failure> {
+    let begun = Instant::now();
+    let mut child = Command::new("sh")
+        .args(["-c", line])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::inherit())
+        .spawn()
+        .map_err(|e| Failure::io("starting sh", &e))?;
+    // Short pauses at first, so that they are a small part of the time that is measured.
+    let pause = || begun.elapsed().div_f64(400.0).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
+    let status = await_end(&mut child, line, patience, cancel, pause)?;
+    let took = begun.elapsed();
+    match status.success() {
+        true => Ok(took.as_secs_f64()),
+        false => Err(Failure::Workload(format!("`{line}` ended with {status}"))),
+    }
+}
+
+/// Waits for the end of a command, and kills it after `patience` or when the run is called off.
+fn await_end(
+    child: &mut Child,
+    line: &str,
+    patience: Span,
+    cancel: &Cancel,
+    pause: impl Fn() -> Duration,
+) -> Result<ExitStatus, Failure> {
+    let deadline = Instant::now() + patience.as_duration();
+    loop {
+        let ended = child.try_wait().map_err(|e| Failure::io("waiting for a command", &e))?;
+        let reason = match ended {
+            Some(status) => return Ok(status),
+            None if cancel.is_cancelled() => Some(Failure::Interrupted),
+            None if Instant::now() > deadline => {
+                Some(Failure::Workload(format!("`{line}` took longer than {patience}")))
+            }
+            None => None,
+        };
+        if let Some(reason) = reason {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(reason);
+        }
+        std::thread::sleep(pause());
+    }
+}
+
+/// Runs a command line and takes the last number of its output.
+fn number_of(line: &str, patience: Span, cancel: &Cancel) -> Result<f64, Failure> {
+    let words = words(line);
+    let Some((program, arguments)) = words.split_first() else {
+        return Err(Failure::Workload("an empty command".to_owned()));
+    };
+    let mut child = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::inherit())
+        .spawn()
+        .map_err(|e| Failure::io(&format!("starting {program}"), &e))?;
+    let output = child.stdout.take();
+    let reading = std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let limited = output.map(|output| std::io::Read::take(output, MOST_OUTPUT));
+        limited.map(|mut output| std::io::Read::read_to_end(&mut output, &mut bytes));
+        bytes
+    });
+    let status = await_end(&mut child, line, patience, cancel, || LONGEST_PAUSE)?;
+    let bytes = reading.join().unwrap_or_default();
+    if !status.success() {
+        return Err(Failure::Workload(format!("`{line}` ended with {status}")));
+    }
+    last_number(&String::from_utf8_lossy(&bytes))
+        .ok_or_else(|| Failure::Workload(format!("`{line}` printed no number")))
+}
+
+fn last_number(text: &str) -> Option<f64> {
+    text.split(|c: char| c.is_whitespace() || c == ',' || c == ';')
+        .rev()
+        .find_map(|word| word.parse::<f64>().ok().filter(|number| number.is_finite()))
+}
+
+fn not_measured(failure: &Failure) -> LabError {
+    match failure {
+        Failure::Interrupted => LabError::Interrupted { directory: None },
+        failure => LabError::NotMeasured { reason: failure.to_string() },
+    }
+}
+
+const MOST_OUTPUT: u64 = 1 << 20;
+const SHORTEST_PAUSE: Duration = Duration::from_micros(50);
+const LONGEST_PAUSE: Duration = Duration::from_millis(2);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stats::{Direction, Verdict};
+
+    #[test]
+    fn the_last_number_is_taken() {
+        assert_eq!(last_number("took 3 s\n12.5 Mbit/s 7e2\n"), Some(700.0));
+        assert_eq!(last_number("nothing"), None);
+        assert_eq!(last_number("inf 2"), Some(2.0));
+    }
+
+    #[test]
+    fn the_time_of_commands_is_compared() {
+        let contest = |change: &str| Contest::Durations {
+            base: "sleep 0.01".to_owned(),
+            change: change.to_owned(),
+            patience: Span::from_secs(20),
+        };
+        let plan = Plan { pairs: 20, ..Plan::new(Direction::LowerIsBetter, 3) };
+        let judged = |change: &str| {
+            run(&contest(change), plan, &Cancel::default(), &mut |_, _| {})
+                .map(|answer| answer.decision.verdict)
+        };
+        assert_eq!(judged("sleep 0.05").unwrap(), Verdict::Worse);
+        assert!(judged("exit 3").unwrap_err().to_string().contains("ended with"));
+    }
+
+    #[test]
+    fn commands_are_alternated_and_judged() {
+        let contest = |change: &str| Contest::Commands {
+            base: "echo 100".to_owned(),
+            change: change.to_owned(),
+            patience: Span::from_secs(20),
+        };
+        let plan = Plan { pairs: 40, ..Plan::new(Direction::HigherIsBetter, 3) };
+        let judged = |change: &str| {
+            run(&contest(change), plan, &Cancel::default(), &mut |_, _| {})
+                .map(|a| a.decision.verdict)
+        };
+        assert_eq!(judged("echo 90").unwrap(), Verdict::Worse);
+        assert_eq!(judged("echo 100").unwrap(), Verdict::Same);
+        assert!(judged("false").unwrap_err().to_string().contains("ended with"));
+        assert!(judged("echo none").unwrap_err().to_string().contains("no number"));
+        assert!(judged("no-such-program-here").unwrap_err().to_string().contains("starting"));
+    }
+}

@@ -1,0 +1,245 @@
+//! Two systems of a lab, alternated over one network that stays up throughout.
+
+use super::not_measured;
+use crate::bench::LabFile;
+use crate::bench::machine::{CpuPlan, Kept, Loaded, MachineStep, Stream, Testbed};
+use crate::model::file::{Ends, SystemKind, SystemSpec, nearest};
+use crate::model::{Cancel, Failure, Flaw, LabError};
+use crate::workloads::measure_bulk;
+use results::{Axes, Form, metrics};
+use stats::Direction;
+use stats::ab::State;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use toml::Spanned;
+use units::Span;
+
+/// Two systems of a lab at one place of its axes.
+#[derive(Debug)]
+pub struct Systems {
+    pub lab: LabFile,
+    pub base: String,
+    pub change: String,
+    pub at: Axes,
+    /// Duration of each transfer's measurement.
+    pub slice: Span,
+    /// The compared metric.
+    pub metric: String,
+    /// Path of `weir` itself, which generates the traffic.
+    pub weir: PathBuf,
+}
+
+/// Whether more or less of a metric is better.
+pub fn direction_of(metric: &str) -> Result<Direction, LabError> {
+    let known = metrics::names();
+    if !known.iter().any(|name| name == metric) {
+        let hint = nearest(metric, known.iter().map(String::as_str));
+        return Err(LabError::Usage(format!("--metric: no lab measures `{metric}`{hint}")));
+    }
+    metrics::direction(metric).ok_or_else(|| {
+        let text = format!("--metric: neither more nor less of `{metric}` is better: name another");
+        LabError::Usage(text)
+    })
+}
+
+/// The network the steps run over.
+#[derive(Debug)]
+pub(super) struct Prepared<'a> {
+    contest: &'a Systems,
+    base: &'a SystemSpec,
+    change: &'a SystemSpec,
+    axes: Axes,
+    ends: Ends,
+    cpus: CpuPlan,
+    testbed: Testbed,
+}
+
+impl<'a> Prepared<'a> {
+    pub(super) fn new(contest: &'a Systems) -> Result<Self, LabError> {
+        let lab = &contest.lab;
+        if lab.state.is_some() {
+            let text =
+                "this lab switches a `[state]`, which weir lab ab does not: use weir lab run";
+            return Err(LabError::Usage(text.to_owned()));
+        }
+        let (base, change) = (tcp_system(lab, &contest.base)?, tcp_system(lab, &contest.change)?);
+        if !(SHORTEST_SLICE..=LONGEST_SLICE).contains(&contest.slice) {
+            let text = format!("--slice is from {SHORTEST_SLICE} to {LONGEST_SLICE}");
+            return Err(LabError::Usage(text));
+        }
+        let whole = contest.slice.nanos().is_multiple_of(1_000_000_000);
+        if !whole && [base, change].iter().any(|system| system.traffic().peer().is_some()) {
+            let text = "iperf3 counts in whole seconds: add --slice 1s".to_owned();
+            return Err(LabError::Usage(text));
+        }
+        let axes = place(lab, &contest.at)?;
+        let cpus = CpuPlan::for_lab(lab);
+        let ends = lab.kind().ends(lab, &axes)?;
+        let (links, disturbance) = (lab.links_at(&axes)?, lab.disturbance_at(&axes)?);
+        if [base, change].iter().any(|system| !system.sysctl.is_empty()) {
+            let text = "both systems share the hosts, so neither may have a `sysctl` of its own: \
+                        compare them with `weir lab run`";
+            return Err(LabError::Usage(text.to_owned()));
+        }
+        let settings = lab.settings_at(&axes, None)?;
+        let testbed = Testbed::build(lab, &ends, links, &settings, disturbance, lab.seed, &cpus)
+            .map_err(|failure| not_measured(&failure))?;
+        Ok(Self { contest, base, change, axes, ends, cpus, testbed })
+    }
+
+    /// Adds the times that the turn was measured again to `repeats`.
+    pub(super) fn measure(
+        &mut self,
+        state: State,
+        repeats: &mut usize,
+        cancel: &Cancel,
+    ) -> Result<f64, Failure> {
+        let system = if state == State::Base { self.base } else { self.change };
+        let alike = self.base.traffic() == self.change.traffic();
+        match &system.congestion {
+            // Starting a program would take longer than such a transfer.
+            Some(congestion) if alike && self.contest.metric == GOODPUT => {
+                self.stream(congestion.get_ref(), cancel)
+            }
+            _ => self.by_programs_with_patience(system, repeats, cancel),
+        }
+    }
+
+    /// On a busy machine the lab may read a few of hundreds of short transfers too late. Only that
+    /// causes a repeat, which is counted: never a figure, and no other failure.
+    fn by_programs_with_patience(
+        &self,
+        system: &SystemSpec,
+        repeats: &mut usize,
+        cancel: &Cancel,
+    ) -> Result<f64, Failure> {
+        with_patience(repeats, || match cancel.is_cancelled() {
+            true => Err(Failure::Interrupted),
+            false => self.by_programs(system, cancel),
+        })
+    }
+
+    fn stream(&self, congestion: &str, cancel: &Cancel) -> Result<f64, Failure> {
+        let Ends { from, to, .. } = &self.ends;
+        let server = SocketAddr::new(self.testbed.address(to, from)?, 0);
+        let (from, to) = (self.testbed.namespace(from)?, self.testbed.namespace(to)?);
+        let cpus = &self.cpus.workload;
+        let stream = Stream { from: &from, to: &to, server, congestion, cpus };
+        stream.goodput(self.contest.slice, cancel)
+    }
+
+    fn by_programs(&self, system: &SystemSpec, cancel: &Cancel) -> Result<f64, Failure> {
+        let step = MachineStep {
+            lab: &self.contest.lab,
+            system,
+            axes: &self.axes,
+            ends: &self.ends,
+            form: Form::Full,
+            duration: self.contest.slice,
+            omit: Span::ZERO,
+            seed: self.contest.lab.seed,
+            cpus: &self.cpus,
+            weir: &self.contest.weir,
+            programs: &std::env::temp_dir(),
+            kept: &Kept::default(),
+            loaded: &Loaded::default(),
+            cancel,
+        };
+        let measured = measure_bulk(&step, &self.testbed)?.result;
+        let metric = &self.contest.metric;
+        measured.metrics.get(metric).map(|value| value.value).ok_or_else(|| {
+            Failure::Workload(format!("a transfer of {} has no {metric}", system.name()))
+        })
+    }
+
+    /// Takes the network down. Returns the reason if the measurements over it are invalid.
+    pub(super) fn finish(self) -> Result<Option<Flaw>, LabError> {
+        let bound = self.testbed.lateness_bound();
+        let seen = self.testbed.finish().map_err(|failure| not_measured(&failure))?;
+        Ok(seen.as_ref().and_then(|seen| bound.exceeded(seen)))
+    }
+}
+
+fn with_patience(
+    repeats: &mut usize,
+    mut measure: impl FnMut() -> Result<f64, Failure>,
+) -> Result<f64, Failure> {
+    for _ in 0..RETRIES {
+        match measure() {
+            Err(Failure::ReadTooLate { .. }) => *repeats += 1,
+            measured => return measured,
+        }
+    }
+    measure()
+}
+
+/// Finds a system that uses the kernel's TCP.
+fn tcp_system<'a>(lab: &'a LabFile, name: &str) -> Result<&'a SystemSpec, LabError> {
+    let known: Vec<&str> = lab.systems().map(SystemSpec::name).collect();
+    let Some(system) = lab.systems().find(|system| system.name() == name) else {
+        let hint = nearest(name, known.iter().copied());
+        let text = format!("no system `{name}`{hint}; the lab has {}", known.join(", "));
+        return Err(LabError::Usage(text));
+    };
+    match system.kind {
+        SystemKind::Tcp => Ok(system),
+        _ => Err(LabError::Usage(format!(
+            "`{name}` is not the kernel's TCP: short transfers compare only `kind = \"tcp\"`; \
+             use --base-command and --change-command for others"
+        ))),
+    }
+}
+
+/// The lab's first combination of axis values that agrees with `wanted`.
+fn place(lab: &LabFile, wanted: &Axes) -> Result<Axes, LabError> {
+    for (axis, value) in wanted {
+        let Some(values) = lab.axes.get(axis) else {
+            let hint = nearest(axis, lab.axes.keys().map(String::as_str));
+            return Err(LabError::Usage(format!("--at: the lab has no axis `{axis}`{hint}")));
+        };
+        let values: Vec<&str> = values.get_ref().iter().map(|v| v.get_ref().as_str()).collect();
+        if !values.contains(&value.as_str()) {
+            let text =
+                format!("--at: axis `{axis}` has no value `{value}`, only {}", values.join(", "));
+            return Err(LabError::Usage(text));
+        }
+    }
+    let value = |(axis, values): (&String, &Spanned<Vec<Spanned<String>>>)| {
+        let first = || values.get_ref().first().map(|value| value.get_ref().clone());
+        Some((axis.clone(), wanted.get(axis).cloned().or_else(first)?))
+    };
+    lab.axes
+        .iter()
+        .map(value)
+        .collect::<Option<Axes>>()
+        .ok_or_else(|| LabError::Usage("the lab has no cell".to_owned()))
+}
+
+/// The metric that is compared by default.
+pub const GOODPUT: &str = "goodput_mbit_s";
+const RETRIES: usize = 2;
+/// A shorter slice shows only the opening of a connection.
+const SHORTEST_SLICE: Span = Span::from_millis(10);
+const LONGEST_SLICE: Span = Span::from_secs(3600);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_transfer_that_the_lab_read_too_late_is_measured_again() {
+        let late = || Err(Failure::ReadTooLate { program: "weir perf".to_owned() });
+        let broken = || Err(Failure::Workload("connection reset".to_owned()));
+        let measured = |mut turns: Vec<Result<f64, Failure>>| {
+            turns.reverse();
+            let mut repeats = 0;
+            let value = with_patience(&mut repeats, || turns.pop().unwrap());
+            (value.map_err(|failure| failure.to_string()), repeats, turns.len())
+        };
+        assert_eq!(measured(vec![Ok(5.0), Ok(6.0)]), (Ok(5.0), 0, 1));
+        assert_eq!(measured(vec![late(), late(), Ok(6.0)]), (Ok(6.0), 2, 0));
+        let failed = measured(vec![broken(), Ok(6.0)]);
+        assert_eq!(failed, (Err("connection reset".to_owned()), 0, 1));
+        assert!(measured(vec![late(), late(), late(), Ok(1.0)]).0.is_err());
+    }
+}

@@ -1,0 +1,333 @@
+//! The results of `weir lab ab`, `commands` and `check` for continuous integration: JUnit XML, and
+//! a summary in Markdown.
+
+use super::ab::Answer;
+use crate::analysis::check::{Checked, CheckedBound, CheckedCell};
+use quick_xml::Writer;
+use quick_xml::events::{BytesDecl, BytesText, Event};
+use report::markdown::escape;
+use stats::Verdict;
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use units::{foreign, visible};
+
+/// Judged cases, and their summary for people.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CiReport {
+    suite: String,
+    cases: Vec<Case>,
+    summary: String,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Case {
+    name: String,
+    outcome: CaseOutcome,
+    /// The details of the case, which a CI system shows on demand.
+    text: String,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum CaseOutcome {
+    Passed,
+    /// The measured answer differs from the answer that the user expects.
+    Failed(String),
+    /// This machine could not run the case.
+    Skipped(String),
+    /// The measurement itself failed.
+    Broken(String),
+}
+
+/// The answer that the user expects, and whether the measurement gave it.
+#[derive(Debug, Clone, Copy)]
+pub struct Expected<'a> {
+    pub name: &'a str,
+    pub is_met: bool,
+}
+
+impl CiReport {
+    /// `verb` is the name of the command, and `text` its output.
+    pub fn of_answer(
+        verb: &str,
+        answer: &Answer,
+        expected: Option<Expected<'_>>,
+        text: &str,
+        figure: impl Fn(f64) -> String,
+    ) -> Self {
+        let decision = &answer.decision;
+        let outcome = match expected {
+            Some(Expected { name, is_met: false }) => {
+                CaseOutcome::Failed(format!("expected {name}: {decision}"))
+            }
+            _ => CaseOutcome::Passed,
+        };
+        let mut summary = format!("### {verb}: {}\n\n", outcome.word());
+        let _ = writeln!(summary, "{decision}\n");
+        summary += "| | measured | median |\n| --- | --- | ---: |\n";
+        let sides = [
+            ("without the change", &answer.base, decision.base_median),
+            ("with the change", &answer.change, decision.change_median),
+        ];
+        for (side, name, median) in sides {
+            let _ = writeln!(summary, "| {side} | {} | {} |", escape(name), figure(median));
+        }
+        summary += "\n";
+        if let Some(expected) = expected {
+            let _ = write!(summary, "Expected: {}. ", expected.name);
+        }
+        if decision.verdict == Verdict::Undecided {
+            summary += "An undecided answer is neither better nor worse. ";
+        }
+        summary += FALSE_ALARMS;
+        let name = foreign(format_args!("{} against {}", answer.change, answer.base)).to_string();
+        let case = Case { name, outcome, text: text.to_owned() };
+        Self { suite: verb.to_owned(), cases: vec![case], summary }
+    }
+
+    /// A measurement that gave no answer.
+    pub fn of_failure(verb: &str, base: &str, change: &str, reason: &str) -> Self {
+        let reason = foreign(reason).up_to(LONGEST_REASON).to_string();
+        let summary = format!("### {verb}: not measured\n\n{}\n", escape(&reason));
+        let name = foreign(format_args!("{change} against {base}")).to_string();
+        let case = Case { name, outcome: CaseOutcome::Broken(reason), text: String::new() };
+        Self { suite: verb.to_owned(), cases: vec![case], summary }
+    }
+
+    /// `run` is the directory that was checked.
+    pub fn of_check(verb: &str, checked: &Checked, run: &str) -> Self {
+        let mut cases = vec![validity(checked)];
+        for bound in &checked.bounds {
+            cases.extend(bound.cells.iter().map(|cell| of_cell(bound, cell)));
+            if bound.cells.iter().all(|cell| cell.not_run) {
+                let reason = "this machine could run no cell of the bound".to_owned();
+                let name = foreign(&bound.bound).to_string();
+                let outcome = CaseOutcome::Failed(reason);
+                cases.push(Case { name, outcome, text: String::new() });
+            }
+        }
+        let word = if checked.holds() { "passed" } else { "failed" };
+        let mut summary = format!("### {verb}: {word}\n\nRun: {}\n\n", escape(run));
+        for reason in &checked.invalid {
+            let _ = writeln!(summary, "The run is not valid: {}\n", escape(reason));
+        }
+        summary += "| bound | cell | value | |\n| --- | --- | ---: | --- |\n";
+        let rows =
+            checked.bounds.iter().flat_map(|bound| bound.cells.iter().map(move |c| (bound, c)));
+        let all = rows.clone().count();
+        for (bound, cell) in rows.take(MOST_ROWS) {
+            let value = match (cell.value, &cell.reason) {
+                (Some(value), _) => report::number::format(value),
+                (None, reason) => escape(reason.as_deref().unwrap_or("–")),
+            };
+            let word = match (cell.not_run, cell.holds) {
+                (true, _) => "not run",
+                (_, true) => "holds",
+                (_, false) => "**does not hold**",
+            };
+            let _ = writeln!(
+                summary,
+                "| {} | {} | {value} | {word} |",
+                escape(&bound.bound),
+                escape(&cell.cell)
+            );
+        }
+        if all > MOST_ROWS {
+            let _ = writeln!(summary, "\n{} more rows are left out.", all - MOST_ROWS);
+        }
+        Self { suite: verb.to_owned(), cases, summary }
+    }
+
+    /// The summary in Markdown.
+    pub fn summary(&self) -> &str {
+        &self.summary
+    }
+
+    /// JUnit XML: one suite, one case for each comparison or each bound and cell.
+    pub fn junit(&self) -> io::Result<String> {
+        let mut writer = Writer::new_with_indent(Vec::new(), b' ', 2);
+        writer.write_event(Event::Decl(BytesDecl::new("1.0", Some("UTF-8"), None)))?;
+        let count = |is: fn(&CaseOutcome) -> bool| {
+            self.cases.iter().filter(|case| is(&case.outcome)).count().to_string()
+        };
+        let counts = [
+            ("tests", self.cases.len().to_string()),
+            ("failures", count(|outcome| matches!(outcome, CaseOutcome::Failed(_)))),
+            ("errors", count(|outcome| matches!(outcome, CaseOutcome::Broken(_)))),
+            ("skipped", count(|outcome| matches!(outcome, CaseOutcome::Skipped(_)))),
+        ];
+        let counts = || counts.iter().map(|(name, value)| (*name, value.as_str()));
+        writer.create_element("testsuites").with_attributes(counts()).write_inner_content(
+            |writer| {
+                let suite = writer.create_element("testsuite");
+                let suite = suite.with_attribute(("name", self.suite.as_str()));
+                suite.with_attributes(counts()).write_inner_content(|writer| {
+                    self.cases.iter().try_for_each(|case| case.write(&self.suite, writer))
+                })?;
+                Ok(())
+            },
+        )?;
+        writer.get_mut().write_all(b"\n")?;
+        String::from_utf8(writer.into_inner()).map_err(io::Error::other)
+    }
+}
+
+impl Case {
+    fn write(&self, suite: &str, writer: &mut Writer<Vec<u8>>) -> io::Result<()> {
+        let class = suite.replace(' ', ".");
+        let attributes = [("classname", class), ("name", in_xml(&self.name))];
+        let case = writer.create_element("testcase");
+        let case = case.with_attributes(attributes.iter().map(|(name, v)| (*name, v.as_str())));
+        let text = in_xml(&self.text);
+        let (element, message) = match &self.outcome {
+            CaseOutcome::Passed => ("system-out", None),
+            CaseOutcome::Failed(message) => ("failure", Some(message)),
+            CaseOutcome::Skipped(message) => ("skipped", Some(message)),
+            CaseOutcome::Broken(message) => ("error", Some(message)),
+        };
+        if message.is_none() && text.is_empty() {
+            case.write_empty()?;
+            return Ok(());
+        }
+        case.write_inner_content(|writer| {
+            let message = message.map(|message| in_xml(message));
+            let child = writer.create_element(element);
+            let child = child.with_attributes(message.iter().map(|m| ("message", m.as_str())));
+            match text.is_empty() {
+                true => child.write_empty()?,
+                false => child.write_text_content(BytesText::new(&text))?,
+            };
+            Ok(())
+        })?;
+        Ok(())
+    }
+}
+
+impl CaseOutcome {
+    const fn word(&self) -> &'static str {
+        match self {
+            Self::Passed => "passed",
+            Self::Failed(_) => "failed",
+            Self::Skipped(_) => "skipped",
+            Self::Broken(_) => "not measured",
+        }
+    }
+}
+
+fn validity(checked: &Checked) -> Case {
+    let outcome = match checked.invalid.is_empty() {
+        true => CaseOutcome::Passed,
+        false => {
+            let reasons = foreign(checked.invalid.join("; ")).up_to(LONGEST_REASON).to_string();
+            CaseOutcome::Failed(reasons)
+        }
+    };
+    Case { name: "the run is valid".to_owned(), outcome, text: String::new() }
+}
+
+fn of_cell(bound: &CheckedBound, cell: &CheckedCell) -> Case {
+    let reason = || match (cell.value, &cell.reason) {
+        (Some(value), _) => report::number::format(value),
+        (None, reason) => {
+            let reason = reason.as_deref().unwrap_or("the cell has no figure");
+            foreign(reason).up_to(LONGEST_REASON).to_string()
+        }
+    };
+    let outcome = match (cell.not_run, cell.holds) {
+        (true, _) => CaseOutcome::Skipped(reason()),
+        (_, true) => CaseOutcome::Passed,
+        (_, false) => CaseOutcome::Failed(reason()),
+    };
+    let text = match cell.cpu_limited {
+        true => "next to no CPU was idle, so the figure may be the machine's".to_owned(),
+        false => String::new(),
+    };
+    let name = foreign(format_args!("{}: {}", bound.bound, cell.cell)).to_string();
+    Case { name, outcome, text }
+}
+
+/// Text without the characters that XML 1.0 excludes (section 2.2).
+fn in_xml(text: &str) -> String {
+    visible(text).replace(['\u{fffe}', '\u{ffff}'], "\u{fffd}")
+}
+
+const FALSE_ALARMS: &str =
+    "In at most 1 % of the runs of two equal states the answer is better or worse.\n";
+/// GitHub refuses a summary of more than 1 MiB.
+const MOST_ROWS: usize = 500;
+const LONGEST_REASON: usize = 1000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runs::suite::Parser;
+
+    fn checked() -> Checked {
+        let cell = |name: &str, value, holds, not_run| CheckedCell {
+            cell: name.to_owned(),
+            value,
+            holds,
+            reason: value.is_none().then(|| "it broke: <a> & \"b\" \u{1b}[2J".to_owned()),
+            not_run,
+            cpu_limited: false,
+        };
+        Checked {
+            invalid: Vec::new(),
+            bounds: vec![
+                CheckedBound {
+                    bound: "goodput_mbit_s[new/old] >= 0.95".to_owned(),
+                    holds: false,
+                    cells: vec![
+                        cell("new/old [loss=0%]", Some(0.97), true, false),
+                        cell("new/old [loss=1%]", Some(0.94), false, false),
+                        cell("new/old [loss=5%]", None, false, false),
+                        cell("new/old [loss=9%]", None, false, true),
+                    ],
+                },
+                CheckedBound {
+                    bound: "jain >= 0.9".to_owned(),
+                    holds: false,
+                    cells: vec![cell("a|b", None, false, true)],
+                },
+            ],
+        }
+    }
+
+    #[test]
+    fn each_bound_and_cell_is_a_case_that_a_reader_of_junit_understands() {
+        let report = CiReport::of_check("weir lab check", &checked(), "runs/x");
+        let xml = report.junit().unwrap();
+        assert!(
+            xml.contains(r#"<testsuites tests="7" failures="3" errors="0" skipped="2">"#),
+            "{xml}"
+        );
+        assert!(xml.contains("&lt;a&gt; &amp; &quot;b&quot; \\x1b[2J"), "{xml}");
+        assert!(!xml.contains('\u{1b}'), "{xml}");
+        let read = Parser::Junit.parse(&xml).unwrap();
+        let outcomes: Vec<String> =
+            read.cases.iter().map(|case| format!("{:?} {}", case.outcome, case.name)).collect();
+        assert_eq!(outcomes.len(), 7, "{outcomes:?}");
+        assert!(
+            outcomes[2].starts_with("Failed") && outcomes[2].contains("loss=1%"),
+            "{outcomes:?}"
+        );
+        assert!(outcomes[4].starts_with("Skipped"), "{outcomes:?}");
+        assert!(outcomes[6].starts_with("Failed"), "a bound over no cell: {outcomes:?}");
+        let summary = report.summary();
+        assert!(summary.starts_with("### weir lab check: failed\n"), "{summary}");
+        assert!(summary.contains("| 0.940 | **does not hold** |"), "{summary}");
+        assert!(summary.contains(r"a\|b"), "{summary}");
+    }
+
+    #[test]
+    fn a_measurement_without_an_answer_is_an_error_of_its_case() {
+        let report =
+            CiReport::of_failure("weir lab ab", "old", "new", "turn 3 of `new`: no number");
+        let xml = report.junit().unwrap();
+        assert!(
+            xml.contains(r#"<testcase classname="weir.lab.ab" name="new against old">"#),
+            "{xml}"
+        );
+        assert!(xml.contains(r#"<error message="turn 3 of `new`: no number"/>"#), "{xml}");
+        assert!(report.summary().contains("not measured"));
+    }
+}

@@ -1,0 +1,282 @@
+//! Runs a command of the user. The command's time and output are bounded, and none of its processes
+//! outlives the command.
+
+use crate::model::{Cancel, Failure};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+use units::{Bytes, Span};
+
+/// The bounds of a command.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bounds<'a> {
+    pub(super) limit: Span,
+    pub(super) most_output: Bytes,
+    /// `None` for a command that must run to its end.
+    pub(super) cancel: Option<&'a Cancel>,
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ended {
+    Alone(ExitStatus),
+    AtTheLimit,
+    WithTooMuchOutput,
+}
+
+/// A line for the shell, or a program and its arguments.
+pub(super) fn prepare(words: &[String]) -> Command {
+    match words {
+        [line] if line.contains(char::is_whitespace) => {
+            let mut command = Command::new("sh");
+            command.args(["-c", line]);
+            command
+        }
+        words => {
+            let (program, arguments) =
+                words.split_first().map_or(("", &[][..]), |(first, rest)| (first.as_str(), rest));
+            let mut command = Command::new(program);
+            command.args(arguments);
+            command
+        }
+    }
+}
+
+/// Runs a command to its end, with its output in the file `output`. All processes of the command
+/// have `mark` in their environment. Processes that are left when the command ends are killed.
+pub(super) fn run(
+    mut command: Command,
+    mark: &str,
+    output: &Path,
+    bounds: Bounds<'_>,
+) -> Result<Ended, Failure> {
+    let wrong = |error: io::Error| Failure::io(&format!("writing {}", output.display()), &error);
+    let file = File::options().append(true).create_new(true).open(output).map_err(wrong)?;
+    let program = command.get_program().display().to_string();
+    let mut child = command
+        .env(MARK, mark)
+        // A script in Python buffers its output otherwise, and the two streams arrive out of order.
+        .env("PYTHONUNBUFFERED", "1")
+        .stdin(Stdio::null())
+        .stdout(file.try_clone().map_err(wrong)?)
+        .stderr(file.try_clone().map_err(wrong)?)
+        // Ctrl-C signals the foreground group; Weir decides how the suite ends.
+        .process_group(0)
+        .spawn()
+        .map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => Failure::Workload(format!(
+                "{program} is not installed: install it, or name the program by its path"
+            )),
+            _ => Failure::io(&format!("starting {program}"), &error),
+        })?;
+    let ended = attend(&mut child, &file, bounds);
+    if ended.as_ref().is_ok_and(|ended| !matches!(ended, Ended::Alone(_))) || ended.is_err() {
+        end_group(&mut child);
+    }
+    end_marked(mark);
+    ended
+}
+
+fn attend(child: &mut Child, output: &File, bounds: Bounds<'_>) -> Result<Ended, Failure> {
+    let deadline = Instant::now() + bounds.limit.as_duration();
+    let mut pause = SHORTEST_PAUSE;
+    loop {
+        let status = child.try_wait().map_err(|e| Failure::io("waiting for a command", &e))?;
+        if let Some(status) = status {
+            return Ok(Ended::Alone(status));
+        }
+        if bounds.cancel.is_some_and(Cancel::is_cancelled) {
+            return Err(Failure::Interrupted);
+        }
+        if Instant::now() > deadline {
+            return Ok(Ended::AtTheLimit);
+        }
+        let length = output.metadata().map_or(0, |metadata| metadata.len());
+        if length > bounds.most_output.count() {
+            return Ok(Ended::WithTooMuchOutput);
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Asks the process group of a command to end, and kills the group after [`GRACE`].
+fn end_group(child: &mut Child) {
+    let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) else { return };
+    let _ = kill_process_group(group, Signal::TERM);
+    let deadline = Instant::now() + GRACE;
+    while Instant::now() < deadline && matches!(child.try_wait(), Ok(None)) {
+        std::thread::sleep(LONGEST_PAUSE);
+    }
+    // The group may have members although its first process has ended.
+    let _ = kill_process_group(group, Signal::KILL);
+    let _ = child.wait();
+}
+
+/// Kills each process that has the mark in its environment, also in other sessions and groups.
+pub(super) fn end_marked(mark: &str) {
+    // A process may start another process while this loop reads /proc.
+    for _ in 0..ROUNDS {
+        let marked = marked(mark);
+        if marked.is_empty() {
+            return;
+        }
+        for pid in marked {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        std::thread::sleep(SHORTEST_PAUSE);
+    }
+}
+
+fn marked(mark: &str) -> Vec<Pid> {
+    let wanted = format!("{MARK}={mark}");
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| {
+            let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
+            let environment = std::fs::read(entry.path().join("environ")).ok()?;
+            let is_marked =
+                environment.split(|byte| *byte == 0).any(|one| one == wanted.as_bytes());
+            is_marked.then(|| Pid::from_raw(pid)).flatten()
+        })
+        .collect()
+}
+
+/// Runs a line of the user that changes the state. The error has the last line of the output.
+/// `started` is told the line's process group.
+pub(super) fn run_line(
+    line: &str,
+    what: &str,
+    patience: Span,
+    cancel: Option<&Cancel>,
+    started: impl FnOnce(u32),
+) -> Result<(), Failure> {
+    let wrong = |error: io::Error| Failure::io("making a temporary file", &error);
+    let mut output = tempfile::tempfile().map_err(wrong)?;
+    let mut child = Command::new("sh")
+        .args(["-c", line])
+        .stdin(Stdio::null())
+        .stdout(output.try_clone().map_err(wrong)?)
+        .stderr(output.try_clone().map_err(wrong)?)
+        .process_group(0)
+        .spawn()
+        .map_err(|error| Failure::io("starting sh", &error))?;
+    started(child.id());
+    let bounds = Bounds { limit: patience, most_output: MOST_WORDS, cancel };
+    let ended = attend(&mut child, &output, bounds);
+    if !matches!(ended, Ok(Ended::Alone(_))) {
+        end_group(&mut child);
+    }
+    let mut failed = |how: String| {
+        let words = last_line(&mut output);
+        let words = if words.is_empty() { String::new() } else { format!(": {words}") };
+        Err(Failure::Workload(format!("{what} `{line}` {how}{words}")))
+    };
+    match ended? {
+        Ended::Alone(status) if status.success() => Ok(()),
+        Ended::Alone(status) => failed(format!("ended with {}", told(status))),
+        Ended::AtTheLimit => failed(format!("took longer than {patience}")),
+        Ended::WithTooMuchOutput => failed(format!("printed more than {}", MOST_WORDS.shown())),
+    }
+}
+
+/// The last line that a suite printed.
+pub(super) fn last_line_of(output: &Path) -> String {
+    File::open(output).map(|mut file| last_line(&mut file)).unwrap_or_default()
+}
+
+fn last_line(output: &mut File) -> String {
+    let mut bytes = Vec::new();
+    let length = output.metadata().map_or(0, |metadata| metadata.len());
+    let read = output
+        .seek(SeekFrom::Start(length.saturating_sub(4096)))
+        .and_then(|_| output.take(4096).read_to_end(&mut bytes));
+    if read.is_err() {
+        return String::new();
+    }
+    let text = String::from_utf8_lossy(&bytes);
+    let line = text.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+    units::foreign(line).to_string()
+}
+
+/// The status in words, as in `status 3` or `signal 9`.
+pub(super) fn told(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("status {code}"),
+        (None, Some(signal)) => format!("signal {signal}"),
+        (None, None) => status.to_string(),
+    }
+}
+
+/// The variable that holds the mark. The guard looks for the same variable.
+pub(super) const MARK: &str = "WEIR_SUITE_MARK";
+const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+/// A suite that is asked to end may have settings to restore.
+const GRACE: Duration = Duration::from_secs(5);
+const ROUNDS: usize = 50;
+const MOST_WORDS: Bytes = Bytes::new(16 << 20);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bounds(limit: Span) -> Bounds<'static> {
+        Bounds { limit, most_output: Bytes::new(1 << 20), cancel: None }
+    }
+
+    fn shell(line: &str, mark: &str, limit: Span) -> (Ended, String) {
+        let folder = tempfile::tempdir().unwrap();
+        let output = folder.path().join("output");
+        let command = prepare(&[line.to_owned()]);
+        let ended = run(command, mark, &output, bounds(limit)).unwrap();
+        (ended, std::fs::read_to_string(output).unwrap_or_default())
+    }
+
+    #[test]
+    fn a_command_that_never_ends_is_ended_with_its_descendants() {
+        let mark = format!("endless-{}", std::process::id());
+        let (ended, _) = shell(
+            "setsid sleep 1000 & trap '' TERM; sleep 1000 & wait; sleep 1000",
+            &mark,
+            Span::from_millis(300),
+        );
+        assert_eq!(ended, Ended::AtTheLimit);
+        assert_eq!(marked(&mark), Vec::new());
+    }
+
+    #[test]
+    fn a_command_that_prints_without_end_is_ended() {
+        let mark = format!("yes-{}", std::process::id());
+        let (ended, _) = shell("exec yes some words", &mark, Span::from_secs(60));
+        assert_eq!(ended, Ended::WithTooMuchOutput);
+    }
+
+    #[test]
+    fn processes_that_a_command_leaves_are_ended() {
+        let mark = format!("leaves-{}", std::process::id());
+        let (ended, output) = shell("setsid sleep 1000 & echo done", &mark, Span::from_secs(60));
+        assert!(matches!(ended, Ended::Alone(status) if status.success()));
+        assert_eq!(output, "done\n");
+        assert_eq!(marked(&mark), Vec::new());
+    }
+
+    #[test]
+    fn the_error_of_a_failed_line_has_its_last_output() {
+        let failure = run_line(
+            "echo first; echo last >&2; exit 3",
+            "the command",
+            Span::from_secs(60),
+            None,
+            |_| {},
+        );
+        let text = failure.unwrap_err().to_string();
+        assert!(text.ends_with("ended with status 3: last"), "{text}");
+        let slow = run_line("sleep 1000", "the command", Span::from_millis(50), None, |_| {});
+        assert!(slow.unwrap_err().to_string().contains("took longer than 50ms"));
+    }
+}

@@ -1,0 +1,67 @@
+//! Transfers in virtual time.
+
+use crate::bench::{Executor, LabFile};
+use crate::model::{Cancel, Outcome, Plan, PlannedCell};
+use crate::runs::run;
+use crate::runs::{Build, Ended, Location, Progress, Request};
+use results::Form;
+use std::time::Duration;
+
+/// The first data is acknowledged two round trips after the first SYN. The next second holds the
+/// second flight: 20 segments of each stream, of which the last may wait for an ACK.
+#[test]
+fn the_window_opens_at_the_first_data_of_all_streams() {
+    let lab = LabFile::parse("slow.toml", LAB).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let request = Request {
+        lab,
+        form: Form::Full,
+        location: Location::At(folder.path().join("run")),
+        systems: Vec::new(),
+        repeats: None,
+        seed: None,
+        build: Build::default(),
+        command: "weir sim run slow.toml".to_owned(),
+        executor: Executor::Simulator { threads: 1 },
+        shard: None,
+    };
+    let Ended::Run(finished) = run(request, &Cancel::default(), &mut Unseen).unwrap() else {
+        panic!()
+    };
+    let goodput = finished.results.cells[0].metrics["goodput_mbit_s"].median;
+    let flight = 2.0 * 20.0 * 1448.0 * 8.0 / 1e6;
+    assert!((0.9..=1.0).contains(&(goodput / flight)), "{goodput} {flight}");
+}
+
+struct Unseen;
+
+impl Progress for Unseen {
+    fn plan(&mut self, _plan: &Plan, _finished: usize, _estimate: Duration) {}
+
+    fn step(&mut self, _number: usize, _cell: &PlannedCell, _estimate: Duration) {}
+
+    fn done(&mut self, _number: usize, _outcome: &Outcome) {}
+
+    fn note(&mut self, _text: &str) {}
+}
+
+const LAB: &str = r#"name = "slow"
+hosts = ["a", "b"]
+[[link]]
+between = ["a", "b"]
+rate = "1mbit"
+rtt = "1s"
+[workload]
+kind = "bulk"
+from = "a"
+to = "b"
+streams = 2
+omit = "0s"
+[[system]]
+name = "cubic"
+kind = "tcp"
+congestion = "cubic"
+[form.full]
+repeats = 1
+duration = "1s"
+"#;

@@ -1,0 +1,160 @@
+//! The keys of the workload `command`.
+
+use crate::bench::machine::PORT;
+use crate::model::file::{Document, FileError, Key, SystemSpec, command_words};
+use results::Axes;
+use std::time::Duration;
+use toml::Spanned;
+use units::Span;
+
+pub(super) const CLIENT: Key = Key::text("client");
+pub(super) const SERVER: Key = Key::text("server");
+const READY: Key = Key::text("ready");
+const TIMEOUT: Key = Key::text("timeout");
+pub(super) const KEYS: [Key; 4] = [CLIENT, SERVER, READY, TIMEOUT];
+/// The keys that are command lines.
+pub(crate) const LINES: [Key; 2] = [CLIENT, SERVER];
+/// The key `ready`, whose value may contain a command.
+pub(crate) const READY_KEY: [Key; 1] = [READY];
+
+/// The commands of one system in one cell, with placeholders.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CommandSettings {
+    pub(crate) client: String,
+    pub(crate) server: Option<(String, Ready)>,
+    pub(crate) timeout: Duration,
+}
+
+/// The sign that the server is ready.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Ready {
+    /// A listener at this TCP port.
+    Port(u16),
+    /// A line of the server's output that contains this text.
+    Log(String),
+    /// A command on the client's host that succeeds.
+    Command(String),
+}
+
+impl CommandSettings {
+    pub(crate) fn of(
+        document: &Document,
+        system: &SystemSpec,
+        axes: &Axes,
+    ) -> Result<Self, FileError> {
+        let own = |key: Key| match key == CLIENT {
+            true => &system.client,
+            false => &system.server,
+        };
+        let line = |key: Key| -> Result<Option<String>, FileError> {
+            if let Some(own) = own(key) {
+                return Ok(Some(own.get_ref().clone()));
+            }
+            let table = document.workload.get_ref();
+            let Some((text, place)) = table.text(key).zip(table.place(key)) else {
+                return Ok(None);
+            };
+            let checked = document.check_command_text(text);
+            checked.map_err(|message| document.source.error(place, message))?;
+            Ok(Some(text.to_owned()))
+        };
+        let Some(client) = line(CLIENT)? else {
+            let message = format!(
+                "`client` is missing here, and system `{}` has none: the command that is measured",
+                system.name()
+            );
+            return Err(document.source.error(document.workload.span(), message));
+        };
+        let ready = document.workload_key(axes, READY, |text| {
+            let ready = Ready::parse(text)?;
+            if let Ready::Command(line) = &ready {
+                document.check_command_text(line)?;
+            }
+            Ok(ready)
+        });
+        // The placeholders of a command are filled in later.
+        let ready = match document.workload.get_ref().text(READY).map(Ready::parse) {
+            Some(Ok(Ready::Command(line))) => {
+                let place = document.place_of_workload(&[READY]);
+                let checked = document.check_command_text(&line);
+                checked.map_err(|message| document.source.error(place, message))?;
+                Some(Ready::Command(line))
+            }
+            Some(Ok(ready @ Ready::Port(PORT))) => Some(ready),
+            _ => ready?,
+        };
+        let server = match (line(SERVER)?, ready) {
+            (Some(server), Some(ready)) => Some((server, ready)),
+            (Some(_), None) => {
+                let message = "`ready` is missing here: how is the server known to be ready? Write \
+                               `ready = \"port 80\"`, `\"log Serving\"` or `\"command …\"`";
+                return Err(document.source.error(document.place_of_workload(&[SERVER]), message));
+            }
+            (None, Some(_)) => {
+                let message = "`ready` waits for a `server`, and there is none";
+                return Err(document.source.error(document.place_of_workload(&[READY]), message));
+            }
+            (None, None) => None,
+        };
+        let timeout = document.workload_key(axes, TIMEOUT, |text| {
+            let span: Span = text.parse().map_err(|error| format!("{error}"))?;
+            match (Span::from_millis(1)..=LONGEST).contains(&span) {
+                true => Ok(span.as_duration()),
+                false => Err("`timeout` is from 1ms to 1h".to_owned()),
+            }
+        })?;
+        Ok(Self { client, server, timeout: timeout.unwrap_or(USUAL_TIMEOUT) })
+    }
+}
+
+impl Ready {
+    /// Parses `port 80`, `log Serving HTTP` or `command curl …`.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let (kind, rest) = text.trim().split_once(char::is_whitespace).unwrap_or((text, ""));
+        let rest = rest.trim();
+        let ready = match kind {
+            "port" if rest == "{port}" => Some(Self::Port(PORT)),
+            "port" => rest.parse().ok().filter(|port| *port > 0).map(Self::Port),
+            "log" if !rest.is_empty() => Some(Self::Log(rest.to_owned())),
+            "command" if !rest.is_empty() => Some(Self::Command(rest.to_owned())),
+            _ => None,
+        };
+        ready.ok_or_else(|| {
+            format!(
+                "`{text}` is no sign of a server: write `port 80`, `log TEXT` or `command LINE`"
+            )
+        })
+    }
+}
+
+/// The programs that a system's commands start. A program whose name is a placeholder is left out.
+pub(super) fn programs(document: &Document, system: &SystemSpec) -> Vec<String> {
+    let table = document.workload.get_ref();
+    let client = system.client.as_ref().map(Spanned::get_ref).map(String::as_str);
+    let server = system.server.as_ref().map(Spanned::get_ref).map(String::as_str);
+    let lines = [client.or_else(|| table.text(CLIENT)), server.or_else(|| table.text(SERVER))];
+    let first = |line: &str| {
+        let words = command_words(line, &[], |name| Some(format!("{{{name}}}"))).ok()?;
+        words.into_iter().next().filter(|program| !program.contains('{'))
+    };
+    lines.into_iter().flatten().filter_map(first).collect()
+}
+
+const USUAL_TIMEOUT: Duration = Duration::from_secs(60);
+const LONGEST: Span = Span::from_secs(3600);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_ready_by_port_log_or_command() {
+        assert_eq!(Ready::parse("port 80"), Ok(Ready::Port(80)));
+        assert_eq!(Ready::parse(" log  Serving HTTP "), Ok(Ready::Log("Serving HTTP".to_owned())));
+        let curl = "curl -s {server}".to_owned();
+        assert_eq!(Ready::parse("command curl -s {server}"), Ok(Ready::Command(curl)));
+        for wrong in ["", "port", "port 0", "port 70000", "log", "command ", "line x"] {
+            assert!(Ready::parse(wrong).unwrap_err().contains("`port 80`"), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! The connections that send all the time, and their throughput at the far end.
+
+use super::machine::{BUSY, inside};
+use crate::bench::machine::{Caller, Listener, MachineStep, Roles, Watch};
+use crate::model::{Failure, Measurement};
+use host::Namespace;
+use std::io::{ErrorKind, Write};
+use std::net::{Shutdown, TcpStream};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+use units::Time;
+
+/// The bytes received over each busy connection.
+#[derive(Debug, Default)]
+pub(super) struct Arrivals {
+    each: Mutex<Vec<Arc<AtomicU64>>>,
+}
+
+/// Connections that are ready to send.
+#[derive(Debug)]
+pub(super) struct Busy<'a> {
+    sockets: Vec<TcpStream>,
+    arrivals: &'a Arrivals,
+}
+
+impl Arrivals {
+    /// Receives everything from this peer until the peer or the listener closes.
+    pub(super) fn receive(&self, listener: &Listener, peer: &TcpStream) {
+        let counter = Arc::new(AtomicU64::new(0));
+        self.each.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&counter));
+        let mut block = vec![0; BLOCK];
+        loop {
+            match listener.read(peer, &mut block) {
+                0 => return,
+                count => counter.fetch_add(count as u64, Ordering::Relaxed),
+            };
+        }
+    }
+
+    fn sample(&self) -> (Instant, Vec<u64>) {
+        let each = self.each.lock().unwrap_or_else(PoisonError::into_inner);
+        (Instant::now(), each.iter().map(|counter| counter.load(Ordering::Relaxed)).collect())
+    }
+}
+
+impl<'a> Busy<'a> {
+    pub(super) fn connect(
+        step: &MachineStep<'_>,
+        near: &Namespace,
+        caller: &Caller<'_>,
+        count: u32,
+        arrivals: &'a Arrivals,
+    ) -> Result<Self, Failure> {
+        let calls = || (0..count).map(|_| Ok(caller.call(&[BUSY], &mut [0])?.socket)).collect();
+        Ok(Self { sockets: inside(step, near, calls)?, arrivals })
+    }
+
+    /// Measures the throughput after `omit`. Returns the measured time.
+    pub(super) fn measure(
+        &self,
+        step: &MachineStep<'_>,
+        roles: &Roles,
+        result: &mut Measurement,
+    ) -> Result<Range<Time>, Failure> {
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let sending: Vec<_> = self
+                .sockets
+                .iter()
+                .map(|socket| scope.spawn(|| send(socket, &step.cpus.from, &over)))
+                .collect();
+            let measured = self.watch(step, roles, result);
+            over.store(true, Ordering::Release);
+            for socket in &self.sockets {
+                // This wakes a sender that waits for buffer space.
+                let _ = socket.shutdown(Shutdown::Both);
+            }
+            for thread in sending {
+                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            }
+            measured
+        })
+    }
+
+    fn watch(
+        &self,
+        step: &MachineStep<'_>,
+        roles: &Roles,
+        result: &mut Measurement,
+    ) -> Result<Range<Time>, Failure> {
+        let opens = Instant::now() + step.omit.as_duration();
+        step.cancel.sleep_until(opens)?;
+        let (before, first) = (Watch::read(roles)?, self.arrivals.sample());
+        step.cancel.sleep_until(opens + step.duration.as_duration())?;
+        let (last, after) = (self.arrivals.sample(), Watch::read(roles)?);
+        let elapsed = last.0.duration_since(first.0).as_secs_f64().max(1e-9);
+        let mut rates: Vec<f64> = last
+            .1
+            .iter()
+            .enumerate()
+            // A connection whose first byte was read after the first sample has sent all its bytes
+            // since.
+            .map(|(number, bytes)| bytes - first.1.get(number).copied().unwrap_or(0))
+            .map(|bytes| bytes as f64 * 8e-6 / elapsed)
+            .collect();
+        // A connection whose thread has not started yet has received nothing.
+        rates.resize(self.sockets.len(), 0.0);
+        let goodput = rates.iter().sum();
+        result.record("goodput_mbit_s", Some(goodput));
+        if rates.len() > 1 {
+            result.record("jain", Some(sim::jain(&rates)));
+        }
+        after.account(&before, step.cpus, Some(goodput), result);
+        Ok(before.taken()..after.taken())
+    }
+}
+
+fn send(mut socket: &TcpStream, cpus: &[usize], over: &AtomicBool) -> Result<(), Failure> {
+    host::pin_to(cpus)?;
+    let block = vec![0; BLOCK];
+    while !over.load(Ordering::Acquire) {
+        match socket.write(&block) {
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(_) if over.load(Ordering::Acquire) => break,
+            Err(error) => return Err(Failure::io("sending", &error)),
+        }
+    }
+    Ok(())
+}
+
+const BLOCK: usize = 128 * 1024;

@@ -1,0 +1,198 @@
+//! Many connections at once: the rate of new connections, the memory of idle connections, and the
+//! shares of busy connections.
+//!
+//! Many threads open the idle connections first. A connection counts as open once one byte has
+//! crossed it in both directions. The workload then reads the memory. With all idle connections
+//! open, the busy connections send for the lab's time.
+
+use super::busy::{Arrivals, Busy};
+use super::memory::Memory;
+use super::settings::CrowdSettings;
+use crate::bench::machine::{Caller, Listener, MachineStep, Measured, Pair, Roles, Testbed};
+use crate::model::{Failure, Measurement};
+use host::Namespace;
+use nix::sched::{CloneFlags, unshare};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::net::TcpStream;
+use std::sync::Barrier;
+use std::thread::{Scope, ScopedJoinHandle};
+use std::time::Instant;
+use units::Span;
+
+pub(super) fn measure(
+    settings: CrowdSettings,
+    step: &MachineStep<'_>,
+    testbed: &Testbed,
+) -> Result<Measured, Failure> {
+    allow_files(settings)?;
+    let near = testbed.namespace(&step.ends.from)?;
+    let listener = Listener::open(step, testbed)?;
+    let (arrivals, apart) = (Arrivals::default(), Barrier::new(LANES as usize + 1));
+    std::thread::scope(|scope| {
+        let _closing = listener.closing();
+        for _ in 0..LANES {
+            scope.spawn(|| serve(&listener, &arrivals, step, scope, &apart));
+        }
+        // Descriptors opened from here on are in this table only, and are gone once closed here.
+        apart.wait();
+        let mut pair = Pair::start(step, testbed)?;
+        let caller = Caller {
+            target: pair.as_ref().and_then(|pair| pair.connect).unwrap_or(listener.direct),
+            congestion: step.system.congestion.as_ref().map(|name| name.get_ref().as_str()),
+            cancel: step.cancel,
+        };
+        let ends = |pair: &Pair| (vec![pair.client.pid()], vec![pair.server.pid()]);
+        let (client, server) = pair.as_ref().map(ends).unwrap_or_default();
+        let roles = Roles { client, server, emulator_tid: testbed.emulator_tid() };
+        let measured = crowd(step, &near, &caller, settings, &roles, &arrivals);
+        let measured = measured.map(|measured| measured.carried_by(pair.as_ref()));
+        measured.map_err(|failure| match failure {
+            Failure::Interrupted => failure,
+            // If a program stopped, its failure explains the unanswered connections.
+            failure => pair.as_mut().and_then(|pair| pair.cause()).unwrap_or(failure),
+        })
+    })
+}
+
+/// The approximate time to open the idle connections.
+pub(super) fn setting_up(idle: u32) -> Span {
+    Span::from_millis(u64::from(idle) / EXPECTED_EACH_MS)
+}
+
+fn crowd(
+    step: &MachineStep<'_>,
+    near: &Namespace,
+    caller: &Caller<'_>,
+    settings: CrowdSettings,
+    roles: &Roles,
+    arrivals: &Arrivals,
+) -> Result<Measured, Failure> {
+    let mut result = Measurement::default();
+    inside(step, near, || caller.warm_up(&[PASSING], &mut [0]).map(drop))?;
+    let before = Memory::read(roles)?;
+    let begun = Instant::now();
+    let resting = stand(step, near, caller, settings.idle)?;
+    if !resting.is_empty() {
+        let rate = resting.len() as f64 / begun.elapsed().as_secs_f64();
+        result.record("setups_s", Some(rate));
+    }
+    let standing = Memory::read(roles)?;
+    standing.account(&before, resting.len(), &mut result);
+    let busy = Busy::connect(step, near, caller, settings.busy, arrivals)?;
+    let window = busy.measure(step, roles, &mut result)?;
+    Memory::read(roles)?.account_peak(&mut result);
+    result.congestion_control = step.system.congestion.as_ref().map(|name| name.get_ref().clone());
+    drop(resting);
+    Ok(Measured::between_ends(step, window, result))
+}
+
+/// Opens `count` connections and exchanges one byte over each.
+fn stand(
+    step: &MachineStep<'_>,
+    near: &Namespace,
+    caller: &Caller<'_>,
+    count: u32,
+) -> Result<Vec<TcpStream>, Failure> {
+    let lane = |number: u32| -> Result<Vec<TcpStream>, Failure> {
+        let own = count / LANES + u32::from(number < count % LANES);
+        let calls = (0..own).map(|_| caller.call(&[RESTING], &mut [0]).map(|call| call.socket));
+        calls.collect()
+    };
+    std::thread::scope(|scope| {
+        let lanes: Vec<ScopedJoinHandle<'_, _>> = (0..LANES)
+            .map(|number| scope.spawn(move || inside(step, near, || lane(number))))
+            .collect();
+        let mut all = Vec::with_capacity(count as usize);
+        for lane in lanes {
+            let stood = lane.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            all.extend(stood.map_err(|failure| counted(failure, count))?);
+        }
+        Ok(all)
+    })
+}
+
+fn counted(failure: Failure, count: u32) -> Failure {
+    match failure {
+        Failure::Workload(text) => {
+            Failure::Workload(format!("while {count} connections were opened: {text}"))
+        }
+        failure => failure,
+    }
+}
+
+/// Accepts connections and reads their kind from the first byte. Each busy connection gets a thread
+/// of its own.
+///
+/// Uses a file descriptor table of its own: the limit applies to each table, and this process also
+/// holds the other end of every connection. A connection accepted here must therefore be closed
+/// here.
+fn serve<'scope>(
+    listener: &'scope Listener,
+    arrivals: &'scope Arrivals,
+    step: &MachineStep<'_>,
+    scope: &'scope Scope<'scope, '_>,
+    apart: &Barrier,
+) -> Result<(), Failure> {
+    let unshared = unshare(CloneFlags::CLONE_FILES);
+    apart.wait();
+    unshared.map_err(|error| Failure::io("unsharing the file descriptor table", &error.into()))?;
+    host::pin_to(&step.cpus.to)?;
+    let mut resting = Vec::new();
+    while let Some(peer) = listener.next()? {
+        let mut kind = [0];
+        if listener.read(&peer, &mut kind) == 0
+            || std::io::Write::write_all(&mut &peer, &kind).is_err()
+        {
+            continue;
+        }
+        match kind[0] {
+            RESTING => resting.push(peer),
+            BUSY => {
+                // The new thread inherits this thread's CPUs and descriptor table.
+                scope.spawn(move || arrivals.receive(listener, &peer));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Runs `work` on a thread in the near host, on that end's CPUs.
+pub(super) fn inside<T: Send>(
+    step: &MachineStep<'_>,
+    near: &Namespace,
+    work: impl FnOnce() -> Result<T, Failure> + Send,
+) -> Result<T, Failure> {
+    near.run(|| {
+        host::pin_to(&step.cpus.from)?;
+        Ok(work())
+    })?
+}
+
+/// One table holds the near ends of all connections, and the programs in between inherit the limit.
+fn allow_files(settings: CrowdSettings) -> Result<(), Failure> {
+    let needed = u64::from(settings.idle + settings.busy) + OTHER_FILES;
+    let has = getrlimit(Resource::Nofile);
+    if has.current.is_none_or(|current| current >= needed) {
+        return Ok(());
+    }
+    let maximum = has.maximum.map(|maximum| maximum.max(needed));
+    setrlimit(Resource::Nofile, Rlimit { current: Some(needed), maximum }).map_err(|_| {
+        Failure::Workload(format!(
+            "{} connections need {needed} open files, and this process may have {}: raise its hard \
+             limit (`ulimit -Hn {needed}`)",
+            settings.idle + settings.busy,
+            has.maximum.unwrap_or(needed),
+        ))
+    })
+}
+
+/// The kind of a connection, sent as its first byte.
+const PASSING: u8 = b'p';
+const RESTING: u8 = b'r';
+pub(super) const BUSY: u8 = b'b';
+/// Threads that open connections at the same time.
+const LANES: u32 = 32;
+const OTHER_FILES: u64 = 500;
+/// Used only for the estimate.
+const EXPECTED_EACH_MS: u64 = 3;

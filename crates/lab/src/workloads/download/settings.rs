@@ -1,0 +1,82 @@
+//! The download of one cell and the ways it takes.
+
+use super::{Download, SIZE};
+use crate::bench::workload::Workload;
+use crate::model::file::{Document, FileError, LinkSettings, TO, VIA};
+use results::Axes;
+use units::Bytes;
+
+/// The web server, and the clients that fetch a file from it at the same time.
+#[derive(Debug, Clone)]
+pub(super) struct DownloadSettings {
+    pub(super) server: String,
+    /// At least one way.
+    pub(super) ways: Vec<Way>,
+    pub(super) size: Bytes,
+    /// The links of the cell, each way's among them.
+    pub(super) links: Vec<LinkSettings>,
+}
+
+/// A link from the server, and the host at its other end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Way {
+    /// The link's name, or the host's if the link has none.
+    pub(super) name: String,
+    pub(super) to: String,
+}
+
+impl DownloadSettings {
+    pub(super) fn parse(document: &Document, axes: &Axes) -> Result<Self, FileError> {
+        let ends = Download.ends(document, axes)?;
+        let ways = match document.workload.get_ref().place(VIA) {
+            Some(_) => ways(document, axes, &ends.from)?,
+            None => vec![Way { name: ends.to.clone(), to: ends.to }],
+        };
+        let Some(size) = document.workload_key(axes, SIZE, size)? else {
+            let message = "`size` is missing here: how large is the file, as in `640KiB`?";
+            return Err(document.source.error(document.workload.span(), message));
+        };
+        let links = document.links_at(axes)?;
+        for way in &ways {
+            let joins = links.iter().find(|link| link.joins(&ends.from, &way.to));
+            let config = joins.and_then(|link| link.way_from(&ends.from));
+            // The rate of a path between real machines is unknown, and so is the ideal.
+            let is_known = config.and_then(|config| config.rate.mean_rate()).is_some();
+            if !is_known && !document.has_real_hosts() {
+                let message = format!(
+                    "the way to `{}` needs an emulated link with a `rate`: the ideal is unknown \
+                     without one",
+                    way.to
+                );
+                return Err(document.source.error(document.place_of_workload(&[VIA, TO]), message));
+            }
+        }
+        Ok(Self { server: ends.from, ways, size, links })
+    }
+}
+
+/// The ways that `via` names, in its order. There is at least one.
+pub(super) fn ways(document: &Document, axes: &Axes, from: &str) -> Result<Vec<Way>, FileError> {
+    let names = document.workload_key(axes, VIA, |text| Ok(text.to_owned()))?.unwrap_or_default();
+    let mut ways: Vec<Way> = Vec::new();
+    for name in names.split(',').map(str::trim) {
+        let to = document.far_end(from, name, Download.loopback())?;
+        if ways.iter().any(|way| way.name == name) {
+            let message = format!("`via` names the way `{name}` twice: name it once");
+            return Err(document.source.error(document.place_of_workload(&[VIA]), message));
+        }
+        ways.push(Way { name: name.to_owned(), to });
+    }
+    Ok(ways)
+}
+
+fn size(text: &str) -> Result<Bytes, String> {
+    let size: Bytes = text.parse().map_err(|error| format!("{error}"))?;
+    match size == Bytes::ZERO || size > LARGEST {
+        true => Err(format!("a file has from 1 byte to {LARGEST}")),
+        false => Ok(size),
+    }
+}
+
+/// The largest file that a step may give to a web server.
+const LARGEST: Bytes = Bytes::new(1 << 30);

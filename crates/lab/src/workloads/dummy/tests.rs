@@ -1,0 +1,111 @@
+//! A lab file with a new workload is parsed, planned and simulated.
+
+use crate::bench::{Executor, LabFile};
+use crate::model::{Cancel, Outcome, Plan, PlannedCell};
+use crate::runs::run;
+use crate::runs::{Build, Ended, Location, Progress, Request};
+use results::Form;
+use std::time::Duration;
+
+#[test]
+fn a_registered_workload_is_planned_and_simulated() {
+    let lab = LabFile::parse("dummy.toml", LAB).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let request = Request {
+        lab,
+        form: Form::Full,
+        location: Location::At(folder.path().join("run")),
+        systems: Vec::new(),
+        repeats: None,
+        seed: None,
+        build: Build::default(),
+        command: "weir sim run dummy.toml".to_owned(),
+        executor: Executor::Simulator { threads: 2 },
+        shard: None,
+    };
+    let mut seen = Seen::default();
+    let Ended::Run(finished) = run(request, &Cancel::default(), &mut seen).unwrap() else {
+        panic!()
+    };
+    assert_eq!((seen.cells, seen.steps, seen.done), (2, 4, 4));
+    let cells: Vec<(&str, f64, &str)> = finished
+        .results
+        .cells
+        .iter()
+        .map(|cell| {
+            let drops = &cell.metrics["drops"];
+            (cell.axes["many"].as_str(), drops.median, drops.unit.as_str())
+        })
+        .collect();
+    assert_eq!(cells, [("3", 3.0, "packets"), ("5", 5.0, "packets")]);
+    assert_eq!(finished.results.method["drops"], "as many as the file asks for");
+    assert!(finished.directory.join("results.json").exists());
+}
+
+#[test]
+fn its_keys_are_checked_like_those_of_any_workload() {
+    let refused = |from: &str, to: &str| {
+        let text = LAB.replace(from, to);
+        LabFile::parse("dummy.toml", &text).unwrap_err().to_string()
+    };
+    let wrong = refused("packets = \"{many}\"", "packets = \"{many}\"\nidle = 1");
+    assert!(wrong.ends_with("`idle` is for workloads of `kind = \"crowd\"`"), "{wrong}");
+    let wrong = refused("\"5\"", "\"5000\"");
+    assert_eq!(wrong, "dummy.toml:10: `packets` is from 1 to 1000");
+    let wrong = refused("kind = \"dummy\"", "kind = \"bulk\"");
+    assert_eq!(wrong, "dummy.toml:10: `packets` is for workloads of `kind = \"dummy\"`");
+    let wrong = refused("packets =", "pakets =");
+    assert_eq!(wrong, "dummy.toml:10: unknown key `pakets` (did you mean `packets`?)");
+}
+
+#[test]
+fn a_machine_refuses_it_with_its_reason() {
+    let lab = LabFile::parse("dummy.toml", LAB).unwrap();
+    let weir = std::path::PathBuf::from("weir");
+    let machine = Executor::Machine { privilege: host::Privilege::Root, weir, profile: false };
+    let error = machine.bench(&lab).err().unwrap().to_string();
+    let expected = "this workload exists only in tests: weir sim run dummy.toml";
+    assert!(error.ends_with(expected), "{error}");
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    cells: usize,
+    steps: usize,
+    done: usize,
+}
+
+impl Progress for Seen {
+    fn plan(&mut self, plan: &Plan, _finished: usize, _estimate: Duration) {
+        (self.cells, self.steps) = (plan.cells.len(), plan.steps.len());
+    }
+
+    fn step(&mut self, _number: usize, _cell: &PlannedCell, _estimate: Duration) {}
+
+    fn done(&mut self, _number: usize, _outcome: &Outcome) {
+        self.done += 1;
+    }
+
+    fn note(&mut self, _text: &str) {}
+}
+
+const LAB: &str = r#"name = "dummy"
+hosts = ["a", "b"]
+[axes]
+many = ["3", "5"]
+[[link]]
+between = ["a", "b"]
+rate = "10mbit"
+[workload]
+kind = "dummy"
+packets = "{many}"
+from = "a"
+to = "b"
+[[system]]
+name = "cubic"
+kind = "tcp"
+congestion = "cubic"
+[form.full]
+repeats = 2
+duration = "1s"
+"#;

@@ -1,0 +1,138 @@
+//! The keys of a cell.
+
+use super::rule_set::{RULE_SETS, RuleSet};
+use crate::model::file::{Document, FileError, Key, nearest};
+use generator::Addressing;
+use results::{Axes, NOT_RUN};
+use units::Span;
+
+/// One cell.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Case {
+    pub(super) set: RuleSet,
+    /// Rules beside the common ones, or five-tuples where the set has one rule for all.
+    pub(super) rules: u32,
+    /// Packet threads.
+    pub(super) pmds: usize,
+    pub(super) order: Addressing,
+    /// The ports of the highest rate without loss and of the fixed load, in the full form.
+    pub(super) ports: PushedPorts,
+    /// The time that a search measures at one load, in the full form.
+    pub(super) search: Span,
+    /// The planned time of a fixed load, in the full form.
+    pub(super) load: Span,
+}
+
+/// Ports into which a generator sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum PushedPorts {
+    #[default]
+    VhostUser,
+    /// veth pairs and packet sockets.
+    Veth,
+    /// TAP devices of the switch, and packet sockets at the kernel's ends.
+    Tap,
+}
+
+pub(super) const KEYS: &[Key] = &[SET, RULES, PMDS, ORDER, PORTS, SEARCH, LOAD];
+
+impl Case {
+    pub(super) fn parse(document: &Document, axes: &Axes) -> Result<Self, FileError> {
+        let set = document.workload_key(axes, SET, |text| {
+            let found = RULE_SETS.iter().find(|(name, _)| *name == text);
+            found.map(|(_, set)| *set).ok_or_else(|| {
+                let names = RULE_SETS.map(|(name, _)| name);
+                let hint = nearest(text, names);
+                format!("`{text}` is no set of rules{hint}; there are {}", names.join(", "))
+            })
+        })?;
+        let order = document.workload_key(axes, ORDER, |text| {
+            text.parse::<Addressing>().map_err(|error| error.to_string())
+        })?;
+        let ports = document.workload_key(axes, PORTS, |text| match text {
+            "vhost-user" => Ok(PushedPorts::VhostUser),
+            "veth" => Ok(PushedPorts::Veth),
+            "tap" => Ok(PushedPorts::Tap),
+            _ => {
+                let hint = nearest(text, ["vhost-user", "veth", "tap"]);
+                Err(format!(
+                    "`{text}` is no kind of port{hint}; there are vhost-user, veth and tap"
+                ))
+            }
+        })?;
+        let span = |key: Key| {
+            document.workload_key(axes, key, |text| {
+                let span: Span = text.parse().map_err(|error| format!("{error}"))?;
+                match (SHORTEST..=LONGEST).contains(&span) {
+                    true => Ok(span),
+                    false => Err(format!("`{}` is from {SHORTEST} to {LONGEST}", key.name)),
+                }
+            })
+        };
+        let missing = |key: Key| {
+            let message = format!("`{}` is missing here", key.name);
+            document.source.error(document.workload.span(), message)
+        };
+        Ok(Self {
+            set: set.ok_or_else(|| missing(SET))?,
+            rules: document
+                .workload_count(axes, RULES, 1..=MOST_RULES)?
+                .ok_or_else(|| missing(RULES))?,
+            pmds: document.workload_count(axes, PMDS, 1..=64)?.unwrap_or(1) as usize,
+            order: order.unwrap_or_default(),
+            ports: ports.unwrap_or_default(),
+            search: span(SEARCH)?.unwrap_or(Span::from_secs(5)),
+            load: span(LOAD)?.unwrap_or(Span::from_secs(10)),
+        })
+    }
+
+    /// The CPUs without which no window of the cell would be valid. Several packet threads never
+    /// leave their CPUs to the switch's other threads, the generator and the lab.
+    pub(super) fn least_cpus(&self) -> usize {
+        match self.pmds {
+            0 | 1 => 1,
+            pmds => pmds + 1,
+        }
+    }
+
+    /// The reason why a machine with so many CPUs does not run the cell.
+    pub(super) fn not_run(&self, online: usize) -> Option<String> {
+        let needs = self.least_cpus();
+        (needs > online).then(|| format!("{NOT_RUN}needs {needs} CPUs, this machine has {online}"))
+    }
+}
+
+const SET: Key = Key::text("set");
+const RULES: Key = Key::count("rules");
+const PMDS: Key = Key::count("pmds");
+const ORDER: Key = Key::text("order");
+const PORTS: Key = Key::text("ports");
+const SEARCH: Key = Key::text("search");
+const LOAD: Key = Key::text("load");
+/// The addresses behind 48.128.0.0 that lie in 48.0.0.0/8.
+const MOST_RULES: u32 = 500_000;
+const SHORTEST: Span = Span::from_secs(1);
+const LONGEST: Span = Span::from_secs(600);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_packet_threads_leave_a_cpu_to_all_else() {
+        let case = |pmds| Case {
+            set: RuleSet::Raw,
+            rules: 1,
+            pmds,
+            order: Addressing::Lockstep,
+            ports: PushedPorts::VhostUser,
+            search: Span::from_secs(1),
+            load: Span::from_secs(1),
+        };
+        let told = "not run: needs 3 CPUs, this machine has 2";
+        assert_eq!(case(2).not_run(2).as_deref(), Some(told));
+        assert_eq!(case(2).not_run(3), None);
+        assert_eq!(case(1).not_run(1), None);
+        assert!(case(4).not_run(4).is_some());
+    }
+}

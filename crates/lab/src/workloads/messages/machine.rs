@@ -1,0 +1,201 @@
+//! Response times, over a new connection and over an open one.
+//!
+//! For the first third of the time, new connections follow one another. For the rest, messages go
+//! over open connections, and each is sent once the previous one has been answered. The two phases
+//! do not disturb each other, and a pair of programs in between is warm for both.
+
+use super::settings::MessageSettings;
+use crate::bench::machine::{Caller, Listener, MachineStep, Measured, Pair, Roles, Testbed, Watch};
+use crate::model::{Failure, Measurement};
+use host::Namespace;
+use std::time::{Duration, Instant};
+
+/// In milliseconds.
+#[derive(Debug, Default)]
+struct Samples {
+    first_byte: Vec<f64>,
+    first_message: Vec<f64>,
+    message: Vec<f64>,
+}
+
+/// State of a measurement after its setup.
+struct Exchange<'a> {
+    step: &'a MachineStep<'a>,
+    near: Namespace,
+    caller: Caller<'a>,
+    settings: MessageSettings,
+}
+
+pub(super) fn measure(
+    settings: MessageSettings,
+    step: &MachineStep<'_>,
+    testbed: &Testbed,
+) -> Result<Measured, Failure> {
+    let near = testbed.namespace(&step.ends.from)?;
+    let listener = Listener::open(step, testbed)?;
+    std::thread::scope(|scope| {
+        let _closing = listener.closing();
+        for _ in 0..SERVANTS + settings.streams {
+            scope.spawn(|| serve(&listener, step, settings));
+        }
+        let mut pair = Pair::start(step, testbed)?;
+        let caller = Caller {
+            target: pair.as_ref().and_then(|pair| pair.connect).unwrap_or(listener.direct),
+            congestion: step.system.congestion.as_ref().map(|name| name.get_ref().as_str()),
+            cancel: step.cancel,
+        };
+        let ends = |pair: &Pair| (vec![pair.client.pid()], vec![pair.server.pid()]);
+        let (client, server) = pair.as_ref().map(ends).unwrap_or_default();
+        let roles = Roles { client, server, emulator_tid: testbed.emulator_tid() };
+        let measured = Exchange { step, near, caller, settings }.measure(&roles);
+        let measured = measured.map(|measured| measured.carried_by(pair.as_ref()));
+        measured.map_err(|failure| match failure {
+            Failure::Interrupted => failure,
+            // If a program stopped, its failure explains the unanswered messages.
+            failure => pair.as_mut().and_then(|pair| pair.cause()).unwrap_or(failure),
+        })
+    })
+}
+
+impl Exchange<'_> {
+    fn measure(&self, roles: &Roles) -> Result<Measured, Failure> {
+        let mut samples = Samples::default();
+        self.inside(|| self.warm_up())?;
+        let before = Watch::read(roles)?;
+        let begun = Instant::now();
+        let ends = begun + self.step.duration.as_duration();
+        let turned = begun + (self.step.duration / NEW_SHARE).as_duration();
+        self.inside(|| self.open(turned, &mut samples))?;
+        samples.message = std::thread::scope(|scope| {
+            let lanes: Vec<_> = (0..self.settings.streams)
+                .map(|_| scope.spawn(|| self.inside(|| self.talk(ends))))
+                .collect();
+            let mut all = Vec::new();
+            for lane in lanes {
+                all.extend(lane.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
+            }
+            Ok::<_, Failure>(all)
+        })?;
+        let after = Watch::read(roles)?;
+        let mut result = Measurement::default();
+        samples.account(&mut result);
+        after.account(&before, self.step.cpus, None, &mut result);
+        let congestion = self.step.system.congestion.as_ref();
+        result.congestion_control = congestion.map(|name| name.get_ref().clone());
+        Ok(Measured::between_ends(self.step, before.taken()..after.taken(), result))
+    }
+
+    /// Runs `work` on a thread in the near host, on that end's CPUs.
+    fn inside<T: Send>(
+        &self,
+        work: impl FnOnce() -> Result<T, Failure> + Send,
+    ) -> Result<T, Failure> {
+        self.near.run(|| {
+            host::pin_to(&self.step.cpus.from)?;
+            Ok(work())
+        })?
+    }
+
+    fn warm_up(&self) -> Result<(), Failure> {
+        let (message, mut room) = self.message();
+        let call = self.caller.warm_up(&message, &mut room)?;
+        let until = Instant::now() + self.step.omit.as_duration();
+        for done in 0.. {
+            self.caller.exchange(&call.socket, &message, &mut room)?;
+            if done >= WARMING && Instant::now() >= until {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens new connections, at least one.
+    fn open(&self, until: Instant, samples: &mut Samples) -> Result<(), Failure> {
+        let (message, mut room) = self.message();
+        loop {
+            let call = self.caller.call(&message, &mut room)?;
+            samples.first_byte.push(millis(call.first_byte));
+            samples.first_message.push(millis(call.first_message));
+            if Instant::now() >= until {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Exchanges messages over one connection, then over the next. Sends at least one message.
+    fn talk(&self, until: Instant) -> Result<Vec<f64>, Failure> {
+        let (message, mut room) = self.message();
+        let mut taken = Vec::new();
+        loop {
+            let call = self.caller.call(&message, &mut room)?;
+            for _ in 0..self.settings.count {
+                let begun = Instant::now();
+                self.caller.exchange(&call.socket, &message, &mut room)?;
+                taken.push(millis(begun.elapsed()));
+                if Instant::now() >= until {
+                    return Ok(taken);
+                }
+            }
+        }
+    }
+
+    fn message(&self) -> (Vec<u8>, Vec<u8>) {
+        let size = size_of(self.settings);
+        (vec![b'a'; size], vec![0; size])
+    }
+}
+
+impl Samples {
+    fn account(&self, result: &mut Measurement) {
+        let parts = ["p50", "p90", "p99"];
+        result.record_quantiles("first_byte_ms", &self.first_byte, &parts);
+        result.record_quantiles("first_message_ms", &self.first_message, &parts);
+        result.record_quantiles("message_ms", &self.message, &parts);
+        let mean = self.message.iter().sum::<f64>() / self.message.len() as f64;
+        result.record("message_ms.mean", Some(mean));
+        result.record("connections", Some(self.first_byte.len() as f64));
+        result.record("messages", Some(self.message.len() as f64));
+    }
+}
+
+/// Serves one connection after the other, and answers each message with as many bytes.
+fn serve(
+    listener: &Listener,
+    step: &MachineStep<'_>,
+    settings: MessageSettings,
+) -> Result<(), Failure> {
+    host::pin_to(&step.cpus.to)?;
+    let mut message = vec![0; size_of(settings)];
+    while let Some(peer) = listener.next()? {
+        let mut has = 0;
+        loop {
+            match listener.read(&peer, &mut message[has..]) {
+                0 => break,
+                count => has += count,
+            }
+            if has == message.len() {
+                has = 0;
+                if std::io::Write::write_all(&mut &peer, &message).is_err() {
+                    break;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn size_of(settings: MessageSettings) -> usize {
+    usize::try_from(settings.size.count()).unwrap_or(usize::MAX)
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+/// The last packet of a connection may be lost. This many threads may wait for one while others
+/// accept.
+const SERVANTS: u32 = 32;
+/// The divisor of the time for new connections: one third.
+const NEW_SHARE: u64 = 3;
+/// The minimum number of messages before the measurement.
+const WARMING: u32 = 10;

@@ -1,0 +1,39 @@
+//! The messages of one cell.
+
+use super::{MESSAGES, SIZE};
+use crate::model::file::{Document, FileError};
+use results::Axes;
+use units::Bytes;
+
+/// Small messages. The peer answers each with one of the same size before the next is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MessageSettings {
+    pub(crate) size: Bytes,
+    /// The limit on messages per connection.
+    pub(crate) count: u32,
+    /// The number of connections that exchange messages at the same time.
+    pub(crate) streams: u32,
+}
+
+impl MessageSettings {
+    pub(super) fn parse(document: &Document, axes: &Axes, streams: u32) -> Result<Self, FileError> {
+        let size = document.workload_key(axes, SIZE, size)?.unwrap_or(USUAL_SIZE);
+        let count = document.workload_count(axes, MESSAGES, 1..=MOST_MESSAGES)?;
+        Ok(Self { size, count: count.unwrap_or(USUAL_COUNT), streams })
+    }
+}
+
+fn size(text: &str) -> Result<Bytes, String> {
+    let size: Bytes = text.parse().map_err(|error| format!("{error}"))?;
+    match size == Bytes::ZERO || size > LARGEST {
+        true => Err(format!("a message has from 1 byte to {LARGEST}")),
+        false => Ok(size),
+    }
+}
+
+/// The reference reports' own test uses this size.
+const USUAL_SIZE: Bytes = Bytes::new(1_000);
+const USUAL_COUNT: u32 = 500;
+/// A larger message is not small.
+const LARGEST: Bytes = Bytes::kib(64);
+const MOST_MESSAGES: u32 = 1_000_000;

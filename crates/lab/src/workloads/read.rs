@@ -1,0 +1,204 @@
+//! Reads a lab file: binds a document to its workload, and checks both together.
+
+use super::check::{add_short_forms, bind, check};
+use crate::bench::LabFile;
+use crate::model::file::{Document, Draft, FileError};
+use std::path::Path;
+
+impl LabFile {
+    pub fn read(path: &Path) -> Result<Self, FileError> {
+        Self::parse(&path.display().to_string(), &Document::text_of(path)?)
+    }
+
+    /// Messages use `file` as the name of the file. The error names all mistakes that can be found
+    /// at once.
+    pub fn parse(file: &str, text: &str) -> Result<Self, FileError> {
+        let read = || {
+            let mut document = Document::parse(file, text)?;
+            document.add_states()?;
+            document.populate()?;
+            let kind = bind(&mut document)?;
+            check(&document, kind)?;
+            add_short_forms(&mut document, kind);
+            Ok(Self { document, kind })
+        };
+        read().map_err(|first| FileError::joined(mistakes(file, text)).unwrap_or(first))
+    }
+
+    /// Makes the hosts of the lab those of an Ansible inventory: the host or the group of the same
+    /// name.
+    pub fn use_inventory(&mut self, path: &Path) -> Result<(), FileError> {
+        let file = path.display().to_string();
+        let text = Document::text_of(path)?;
+        self.document.add_inventory(&file, &text)?;
+        check(&self.document, self.kind)
+    }
+}
+
+/// All mistakes of a file. Checks that build on others are left out where those fail.
+fn mistakes(file: &str, text: &str) -> Vec<FileError> {
+    let mut draft = Draft::of(file, text);
+    let mut found = Vec::new();
+    for round in 0..MOST_ROUNDS {
+        let document = draft.document();
+        found.extend(draft.found());
+        let Some(document) = document else { return found };
+        let checked = mistakes_of(document);
+        let new: Vec<FileError> = checked
+            .into_iter()
+            .filter_map(|error| draft.translated(error))
+            .filter(|error| !found.iter().any(|known| known.to_string() == error.to_string()))
+            // A setting that was mended may have been the only one that named the axis.
+            .filter(|error| round == 0 || !error.to_string().contains("nothing depends on axis"))
+            .collect();
+        // Each round finds one more mistake of each link.
+        let mended: Vec<usize> = new
+            .iter()
+            .filter_map(FileError::line)
+            .filter(|line| draft.mend_setting(*line))
+            .collect();
+        found.extend(new);
+        if mended.is_empty() {
+            break;
+        }
+    }
+    found
+}
+
+/// The mistakes of a file whose grammar is sound.
+fn mistakes_of(mut document: Document) -> Vec<FileError> {
+    if let Err(error) = document.add_states().and_then(|()| document.populate()) {
+        return vec![error];
+    }
+    document.source.collect();
+    let checked = match bind(&mut document) {
+        Ok(kind) => check(&document, kind),
+        Err(error) => Err(error),
+    };
+    let mut found = document.source.mistakes();
+    found.extend(checked.err());
+    found
+}
+
+const MOST_ROUNDS: usize = 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::lab_file::tests::LAB;
+    use results::Form;
+
+    fn lines(text: &str) -> Vec<String> {
+        let error = LabFile::parse("lab.toml", text).unwrap_err();
+        error.each().iter().map(ToString::to_string).collect()
+    }
+
+    #[track_caller]
+    fn starts(found: &[String], expected: &[&str]) {
+        let same = found.len() == expected.len();
+        let all = found.iter().zip(expected).all(|(one, start)| one.starts_with(start));
+        assert!(same && all, "{found:#?}");
+    }
+
+    #[test]
+    fn all_mistakes_of_a_file_are_reported_at_once() {
+        let text = LAB
+            .replace("rate =", "rat =")
+            .replace("from = \"client\"", "from = \"clent\"")
+            .replace("repeats = 6", "repeats = 0")
+            .replace("kind = \"tcp\"", "kind = \"tpc\"");
+        let expected = [
+            "lab.toml:7: unknown key `rat`",
+            "lab.toml:12: no host `clent`",
+            "lab.toml:17: unknown value `tpc`",
+            "lab.toml:21: `repeats` is from",
+        ];
+        starts(&lines(&text), &expected);
+        let text = LAB
+            .replace("repeats = 6", "repeats = 0")
+            .replace("loss = [\"0%\", \"1%\"]", "loss = [\"0%\", \"0%\"]");
+        starts(&lines(&text), &["lab.toml:4: ", "lab.toml:21: "]);
+    }
+
+    #[test]
+    fn mistakes_of_all_kinds_are_reported_together() {
+        let text = LAB
+            .replace("name = \"lab\"", "name = \"lab\"\ntitle 5")
+            .replace("rtt = \"20ms\"", "rtt = \"20 parsecs\"\nqueue = \"droptali:64KiB\"")
+            .replace("omit = \"1s\"", "omit = 1")
+            .replace("from = \"client\"", "from = \"clent\"")
+            .replace("congestion", "congestoin")
+            .replace("repeats = 6", "repeats = 0\nsystems = [\"reno\"]");
+        let found = lines(&text);
+        let expected = [
+            "lab.toml:2: ",
+            "lab.toml:10: ",
+            "lab.toml:11: ",
+            "lab.toml:14: no host `clent`",
+            "lab.toml:16: ",
+            "lab.toml:20: unknown key `congestoin`",
+            "lab.toml:23: `repeats` is from",
+            "lab.toml:24: no system `reno`",
+        ];
+        starts(&found, &expected);
+    }
+
+    /// Each mistake alone is reported as itself, and nothing beside it.
+    #[test]
+    fn a_mended_mistake_has_no_consequences() {
+        for (right, wrong) in [
+            ("rate = \"10mbit\"", "rate = 10"),
+            ("rate = \"10mbit\"", "rate = \"10"),
+            ("kind = \"bulk\"", "kind = \"bluk\""),
+            ("kind = \"tcp\"", "kind = \"zebra\""),
+            ("to = \"server\"", "too = \"server\""),
+            ("duration = \"10s\"", ""),
+            ("duration = \"10s\"", "duration = \"10 fortnights\""),
+            ("repeats = 6", "repeats = \"six\""),
+            ("rtt = \"20ms\"", "rtt = \"20mss\""),
+            ("between = [\"client\", \"server\"]", "between = [\"client\", \"sever\"]"),
+            ("hosts = [\"client\", \"server\"]", "hosts [\"client\", \"server\"]"),
+            ("from = \"client\"", "from = 1"),
+            ("congestion = \"cubic\"", "congestion = 2"),
+        ] {
+            let found = lines(&LAB.replace(right, wrong));
+            assert_eq!(found.len(), 1, "{wrong}: {found:#?}");
+        }
+    }
+
+    #[test]
+    fn a_workload_that_does_not_run_between_machines_is_refused_with_its_reason() {
+        let real = "hosts = [\"client\", \"server\"]\n[host]\nclient = { ssh = \"a\" }\n\
+                    server = { ssh = \"b\" }";
+        let lab = LAB.replace("hosts = [\"client\", \"server\"]", real);
+        assert!(LabFile::parse("lab.toml", &lab).is_ok());
+        let lab = lab.replace("omit = \"1s\"", "");
+        for (workload, reason) in [
+            ("\"messages\"", "use `benchmark`"),
+            ("\"crowd\"\nidle = 10", "use `command`"),
+            ("\"flows\"", "use `bulk` with `streams`"),
+            ("\"web\"\nscheme = \"https\"", "measure http"),
+            ("\"benchmark\"\ntest = \"https_long\"", "measure http"),
+            ("\"web\"\nserver = \"nginx\"", "write `server = \"weir\"`"),
+            ("\"web\"\npinned = \"yes\"", "leave out `pinned`"),
+            ("\"download\"\nsize = \"65MiB\"", "choose a smaller `size`"),
+        ] {
+            let found = lines(&lab.replace("\"bulk\"", workload)).join("\n");
+            let told = found.contains("does not run between real machines");
+            assert!(told && found.contains(reason), "{workload}: {found}");
+        }
+    }
+
+    #[test]
+    fn a_file_without_short_forms_gets_them_from_its_full_one() {
+        let lab = LabFile::parse("lab.toml", LAB).unwrap();
+        let systems = ["cubic".to_owned()];
+        let plan = |form| crate::model::Plan::new(&lab, form, &systems, None);
+        let (full, quick, smoke) = (plan(Form::Full), plan(Form::Quick), plan(Form::Smoke));
+        assert_eq!((full.cells.len(), full.repeats), (2, 6));
+        assert_eq!((quick.cells.len(), quick.repeats), (2, 1));
+        assert_eq!(quick.duration.to_string(), "3s");
+        assert_eq!((smoke.cells.len(), smoke.repeats), (1, 1));
+        assert_eq!(smoke.duration.to_string(), "1s");
+    }
+}

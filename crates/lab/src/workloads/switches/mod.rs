@@ -1,0 +1,87 @@
+//! Packet switches that a workload starts, loads with rules and reads counters from. Both speak
+//! OpenFlow and the control protocol of ovs-appctl, so only starting them differs.
+
+mod control;
+mod counts;
+mod ovs_dpdk;
+mod running;
+mod weir_switch;
+
+pub(super) use control::Control;
+pub(super) use counts::Counts;
+pub(super) use running::{RunningSwitch, await_control, finish};
+
+use crate::model::file::{Document, FileError, nearest};
+use std::path::{Path, PathBuf};
+
+/// A switch, by the name of its system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Product {
+    WeirSwitch,
+    OvsDpdk,
+}
+
+/// The frames that a switch receives.
+#[derive(Debug, Clone)]
+pub(super) enum Source {
+    /// Captures that are played for ever, one for each receive queue; `whole` has the frames of
+    /// all of them.
+    Captures { whole: PathBuf, parts: Vec<PathBuf>, frames: usize },
+    /// The switch's ends of two cables.
+    Interfaces { input: String, output: String },
+    /// TAP devices that the switch makes.
+    Taps { input: String, output: String },
+    /// Virtio devices of the switch. A generator is their driver.
+    VhostUser { input: PathBuf, output: PathBuf },
+}
+
+/// The rules, the frames and the CPUs of a switch.
+#[derive(Debug)]
+pub(super) struct Setup<'a> {
+    pub(super) rules: &'a Path,
+    pub(super) source: &'a Source,
+    /// The CPUs of its packet threads.
+    pub(super) cpus: &'a [usize],
+}
+
+impl Product {
+    pub(super) fn of(system: &str) -> Option<Self> {
+        PRODUCTS.iter().find(|(name, _)| *name == system).map(|(_, product)| *product)
+    }
+
+    /// True if the generator listens at the sockets of virtio devices, and the switch connects.
+    pub(super) fn connects(self) -> bool {
+        self == Self::OvsDpdk
+    }
+
+    /// The programs that it is made of.
+    pub(super) fn programs(self) -> &'static [&'static str] {
+        match self {
+            Self::WeirSwitch => &[],
+            Self::OvsDpdk => ovs_dpdk::PROGRAMS,
+        }
+    }
+}
+
+/// Refuses a file whose systems are none of `others` and no switch.
+pub(super) fn check_systems(document: &Document, others: &[&str]) -> Result<(), FileError> {
+    for system in document.systems() {
+        let name = system.name();
+        if Product::of(name).is_some() || others.contains(&name) {
+            continue;
+        }
+        let known: Vec<&str> =
+            PRODUCTS.iter().map(|(name, _)| *name).chain(others.iter().copied()).collect();
+        let hint = nearest(name, known.iter().copied());
+        let message = format!("no switch `{name}`{hint}; there are {}", known.join(", "));
+        document.refuse(system.name.span(), message)?;
+    }
+    Ok(())
+}
+
+const PRODUCTS: [(&str, Product); 2] =
+    [("weir-switch", Product::WeirSwitch), ("ovs-dpdk", Product::OvsDpdk)];
+/// The numbers of the ports that rules refer to.
+const INPUT: u32 = 1;
+const OUTPUT: u32 = 2;
+const BRIDGE: &str = "br0";
