@@ -82,6 +82,20 @@ fn words(line: &str) -> Vec<String> {
 }
 
 #[test]
+fn the_reference_of_lab_files_explains_every_key_of_a_link() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let text = std::fs::read_to_string(root.join("docs/reference/lab-file.md")).unwrap();
+    let (_, links) = text.split_once("## `[[link]]`").unwrap();
+    let (links, _) = links.split_once("\n## ").unwrap();
+    // The first column of the table; the runner chooses the seeds.
+    let heads: Vec<_> = links.lines().filter_map(|line| line.split('|').nth(1)).collect();
+    for key in emu::Settings::KEYS.into_iter().filter(|key| *key != "seed") {
+        let named = format!("`{key}`");
+        assert!(heads.iter().any(|head| head.contains(&named)), "lab-file.md has no row of {key}");
+    }
+}
+
+#[test]
 fn every_command_exists_with_its_options() {
     let (mut count, mut wrong) = (0, Vec::new());
     for (path, text) in documents() {
