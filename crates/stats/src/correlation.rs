@@ -112,7 +112,7 @@ mod tests {
     }
 
     /// The ranks of `TIED` less their mean are -0.5, -3, 0.5, -3, 1.5, 3.5, -1.5, 2.5. Their
-    /// products sum to -9.75, their squares to 41.5. The estimate is (-9.75/41.5 + 1/8) / (1 - 4/8).
+    /// products sum to -9.75, their squares to 41.5: (-9.75/41.5 + 1/8) / (1 - 4/8) = -0.21988.
     #[test]
     fn tied_ranks_have_the_correlation_computed_by_hand() {
         let found = of(&[&TIED]);
