@@ -264,4 +264,58 @@ mod tests {
         assert!(message("trace:").contains("empty trace"));
         assert!(message("trace:1,x").contains("line 2"));
     }
+
+    /// 2^30 bytes are 2^33 bits: 8,589,934,592 bit-seconds over 3 Gbit/s.
+    #[test]
+    fn a_frame_of_a_gigabyte_takes_its_exact_time() {
+        let found = nanos_for(Bytes::new(1 << 30), 3_000_000_000, 5);
+        assert_eq!(found, (2_863_311_530, 2_000_000_005));
+        // Arithmetic in 64 bits ends at 2^29 bytes.
+        for size in [(1 << 29) - 1, 1 << 29, (1 << 29) + 1] {
+            let bits = u128::from(size) * 8 * NANOS_PER_SECOND + 7;
+            let (nanos, rest) = nanos_for(Bytes::new(size), 1_000_003, 7);
+            assert_eq!(u128::from(nanos) * 1_000_003 + u128::from(rest), bits, "{size}");
+            assert!(rest < 1_000_003);
+        }
+        assert_eq!(nanos_for(Bytes::new(u64::MAX), 1, 0).0, u64::MAX);
+    }
+
+    /// 1250 bytes at 10 Mbit/s take a millisecond.
+    #[test]
+    fn the_unsent_part_of_a_frame_is_rounded_up_to_whole_bytes() {
+        let server = Server::new(&"10mbit".parse().unwrap(), Time::ZERO);
+        let finish = Time::from_nanos(1_000_000);
+        let unsent = |now| server.unsent(Time::from_nanos(now), finish, Bytes::new(1250)).count();
+        assert_eq!(
+            [0, 800, 801, 500_000, 999_999, 1_000_000].map(unsent),
+            [1250, 1249, 1249, 625, 1, 0]
+        );
+        let longer = server.unsent(Time::ZERO, finish, Bytes::new(100));
+        assert_eq!(longer, Bytes::new(100), "never more than the frame");
+        let trace = Server::new(&"trace:5".parse().unwrap(), Time::ZERO);
+        assert_eq!(trace.unsent(Time::ZERO, finish, Bytes::new(100)), Bytes::new(100));
+    }
+
+    /// A trace that begins at 100 ms, with two opportunities of 1504 bytes after 5 and 10 ms.
+    #[test]
+    fn frames_leave_with_the_opportunity_that_holds_their_last_byte() {
+        let at = |millis: u64| Time::from_nanos(millis * 1_000_000);
+        let mut server = Server::new(&"trace:5,10".parse().unwrap(), at(100));
+        assert_eq!(server.ready(at(100)), at(105));
+        let mut serve = |size| server.serve(at(100), Bytes::new(size));
+        assert_eq!([1504, 1, 1503, 3008].map(&mut serve), [at(105), at(110), at(110), at(120)]);
+        // The first byte of the next opportunity.
+        assert_eq!([1500, 5].map(&mut serve), [at(125), at(130)]);
+        server.wake(at(131));
+        assert_eq!(server.ready(at(131)), at(135), "the rest of an opportunity is lost");
+    }
+
+    #[test]
+    fn the_mean_rate_is_that_of_the_text() {
+        let mean = |text: &str| text.parse::<Capacity>().unwrap().mean_rate();
+        assert_eq!(mean("unlimited"), None);
+        assert_eq!(mean("7mbit"), Some(Rate::from_mbit(7)));
+        // 1504 bytes in 2 ms.
+        assert_eq!(mean("trace:2"), Some(Rate::from_bits_per_second(1504 * 8 * 500)));
+    }
 }

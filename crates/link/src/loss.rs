@@ -391,4 +391,24 @@ mod tests {
         assert!(message("trace:").contains("empty"));
         assert_eq!(LossTrace::parse("0 1\n0,x"), Err(TraceError::NotALoss { line: 2, found: 'x' }));
     }
+
+    /// With p = r = 100 % the state changes at each multiple of `every`.
+    #[test]
+    fn another_time_between_changes_counts_anew_and_the_same_time_goes_on() {
+        let of = |every: &str, more: &str| -> Loss {
+            format!("gilbert:p=100%,r=100%{more},every={every}").parse().unwrap()
+        };
+        let lost = |process: &mut LossProcess, millis| {
+            process.takes_next(Time::ZERO + Span::from_millis(millis))
+        };
+        let mut process = LossProcess::new(&of("1ms", ""), 11);
+        assert_eq!([999, 1000].map(|at| lost(&mut process, at)), [true, false]);
+        process.reconfigure(&of("10ms", ""));
+        let found = [1000, 1009, 1010, 1019, 1020].map(|at| lost(&mut process, at));
+        assert_eq!(found, [false, false, true, true, false]);
+        let mut process = LossProcess::new(&of("1ms", ""), 11);
+        assert!(lost(&mut process, 1001));
+        process.reconfigure(&of("1ms", ",k=100%,h=0.000001%"));
+        assert_eq!([1001, 1002].map(|at| lost(&mut process, at)), [true, false]);
+    }
 }

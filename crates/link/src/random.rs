@@ -102,6 +102,23 @@ mod tests {
         assert!(decades.iter().all(|count| (9_500..10_500).contains(count)), "{decades:?}");
     }
 
+    /// The bounds 0 and 1: a value is 0 with a probability of ln 2 / ln 3.
+    #[test]
+    fn both_bounds_are_drawn() {
+        let mut stream = Stream::new(3, "size");
+        let zeros = (0..10_000).filter(|_| stream.log_uniform(0, 1) == 0).count();
+        assert!((6_150..6_470).contains(&zeros), "{zeros}");
+        let drawn: Vec<u64> = (0..1_000).map(|_| stream.log_uniform(5, 8)).collect();
+        assert_eq!((drawn.iter().min(), drawn.iter().max()), (Some(&5), Some(&8)));
+    }
+
+    #[test]
+    fn one_in_four_happens_in_a_quarter_of_draws() {
+        let mut stream = Stream::new(3, "turn");
+        let count = (0..10_000).filter(|_| stream.one_in(4)).count();
+        assert!((2_370..2_630).contains(&count), "{count}");
+    }
+
     const PINNED: [u64; 3] =
         [4_235_962_533_230_121_547, 8_243_243_526_963_018_458, 1_198_929_198_566_493_071];
 }

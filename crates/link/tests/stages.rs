@@ -264,3 +264,48 @@ fn a_link_that_could_deliver_no_packet_is_refused() {
         "the queue's limit"
     );
 }
+
+#[test]
+fn a_packet_that_waits_for_an_opportunity_of_a_trace_is_queued() {
+    let config = LinkConfig { rate: "trace:5".parse().unwrap(), ..LinkConfig::default() };
+    let mut link = link(&config);
+    link.arrive(at(1_000_000), TestPacket::new(1, 1000));
+    assert_eq!((link.queued(), link.in_flight()), ((1, Bytes::new(1000)), 0));
+    assert_eq!(link.next_event(), Some(at(5_000_000)));
+    assert_eq!(drain(&mut link).len(), 1);
+    assert_eq!(link.stats().sojourns.max(), Span::from_millis(4));
+}
+
+#[test]
+fn the_sizes_of_a_caqm_port_have_bounds() {
+    let is_valid = |setting: &str, bytes: u64| {
+        format!("caqm:target=143KB,{setting}={bytes}B").parse::<link::QueueConfig>().is_ok()
+    };
+    for setting in ["unit", "beta"] {
+        assert!(is_valid(setting, 1) && is_valid(setting, 65_536), "{setting}");
+        assert!(!is_valid(setting, 0) && !is_valid(setting, 65_537), "{setting}");
+        assert!(!is_valid(setting, 100_000), "{setting}");
+    }
+    let target = |bytes: u64| format!("caqm:target={bytes}B").parse::<link::QueueConfig>();
+    assert!(target(1 << 40).is_ok() && target((1 << 40) + 1).is_err());
+}
+
+#[test]
+fn a_smaller_limit_of_the_same_discipline_holds_for_later_packets() {
+    for (larger, smaller) in [
+        ("droptail:20p", "droptail:2p"),
+        ("headdrop:20p", "headdrop:2p"),
+        ("red:limit=20p,min=15p,max=20p", "red:limit=2p,min=1p,max=2p"),
+        ("codel:limit=20p", "codel:limit=2p"),
+        ("fq_codel:limit=20p", "fq_codel:limit=2p"),
+        ("pie:limit=20p", "pie:limit=2p"),
+        ("caqm:target=143KB,limit=20p", "caqm:target=143KB,limit=2p"),
+    ] {
+        let of = |queue: &str| LinkConfig { queue: queue.parse().unwrap(), ..eight_gbit() };
+        let mut link = link(&of(larger));
+        link.reconfigure(at(0), &of(smaller)).unwrap();
+        (0..10).for_each(|number| link.arrive(at(0), TestPacket::new(number, 1000)));
+        let queued = link.queued().0;
+        assert!((1..=2).contains(&queued), "{smaller}: {queued}");
+    }
+}

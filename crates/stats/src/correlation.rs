@@ -98,3 +98,60 @@ const ORDERS: usize = 2_000;
 const ROUNDING: f64 = 1e-12;
 /// A fixed seed, so that the same samples always give the same p.
 const SEED: u64 = 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIED: [f64; 8] = [3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0];
+    const RISING: [f64; 6] = [1.0, 2.0, 4.0, 3.0, 6.0, 5.0];
+
+    fn of(series: &[&[f64]]) -> Correlation {
+        let series: Vec<Vec<f64>> = series.iter().map(|values| values.to_vec()).collect();
+        successive(&series).unwrap()
+    }
+
+    /// The ranks of `TIED` less their mean are -0.5, -3, 0.5, -3, 1.5, 3.5, -1.5, 2.5. Their
+    /// products sum to -9.75, their squares to 41.5: (-9.75/41.5 + 1/8) / (1 - 4/8) = -0.21988.
+    #[test]
+    fn tied_ranks_have_the_correlation_computed_by_hand() {
+        let found = of(&[&TIED]);
+        assert!((found.estimate + 0.219_879_518).abs() < 1e-9, "{found:?}");
+        assert_eq!(found.series, 1);
+        // The estimate of `RISING` alone is (0.3 + 1/6) / (1 - 4/6).
+        let both = of(&[&TIED, &RISING]);
+        assert!((both.estimate - (1.4 - 0.219_879_518) / 2.0).abs() < 1e-9, "{both:?}");
+        assert_eq!((both.series, of(&[&RISING]).estimate), (2, 1.0));
+    }
+
+    /// Shares of all 720 or 40,320 orders, counted. Random orders differ from them by chance.
+    #[test]
+    fn p_is_the_share_of_orders_with_as_high_a_correlation() {
+        let sorted = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
+        for (found, counted) in [
+            (of(&[&RISING]), 0.1),
+            (of(&[&sorted]), 16.0 / 720.0),
+            (of(&[&TIED, &RISING]), 0.252_480),
+        ] {
+            let noise = (counted * (1.0 - counted) / 2_000.0_f64).sqrt();
+            assert!((found.p - counted).abs() < 3.0 * noise, "{found:?}: {counted}");
+        }
+        // No random order of thirty sorted values is as sorted as the measured order.
+        let long: Vec<f64> = (0..30).map(f64::from).collect();
+        assert_eq!(of(&[&long]).p, 1.0 / 2_001.0);
+    }
+
+    #[test]
+    fn only_a_positive_correlation_with_a_small_p_is_shown() {
+        let shown = |estimate, p| Correlation { estimate, p, series: 1 }.is_shown();
+        assert!(shown(0.1, 0.05) && shown(1.0, 0.001));
+        assert!(!shown(0.1, 0.051) && !shown(0.0, 0.01) && !shown(-0.5, 0.01));
+    }
+
+    #[test]
+    fn a_series_with_a_value_that_is_no_number_takes_no_part() {
+        assert_eq!(successive(&[vec![1.0, 2.0, 3.0, 4.0, 5.0, f64::NAN]]), None);
+        let both = [RISING.to_vec(), vec![f64::NAN; 6]];
+        assert_eq!(successive(&both).unwrap().series, 1);
+    }
+}

@@ -109,4 +109,14 @@ mod tests {
             prop_assert!((a - b).abs() <= 1e-9 + 1e-6 * a);
         }
     }
+
+    #[test]
+    fn a_mean_of_zero_has_no_relative_interval() {
+        let of = |values: &[f64]| MeanEstimate::of(values, level(95.0)).unwrap();
+        assert_eq!(of(&[-1.0, 1.0]).relative_half_width(), None);
+        let single = of(&[4.0]);
+        assert_eq!((single.mean, single.deviation, single.half_width), (4.0, None, None));
+        assert_eq!(single.relative_half_width(), None);
+        assert_eq!(MeanEstimate::of(&[], level(95.0)), None);
+    }
 }

@@ -39,7 +39,7 @@ pub fn median_interval(samples: &[f64]) -> Result<Option<MedianInterval>, StatsE
 /// The number of samples at either end that the interval of `n` samples leaves out. `None` for
 /// fewer than [`FEWEST`].
 pub(crate) fn left_out(n: usize) -> Option<usize> {
-    let tail = (1.0 - COVERAGE) / 2.0 * (1.0 + 1e-12);
+    let tail = (1.0 - COVERAGE) / 2.0;
     let below = halves(n).ok()?;
     // Use a binary search, because a linear search takes long for thousands of samples.
     let (mut rejected, mut kept) = (0, n as u64);

@@ -139,4 +139,19 @@ mod tests {
         };
         assert!((of(2) / of(1) - 6.2053 / 4.3027).abs() < 1e-3);
     }
+
+    /// R's manual page of `t.test`: 1 to 10 against 7 to 20 has the 95 % interval -11.052802 to
+    /// -4.947198, with 21.982 degrees of freedom.
+    #[test]
+    fn sides_of_unequal_size_have_the_interval_of_r() {
+        let side = |values: std::ops::RangeInclusive<i32>| -> Vec<f64> {
+            values.map(|log| f64::from(log).exp()).collect()
+        };
+        let found = compared(&side(1..=10), &side(7..=20));
+        let (low, high) = found.ratio.ci95.unwrap();
+        assert!((low.ln() + 11.052_802).abs() < 1e-5, "{}", low.ln());
+        assert!((high.ln() + 4.947_198).abs() < 1e-5, "{}", high.ln());
+        assert_eq!((found.verdict, found.ratio.n), (Verdict::Worse, 10));
+        assert_eq!((found.ratio.coverage, found.ratio.range), (Some(0.95), None));
+    }
 }

@@ -41,10 +41,9 @@ pub fn signed_rank(differences: &[f64]) -> Result<SignedRank, StatsError> {
         rank_before += tied.len();
     }
     let exact = tie_term == 0.0 && n <= EXACT_LIMIT;
-    let p = match (n, exact) {
-        (0, _) => 1.0,
-        (_, true) => exact_two_sided(v as usize, n),
-        (_, false) => approximate_two_sided(v, n, tie_term),
+    let p = match exact {
+        true => exact_two_sided(v as usize, n),
+        false => approximate_two_sided(v, n, tie_term),
     };
     Ok(SignedRank { v, p, n, exact })
 }
@@ -97,8 +96,8 @@ fn largest_rejected(tail: f64, n: usize) -> Option<usize> {
     if n > EXACT_LIMIT {
         let (mean, deviation) = moments(n);
         let z = Normal::standard().inverse_cdf(tail);
-        let v = (mean + z * deviation - 0.5).floor();
-        return (v >= 0.0).then_some(v as usize);
+        // A tail of a confidence below 1 is 5e-17 or more, so this is far above zero.
+        return Some((mean + z * deviation - 0.5) as usize);
     }
     // Allow for rounding: a tail such as (1 - 0.95) / 2 is an ulp off, and must not exclude a value
     // that just fits.
@@ -183,5 +182,40 @@ mod tests {
                 assert!((exact - 6..=exact).contains(&found), "{n} {tail}: {found} of {exact}");
             }
         }
+    }
+
+    #[test]
+    fn differences_of_zero_decide_nothing() {
+        let found = signed_rank(&[0.0; 5]).unwrap();
+        assert_eq!((found.v, found.n, found.p), (0.0, 0, 1.0));
+    }
+
+    #[test]
+    fn p_is_exact_up_to_the_limit_and_without_ties() {
+        let up_to = |n: usize| -> Vec<f64> {
+            (1..=n).map(|i| if i % 3 == 0 { -(i as f64) } else { i as f64 }).collect()
+        };
+        assert!(signed_rank(&up_to(EXACT_LIMIT)).unwrap().exact);
+        assert!(!signed_rank(&up_to(EXACT_LIMIT + 1)).unwrap().exact);
+        assert!(!signed_rank(&[1.0, 1.0, -2.0]).unwrap().exact);
+    }
+
+    /// The range of three differences misses the effect if all three lie on one side of it: in
+    /// 2 of 8 cases. So a confidence of 75 % has just this interval, and a higher one has none.
+    #[test]
+    fn an_interval_whose_error_is_just_allowed_is_kept() {
+        let of = |percent: f64| {
+            let level = Share::from_percent(percent).unwrap();
+            hodges_lehmann(&[1.0, 2.0, 4.0]).unwrap().interval(level).unwrap()
+        };
+        assert_eq!(of(75.0), Some((1.0, 4.0)));
+        assert_eq!(of(75.1), None);
+    }
+
+    #[test]
+    fn the_largest_number_of_differences_is_taken_and_one_more_is_refused() {
+        assert_eq!(hodges_lehmann(&[1.0; LIMIT]).unwrap().estimate, 1.0);
+        let refused = hodges_lehmann(&[1.0; LIMIT + 1]).unwrap_err();
+        assert!(matches!(refused, StatsError::TooMany { given, .. } if given == LIMIT + 1));
     }
 }

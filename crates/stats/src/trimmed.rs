@@ -62,4 +62,23 @@ mod tests {
         assert_eq!(trimmed_mean(&[1.0], share(20.0), share(95.0)), None);
         assert_eq!(trimmed_mean(&[f64::NAN; 5], share(20.0), share(95.0)), None);
     }
+
+    #[test]
+    fn a_sample_that_is_no_number_gives_no_mean() {
+        let share = |percent| Share::from_percent(percent).unwrap();
+        let of = |samples: &[f64], cut| trimmed_mean(samples, share(cut), share(95.0));
+        for wrong in [f64::NAN, -f64::NAN] {
+            assert_eq!(of(&[1.0, 2.0, 3.0, wrong], 0.0), None);
+            assert_eq!(of(&[1.0, 2.0, 3.0, 4.0, wrong], 20.0), None);
+        }
+    }
+
+    /// Without a cut it is the mean with Student's interval: 1 to 4 has 2.5 +- 2.05426.
+    #[test]
+    fn nothing_cut_gives_the_mean_with_students_interval() {
+        let level = Share::from_percent(95.0).unwrap();
+        let found = trimmed_mean(&[1.0, 2.0, 3.0, 4.0], Share::ZERO, level).unwrap();
+        assert_eq!(found.mean, 2.5);
+        assert!((found.half_width - 2.054_26).abs() < 1e-4, "{found:?}");
+    }
 }

@@ -152,4 +152,13 @@ mod tests {
             prop_assert!(swapped == opposite || [ratio, low, high].into_iter().any(near));
         }
     }
+
+    #[test]
+    fn each_verdict_has_a_mark_and_words() {
+        let all = [Verdict::Better, Verdict::Worse, Verdict::Same, Verdict::Undecided];
+        assert_eq!(all.map(Verdict::mark), ['▲', '▼', '=', '?']);
+        assert_eq!(all.map(Verdict::word), ["better", "worse", "same", "undecided"]);
+        let told = all.map(|verdict| format!("{verdict:9}|"));
+        assert_eq!(told, ["better   |", "worse    |", "the same |", "undecided|"]);
+    }
 }

@@ -429,3 +429,86 @@ fn huge_and_tiny_values_stay_numbers() {
     let (low, high) = decision.ci99.unwrap();
     assert!(decision.ratio.is_finite() && low.is_finite() && high.is_finite());
 }
+
+/// The fours of a run without an end: contrasts of both signs around zero.
+fn contrast(four: usize) -> f64 {
+    (four * 37 % 101) as f64 / 101.0 - 0.5
+}
+
+/// Feeds `fours` fours with these contrasts to a decider of 300 pairs.
+fn fed(fours: usize, early_stop: bool) -> Decider {
+    let mut decider = Decider::new(Plan { warm_up: 0, early_stop, ..plan(1) }).unwrap();
+    for turn in 0..4 * fours {
+        let state = decider.next_state().unwrap();
+        let factor = if state == State::Change { contrast(turn / 4).exp() } else { 1.0 };
+        decider.observe(state, factor).unwrap();
+    }
+    decider
+}
+
+/// The module's budget: the looks after 37, 75, 112 and 150 fours spend 2, 8, 20 and 70 % of it.
+#[test]
+fn an_answer_has_the_error_of_its_look_and_an_interim_answer_that_of_the_next_look() {
+    for (fours, part) in [(20, 0.02), (36, 0.02), (37, 0.08), (75, 0.2), (112, 0.7), (150, 0.7)] {
+        let decision = fed(fours, true).decision().unwrap();
+        let contrasts: Vec<f64> = (0..fours).map(contrast).collect();
+        let mut located = stats::signed_rank::hodges_lehmann(&contrasts).unwrap();
+        for (error, found) in [(0.05, decision.ci95), (0.01, decision.ci99)] {
+            let level = Share::new(1.0 - error * part).unwrap();
+            let (low, high) = located.interval(level).unwrap().unwrap();
+            let (found_low, found_high) = found.unwrap();
+            assert!((found_low.ln() - low).abs() < 1e-9, "{fours} {error}");
+            assert!((found_high.ln() - high).abs() < 1e-9, "{fours} {error}");
+        }
+        assert_eq!((decision.pairs, decision.early), (2 * fours, fours < 150));
+    }
+}
+
+#[test]
+fn a_clear_answer_ends_the_run_at_the_first_look_unless_the_plan_forbids_that() {
+    for (early_stop, pairs) in [(true, 74), (false, 300)] {
+        let mut decider = Decider::new(Plan { early_stop, ..plan(1) }).unwrap();
+        while let Some(state) = decider.next_state() {
+            decider.observe(state, if state == State::Base { 1.0 } else { 0.5 }).unwrap();
+        }
+        let decision = decider.decision().unwrap();
+        assert_eq!((decision.verdict, decision.pairs), (Verdict::Worse, pairs));
+        assert_eq!((decision.base_median, decision.change_median), (1.0, 0.5));
+        assert_eq!((decision.early, decision.planned_pairs), (early_stop, 300));
+    }
+}
+
+/// The textbook's sample size: (1.96 + 1.2816)^2 times the variance, over the squared threshold.
+#[test]
+fn the_detectable_change_and_the_pairs_needed_follow_from_the_width_of_the_intervals() {
+    let decision = fed(150, false).decision().unwrap();
+    assert_eq!(decision.verdict, Verdict::Undecided);
+    let half = |ends: Option<(f64, f64)>| {
+        let (low, high) = ends.unwrap();
+        (high / low).ln() / 2.0
+    };
+    let deviation = half(decision.ci99) / 2.575_829;
+    let detectable = ((2.575_829 + 0.841_621) * deviation).exp() - 1.0;
+    assert!((decision.detectable.unwrap() / detectable - 1.0).abs() < 1e-5, "{decision:?}");
+    let deviation = half(decision.ci95) / 1.959_964;
+    let ratio = (1.959_964 + 1.281_552) * deviation / 0.01_f64.ln_1p();
+    let needed = decision.pairs_needed.unwrap();
+    assert!((needed as f64 / (300.0 * ratio * ratio) - 1.0).abs() < 1e-3, "{needed}");
+    assert!(needed.is_multiple_of(2), "fours are two pairs each: {needed}");
+}
+
+#[test]
+fn the_error_of_a_wrong_value_names_its_place_in_the_run() {
+    let mut decider = fed(5, true);
+    let state = decider.next_state().unwrap();
+    decider.observe(state, 1.0).unwrap();
+    assert_eq!(decider.progress(), (21, 600));
+    let state = decider.next_state().unwrap();
+    let refused = |decider: &mut Decider, value| decider.observe(state, value).unwrap_err();
+    let place = |error| match error {
+        StatsError::NotFinite { index, .. } | StatsError::NotPositive { index, .. } => index,
+        other => panic!("{other}"),
+    };
+    assert_eq!(place(refused(&mut decider, f64::INFINITY)), 21);
+    assert_eq!(place(refused(&mut decider, 0.0)), 21);
+}

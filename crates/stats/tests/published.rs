@@ -238,3 +238,66 @@ fn the_largest_number_of_samples_is_accepted_and_one_more_is_refused() {
     assert!(mann_whitney::mann_whitney(&many, &[0.5]).is_ok());
     assert!(mann_whitney::mann_whitney(&many, &[0.5, 1.5]).is_err());
 }
+
+/// Gilbert's process with 1 % of losses in bursts of 5: 10,000 packets are worth 1123.6 independent
+/// ones. The quantiles of the beta distribution are from an independent calculation (mpmath).
+#[test]
+fn losses_in_bursts_have_the_interval_of_fewer_independent_packets() {
+    let found = binomial::loss_agrees_in_bursts(100, 10_000, percent(1.0), 5.0).unwrap();
+    close(found.measured.fraction(), 0.01, 1e-12);
+    close(found.interval.0.fraction(), 0.003_985_513_212, 1e-9);
+    close(found.interval.1.fraction(), 0.020_453_074_539, 1e-9);
+    assert!(found.inside);
+    let more = binomial::loss_agrees_in_bursts(250, 10_000, percent(1.0), 5.0).unwrap();
+    assert!(!more.inside && more.interval.0 > percent(1.0), "{more:?}");
+    let none = binomial::loss_agrees_in_bursts(10, 10_000, percent(1.0), 5.0).unwrap();
+    assert!(!none.inside && none.interval.1 < percent(1.0), "{none:?}");
+    // A burst longer than any run leaves no information, and the measured loss stays a number.
+    let endless = binomial::loss_agrees_in_bursts(100, 10_000, percent(1.0), 1e300).unwrap();
+    close(endless.measured.fraction(), 0.01, 1e-12);
+    assert!(endless.inside && endless.interval.0.fraction() < 1e-6, "{endless:?}");
+    for burst in [0.99, 0.0, f64::NAN, f64::INFINITY] {
+        assert!(binomial::loss_agrees_in_bursts(100, 10_000, percent(1.0), burst).is_err());
+    }
+    assert!(binomial::loss_agrees_in_bursts(100, 10_000, percent(1.0), 1.0).is_ok());
+    assert!(binomial::loss_agrees_in_bursts(2, 1, percent(1.0), 5.0).is_err());
+}
+
+#[test]
+fn counts_and_confidences_at_their_limits_are_taken_or_refused() {
+    let level = percent(95.0);
+    let (low, high) = binomial::wilson(10, 10, level).unwrap();
+    // 1 / (1 + z^2 / n) with z^2 = 3.8415.
+    close(low.fraction(), 1.0 / 1.384_15, 1e-5);
+    assert_eq!(high, Share::ONE);
+    assert_eq!(binomial::clopper_pearson(0, 3, level).unwrap().0, Share::ZERO);
+    assert_eq!(binomial::clopper_pearson(3, 3, level).unwrap().1, Share::ONE);
+    assert!(binomial::wilson(11, 10, level).is_err());
+    for wrong in [Share::ZERO, Share::ONE] {
+        assert!(binomial::wilson(1, 2, wrong).is_err());
+        assert!(binomial::clopper_pearson(1, 2, wrong).is_err());
+    }
+}
+
+/// The median is 0 and the median absolute deviation 0.6745, so the scores are the values.
+#[test]
+fn an_outlier_lies_beyond_a_score_of_3_5() {
+    assert_eq!(outliers(&[0.0, 0.6745, -0.6745, 3.5, -3.5]).unwrap(), [0; 0]);
+    assert_eq!(outliers(&[0.0, 0.6745, -0.6745, 3.5, -3.6]).unwrap(), [4]);
+}
+
+#[test]
+fn a_warning_needs_two_outliers_that_differ_by_more_than_3_percent() {
+    let with = |far: &[f64]| {
+        let mut samples = vec![100.0; 12];
+        samples.extend(far);
+        let found = summary(&samples).unwrap();
+        assert_eq!(found.outliers.len(), far.len());
+        found.warning(|sample| sample.to_string())
+    };
+    assert_eq!(with(&[103.0, 103.0]), None);
+    assert_eq!(with(&[97.0, 97.0]), None);
+    assert_eq!(with(&[150.0]), None);
+    let told = with(&[104.0, 104.0]).unwrap();
+    assert!(told.starts_with("2 of 14 samples") && told.contains("100 to 104"), "{told}");
+}

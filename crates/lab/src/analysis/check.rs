@@ -440,4 +440,51 @@ mod tests {
         assert!(holds("goodput_mbit_s => 1").unwrap_err().contains("is written `>=`"));
         assert!(holds("goodput_mbit_s > fast").unwrap_err().contains("plain number"));
     }
+
+    #[test]
+    fn an_operator_is_read_outside_the_brackets_only() {
+        assert_eq!(holds("goodput_mbit_s[tcp-cubic, loss=0%] == 560"), Ok(true));
+        assert_eq!(holds("goodput_mbit_s[tcp-cubic, loss=0%] == 561"), Ok(false));
+        let bound = Bound::read("goodput_mbit_s[size=1k>] < 5").unwrap();
+        assert_eq!(bound.axes, [("size".to_owned(), "1k>".to_owned())]);
+        assert_eq!((bound.operator, bound.limit), (Operator::Below, 5.0));
+        for limit in ["inf", "NaN"] {
+            assert!(holds(&format!("goodput_mbit_s > {limit}")).unwrap_err().contains("finite"));
+        }
+    }
+
+    #[test]
+    fn each_cell_is_printed_with_its_word_and_the_mark_of_a_busy_cpu() {
+        let ratio = "goodput_mbit_s[tcp-bbr/tcp-cubic, loss=1%] >= 2";
+        let text = |results: &Results, bound: &str| {
+            let bounds = [Bound::parse(bound).unwrap()];
+            check(results, &bounds, false).unwrap().render()
+        };
+        let idle = results();
+        let line = "ok    tcp-bbr/tcp-cubic [loss=1%]: 10.0";
+        assert!(text(&idle, ratio).contains(line), "{}", text(&idle, ratio));
+        assert!(!text(&idle, ratio).contains(CPU_LIMITED));
+        let missed = text(&idle, "goodput_mbit_s[tcp-cubic, loss=1%] >= 51");
+        assert!(missed.starts_with("FAIL  goodput_mbit_s["), "{missed}");
+        assert!(missed.contains("   FAIL  tcp-cubic [loss=1%]: 50.0\n"), "{missed}");
+        // The CPU may limit either of the two figures.
+        for busy in [1, 2] {
+            let mut results = results();
+            results.cells[busy].cpu_limited = true;
+            let text = text(&results, ratio);
+            assert!(text.contains(&format!("{line} *\n{CPU_LIMITED}")), "{busy}: {text}");
+        }
+    }
+
+    #[test]
+    fn the_reasons_of_an_invalid_run_are_printed() {
+        let mut results = results();
+        results.valid = false;
+        let reasons = |results: &Results| check(results, &[], false).unwrap().invalid;
+        assert_eq!(reasons(&results), ["the run is marked invalid"]);
+        results.invalid_reasons = vec!["the link was late in 1 cell".to_owned()];
+        assert_eq!(reasons(&results), ["the link was late in 1 cell"]);
+        let text = check(&results, &[], false).unwrap().render();
+        assert_eq!(text, "FAIL  the run is not valid: the link was late in 1 cell\n");
+    }
 }

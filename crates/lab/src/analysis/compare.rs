@@ -457,4 +457,54 @@ mod tests {
         let error = runs(&before, &after, &[], threshold()).unwrap_err().to_string();
         assert!(error.contains("failed in b: it broke"), "{error}");
     }
+
+    #[test]
+    fn cells_of_two_systems_at_one_place_are_told_apart() {
+        let with = |path: &str, bbr: f64, cubic: f64| {
+            let mut run = run(path, "x", &[bbr; 6]);
+            let mut other = run.results.cells[0].clone();
+            other.system = "tcp-cubic".to_owned();
+            other.metrics.insert("goodput_mbit_s".to_owned(), Metric::single(cubic, "Mbit/s"));
+            run.results.cells.push(other);
+            run
+        };
+        let before = [with("a", 100.0, 10.0), with("b", 100.0, 10.0)];
+        let after = [with("c", 100.0, 20.0), with("d", 100.0, 20.0)];
+        let found = runs(&before, &after, &[], threshold()).unwrap();
+        let ratios: Vec<(&str, f64)> =
+            found.rows.iter().map(|row| (row.system.as_str(), row.ratio)).collect();
+        assert_eq!(ratios[0], ("tcp-bbr", 1.0));
+        assert!(ratios[1].0 == "tcp-cubic" && (ratios[1].1 - 2.0).abs() < 1e-9, "{ratios:?}");
+        assert!(found.render().contains("1.000–1.000"), "{}", found.render());
+        let only = one(run("e", "x", &[100.0]));
+        let notes = runs(&before, &only, &[], threshold()).unwrap().notes;
+        assert!(notes.contains(&"tcp-cubic [loss=1%] is not in e".to_owned()), "{notes:?}");
+        let notes = runs(&only, &before, &[], threshold()).unwrap().notes;
+        assert!(notes.contains(&"tcp-cubic [loss=1%] is only in a".to_owned()), "{notes:?}");
+    }
+
+    /// Two runs of each side that differ by a factor of e say little about the variance between
+    /// runs: Student's t for 2 degrees of freedom is 4.3.
+    #[test]
+    fn the_end_of_a_very_wide_interval_is_not_printed() {
+        let of = |medians: [f64; 2]| medians.map(|median| run("a", "x", &[median; 6]));
+        let wide = of([1.0, 20.0]);
+        let text = runs(&wide, &wide, &[], threshold()).unwrap().render();
+        assert!(text.contains("–over 1000  "), "{text}");
+        let narrow = of([1.0, std::f64::consts::E]);
+        let text = runs(&narrow, &narrow, &[], threshold()).unwrap().render();
+        // e^(4.3027 / sqrt(2)) = 20.95.
+        assert!(text.contains("–20.95"), "{text}");
+    }
+
+    #[test]
+    fn runs_of_two_forms_are_named() {
+        let mut quick = run("b", "x", &[1.0]);
+        quick.results.form = Form::Quick;
+        let full = || one(run("a", "x", &[1.0]));
+        let notes = |after: &[Run]| runs(&full(), after, &[], threshold()).unwrap().notes;
+        let told = "one run is of another form: fewer repeats, shorter cells".to_owned();
+        assert!(notes(&one(quick)).contains(&told));
+        assert!(!notes(&full()).contains(&told));
+    }
 }

@@ -182,4 +182,63 @@ mod tests {
         assert_eq!(groups[1].means[0].best.as_deref(), Some("b"));
         assert!(super::groups(&results, &usual, &["loss"]).len() == 1);
     }
+
+    fn results(cells: &[(&str, &str, &str, f64)]) -> Results {
+        let mut results = Results::new("x", Form::Full);
+        for (system, loss, metric, value) in cells {
+            let mut cell =
+                Cell::new(*system, Axes::from([("loss".to_owned(), (*loss).to_owned())]));
+            cell.metrics.insert((*metric).to_owned(), Metric::single(*value, ""));
+            results.cells.push(cell);
+        }
+        results
+    }
+
+    #[test]
+    fn a_single_system_has_no_means_and_shares_have_the_arithmetic_mean() {
+        let alone = [("a", "0%", "jain", 0.5), ("a", "1%", "jain", 1.0)];
+        assert!(means(&results(&alone)).is_empty());
+        let three = ["a", "b", "c"].map(|system| (system, "0%", "jain", 0.5));
+        assert_eq!(means(&results(&three))[0].systems.len(), 3);
+        let mut both = alone.to_vec();
+        both.extend([("b", "0%", "jain", 0.25), ("b", "1%", "jain", 0.25)]);
+        let found = &means(&results(&both))[0];
+        assert_eq!((found.mean, found.cells), (Mean::Arithmetic, 2));
+        assert_eq!((found.systems["a"], found.systems["b"]), (0.75, 0.25));
+        assert_eq!(found.best.as_deref(), Some("a"));
+    }
+
+    #[test]
+    fn the_lowest_delay_is_ahead_and_bytes_of_a_queue_have_no_mean() {
+        let of = |metric| {
+            means(&results(&[
+                ("a", "0%", metric, 10.0),
+                ("b", "0%", metric, 40.0),
+                ("a", "1%", metric, 20.0),
+                ("b", "1%", metric, 20.1),
+            ]))
+        };
+        let delay = &of("queue_ms.p95")[0];
+        assert_eq!(delay.best.as_deref(), Some("a"));
+        assert_eq!((delay.ahead["a"], delay.ahead["b"]), (2, 1), "half a percent is no lead");
+        assert!(of("queue_kbyte.p95").is_empty());
+    }
+
+    /// A zero at 1 % of loss makes the mean of all cells arithmetic.
+    #[test]
+    fn all_groups_have_the_same_kind_of_mean() {
+        let cells = [("0%", 4.0, 2.0), ("1%", 0.0, 1.0)];
+        let cells: Vec<(&str, &str, &str, f64)> = cells
+            .into_iter()
+            .flat_map(|(loss, a, b)| {
+                [("a", loss, "goodput_mbit_s", a), ("b", loss, "goodput_mbit_s", b)]
+            })
+            .collect();
+        let usual = Axes::from([("loss".to_owned(), "0%".to_owned())]);
+        let groups = groups(&results(&cells), &usual, &[]);
+        assert_eq!(groups.len(), 2);
+        for group in groups {
+            assert_eq!(group.means[0].mean, Mean::Arithmetic, "{}", group.name);
+        }
+    }
 }

@@ -129,7 +129,7 @@ mod tests {
             said[0].starts_with("in 2 cells the kernel's figures and the simulator's"),
             "{said:?}"
         );
-        assert!(said[0].contains("caqm flows=2 (") && said[0].contains("queue"), "{said:?}");
+        assert!(said[0].contains("caqm flows=2 (queue): "), "{said:?}");
         let said = of(vec![cell(&[("within", 0.5)])]);
         assert!(said[0].starts_with("in 1 cell the simulator's figure is not within"), "{said:?}");
         let (mut failed, mut late) = (cell(&[]), cell(&[]));

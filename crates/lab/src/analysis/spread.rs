@@ -211,4 +211,50 @@ mod tests {
         let found = spread(&spec, "tcpa", &Axes::new(), &places).unwrap();
         assert_eq!((found.worst, found.best, found.median), (2.0, 0.5, 1.0));
     }
+
+    fn at(system: &str, rtt: &str, block: u32, verdict: Verdict) -> Outcome {
+        let axes = Axes::from([("rtt".to_owned(), rtt.to_owned())]);
+        Outcome { system: system.to_owned(), axes, block, verdict }
+    }
+
+    fn measured(metric: &str, value: f64) -> Verdict {
+        let mut measurement = Measurement::default();
+        measurement.record(metric, Some(value));
+        Verdict::Measured(Box::new(measurement))
+    }
+
+    /// The ratio at each place, for repeats at two places of which `last` is the last one at 80 ms.
+    fn ratios(metric: &str, last: Option<Verdict>) -> Vec<Option<f64>> {
+        let text = |text: &str| Spanned::new(0..0, text.to_owned());
+        let spec = SpreadSpec { metric: text(metric), over: vec![text("rtt")], ..spec() };
+        let mut outcomes = Vec::new();
+        for rtt in ["10ms", "80ms"] {
+            outcomes.push(at("tcpa", rtt, 0, measured(metric, 20.0)));
+            outcomes.extend([0, 1].map(|block| at("bbr", rtt, block, measured(metric, 10.0))));
+        }
+        outcomes.extend(last.map(|verdict| at("tcpa", "80ms", 1, verdict)));
+        let groups = groups(&spec, &outcomes);
+        assert_eq!(groups.len(), 1, "{groups:?}");
+        let less = metrics::direction(metric) == Some(Direction::LowerIsBetter);
+        groups[0].1.iter().map(|(_, values)| ratio(values, "tcpa", "bbr", less)).collect()
+    }
+
+    #[test]
+    fn a_failed_repeat_ranks_worst_and_a_repeat_that_says_nothing_is_left_out() {
+        let both = |second: f64| vec![Some(2.0), Some(second)];
+        let failed = Verdict::Failed("no route".to_owned());
+        assert_eq!(ratios("kbyte_s", Some(failed)), both(1.0), "the middle of 2 and 0");
+        let left_out = Verdict::Failed("not run: needs 3 CPUs".to_owned());
+        assert_eq!(ratios("kbyte_s", Some(left_out)), both(2.0));
+        let Verdict::Measured(mut late) = measured("kbyte_s", 60.0) else { unreachable!() };
+        assert_eq!(ratios("kbyte_s", Some(Verdict::Measured(late.clone()))), both(4.0));
+        late.invalid.push(crate::run::Flaw { what: "late".to_owned(), detail: String::new() });
+        assert_eq!(ratios("kbyte_s", Some(Verdict::Measured(late))), both(2.0));
+    }
+
+    #[test]
+    fn a_step_of_one_place_is_no_population() {
+        assert!(groups(&spec(), &[outcome("tcpa", 0, &[20.0])]).is_empty());
+        assert_eq!(groups(&spec(), &[outcome("tcpa", 0, &[20.0, 30.0])])[0].1.len(), 2);
+    }
 }

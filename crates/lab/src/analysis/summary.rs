@@ -582,4 +582,169 @@ mod tests {
         let (cell, _) = summarised(&planned, &all.iter().collect::<Vec<_>>(), false);
         assert_eq!((cell.repeats, cell.failed_repeats), (2, 1));
     }
+
+    fn step(block: u32, figures: &[(&str, f64)]) -> Outcome {
+        let mut measured = Measurement::default();
+        figures.iter().for_each(|(name, value)| measured.record(name, Some(*value)));
+        Outcome {
+            system: "a".to_owned(),
+            axes: Axes::new(),
+            block,
+            verdict: Verdict::Measured(Box::new(measured)),
+        }
+    }
+
+    /// The same steps after `change`, by their number.
+    fn changed(steps: Vec<Outcome>, change: impl Fn(usize, &mut Measurement)) -> Vec<Outcome> {
+        let change = |(number, mut step): (usize, Outcome)| {
+            if let Verdict::Measured(measured) = &mut step.verdict {
+                change(number, measured);
+            }
+            step
+        };
+        steps.into_iter().enumerate().map(change).collect()
+    }
+
+    fn cell(steps: &[Outcome], one_start: bool) -> Cell {
+        let planned = PlannedCell { system: "a".to_owned(), axes: Axes::new() };
+        summarised(&planned, &steps.iter().collect::<Vec<_>>(), one_start).0
+    }
+
+    fn steps(metric: &str, values: &[f64]) -> Vec<Outcome> {
+        values.iter().zip(0..).map(|(value, block)| step(block, &[(metric, *value)])).collect()
+    }
+
+    /// Delays, shares of repeats and the machine's idle time scatter in healthy runs, too.
+    #[test]
+    fn outliers_of_a_throughput_are_told_unless_time_is_virtual() {
+        let run = || -> Vec<Outcome> {
+            let one = |block| {
+                let far = block < 2;
+                step(
+                    block,
+                    &[
+                        ("goodput_mbit_s", if far { 50.0 } else { 100.0 }),
+                        ("fct_ms.p50", if far { 9.0 } else { 3.0 }),
+                        ("idle_percent", if far { 20.0 } else { 90.0 }),
+                        ("first_verdict_right", if far { 0.0 } else { 1.0 }),
+                        ("downloads", if far { 1.0 } else { 8.0 }),
+                    ],
+                )
+            };
+            (0..14).map(one).collect()
+        };
+        let told = cell(&run(), false).warnings;
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].starts_with("Goodput: 2 of 14 samples lie far from the rest"), "{told:?}");
+        assert!(told[0].contains("median 100 Mbit/s, 50.0 Mbit/s to 100 Mbit/s"), "{told:?}");
+        let simulated = changed(run(), |_, measured| measured.fingerprint = Some("f".to_owned()));
+        assert_eq!(cell(&simulated, false).warnings, [""; 0]);
+    }
+
+    #[test]
+    fn repeats_that_are_left_out_are_counted() {
+        let late = || Flaw { what: "late".to_owned(), detail: "2 ms".to_owned() };
+        let mut run = changed(steps("jain", &[0.9; 8]), |number, measured| {
+            if number < 2 {
+                measured.invalid.push(late());
+            }
+        });
+        for (number, reason) in [(6, "it broke"), (7, "not run: needs 3 CPUs")] {
+            run[number].verdict = Verdict::Failed(reason.to_owned());
+        }
+        let found = cell(&run, false);
+        assert_eq!(
+            found.warnings,
+            [
+                "1 of 8 repeats failed: it broke",
+                "1 of 8 repeats were not run: needs 3 CPUs",
+                "2 of 8 repeats were not valid and are left out",
+            ]
+        );
+        assert_eq!((found.metrics["jain"].n, found.valid), (4, true));
+        assert_eq!((found.repeats, found.failed_repeats), (8, 1));
+        let all = changed(steps("jain", &[0.9; 8]), |_, measured| measured.invalid.push(late()));
+        let found = cell(&all, false);
+        assert!(!found.valid && found.warnings.is_empty(), "{found:?}");
+    }
+
+    #[test]
+    fn the_user_of_the_cpu_is_that_of_the_repeat_in_the_middle() {
+        let shares = [70.0, 95.0, 80.0, 60.0, 90.0];
+        let run = changed(steps("jain", &[1.0; 5]), |number, measured| {
+            let percent = shares[number];
+            let by = format!("program {number}");
+            measured.cpu_limit = Some(CpuLimit { by, cpus: vec![1], percent });
+        });
+        assert_eq!(cell(&run, false).cpu_limit.unwrap().by, "program 2");
+    }
+
+    #[test]
+    fn windows_and_single_repeats_have_no_interval() {
+        let values = [5.0, 3.0, 9.0, 4.0, 6.0, 7.0, 8.0];
+        let of = |values: &[f64], one_start| {
+            cell(&steps("capacity_pps", values), one_start).metrics["capacity_pps"].clone()
+        };
+        let windows = of(&values, true);
+        assert_eq!((windows.range, windows.ci95, windows.coverage), (Some([3.0, 9.0]), None, None));
+        assert_eq!((of(&[5.0], true).range, of(&[5.0], false).range), (None, None));
+        let starts = of(&values, false);
+        assert_eq!((starts.range, starts.ci95), (None, Some([3.0, 9.0])));
+        let few = of(&values[..3], false);
+        assert_eq!((few.range, few.ci95, few.n), (Some([3.0, 9.0]), None, 3));
+    }
+
+    #[test]
+    fn a_share_has_no_interval_of_a_median_and_one_repeat_is_no_share() {
+        let of = |values: &[f64]| cell(&steps("within", values), false).metrics["within"].clone();
+        for repeats in [3, 6] {
+            let found = of(&[1.0, 0.0, 1.0, 1.0, 1.0, 1.0][..repeats]);
+            assert_eq!((found.coverage, found.range, found.ci95), (None, None, None));
+            assert_eq!(found.share.unwrap().total, repeats as u64);
+        }
+        assert_eq!(of(&[1.0]).share, None);
+    }
+
+    #[test]
+    fn each_algorithm_of_a_system_is_named_once() {
+        let run = changed(steps("jain", &[1.0; 4]), |number, measured| {
+            let found = ["bbr", "cubic", "bbr"].get(number);
+            measured.congestion_control = found.map(|name| (*name).to_owned());
+        });
+        let found = algorithms(&run);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found["a"], "bbr, cubic");
+        assert!(algorithms(&run[3..]).is_empty());
+    }
+
+    #[test]
+    fn every_figure_and_curve_is_a_sample_with_its_block_and_validity() {
+        let curve = || Series {
+            name: "cwnd".to_owned(),
+            system: "a".to_owned(),
+            axes: Axes::new(),
+            repeat: 0,
+            block: 0,
+            valid: false,
+            shape: Default::default(),
+            time_s: vec![0.0, 1.0],
+            lines: Vec::new(),
+        };
+        let mut run = changed(steps("jain", &[0.7, 0.8, 0.9]), |number, measured| {
+            measured.series.push(curve());
+            if number == 2 {
+                measured.invalid.push(Flaw { what: "late".to_owned(), detail: String::new() });
+            }
+        });
+        run[0].verdict = Verdict::Failed("no route".to_owned());
+        let lab = crate::builtin::open("quic-tun").unwrap();
+        let (samples, series) = samples(&lab, &run);
+        let rows: Vec<(u32, f64, bool)> =
+            samples.rows.iter().map(|row| (row.block, row.value, row.valid)).collect();
+        assert_eq!(rows, [(1, 0.8, true), (2, 0.9, false)]);
+        let curves: Vec<(u32, u32, bool)> =
+            series.iter().map(|curve| (curve.repeat, curve.block, curve.valid)).collect();
+        assert_eq!(curves, [(1, 1, true), (2, 2, false)]);
+        assert_eq!(series[0].time_s, [0.0, 1.0]);
+    }
 }

@@ -283,7 +283,7 @@ mod tests {
         let contest = |change: &str| Contest::Durations {
             base: "sleep 0.01".to_owned(),
             change: change.to_owned(),
-            patience: Span::from_secs(20),
+            patience: Span::from_secs(120),
         };
         let plan = Plan { pairs: 20, ..Plan::new(Direction::LowerIsBetter, 3) };
         let judged = |change: &str| {
@@ -299,7 +299,7 @@ mod tests {
         let contest = |change: &str| Contest::Commands {
             base: "echo 100".to_owned(),
             change: change.to_owned(),
-            patience: Span::from_secs(20),
+            patience: Span::from_secs(120),
         };
         let plan = Plan { pairs: 40, ..Plan::new(Direction::HigherIsBetter, 3) };
         let judged = |change: &str| {
@@ -311,5 +311,31 @@ mod tests {
         assert!(judged("false").unwrap_err().to_string().contains("ended with"));
         assert!(judged("echo none").unwrap_err().to_string().contains("no number"));
         assert!(judged("no-such-program-here").unwrap_err().to_string().contains("starting"));
+    }
+
+    #[test]
+    fn a_command_is_killed_after_its_patience_or_at_a_cancellation() {
+        let both = |patience, cancel: &Cancel| {
+            let patience = Span::from_millis(patience);
+            let duration = duration_of("exec sleep 100", patience, cancel).unwrap_err();
+            let number = number_of("sleep 100", patience, cancel).unwrap_err();
+            [duration, number].map(|failure| failure.to_string())
+        };
+        for told in both(10, &Cancel::default()) {
+            assert!(told.contains("sleep 100` took longer than 10ms"), "{told}");
+        }
+        let cancelled = Cancel::default();
+        cancelled.cancel();
+        let interrupted = Failure::Interrupted.to_string();
+        assert_eq!(both(100_000, &cancelled), [interrupted.clone(), interrupted]);
+    }
+
+    #[test]
+    fn a_contest_names_the_base_first() {
+        let (base, change) = ("old".to_owned(), "new".to_owned());
+        let patience = Span::from_secs(1);
+        let commands = Contest::Commands { base: base.clone(), change: change.clone(), patience };
+        let durations = Contest::Durations { base, change, patience };
+        assert_eq!([commands.names(), durations.names()], [("old", "new"); 2]);
     }
 }

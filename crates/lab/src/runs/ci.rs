@@ -330,4 +330,74 @@ mod tests {
         assert!(xml.contains(r#"<error message="turn 3 of `new`: no number"/>"#), "{xml}");
         assert!(report.summary().contains("not measured"));
     }
+
+    fn answer(factor: f64) -> Answer {
+        let plan = stats::ab::Plan::new(stats::Direction::HigherIsBetter, 1);
+        let mut decider = stats::ab::Decider::new(plan).unwrap();
+        while let Some(state) = decider.next_state() {
+            let value = if state == stats::ab::State::Base { 100.0 } else { 100.0 * factor };
+            decider.observe(state, value).unwrap();
+        }
+        Answer {
+            base: "old".to_owned(),
+            change: "new".to_owned(),
+            decision: decider.decision().unwrap(),
+            repeated: super::super::ab::Repeated::default(),
+            observations: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn an_answer_passes_unless_another_answer_is_expected() {
+        let of = |expected| {
+            let figure = |value| format!("{value} Mbit/s");
+            CiReport::of_answer("weir lab ab", &answer(0.5), expected, "the output", figure)
+        };
+        let expected = |is_met| Some(Expected { name: "not worse", is_met });
+        for (expected, word) in [(None, "passed"), (expected(true), "passed")] {
+            let report = of(expected);
+            assert_eq!(report.cases[0].outcome, CaseOutcome::Passed);
+            assert!(report.summary().starts_with(&format!("### weir lab ab: {word}\n")));
+        }
+        let report = of(expected(false));
+        let CaseOutcome::Failed(reason) = &report.cases[0].outcome else { panic!("{report:?}") };
+        assert!(reason.starts_with("expected not worse: ▼ worse: -50.00 %"), "{reason}");
+        let summary = report.summary();
+        for part in [
+            "### weir lab ab: failed\n",
+            "| without the change | old | 100 Mbit/s |\n| with the change | new | 50 Mbit/s |\n",
+            "Expected: not worse. In at most 1 %",
+        ] {
+            assert!(summary.contains(part), "{part}: {summary}");
+        }
+        let mut open = answer(1.0);
+        open.decision.verdict = Verdict::Undecided;
+        let report = CiReport::of_answer("weir lab ab", &open, None, "", |value| value.to_string());
+        assert!(report.summary().contains("An undecided answer is neither"), "{report:?}");
+    }
+
+    #[test]
+    fn a_summary_has_at_most_500_rows() {
+        let summary = |rows: usize| {
+            let mut checked = checked();
+            checked.bounds.truncate(1);
+            let cell = || CheckedCell {
+                cell: "x".to_owned(),
+                value: Some(1.0),
+                holds: true,
+                reason: None,
+                not_run: false,
+                cpu_limited: false,
+            };
+            checked.bounds[0].cells = (0..rows).map(|_| cell()).collect();
+            CiReport::of_check("weir lab check", &checked, "runs/x").summary().to_owned()
+        };
+        for (rows, listed, more) in [(500, 500, None), (503, 500, Some("3 more rows are left out"))]
+        {
+            let text = summary(rows);
+            assert_eq!(text.matches("| holds |").count(), listed);
+            assert_eq!(text.contains("left out"), more.is_some(), "{rows}");
+            assert!(more.is_none_or(|more| text.contains(more)), "{rows}");
+        }
+    }
 }

@@ -248,3 +248,72 @@ pub(super) fn validate_times(
 pub(super) const TARGET: Span = Span::from_millis(5);
 pub(super) const INTERVAL: Span = Span::from_millis(100);
 const SETTINGS: [&str; 4] = ["limit=", "target=", "interval=", "ecn"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LAW: Law = Law { target: TARGET, interval: INTERVAL, ecn: false };
+
+    fn at(millis: u64) -> Time {
+        Time::ZERO + Span::from_millis(millis)
+    }
+
+    /// RFC 8289, section 5.5: the rate resumes if dropping ended less than 16 intervals ago.
+    #[test]
+    fn the_rate_of_drops_resumes_soon_after_they_ended() {
+        let entered = |count, last_count, now: Time| {
+            let mut control =
+                Control { count, last_count, drop_next: at(1000), ..Control::default() };
+            control.enter(LAW, now);
+            assert!(control.dropping && control.last_count == control.count);
+            (control.count, control.drop_next.since(now))
+        };
+        let (third, whole) = (Span::from_nanos(33_333_333), INTERVAL);
+        assert_eq!(entered(10, 1, at(2599)), (9, third));
+        assert_eq!(entered(10, 1, at(2600)), (1, whole), "16 intervals later");
+        assert_eq!(entered(10, 9, at(1000)), (1, whole), "there was a single drop");
+        assert_eq!(entered(10, 8, at(1000)).0, 2);
+        assert_eq!(entered(1, 5, at(1000)).0, 1);
+    }
+
+    #[test]
+    fn a_wait_is_above_the_target_after_a_whole_interval_of_a_standing_queue() {
+        let mut control = Control::default();
+        let mut backlog = Backlog::new();
+        let push = |backlog: &mut Backlog<()>, arrived, size| {
+            backlog.push(Queued { packet: (), size: Bytes::new(size), arrived: at(arrived) });
+        };
+        let mut take = |backlog: &mut Backlog<()>, now| {
+            control.take(LAW, at(now), backlog).map(|(_, above)| above)
+        };
+        // A packet of the same size behind it is no standing queue, a byte more is one.
+        push(&mut backlog, 0, 1000);
+        push(&mut backlog, 0, 1000);
+        assert_eq!(take(&mut backlog, 5), Some(false));
+        push(&mut backlog, 0, 1);
+        push(&mut backlog, 1, 1000);
+        assert_eq!(take(&mut backlog, 5), Some(false), "the interval begins at 5 ms");
+        push(&mut backlog, 0, 1000);
+        assert_eq!(take(&mut backlog, 104), Some(false));
+        push(&mut backlog, 0, 1000);
+        push(&mut backlog, 0, 1000);
+        assert_eq!(take(&mut backlog, 105), Some(true));
+        (0..4).for_each(|_| push(&mut backlog, 200, 1000));
+        assert_eq!([203, 203, 203].map(|now| take(&mut backlog, now)), [Some(true); 3]);
+        assert_eq!(take(&mut backlog, 203), Some(false), "a wait of 3 ms ends it");
+        assert_eq!(take(&mut backlog, 300), Some(false), "a new interval begins");
+        assert_eq!(take(&mut backlog, 301), Some(false));
+        assert_eq!(take(&mut backlog, 302), Some(false));
+        assert_eq!(take(&mut backlog, 303), None);
+    }
+
+    #[test]
+    fn a_target_is_at_most_its_interval() {
+        let is_valid = |target, interval| {
+            validate_times("codel", Span::from_millis(target), Span::from_millis(interval)).is_ok()
+        };
+        assert!(is_valid(5, 100) && is_valid(5, 5));
+        assert!(!is_valid(6, 5) && !is_valid(0, 5) && !is_valid(5, 0));
+    }
+}

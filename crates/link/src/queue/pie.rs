@@ -281,6 +281,13 @@ mod tests {
     fn small_probabilities_change_in_small_steps() {
         for (probability, divisor) in [
             (0.0, 2048.0),
+            // Each factor holds below its bound (RFC 8033, section 5.2).
+            (0.000_001, 512.0),
+            (0.000_01, 128.0),
+            (0.000_1, 32.0),
+            (0.001, 8.0),
+            (0.01, 2.0),
+            (0.1, 1.0),
             (0.000_005, 512.0),
             (0.000_05, 128.0),
             (0.000_5, 32.0),
@@ -361,5 +368,72 @@ mod tests {
             assert_eq!(pie.next_update, Some(now + beat));
         }
         assert_eq!(pie.probability, 0.0);
+    }
+
+    /// RFC 8033, section 4.4: the allowance returns while nothing is dropped and both delays are
+    /// below half of the target of 15 ms.
+    #[test]
+    fn the_burst_allowance_returns_only_to_a_calm_queue() {
+        let allowance = |probability, delay, old_delay| {
+            let mut pie = pie(probability, 0, 0);
+            pie.delay = Span::from_micros(delay);
+            pie.old_delay = Span::from_micros(old_delay);
+            let item = Queued { packet: Full, size: Full.size(), arrived: Time::ZERO };
+            pie.enqueue(Time::ZERO, item, &mut LinkStats::new(Time::ZERO));
+            pie.allowance
+        };
+        let whole = Span::from_millis(150);
+        assert_eq!(allowance(0.0, 7_499, 7_499), whole);
+        assert_eq!(allowance(0.0, 7_500, 0), Span::ZERO);
+        assert_eq!(allowance(0.0, 0, 7_500), Span::ZERO);
+        assert_eq!(allowance(0.1, 0, 0), Span::ZERO);
+    }
+
+    #[test]
+    fn the_bounds_of_a_calm_queue_are_half_the_target_and_a_fifth() {
+        let signals = |probability, old_delay_us| {
+            (0..100).any(|seed| {
+                let mut pie: Pie<Full> = Pie::new(&PieConfig::default(), None, seed);
+                pie.probability = probability;
+                pie.old_delay = Span::from_micros(old_delay_us);
+                let mut stats = LinkStats::new(Time::ZERO);
+                for _ in 0..3 {
+                    let item = Queued { packet: Full, size: Full.size(), arrived: Time::ZERO };
+                    pie.admit(item, &mut stats);
+                }
+                (0..100).any(|_| pie.signals())
+            })
+        };
+        assert!(signals(0.1, 7_500) && !signals(0.1, 7_499));
+        assert!(signals(0.2, 0) && !signals(0.199, 0));
+        // An accumulated probability of just 0.85 may drop (RFC 8033, section 5.4).
+        let first = |seed| {
+            let mut pie: Pie<Full> = Pie::new(&PieConfig::default(), None, seed);
+            pie.probability = 0.85;
+            let mut stats = LinkStats::new(Time::ZERO);
+            for _ in 0..3 {
+                let item = Queued { packet: Full, size: Full.size(), arrived: Time::ZERO };
+                pie.admit(item, &mut stats);
+            }
+            pie.signals()
+        };
+        let count = (0..200).filter(|seed| first(*seed)).count();
+        assert!((150..190).contains(&count), "{count} of 200 at a probability of 85 %");
+    }
+
+    #[test]
+    fn a_queue_with_room_for_more_packets_keeps_its_probability() {
+        let mut pie = pie(0.3, 20, 20);
+        let larger = PieConfig { limit: Limit::Packets(2), ..PieConfig::default() };
+        pie.retune(&larger, None);
+        assert_eq!((pie.probability, pie.config.limit), (0.3, Limit::Packets(2)));
+        assert!(pie.has_room(Full.size()));
+        let mut stats = LinkStats::new(Time::ZERO);
+        for _ in 0..3 {
+            let item = Queued { packet: Full, size: Full.size(), arrived: Time::ZERO };
+            pie.admit(item, &mut stats);
+        }
+        assert_eq!((pie.packets(), stats.dropped.overflow.packets), (2, 1));
+        assert_eq!(pie.take_all().len(), 2);
     }
 }

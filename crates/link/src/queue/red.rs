@@ -392,7 +392,8 @@ mod tests {
         // At 50 packets the probability is 0.1 + 0.9 / 4. Gaps are 1 with 0.325, 2 with 0.325, and
         // otherwise 3 or 4.
         let (at_50, at_60) = (share(gentle, 50), share(gentle, 60));
-        assert!((0.4..0.6).contains(&at_50), "{at_50}");
+        // The mean gap is 0.325 (1 + 2 + 3) + 0.025 * 4 = 2.05.
+        assert!((at_50 - 1.0 / 2.05).abs() < 0.012, "{at_50}");
         assert!(at_60 > at_50 && at_60 < 0.8, "{at_60}");
     }
 
@@ -410,5 +411,34 @@ mod tests {
         red.pace = None;
         red.observe(Time::ZERO + Span::from_millis(7));
         assert_eq!(red.average, 0.0, "an unlimited link drains at once");
+    }
+
+    #[test]
+    fn thresholds_are_above_zero_apart_and_within_the_limit() {
+        let is_valid = |text: &str| RedConfig::parse(text).unwrap().validate().is_ok();
+        assert!(is_valid("limit=100p,min=1p,max=2p"));
+        assert!(is_valid("limit=100p,min=10p,max=100p"));
+        assert!(is_valid("limit=100KB,min=10KB,max=100KB"));
+        assert!(!is_valid("limit=100p,min=0p,max=10p"));
+        assert!(!is_valid("limit=100p,min=10p,max=10p"));
+        assert!(!is_valid("limit=100p,min=10p,max=101p"));
+        assert!(!is_valid("limit=0p,min=10p,max=20p"));
+        assert!(!is_valid("limit=100p,min=10p,max=20p,p=0"));
+        assert!(!is_valid("limit=100p,min=10p,max=20p,weight=0"));
+    }
+
+    /// Section 4: avg becomes (1 - w) avg + w q.
+    #[test]
+    fn an_arrival_moves_the_average_by_its_weight() {
+        let config = RedConfig::parse("weight=10%").unwrap();
+        let mut red: Red<Full> = Red::new(&config, None, 5);
+        let mut stats = LinkStats::new(Time::ZERO);
+        for _ in 0..20 {
+            let item = Queued { packet: Full, size: Full.size(), arrived: Time::ZERO };
+            red.admit(item, &mut stats);
+        }
+        red.average = 40.0;
+        red.observe(Time::ZERO);
+        assert!((red.average - 38.0).abs() < 1e-12, "{}", red.average);
     }
 }

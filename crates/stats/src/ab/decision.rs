@@ -149,3 +149,48 @@ const ERROR_95: f64 = 0.05;
 /// Normal quantiles of 0.8 and 0.9.
 const EIGHT_IN_TEN: f64 = 0.841_621;
 const EIGHT_IN_TEN_ON_BOTH_SIDES: f64 = 1.281_552;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decision(verdict: Verdict, ratio: f64) -> Decision {
+        Decision {
+            verdict,
+            ratio,
+            ci95: Some((ratio - 0.01, ratio + 0.01)),
+            ci99: None,
+            pairs: 74,
+            planned_pairs: 300,
+            early: true,
+            detectable: None,
+            pairs_needed: None,
+            noise: 0.02,
+            outliers: 0,
+            base_median: 1.0,
+            change_median: ratio,
+            direction: Direction::HigherIsBetter,
+            threshold: Share::from_percent(1.0).unwrap(),
+        }
+    }
+
+    #[test]
+    fn a_decision_is_one_line_in_percent() {
+        assert_eq!(
+            decision(Verdict::Worse, 0.97).to_string(),
+            "▼ worse: -3.00 % (95 % interval -4.00 to -2.00 %) over 74 pairs"
+        );
+        let same = Decision { detectable: Some(0.008), ..decision(Verdict::Same, 1.002) };
+        assert_eq!(
+            same.to_string(),
+            "= the same within 1 %: +0.20 % (95 % interval -0.80 to +1.20 %) over 74 pairs; could \
+             have seen 0.80 %"
+        );
+        let open =
+            Decision { ci95: None, pairs_needed: Some(640), ..decision(Verdict::Undecided, 1.5) };
+        assert_eq!(
+            open.to_string(),
+            "? undecided: +50.00 % over 74 pairs; about 640 pairs would decide"
+        );
+    }
+}

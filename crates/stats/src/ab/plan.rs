@@ -134,3 +134,27 @@ const SPENDING: [f64; 4] = [0.02, 0.08, 0.20, 0.70];
 const FEWEST: usize = 20;
 /// The most pairs, whose fours the Hodges-Lehmann estimate can take.
 const MOST: usize = 8000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The shares of the error are those that the module names: 2, 8, 20 and 70 %.
+    #[test]
+    fn four_looks_at_the_quarters_of_the_plan_spend_the_whole_error() {
+        let plan = Plan::new(Direction::HigherIsBetter, 1);
+        assert_eq!(plan.looks(), [(37, 0.02), (75, 0.08), (112, 0.2), (150, 0.7)]);
+        let short = Plan { pairs: 21, ..plan };
+        assert_eq!((short.fours(), short.turns()), (11, 8 + 44));
+        assert_eq!(short.looks().iter().map(|(at, _)| *at).collect::<Vec<_>>(), [2, 5, 8, 11]);
+        let spent: f64 = short.looks().iter().map(|(_, part)| part).sum();
+        assert!((spent - 1.0).abs() < 1e-12);
+        assert_eq!(Plan { early_stop: false, ..plan }.looks(), [(150, 1.0)]);
+    }
+
+    #[test]
+    fn each_state_is_the_other_of_the_other() {
+        assert_eq!([State::Base, State::Change].map(State::name), ["base", "change"]);
+        assert_eq!([State::Base, State::Change].map(State::other), [State::Change, State::Base]);
+    }
+}

@@ -151,6 +151,43 @@ fn the_named_number_of_blocks_decides_most_undecided_rows() {
     assert!(decided >= 11, "{decided} of 18 with {usual} more blocks");
 }
 
+/// Seven blocks with these logarithms of their ratios, alone in their table.
+fn alone(logarithms: [f64; 7]) -> Judged {
+    only(row(&measured(logarithms.map(|log| (log.exp(), 1.0)))))
+}
+
+/// The deviation of logarithms of +-e around their middle is 1.1751 e here: the mean of the own
+/// variance e^2 (6 degrees of freedom) and of the robust one, 10/6 e^2 (8 degrees).
+#[test]
+fn the_named_blocks_follow_from_the_width_of_the_interval_of_a_median() {
+    let around = |middle: f64, e: f64| {
+        let found = alone([e, -e, e, -e, e, -e, 0.0].map(|log| log + middle));
+        (found.verdict, found.more_blocks)
+    };
+    // 1.96 * 1.2533 * 1.1751 * 0.09 / sqrt(29) = 0.0482 is the first below ln 1.05 = 0.0488.
+    assert_eq!(around(0.0, 0.09), (Verdict::Undecided, Some(22)));
+    // 3 of 7 blocks contradict the median. The exact interval of 203 blocks leaves out 87 at
+    // either end, three sevenths of them, and that of no fewer blocks does.
+    for middle in [0.06, -0.06] {
+        assert_eq!(around(middle, 0.09), (Verdict::Undecided, Some(196)));
+    }
+    // More than 200 further blocks are no answer.
+    assert_eq!(around(0.0, 0.5), (Verdict::Undecided, None));
+    // A block without a difference contradicts, too: two of 12 blocks are left out.
+    let found = alone([0.3, 0.3, 0.3, 0.3, 0.3, 0.3, 0.0]);
+    assert_eq!((found.verdict, found.more_blocks), (Verdict::Undecided, Some(5)));
+    let found = alone([-0.3, -0.3, -0.3, -0.3, -0.3, -0.3, 0.0]);
+    assert_eq!((found.verdict, found.more_blocks), (Verdict::Undecided, Some(5)));
+}
+
+#[test]
+fn too_few_blocks_name_the_missing_ones() {
+    for blocks in 1..6 {
+        let found = only(row(&measured(FASTER)[..blocks]));
+        assert_eq!(found.more_blocks, Some(6 - blocks));
+    }
+}
+
 fn noisy(width: f64) -> impl Strategy<Value = Option<f64>> {
     prop_oneof![
         8 => (-width..width).prop_map(|log: f64| Some(log.exp())),

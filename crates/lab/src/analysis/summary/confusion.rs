@@ -245,4 +245,57 @@ mod tests {
         );
         assert!(confusion(&[]).is_none());
     }
+
+    fn of(outcomes: &[Outcome]) -> (Confusion, String) {
+        let mut results = Results::new("faults", Form::Full);
+        results.confusion = confusion(outcomes);
+        let text = answer(&results, outcomes).unwrap();
+        (results.confusion.unwrap(), text)
+    }
+
+    /// The turn of a drawn composition whose right verdict is the second one.
+    fn second(mut turn: Outcome, case: &str) -> Outcome {
+        let Verdict::Measured(measured) = &mut turn.verdict else { unreachable!() };
+        measured.record(BOTH, Some(1.0));
+        measured.labels.insert(CASE.to_owned(), case.to_owned());
+        turn
+    }
+
+    #[test]
+    fn verdicts_are_counted_most_frequent_first() {
+        let outcomes = [
+            turn("loss", "loss", "zero window", 0.0),
+            turn("loss", "loss", "loss", 1.0),
+            turn("loss", "loss", "zero window", 0.0),
+        ];
+        let (told, text) = of(&outcomes);
+        assert_eq!(told.verdicts, ["zero window", "loss"]);
+        let counts: Vec<(&str, u64)> =
+            told.rows[0].counts.iter().map(|(name, count)| (name.as_str(), *count)).collect();
+        assert_eq!(counts, [("zero window", 2), ("loss", 1)]);
+        assert!(!text.contains("pairs") && !text.contains("healthy"), "{text}");
+    }
+
+    #[test]
+    fn a_run_without_a_wrong_verdict_has_no_least_case_and_no_list() {
+        let (_, text) = of(&[turn("idle", "nothing", "nothing", 1.0)]);
+        assert!(text.starts_with("about healthy cases: 1 of 1"), "{text}");
+        assert!(!text.contains("The least") && !text.contains("Wrong"), "{text}");
+        let (_, text) = of(&[second(turn("7", "nothing", "nothing", 1.0), "healthy")]);
+        assert!(!text.contains("among the first two"), "no fault was drawn: {text}");
+    }
+
+    #[test]
+    fn a_right_second_verdict_is_counted_apart_from_a_right_first() {
+        let outcomes = [
+            second(turn("1", "loss", "path", 0.0), "random-loss"),
+            second(turn("2", "loss", "path", 0.0), "random-loss"),
+            second(turn("3", "loss", "loss", 1.0), "random-loss"),
+        ];
+        let (told, text) = of(&outcomes);
+        assert_eq!((told.rows[0].right, told.rows[0].turns), (1, 3));
+        assert!(text.contains("right ones among the first two: 3 of 3"), "{text}");
+        assert!(text.contains("with doctor: 1 of 3"), "{text}");
+        assert!(text.contains("Wrong: random-loss by doctor: path ×2"), "{text}");
+    }
 }

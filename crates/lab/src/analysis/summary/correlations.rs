@@ -86,3 +86,33 @@ fn of_cells<'a>(plan: &Plan, outcomes: &'a [Outcome]) -> IndexMap<&'a str, Vec<V
 
 /// Most metrics that the warning names.
 const NAMED: usize = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(metric: &str, p: f64) -> Correlation {
+        let metric = metric.to_owned();
+        Correlation { metric, ratios: false, series: 4, estimate: 0.5, p, shown: true }
+    }
+
+    #[test]
+    fn one_sentence_names_three_metrics_and_counts_the_others() {
+        let names = ["goodput_mbit_s", "jain", "queue_ms.p95", "fct_ms.p50", "retransmit_percent"];
+        let all: Vec<Correlation> =
+            names.iter().zip(1..).map(|(name, p)| shown(name, f64::from(p) / 100.0)).collect();
+        let told = warnings(&all);
+        assert_eq!(told.len(), 1);
+        let start = "successive repeats are correlated, in Goodput, Jain fairness, Queue delay";
+        assert!(told[0].starts_with(start), "{told:?}");
+        assert!(told[0].contains(" and 2 more (up to 0.50, p 0.010)"), "{told:?}");
+        for count in 1..=3 {
+            let told = warnings(&all[..count]);
+            assert!(!told[0].contains("more (up"), "{told:?}");
+        }
+        let ratios = Correlation { ratios: true, ..shown("jain", 0.01) };
+        assert!(warnings(&[ratios])[0].contains("in Jain fairness (ratios) (up to"));
+        let chance = Correlation { shown: false, ..shown("jain", 0.5) };
+        assert!(warnings(&[chance]).is_empty());
+    }
+}

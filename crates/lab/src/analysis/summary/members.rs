@@ -44,3 +44,56 @@ pub(super) fn cells(members: &[Outcome]) -> Vec<PlannedCell> {
     }
     cells
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::{Flaw, Measurement, Member};
+    use results::Axes;
+
+    fn step(block: u32, names: &[&str]) -> Outcome {
+        let member = |name: &&str| {
+            let mut measurement = Measurement::default();
+            measurement.record("goodput_mbit_s", Some(f64::from(block) + 1.0));
+            Member { name: (*name).to_owned(), measurement }
+        };
+        let whole = Measurement {
+            members: names.iter().map(member).collect(),
+            invalid: vec![Flaw { what: "late".to_owned(), detail: "2 ms".to_owned() }],
+            cpu_limited: true,
+            fingerprint: Some("f".to_owned()),
+            congestion_control: Some("cubic".to_owned()),
+            ..Measurement::default()
+        };
+        Outcome {
+            system: "sockets".to_owned(),
+            axes: Axes::from([("streams".to_owned(), "4".to_owned())]),
+            block,
+            verdict: Verdict::Measured(Box::new(whole)),
+        }
+    }
+
+    #[test]
+    fn each_place_of_a_step_has_the_flaws_of_the_whole_step() {
+        let lab = crate::builtin::open("perf-overhead").unwrap();
+        let failed = Outcome { verdict: Verdict::Failed("no route".to_owned()), ..step(2, &[]) };
+        let both = ["loopback", "veth"];
+        let steps = [step(0, &both), step(1, &both), step(3, &both[..1]), step(4, &[]), failed];
+        let found = outcomes(&lab, &steps);
+        let places: Vec<(&str, u32)> =
+            found.iter().map(|one| (one.axes["path"].as_str(), one.block)).collect();
+        assert_eq!(places, [("loopback", 0), ("veth", 0), ("loopback", 1), ("veth", 1)]);
+        for one in &found {
+            let Verdict::Measured(measured) = &one.verdict else { panic!("{one:?}") };
+            assert_eq!(measured.metrics["goodput_mbit_s"].value, f64::from(one.block) + 1.0);
+            assert_eq!((measured.invalid.len(), measured.cpu_limited), (1, true));
+            assert_eq!(measured.fingerprint.as_deref(), Some("f"));
+            assert_eq!(measured.congestion_control.as_deref(), Some("cubic"));
+            assert_eq!(one.axes["streams"], "4");
+        }
+        let cells = cells(&found);
+        assert_eq!(cells.len(), 2, "a cell has several repeats: {cells:?}");
+        let without = crate::builtin::open("quic-tun").unwrap();
+        assert!(outcomes(&without, &steps).is_empty(), "no axis of that lab is a way");
+    }
+}

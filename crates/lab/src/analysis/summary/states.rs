@@ -117,4 +117,137 @@ mod tests {
         assert_eq!(found(1, 60, 61), "The change costs something");
         assert_eq!(found(0, 0, 0), "Not decided");
     }
+
+    use crate::LabFile;
+    use crate::analysis::summary::whole_run::invented;
+    use crate::run::{Measurement, Verdict};
+    use results::Results;
+
+    fn lab() -> LabFile {
+        LabFile::parse("x.toml", LAB).unwrap()
+    }
+
+    fn measured(metric: &str, value: f64) -> Box<Measurement> {
+        let mut measurement = Measurement::default();
+        measurement.record(metric, Some(value));
+        Box::new(measurement)
+    }
+
+    /// A run in which the state `after` has these multiples of the goodput and of the latency.
+    /// `change` may replace a repeat of the latency.
+    fn run(
+        [goodput, latency]: [f64; 2],
+        change: impl Fn(&str, u32, Box<Measurement>) -> Verdict,
+    ) -> Results {
+        invented(&lab(), |system, axes, block| {
+            let [goodput, latency] = if system == "after" { [goodput, latency] } else { [1.0; 2] };
+            match axes["test"].as_str() {
+                "TCP_STREAM" => Verdict::Measured(measured("goodput_mbit_s", 1000.0 * goodput)),
+                _ => change(system, block, measured("latency_us.mean", 10.0 * latency)),
+            }
+        })
+    }
+
+    fn unchanged(_: &str, _: u32, measured: Box<Measurement>) -> Verdict {
+        Verdict::Measured(measured)
+    }
+
+    fn answer(run: &Results) -> &str {
+        run.answer.last().unwrap()
+    }
+
+    /// Goodput times 1.21, latency times 0.8: the mean is the root of 1.21 * 1.25.
+    #[test]
+    fn the_mean_counts_less_latency_as_more() {
+        let found = run([1.21, 0.8], unchanged);
+        let states = found.states.as_ref().unwrap();
+        assert_eq!((states.rows, states.end.as_deref()), (2, Some("role")));
+        assert_eq!(states.after, "tcpa and caqm in the kernel, used by no connection");
+        let mean = states.mean.as_ref().unwrap();
+        assert!((mean.median - 1.229_837).abs() < 1e-6 && mean.n == 6, "{mean:?}");
+        assert_eq!(
+            answer(&found),
+            "The change costs nothing: of 2 comparisons 0 are the same within 3 %, 2 better, 0 \
+             worse and 0 undecided; geometric mean +22.98 % [+22.98 %, +22.98 %]."
+        );
+        let worse = run([0.5, 1.0], unchanged);
+        let told = "The change costs something: of 2 comparisons 1 are the same within 3 %, 0 \
+                    better, 1 worse and 0 undecided; geometric mean -29.29 %";
+        assert!(answer(&worse).starts_with(told), "{}", answer(&worse));
+    }
+
+    #[test]
+    fn a_block_without_both_figures_has_no_mean() {
+        let flaw = || crate::run::Flaw { what: "late".to_owned(), detail: "2 ms".to_owned() };
+        let found = run([1.0, 1.0], |system, block, mut measured| match (system, block) {
+            ("after", 0) => Verdict::Failed("no route".to_owned()),
+            ("after", 1) => {
+                measured.invalid.push(flaw());
+                Verdict::Measured(measured)
+            }
+            ("after", 2) | ("before", 3) => {
+                measured.record("latency_us.mean", Some(0.0));
+                Verdict::Measured(measured)
+            }
+            _ => Verdict::Measured(measured),
+        });
+        assert_eq!(found.states.as_ref().unwrap().mean.as_ref().unwrap().n, 2, "{found:?}");
+    }
+
+    #[test]
+    fn no_cost_is_only_said_of_a_run_without_gaps() {
+        let equal = |change: fn(&str, u32, Box<Measurement>) -> Verdict| run([1.0, 1.0], change);
+        assert!(answer(&equal(unchanged)).starts_with("The change costs nothing: of 2"));
+        let broken = equal(|_, _, mut measured| {
+            measured.miss(&["jain"], "the program ended".to_owned(), true);
+            Verdict::Measured(measured)
+        });
+        assert!(answer(&broken).starts_with("No cost is shown: of 2"), "{}", answer(&broken));
+        let not_run = equal(|_, _, _| Verdict::Failed("not run: no lmbench".to_owned()));
+        assert!(answer(&not_run).starts_with("No cost is shown: of 1"), "{}", answer(&not_run));
+        let nothing =
+            invented(&lab(), |_, _, _| Verdict::Failed("not run: no programs".to_owned()));
+        assert_eq!(answer(&nothing), "Nothing was compared: no row has figures of both states.");
+    }
+
+    const LAB: &str = r#"name = "x"
+hosts = ["client", "server"]
+[axes]
+test = ["TCP_STREAM", "lat_unix"]
+size = ["-", "64"]
+pinned = ["yes", "no"]
+role = ["client", "server"]
+[usual]
+size = "-"
+pinned = "no"
+[[link]]
+between = ["client", "server"]
+direct = true
+[workload]
+kind = "benchmark"
+test = "{test}"
+size = "{size}"
+pinned = "{pinned}"
+from = "client"
+to = "server"
+[state]
+end = "{role}"
+before = {}
+after = { load = ["tcpa", "caqm"] }
+[form.full]
+repeats = 6
+duration = "300ms"
+cells = [
+    { test = ["TCP_STREAM"], size = ["64"], role = ["client"] },
+    { test = ["lat_unix"], role = ["client"] },
+]
+[form.quick]
+repeats = 6
+duration = "200ms"
+cells = [{ test = ["lat_unix"], role = ["client"] }]
+[compare]
+baseline = "before"
+metrics = ["goodput_mbit_s", "latency_us.mean"]
+threshold = "3%"
+"#;
 }

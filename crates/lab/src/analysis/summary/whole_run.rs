@@ -64,6 +64,123 @@ fn a_lab_with_every_table_has_these_results() {
     insta::assert_snapshot!(results.to_json().unwrap());
 }
 
+/// Two algorithms over one link, with four axes.
+fn small(loss: &str, more: &str) -> LabFile {
+    let text = SMALL.replace("LOSS", loss) + more;
+    LabFile::parse("small.toml", &text).unwrap()
+}
+
+fn goodput(value: f64) -> Verdict {
+    let mut measured = Measurement::default();
+    measured.record("goodput_mbit_s", Some(value));
+    Verdict::Measured(Box::new(measured))
+}
+
+#[test]
+fn cells_in_which_no_data_arrived_are_named_with_the_likely_cause() {
+    let warned = |loss: &str, empty: &[&str]| {
+        let lab = small(loss, "");
+        let of =
+            |system: &str, _: &Axes, _| goodput(if empty.contains(&system) { 0.0 } else { 9.0 });
+        invented(&lab, of).warnings
+    };
+    let at = "at rtt 10ms, loss LOSS, rate 10mbit, streams 2; likely cause: ";
+    let told = |loss: &str, empty: &[&str]| {
+        let warnings = warned(loss, empty);
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        warnings[0].replace(&at.replace("LOSS", loss), "")
+    };
+    let (start, one) = ("no data arrived (0 Mbit/s) in ", "1 cell, for example bbr ");
+    let every = told("100%", &["bbr"]);
+    assert_eq!(every, format!("{start}{one}a link of the lab loses every packet (`loss`)"));
+    let many = told("20%", &["bbr"]);
+    let cause = "a link of the lab loses so many packets (`loss`) that TCP waits for its timeouts";
+    assert_eq!(many, format!("{start}{one}{cause}"));
+    let other = told("19%", &["cubic", "bbr"]);
+    let rest = "2 cells, for example cubic the queue holds less than a packet";
+    assert!(other.starts_with(&format!("{start}{rest}")), "{other}");
+    assert_eq!(warned("100%", &[]), [""; 0]);
+}
+
+#[test]
+fn a_heat_map_stands_at_the_usual_values_of_the_axes_that_it_does_not_name() {
+    let heat = "[view]\nmetric = \"goodput_mbit_s\"\n[[heat]]\nmetrics = [\"goodput_mbit_s\"]\n\
+                x = \"rtt\"\ny = \"loss\"\nat = { rate = [\"10mbit\"] }\n";
+    let run = invented(&small("1%", heat), |_, _, _| goodput(9.0));
+    let found = &run.view.as_ref().unwrap().heat;
+    assert_eq!(found.len(), 1);
+    let usual: Vec<(&str, &str)> =
+        found[0].usual.iter().map(|(axis, value)| (axis.as_str(), value.as_str())).collect();
+    assert_eq!(usual, [("streams", "2")]);
+    let at: Vec<&str> = found[0].at.keys().map(String::as_str).collect();
+    assert_eq!(at, ["rate"]);
+}
+
+#[test]
+fn the_method_names_times_repeats_and_kernel_settings() {
+    let run = invented(&small("1%", ""), |_, _, _| goodput(9.0));
+    let said = |what: &str| run.method.get(what).map(String::as_str);
+    assert_eq!(said("measured for"), Some("1s"));
+    assert_eq!(said("repeats"), Some("6, in randomised blocks with every cell once"));
+    assert_eq!(said("kernel settings of cubic"), Some("net.ipv4.tcp_sack = 0"));
+    assert_eq!(said("kernel settings of bbr"), None);
+    assert!(said("left out at the start").is_some(), "{:?}", run.method);
+}
+
+/// Goodput over the loopback may exceed the rate of the link.
+#[test]
+fn a_workload_over_the_loopback_has_no_link_to_exceed() {
+    let text = SMALL
+        .replace("LOSS", "1%")
+        .replace("between = [\"a\"", "name = \"wire\"\nbetween = [\"a\"")
+        .replace("to = \"b\"", "via = \"loopback\"");
+    let lab = LabFile::parse("small.toml", &text).unwrap();
+    let above = |lab: &LabFile| {
+        let run = invented(lab, |_, _, _| goodput(12.0));
+        run.cells.iter().filter(|cell| cell.above_link_mbit_s.is_some()).count()
+    };
+    assert_eq!((above(&lab), above(&small("1%", ""))), (0, 2));
+}
+
+const SMALL: &str = r#"name = "small"
+hosts = ["a", "b"]
+[axes]
+rtt = ["10ms"]
+loss = ["LOSS"]
+rate = ["10mbit"]
+streams = ["2"]
+[usual]
+rtt = "10ms"
+loss = "LOSS"
+rate = "10mbit"
+streams = "2"
+[[link]]
+between = ["a", "b"]
+rate = "{rate}"
+rtt = "{rtt}"
+loss = "{loss}"
+[workload]
+kind = "bulk"
+from = "a"
+to = "b"
+streams = "{streams}"
+[[system]]
+name = "cubic"
+kind = "tcp"
+congestion = "cubic"
+sysctl = { "net.ipv4.tcp_sack" = "0" }
+[[system]]
+name = "bbr"
+kind = "tcp"
+congestion = "bbr"
+[form.full]
+repeats = 6
+duration = "1s"
+[form.quick]
+repeats = 6
+duration = "1s"
+"#;
+
 const LAB: &str = r#"name = "whole"
 title = "Every table"
 question = "How much do three algorithms carry?"

@@ -242,4 +242,44 @@ mod tests {
         assert_eq!(failed, (Err("connection reset".to_owned()), 0, 1));
         assert!(measured(vec![late(), late(), late(), Ok(1.0)]).0.is_err());
     }
+
+    #[test]
+    fn a_compared_metric_has_a_direction_and_a_known_name() {
+        assert_eq!(direction_of(GOODPUT).unwrap(), Direction::HigherIsBetter);
+        assert_eq!(direction_of("fct_ms.p50").unwrap(), Direction::LowerIsBetter);
+        let told = |metric| direction_of(metric).unwrap_err().to_string();
+        assert!(told("goodput_mbit").contains("did you mean `goodput_mbit_s`"));
+        assert!(told("downloads").contains("neither more nor less of `downloads` is better"));
+    }
+
+    #[test]
+    fn a_cell_has_the_named_values_and_the_first_of_every_other_axis() {
+        let lab = crate::builtin::open("quic-tun").unwrap();
+        let first: Axes = lab
+            .axes
+            .iter()
+            .map(|(axis, values)| (axis.clone(), values.get_ref()[0].get_ref().clone()))
+            .collect();
+        assert_eq!(place(&lab, &Axes::new()).unwrap(), first);
+        let wanted = |axis: &str, value: &str| Axes::from([(axis.to_owned(), value.to_owned())]);
+        let at = place(&lab, &wanted("loss", "1%")).unwrap();
+        assert_eq!(at["loss"], "1%");
+        assert_ne!(at, first, "1 % is not the first value of the axis");
+        assert_eq!(at["rtt"], first["rtt"]);
+        let told = |axis, value| place(&lab, &wanted(axis, value)).unwrap_err().to_string();
+        assert!(told("los", "1%").contains("did you mean `loss`"));
+        assert!(told("loss", "77%").contains("axis `loss` has no value `77%`"));
+    }
+
+    #[test]
+    fn only_systems_of_the_kernels_tcp_are_compared() {
+        let lab = crate::builtin::open("quic-tun").unwrap();
+        for name in ["tcp-cubic", "tcp-bbr"] {
+            assert_eq!(tcp_system(&lab, name).unwrap().name(), name);
+        }
+        let told = |name| tcp_system(&lab, name).unwrap_err().to_string();
+        assert!(told("tcp-cubik").contains("did you mean `tcp-cubic`"));
+        let other = lab.systems().find(|system| system.kind != SystemKind::Tcp).unwrap();
+        assert!(told(other.name()).contains("is not the kernel's TCP"));
+    }
 }

@@ -402,4 +402,34 @@ mod tests {
             }
         }
     }
+
+    /// A port whose plan gives out shares: `share` of a byte for each byte squared.
+    fn sharing(share: f64, left: i64, dealt: i64) -> Credit {
+        let mut credit = Credit::new(Law { spread: true, ..law(0) }, 1);
+        credit.plan = Plan { share, enough: false, chance: 0.0, ..Plan::IN_FULL };
+        (credit.left, credit.dealt) = (left, dealt);
+        credit
+    }
+
+    #[test]
+    fn bytes_of_refusals_are_given_out_once() {
+        let mut credit = sharing(1.0, 0, 512);
+        let asks = Info::request(64);
+        assert_eq!(credit.judge(asks), Verdict::Passed);
+        assert_eq!((credit.left, credit.dealt, credit.granted), (0, 0, 0));
+        assert_eq!(credit.judge(asks), Verdict::Trimmed(asks.without_hint()));
+    }
+
+    /// Half of a unit is due to each request, so that every second request gets a whole one.
+    #[test]
+    fn fractions_of_a_unit_add_up() {
+        let mut credit = sharing(0.5 / 8.0, 1000, 0);
+        let asks = Info::request(1);
+        let trimmed = Verdict::Trimmed(asks.without_hint());
+        for _ in 0..3 {
+            assert_eq!(credit.judge(asks), trimmed);
+            assert_eq!(credit.judge(asks), Verdict::Passed);
+        }
+        assert_eq!((credit.left, credit.granted), (1000 - 24, 24));
+    }
 }

@@ -451,6 +451,135 @@ fn a_wrong_primary_comparison_is_refused() {
     assert!(error.contains("the quick form measures no cell at rtt=2ms"), "{error}");
 }
 
+#[test]
+fn a_baseline_that_failed_ranks_worst_too() {
+    let lab = lab(1, 8, "");
+    let half = results(&lab, |system, block| match (system, block % 2) {
+        ("cubic", 0) => Verdict::Failed("it broke".to_owned()),
+        ("cubic", _) => measured(20.0),
+        _ => measured(10.0),
+    });
+    let one = only(&half);
+    assert_eq!((one.ratio.n, one.verdict), (8, results::Verdict::Undecided));
+    assert_eq!(one.ratio.ci95, Some([0.5, f64::INFINITY]));
+}
+
+#[test]
+fn a_metric_that_one_system_never_has_is_not_compared() {
+    let lab = lab(1, 8, "");
+    for without in ["cubic", "bbr"] {
+        let run = results(&lab, |system, _| {
+            if system != without {
+                return measured(10.0);
+            }
+            let mut measurement = Measurement::default();
+            measurement.record("loss_percent", Some(1.0));
+            Verdict::Measured(Box::new(measurement))
+        });
+        assert!(run.comparisons.is_empty(), "{without}: {:?}", run.comparisons);
+    }
+}
+
+#[test]
+fn a_comparison_without_a_verdict_has_the_range_of_its_ratios() {
+    let late = |goodput| {
+        let Verdict::Measured(mut measurement) = measured(goodput) else { unreachable!() };
+        measurement.invalid.push(Flaw { what: "late".to_owned(), detail: "3 ms".to_owned() });
+        Verdict::Measured(measurement)
+    };
+    let run = results(&lab(1, 7, ""), |system, block| match system {
+        "bbr" => late(20.0 + f64::from(block)),
+        _ => measured(10.0),
+    });
+    let ratio = &only(&run).ratio;
+    assert_eq!((ratio.range, ratio.n, ratio.ci95), (Some([2.0, 2.6]), 7, None));
+    assert!((ratio.median - 2.3).abs() < 1e-9, "{ratio:?}");
+    let five = results(&lab(1, 5, ""), |system, block| match system {
+        "bbr" => measured(20.0 + f64::from(block)),
+        _ => measured(10.0),
+    });
+    let ratio = &only(&five).ratio;
+    assert_eq!((ratio.range, ratio.n, ratio.ci95), (Some([2.0, 2.4]), 5, None));
+}
+
+#[test]
+fn a_lab_without_comparisons_compares_with_its_first_system() {
+    let text = lab(2, 6, "").text();
+    let (text, _) = text.split_once("[compare]").unwrap();
+    let lab = LabFile::parse("x.toml", text).unwrap();
+    let run = results(&lab, |system, _| measured(if system == "bbr" { 20.0 } else { 10.0 }));
+    assert_eq!(run.comparisons.len(), 2);
+    for one in &run.comparisons {
+        assert_eq!((one.a.as_str(), one.b.as_str()), ("bbr", "cubic"));
+        assert_eq!((one.metric.as_str(), one.ratio.median), ("goodput_mbit_s", 2.0));
+    }
+}
+
+/// A calm row borrows the spread of the other rows of its own metric. A quiet metric in the same
+/// table says nothing about that spread.
+#[test]
+fn rows_borrow_the_spread_of_their_own_metric() {
+    let width = |metrics: &str| {
+        let text = lab(5, 6, "").text().replace("\"goodput_mbit_s\"]", metrics);
+        let lab = LabFile::parse("x.toml", &text).unwrap();
+        let mut random = Pcg64Mcg::seed_from_u64(8);
+        let run = invented(&lab, |_, axes, _| {
+            let mut around = |value: f64, spread: f64| {
+                let sum: f64 = (0..3).map(|_| random.random::<f64>() * 2.0 - 1.0).sum();
+                Some(value * (spread * sum).exp())
+            };
+            let mut measurement = Measurement::default();
+            measurement.record("goodput_mbit_s", Some(10.0));
+            let queue = if axes["rtt"] == "1ms" { 0.02 } else { 0.3 };
+            measurement.record("queue_ms.p95", around(10.0, queue));
+            measurement.record("retransmit_percent", around(1.0, 0.001));
+            Verdict::Measured(Box::new(measurement))
+        });
+        let calm = run
+            .comparisons
+            .iter()
+            .find(|one| one.metric == "queue_ms.p95" && one.axes["rtt"] == "1ms");
+        let [low, high] = calm.unwrap().ratio.ci95.unwrap();
+        (high / low).ln()
+    };
+    let alone = width("\"queue_ms.p95\"]");
+    let beside = width("\"queue_ms.p95\", \"retransmit_percent\"]");
+    assert!((0.7..1.4).contains(&(beside / alone)), "{alone} alone, {beside} beside");
+}
+
+#[test]
+fn repeats_in_virtual_time_and_windows_have_no_correlation() {
+    let lab = lab(1, 40, "");
+    let drift = |_: &str, block| {
+        let Verdict::Measured(mut measurement) = measured(10.0 + f64::from(block)) else {
+            unreachable!()
+        };
+        for name in ["downloads", "idle_percent", "first_verdict_right"] {
+            measurement.record(name, Some(f64::from(block % 20) / 20.0));
+        }
+        measurement
+    };
+    let real = results(&lab, |system, block| Verdict::Measured(drift(system, block)));
+    let metrics: Vec<&str> = real.correlations.iter().map(|one| one.metric.as_str()).collect();
+    assert!(
+        !metrics.is_empty() && metrics.iter().all(|name| *name == "goodput_mbit_s"),
+        "{metrics:?}"
+    );
+    let simulated = results(&lab, |system, block| {
+        let mut measurement = drift(system, block);
+        measurement.fingerprint = Some("f".to_owned());
+        Verdict::Measured(measurement)
+    });
+    assert_eq!(simulated.correlations, []);
+    let windows = LabFile::parse("x.toml", WINDOWS).unwrap();
+    let run = results(&windows, |_, block| {
+        let mut measurement = Measurement::default();
+        measurement.record("capacity_pps", Some(8e6 + f64::from(block)));
+        Verdict::Measured(Box::new(measurement))
+    });
+    assert_eq!(run.correlations, []);
+}
+
 const WINDOWS: &str = r#"name = "x"
 [axes]
 rules = ["65536"]
