@@ -110,8 +110,8 @@ fn spread(spec: &SpreadSpec, system: &str, group: &Axes, places: &Places) -> Opt
         b: baseline.clone(),
         axes: group.clone(),
         places: ratios.len() as u64,
-        median: stats::median(&values).ok()?,
-        worst_decile: stats::quantile(&values, share).ok()?,
+        median: median(&values)?,
+        worst_decile: quantile(&values, share)?,
         worst,
         worst_at: worst_at.clone(),
         best,
@@ -136,7 +136,25 @@ fn ratio(
         .filter_map(|((_, block), value)| Some(value / against(*block)?))
         .filter(|ratio| !ratio.is_nan())
         .collect();
-    stats::median(&ratios).ok()
+    median(&ratios)
+}
+
+fn median(ratios: &[f64]) -> Option<f64> {
+    quantile(ratios, Share::new(0.5)?)
+}
+
+/// The value below which the share `at` of the ratios lies. If less of a metric is better, the
+/// ratio of a failed repeat is infinite, and ranks above all others.
+fn quantile(ratios: &[f64], at: Share) -> Option<f64> {
+    let mut sorted = ratios.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let last = sorted.len().checked_sub(1)?;
+    let above = (at.fraction() * last as f64).ceil() as usize;
+    if sorted[above.min(last)] == f64::INFINITY {
+        return Some(f64::INFINITY);
+    }
+    sorted.iter_mut().for_each(|ratio| *ratio = ratio.min(f64::MAX));
+    stats::quantile(&sorted, at).ok()
 }
 
 #[cfg(test)]
@@ -243,13 +261,34 @@ mod tests {
     fn a_failed_repeat_ranks_worst_and_a_repeat_that_says_nothing_is_left_out() {
         let both = |second: f64| vec![Some(2.0), Some(second)];
         let failed = Verdict::Failed("no route".to_owned());
-        assert_eq!(ratios("kbyte_s", Some(failed)), both(1.0), "the middle of 2 and 0");
+        assert_eq!(ratios("kbyte_s", Some(failed.clone())), both(1.0), "the middle of 2 and 0");
+        assert_eq!(ratios("fct_ms.p50", Some(failed)), both(f64::INFINITY));
         let left_out = Verdict::Failed("not run: needs 3 CPUs".to_owned());
         assert_eq!(ratios("kbyte_s", Some(left_out)), both(2.0));
         let Verdict::Measured(mut late) = measured("kbyte_s", 60.0) else { unreachable!() };
         assert_eq!(ratios("kbyte_s", Some(Verdict::Measured(late.clone()))), both(4.0));
-        late.invalid.push(crate::run::Flaw { what: "late".to_owned(), detail: String::new() });
+        late.invalid.push(crate::model::Flaw { what: "late".to_owned(), detail: String::new() });
         assert_eq!(ratios("kbyte_s", Some(Verdict::Measured(late))), both(2.0));
+    }
+
+    #[test]
+    fn a_failed_repeat_of_a_time_ranks_worst() {
+        let text = |text: &str| Spanned::new(0..0, text.to_owned());
+        let spec = SpreadSpec { metric: text("fct_ms.p50"), ..spec() };
+        let mut places = Places::new();
+        for (number, took) in [1.0, f64::INFINITY, 4.0].into_iter().enumerate() {
+            let place = Axes::from([("queue".to_owned(), number.to_string())]);
+            let values = [(("tcpa".to_owned(), 0), took), (("bbr".to_owned(), 0), 2.0)];
+            places.push((place, values.into_iter().collect()));
+        }
+        let found = spread(&spec, "tcpa", &Axes::new(), &places).unwrap();
+        assert_eq!((found.places, found.best, found.median), (3, 0.5, 2.0));
+        assert_eq!((found.worst, found.worst_decile), (f64::INFINITY, f64::INFINITY));
+        assert_eq!(found.worst_at["queue"], "1");
+        let repeats = [1.0, 3.0, f64::INFINITY];
+        assert_eq!(median(&repeats), Some(3.0));
+        assert_eq!(median(&repeats[..1]), Some(1.0));
+        assert_eq!(median(&[]), None);
     }
 
     #[test]

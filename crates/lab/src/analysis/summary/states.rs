@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_block_without_both_figures_has_no_mean() {
-        let flaw = || crate::run::Flaw { what: "late".to_owned(), detail: "2 ms".to_owned() };
+        let flaw = || crate::model::Flaw { what: "late".to_owned(), detail: "2 ms".to_owned() };
         let found = run([1.0, 1.0], |system, block, mut measured| match (system, block) {
             ("after", 0) => Verdict::Failed("no route".to_owned()),
             ("after", 1) => {
