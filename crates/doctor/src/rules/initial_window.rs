@@ -1,12 +1,14 @@
 //! A route lets connections begin with fewer segments than usual, so that short connections need
 //! more round trips.
 
-use super::{Advice, Finding, Outcome, Rule};
+use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::recording::Path;
 use crate::view::View;
 use crate::words::counted;
 
 pub(super) const RULE: Rule = Rule::new("initial-window", "a small initial window").machine(judge);
+pub(super) const SEVERAL_HOSTS: Case =
+    Case::new("the short connections may go to hosts with a usual window");
 
 /// The initial window counts only for connections that end after a few round trips.
 fn judge(view: &View<'_>) -> Outcome {
@@ -39,8 +41,8 @@ fn judge(view: &View<'_>) -> Outcome {
     let is_usual = |path: &Path| path.initial_window.is_none_or(|few| few >= USUAL_INITIAL);
     let others = view.machine().paths.values().filter(|path| is_usual(path)).count() as u64;
     match (per_second >= SHORT_LIVED && short.connections >= FEWEST, others) {
-        (true, 0) => finding.explains(1.0),
-        (true, _) => finding.explains(0.5).against(format!(
+        (true, 0) => finding.limits(),
+        (true, _) => finding.limits().case(SEVERAL_HOSTS).against(format!(
             "the short connections may go to {} with a usual initial window",
             counted(others, "other host", "other hosts")
         )),

@@ -40,7 +40,7 @@ fn judge(view: &View<'_>) -> Outcome {
     Finding::new(format!(
         "short connections are the limit: at least {per_second:.0} a second open and end, and each begins with a handshake and a small window"
     ))
-    .explains(1.0)
+    .limits()
     .healthy()
     .seen_from("connections seen once", format!("{per_second:.1} a second"), format!("{FROM} a second"))
     .seen("bytes of one, when it was seen", bytes(each))
