@@ -236,16 +236,16 @@ struct Sorted {
 }
 
 /// A saved result and a capture lack most signals, whose absence rules nothing out.
-fn within_saved(recording: &Recording, answer: Answer) -> Answer {
+fn within_saved(recording: &Recording, mut answer: Answer) -> Answer {
     let lacks = match recording.origin {
         Origin::Saved if !answer.row.is_saved => "signals that a saved result does not have",
         Origin::Captured if !answer.row.is_captured => "signals that a capture does not have",
         _ => return answer,
     };
-    match answer.outcome {
-        Outcome::RuledOut(_) => Answer { outcome: Outcome::not_seen(lacks), ..answer },
-        _ => answer,
+    if matches!(answer.outcome, Outcome::RuledOut(_)) {
+        answer.outcome = Outcome::not_seen(lacks);
     }
+    answer
 }
 
 /// Sorts limits by the share that each explains, before findings that limit nothing. The sort is

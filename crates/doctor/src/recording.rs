@@ -98,8 +98,8 @@ pub struct Period {
     pub attempt: Option<Attempt>,
 }
 
-/// Connections that were seen at one time only: they opened and ended between two others. There may
-/// be more, which no sample saw.
+/// Connections that opened and ended within half of the observation. There may be more, which no
+/// sample saw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ShortLived {

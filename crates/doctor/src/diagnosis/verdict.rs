@@ -54,7 +54,9 @@ pub(super) fn of(recording: &Recording, periods: &[PeriodReport], question: Ques
     // A full core or link of the fast direction says nothing about the slow one.
     let unknown = flows()
         .find(|flow| is_slower(flow, MUCH_SLOWER) && !flow.causes.iter().any(Found::limits_enough));
-    let is_used_up = |found: &Found| found.finding.healthy || found.cause == "cpu";
+    let is_of_direction =
+        |found: &Found| row_of(found.cause).is_some_and(|row| row.is_of_direction);
+    let is_used_up = |found: &Found| found.finding.healthy || is_of_direction(found);
     if let Some(flow) = unknown
         && of_machine.is_none()
         && limits.first().is_none_or(|(_, found)| is_used_up(found))

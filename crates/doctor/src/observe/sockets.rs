@@ -248,13 +248,10 @@ impl Sockets {
         self.ranked(self.most, |_| true).collect()
     }
 
-    /// Connections that opened and ended between two listings around one.
+    /// Connections that opened and ended within half of the listings.
     pub(super) fn short_lived(&self) -> ShortLived {
-        let is_short = |track: &&Track| {
-            track.opened == track.listing && track.opened > 1 && track.listing < self.listings
-        };
         let asked = self.tracks.iter().filter(|(cookie, _)| !self.beside.contains(cookie));
-        let short = asked.map(|(_, track)| track).filter(is_short);
+        let short = asked.map(|(_, track)| track).filter(|track| track.is_short(self.listings));
         short.fold(ShortLived::default(), |sum, track| ShortLived {
             connections: sum.connections + 1,
             bytes: sum.bytes + Bytes::new(track.last),
@@ -295,6 +292,12 @@ impl Sockets {
 }
 
 impl Track {
+    /// Whether the connection opened and ended within half of the `listings` of an observation.
+    fn is_short(&self, listings: u32) -> bool {
+        let seen = self.listing - self.opened + 1;
+        self.opened > 1 && self.listing < listings && seen * 2 <= listings
+    }
+
     fn note(&mut self, socket: &RawSocket<'_>) {
         self.last = moved(socket);
         let has_queue = matches!(socket.queues(), Queues::Data { send, .. } if send > Bytes::ZERO);
@@ -408,6 +411,19 @@ mod tests {
             assert!(sample.listeners.iter().any(|one| one.local == address));
         }
         assert!(unseen.is_empty(), "{unseen:?}");
+    }
+
+    /// BBR needs half a second for a few segments over a long round trip.
+    #[test]
+    fn a_connection_of_several_listings_is_short_lived_if_it_opened_and_ended() {
+        let any: SocketAddr = "10.0.0.1:80".parse().unwrap();
+        let ends = Ends { local: any, remote: any, interface: 0, cookie: 0 };
+        let is_short = |opened, listing| {
+            Track { ends, inode: 0, first: 0, last: 9, waits: false, opened, listing }.is_short(20)
+        };
+        assert!(is_short(4, 4) && is_short(4, 9));
+        // A connection from before the observation, an open one, one that lasts too long.
+        assert!(!is_short(1, 4) && !is_short(18, 20) && !is_short(3, 17));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::page::{rows, wrapped};
 use crate::diagnosis::{Confidence, Diagnosis, FlowReport, Found, PeriodReport, VerdictKind};
 use crate::recording::Origin;
-use crate::rules::Evidence;
+use crate::rules::{Evidence, row_of};
 use crate::words;
 use std::fmt::Write;
 use units::foreign;
@@ -94,7 +94,7 @@ impl Brief {
             let text = format!("{} ({share})", other.finding.sentence);
             self.wrapped(OTHERS + at as u32 * LATER, "Also: ", &text, 2);
         }
-        let is_drops = |found: &&Found| found.cause == "kernel-drops";
+        let is_drops = |found: &&Found| row_of(found.cause).is_some_and(|row| row.counts_drops);
         let mut machine = diagnosis.periods.iter().flat_map(|period| &period.machine);
         if let Some(drops) = machine.find(is_drops) {
             self.wrapped(OTHERS, "Drops: ", &drops.finding.sentence, 2);
@@ -305,7 +305,8 @@ mod tests {
 
     fn finding(words: &[String], count: usize) -> Finding {
         let word = |at: usize| words[at % words.len()].clone();
-        let mut finding = Finding::new(word(0)).explains(0.7).allows(Some(Rate::from_mbit(7)));
+        let mut finding = Finding::new(word(0)).allows(Some(Rate::from_mbit(7)));
+        finding.explains = Some(0.7);
         for at in 0..count {
             finding = finding
                 .seen_from(word(at), word(at + 1), word(at + 2))

@@ -1,6 +1,6 @@
 //! A program does not accept its connections as fast as they come.
 
-use super::{Advice, Finding, Outcome, Rule};
+use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::recording::{Listener, Sample};
 use crate::view::View;
 use crate::words::counted;
@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use units::Span;
 
 pub(super) const RULE: Rule = Rule::new("accept-queue", "full accept queues").machine(judge);
+pub(super) const STANDS: Case = Case::new("connections wait in every sample, and none is refused");
 
 fn judge(view: &View<'_>) -> Outcome {
     if !view.has_counters() {
@@ -47,9 +48,9 @@ fn judge(view: &View<'_>) -> Outcome {
         finding = finding.seen_from("waiting in every sample, at least", least.to_string(), "1");
     }
     if drops {
-        finding = finding.explains(0.6);
+        finding = finding.limits();
     } else if standing.is_some() {
-        finding = finding.explains(STANDS);
+        finding = finding.limits().case(STANDS);
     }
     finding
         .seen_if("net.core.somaxconn", view.sysctl("net.core.somaxconn").map(str::to_owned))
@@ -87,8 +88,6 @@ fn standing<'a>(view: &View<'a>) -> Option<(&'a Listener, u32)> {
 
 const LEAST_SAMPLES: usize = 4;
 const LEAST_TIME: Span = Span::from_secs(1);
-/// Less than a queue that overflows.
-const STANDS: f64 = 0.5;
 
 #[cfg(test)]
 mod tests {

@@ -1,12 +1,13 @@
 //! The sending application has no more to send.
 
-use super::{Advice, Finding, Outcome, Rule};
+use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::signs::far_window::shortest;
 use crate::view::{End, Flow, View};
 use crate::words::{percent, rate, span};
 use units::{Bytes, Span};
 
 pub(super) const RULE: Rule = Rule::new("application", "the application").flow(judge);
+pub(super) const FAR: Case = Case::new("the sender is far, and its data comes with pauses");
 
 fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let Some(sender) = &flow.sender else {
@@ -49,7 +50,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         sender.name(),
         rate(flow.rate())
     ))
-    .explains(share)
+    .limits_for(share)
     .allows(Some(flow.rate()))
     .healthy()
     .seen_from(
@@ -98,7 +99,7 @@ fn at_receiver(flow: &Flow<'_>, receiver: &End<'_>) -> Outcome {
         rate(flow.rate()),
         span(long)
     ))
-    .explains(FAR_EXPLAINS)
+    .limits().case(FAR)
     .healthy()
     .seen_from("samples in a pause of it", percent(pauses), percent(PAUSES))
     .seen("segments out of order", "none")
@@ -118,7 +119,6 @@ const PAUSE: Span = Span::from_millis(5);
 /// Shares of the samples.
 const PAUSES: f64 = 0.5;
 const EMPTY: f64 = 0.9;
-const FAR_EXPLAINS: f64 = 0.6;
 /// Measured.
 const BUSY: f64 = 0.5;
 const FASTER: f64 = 1.25;

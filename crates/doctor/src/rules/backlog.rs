@@ -20,7 +20,7 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
             counts.dropped.saturating_mul(MANY) >= again && counts.dropped / 2 <= again
         });
     match are_its {
-        true => counts.finding(view).explains(0.98).only_with("loss").holds(),
+        true => counts.finding(view).limits().holds(),
         false => Outcome::Irrelevant,
     }
 }
@@ -36,7 +36,7 @@ fn of_machine(view: &View<'_>) -> Outcome {
         ));
     }
     let finding = counts.finding(view);
-    if drops_many(view) { finding.explains(0.6) } else { finding }.holds()
+    if drops_many(view) { finding.limits() } else { finding }.holds()
 }
 
 /// Packets of all cores, and the core that dropped most.

@@ -1,11 +1,12 @@
 //! Full packets vanish, small ones arrive: a hop has a smaller MTU, and its message is filtered.
 
-use super::{Advice, Finding, Outcome, Rule};
+use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::view::{Flow, View};
 use crate::words::{bytes, span};
 use units::{Bytes, Span};
 
 pub(super) const RULE: Rule = Rule::new("mtu-black-hole", "a path-MTU black hole").flow(judge);
+pub(super) const NOTHING: Case = Case::new("nothing of a test arrives");
 
 fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let Some(sender) = &flow.sender else { return at_receiver(flow) };
@@ -34,7 +35,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         "a path-MTU black hole is the limit: small segments arrived, and full ones of {} are sent again and again",
         bytes(mss)
     ))
-    .explains(0.97)
+    .limits()
     .seen_from("retransmissions of the oldest segment", repeats.to_string(), REPEATS.to_string())
     .seen("waiting in the send queue", bytes(sender.last().send_queue))
     .seen_if("path MTU that the kernel assumes", tcp.path_mtu.map(bytes))
@@ -64,7 +65,7 @@ fn at_receiver(flow: &Flow<'_>) -> Outcome {
         "a path-MTU black hole is the limit: the handshake with {} passed, and none of its data arrives",
         flow.addresses().0
     ))
-    .explains(0.9)
+    .limits().case(NOTHING)
     .seen("received", bytes(received))
     .seen_from("time of the test", span(receiver.elapsed()), span(NOTHING_FOR))
     .against("a filter that drops the data of this direction looks like this too")

@@ -53,8 +53,7 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
     ))
     .seen_from("round trip above its minimum", span(queue), format!("{} or {TIMES} times", span(LONG)))
     .seen("least round trip", span(least))
-    // It is named before the bottleneck that the queue belongs to, which is used as it should be.
-    .explains(SHARE)
+    .limits()
     .advise(
         Advice::new("Limit the queue before the bottleneck with a rate just below it, or use a congestion control that keeps queues short")
             .run("tc qdisc replace dev DEV root cake bandwidth RATE")
@@ -71,7 +70,6 @@ fn sends_lone_segments(sender: &End<'_>) -> bool {
     !sender.has_data() && !sender.alternates() && flying.is_some_and(|segments| segments <= FEW)
 }
 
-const SHARE: f64 = 0.9;
 const HELD: f64 = 0.3;
 /// Measured.
 const LONG: Span = Span::from_millis(100);

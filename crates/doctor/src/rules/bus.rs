@@ -41,7 +41,7 @@ fn judge(view: &View<'_>) -> Outcome {
                 .run("dmesg | grep -i 'available PCIe bandwidth'")
                 .not("Settings of the network change nothing"),
         );
-        return if load >= LOADED { finding.explains(load.min(1.0)) } else { finding }.holds();
+        return if load >= LOADED { finding.limits_for(load) } else { finding }.holds();
     }
     match fine.is_empty() {
         true => Outcome::not_seen("the bus of a network device"),

@@ -49,7 +49,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     });
     // A core that is full goes on to be full; the clock is why it is full early.
     match held < HELD {
-        true => finding.explains(0.98),
+        true => finding.limits(),
         false => finding,
     }
     .holds()

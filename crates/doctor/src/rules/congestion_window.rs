@@ -67,7 +67,7 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
         span(rtt),
         if growing { ", and it still grows" } else { "" }
     ))
-    .explains(full * 0.75)
+    .limits_for(full)
     .allows(allows)
     .seen_from("samples with a full congestion window", percent(full), percent(FULL))
     .seen_if("window / round trip", allows.map(rate))

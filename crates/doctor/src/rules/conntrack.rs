@@ -35,7 +35,7 @@ fn judge(view: &View<'_>) -> Outcome {
     // Two packets of a new connection on two cores make the same entry. The kernel counts one of
     // them as failed, and mostly lets it pass (nf_ct_resolve_clash).
     let limits = refused > 0 && load >= NEAR || dropped >= FEW;
-    if limits { finding.explains(0.6) } else { finding }.holds()
+    if limits { finding.limits() } else { finding }.holds()
 }
 
 const NEAR: f64 = 0.9;

@@ -60,7 +60,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         task.name,
         percent(waited)
     ))
-    .explains(share_of(theirs, waited + task.cpu))
+    .limits_for(share_of(theirs, waited + task.cpu))
     .allows(bound::of_resource(flow.rate(), 1.0 - theirs))
     .seen_from(format!("thread {} waits for other processes, of the observation", task.tid), percent(theirs), percent(WAITS))
     .seen("CPU time of the thread, of a core", percent(task.cpu))

@@ -28,7 +28,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         end.name(),
         bytes(part)
     ))
-    .explains(held + 0.5)
+    .limits_for(held)
     .seen_from(
         "samples with less than a segment held back and nothing in flight",
         percent(held),

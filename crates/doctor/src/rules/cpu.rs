@@ -42,7 +42,7 @@ fn only_core(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
         rate(flow.rate()),
         of_link(flow, view),
     ))
-    .explains(shares.busy() - others)
+    .limits_for(shares.busy() - others)
     .allows(bound::of_resource(flow.rate(), shares.busy()))
     .seen_from(format!("core {core} busy, of the observation"), percent(shares.busy()), percent(FULL))
     .seen("user, system, interrupt, softirq, of the core", four(shares))
@@ -85,7 +85,7 @@ fn confined(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
         rate(flow.rate()),
         of_link(flow, view),
     ))
-    .explains(shares.busy() - others)
+    .limits_for(shares.busy() - others)
     .allows(bound::of_resource(flow.rate(), shares.busy()))
     .seen_from(format!("core {core} busy, of the observation"), percent(shares.busy()), percent(FULL))
     .seen("user, system, interrupt, softirq, of the core", four(shares))
@@ -135,7 +135,7 @@ fn thread(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
         rate(flow.rate()),
         of_link(flow, view),
     ))
-    .explains(share)
+    .limits_for(share)
     .allows(bound::of_resource(flow.rate(), share))
     .seen_from(
         thread_of(task),
@@ -221,7 +221,7 @@ fn all_cores(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
         rate(flow.rate()),
         of_link(flow, view),
     ))
-    .explains(busy)
+    .limits_for(busy)
     .allows(bound::of_resource(flow.rate(), busy))
     .seen_from("busy time, of all cores", percent(busy), percent(ALL_FULL))
     .seen("threads of the connection's ends", format!("{threads:.2} cores"))
@@ -244,7 +244,7 @@ fn far_end(flow: &Flow<'_>) -> Option<Outcome> {
             percent(busy.fraction()),
             rate(flow.rate())
         ))
-        .explains(busy.fraction())
+        .limits_for(busy.fraction())
         .allows(bound::of_resource(flow.rate(), busy.fraction()))
         .seen_from(
             "busiest core of the far end, of the test",

@@ -6,21 +6,17 @@ use crate::view::{Flow, View};
 use crate::words::percent;
 
 pub(super) const RULE: Rule =
-    Rule::new("damaged-packets", "damaged packets").flow(of_flow).machine(of_machine);
+    Rule::new("damaged-packets", "damaged packets").flow(of_flow).machine(judge);
 
 fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     // Damaged acknowledgements hold no sender back.
     if flow.receiver.is_none() || flow.sender.is_some() {
         return Outcome::Irrelevant;
     }
-    judge(view, OF_FLOW)
+    judge(view)
 }
 
-fn of_machine(view: &View<'_>) -> Outcome {
-    judge(view, OF_MACHINE)
-}
-
-fn judge(view: &View<'_>, explains: f64) -> Outcome {
+fn judge(view: &View<'_>) -> Outcome {
     if !view.has_counters() {
         return Outcome::not_seen("the counters of damaged packets");
     }
@@ -47,16 +43,13 @@ fn judge(view: &View<'_>, explains: f64) -> Outcome {
             .run("ethtool -K DEV rx off tx off   (on each end, for a trial)")
             .not("Buffers and congestion control do not bring damaged packets back"),
     );
-    if share >= LIMITS { finding.explains(explains) } else { finding }.holds()
+    if share >= LIMITS { finding.limits() } else { finding }.holds()
 }
 
 const LEAST: u64 = 3;
 const SHARE: f64 = 1e-4;
 /// Losses of this share slow a connection down.
 const LIMITS: f64 = 1e-3;
-/// Before the losses that it explains.
-const OF_FLOW: f64 = 0.97;
-const OF_MACHINE: f64 = 0.7;
 
 #[cfg(test)]
 mod tests {

@@ -28,7 +28,7 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
         end.name(),
         span(late)
     ))
-    .explains(held + 0.5)
+    .limits_for(held)
     .seen_from(
         "samples with less than a segment held back by one in flight",
         percent(held),

@@ -41,7 +41,7 @@ fn judge(view: &View<'_>) -> Outcome {
             .run(format!("ls /proc/{}/fd | wc -l", holder.pid))
             .not("A longer accept queue only lets more clients wait"),
     );
-    if open >= most { finding.explains(0.85) } else { finding }.holds()
+    if open >= most { finding.limits() } else { finding }.holds()
 }
 
 const NEAR: f64 = 0.95;

@@ -1,10 +1,11 @@
 //! The application waits for its disk, not for the network.
 
-use super::{Advice, Finding, Outcome, Rule};
+use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::view::{Flow, View};
 use crate::words::percent;
 
 pub(super) const RULE: Rule = Rule::new("disk", "the disk").flow(judge);
+pub(super) const ALL: Case = Case::new("the thread does little but wait for its disk");
 
 fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let ends = [("sender", &flow.sender), ("receiver", &flow.receiver)];
@@ -49,9 +50,8 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         task.name,
         percent(blocked)
     ))
-    // A slow application has a reason here, so this cause goes first. One that sleeps longer than
-    // it waits for the disk has another.
-    .explains(if task.waits_for_disk() { (blocked + 0.5).min(1.0) } else { blocked })
+    .limits_for(blocked)
+    .case_if(task.waits_for_disk(), ALL)
     .seen_from(
         format!("thread {} waits for block I/O, of the observation", task.tid),
         percent(blocked),

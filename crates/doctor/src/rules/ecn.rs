@@ -23,9 +23,8 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
         "a full queue on the path marks packets: {} of the segments carried a mark",
         percent(share)
     ));
-    // Marks say more about a queue than its delay does, so they stand before `path`.
     match explains {
-        true => finding.explains(EXPLAINS),
+        true => finding.limits(),
         false => finding,
     }
     .seen_from("marked segments, of all that arrived", percent(share), percent(SHARE))
@@ -61,8 +60,6 @@ fn explains(flow: &Flow<'_>, sender: &End<'_>, marked: u64, share: f64) -> bool 
 const SHARE: f64 = 0.005;
 /// Fewer may be chance.
 const FEWEST: u64 = 3;
-/// More than `path` explains at most.
-const EXPLAINS: f64 = 0.9;
 
 #[cfg(test)]
 mod tests {

@@ -43,7 +43,7 @@ fn judge(view: &View<'_>) -> Outcome {
     Finding::new(format!(
         "handshakes that ask for congestion marks are dropped: {again} of {opened} connections began a second late, with a second SYN that does not ask for marks"
     ))
-    .explains(EXPLAINS)
+    .limits()
     .seen_from("SYNs sent again, of the connections opened", percent(share), percent(ONE_EACH.start))
     .seen(SETTING, setting)
     .seen("connections that agreed to congestion marks", "none")
@@ -63,8 +63,6 @@ const ASKS: [&str; 2] = ["1", "3"];
 const FEWEST: u64 = 2;
 /// Repeated SYNs per opened connection.
 const ONE_EACH: std::ops::Range<f64> = 0.8..1.3;
-/// More than `no-answer` explains by handshakes that are repeated.
-const EXPLAINS: f64 = 0.7;
 
 #[cfg(test)]
 mod tests {

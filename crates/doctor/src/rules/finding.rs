@@ -1,3 +1,4 @@
+use super::Case;
 use serde::Serialize;
 use units::Rate;
 
@@ -18,8 +19,8 @@ pub enum Outcome {
 pub struct Finding {
     /// One sentence without its full stop.
     pub sentence: String,
-    /// How much of the missing speed it explains, from 0 to 1; `None`: out of order, and it does
-    /// not limit anything now.
+    /// How much of the missing speed it explains, from 0 to 1, by the table of precedence; `None`:
+    /// out of order, and it does not limit anything now.
     pub explains: Option<f64>,
     /// The rate that it allows at most.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -30,9 +31,9 @@ pub struct Finding {
     /// The finding follows from the rate itself, as a pace that the sender measured does.
     #[serde(skip)]
     pub is_estimate: bool,
-    /// The finding stands only beside the cause with this name.
+    /// The rule's claim that the cause limits something now.
     #[serde(skip)]
-    pub only_with: Option<&'static str>,
+    pub(super) claim: Option<Claim>,
     /// The sentence of a finding that another cause silences: the signs are present and limit
     /// nothing. Without this sentence the silenced cause is ruled out.
     #[serde(skip)]
@@ -40,6 +41,14 @@ pub struct Finding {
     /// Signals that speak against it.
     pub against: Vec<String>,
     pub advice: Vec<Advice>,
+}
+
+/// The cause limits something now. The table of precedence ranks the claim.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Claim {
+    /// The shares that the rule measured: of the time, of the packets, of a resource.
+    pub(super) measured: [f64; 2],
+    pub(super) case: Option<Case>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -62,7 +71,7 @@ pub struct Advice {
 }
 
 impl Finding {
-    /// Out of order; [`Self::explains`] makes it a limit.
+    /// Out of order; [`Self::limits`] makes it a limit.
     pub fn new(sentence: impl Into<String>) -> Self {
         Self {
             sentence: sentence.into(),
@@ -70,7 +79,7 @@ impl Finding {
             allows: None,
             healthy: false,
             is_estimate: false,
-            only_with: None,
+            claim: None,
             when_silenced: None,
             evidence: Vec::new(),
             against: Vec::new(),
@@ -78,9 +87,35 @@ impl Finding {
         }
     }
 
-    pub fn explains(mut self, share: f64) -> Self {
-        self.explains = Some(if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 });
+    /// The cause limits something now, whatever a measure tells.
+    pub fn limits(self) -> Self {
+        self.limits_for(1.0)
+    }
+
+    /// The cause limits something now: for this share of the time, of the packets, of a resource.
+    pub fn limits_for(mut self, measured: f64) -> Self {
+        self.claim = Some(Claim { measured: [measured, 0.0], case: None });
         self
+    }
+
+    /// A second share adds to the first.
+    pub fn and_for(mut self, measured: f64) -> Self {
+        if let Some(claim) = &mut self.claim {
+            claim.measured[1] = measured;
+        }
+        self
+    }
+
+    /// The finding is a case of its cause that the table ranks apart.
+    pub fn case(mut self, case: Case) -> Self {
+        if let Some(claim) = &mut self.claim {
+            claim.case = Some(case);
+        }
+        self
+    }
+
+    pub fn case_if(self, is_so: bool, case: Case) -> Self {
+        if is_so { self.case(case) } else { self }
     }
 
     pub fn allows(mut self, rate: Option<Rate>) -> Self {
@@ -95,11 +130,6 @@ impl Finding {
 
     pub fn estimate(mut self) -> Self {
         self.is_estimate = true;
-        self
-    }
-
-    pub fn only_with(mut self, cause: &'static str) -> Self {
-        self.only_with = Some(cause);
         self
     }
 

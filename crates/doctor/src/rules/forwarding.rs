@@ -39,7 +39,7 @@ fn judge(view: &View<'_>) -> Outcome {
         ),
     };
     finding
-        .explains(0.6)
+        .limits()
         .seen_from("packets for other addresses", off.to_string(), LEAST.to_string())
         .seen_from("packets without a route", unrouted.to_string(), LEAST.to_string())
         .seen_if("net.ipv4.ip_forward", forwards)

@@ -22,7 +22,7 @@ fn judge(view: &View<'_>) -> Outcome {
     Finding::new(format!(
         "datagrams arrive in fragments and never become whole: {came} fragments came, and {whole} datagrams were complete"
     ))
-    .explains(0.65)
+    .limits()
     .seen_from("fragments", came.to_string(), FEW.to_string())
     .seen("datagrams that became whole", whole.to_string())
     .seen("datagrams that were given up", failed.to_string())

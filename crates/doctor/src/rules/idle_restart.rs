@@ -40,8 +40,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         "the congestion window starts again after each pause: it falls from {most} to {least} segments, and a burst needs {rounds} round trips of {} to open it",
         span(rtt)
     ))
-    // It slows each burst. The pauses of an application that seldom sends cost more.
-    .explains(full.max(SLOWS))
+    .limits_for(full)
     .seen_from(
         "falls of the congestion window after pauses, without a loss",
         restarts.len().to_string(),
@@ -102,7 +101,6 @@ const FEWEST: usize = 1;
 const FALLS: u32 = 3;
 const FULL: f64 = 0.5;
 const LONG: Span = Span::from_millis(5);
-const SLOWS: f64 = 0.9;
 
 #[cfg(test)]
 mod tests {

@@ -1,12 +1,14 @@
 //! A route lets connections begin with fewer segments than usual, so that short connections need
 //! more round trips.
 
-use super::{Advice, Finding, Outcome, Rule};
+use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::recording::Path;
 use crate::view::View;
 use crate::words::counted;
 
 pub(super) const RULE: Rule = Rule::new("initial-window", "a small initial window").machine(judge);
+pub(super) const SEVERAL_HOSTS: Case =
+    Case::new("the short connections may go to hosts with a usual window");
 
 /// The initial window counts only for connections that end after a few round trips.
 fn judge(view: &View<'_>) -> Outcome {
@@ -24,7 +26,7 @@ fn judge(view: &View<'_>) -> Outcome {
     ))
     .seen("initcwnd of the route", segments.to_string())
     .seen_from(
-        "connections seen once",
+        "connections that opened and ended",
         format!("{per_second:.1} a second"),
         format!("{SHORT_LIVED} a second"),
     )
@@ -39,8 +41,8 @@ fn judge(view: &View<'_>) -> Outcome {
     let is_usual = |path: &Path| path.initial_window.is_none_or(|few| few >= USUAL_INITIAL);
     let others = view.machine().paths.values().filter(|path| is_usual(path)).count() as u64;
     match (per_second >= SHORT_LIVED && short.connections >= FEWEST, others) {
-        (true, 0) => finding.explains(1.0),
-        (true, _) => finding.explains(0.5).against(format!(
+        (true, 0) => finding.limits(),
+        (true, _) => finding.limits().case(SEVERAL_HOSTS).against(format!(
             "the short connections may go to {} with a usual initial window",
             counted(others, "other host", "other hosts")
         )),
@@ -51,9 +53,9 @@ fn judge(view: &View<'_>) -> Outcome {
 
 /// RFC 6928, and Linux since 2.6.39.
 const USUAL_INITIAL: u32 = 10;
-/// Connections that end before they are seen twice.
+/// Connections, each second, that open and end within half of the observation.
 const SHORT_LIVED: f64 = 1.0;
-const FEWEST: u64 = 4;
+const FEWEST: u64 = 3;
 
 #[cfg(test)]
 mod tests {
@@ -97,5 +99,7 @@ mod tests {
         assert_eq!(judged(1, 60), Some("initial-window"));
         assert_eq!(judged(10, 60), Some("short-connections"));
         assert_eq!(judged(1, 0), None);
+        // Over a round trip of 400 ms, 3 s have three connections of some segments.
+        assert_eq!((judged(1, 3), judged(1, 2)), (Some("initial-window"), None));
     }
 }

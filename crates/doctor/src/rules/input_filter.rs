@@ -3,13 +3,14 @@
 //! drops for another reason; the rest is what a filter took. Only IPv4 is counted. Linux 6.6 and
 //! later count a packet as forwarded before the hook that may drop it.
 
-use super::{Advice, Finding, Outcome, Rule};
+use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::recording::Sample;
 use crate::view::{Flow, View, counted};
 use crate::words::percent;
 
 pub(super) const RULE: Rule =
     Rule::new("input-filter", "a filter of received packets").flow(of_flow).machine(of_machine);
+pub(super) const LOSES: Case = Case::new("segments of an open connection are missing");
 
 fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let Some(counts) = Counts::of(view) else { return not_seen() };
@@ -22,7 +23,7 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         && counts.dropped.saturating_mul(2) >= again
         && counts.share() >= MANY
     {
-        return counts.finding().explains(0.98).holds();
+        return counts.finding().limits().holds();
     }
     let behind = flow.receiver.as_ref().and_then(|end| end.count(|tcp| tcp.out_of_order));
     let has_gaps = flow.sender.is_none() && behind.unwrap_or(0) > 0;
@@ -30,7 +31,8 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         return counts
             .finding()
             .seen_if("segments that arrived behind a gap", behind.map(|count| count.to_string()))
-            .explains(0.97)
+            .limits()
+            .case(LOSES)
             .holds();
     }
     counts.ruled_out()
@@ -42,7 +44,7 @@ fn of_machine(view: &View<'_>) -> Outcome {
     let Some(counts) = Counts::of(view) else { return not_seen() };
     let per_second = counts.dropped as f64 / view.elapsed().secs_f64();
     match per_second >= PER_SECOND && counts.share() >= MANY {
-        true => counts.finding().explains(OF_MACHINE).holds(),
+        true => counts.finding().limits().holds(),
         false => counts.ruled_out(),
     }
 }
@@ -162,7 +164,6 @@ const MANY: f64 = 0.2;
 const LOST: u64 = 20;
 const LOST_SHARE: f64 = 5e-3;
 const PER_SECOND: f64 = 10.0;
-const OF_MACHINE: f64 = 0.55;
 
 #[cfg(test)]
 mod tests {

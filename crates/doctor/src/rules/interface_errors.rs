@@ -1,12 +1,13 @@
 //! An interface counts errors or drops, or its carrier comes and goes.
 
-use super::{Advice, Finding, Outcome, Rule};
+use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::signs::input_queues::drops_many;
 use crate::view::{Flow, InterfaceUse, View};
 use crate::words::counted;
 
 pub(super) const RULE: Rule =
     Rule::new("interface-errors", "errors and drops of interfaces").machine(judge);
+pub(super) const FLAPS: Case = Case::new("the carrier comes and goes");
 
 fn judge(view: &View<'_>) -> Outcome {
     let interfaces: Vec<_> = view.interfaces().collect();
@@ -43,10 +44,10 @@ fn judge(view: &View<'_>) -> Outcome {
     let packets = worst.received_packets.saturating_add(worst.sent_packets);
     let share = bad as f64 / packets.saturating_add(bad).max(1) as f64;
     if flaps > 0 {
-        finding = finding.explains(0.9);
+        finding = finding.limits().case(FLAPS);
     } else if share >= LIMITS && bad >= FEW && !is_backlog(worst, bad, view) {
         // Losses of this size halve the rate of a connection over some milliseconds.
-        finding = finding.explains(0.7);
+        finding = finding.limits();
     }
     let rings = worst.facts.rings.as_ref();
     if let Some(rings) = rings.filter(|rings| rings.receive < rings.receive_most)

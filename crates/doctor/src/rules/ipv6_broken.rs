@@ -19,11 +19,11 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     if flow.end().last().retransmits == 0 {
         return Outcome::ruled_out("the first SYN has waited for less than its timeout");
     }
-    finding(view, 1).map_or(Outcome::Irrelevant, |found| found.explains(OF_FLOW).holds())
+    finding(view, 1).map_or(Outcome::Irrelevant, |found| found.limits().holds())
 }
 
 fn of_machine(view: &View<'_>) -> Outcome {
-    finding(view, FEWEST).map_or(Outcome::Irrelevant, |found| found.explains(OF_MACHINE).holds())
+    finding(view, FEWEST).map_or(Outcome::Irrelevant, |found| found.limits().holds())
 }
 
 fn is_refused(flow: &Flow<'_>) -> bool {
@@ -70,8 +70,6 @@ fn is_far(address: IpAddr, six: bool) -> bool {
 }
 
 const FEWEST: usize = 2;
-const OF_FLOW: f64 = 0.96;
-const OF_MACHINE: f64 = 0.55;
 
 #[cfg(test)]
 mod tests {

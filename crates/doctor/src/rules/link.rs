@@ -47,7 +47,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         percent(load.min(1.0)),
         rate(speed)
     ))
-    .explains(load.min(1.0))
+    .limits_for(load)
     .allows(Some(bound::payload_of(speed)))
     .healthy()
     .seen_from(format!("load, of {name}"), percent(load), percent(FULL))

@@ -17,7 +17,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         return Outcome::ruled_out(format!("{name} is up"));
     };
     Finding::new(format!("{name} has no link: {state}"))
-        .explains(1.0)
+        .limits()
         .seen(format!("state of {name}"), facts.state.clone())
         .seen("switched on", if facts.enabled { "yes" } else { "no" })
         .advise(match facts.enabled {

@@ -38,7 +38,7 @@ fn judge(view: &View<'_>) -> Outcome {
             });
             let load = interface.load().map_or(0.0, |(received, sent)| received.max(sent));
             return if load >= LOADED {
-                finding.seen("load, of the speed", percent(load)).explains(load)
+                finding.seen("load, of the speed", percent(load)).limits_for(load)
             } else {
                 finding
             }

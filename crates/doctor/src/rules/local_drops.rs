@@ -61,7 +61,7 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
             .not("The path and the far end have no part in it: the packets never left"),
     );
     match stands || sender.has_data() {
-        true => finding.explains(0.96),
+        true => finding.limits(),
         false => finding,
     }
     .holds()
@@ -84,7 +84,7 @@ fn of_machine(view: &View<'_>) -> Outcome {
     Finding::new(format!(
         "this machine drops its own datagrams: a filter or a queue on the way out refused {discarded} of them"
     ))
-    .explains(0.5 + share * 0.2)
+    .limits_for(share)
     .seen_from(
         "datagrams discarded on their way out",
         format!("{per_second:.0} a second"),

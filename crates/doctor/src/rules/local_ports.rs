@@ -47,7 +47,7 @@ fn judge(view: &View<'_>) -> Outcome {
             .run(format!("sysctl {RESERVED}"))
             .not("More memory or descriptors do not help; more addresses at either end do"),
     );
-    if used_up || failed { finding.explains(0.8) } else { finding }.holds()
+    if used_up || failed { finding.limits() } else { finding }.holds()
 }
 
 /// The administrator keeps every port of the range for programs that name their own.
@@ -55,7 +55,7 @@ fn none_is_left(least: u64, most: u64) -> Outcome {
     Finding::new(format!(
         "no local port is left for connections: all of {least} to {most} are reserved"
     ))
-    .explains(0.8)
+    .limits()
     .seen(RANGE, format!("{least} {most}"))
     .advise(
         Advice::new("Reserve fewer ports, or widen the range")

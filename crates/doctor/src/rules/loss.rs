@@ -1,7 +1,7 @@
 //! Lost packets keep the window small. They are blamed only if a formula says that the losses
 //! explain the rate.
 
-use super::{Advice, Finding, Outcome, Rule};
+use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::bound;
 use crate::signs::loss_model::{Recovery, UNKNOWN, allowed, recovery};
 use crate::view::{BURST, End, Flow, View};
@@ -9,6 +9,11 @@ use crate::words::{percent, rate, span};
 use units::{Bytes, Rate, Span};
 
 pub(super) const RULE: Rule = Rule::new("loss", "lost packets").flow(judge);
+pub(super) const WAITS: Case = Case::new("the sender waits for its timer");
+pub(super) const HEAVILY: Case = Case::new("many segments are lost, whatever the formulas allow");
+pub(super) const EARLIER: Case = Case::new("the losses came before the observation");
+pub(super) const FAR: Case = Case::new("the far end tells its retransmissions");
+pub(super) const GAPS: Case = Case::new("segments arrive behind gaps");
 
 fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let Some(sender) = &flow.sender else { return at_receiver(flow, view) };
@@ -79,11 +84,8 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         _ => finding,
     };
     finding
-        .explains(match (near, waits >= TIMEOUTS) {
-            (true, _) => 0.55 + 0.4 * ratio.unwrap_or(0.0).min(1.0),
-            (false, true) => (0.6 + 0.4 * waits).min(0.9),
-            (false, false) => HEAVY_EXPLAINS,
-        })
+        .limits_for(if near { ratio.unwrap_or(0.0).min(1.0) } else { waits })
+        .case_if(!near, if waits >= TIMEOUTS { WAITS } else { HEAVILY })
         .advise(
             Advice::new("Find the lossy hop: error counters of each interface and switch port on the path")
                 .run("ethtool -S DEV | grep -iE 'err|drop|crc'")
@@ -154,7 +156,7 @@ fn earlier(flow: &Flow<'_>, sender: &End<'_>) -> Option<Outcome> {
             percent(loss),
             span(rtt)
         ))
-        .explains(0.8)
+        .limits().case(EARLIER)
         .seen("retransmitted since the connection began", format!("{lost} of {sent}"))
         .seen("slow-start threshold, window", format!("{threshold}, {window} segments"))
         .seen("samples with a full congestion window", percent(full))
@@ -192,8 +194,8 @@ fn at_receiver(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
                 .seen("retransmissions of the far end", again.to_string());
         let heavy = loss >= HEAVY && !lacks_cpu(flow, view);
         return match (near && slows, heavy && slows) {
-            (true, _) => finding.explains(0.8),
-            (false, true) => finding.explains(HEAVY_EXPLAINS),
+            (true, _) => finding.limits().case(FAR),
+            (false, true) => finding.limits().case(HEAVILY),
             (false, false) => finding,
         }
         .holds();
@@ -245,7 +247,7 @@ fn gaps(
         flow.addresses().0,
         span(rtt)
     ))
-    .explains(0.75)
+    .limits().case(GAPS)
     .allows(allows)
     .seen("segments that arrived behind a gap", format!("{behind} of {segments}"))
     .seen("gaps, by the segments of a round trip", format!("{gaps:.0}"))
@@ -279,7 +281,7 @@ fn waits_of_sender(
             percent(share),
             flow.addresses().0
         ))
-        .explains(HEAVY_EXPLAINS)
+        .limits().case(HEAVILY)
         .seen_from(
             "segments that arrived behind a gap",
             format!("{behind} of {segments}"),
@@ -326,7 +328,6 @@ const LATE: [&str; 2] = ["TcpExtTCPDSACKOldSent", "TcpExtTCPDSACKOfoSent"];
 const TIMEOUTS_FROM: f64 = 1e-3;
 /// Lost segments that slow each algorithm down that reacts to losses.
 const HEAVY: f64 = 0.02;
-const HEAVY_EXPLAINS: f64 = 0.6;
 /// Half of the least time that a sender waits for its timer.
 const PAUSE: Span = Span::from_millis(100);
 /// One in so many segments that arrived twice tells that they are reordered.

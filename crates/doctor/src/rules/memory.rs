@@ -29,8 +29,7 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
                 percent(blocked),
                 percent(BLOCKED),
             )
-            // It waits in the same state as for its disk.
-            .explains(1.0)
+            .limits()
             .holds(),
         _ => Outcome::ruled_out(format!(
             "tasks waited for memory {} of the observation, and none of this connection",
@@ -41,7 +40,7 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
 
 fn of_machine(view: &View<'_>) -> Outcome {
     match pressure(view) {
-        Ok((some, full)) if some >= MUCH => finding(some, full).explains(0.5).holds(),
+        Ok((some, full)) if some >= MUCH => finding(some, full).limits().holds(),
         Ok((some, full)) => finding(some, full).holds(),
         Err(outcome) => outcome,
     }

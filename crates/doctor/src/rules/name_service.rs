@@ -42,7 +42,7 @@ fn judge(view: &View<'_>) -> Outcome {
         worst.server.ip(),
         span(worst.waited())
     ))
-    .explains(0.6)
+    .limits()
     .seen_from("oldest query, at least", span(worst.waited()), span(LONG))
     .seen("queries that waited so long", waits.count().to_string())
     .seen("UDP datagrams sent, received", format!("{asked}, {answered}"))

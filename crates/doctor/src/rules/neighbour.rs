@@ -19,7 +19,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         "the next hop {hop} on {} does not answer: its neighbour entry is {}",
         silent.interface, silent.state
     ))
-    .explains(1.0)
+    .limits()
     .seen("neighbour state", silent.state.clone())
     .seen("interface", silent.interface.clone())
     .advise(
@@ -41,7 +41,7 @@ fn of_machine(view: &View<'_>) -> Outcome {
     Finding::new(format!(
         "the table of neighbours is full: {full} packets found no place for the address of their next hop"
     ))
-    .explains(0.7)
+    .limits()
     .seen("times that no entry was made", full.to_string())
     .seen_if(&most, view.sysctl(&most).map(str::to_owned))
     .advise(

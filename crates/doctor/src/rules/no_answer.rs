@@ -1,6 +1,6 @@
 //! A connection is being opened, and nothing comes back; or nothing comes back any more.
 
-use super::{Advice, Finding, Outcome, Rule};
+use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::recording::{Attempt, ConnectionState, Listener, Refusal, Sample};
 use crate::signs::timeouts::backs_off;
 use crate::view::{End, Flow, View};
@@ -9,6 +9,9 @@ use units::{Bytes, Span};
 
 pub(super) const RULE: Rule =
     Rule::new("no-answer", "a connection that nobody answers").flow(judge).machine(of_machine);
+pub(super) const FALLS_SILENT: Case =
+    Case::new("a connection that moved data gets no answer any more");
+pub(super) const REPEATS_SYNS: Case = Case::new("handshakes succeed with a second SYN");
 
 fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let Some(sender) = flow.sender.as_ref() else { return Outcome::Irrelevant };
@@ -55,7 +58,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         "nobody answers at {to}: this machine has sent its SYN {} again, and no answer or refusal came back{others}",
         counted(repeats.max(1).into(), "time", "times")
     ))
-    .explains(0.95)
+    .limits()
     .seen("retransmissions of this SYN", repeats.to_string())
     .seen_if("SYNs sent again by this machine", again.map(|count| count.to_string()))
     .seen_if("interface", flow.interface().map(str::to_owned))
@@ -115,7 +118,7 @@ fn established(flow: &Flow<'_>, sender: &End<'_>, view: &View<'_>) -> Outcome {
         counted(repeats.into(), "time", "times"),
         bytes(tcp.bytes_acked.unwrap_or_default())
     ))
-    .explains(0.97)
+    .limits().case(FALLS_SILENT)
     .seen_from("retransmissions of the oldest segment", repeats.to_string(), REPEATS.to_string())
     .seen("waiting in the send queue", bytes(sender.last().send_queue))
     .seen("time without an acknowledgement, until the end", span(silence(sender)))
@@ -150,7 +153,6 @@ const MOSTLY: f64 = 0.6;
 /// SYNs sent again, and their share of the connections.
 const FEWEST: u64 = 2;
 const OFTEN: f64 = 0.05;
-const REPEATED: f64 = 0.5;
 const REPEATS: u32 = 2;
 /// The timer has sent the oldest segment again three times by then.
 const SILENT: Span = Span::from_millis(1_300);
@@ -189,7 +191,7 @@ fn repeated(view: &View<'_>) -> Outcome {
     Finding::new(format!(
         "handshakes wait for a second SYN: this machine sent {again} again for {opened} connections, each a second late"
     ))
-    .explains(REPEATED)
+    .limits().case(REPEATS_SYNS)
     .seen_from("SYNs sent again", again.to_string(), FEWEST.to_string())
     .seen_from("SYNs sent again, of the connections opened", percent(share.min(1.0)), percent(OFTEN))
     .advise(
@@ -210,7 +212,7 @@ fn of_test(attempt: &Attempt, view: &View<'_>) -> Outcome {
         "nobody answers at {} port {}: no answer or refusal of the SYN came back",
         attempt.host, attempt.port
     ))
-    .explains(0.95)
+    .limits()
     .seen_if("message", attempt.message.clone())
     .advise(
         Advice::new("Look for a filter on the way, and for the SYNs at the other end")

@@ -1,11 +1,12 @@
 //! This machine has no route for packets that it should send.
 
-use super::{Advice, Finding, Outcome, Rule};
+use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::recording::Refusal;
 use crate::view::{Flow, View};
 
 pub(super) const RULE: Rule =
     Rule::new("no-route", "a missing route").flow(of_flow).machine(of_machine);
+pub(super) const UNREACHABLE: Case = Case::new("the test was told that no way leads to its host");
 
 /// The route of a connection is gone: its interface is down, or somebody removed the route.
 fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
@@ -23,7 +24,7 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         .take(MOST_NAMED)
         .collect();
     Finding::new(format!("no way leads to {to} any more: {reason}"))
-        .explains(0.98)
+        .limits()
         .seen("route", reason.clone())
         .seen_if("interfaces that are down", (!down.is_empty()).then(|| down.join("; ")))
         .advise(
@@ -44,7 +45,8 @@ fn of_machine(view: &View<'_>) -> Outcome {
             attempt.host,
             attempt.message.clone().unwrap_or_else(|| "it is unreachable".to_owned())
         ))
-        .explains(0.9)
+        .limits()
+        .case(UNREACHABLE)
         .advise(
             Advice::new("Look at the route, and at the router or filter that reports it")
                 .run(format!("ip route get {}", attempt.host))
@@ -59,7 +61,7 @@ fn of_machine(view: &View<'_>) -> Outcome {
         return Outcome::ruled_out(format!("{dropped} packets had no route"));
     }
     Finding::new(format!("a route is missing: this machine had none for {dropped} packets"))
-        .explains(0.65)
+        .limits()
         .seen_from("packets without a route", dropped.to_string(), LEAST.to_string())
         .advise(
             Advice::new("Look at the routes for the address that programs fail to reach")

@@ -1,10 +1,11 @@
 //! Segmentation offloads are off, and the CPU has no time left: it handles every packet by itself.
 
-use super::{Advice, Finding, Outcome, Rule};
+use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::view::{Flow, TaskUse, View};
 use crate::words::{percent, rate};
 
 pub(super) const RULE: Rule = Rule::new("offloads", "switched-off offloads").flow(judge);
+pub(super) const CONFINED: Case = Case::new("one core is all that the sender may use");
 
 fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let Some(name) = flow.interface() else { return Outcome::Irrelevant };
@@ -33,15 +34,13 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         ));
     }
     let frames = used.sent.count() / used.sent_packets.max(1);
-    // The only core that may be used is the verdict then, and the offloads are one way to make a
-    // byte cheaper.
     let confined = task.is_some_and(|task| task.confined_to.is_some());
-    let share = if view.cores.len() == 1 || confined { 0.5 } else { 1.0 };
     Finding::new(format!(
         "offloads are switched off: the CPU makes each packet on {name} by itself, {frames} bytes on average, and is full at {}",
         rate(flow.rate())
     ))
-    .explains(share)
+    .limits()
+    .case_if(view.cores.len() == 1 || confined, CONFINED)
     .seen("TCP and generic segmentation offload", "off")
     .seen_from("busy time with interrupts, of the core of the sending thread", percent(busy.min(1.0)), percent(FULL))
     .seen("bytes for each packet sent", frames.to_string())

@@ -1,13 +1,14 @@
 //! Datagrams of this machine fill the path, and leave little of the path to a connection through
 //! the same interface.
 
-use super::{Advice, Finding, Outcome, Rule};
+use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::view::{Flow, View};
 use crate::words::{percent, rate, span};
 use units::{Rate, Span};
 
 pub(super) const RULE: Rule =
     Rule::new("own-datagrams", "datagrams of this machine on the same path").flow(judge);
+pub(super) const BY_LOSSES: Case = Case::new("losses alone show the full path");
 
 fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let Some(sender) = flow.sender.as_ref().filter(|_| !flow.is_inside()) else {
@@ -58,7 +59,8 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         used.name,
         rate(flow.rate())
     ))
-    .explains(if queue.is_some() { EXPLAINS } else { BY_LOSSES })
+    .limits()
+    .case_if(queue.is_none(), BY_LOSSES)
     .seen_from(
         "datagrams, of the packets sent through the interface",
         percent((datagrams as f64 / used.sent_packets.max(1) as f64).min(1.0)),
@@ -85,11 +87,6 @@ const SHORTEST: Span = Span::from_millis(1);
 /// Least share of lost segments.
 const LOSSES: f64 = 5e-3;
 const HELD: f64 = 0.5;
-/// More than the queue and the losses that the datagrams cause.
-const EXPLAINS: f64 = 0.95;
-/// Losses without a queue do not tell whose packets fill the path: a path may lose packets at any
-/// rate. Too little to silence other causes.
-const BY_LOSSES: f64 = 0.45;
 
 #[cfg(test)]
 mod tests {

@@ -23,7 +23,7 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
         "a limit of the connection's pace is the limit: SO_MAX_PACING_RATE is {}",
         rate(most)
     ))
-    .explains(share.min(0.98))
+    .limits_for(share)
     .allows(Some(most))
     .seen_from("rate, of the pace's limit", percent(share), percent(NEAR))
     .advise(

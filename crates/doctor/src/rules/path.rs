@@ -1,7 +1,7 @@
 //! The path is full somewhere else: a queue stands, or is lost from time to time, while the rate
 //! stays the same.
 
-use super::{Advice, Finding, Outcome, Rule};
+use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::signs::loss_model::paces_itself;
 use crate::signs::send_buffer::held;
 use crate::view::{End, Flow, Occupancy, View};
@@ -9,6 +9,10 @@ use crate::words::{percent, rate, span};
 use units::{Rate, Span};
 
 pub(super) const RULE: Rule = Rule::new("path", "a bottleneck beyond this machine").flow(judge);
+pub(super) const TOLD: Case = Case::new("the far sender tells the round trips of its queue");
+pub(super) const ARRIVALS: Case = Case::new("the data that arrives tells the round trips");
+pub(super) const CHANGES: Case = Case::new("the rate of the bottleneck changes");
+pub(super) const PACE: Case = Case::new("the sender paces at the rate that the sender measured");
 
 fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let Some(sender) = &flow.sender else { return at_receiver(flow, view) };
@@ -83,7 +87,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         rate(flow.rate()),
         span(queue)
     ))
-    .explains((0.5 + steady * 0.35).min(0.85))
+    .limits_for(steady)
     .allows(Some(flow.rate()))
     .seen_from("round trip above its minimum", span(queue), span(SHORTEST))
     .seen("samples with a steady delivery rate", percent(steady))
@@ -123,7 +127,7 @@ fn at_receiver(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         rate(flow.rate()),
         span(queue)
     ))
-    .explains(if told.is_some() { TOLD_EXPLAINS } else { ARRIVALS_EXPLAIN })
+    .limits().case(if told.is_some() { TOLD } else { ARRIVALS })
     .allows(Some(flow.rate()))
     .seen_from("round trip above its minimum", span(queue), span(SHORTEST))
     .seen(
@@ -175,7 +179,6 @@ fn uses_little(flow: &Flow<'_>, view: &View<'_>) -> bool {
 }
 
 /// A queue stands before a bottleneck whose rate changes: a radio link, or one that others share.
-/// It is named if nothing better explains the rate.
 fn changes(sender: &End<'_>, least: Span, rates: &[u64]) -> Option<Outcome> {
     let queued = sender.often(|c| {
         let queue = c.tcp.rtt.unwrap_or_default() - least;
@@ -188,7 +191,7 @@ fn changes(sender: &End<'_>, least: Span, rates: &[u64]) -> Option<Outcome> {
             rate(Rate::from_bits_per_second(*slowest)),
             rate(Rate::from_bits_per_second(*fastest))
         ))
-        .explains(CHANGES_EXPLAIN)
+        .limits().case(CHANGES)
         .seen_from("samples with a queue", percent(queued), percent(MOSTLY_QUEUED))
         .seen("round trip", sender.rtt().map_or_else(String::new, span))
         .seen("least round trip", span(least))
@@ -216,7 +219,7 @@ fn paced(sender: &End<'_>, mean: Rate) -> Option<Outcome> {
             "a bottleneck beyond this machine is the limit: {name} measured {} on the path, and sends at that pace",
             rate(pace)
         ))
-        .explains(PACE_EXPLAINS)
+        .limits().case(PACE)
         .estimate()
         .allows(Some(pace))
         .seen_from("samples whose pace is near the rate", percent(paces), percent(STEADY))
@@ -235,9 +238,6 @@ fn paced(sender: &End<'_>, mean: Rate) -> Option<Outcome> {
 const SHORTEST: Span = Span::from_millis(1);
 /// BBR's pace against the rate that arrives: its gains are 0.75, 1 and 1.25.
 const PACED: std::ops::Range<f64> = 0.7..1.45;
-const PACE_EXPLAINS: f64 = 0.6;
-const TOLD_EXPLAINS: f64 = 0.75;
-const ARRIVALS_EXPLAIN: f64 = 0.6;
 /// The kernel's estimate at the receiver has a resolution of a millisecond.
 const RESOLUTION: Span = Span::from_millis(4);
 /// A steady rate, of the mean.
@@ -248,8 +248,6 @@ const MOSTLY_QUEUED: f64 = 0.75;
 const DROPS: f64 = 0.005;
 /// Cores.
 const LITTLE: f64 = 0.3;
-/// Less than any other cause of a connection that holds.
-const CHANGES_EXPLAIN: f64 = 0.4;
 
 #[cfg(test)]
 mod tests {

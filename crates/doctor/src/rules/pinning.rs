@@ -41,7 +41,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         task.name,
         percent(idlest)
     ))
-    .explains(0.97)
+    .limits()
     .allows(bound::of_resource(flow.rate(), shares.busy()))
     .seen_from(format!("interrupts and softirqs, of core {core}"), percent(shares.interrupts()), percent(INTERRUPTS))
     .seen_from(format!("thread {} of {}, of the core", task.tid, task.name), percent(task.cpu), percent(THREAD))

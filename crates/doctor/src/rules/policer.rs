@@ -16,7 +16,7 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
             let finding = finding.seen("rate of this connection", rate(flow.rate()));
             let has_data = flow.sender.as_ref().is_none_or(|sender| sender.has_data());
             match has_data && loses(flow) {
-                true => finding.explains(0.98),
+                true => finding.limits(),
                 false => finding,
             }
             .holds()
@@ -39,7 +39,7 @@ fn of_machine(view: &View<'_>) -> Outcome {
         return Outcome::Irrelevant;
     }
     match judge(view, |_| true) {
-        Ok(finding) => finding.explains(OF_MACHINE).holds(),
+        Ok(finding) => finding.limits().holds(),
         Err(outcome) => outcome,
     }
 }
@@ -83,7 +83,6 @@ fn judge(view: &View<'_>, is_asked: impl Fn(&Qdisc) -> bool) -> Result<Finding, 
 const DROPS: f64 = 3.0;
 /// A share of the interface's packets.
 const SHARE: f64 = 1e-4;
-const OF_MACHINE: f64 = 0.6;
 
 #[cfg(test)]
 mod tests {

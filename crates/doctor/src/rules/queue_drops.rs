@@ -31,7 +31,7 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         .seen("rate now", rate(flow.rate()));
     let held = sender.window_limited().unwrap_or(0.0) + sender.buffer_limited().unwrap_or(0.0);
     match held < 0.5 && sender.has_data() {
-        true => finding.explains(0.98),
+        true => finding.limits(),
         false => finding,
     }
     .holds()
@@ -46,7 +46,7 @@ fn of_machine(view: &View<'_>) -> Outcome {
     let sent = view.interface(&queue.qdisc.interface).map_or(0, |one| one.sent_packets);
     match queue.is_in_order(sent, SHARE_OF_ALL, true) {
         Some(outcome) => outcome,
-        None => queue.finding().explains(OF_MACHINE).holds(),
+        None => queue.finding().limits().holds(),
     }
 }
 
@@ -126,7 +126,6 @@ const HEAVY: f64 = 5e-3;
 const SHARE: f64 = 1e-5;
 /// Packets dropped by packets that the interface sent.
 const SHARE_OF_ALL: f64 = 1e-3;
-const OF_MACHINE: f64 = 0.6;
 /// A queue with packets in this share of the samples is not too short.
 const STANDS: f64 = 0.5;
 

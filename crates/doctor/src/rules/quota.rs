@@ -1,10 +1,11 @@
 //! A control group's quota stops the process in most of its periods.
 
-use super::{Advice, Finding, Outcome, Rule};
+use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::view::{Flow, OFTEN_THROTTLED, Occupancy, View};
 use crate::words::{percent, rate};
 
 pub(super) const RULE: Rule = Rule::new("quota", "a CPU quota").flow(judge);
+pub(super) const HIDDEN: Case = Case::new("this namespace hides the quota");
 
 fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let ends = [("sender", &flow.sender), ("receiver", &flow.receiver)];
@@ -42,8 +43,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         end.name(),
         percent(share)
     ))
-    // It stops everything else that the process would do.
-    .explains(share.max(0.6) + 0.4)
+    .limits()
     .seen_from("periods in which the quota ran out, of all periods", percent(share), percent(OFTEN_THROTTLED))
     .seen_if("time for which the group was stopped, added over the cores, of the observation", group.stopped_share().map(percent))
     .seen("quota", cores)
@@ -82,7 +82,7 @@ fn hidden(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
             end.name(),
             percent(waited)
         ))
-        .explains(HIDDEN_EXPLAINS)
+        .limits().case(HIDDEN)
         .seen_from(
             format!("thread {} waits, of the observation", task.tid),
             percent(waited),
@@ -103,7 +103,6 @@ fn hidden(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
 
 /// Shares of the observation.
 const HIDDEN_WAITS: f64 = 0.3;
-const HIDDEN_EXPLAINS: f64 = 0.95;
 const LITTLE_STEAL: f64 = 0.05;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The receiver's window is smaller than the path needs: a small `tcp_rmem`, or SO_RCVBUF.
 
-use super::{Advice, Finding, Outcome, Rule};
+use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::bound;
 use crate::signs::far_window::{far_held, is_exact, is_reader_slow, lacks_scaling, shortest};
 use crate::view::{End, Flow, View};
@@ -8,6 +8,9 @@ use crate::words::{bytes, percent, rate, span};
 use units::{Bytes, Span};
 
 pub(super) const RULE: Rule = Rule::new("receiver-window", "the receiver's window").flow(judge);
+pub(super) const EXACT: Case = Case::new("the window gives the observed rate");
+pub(super) const ARRIVES: Case =
+    Case::new("the data of a round trip fills the window of this machine");
 
 fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let Some(sender) = &flow.sender else { return at_receiver(flow, view) };
@@ -34,7 +37,8 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         window.map_or_else(|| "too little".to_owned(), bytes),
         rtt.map_or_else(|| "unknown length".to_owned(), span),
     ))
-    .explains(if exact { limited.max(EXPLAINS_RATE) } else { limited })
+    .limits_for(limited)
+    .case_if(exact, EXACT)
     .allows(allows)
     .seen_from(
         "time limited by the receiver's window, of the observation",
@@ -90,7 +94,8 @@ fn at_receiver(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         ));
     }
     here(window, rtt, receiver, view)
-        .explains(share.min(0.95))
+        .limits_for(share)
+        .case(ARRIVES)
         .allows(Some(allows))
         .seen_from(
             "data that arrives in a round trip, of the window",
@@ -118,7 +123,7 @@ fn told_by_sender(flow: &Flow<'_>, receiver: &End<'_>, held: f64, view: &View<'_
     };
     let rtt = flow.far.and_then(|far| far.mean_rtt).or_else(|| flow.rtt()).unwrap_or_default();
     here(window, rtt, receiver, view)
-        .explains(held)
+        .limits_for(held)
         .allows(bound::window(window, rtt))
         .seen_from(
             "time that the window held the far sender, of the sender's busy time",
@@ -146,8 +151,6 @@ fn here(window: Bytes, rtt: Span, receiver: &End<'_>, view: &View<'_>) -> Findin
     )
 }
 
-/// Share of the missing speed that a window explains if the window gives the whole rate.
-const EXPLAINS_RATE: f64 = 0.9;
 /// The share of a core with which a reader has no time left.
 const FULL_CPU: f64 = 0.8;
 /// The largest value of the setting.

@@ -1,10 +1,11 @@
 //! Connections of this machine are refused at once: by a reset, or by an ICMP message of a filter.
 
-use super::{Advice, Finding, Outcome, Rule};
+use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::recording::{Attempt, Origin, Refusal};
 use crate::view::{Flow, View};
 
 pub(super) const RULE: Rule = Rule::new("refused", "refused connections").machine(judge);
+pub(super) const TEST: Case = Case::new("the connection of the test is refused");
 
 fn judge(view: &View<'_>) -> Outcome {
     if let Some(attempt) = refused_test(view) {
@@ -51,7 +52,7 @@ fn judge(view: &View<'_>) -> Outcome {
             .run("ss -ltn   (on the other end)")
             .not("A filter that drops packets does not look like this: it gives no answer"),
     });
-    if share >= SHARE { finding.explains(0.5 + share * 0.3) } else { finding }.holds()
+    if share >= SHARE { finding.limits_for(share) } else { finding }.holds()
 }
 
 fn refused_test<'a>(view: &View<'a>) -> Option<&'a Attempt> {
@@ -64,7 +65,7 @@ fn of_test(attempt: &Attempt) -> Outcome {
         "the connection is refused: {} answered at port {} with a reset, because nobody listens there or a filter resets it",
         attempt.host, attempt.port
     ))
-    .explains(1.0)
+    .limits().case(TEST)
     .seen("answer to the SYN", "RST")
     .advise(
         Advice::new("Start a server there, or name another port with --port")

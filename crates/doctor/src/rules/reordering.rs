@@ -1,13 +1,15 @@
 //! Packets overtake one another, and the sender takes some of them for lost: it retransmits in vain
 //! and shrinks its window. Reordering that it waits out (RFC 8985) costs nothing.
 
-use super::{Advice, Finding, Outcome, Rule};
+use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::signs::loss_model::{Recovery, allowed, paces_itself, recovery};
 use crate::view::{BURST, End, Flow, View};
 use crate::words::{percent, rate};
 use units::Rate;
 
 pub(super) const RULE: Rule = Rule::new("reordering", "reordered packets").flow(judge);
+pub(super) const EARLIER: Case = Case::new("the reordering came before the observation");
+pub(super) const SINCE_BEGIN: Case = Case::new("some retransmissions since the begin were in vain");
 
 fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let Some(sender) = &flow.sender else {
@@ -75,18 +77,18 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     .seen("rate now", rate(flow.rate()))
     .seen_if(&format!("rate that {formula} gives for as many retransmissions"), allows.map(rate));
     match (limits, earlier) {
-        (true, _) => finding.explains((0.6 + share * 5.0 + useless * 5.0).min(0.95)),
+        (true, _) => finding.limits_for(share).and_for(useless),
         (false, Some(earlier)) => finding
             .seen(
                 "slow-start threshold, window",
                 format!("{}, {} segments", earlier.threshold, earlier.window),
             )
             .seen("samples with a full congestion window", percent(earlier.full))
-            .explains(EARLIER),
+            .limits().case(EARLIER),
         (false, None) => match since_start {
             Some((vain, again)) => finding
                 .seen("retransmissions in vain since it began", format!("{vain} of {again}"))
-                .explains(PART_OF_LIMIT),
+                .limits().case(SINCE_BEGIN),
             None => finding,
         },
     }
@@ -156,10 +158,7 @@ const SHARE: f64 = 0.01;
 const NEAR: std::ops::Range<f64> = 0.4..2.5;
 /// One of so many retransmissions is worth naming.
 const PART: u64 = 10;
-const EARLIER: f64 = 0.78;
 const FEW_IN_VAIN: u32 = 3;
-/// Beside the losses that the window is held down by now.
-const PART_OF_LIMIT: f64 = 0.5;
 const UNDONE: [&str; 4] =
     ["TcpExtTCPDSACKUndo", "TcpExtTCPFullUndo", "TcpExtTCPLossUndo", "TcpExtTCPPartialUndo"];
 

@@ -49,7 +49,7 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
              a round trip of {} for each answer",
             span(rtt)
         ));
-        return counts(finding.explains((used + 0.3).min(1.0))).holds();
+        return counts(finding.limits_for(used)).holds();
     }
     if !takes_turns(flow, end, out.min(back), used, rtt) {
         return Outcome::ruled_out(format!("{back} data segments came back for {out} sent"));
@@ -63,7 +63,7 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
         bytes(each),
         span(least)
     ))
-    .explains((used + 0.3).min(1.0))
+    .limits_for(used)
     .allows(allows)
     .seen_if("bytes of a turn / round trip", allows.map(rate));
     counts(finding).holds()

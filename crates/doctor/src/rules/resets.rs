@@ -27,7 +27,7 @@ fn judge(view: &View<'_>) -> Outcome {
     Finding::new(format!(
         "open connections are reset: {theirs} were ended by a reset of the far end or of a filter on the way"
     ))
-    .explains(0.5 + share * 0.3)
+    .limits_for(share)
     .seen_from(
         "connections reset from outside",
         format!("{per_second:.1} a second"),

@@ -16,7 +16,7 @@ fn judge(view: &View<'_>) -> Outcome {
     Finding::new(format!(
         "the reverse-path filter of this machine drops packets: {dropped} came in through an interface that their source would not be reached by"
     ))
-    .explains(0.75)
+    .limits()
     .seen_from("packets dropped by it", dropped.to_string(), LEAST.to_string())
     .seen_if(
         "net.ipv4.conf.all.rp_filter",

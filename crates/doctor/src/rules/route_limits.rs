@@ -1,7 +1,7 @@
 //! A route fixes a congestion window for what this machine sends on it, or a window for what it
 //! receives.
 
-use super::{Advice, Finding, Outcome, Rule};
+use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::bound;
 use crate::recording::Path;
 use crate::signs::far_window::{far_held, shortest};
@@ -10,6 +10,7 @@ use crate::words::{bytes, percent, rate};
 use units::Bytes;
 
 pub(super) const RULE: Rule = Rule::new("route-limits", "a limit of the route").flow(judge);
+pub(super) const RECEIVES: Case = Case::new("the route of a receiver fixes the window");
 
 fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
     let Some(path) = flow.path else { return Outcome::not_seen("the route of the connection") };
@@ -39,7 +40,7 @@ fn of_sender(flow: &Flow<'_>, path: &Path, sender: &End<'_>) -> Outcome {
         ));
     }
     Finding::new(format!("the route is the limit: it fixes a window of {}", bytes(window)))
-        .explains(share.min(0.97))
+        .limits_for(share)
         .allows(allows)
         .seen_if("route's window / round trip", allows.map(rate))
         .advise(
@@ -87,7 +88,7 @@ fn of_receiver(flow: &Flow<'_>, path: &Path, receiver: &End<'_>) -> Outcome {
             .not("Larger buffers change nothing while the route fixes the window"),
     );
     match told >= TOLD || (NEAR..MOST).contains(&share) {
-        true => finding.explains(0.97),
+        true => finding.limits().case(RECEIVES),
         false => finding,
     }
     .holds()

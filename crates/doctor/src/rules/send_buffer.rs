@@ -13,7 +13,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         return match flow.far.and_then(|far| Some((far.buffer_limited?, far.busy?))) {
             Some((limited, busy)) if limited.nanos() > busy.nanos() / 5 => {
                 Finding::new("the far end's send buffer is the limit")
-                    .explains(limited.secs_f64() / busy.secs_f64())
+                    .limits_for(limited.secs_f64() / busy.secs_f64())
                     .seen(
                         "time limited by the send buffer, of the busy time",
                         format!("{}, {}", span(limited), span(busy)),
@@ -60,7 +60,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         limit.map_or_else(|| "too little".to_owned(), bytes),
         span(rtt)
     ))
-    .explains(limited)
+    .limits_for(limited)
     .allows(allows)
     .seen_from("time limited by the send buffer, of the observation", percent(limited), percent(LIMITED))
     .seen_if("half of the buffer / round trip", allows.map(rate))

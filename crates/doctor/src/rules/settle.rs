@@ -1,7 +1,7 @@
 //! Applies the table of precedence to the answers of the rules; the remaining facts stand.
 
-use super::precedence::{Row, Seen, TABLE};
-use super::{Finding, Outcome};
+use super::precedence::Seen;
+use super::{Finding, Outcome, Row, TABLE};
 use crate::view::{Flow, View};
 use crate::words;
 use units::Rate;
@@ -11,13 +11,33 @@ use units::Rate;
 pub(crate) struct Answer {
     pub(crate) row: &'static Row,
     pub(crate) outcome: Outcome,
+    of_machine: bool,
+}
+
+impl Answer {
+    /// Ranks the rule's finding by the row.
+    fn new(row: &'static Row, outcome: Outcome, of_machine: bool) -> Self {
+        let mut answer = Self { row, outcome, of_machine };
+        if let Outcome::Holds(finding) = &mut answer.outcome
+            && let Some(claim) = finding.claim
+        {
+            finding.explains = Some(row.rank(claim, of_machine).of(claim.measured));
+        }
+        answer
+    }
+
+    /// The cause that must stand beside the finding.
+    fn needs(&self) -> Option<&'static str> {
+        let claim = limit(&self.outcome)?.claim?;
+        self.row.rank(claim, self.of_machine).beside
+    }
 }
 
 /// The answers about each flow, and the answers about the machine.
 pub(crate) fn settled<'a>(flows: &[&Flow<'a>], view: &View<'a>) -> (Vec<Vec<Answer>>, Vec<Answer>) {
     let mut machine: Vec<Answer> = TABLE
         .iter()
-        .filter_map(|row| Some(Answer { row, outcome: row.rule.machine?(view) }))
+        .filter_map(|row| Some(Answer::new(row, row.rule.machine?(view), true)))
         .collect();
     silence(&mut machine, None);
     // A cause that has a rule for the machine alone holds for the machine's flows too.
@@ -26,7 +46,7 @@ pub(crate) fn settled<'a>(flows: &[&Flow<'a>], view: &View<'a>) -> (Vec<Vec<Answ
     let of_flow = |flow: &&Flow<'a>| {
         let answers = TABLE
             .iter()
-            .filter_map(|row| Some(Answer { row, outcome: row.rule.flow?(flow, view) }));
+            .filter_map(|row| Some(Answer::new(row, row.rule.flow?(flow, view), false)));
         let mut answers: Vec<Answer> = answers.collect();
         silence_everywhere(&mut answers, &above);
         let stalls = flow.is_stalled() || flow.is_opening();
@@ -125,11 +145,10 @@ fn stand_together(answers: &mut [Answer]) {
         .map(|answer| answer.row.rule.cause)
         .collect();
     for answer in answers {
-        let Outcome::Holds(finding) = &mut answer.outcome else { continue };
-        let Some(needed) = finding.only_with.filter(|_| finding.is_limit()) else { continue };
-        if limits.contains(&needed) {
+        if answer.needs().is_none_or(|needed| limits.contains(&needed)) {
             continue;
         }
+        let Outcome::Holds(finding) = &mut answer.outcome else { continue };
         match finding.when_silenced.take() {
             Some(sentence) => demote(finding, sentence, None),
             None => answer.outcome = Outcome::Irrelevant,
@@ -192,7 +211,7 @@ mod tests {
             finding.explains = *explains;
             finding.allows = allows.map(Rate::from_bits_per_second);
             finding.is_estimate = *estimate;
-            Answer { row: &TABLE[at % TABLE.len()], outcome: finding.holds() }
+            Answer::new(&TABLE[at % TABLE.len()], finding.holds(), false)
         };
         facts.iter().map(answer).collect()
     }

@@ -1,7 +1,7 @@
 //! A queueing discipline of this machine limits the rate: tbf, htb and others count each packet
 //! that their rate delays as an overlimit.
 
-use super::{Advice, Finding, Outcome, Rule};
+use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::recording::Qdisc;
 use crate::view::{Flow, View, counted};
 use crate::words::{bytes, percent, rate};
@@ -9,6 +9,7 @@ use units::Rate;
 
 pub(super) const RULE: Rule =
     Rule::new("shaper", "a rate limit in a queueing discipline").flow(of_flow).machine(of_machine);
+pub(super) const EACH_FLOW: Case = Case::new("the limit holds for each connection");
 
 fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let Some(name) = flow.interface() else { return Outcome::Irrelevant };
@@ -22,7 +23,7 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     // redirected to one (ifb). The limit of the connection passes about as much as it.
     let other = || limits.iter().find(|limit| limit.is_full() && limit.carries(flow));
     match own.filter(|own| own.is_full()).or_else(other) {
-        Some(limit) => limit.finding().explains(limit.waits.max(0.5)).holds(),
+        Some(limit) => limit.finding().limits_for(limit.waits).holds(),
         None if flow.sender.is_none() => of_answers(flow, view, &limits, name),
         None => Outcome::ruled_out(match own {
             None => format!("no queueing discipline on {name} limits a rate"),
@@ -48,7 +49,8 @@ fn of_each_flow(flow: &Flow<'_>, view: &View<'_>, name: &str) -> Option<Outcome>
             "a rate limit of this machine is the limit: fq on {name} gives each connection {}",
             rate(most)
         ))
-        .explains(share.min(0.98))
+        .limits_for(share)
+        .case(EACH_FLOW)
         .allows(Some(most))
         .seen_from("rate, of the limit with headers", percent(share), percent(OF_FLOW_LIMIT.start))
         .advise(
@@ -79,7 +81,7 @@ fn of_answers(flow: &Flow<'_>, view: &View<'_>, limits: &[Limit<'_>], name: &str
         .finding()
         .seen("rate of the data that comes in", rate(flow.rate()))
         .seen("it holds back", "the acknowledgements of that data")
-        .explains(limit.waits.max(0.5))
+        .limits_for(limit.waits)
         .holds()
 }
 
@@ -90,7 +92,7 @@ fn of_machine(view: &View<'_>) -> Outcome {
         return Outcome::Irrelevant;
     }
     match limits(view).into_iter().filter(Limit::is_full).max_by_key(|limit| limit.over) {
-        Some(limit) => limit.finding().explains(OF_MACHINE).holds(),
+        Some(limit) => limit.finding().limits().holds(),
         None => Outcome::Irrelevant,
     }
 }
@@ -181,7 +183,6 @@ const OF_FLOW_LIMIT: std::ops::Range<f64> = 0.8..1.1;
 const WAITS: f64 = 0.5;
 /// The rate of a connection, by that of the limit which all of it passes.
 const CARRIED: std::ops::Range<f64> = 0.5..1.05;
-const OF_MACHINE: f64 = 0.7;
 
 #[cfg(test)]
 mod tests {

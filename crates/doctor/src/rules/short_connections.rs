@@ -12,7 +12,7 @@ pub(super) const RULE: Rule =
 
 /// One of them may be seen for longer than the others.
 fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
-    let is_short = flow.end().elapsed() * 3 < view.elapsed();
+    let is_short = flow.end().elapsed() * 2 < view.elapsed();
     if is_short { judge(view) } else { Outcome::Irrelevant }
 }
 
@@ -40,9 +40,9 @@ fn judge(view: &View<'_>) -> Outcome {
     Finding::new(format!(
         "short connections are the limit: at least {per_second:.0} a second open and end, and each begins with a handshake and a small window"
     ))
-    .explains(1.0)
+    .limits()
     .healthy()
-    .seen_from("connections seen once", format!("{per_second:.1} a second"), format!("{FROM} a second"))
+    .seen_from("connections that opened and ended", format!("{per_second:.1} a second"), format!("{FROM} a second"))
     .seen("bytes of one, when it was seen", bytes(each))
     .seen_if("net.ipv4.tcp_slow_start_after_idle", started)
     .advise(
@@ -59,7 +59,7 @@ fn judge(view: &View<'_>) -> Outcome {
 
 const FROM: f64 = 1.0;
 /// In an observation of half a second two are four a second.
-const FEWEST: u64 = 4;
+const FEWEST: u64 = 3;
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,7 @@
 //! The program at the other end takes its time: all that this end sent is acknowledged, and no data
 //! comes back for many round trips. It is a verdict only if somebody asks about the connection.
 
-use super::{Advice, Finding, Outcome, Rule};
+use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::recording::Tcp;
 use crate::signs::late_answers::{FEWEST_SHORT, MOSTLY, among_short, least};
 use crate::view::{End, Flow, View};
@@ -10,6 +10,8 @@ use units::{Bytes, Span};
 
 pub(super) const RULE: Rule =
     Rule::new("slow-answers", "a program that answers late").flow(of_flow).machine(of_machine);
+pub(super) const UNANSWERED: Case = Case::new("no answer came in the whole observation");
+pub(super) const SHORT: Case = Case::new("connections open for one request each");
 
 fn of_flow(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
     let ends = || [&flow.sender, &flow.receiver].into_iter().flatten();
@@ -41,7 +43,8 @@ fn of_flow(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
     };
     let (out, back) = segments(end).unwrap_or_default();
     let finding = Finding::new(sentence)
-        .explains(if is_left { LEFT_EXPLAINS } else { (waits + 0.3).min(LEFT_EXPLAINS) })
+        .limits_for(waits)
+        .case_if(is_left, UNANSWERED)
         .healthy()
         .seen_from(
             "samples in which all is acknowledged, and no answer has come",
@@ -70,7 +73,8 @@ fn of_machine(view: &View<'_>) -> Outcome {
         short.remote,
         span(short.longest)
     ))
-    .explains(LEFT_EXPLAINS)
+    .limits()
+    .case(SHORT)
     .healthy()
     .seen_from(
         "samples in which a connection waits for its answer",
@@ -160,7 +164,6 @@ const LEAST_SAMPLES: usize = 4;
 const FEWEST: u64 = 2;
 /// Ticks of a kernel of 250 Hz.
 const TICKS: Span = Span::from_millis(10);
-const LEFT_EXPLAINS: f64 = 0.9;
 
 #[cfg(test)]
 mod tests {

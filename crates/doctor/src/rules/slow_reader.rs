@@ -1,6 +1,6 @@
 //! The receiving application does not read as fast as data arrives.
 
-use super::{Advice, Finding, Outcome, Rule};
+use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::signs::accepting::waits_at;
 use crate::signs::far_window::{is_reader_slow, moves_with_reads, offered};
 use crate::signs::send_buffer::waits_for_reader;
@@ -10,6 +10,9 @@ use std::net::SocketAddr;
 use units::Rate;
 
 pub(super) const RULE: Rule = Rule::new("slow-reader", "the receiving application").flow(judge);
+pub(super) const UNREAD: Case = Case::new("no byte was read during the observation");
+pub(super) const MOVES: Case = Case::new("the far window moves with the reads");
+pub(super) const STALLED: Case = Case::new("the window stays closed, and no data arrives");
 
 fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     // A peer that has not answered has offered no window.
@@ -57,7 +60,8 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
                 receiver.name(),
                 bytes(queue)
             ))
-            .explains(if unread { full.max(UNREAD) } else { full })
+            .limits_for(full)
+            .case_if(unread, UNREAD)
             .seen_from("samples with a full receive queue", percent(full), percent(FULL))
             .seen("receive queue", bytes(queue))
             .seen_if("its limit", receiver.last().receive_limit.map(bytes))
@@ -99,11 +103,9 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
                 bytes(least)
             ),
         })
-        .explains(limited.max(match (flow.is_stalled(), moves) {
-            (true, _) => 0.95,
-            (false, true) => MOVES_EXPLAIN,
-            (false, false) => 0.0,
-        }))
+        .limits_for(limited)
+        .case_if(moves, MOVES)
+        .case_if(flow.is_stalled(), STALLED)
         .seen_from("time limited by the receiver, of the observation", percent(limited), percent(LIMITED))
         .seen("samples in which a closed window was probed", percent(sender.often(|c| c.probing)))
         .seen(
@@ -178,10 +180,6 @@ const FULL: f64 = 0.5;
 const BURST: f64 = 5.0;
 const BUSY: f64 = 0.8;
 const PAUSES_EXPLAIN: f64 = 0.8;
-/// Share that a slow reader explains if the far window moves with its reads.
-const MOVES_EXPLAIN: f64 = 0.9;
-/// No byte was read during the observation.
-const UNREAD: f64 = 0.9;
 const LIMITED: f64 = 0.2;
 /// The share of the samples in which data waits behind a proxy.
 const WAITS: f64 = 0.5;
@@ -241,7 +239,7 @@ mod tests {
             });
             let view = View::of(both.recording(), &both.recording().periods[0]).unwrap();
             let flow = view.flows.iter().find(|flow| flow.sender.is_none()).unwrap();
-            judge(flow, &view).finding().unwrap().explains
+            judge(flow, &view).finding().unwrap().claim.map(|claim| claim.measured[0])
         };
         assert_eq!(proxy(500_000, 8), None);
         assert!(proxy(0, 8).is_some_and(|share| share > 0.9));

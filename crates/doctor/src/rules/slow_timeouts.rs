@@ -30,7 +30,7 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
         span(least),
         span(sender.rtt().unwrap_or_default())
     ))
-    .explains(0.98)
+    .limits()
     .seen_from("timeout, above the round trip", span(least), span(LONG))
     .seen_from(
         "samples in which nothing was sent for longer than a usual timeout",

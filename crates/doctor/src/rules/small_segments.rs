@@ -2,12 +2,13 @@
 //! names a small one. Every byte costs more CPU time, and the headers of tiny segments take much of
 //! the link.
 
-use super::{Advice, Finding, Outcome, Rule};
+use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::view::{End, Flow, View};
 use crate::words::{bytes, percent, rate};
 use units::Bytes;
 
 pub(super) const RULE: Rule = Rule::new("small-segments", "small segments").flow(judge);
+pub(super) const HEADERS_COST: Case = Case::new("headers are a third of each packet");
 
 fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let Some(sender) = &flow.sender else { return Outcome::Irrelevant };
@@ -51,12 +52,12 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let is_small = each.is_some_and(|each| each / 2 <= mss.count().saturating_add(HEADERS));
     let headers = HEADERS_ON_WIRE as f64 / (mss.count() + HEADERS_ON_WIRE) as f64;
     match is_tiny(flow, sender, mss) {
-        true => finding.explains(TINY_EXPLAINS).seen_from(
+        true => finding.limits().case(HEADERS_COST).seen_from(
             "headers, of the bytes on the link",
             percent(headers),
             "34 %",
         ),
-        false if is_small => finding.explains(1.0).only_with("cpu"),
+        false if is_small => finding.limits(),
         false => finding,
     }
     .seen_if("bytes for each packet sent", each.map(|each| each.to_string()))
@@ -81,7 +82,6 @@ const LEAST_LEARNED: u32 = 552;
 const TINY: Bytes = Bytes::new(128);
 /// Segments.
 const MANY: u64 = 16;
-const TINY_EXPLAINS: f64 = 0.98;
 
 #[cfg(test)]
 mod tests {

@@ -1,12 +1,13 @@
 //! The memory of all TCP sockets, or of those of a control group, reaches its limit: the kernel
 //! shrinks windows and drops packets.
 
-use super::{Advice, Finding, Outcome, Rule};
+use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::view::{Flow, View};
 use crate::words::{bytes, percent};
 
 pub(super) const RULE: Rule =
     Rule::new("tcp-memory", "the memory of TCP sockets").flow(of_flow).machine(judge);
+pub(super) const DROPS: Case = Case::new("the kernel drops segments for which it has no memory");
 
 /// A buffer of an end is small, or its packets are dropped, because the memory is short.
 fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
@@ -15,13 +16,10 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     });
     let is_held = held >= HELD || flow.sender.is_none() || flow.is_stalled();
     if let Some(finding) = of_group(flow, view) {
-        return if is_held { finding } else { finding.only_with("loss") }.holds();
+        return finding.case_if(!is_held, DROPS).holds();
     }
     match judge(view) {
-        Outcome::Holds(finding) => {
-            let finding = finding.explains(OF_FLOW);
-            if held >= HELD { finding } else { finding.only_with("loss") }.holds()
-        }
+        Outcome::Holds(finding) => finding.case_if(held < HELD, DROPS).holds(),
         _ => Outcome::Irrelevant,
     }
 }
@@ -52,7 +50,7 @@ fn of_group(flow: &Flow<'_>, view: &View<'_>) -> Option<Finding> {
         "a control group limits the memory of the sockets of {}, the {side}: the kernel refused it {refused} times",
         end.name()
     ))
-    .explains(OF_FLOW)
+    .limits()
     .seen_from(
         "refusals each second",
         format!("{:.1}", refused as f64 / view.elapsed().secs_f64()),
@@ -77,7 +75,7 @@ fn judge(view: &View<'_>) -> Outcome {
         return Outcome::ruled_out(format!("TCP sockets use {share} of their memory"));
     }
     Finding::new("the memory of TCP sockets is short: the kernel shrinks their windows")
-        .explains(0.6)
+        .limits()
         .seen("pages in use", memory.used.to_string())
         .seen("pages from which on it is short", memory.pressure.to_string())
         .seen("times that it became short", events.to_string())
@@ -104,8 +102,6 @@ fn judge(view: &View<'_>) -> Outcome {
 
 const HELD: f64 = 0.2;
 const REFUSED_EACH_SECOND: f64 = 1.0;
-/// Before the window and the losses that it explains.
-const OF_FLOW: f64 = 0.97;
 
 #[cfg(test)]
 mod tests {

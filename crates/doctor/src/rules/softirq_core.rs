@@ -61,7 +61,7 @@ fn finding(view: &View<'_>, counts: impl Fn(usize) -> bool) -> Result<Finding, O
         percent(shares.interrupts()),
         percent(idlest)
     ))
-    .explains(shares.busy().min(0.97))
+    .limits_for(shares.busy())
     .seen_from(format!("interrupts and softirqs, of core {core}"), percent(shares.interrupts()), percent(MOSTLY))
     .seen_from(format!("busy time, of core {core}"), percent(shares.busy()), percent(FULL))
     .seen("receive queues of the device", queues.to_string());

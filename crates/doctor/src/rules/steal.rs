@@ -48,7 +48,7 @@ fn judge(view: &View<'_>, counts: impl Fn(usize) -> bool) -> Outcome {
         Advice::new("Move to a less loaded host, or to reserved cores")
             .not("No setting inside this machine gets the time back"),
     );
-    if busy + worst >= WANTED { finding.explains((worst * 2.0).min(0.99)) } else { finding }.holds()
+    if busy + worst >= WANTED { finding.limits_for(worst) } else { finding }.holds()
 }
 
 /// Measured.

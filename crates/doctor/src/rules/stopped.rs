@@ -1,7 +1,7 @@
 //! A process of the connection is stopped by a signal (SIGSTOP, job control, a debugger, cpulimit),
 //! or its control group is frozen (a container that is paused).
 
-use super::{Advice, Finding, Outcome, Rule};
+use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::recording::Tcp;
 use crate::view::{End, Flow, View};
 use crate::words::percent;
@@ -10,6 +10,8 @@ use units::Bytes;
 
 pub(super) const RULE: Rule =
     Rule::new("stopped", "a stopped process").flow(of_flow).machine(of_machine);
+pub(super) const AGAIN_AND_AGAIN: Case =
+    Case::new("the process is stopped and continued again and again");
 
 fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let ends = [("sender", &flow.sender), ("receiver", &flow.receiver)];
@@ -21,7 +23,7 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     });
     match found {
         Some((side, pid)) => {
-            stopped[&pid].finding(pid).explains(1.0).seen("it is", format!("the {side}")).holds()
+            stopped[&pid].finding(pid).limits().seen("it is", format!("the {side}")).holds()
         }
         None if view.tasks.is_empty() => Outcome::not_seen("the threads of the flow's processes"),
         None => again_and_again(flow, view).unwrap_or_else(|| {
@@ -61,7 +63,7 @@ fn again_and_again(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
         name(end, pid),
         percent(share)
     ))
-    .explains(0.5 + share)
+    .limits_for(share).case(AGAIN_AND_AGAIN)
     .seen_from("samples in which all its threads were stopped", percent(share), percent(SOMETIMES));
     let finding = finding.advise(
         Advice::new("Look for the program that sends the signals: cpulimit, or a debugger")
@@ -103,7 +105,7 @@ fn of_machine(view: &View<'_>) -> Outcome {
     let asked = view.recording.focus.is_some();
     let mut stopped = stopped(view).into_iter().filter(|(_, how)| asked || how.frozen);
     match stopped.next() {
-        Some((pid, how)) if asked => how.finding(pid).explains(1.0).holds(),
+        Some((pid, how)) if asked => how.finding(pid).limits().holds(),
         // Somebody froze a whole group on purpose, and may have forgotten it.
         Some((pid, how)) => how.finding(pid).holds(),
         None => Outcome::Irrelevant,

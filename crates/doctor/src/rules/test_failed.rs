@@ -29,7 +29,7 @@ fn judge(view: &View<'_>) -> Outcome {
         }
     };
     Finding::new(format!("no test was possible: {message}"))
-        .explains(0.9)
+        .limits()
         .seen("far end", format!("{} port {}", attempt.host, attempt.port))
         .advise(advice)
         .holds()

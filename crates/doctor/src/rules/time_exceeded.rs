@@ -20,7 +20,7 @@ fn judge(view: &View<'_>) -> Outcome {
     Finding::new(format!(
         "packets expire on the way to {host}: a router reports that they were forwarded too often, so that they go in a circle or begin with a small TTL"
     ))
-    .explains(0.9)
+    .limits()
     .seen("ICMP time exceeded received", expired.to_string())
     .seen_if("net.ipv4.ip_default_ttl", view.sysctl("net.ipv4.ip_default_ttl").map(str::to_owned))
     .advise(

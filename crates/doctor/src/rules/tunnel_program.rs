@@ -36,7 +36,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         "the tunnel {name} is the limit: its program took none of the packets that this machine sent for {}",
         span(view.elapsed())
     ))
-    .explains(1.0)
+    .limits()
     .seen(format!("packets that the program behind {name} took"), "none")
     .seen("times that this connection sent again", tries.to_string())
     .seen_if("program", program)

@@ -56,7 +56,7 @@ fn judge(view: &View<'_>) -> Outcome {
     }
     let share = dropped as f64 / dropped.saturating_add(received) as f64;
     if share >= SHARE {
-        finding = finding.explains(0.5 + share / 2.0);
+        finding = finding.limits_for(share);
     }
     finding
         .advise(

@@ -1,11 +1,12 @@
 //! Datagrams go to a UDP port that no program has opened.
 
-use super::{Advice, Finding, Outcome, Rule};
+use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::view::{Flow, View};
 use crate::words::percent;
 
 pub(super) const RULE: Rule =
     Rule::new("udp-no-listener", "datagrams that nobody takes").machine(judge);
+pub(super) const REFUSED: Case = Case::new("ICMP messages tell that datagrams reach no program");
 
 fn judge(view: &View<'_>) -> Outcome {
     let count = |names: [&str; 2]| {
@@ -22,7 +23,7 @@ fn judge(view: &View<'_>) -> Outcome {
         return Finding::new(format!(
             "datagrams come to a UDP port that no program of this machine has opened: {came} were dropped"
         ))
-        .explains(0.6)
+        .limits()
         .seen_from("datagrams without a program", format!("{:.0} a second", came as f64 / seconds), format!("{PER_SECOND} a second"))
         .seen_from("datagrams without a program, of all that came", percent(share), percent(SHARE))
         .advise(
@@ -42,7 +43,7 @@ fn judge(view: &View<'_>) -> Outcome {
         return Finding::new(format!(
             "datagrams of this machine are refused: {refused} ICMP messages say that they do not reach a program"
         ))
-        .explains(0.5)
+        .limits().case(REFUSED)
         .seen_from(
             "ICMP destination unreachable received",
             format!("{:.1} a second", refused as f64 / seconds),

@@ -65,7 +65,7 @@ fn finding(flow: &Flow<'_>, queue: Span) -> Finding {
         span(queue),
         rate(flow.rate())
     ))
-    .explains(EXPLAINS)
+    .limits()
     .seen_from("round trip above its minimum", span(queue), span(SHORTEST))
     .advise(
         Advice::new("Look for uploads that fill the way back, and give acknowledgements a queue of their own there")
@@ -106,8 +106,6 @@ const FASTEST: Rate = Rate::from_mbit(50);
 const FEWEST: u64 = 20;
 /// An acknowledgement with timestamps on an Ethernet.
 const ACK_BITS: f64 = 66.0 * 8.0;
-/// Larger than the value for a bottleneck on the path forward, which the queue resembles.
-const EXPLAINS: f64 = 0.9;
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,6 @@
 //! The connection has no window scaling: its window ends at 64 KiB (RFC 7323 section 2).
 
-use super::{Advice, Finding, Outcome, Rule};
+use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::bound;
 use crate::signs::far_window::{is_exact, lacks_scaling};
 use crate::view::{Flow, View};
@@ -9,6 +9,7 @@ use units::Bytes;
 
 pub(super) const RULE: Rule =
     Rule::new("no-window-scaling", "a connection without window scaling").flow(judge);
+pub(super) const UNCOUNTED: Case = Case::new("no counter tells the time that the window limited");
 
 fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let end = flow.end();
@@ -42,7 +43,10 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
             .not("Larger buffers do not help: without scaling the window cannot express them"),
     });
     match limits && flow.sender.as_ref().is_none_or(lacks_scaling) {
-        true => finding.explains(limited.unwrap_or(0.8).max(0.7)),
+        true => match limited {
+            Some(limited) => finding.limits_for(limited),
+            None => finding.limits().case(UNCOUNTED),
+        },
         false => finding,
     }
     .holds()

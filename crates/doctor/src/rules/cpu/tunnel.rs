@@ -23,7 +23,7 @@ pub(super) fn program(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
             percent(found.cpu),
             rate(flow.rate())
         ))
-        .explains(found.cpu.min(1.0))
+        .limits_for(found.cpu)
         .allows(bound::of_resource(flow.rate(), found.cpu))
         .seen_from("CPU time of that program, of a core", percent(found.cpu), percent(FULL))
         .advise(
