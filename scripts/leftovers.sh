@@ -1,11 +1,11 @@
 # Sourced by scripts/test: lists everything that tests may leave behind on a machine, before and
-# after. Others may work on the machine meanwhile, so a mark identifies processes and files: every
-# process that the tests start inherits WEIR_TESTS in its environment and a private TMPDIR. A
-# namespace without a name lives no longer than the processes in it.
+# after. Other users may work on the machine meanwhile, so a mark identifies the processes and files of tests:
+# every process that the tests start inherits WEIR_TESTS in its environment and a private TMPDIR. The kernel
+# removes a namespace without a name with its last process.
 
 export WEIR_TESTS="$$-${RANDOM}"
 
-# The machine's state outside that folder, one object per line.
+# The machine's state outside TMPDIR, one object per line.
 machine_state() {
   [ ! -d /run/netns ] || find /run/netns -mindepth 1 -printf 'namespace %f\n'
   local interface
@@ -23,19 +23,20 @@ is_in_use() { # a line of machine_state
   case $1 in
     'shared memory file '*)
       file=${1#shared memory file }
-      # Mapped, or a socket: the name ends the line of either. Processes that end meanwhile are no error.
+      # A line of a mapping, or of a socket, ends with the file's name. Processes that end meanwhile are no
+      # error.
       { grep -hsF -- " $file" /proc/[0-9]*/maps /proc/net/unix || true; } |
         FILE=" $file" awk 'substr($0, length($0) - length(ENVIRON["FILE"]) + 1) == ENVIRON["FILE"] {found = 1}
                            END {exit !found}' ;;
     'System V segment '*)
-      # The seventh column counts the processes that have it attached (proc(5)).
+      # The seventh column counts the processes that have attached the segment (proc(5)).
       awk -v id="${1##* }" 'NR > 1 && $2 == id {found = $7 > 0} END {exit !found}' /proc/sysvipc/shm ;;
     *) false ;;
   esac
 }
 
-# The objects that were not there before. Shared memory in use is another program's, or its process has
-# the mark and is listed itself.
+# The objects that did not exist before. Shared memory in use is left out: it belongs to another program, or
+# to a process with the mark, which is listed itself.
 new_objects() { # the former output of machine_state
   local object
   comm -13 <(sort <<<"$1") <(machine_state | sort) | while IFS= read -r object; do

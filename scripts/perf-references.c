@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The least that a program can do for the tests of `weir perf`, for scripts/perf-references, which
- * compiles it: a loop of system calls and nothing else.
+ * References for the tests of `weir perf`: loops of system calls and nothing else, the least work
+ * that a program can do for these tests. scripts/perf-references compiles and runs this file.
  *
  *   perf-references stream  SIZE SECONDS CPU CPU    Mbit/s over TCP that the reader gets
  *   perf-references rr      SIZE SECONDS CPU CPU    round trips a second over TCP
@@ -189,7 +189,7 @@ int main(int count, char **words)
 		over = words[2];
 	size = strtoul(words[2 + local], NULL, 10);
 	seconds = strtod(words[3 + local], NULL);
-	/* The reader of a stream takes what has come, whatever the size of the writes. */
+	/* The reader of a stream takes all data that has arrived, whatever the size of the writes. */
 	most = !strcmp(test, "stream") && size < 131072 ? 131072 : size;
 	block = calloc(1, most);
 	if (!block || !size)

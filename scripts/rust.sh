@@ -1,5 +1,5 @@
-# Sourced by the scripts beside it: puts a Rust that is new enough first in PATH, if there is one. A
-# machine may have several: a distribution's old one, its newer one in a separate folder, rustup's.
+# Sourced by the scripts beside it: puts a Rust that is new enough first in PATH, if there is one. A machine may
+# have several versions of Rust: a distribution's old one, its newer one in a separate folder, rustup's.
 
 # Programs installed by cargo are found too.
 export PATH="$PATH:${CARGO_HOME:-$HOME/.cargo}/bin"

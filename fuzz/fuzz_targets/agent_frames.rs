@@ -6,7 +6,7 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     let _ = (lab::hosts::read_answers(bytes), lab::hosts::read_asks(bytes));
-    // The same with a valid length, so that the rest is parsed, too.
+    // The same input behind a valid length, so that the frame's content is parsed, too.
     let Ok(length) = u32::try_from(bytes.len()) else { return };
     let framed = [&length.to_be_bytes()[..], bytes].concat();
     let _ = (lab::hosts::read_answers(&framed), lab::hosts::read_asks(&framed));

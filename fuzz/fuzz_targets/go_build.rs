@@ -5,7 +5,7 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     let _ = lab::go_build::versions(bytes);
-    // The header is rarely found by chance.
+    // A fuzzer rarely finds the header by chance.
     let header = b"\xff Go buildinf:\x08\x02";
     let _ = lab::go_build::versions(&[&header[..], &[0; 16], bytes].concat());
 });

@@ -15,7 +15,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
     // The raw input, with a length that may have any value, in pieces of any size.
     fed(rest, usize::from(*first).max(1));
-    // The same with a valid length, so that the rest is parsed, too.
+    // The same input behind a valid length, so that the message's content is parsed, too.
     let Ok(length) = u32::try_from(rest.len()) else { return };
     let framed = [&length.to_be_bytes()[..], rest].concat();
     let Some(message) = fed(&framed, framed.len()) else { return };

@@ -1,4 +1,4 @@
-//! Datagrams from anybody: headers, the opening exchange, probes, and the receiver's counts.
+//! Datagrams from any sender: headers, the opening exchange, probes, and the receiver's counts.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

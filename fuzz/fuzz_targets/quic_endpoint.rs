@@ -106,7 +106,7 @@ impl World {
             for (place, byte) in frames.iter_mut().zip(&given) {
                 *place = *byte;
             }
-            // PADDING follows.
+            // Zeros, which are PADDING frames, fill the rest of the packet.
             if !given.is_empty() {
                 frames.iter_mut().skip(given.len()).for_each(|place| *place = 0);
             }
@@ -235,7 +235,7 @@ impl World {
         }
     }
 
-    /// The client is gone: the server keeps no state.
+    /// After the client has left, the server forgets its connections.
     fn end(mut self) {
         self.read();
         // A connection stays for three probe timeouts at least (RFC 9000, section 10.1), and an

@@ -1,6 +1,5 @@
-//! Frames of any content, through a switch whose rules change each kind of header, and through a
-//! parser whose result must not depend on the way: a frame that left the switch unchanged has the
-//! fields that it came with.
+//! Frames of any content, through a switch whose rules change each kind of header, and through the
+//! parser: a frame that the switch sends unchanged has the fields with which it arrived.
 #![no_main]
 
 use std::cell::RefCell;
@@ -83,7 +82,7 @@ impl Switch {
             tracker: &mut NoTracker,
             sink: &mut sink,
         };
-        // The second one finds the megaflow of the first.
+        // The second frame finds the megaflow of the first.
         let mut frames = vec![Frame::from_bytes(bytes, Time::ZERO); 2];
         self.datapath.process(1, &mut frames, Time::ZERO, &mut around);
         assert_eq!(sink.0, [bytes, bytes]);

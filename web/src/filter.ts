@@ -1,4 +1,4 @@
-/** Fields that hide table rows without all words of the field. The fields stay hidden without a script. */
+/** Shows the filter fields: a field hides table rows that lack one of the field's words. */
 export function installFilters(): void {
   for (const field of document.querySelectorAll<HTMLInputElement>("input[data-filter]")) {
     const table = document.getElementById(field.dataset["filter"] ?? "");

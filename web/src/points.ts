@@ -1,4 +1,4 @@
-/** Reads the points of a chart by pointer and by arrow keys: a point's text is shown and spoken. */
+/** Lets a pointer and the arrow keys choose a point of a chart, whose text is then shown and spoken. */
 export function installPoints(): void {
   for (const figure of document.querySelectorAll<HTMLElement>("figure")) {
     const reading = figure.querySelector<HTMLElement>(".reading");

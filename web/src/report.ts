@@ -23,7 +23,7 @@ function targetName(): string {
   }
 }
 
-// A link to a closed part opens the part, and the parts around it.
+// A link into a closed part opens this part and the parts around it.
 function openTarget(): void {
   const target = document.getElementById(targetName());
   for (let fold = target?.closest("details"); fold; fold = fold.parentElement?.closest("details")) fold.open = true;

@@ -5,7 +5,7 @@ const HEIGHT = 190;
 const COLOURS = 8;
 const drawn = new Map<HTMLElement, { plot: uPlot; series: Series }>();
 
-/** Draws every chart inside `cell` that is not there yet. */
+/** Draws every chart of `cell` that is not drawn yet. */
 export function drawSeries(cell: HTMLElement, data: Series[]): void {
   const boxes = [...cell.querySelectorAll<HTMLElement>("[data-series]")];
   const sync = uPlot.sync(cell.id);

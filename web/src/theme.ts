@@ -2,7 +2,7 @@ type Theme = "light" | "dark";
 
 const KEY = "weir-theme";
 
-/** The button shows up only with a script to serve it; the system's choice holds until it is used. */
+/** Shows the theme button. Until the user presses the button, the theme follows the system's setting. */
 export function installTheme(onChange: () => void): void {
   const button = document.getElementById("theme");
   if (!(button instanceof HTMLButtonElement)) return;
@@ -32,7 +32,7 @@ export function installTheme(onChange: () => void): void {
   });
 }
 
-// Storage throws for a file opened from disk in some browsers, and a report must not care.
+// In some browsers storage throws for a file opened from disk: the report then keeps no theme.
 function recall(): Theme | undefined {
   try {
     const kept = localStorage.getItem(KEY);
