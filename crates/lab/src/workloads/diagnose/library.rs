@@ -161,8 +161,19 @@ mod tests {
         for (name, _) in FAULTS {
             let fault = open(name).unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(fault.name(), *name);
-            assert!(axis.iter().any(|value| value.get_ref() == name), "{name}");
+            let is_value = axis.iter().any(|value| value.get_ref() == name);
+            assert!(is_value, "the axis `fault` of labs/faults.toml lacks {name}");
         }
-        assert_eq!(axis.len(), FAULTS.len());
+        assert_eq!(axis.len(), FAULTS.len(), "the axis `fault` has a value that FAULTS lacks");
+    }
+
+    #[test]
+    fn every_file_of_the_folder_of_faults_is_a_fault() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../labs/faults");
+        let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        for file in files.filter(|file| file.extension().is_some_and(|end| end == "toml")) {
+            let name = file.file_stem().unwrap().to_str().unwrap();
+            assert!(text(name).is_some(), "FAULTS lacks {name}, a file of labs/faults");
+        }
     }
 }
