@@ -98,14 +98,19 @@ pub struct Period {
     pub attempt: Option<Attempt>,
 }
 
-/// Connections that opened and ended within half of the observation. There may be more, which no
-/// sample saw.
+/// Connections that opened and ended within half of the observation, and within
+/// [`ShortLived::LONGEST`]. There may be more, which no sample saw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ShortLived {
     pub connections: u64,
     /// Sent and received by them until they were seen.
     pub bytes: Bytes,
+}
+
+impl ShortLived {
+    /// After this time the window has grown, except over round trips of hundreds of milliseconds.
+    pub const LONGEST: Span = Span::from_secs(2);
 }
 
 /// The processes behind an end of a connection on this machine.

@@ -10,7 +10,7 @@ use probe::tcp::{Diag, Ends, Filter, Queues, RawSocket, TcpInfo, TcpSocket, TcpS
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::SocketAddr;
-use units::Bytes;
+use units::{Bytes, Span};
 
 #[derive(Debug)]
 pub(super) struct Sockets {
@@ -41,9 +41,11 @@ struct Track {
     first: u64,
     last: u64,
     waits: bool,
-    /// The listings in which it was seen first and last.
+    /// The listings in which it was seen first and last, and their times.
     opened: u32,
     listing: u32,
+    opened_at: Span,
+    seen_at: Span,
 }
 
 /// The kernel's messages of one listing.
@@ -108,6 +110,8 @@ impl Sockets {
         });
         if let Err(error) = read {
             add(unseen, TCP_CONNECTIONS, &error);
+            // Connections that this listing did not see have not ended.
+            self.listings -= 1;
             return;
         }
         // The other end of a connection within this machine belongs to it.
@@ -124,7 +128,7 @@ impl Sockets {
             self.add_beside(&rest, &mut messages);
         }
         for socket in messages.sockets() {
-            self.track(&socket);
+            self.track(&socket, sample.at);
         }
         if self.tracks.len() > MOST_TRACKS {
             let now = self.listings;
@@ -204,7 +208,7 @@ impl Sockets {
         }
     }
 
-    fn track(&mut self, socket: &RawSocket<'_>) {
+    fn track(&mut self, socket: &RawSocket<'_>, at: Span) {
         let is_first = self.listings == 1;
         let track = self.tracks.entry(socket.cookie()).or_insert_with(|| Track {
             ends: socket.ends(),
@@ -215,8 +219,11 @@ impl Sockets {
             waits: false,
             opened: self.listings,
             listing: 0,
+            opened_at: at,
+            seen_at: at,
         });
         track.listing = self.listings;
+        track.seen_at = at;
         track.inode = socket.inode();
         track.note(socket);
     }
@@ -248,7 +255,7 @@ impl Sockets {
         self.ranked(self.most, |_| true).collect()
     }
 
-    /// Connections that opened and ended within half of the listings.
+    /// Connections that opened and ended within half of the listings and within a short time.
     pub(super) fn short_lived(&self) -> ShortLived {
         let asked = self.tracks.iter().filter(|(cookie, _)| !self.beside.contains(cookie));
         let short = asked.map(|(_, track)| track).filter(|track| track.is_short(self.listings));
@@ -292,10 +299,12 @@ impl Sockets {
 }
 
 impl Track {
-    /// Whether the connection opened and ended within half of the `listings` of an observation.
+    /// Whether the connection opened and ended within half of the `listings` of an observation and
+    /// within a short time.
     fn is_short(&self, listings: u32) -> bool {
         let seen = self.listing - self.opened + 1;
-        self.opened > 1 && self.listing < listings && seen * 2 <= listings
+        let is_brief = self.seen_at - self.opened_at <= ShortLived::LONGEST;
+        self.opened > 1 && self.listing < listings && seen * 2 <= listings && is_brief
     }
 
     fn note(&mut self, socket: &RawSocket<'_>) {
@@ -418,12 +427,19 @@ mod tests {
     fn a_connection_of_several_listings_is_short_lived_if_it_opened_and_ended() {
         let any: SocketAddr = "10.0.0.1:80".parse().unwrap();
         let ends = Ends { local: any, remote: any, interface: 0, cookie: 0 };
-        let is_short = |opened, listing| {
-            Track { ends, inode: 0, first: 0, last: 9, waits: false, opened, listing }.is_short(20)
+        let is_short = |opened: u32, listing: u32, gap: u64| {
+            let at = |place: u32| Span::from_millis(gap) * u64::from(place);
+            let (opened_at, seen_at) = (at(opened), at(listing));
+            let (first, last, waits) = (0, 9, false);
+            let track =
+                Track { ends, inode: 0, first, last, waits, opened, listing, opened_at, seen_at };
+            track.is_short(20)
         };
-        assert!(is_short(4, 4) && is_short(4, 9));
+        assert!(is_short(4, 4, 250) && is_short(4, 9, 250));
         // A connection from before the observation, an open one, one that lasts too long.
-        assert!(!is_short(1, 4) && !is_short(18, 20) && !is_short(3, 17));
+        assert!(!is_short(1, 4, 250) && !is_short(18, 20, 250) && !is_short(3, 17, 100));
+        // Half of a long observation is no short time.
+        assert!(is_short(4, 4, 6_000) && !is_short(4, 9, 6_000));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! start (RFC 5681) are most of its time. It is a verdict only if somebody asks about it.
 
 use super::{Advice, Finding, Outcome, Rule};
+use crate::recording::ShortLived;
 use crate::signs::late_answers::among_short;
 use crate::view::{Flow, View};
 use crate::words::bytes;
@@ -12,7 +13,8 @@ pub(super) const RULE: Rule =
 
 /// One of them may be seen for longer than the others.
 fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
-    let is_short = flow.end().elapsed() * 2 < view.elapsed();
+    let elapsed = flow.end().elapsed();
+    let is_short = elapsed * 2 < view.elapsed() && elapsed <= ShortLived::LONGEST;
     if is_short { judge(view) } else { Outcome::Irrelevant }
 }
 
@@ -57,7 +59,9 @@ fn judge(view: &View<'_>) -> Outcome {
     .holds()
 }
 
-const FROM: f64 = 1.0;
+/// An observation of 3 s takes a little longer, so that three connections are less than one each
+/// second.
+const FROM: f64 = 0.9;
 /// In an observation of half a second two are four a second.
 const FEWEST: u64 = 3;
 
@@ -65,7 +69,7 @@ const FEWEST: u64 = 3;
 mod tests {
     use super::super::sketch::Sketch;
     use super::*;
-    use crate::recording::{Recording, ShortLived};
+    use crate::recording::Recording;
     use crate::{Question, diagnose};
 
     fn verdict(connections: u64, asked: bool) -> Option<&'static str> {
