@@ -98,8 +98,8 @@ pub struct Period {
     pub attempt: Option<Attempt>,
 }
 
-/// Connections that opened and ended within half of the observation, and within
-/// [`ShortLived::LONGEST`]. There may be more, which no sample saw.
+/// Connections that opened and ended within half of the observation: between two samples around
+/// one, or within [`ShortLived::ROUND_TRIPS`]. There may be more, which no sample saw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ShortLived {
@@ -109,8 +109,8 @@ pub struct ShortLived {
 }
 
 impl ShortLived {
-    /// After this time the window has grown, except over round trips of hundreds of milliseconds.
-    pub const LONGEST: Span = Span::from_secs(2);
+    /// After as many round trips the window of a connection has grown.
+    pub const ROUND_TRIPS: u64 = 32;
 }
 
 /// The processes behind an end of a connection on this machine.

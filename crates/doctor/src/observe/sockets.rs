@@ -46,6 +46,8 @@ struct Track {
     listing: u32,
     opened_at: Span,
     seen_at: Span,
+    /// Only of a connection that opened during the observation.
+    min_rtt: Span,
 }
 
 /// The kernel's messages of one listing.
@@ -221,9 +223,14 @@ impl Sockets {
             listing: 0,
             opened_at: at,
             seen_at: at,
+            min_rtt: Span::ZERO,
         });
         track.listing = self.listings;
         track.seen_at = at;
+        if track.opened > 1 {
+            let known = socket.info().and_then(|info| TcpInfo::from_bytes(info).min_rtt);
+            track.min_rtt = known.unwrap_or(track.min_rtt);
+        }
         track.inode = socket.inode();
         track.note(socket);
     }
@@ -255,7 +262,7 @@ impl Sockets {
         self.ranked(self.most, |_| true).collect()
     }
 
-    /// Connections that opened and ended within half of the listings and within a short time.
+    /// Connections that opened and ended within half of the listings and within few round trips.
     pub(super) fn short_lived(&self) -> ShortLived {
         let asked = self.tracks.iter().filter(|(cookie, _)| !self.beside.contains(cookie));
         let short = asked.map(|(_, track)| track).filter(|track| track.is_short(self.listings));
@@ -299,11 +306,11 @@ impl Sockets {
 }
 
 impl Track {
-    /// Whether the connection opened and ended within half of the `listings` of an observation and
-    /// within a short time.
+    /// Whether the connection opened and ended within half of the `listings` of an observation.
+    /// After many round trips the window has grown; a connection that one listing saw is short.
     fn is_short(&self, listings: u32) -> bool {
         let seen = self.listing - self.opened + 1;
-        let is_brief = self.seen_at - self.opened_at <= ShortLived::LONGEST;
+        let is_brief = self.seen_at - self.opened_at <= self.min_rtt * ShortLived::ROUND_TRIPS;
         self.opened > 1 && self.listing < listings && seen * 2 <= listings && is_brief
     }
 
@@ -427,19 +434,27 @@ mod tests {
     fn a_connection_of_several_listings_is_short_lived_if_it_opened_and_ended() {
         let any: SocketAddr = "10.0.0.1:80".parse().unwrap();
         let ends = Ends { local: any, remote: any, interface: 0, cookie: 0 };
-        let is_short = |opened: u32, listing: u32, gap: u64| {
-            let at = |place: u32| Span::from_millis(gap) * u64::from(place);
-            let (opened_at, seen_at) = (at(opened), at(listing));
-            let (first, last, waits) = (0, 9, false);
-            let track =
-                Track { ends, inode: 0, first, last, waits, opened, listing, opened_at, seen_at };
+        let is_short = |opened: u32, listing: u32, rtt: u64| {
+            let at = |place: u32| Span::from_millis(250) * u64::from(place);
+            let track = Track {
+                ends,
+                inode: 0,
+                first: 0,
+                last: 9,
+                waits: false,
+                opened,
+                listing,
+                opened_at: at(opened),
+                seen_at: at(listing),
+                min_rtt: Span::from_millis(rtt),
+            };
             track.is_short(20)
         };
-        assert!(is_short(4, 4, 250) && is_short(4, 9, 250));
+        assert!(is_short(4, 4, 400) && is_short(4, 9, 400));
         // A connection from before the observation, an open one, one that lasts too long.
-        assert!(!is_short(1, 4, 250) && !is_short(18, 20, 250) && !is_short(3, 17, 100));
-        // Half of a long observation is no short time.
-        assert!(is_short(4, 4, 6_000) && !is_short(4, 9, 6_000));
+        assert!(!is_short(1, 4, 400) && !is_short(18, 20, 400) && !is_short(3, 17, 400));
+        // A connection of many round trips is short only if a single listing saw it.
+        assert!(is_short(4, 4, 1) && is_short(4, 5, 20) && !is_short(4, 9, 20));
     }
 
     #[test]

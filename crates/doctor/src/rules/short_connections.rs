@@ -6,15 +6,16 @@ use crate::recording::ShortLived;
 use crate::signs::late_answers::among_short;
 use crate::view::{Flow, View};
 use crate::words::bytes;
-use units::Bytes;
+use units::{Bytes, Span};
 
 pub(super) const RULE: Rule =
     Rule::new("short-connections", "short connections").flow(of_flow).machine(of_machine);
 
 /// One of them may be seen for longer than the others.
 fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
-    let elapsed = flow.end().elapsed();
-    let is_short = elapsed * 2 < view.elapsed() && elapsed <= ShortLived::LONGEST;
+    let end = flow.end();
+    let longest = LONGEST.max(end.tcp().min_rtt.unwrap_or_default() * ShortLived::ROUND_TRIPS);
+    let is_short = end.elapsed() * 2 < view.elapsed() && end.elapsed() <= longest;
     if is_short { judge(view) } else { Outcome::Irrelevant }
 }
 
@@ -62,6 +63,8 @@ fn judge(view: &View<'_>) -> Outcome {
 /// An observation of 3 s takes a little longer, so that three connections are less than one each
 /// second.
 const FROM: f64 = 0.9;
+/// Half of a long observation is no short time.
+const LONGEST: Span = Span::from_secs(2);
 /// In an observation of half a second two are four a second.
 const FEWEST: u64 = 3;
 
