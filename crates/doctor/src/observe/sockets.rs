@@ -315,7 +315,8 @@ impl Track {
     }
 
     fn note(&mut self, socket: &RawSocket<'_>) {
-        self.last = moved(socket);
+        // The kernel has no figures of a connection in FIN-WAIT-2 that no process holds.
+        self.last = self.last.max(moved(socket));
         let has_queue = matches!(socket.queues(), Queues::Data { send, .. } if send > Bytes::ZERO);
         let again = matches!(socket.timer(), Some(Timer::Retransmit { retransmits: 1.., .. }));
         self.waits = has_queue || again;
