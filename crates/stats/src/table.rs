@@ -64,8 +64,8 @@ pub struct Judged {
 
 impl Row {
     /// `blocks` has one entry for each block of the run, in the same order for all rows. An entry
-    /// is `None` if a disturbance of the machine invalidated the pair. Rows of one `kind`, such as a
-    /// metric, should have similar spreads.
+    /// is `None` if a disturbance of the machine invalidated the pair. Rows of one `kind`, such as
+    /// a metric, should have similar spreads.
     pub fn new(
         blocks: &[Option<Pair>],
         direction: Direction,
