@@ -48,7 +48,7 @@ pub(super) fn cells(members: &[Outcome]) -> Vec<PlannedCell> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::{Flaw, Measurement, Member};
+    use crate::model::{Flaw, Measurement, Member};
     use results::Axes;
 
     fn step(block: u32, names: &[&str]) -> Outcome {

@@ -120,7 +120,7 @@ mod tests {
 
     use crate::LabFile;
     use crate::analysis::summary::whole_run::invented;
-    use crate::run::{Measurement, Verdict};
+    use crate::model::{Measurement, Verdict};
     use results::Results;
 
     fn lab() -> LabFile {
