@@ -1,4 +1,5 @@
 //! Promises about the project's own sources that no compiler checks.
+#![allow(clippy::unwrap_used)]
 
 use std::fs;
 use std::path::{Path, PathBuf};
