@@ -150,8 +150,9 @@ pub trait CongestionControl: Debug + Send {
         None
     }
 
-    /// Whether the window counts bytes on the path alone. The host then leaves bytes that wait at
-    /// the ends out of [`Ack::inflight`], and sends as many bytes beyond [`Self::cwnd`].
+    /// Whether the window counts bytes on the path alone. A host that can tell which bytes wait at
+    /// the ends then leaves those out of [`Ack::inflight`], and sends as many bytes beyond
+    /// [`Self::cwnd`]. TCP cannot tell.
     fn leaves_out_waiting_bytes(&self) -> bool {
         false
     }

@@ -11,23 +11,24 @@ pub fn did_you_mean<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) ->
     nearest(word, known).map_or_else(String::new, suggestion)
 }
 
-/// The nearest of `known`. A known word is near if few letters differ, or if it begins with `word`;
-/// capitals count as small letters, and `_` as `-`. Among known words at one distance the nearest
-/// begins with `word`, or else stands first.
+/// The nearest of `known`. A known word is near if few letters differ and fewer than `word` has, or
+/// if it begins with `word`; capitals count as small letters, and `_` as `-`. Among known words at
+/// one distance the nearest begins with `word`, or else stands first.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if word.len() > LONGEST {
         return None;
     }
     let word = folded(word);
+    let letters = word.chars().count();
     known
         .into_iter()
         .filter_map(|name| {
             let known = folded(name);
             let distance = strsim::damerau_levenshtein(&word, &known);
             let begins = known.starts_with(&word);
-            let longer = word.len().max(known.len());
-            // Two single letters have nothing in common.
-            let is_near = distance <= 1 + longer / 3 && distance < longer;
+            let longer = letters.max(known.chars().count());
+            // Otherwise `64` would be near `cs4`, and `m` near `ms`.
+            let is_near = distance <= 1 + longer / 3 && distance < letters;
             (is_near || begins && word.len() > 2).then_some((distance, !begins, name))
         })
         .min_by_key(|(distance, begins, _)| (*distance, *begins))
@@ -66,6 +67,9 @@ mod tests {
             ("los", &["low", "loss"], Some("loss")),
             ("af44", &["af41", "af42"], Some("af41")),
             ("x", &["s", "h"], None),
+            ("m", &["ms", "s"], None),
+            ("64", &["cs3", "cs4"], None),
+            ("äöü", &["abc"], None),
             ("", &["s", "on"], None),
         ] {
             assert_eq!(nearest(word, known.iter().copied()), expected, "{word}");

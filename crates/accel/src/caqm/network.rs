@@ -294,6 +294,7 @@ mod tests {
             "data_hint_unit=0",
             "ack_hint_unit=1025",
             "rtt_standard=2s",
+            "rtt_standard=1.0000005s",
             "cc_type=8",
             "tpid=0x0800",
         ] {

@@ -80,7 +80,7 @@ impl CaqmSettings {
             ("mtu_unit", self.mtu_unit, 64..=MOST_UNIT),
             ("data_hint_unit", self.data_hint_unit, 1..=MOST_HINT_UNIT),
             ("ack_hint_unit", self.ack_hint_unit, 1..=MOST_HINT_UNIT),
-            ("rtt_standard", self.rtt_standard_us, 1..=1_000_000),
+            ("rtt_standard", self.rtt_standard_us, 1..=MOST_RTT_US),
         ]
         .map(|(name, value, bounds)| CaqmParameter { name, value, bounds })
     }
@@ -102,9 +102,12 @@ impl CaqmSettings {
         })
     }
 
-    /// Rounds down to microseconds.
+    /// Rounds down to microseconds. A value above the bounds is rounded up and stays above them.
     pub fn set_rtt_standard(&mut self, rtt: Span) {
-        self.rtt_standard_us = u32::try_from(rtt.nanos() / 1000).unwrap_or(u32::MAX);
+        let nanos = rtt.nanos();
+        let is_above = rtt > Span::from_micros(MOST_RTT_US.into());
+        let micros = if is_above { nanos.div_ceil(1000) } else { nanos / 1000 };
+        self.rtt_standard_us = u32::try_from(micros).unwrap_or(u32::MAX);
     }
 
     /// `struct caqm_params` of `core/caqm.h`, word by word.
@@ -186,6 +189,7 @@ impl std::error::Error for OutOfBounds {}
 const MOST_UNIT: u32 = 65_536;
 const MOST_HINT_UNIT: u32 = 1024;
 const MOST_MIN_WINDOW: u32 = 1024;
+const MOST_RTT_US: u32 = 1_000_000;
 const MOST_WINDOW: u32 = 1 << 20;
 const MOST_ALPHA: u32 = 32_767;
 const MOST_ROOT: u32 = 64;
@@ -204,6 +208,13 @@ mod tests {
         assert!(CaqmSettings { theta: 1001, ..usual }.validate().is_err());
         assert!(CaqmSettings { min_cwnd: 10, max_cwnd: 9, ..usual }.validate().is_err());
         assert!(CaqmSettings { rtt_standard_us: 0, ..usual }.validate().is_err());
+        for (nanos, is_valid) in
+            [(999, false), (1999, true), (1_000_000_000, true), (1_000_000_001, false)]
+        {
+            let mut settings = usual;
+            settings.set_rtt_standard(Span::from_nanos(nanos));
+            assert_eq!(settings.validate().is_ok(), is_valid, "{nanos}");
+        }
     }
 
     #[test]

@@ -87,7 +87,7 @@ fn set(hosts: &mut CaqmHosts, key: &str, value: &str) -> Result<(), String> {
         "ack_hint_unit" => settings.ack_hint_unit = bytes()?,
         "rtt_standard" => {
             let span: Span = value.parse().map_err(|error| format!("{key}: {error}"))?;
-            settings.rtt_standard_us = u32::try_from(span.nanos() / 1000).unwrap_or(u32::MAX);
+            settings.set_rtt_standard(span);
         }
         "theta" => settings.theta = number()?,
         "loss" => {

@@ -193,11 +193,13 @@ pub(crate) fn type_of_service(text: &str) -> Result<u8, String> {
 pub(crate) fn dscp(text: &str) -> Result<u8, String> {
     let lower = text.to_ascii_lowercase();
     let named = DSCP.iter().find(|(name, _)| *name == lower).map(|(_, value)| *value);
+    let advice = "write 0 to 63 or a name, for example ef, cs1 or af41";
     match named.map(u64::from).or_else(|| c_number(text)) {
         Some(value @ 0..=63) => Ok((value as u8) << 2),
-        _ => {
+        Some(_) => Err(advice.to_owned()),
+        None => {
             let hint = units::did_you_mean(text, DSCP.iter().map(|(name, _)| *name));
-            Err(format!("write 0 to 63 or a name, for example ef, cs1 or af41{hint}"))
+            Err(format!("{advice}{hint}"))
         }
     }
 }
@@ -318,6 +320,7 @@ mod tests {
         assert!(duration("-5").unwrap_err().contains("write a number and a unit"));
         assert!(bitrate("fast").is_err());
         assert!(dscp("af44").unwrap_err().ends_with("(did you mean `af41`?)"));
+        assert!(dscp("255").unwrap_err().ends_with("cs1 or af41"));
     }
 
     #[test]
