@@ -316,7 +316,8 @@ mod tests {
         let mut known: Vec<_> =
             Settings::KEYS.into_iter().filter(|key| !["trace", "rtt"].contains(key)).collect();
         let mut found = fields.clone();
-        (known.sort_unstable(), found.sort_unstable());
+        known.sort_unstable();
+        found.sort_unstable();
         assert_eq!(found, known);
     }
 
