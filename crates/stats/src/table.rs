@@ -56,6 +56,8 @@ pub struct Row {
 pub struct Judged {
     /// `a / b`: the median over the blocks, its interval, and the number of blocks with a pair.
     pub ratio: Estimate,
+    /// The verdict on `a`, from the interval of the ratio. Undecided for fewer than six blocks with
+    /// a pair.
     pub verdict: Verdict,
     /// For an undecided row: the number of further blocks that would decide it if they were like
     /// the present blocks. `None` if it takes more than [`MOST_MORE`].
@@ -64,9 +66,8 @@ pub struct Judged {
 
 impl Row {
     /// `blocks` has one entry for each block of the run, in the same order for all rows. An entry
-    /// is
-    /// `None` if a disturbance of the machine invalidated the pair. Rows of one `kind`, such as a
-    /// metric, should have similar spreads.
+    /// is `None` if a disturbance of the machine invalidated the pair. Rows of one `kind`, such as
+    /// a metric, should have similar spreads.
     pub fn new(
         blocks: &[Option<Pair>],
         direction: Direction,
