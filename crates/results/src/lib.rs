@@ -3,6 +3,8 @@
 //!
 //! The lab writes these types, and the report presents them. This crate does no I/O.
 
+#![warn(missing_docs)]
+
 mod error;
 pub mod metrics;
 mod results;

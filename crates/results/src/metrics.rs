@@ -5,7 +5,9 @@ use stats::Direction;
 /// A metric's name in words, its unit and its direction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Meaning {
+    /// Words for a table or a chart, `Simulated: goodput` for example.
     pub label: String,
+    /// Unit of the values, such as `Mbit/s`; empty for a ratio, a count or an unknown metric.
     pub unit: &'static str,
     /// Whether more or less of the metric is better; `None` if neither is.
     pub direction: Option<Direction>,

@@ -1,6 +1,8 @@
 //! The results of a lab: the content of `results.json`. Scripts read the file, so its keys never
 //! change their meaning. A reader accepts unknown keys, and every optional key may be absent.
 
+mod read;
+
 use std::path::Path;
 
 use indexmap::IndexMap;
@@ -9,6 +11,10 @@ use stats::Verdict;
 use units::{foreign, foreign_json};
 
 use crate::ResultsError;
+use read::{
+    infinite_interval, interval, is_false, is_zero, null_is_infinite, null_is_nan,
+    without_failures_of_cells_not_run, yes,
+};
 
 /// Axis name to value, both as written in the lab file, in the file's order.
 pub type Axes = IndexMap<String, String>;
@@ -16,11 +22,15 @@ pub type Axes = IndexMap<String, String>;
 /// One run of one lab.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Results {
+    /// Name of the lab, from its file.
     pub lab: String,
+    /// Title from the lab file; may be empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub title: String,
+    /// The question that the lab answers, from the lab file; may be empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub question: String,
+    /// Size of the run. Files of older writers read as the full form.
     #[serde(default)]
     pub form: Form,
     /// Whether this was the quick form. Kept beside `form` because scripts use it.
@@ -28,6 +38,7 @@ pub struct Results {
     pub quick: bool,
     /// Whether the run as a whole is valid.
     pub valid: bool,
+    /// A sentence for each kind of flaw, with its number of invalid cells and an example.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub invalid_reasons: Vec<String>,
     /// The lab's question answered in one line, if the lab file has an answer.
@@ -40,6 +51,8 @@ pub struct Results {
     /// RFC 3339, UTC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<String>,
+    /// Wall-clock seconds of all parts of the run. Absent if the time of an earlier part is
+    /// unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_s: Option<f64>,
     /// The exact command that repeats this run.
@@ -54,9 +67,12 @@ pub struct Results {
     /// Kernel, CPU, sysctls, versions, …: name to text, number or a nested map.
     #[serde(default)]
     pub environment: IndexMap<String, serde_json::Value>,
+    /// Published numbers of the lab file.
     #[serde(default)]
     pub reference: Vec<Reference>,
+    /// Every cell of the plan, in its order, then the members of steps that measure several.
     pub cells: Vec<Cell>,
+    /// All comparisons that the lab makes, judged together.
     #[serde(default)]
     pub comparisons: Vec<Comparison>,
     /// The two states, if the lab switches between them.
@@ -80,8 +96,10 @@ pub struct Results {
     /// The correlation of successive repeats, for each metric that has an interval.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub correlations: Vec<Correlation>,
+    /// Facts about this run for its reader: the lab file's notes, turns measured again and others.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+    /// Doubts about the run as a whole; doubts about a cell are in [`Cell::warnings`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
@@ -91,6 +109,7 @@ pub struct Results {
 pub struct States {
     /// The state's description.
     pub before: String,
+    /// Description of the state with the change.
     pub after: String,
     /// The axis that names the end that has the state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -108,6 +127,7 @@ pub struct States {
 /// independent repeats.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Correlation {
+    /// Name of the metric, as in [`Cell::metrics`].
     pub metric: String,
     /// The correlation is of the metric's ratios in the comparisons, not of its values.
     #[serde(default, skip_serializing_if = "is_false")]
@@ -130,6 +150,7 @@ pub struct Correlation {
 pub struct Bound {
     /// The bound as written in the lab file.
     pub bound: String,
+    /// True if every named cell meets the bound; cells that were not run do not count.
     pub holds: bool,
     /// The number of cells that the bound names.
     pub cells: u64,
@@ -142,9 +163,13 @@ pub struct Bound {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Form {
+    /// The whole lab, with at least six repeats if it compares systems.
     #[default]
     Full,
+    /// Shorter or fewer repeats; unless the lab file says otherwise, every cell once.
     Quick,
+    /// The shortest form, which shows only that the lab works; unless the lab file says otherwise,
+    /// one cell of each system.
     Smoke,
     /// A form of a newer writer.
     #[serde(other)]
@@ -163,8 +188,10 @@ pub struct View {
     /// compared with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system: Option<String>,
+    /// The systems that the report compares `system` with, in the lab file's order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub against: Vec<String>,
+    /// Heat maps of the report.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub heat: Vec<Heat>,
     /// The metrics shown beside the main metric if space is short; if empty, the report chooses the
@@ -188,14 +215,18 @@ pub struct Group {
     /// The axes with an unusual value, `flows, beside` for example. Empty if there is none.
     #[serde(default)]
     pub name: String,
+    /// The means of every metric in the group's cells.
     pub means: Vec<Overall>,
 }
 
 /// A metric over two axes.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Heat {
+    /// The metric that decides the colour, as in [`Cell::metrics`].
     pub metric: String,
+    /// The axis along the width.
     pub x: String,
+    /// The axis along the height.
     pub y: String,
     /// The values of axes to which the map is limited.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
@@ -208,12 +239,17 @@ pub struct Heat {
 /// A metric's mean for each system, over the cells in which every system has it.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Overall {
+    /// Name of the metric, as in [`Cell::metrics`].
     pub metric: String,
+    /// Unit of the means; empty if the metric has none.
     #[serde(default)]
     pub unit: String,
+    /// The kind of mean that `systems` holds.
     #[serde(default)]
     pub mean: Mean,
+    /// Number of places (points of the axes) where every system has the metric.
     pub cells: u64,
+    /// Mean of each system, in `unit`.
     pub systems: IndexMap<String, f64>,
     /// The system with the best mean. Absent for a metric where neither direction is better.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -223,11 +259,13 @@ pub struct Overall {
     pub ahead: IndexMap<String, u64>,
 }
 
+/// The kind of mean of an [`Overall`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mean {
     /// The mean of values that are always above zero.
     Geometric,
+    /// The mean of shares of a whole, and of values that can be zero. Unknown words also read so.
     #[default]
     #[serde(other)]
     Arithmetic,
@@ -236,7 +274,9 @@ pub enum Mean {
 /// One system at one point of the axes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
+    /// Name of the system, as in the lab file.
     pub system: String,
+    /// The point of the axes; empty if the lab has no axis.
     #[serde(default)]
     pub axes: Axes,
     /// The reason why there is no number. Always written; `null` if the cell did not fail.
@@ -246,6 +286,7 @@ pub struct Cell {
     /// does not change. The cell has no number, but did not fail.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_run: Option<String>,
+    /// False if no measured repeat was valid. Invalid repeats are left out if others are valid.
     #[serde(default = "yes")]
     pub valid: bool,
     /// The reasons why the cell is not valid. Older writers stated none.
@@ -262,6 +303,7 @@ pub struct Cell {
     /// none.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub repeats: u64,
+    /// Repeats without figures, a part of `repeats`.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub failed_repeats: u64,
     /// The program beside the lab that used the workload's CPUs most in a repeat. Older writers
@@ -281,6 +323,7 @@ pub struct Cell {
     /// The figures of the first repeats, for a lab that repeats a report with as many rounds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rounds: Vec<IndexMap<String, f64>>,
+    /// Doubts about this cell: failed or left-out repeats, outliers, remarks of the workload.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
@@ -301,7 +344,9 @@ pub struct Reason {
 /// Metrics without a figure in a cell that has other figures.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Missing {
+    /// Names of the metrics, as in [`Cell::metrics`].
     pub metrics: Vec<String>,
+    /// The reason, in words for a reader.
     pub reason: String,
     /// True if the measurement failed; false if it ended without a figure, or if this machine is
     /// too small.
@@ -326,6 +371,7 @@ pub struct CpuLimit {
 /// A median over repeats. A value that could not be computed is `NaN` here and `null` in the file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Metric {
+    /// The median of the repeats; `NaN` if it could not be computed.
     #[serde(deserialize_with = "null_is_nan")]
     pub median: f64,
     /// The interval that covers the median in at least 95 % of cases. `null` for fewer than six
@@ -341,6 +387,7 @@ pub struct Metric {
     /// The number of repeats.
     #[serde(default)]
     pub n: u64,
+    /// Unit of all values of the metric; empty for a ratio, a count or an unknown unit.
     #[serde(default)]
     pub unit: String,
     /// The repeats are successive windows of one start of the system: they have a range, and no
@@ -356,7 +403,9 @@ pub struct Metric {
 /// A counted share of repeats.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Proportion {
+    /// Repeats in which the condition held.
     pub count: u64,
+    /// All repeats with a figure, at least 2.
     pub total: u64,
     /// The interval of Clopper and Pearson, which covers the share in at least 95 % of cases.
     pub ci95: [f64; 2],
@@ -369,9 +418,11 @@ pub struct Confusion {
     pub axis: String,
     /// The verdicts that the system gave, in the order of the columns.
     pub verdicts: Vec<String>,
+    /// A row for each case, sorted by name.
     pub rows: Vec<ConfusionRow>,
 }
 
+/// The verdicts on one case of a [`Confusion`].
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ConfusionRow {
     /// The case.
@@ -389,6 +440,7 @@ pub struct ConfusionRow {
 /// A published number, shown beside the measured number.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Reference {
+    /// Name of the published system; the report shows it where `systems` is empty.
     pub system: String,
     /// The measured systems that this row is shown with. If empty, the system of the same name.
     #[serde(default, alias = "beside", skip_serializing_if = "Vec::is_empty")]
@@ -397,6 +449,7 @@ pub struct Reference {
     /// every cell with all of these values.
     #[serde(default)]
     pub axes: Axes,
+    /// Metric name to published number, in the unit of the metric.
     #[serde(default)]
     pub metrics: IndexMap<String, f64>,
     /// The source of the numbers, "quic-tun reference report" for example.
@@ -407,12 +460,18 @@ pub struct Reference {
 /// System `a` against system `b` at one point of the axes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
+    /// Name of the metric, as in [`Cell::metrics`].
     pub metric: String,
+    /// The point of the axes at which both systems were measured.
     #[serde(default)]
     pub axes: Axes,
+    /// The system that the verdict is about.
     pub a: String,
+    /// The baseline.
     pub b: String,
+    /// The paired ratio a/b of the metric.
     pub ratio: Ratio,
+    /// The verdict on `a`. Undecided if the comparison can have no verdict.
     pub verdict: Verdict,
     /// The smallest difference that would matter in practice, as a share (0.05 is 5 %).
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -433,23 +492,30 @@ pub struct Comparison {
 /// The ratio a/b of a metric over many paths. A path's ratio is the median of its repeats.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Spread {
+    /// Name of the metric, as in [`Cell::metrics`].
     pub metric: String,
+    /// The system that the ratio is about.
     pub a: String,
+    /// The baseline. Several systems stand for the best of them on each path and repeat.
     pub b: String,
     /// The axes that all the paths share.
     #[serde(default)]
     pub axes: Axes,
     /// The number of paths.
     pub places: u64,
+    /// The median of the paths' ratios.
     #[serde(deserialize_with = "null_is_infinite")]
     pub median: f64,
     /// A tenth of the paths have a worse ratio than this.
     #[serde(deserialize_with = "null_is_infinite")]
     pub worst_decile: f64,
+    /// The ratio of the path where `a` does worst against `b`.
     #[serde(deserialize_with = "null_is_infinite")]
     pub worst: f64,
+    /// The axis values that tell the worst path from the others.
     #[serde(default)]
     pub worst_at: Axes,
+    /// The ratio of the path where `a` does best against `b`.
     #[serde(deserialize_with = "null_is_infinite")]
     pub best: f64,
 }
@@ -478,6 +544,7 @@ pub struct Goal {
 /// more is better, or if `a` failed where less is better.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
+    /// The median of the pairs' ratios.
     #[serde(deserialize_with = "null_is_infinite")]
     pub median: f64,
     /// The interval of the ratio, which decides the verdict. The intervals of all comparisons of a
@@ -485,6 +552,7 @@ pub struct Ratio {
     /// fewer than six pairs, and for a comparison that can have no verdict.
     #[serde(default, deserialize_with = "infinite_interval")]
     pub ci95: Option<[f64; 2]>,
+    /// The probability that `ci95` covers the ratio, as a share. Absent without an interval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub coverage: Option<f64>,
     #[serde(
@@ -492,6 +560,7 @@ pub struct Ratio {
         skip_serializing_if = "Option::is_none",
         deserialize_with = "infinite_interval"
     )]
+    /// The smallest and the largest ratio of a pair, if there is no interval.
     pub range: Option<[f64; 2]>,
     /// The number of pairs. Older writers stated none.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -504,13 +573,16 @@ pub struct Ratio {
 /// Further blocks that would decide comparisons of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MoreBlocks {
+    /// Number of blocks to add to the run.
     pub blocks: u64,
     /// The number of `undecided` comparisons that these blocks would decide.
     pub decides: usize,
+    /// Number of comparisons of the run without a verdict.
     pub undecided: usize,
 }
 
 impl Results {
+    /// The results of a valid run without cells yet.
     pub fn new(lab: impl Into<String>, form: Form) -> Self {
         Self { lab: lab.into(), form, quick: form == Form::Quick, valid: true, ..Self::default() }
     }
@@ -531,6 +603,7 @@ impl Results {
         serde_json::from_value(value).unwrap_or(self)
     }
 
+    /// The content of `results.json`, with a newline at its end.
     pub fn to_json(&self) -> Result<String, ResultsError> {
         let mut text = serde_json::to_string_pretty(self).map_err(ResultsError::Encode)?;
         text.push('\n');
@@ -589,6 +662,7 @@ impl Metric {
 }
 
 impl Proportion {
+    /// The share as a number from 0 to 1.
     pub fn value(&self) -> f64 {
         self.count as f64 / self.total as f64
     }
@@ -605,6 +679,7 @@ impl Ratio {
 pub const NOT_RUN: &str = "not run: ";
 
 impl Cell {
+    /// A valid cell without repeats or figures yet.
     pub fn new(system: impl Into<String>, axes: Axes) -> Self {
         Self {
             system: system.into(),
@@ -677,6 +752,7 @@ impl std::fmt::Display for CpuLimit {
 }
 
 impl Reference {
+    /// Whether the report shows this row beside `cell`: the system and all of the row's axes agree.
     pub fn belongs_to(&self, cell: &Cell) -> bool {
         let system = if self.systems.is_empty() {
             self.system == cell.system
@@ -688,6 +764,7 @@ impl Reference {
 }
 
 impl Mean {
+    /// The word in files and reports.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Geometric => "geometric",
@@ -697,6 +774,7 @@ impl Mean {
 }
 
 impl Form {
+    /// The word in files; `other` for a form of a newer writer.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Full => "full",
@@ -707,65 +785,9 @@ impl Form {
     }
 }
 
-/// Older writers marked a cell that was not run as failed, and compared it as the worst.
-fn without_failures_of_cells_not_run(mut results: Results) -> Results {
-    for cell in &mut results.cells {
-        let reason = cell.failed.as_deref().and_then(|reason| reason.strip_prefix(NOT_RUN));
-        if let Some(reason) = reason.map(str::to_owned) {
-            (cell.failed, cell.not_run) = (None, Some(reason));
-        }
-    }
-    let cells = &results.cells;
-    results.comparisons.retain(|one| {
-        let compared =
-            |cell: &&Cell| cell.axes == one.axes && [&one.a, &one.b].contains(&&cell.system);
-        cells.iter().filter(compared).all(|cell| cell.not_run.is_none())
-    });
-    results
-}
-
 fn malformed(file: &Path, at: String, error: &serde_json::Error) -> ResultsError {
     let (at, reason) = (foreign(at).to_string(), foreign(error).to_string());
     ResultsError::Malformed { file: file.to_owned(), at, reason }
-}
-
-fn yes() -> bool {
-    true
-}
-
-// serde_json writes a non-finite number as null. One such value must not make a whole run
-// unreadable.
-fn null_is_nan<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
-    Ok(Option::<f64>::deserialize(deserializer)?.unwrap_or(f64::NAN))
-}
-
-fn interval<'de, D: serde::Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<[f64; 2]>, D::Error> {
-    let ends = Option::<[Option<f64>; 2]>::deserialize(deserializer)?;
-    Ok(ends.and_then(|[low, high]| Some([low?, high?])))
-}
-
-fn null_is_infinite<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
-    Ok(Option::<f64>::deserialize(deserializer)?.unwrap_or(f64::INFINITY))
-}
-
-fn infinite_interval<'de, D: serde::Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<[f64; 2]>, D::Error> {
-    let ends = Option::<[Option<f64>; 2]>::deserialize(deserializer)?;
-    Ok(ends.map(|ends| ends.map(|end| end.unwrap_or(f64::INFINITY))))
-}
-
-// serde needs a function of a reference.
-#[allow(clippy::trivially_copy_pass_by_ref)]
-fn is_false(flag: &bool) -> bool {
-    !flag
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref)]
-fn is_zero(number: &u64) -> bool {
-    *number == 0
 }
 
 /// The limit of a text from outside. The longest paragraph or reason of a real run is far shorter.

@@ -33,10 +33,13 @@ pub fn wilson(hits: u64, trials: u64, level: Share) -> Result<(Share, Share), St
 /// A measured loss and the configured loss.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct LossCheck {
+    /// Lost packets as a share of the sent packets.
     pub measured: Share,
+    /// The configured loss, as the caller passed it.
     pub expected: Share,
     /// The loss rates that are consistent with the measured loss (99 %).
     pub interval: (Share, Share),
+    /// Whether `interval` contains `expected`, ends included.
     pub inside: bool,
 }
 

@@ -4,6 +4,8 @@
 //!
 //! A sample that is not a finite number gives a [`StatsError`], never a NaN in a table.
 
+#![warn(missing_docs)]
+
 pub mod ab;
 pub mod binomial;
 pub mod correlation;

@@ -13,6 +13,7 @@ use statrs::stats_tests::mannwhitneyu::{MannWhitneyUMethod, mannwhitneyu};
 use crate::StatsError;
 use crate::error::finite;
 
+/// The result of [`mann_whitney`] for two sets `a` and `b`.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct MannWhitney {
     /// The number of pairs `(a_i, b_j)` with the larger `a`. A tie counts half.

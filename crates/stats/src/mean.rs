@@ -6,12 +6,14 @@ use units::Share;
 /// The mean of several measurements, and its interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MeanEstimate {
+    /// The arithmetic mean, in the unit of the measurements.
     pub mean: f64,
     /// Standard deviation of a single measurement, from the sample. `None` for a single
     /// measurement.
     pub deviation: Option<f64>,
     /// Half of the interval around the mean. `None` for a single measurement.
     pub half_width: Option<f64>,
+    /// Number of measurements, at least 1.
     pub count: usize,
 }
 

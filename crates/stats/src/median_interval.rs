@@ -17,8 +17,11 @@ pub const FEWEST: usize = 6;
 /// An interval and the probability that intervals made in this way contain the median.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct MedianInterval {
+    /// Lower end, one of the samples.
     pub low: f64,
+    /// Upper end, one of the samples; as many samples lie above it as lie below `low`.
     pub high: f64,
+    /// The exact probability that an interval made in this way contains the median: 0.95 or more.
     pub coverage: f64,
 }
 

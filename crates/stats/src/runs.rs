@@ -20,6 +20,8 @@ use crate::verdict::{Direction, Verdict};
 pub struct RunsCompared {
     /// `a / b`: the ratio of the geometric means of the medians. `n` is the smaller number of runs.
     pub ratio: Estimate,
+    /// The verdict on `a`. Undecided if a state has a single run, because the ratio has no
+    /// interval.
     pub verdict: Verdict,
 }
 

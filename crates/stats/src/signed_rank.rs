@@ -12,6 +12,7 @@ use units::Share;
 use crate::StatsError;
 use crate::error::{confidence, finite};
 
+/// The result of [`signed_rank`].
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct SignedRank {
     /// Sum of the ranks of the positive differences.
@@ -51,6 +52,7 @@ pub fn signed_rank(differences: &[f64]) -> Result<SignedRank, StatsError> {
 /// The Hodges-Lehmann estimate, and Tukey's interval at any confidence.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HodgesLehmann {
+    /// The median of the Walsh averages, in the unit of the differences.
     pub estimate: f64,
     averages: Vec<f64>,
     n: usize,

@@ -11,6 +11,7 @@ use crate::spread::{mean, median_absolute_deviation, standard_deviation};
 /// and with the range of fewer samples.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Estimate {
+    /// The middle sample, or the mean of the middle two. Infinite if these samples are.
     pub median: f64,
     /// The interval that covers the median in at least 95 % of cases. `None` for fewer than six
     /// samples.
@@ -19,6 +20,7 @@ pub struct Estimate {
     pub coverage: Option<f64>,
     /// The smallest and the largest sample, if there is no interval. `None` for a single sample.
     pub range: Option<(f64, f64)>,
+    /// Number of samples, at least 1.
     pub n: usize,
 }
 
@@ -52,16 +54,23 @@ impl Estimate {
 /// out.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Summary {
+    /// Number of samples, at least 1.
     pub n: usize,
+    /// The middle sample, or the mean of the middle two.
     pub median: f64,
+    /// The arithmetic mean of all samples, outliers included.
     pub mean: f64,
+    /// The smallest sample.
     pub min: f64,
+    /// The largest sample.
     pub max: f64,
     /// Standard deviation with n-1 in the denominator. `None` for a single sample.
     pub sd: Option<f64>,
     /// Median absolute deviation from the median, not scaled.
     pub mad: f64,
+    /// Lower quartile, by the definition of [`crate::quantile`](mod@crate::quantile).
     pub p25: f64,
+    /// Upper quartile, by the definition of [`crate::quantile`](mod@crate::quantile).
     pub p75: f64,
     /// Indices of suspicious samples. See [`crate::outliers`].
     pub outliers: Vec<usize>,
@@ -90,6 +99,7 @@ impl Summary {
 /// The share of the median up to which a difference is small.
 const SMALL: f64 = 0.03;
 
+/// Summarises at least one sample, all finite.
 pub fn summary(samples: &[f64]) -> Result<Summary, StatsError> {
     finite(samples, "summary")?;
     let mut sorted = samples.to_vec();

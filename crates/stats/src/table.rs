@@ -56,6 +56,8 @@ pub struct Row {
 pub struct Judged {
     /// `a / b`: the median over the blocks, its interval, and the number of blocks with a pair.
     pub ratio: Estimate,
+    /// The verdict on `a`, from the interval of the ratio. Undecided for fewer than six blocks with
+    /// a pair.
     pub verdict: Verdict,
     /// For an undecided row: the number of further blocks that would decide it if they were like
     /// the present blocks. `None` if it takes more than [`MOST_MORE`].

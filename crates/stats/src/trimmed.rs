@@ -6,6 +6,7 @@ use units::Share;
 /// A mean without the outer samples at either end.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TrimmedMean {
+    /// The mean of the kept samples, in their unit.
     pub mean: f64,
     /// Half of the interval around the mean.
     pub half_width: f64,

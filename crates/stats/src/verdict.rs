@@ -26,8 +26,12 @@ pub enum Direction {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
+    /// The interval excludes 1, and `a` is better by the threshold or more.
     Better,
+    /// The interval excludes 1, and `a` is worse by the threshold or more.
     Worse,
+    /// The whole interval lies within the threshold around 1: `a` and `b` differ too little to
+    /// matter.
     Same,
     /// Older files have the word `inconclusive`. Unknown words also read as undecided.
     #[serde(other)]

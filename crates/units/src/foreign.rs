@@ -48,6 +48,7 @@ pub fn foreign_json(document: &mut Value, longest: usize) {
 }
 
 impl<T> Foreign<T> {
+    /// Default bound of the output, in characters after escaping; the ellipsis comes on top.
     pub const LONGEST: usize = 256;
 
     /// The text with another bound.

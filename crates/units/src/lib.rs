@@ -14,6 +14,8 @@
 //! [`did_you_mean`] suggests the known word that a misspelt one stands for. [`foreign`] and
 //! [`visible`] escape text from outside for terminals, logs and reports.
 
+#![warn(missing_docs)]
+
 mod bytes;
 mod cpus;
 mod error;

@@ -6,18 +6,23 @@ use crate::{Bytes, Span, UnitError, as_text};
 pub struct Rate(u64);
 
 impl Rate {
+    /// A rate of `bits` bits per second. At rate 0, no packet ever ends ([`Rate::time_for`]).
     pub const fn from_bits_per_second(bits: u64) -> Self {
         Self(bits)
     }
 
+    /// A rate in units of 10^6 bits per second. An `mbit` above `u64::MAX` / 10^6 overflows 64
+    /// bits.
     pub const fn from_mbit(mbit: u64) -> Self {
         Self(mbit * 1_000_000)
     }
 
+    /// The exact rate, in bits per second.
     pub const fn bits_per_second(self) -> u64 {
         self.0
     }
 
+    /// The rate in 10^6 bits per second, with decimals.
     pub fn mbit_per_second(self) -> f64 {
         self.0 as f64 / 1e6
     }

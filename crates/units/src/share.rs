@@ -5,7 +5,9 @@ use crate::{UnitError, as_text};
 pub struct Share(f64);
 
 impl Share {
+    /// None of the whole, 0%.
     pub const ZERO: Self = Self(0.0);
+    /// The whole, 100%.
     pub const ONE: Self = Self(1.0);
 
     /// `None` outside 0..=1.
@@ -13,18 +15,22 @@ impl Share {
         (0.0..=1.0).contains(&share).then_some(Self(share))
     }
 
+    /// A share from a percentage; `None` outside 0..=100.
     pub fn from_percent(percent: f64) -> Option<Self> {
         Self::new(percent / 100.0)
     }
 
+    /// The share as a number from 0 to 1.
     pub const fn fraction(self) -> f64 {
         self.0
     }
 
+    /// The share as a number from 0 to 100.
     pub fn percent(self) -> f64 {
         self.0 * 100.0
     }
 
+    /// True for exactly 0; a share that merely prints as 0% is not zero.
     pub fn is_zero(self) -> bool {
         self.0 == 0.0
     }

@@ -6,14 +6,17 @@ use crate::Span;
 pub struct Time(u64);
 
 impl Time {
+    /// Start of the clock.
     pub const ZERO: Self = Self(0);
     /// Later than any event.
     pub const NEVER: Self = Self(u64::MAX);
 
+    /// The point `nanos` nanoseconds after the clock's start.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
+    /// Nanoseconds since the clock's start.
     pub const fn nanos(self) -> u64 {
         self.0
     }

@@ -15,23 +15,32 @@ pub struct CaptureReader {
 /// The item at the beginning of the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step<'a> {
+    /// A packet of the capture.
     Packet {
         /// The number of bytes to skip before the next call.
         used: usize,
+        /// The packet, whose bytes lie in those that the caller passed.
         packet: CapturedPacket<'a>,
     },
     /// A header, or a block without a packet.
-    Skip { used: usize },
+    Skip {
+        /// The number of bytes to skip before the next call.
+        used: usize,
+    },
     /// The reader needs more bytes. At the end of a file, the capture ends here, perhaps within a
     /// packet.
     More,
 }
 
+/// A packet as captured, with its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CapturedPacket<'a> {
     /// Nanoseconds since 1970; `None` in a block without a time.
     pub time_ns: Option<u64>,
+    /// The header with which `bytes` begin.
     pub link: LinkType,
+    /// The captured bytes, from the link header on; fewer than `original_length` if the capture cut
+    /// them.
     pub bytes: &'a [u8],
     /// The length that the packet had before the capture cut it.
     pub original_length: u32,
@@ -40,24 +49,31 @@ pub struct CapturedPacket<'a> {
 /// The header in front of the IP header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkType {
+    /// MAC addresses, perhaps VLAN tags, and the EtherType.
     Ethernet,
-    /// Linux' cooked capture, and its second version.
+    /// Linux' cooked capture (SLL, link type 113).
     Cooked,
+    /// The second version of Linux' cooked capture (SLL2, link type 276).
     Cooked2,
     /// IP alone.
     Raw,
     /// An address family of four bytes.
     Loopback,
+    /// Another link type, by its number in the registry of tcpdump.org; the reader finds no IP
+    /// header.
     Other(u16),
 }
 
 /// The reason why a capture cannot be read. The text follows the name of the capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CaptureError {
+    /// The first bytes are neither a magic number of pcap nor a section header of pcapng.
     #[error("is no capture in pcap's or pcapng's format")]
     NotCapture,
+    /// The record or block behind this many packets has an impossible length or interface.
     #[error("is damaged behind packet {0}: a length there is impossible")]
     Damaged(u64),
+    /// A section of a pcapng has more interfaces than the reader keeps.
     #[error("describes more than {MOST_INTERFACES} interfaces")]
     Interfaces,
 }
@@ -78,6 +94,7 @@ struct Interface {
 }
 
 impl CaptureReader {
+    /// A reader that expects the first byte of a capture.
     pub fn new() -> Self {
         Self::default()
     }

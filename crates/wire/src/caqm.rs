@@ -26,14 +26,18 @@ pub enum Meaning {
     More(u8),
     /// A request that was refused, or an answer that removes this many units.
     Fewer(u8),
+    /// No units: the answer 0, a request neither approved nor refused, or a go-ahead.
     Nothing,
 }
 
 impl Info {
+    /// The content of a tag from the word behind its TPID: the kind in the upper three bits, the
+    /// hint in the lower eight.
     pub fn from_bits(bits: u16) -> Self {
         Self(bits)
     }
 
+    /// The word behind the TPID.
     pub fn bits(self) -> u16 {
         self.0
     }
@@ -79,6 +83,7 @@ impl Info {
         self.0 & KIND == 0
     }
 
+    /// True for the request of a data packet, and false for an acknowledgement's answer.
     pub fn is_request(self) -> bool {
         self.0 & REQUEST != 0
     }
@@ -103,10 +108,12 @@ impl Info {
         Self(self.0 & !KIND | u16::from(kind) << KIND.trailing_zeros())
     }
 
+    /// The kind, 0 to 7. CAQM has kind 0.
     pub fn kind(self) -> u8 {
         (self.0 >> KIND.trailing_zeros()) as u8
     }
 
+    /// The hint's units, as the bits C and I say.
     pub fn meaning(self) -> Meaning {
         let hint = self.0 as u8;
         match (self.0 & CONGESTION != 0, self.0 & VALID != 0) {

@@ -3,11 +3,16 @@
 use crate::checksum;
 use crate::headers::{IPV4, IPV6, Layout, MAC_HEADER, Network, word};
 
+/// The ECN field of an IP header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ecn {
+    /// Not-ECT (00): a queue must drop the packet instead of marking it.
     NotCapable,
+    /// ECT(1) (01): ECN-capable; the codepoint of L4S (RFC 9331).
     Ect1,
+    /// ECT(0) (10): ECN-capable.
     Ect0,
+    /// CE (11): a queue on the path was congested.
     CongestionExperienced,
 }
 

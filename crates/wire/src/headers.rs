@@ -5,8 +5,11 @@
 pub struct Layout {
     /// The number of tags in front of the network header, at most three: two VLAN tags and CAQM's.
     pub tags: u8,
+    /// The kind of the network header.
     pub network: Network,
+    /// The start of the network header, behind the tags; also that of another protocol's data.
     pub network_offset: usize,
+    /// The kind of the transport header.
     pub transport: Transport,
     /// The start of the transport header, or of the bytes behind the network header if no known
     /// transport header follows.
@@ -16,9 +19,12 @@ pub struct Layout {
     pub end: usize,
 }
 
+/// The header that follows the MAC header and the tags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Network {
+    /// A complete IPv4 header, options included.
     Ipv4,
+    /// A complete IPv6 header of 40 bytes; extension headers may follow.
     Ipv6,
     /// Another EtherType, or IP with an invalid header.
     Other(u16),
@@ -28,10 +34,12 @@ pub enum Network {
 /// is named `Tcp`, `Udp` or `Icmp`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
-    /// With the header's length, options included.
+    /// TCP: the whole header is present, options included.
     Tcp {
+        /// Bytes of the header, options included: 20 to 60.
         header_len: usize,
     },
+    /// UDP: the 8 bytes of the header are present.
     Udp,
     /// ICMP or ICMPv6: 8 bytes are present.
     Icmp,
@@ -93,12 +101,17 @@ impl Layout {
 pub const MAC_HEADER: usize = 14;
 /// The bytes of a VLAN tag.
 pub const TAG: usize = 4;
+/// EtherType of IPv4.
 pub const IPV4: u16 = 0x0800;
+/// EtherType of IPv6.
 pub const IPV6: u16 = 0x86dd;
-/// IP protocol numbers.
+/// IP protocol number of TCP.
 pub const TCP: u8 = 6;
+/// IP protocol number of UDP.
 pub const UDP: u8 = 17;
+/// IP protocol number of ICMP, for IPv4.
 pub const ICMP: u8 = 1;
+/// IP protocol number of ICMPv6.
 pub const ICMPV6: u8 = 58;
 
 /// True for a customer tag (802.1Q), a service tag (802.1ad) and the service tag's older number.

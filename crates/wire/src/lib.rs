@@ -14,6 +14,8 @@
 //! | [`tcp`] | the TCP header of a captured packet |
 //! | [`flow`], [`ecn`], [`corrupt`] | the operations of queues and impairments on a frame |
 
+#![warn(missing_docs)]
+
 pub mod capture;
 pub mod caqm;
 pub mod checksum;

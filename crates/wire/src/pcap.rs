@@ -19,6 +19,8 @@ pub struct Records<'a> {
 pub struct Record<'a> {
     /// Nanoseconds since 1970.
     pub time_ns: u64,
+    /// The captured bytes, from the MAC addresses on; fewer than `original_length` if the capture
+    /// cut them.
     pub frame: &'a [u8],
     /// The offset of the frame in the capture.
     pub at: usize,
@@ -29,14 +31,19 @@ pub struct Record<'a> {
 /// The reason why a capture cannot be read. Its text follows the name of the capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PcapError {
+    /// The first four bytes are no magic number of pcap.
     #[error("is not a pcap file")]
     NotPcap,
+    /// The file begins with a section header of pcapng; [`crate::capture`] reads such files.
     #[error("is a pcapng: `editcap -F pcap IN OUT` makes a pcap of it")]
     Pcapng,
+    /// The file ends before the link type in its header.
     #[error("ends within its header")]
     CutHeader,
+    /// The file has frames of this link type instead of Ethernet's.
     #[error("has link type {0}, not Ethernet (1): capture on an interface with Ethernet headers")]
     LinkType(u32),
+    /// The file ends within the record of this number, which counts from 1.
     #[error("ends within packet {0}")]
     CutPacket(usize),
 }

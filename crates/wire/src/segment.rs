@@ -32,16 +32,22 @@ pub struct Segmenter<'a> {
     done: usize,
 }
 
+/// The reason why a packet cannot be cut into frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SegmentError {
+    /// The virtio header has no GSO type.
     #[error("not a super-packet: its virtio_net_hdr asks for no segmentation")]
     NotSuper,
+    /// The virtio header has this GSO type, for which there is no segmentation here.
     #[error("segmentation of type {0:?} is not known; turn that offload off on the sender")]
     UnknownKind(GsoKind),
+    /// The packet's headers are truncated, or belong to another protocol than this GSO type.
     #[error("virtio_net_hdr has type {0:?}, and the packet's headers contradict it")]
     Mismatch(GsoKind),
+    /// The virtio header has a GSO size of 0.
     #[error("virtio_net_hdr asks for segments without payload")]
     NoSize,
+    /// The payload would need more than [`Segmenter::MOST_FRAMES`] frames.
     #[error("virtio_net_hdr asks for more than 2048 segments")]
     TooMany,
 }

@@ -6,15 +6,24 @@ use std::net::{IpAddr, SocketAddr};
 /// A segment's header, and the length of the payload before the capture cut the packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
+    /// Source address and port.
     pub source: SocketAddr,
+    /// Destination address and port.
     pub destination: SocketAddr,
+    /// Sequence number of the first payload byte, or of the SYN.
     pub sequence: u32,
+    /// Acknowledgement number; meaningless without the ACK flag.
     pub acknowledgement: u32,
+    /// The flag byte of the header, from CWR to FIN.
     pub flags: Flags,
     /// The value in the header, without the window scale.
     pub window: u16,
+    /// Payload bytes according to the IP header, also those that the capture cut off. If the IP
+    /// header has no length (a super-packet), the packet's original length counts.
     pub payload: u32,
+    /// The ECN field of the IP header.
     pub ecn: Ecn,
+    /// The options that the capture kept.
     pub options: Options,
 }
 
@@ -23,22 +32,27 @@ pub struct Segment {
 pub struct Flags(pub u8);
 
 impl Flags {
+    /// FIN: the sender has no more data.
     pub fn fin(self) -> bool {
         self.0 & 0x01 != 0
     }
 
+    /// SYN: the segment opens a connection.
     pub fn syn(self) -> bool {
         self.0 & 0x02 != 0
     }
 
+    /// RST: the sender aborts or refuses the connection.
     pub fn rst(self) -> bool {
         self.0 & 0x04 != 0
     }
 
+    /// ACK: the acknowledgement number is valid.
     pub fn ack(self) -> bool {
         self.0 & 0x10 != 0
     }
 
+    /// ECE: the sender has received a congestion mark; on a SYN, the sender offers ECN (RFC 3168).
     pub fn ece(self) -> bool {
         self.0 & 0x40 != 0
     }
@@ -47,8 +61,11 @@ impl Flags {
 /// The options that a diagnosis needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Options {
+    /// Maximum segment size, in bytes; a SYN carries this option.
     pub mss: Option<u16>,
+    /// Left shift of all later windows of this sender, at most 14; a SYN carries this option.
     pub window_scale: Option<u8>,
+    /// True if the sender understands selective acknowledgements; a SYN carries this option.
     pub sack_permitted: bool,
     /// The timestamp's value and echo (RFC 7323).
     pub timestamps: Option<(u32, u32)>,

@@ -8,21 +8,27 @@ pub struct VirtioHeader {
     pub partial_checksum: Option<PartialChecksum>,
     /// The receiver need not verify: the checksum was verified, or the packet crossed no wire.
     pub data_valid: bool,
+    /// The segmentation still to do; `None` for a packet that is a single frame.
     pub gso: Option<Gso>,
     /// The sender's hint of the total length of all headers. It may be wrong, so no code relies on
     /// it.
     pub header_len: u16,
 }
 
+/// The unfinished checksum of a packet: the sum over all bytes from `start` on is still to be
+/// added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PartialChecksum {
+    /// Offset in the packet at which the checksummed bytes begin (`csum_start`).
     pub start: u16,
+    /// Offset of the checksum field from `start` (`csum_offset`).
     pub offset: u16,
 }
 
 /// Generic segmentation offload: the packet stands for several frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gso {
+    /// The protocol of the frames, and thus the way to cut the packet.
     pub kind: GsoKind,
     /// The sender's congestion window reduced flag may be set (`VIRTIO_NET_HDR_GSO_ECN`).
     pub ecn: bool,
@@ -30,9 +36,12 @@ pub struct Gso {
     pub size: u16,
 }
 
+/// The type of segmentation (`gso_type`), without its ECN bit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GsoKind {
+    /// TCP over IPv4 (`VIRTIO_NET_HDR_GSO_TCPV4`).
     TcpV4,
+    /// TCP over IPv6 (`VIRTIO_NET_HDR_GSO_TCPV6`).
     TcpV6,
     /// UDP datagrams of one socket (`UDP_SEGMENT`), each to get its own UDP header.
     UdpL4,

@@ -6,7 +6,10 @@ use crate::headers::{TAG, is_tag, word};
 /// A tag: its EtherType (TPID) and its control information (priority, drop bit, VLAN number).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tag {
+    /// EtherType of the tag: 0x8100 for a customer tag, 0x88a8 for a service tag, or the latter's
+    /// older 0x9100.
     pub tpid: u16,
+    /// Priority (3 bits), drop eligibility (1 bit) and VLAN number (12 bits).
     pub tci: u16,
 }
 

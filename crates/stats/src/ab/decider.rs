@@ -29,6 +29,8 @@ pub(super) struct Kept {
 }
 
 impl Decider {
+    /// A decider before the first turn. Returns an error if the plan's pairs, warm-up or threshold
+    /// is out of range.
     pub fn new(plan: Plan) -> Result<Self, StatsError> {
         plan.check()?;
         Ok(Self {

@@ -12,14 +12,18 @@ use crate::{Direction, StatsError, Verdict};
 /// The answer of a run, and the figures behind it. Ratios are `change / base`.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Decision {
+    /// Better or worse by `ci99`, the same by `ci95`; undecided otherwise.
     pub verdict: Verdict,
     /// Hodges-Lehmann estimate over the fours.
     pub ratio: f64,
     /// The 95 % interval; `None` for too few fours. Both intervals are valid for all looks of the
     /// run together.
     pub ci95: Option<(f64, f64)>,
+    /// The 99 % interval; `None` for too few fours.
     pub ci99: Option<(f64, f64)>,
+    /// Pairs of turns in the complete fours, two for each four.
     pub pairs: usize,
+    /// Pairs of turns in the whole plan, rounded up to whole fours.
     pub planned_pairs: usize,
     /// Whether the run ended before the plan did.
     pub early: bool,
@@ -33,9 +37,13 @@ pub struct Decision {
     pub noise: f64,
     /// Number of fours far from the rest. All of them are kept.
     pub outliers: usize,
+    /// Median of the base values in the complete fours, in the unit of the observations.
     pub base_median: f64,
+    /// Median of the values with the change in the complete fours, in the unit of the observations.
     pub change_median: f64,
+    /// The direction of the plan, which decides whether a higher ratio is better.
     pub direction: Direction,
+    /// The smallest change that matters, from the plan.
     pub threshold: Share,
 }
 

@@ -15,6 +15,7 @@ pub enum State {
 }
 
 impl State {
+    /// The state's word in messages and files: `base` or `change`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Base => "base",
@@ -22,6 +23,7 @@ impl State {
         }
     }
 
+    /// Base for change, and change for base.
     pub const fn other(self) -> Self {
         match self {
             Self::Base => Self::Change,
@@ -33,6 +35,7 @@ impl State {
 /// The length of the run and the change to look for.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Plan {
+    /// Whether higher or lower values are better.
     pub direction: Direction,
     /// The smallest change that matters.
     pub threshold: Share,
