@@ -12,8 +12,10 @@ macro_rules! algorithms {
         pub enum Algorithm { $($(#[$doc])* $variant,)* }
 
         impl Algorithm {
+            /// Every algorithm, in the order of the variants.
             pub const ALL: &[Self] = &[$(Self::$variant,)*];
 
+            /// The name that users write, for example `cubic`.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)* }
             }
@@ -24,6 +26,7 @@ macro_rules! algorithms {
                 match self { $(Self::$variant => Hosts::$hosts == Hosts::All,)* }
             }
 
+            /// Starts the algorithm for a new connection on `path`.
             pub fn start(self, path: &Path) -> Box<dyn CongestionControl> {
                 match self { $(Self::$variant => Box::new($make(path)),)* }
             }
@@ -90,6 +93,7 @@ enum Hosts {
     Simulator,
 }
 
+/// No algorithm has this name; the value holds the name as written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownAlgorithm(pub String);
 

@@ -73,6 +73,7 @@ struct Cycle {
 }
 
 impl Bbr {
+    /// BBR version 1 at the start of a connection.
     pub fn new(path: &Path) -> Self {
         let mss = path.mss.count().max(1);
         let initial = path.initial_window.count();

@@ -66,6 +66,7 @@ enum Feedback {
 }
 
 impl Bbr3 {
+    /// BBR version 3 at the start of a connection.
     pub fn new(path: &Path) -> Self {
         let rtt = path.handshake_rtt.unwrap_or(Span::from_millis(1)).nanos().max(1_000);
         let initial = path.initial_window.count();

@@ -100,6 +100,7 @@ impl CaqmSender {
         unsafe { weir_caqm_answer(self, more.into(), fewer.into(), limited.into(), stamp(now)) };
     }
 
+    /// The retransmission timer expired at `now`.
     pub fn on_timeout(&mut self, now: Time) {
         // SAFETY: as in `measured`.
         unsafe { weir_caqm_on_timeout(self, stamp(now)) };
@@ -137,6 +138,7 @@ impl CaqmSender {
 }
 
 impl CaqmReceiver {
+    /// A receiver that owes no answers.
     pub fn new(settings: &CaqmSettings) -> Self {
         Self { settings: *settings, owed: Owed::default() }
     }

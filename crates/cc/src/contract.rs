@@ -7,6 +7,7 @@ use wire::caqm::Info;
 /// (draft-ietf-ccwg-bbr, section on delivery rate estimation; `struct rate_sample` in Linux).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ack {
+    /// The time at which the host handles the ACK.
     pub now: Time,
     /// The RTT sample; `None` if the ACK acknowledges only retransmitted data (Karn).
     pub rtt: Option<Span>,
@@ -47,6 +48,7 @@ pub struct Ack {
 /// A loss event: the first loss while the host repairs no other loss (RFC 5681, RFC 6582).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Loss {
+    /// The time at which the host detects the loss.
     pub now: Time,
     /// Bytes newly marked as lost.
     pub lost: Bytes,
@@ -61,11 +63,13 @@ pub struct Loss {
 /// The state of a path before the first packet, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Path {
+    /// Payload of a full segment.
     pub mss: Bytes,
     /// RFC 6928's ten segments unless the host is configured otherwise.
     pub initial_window: Bytes,
     /// The RTT sample of the handshake.
     pub handshake_rtt: Option<Span>,
+    /// The time at which the connection starts.
     pub now: Time,
     /// Seed for random choices, such as the moment of a probe.
     pub seed: u64,
@@ -78,8 +82,11 @@ pub struct Path {
 /// A connection's estimate of a path, for the next connection on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memory {
+    /// The estimated rate at which the path delivers.
     pub rate: Rate,
+    /// The smallest round-trip time on the path.
     pub min_rtt: Span,
+    /// The time since the estimate was made; zero in a new one.
     pub age: Span,
 }
 
@@ -95,8 +102,10 @@ pub enum Reduction {
 
 /// One algorithm on one connection.
 pub trait CongestionControl: Debug + Send {
+    /// The algorithm's name. All variants of CUBIC are named `cubic`.
     fn name(&self) -> &'static str;
 
+    /// Takes an ACK and the rate sample that it completes.
     fn on_ack(&mut self, ack: &Ack);
 
     /// A loss event begins. The host calls this once for all losses of one window.
@@ -130,6 +139,7 @@ pub trait CongestionControl: Debug + Send {
     /// windows a round trip in slow start and at 1.2 afterwards, or does not pace.
     fn pacing_rate(&self) -> Option<Rate>;
 
+    /// The side that shrinks the window in a loss event.
     fn reduction(&self) -> Reduction;
 
     /// The estimate to remember for the path when the connection ends. With `None` the host keeps
@@ -172,6 +182,7 @@ pub trait CongestionControl: Debug + Send {
     /// ACK.
     fn answer(&mut self, _told: Info, _window_limited: bool, _now: Time) {}
 
+    /// Whether the window is below [`Self::ssthresh`], so that it grows fast.
     fn in_slow_start(&self) -> bool {
         self.cwnd() < self.ssthresh()
     }

@@ -17,6 +17,7 @@ pub struct Dctcp {
 }
 
 impl Dctcp {
+    /// DCTCP at the start of a connection.
     pub fn new(path: &Path) -> Self {
         Self {
             reno: Reno::new(path),

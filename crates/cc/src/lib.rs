@@ -8,6 +8,8 @@
 //! sends. The host detects losses, sends, and paces, and never decides a rate. Time is an argument,
 //! and every size is in bytes.
 
+#![warn(missing_docs)]
+
 mod algorithm;
 mod bbr;
 mod bbr3;

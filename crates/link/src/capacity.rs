@@ -10,13 +10,17 @@ use units::{Bytes, Rate, Time};
 /// [`Trace`]; traces of any length come from files through [`Trace::parse`]).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Capacity {
+    /// Frames leave as soon as they arrive: serialisation takes no time and no queue forms.
     #[default]
     Unlimited,
+    /// Frames leave at this constant rate, which must be above 0.
     Fixed(Rate),
+    /// Frames leave at the opportunities of this trace, which repeats without end.
     Trace(Arc<Trace>),
 }
 
 impl Capacity {
+    /// Checks the capacity; a fixed rate of 0 is invalid.
     pub fn validate(&self) -> Result<(), LinkError> {
         match self {
             Self::Fixed(rate) if rate.bits_per_second() == 0 => Err(LinkError::invalid(

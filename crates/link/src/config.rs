@@ -6,17 +6,23 @@ use units::{Share, Span};
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LinkConfig {
+    /// Rate of serialisation; unlimited by default.
     pub rate: Capacity,
     /// Propagation delay, from the end of serialisation to delivery.
     pub delay: Span,
+    /// Variation of the propagation delay.
     pub jitter: Jitter,
+    /// Loss on the medium, after serialisation. Drops by the queue are not part of it.
     pub loss: Loss,
+    /// Extra delay for a share of the packets, so that later packets overtake them.
     pub reorder: Reorder,
     /// The share of packets that arrive twice. The copy arrives directly after its original.
     pub duplicate: Share,
     /// The share of packets that have one bit flipped.
     pub corrupt: Share,
+    /// Queue in front of the link; a drop-tail queue of 10,000 packets by default.
     pub queue: QueueConfig,
+    /// Bytes that the medium carries for each frame in addition to the frame's size.
     pub overhead: Overhead,
     /// Each component derives its random stream from this seed and the component's name.
     pub seed: u64,

@@ -21,6 +21,7 @@ impl Occupancy {
         Bytes::new(self.held.quantile(share))
     }
 
+    /// Mean size in bytes, weighted by time; 0 if no time was observed.
     pub fn mean(&self) -> f64 {
         self.held.mean()
     }
@@ -63,14 +64,17 @@ impl Occupancy {
 pub struct Sojourns(Histogram);
 
 impl Sojourns {
+    /// The wait that `share` of the packets did not exceed; zero if no packet left the queue.
     pub fn quantile(&self, share: Share) -> Span {
         Span::from_nanos(self.0.quantile(share))
     }
 
+    /// Mean wait; zero if no packet left the queue.
     pub fn mean(&self) -> Span {
         Span::from_nanos(self.0.mean().round() as u64)
     }
 
+    /// Longest wait: exact since the link's creation, within 1.6 % in a result of [`Self::since`].
     pub fn max(&self) -> Span {
         Span::from_nanos(self.0.max)
     }

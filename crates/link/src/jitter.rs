@@ -11,21 +11,30 @@ use units::Span;
 /// before it. `none` means no jitter. A delay never becomes negative.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Jitter {
+    /// Largest deviation from the delay (uniform), or its standard deviation (normal); at most an
+    /// hour. Zero means no jitter.
     pub spread: Span,
+    /// Distribution of the deviation.
     pub shape: JitterShape,
+    /// Whether a packet may overtake packets that departed before it.
     pub reorder: bool,
 }
 
+/// Distribution of a packet's deviation from the propagation delay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum JitterShape {
+    /// All deviations up to the spread, on either side, are equally likely.
     #[default]
     Uniform,
+    /// A normal distribution, cut at six standard deviations.
     Normal,
 }
 
 impl Jitter {
+    /// Every packet has exactly the propagation delay.
     pub const NONE: Self = Self { spread: Span::ZERO, shape: JitterShape::Uniform, reorder: false };
 
+    /// Checks that the spread is at most an hour.
     pub fn validate(&self) -> Result<(), LinkError> {
         if self.spread > LONGEST {
             return Err(LinkError::invalid(

@@ -14,6 +14,8 @@
 //! The time of a call does not matter: each arrival carries its own time, and the link makes every
 //! decision at the logical time of its event.
 
+#![warn(missing_docs)]
+
 mod capacity;
 mod config;
 mod error;

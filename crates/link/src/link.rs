@@ -34,11 +34,15 @@ pub struct Link<P: Packet> {
 pub struct Delivery<P> {
     /// The logical time of delivery, never after the `now` passed to the call that fetched it.
     pub at: Time,
+    /// The logical time at which the packet arrived at the link's queue.
     pub arrived: Time,
+    /// The packet, with the marks and flipped bits that it got on the link. A duplicate is a clone.
     pub packet: P,
 }
 
 impl<P: Packet> Link<P> {
+    /// Creates an empty link whose logical time begins at `start`. Fails if the configuration is
+    /// invalid.
     pub fn new(config: &LinkConfig, start: Time) -> Result<Self, LinkError> {
         config.validate()?;
         let stream = |name| Stream::new(config.seed, name);

@@ -10,8 +10,11 @@ use units::{Share, Span, Time};
 /// [`GilbertElliott`]), `trace:00100` (repeated without end), or `none`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Loss {
+    /// Each packet is lost with this probability, independently of all others.
     Bernoulli(Share),
+    /// Losses come in bursts: a Markov chain changes between a good and a bad state.
     GilbertElliott(GilbertElliott),
+    /// Each packet takes the next entry of a recorded sequence.
     Trace(Arc<LossTrace>),
 }
 
@@ -42,8 +45,10 @@ pub struct GilbertElliott {
 pub struct LossTrace(Box<[bool]>);
 
 impl Loss {
+    /// No packet is lost.
     pub const NONE: Self = Self::Bernoulli(Share::ZERO);
 
+    /// Checks the model: the `every` of a Gilbert-Elliott model must be above 0.
     pub fn validate(&self) -> Result<(), LinkError> {
         match self {
             Self::GilbertElliott(GilbertElliott { every: Some(Span::ZERO), .. }) => {

@@ -11,11 +11,15 @@ use units::Bytes;
 pub struct Overhead(i32);
 
 impl Overhead {
+    /// The medium carries exactly the bytes from the MAC addresses onwards.
     pub const NONE: Self = Self(0);
     /// IEEE 802.3: 7 + 1 preamble and delimiter, 4 FCS, 12 inter-packet gap.
     pub const ETHERNET: Self = Self(24);
+    /// Only the IP packet uses the rate: the 14 bytes of the Ethernet header do not count.
     pub const IP: Self = Self(-14);
 
+    /// An overhead of `bytes`, without a check of its bounds. A negative number makes frames
+    /// smaller.
     pub const fn new(bytes: i32) -> Self {
         Self(bytes)
     }

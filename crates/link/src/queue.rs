@@ -25,15 +25,18 @@ use units::{Bytes, Rate, Time};
 /// A packet in a queue.
 #[derive(Debug, Clone)]
 pub struct Queued<P> {
+    /// The packet itself, which the queue may mark.
     pub packet: P,
     /// The packet's size, read once on arrival.
     pub size: Bytes,
+    /// The logical time at which the packet arrived at the queue.
     pub arrived: Time,
 }
 
 /// A queueing discipline. Times are logical and never run backwards. Every accepted packet is
 /// dequeued later or counted in `stats.dropped`.
 pub trait Discipline<P: Packet>: Sized {
+    /// The settings of this discipline.
     type Config;
 
     /// `pace` is the link's long-term rate, `None` for an unlimited link.
@@ -43,6 +46,8 @@ pub trait Discipline<P: Packet>: Sized {
     /// packets out and admits them again.
     fn retune(&mut self, config: &Self::Config, pace: Option<Rate>);
 
+    /// Handles a packet that arrives at `now`: queues, marks or drops it, and counts marks and
+    /// drops in `stats`.
     fn enqueue(&mut self, now: Time, item: Queued<P>, stats: &mut LinkStats);
 
     /// Admits a packet that was already queued. Drops it only if there is no room.
@@ -52,8 +57,10 @@ pub trait Discipline<P: Packet>: Sized {
     /// link then asks again only after the next arrival.
     fn dequeue(&mut self, now: Time, stats: &mut LinkStats) -> Option<Queued<P>>;
 
+    /// The number of packets in the queue.
     fn packets(&self) -> usize;
 
+    /// The bytes of all packets in the queue.
     fn bytes(&self) -> Bytes;
 
     /// Visits each packet, in any order.
@@ -75,17 +82,23 @@ pub struct Queue<P: Packet> {
 }
 
 impl<P: Packet> Queue<P> {
+    /// Creates an empty queue. `pace` is the link's long-term rate (`None`: unlimited), and `seed`
+    /// drives random drops and marks. Fails if the settings are invalid.
     pub fn new(config: &QueueConfig, pace: Option<Rate>, seed: u64) -> Result<Self, LinkError> {
         config.validate()?;
         Ok(Self { config: *config, pace, seed, generation: 0, kind: Kind::new(config, pace, seed) })
     }
 
+    /// Takes a packet that arrives at `now`, or drops packets as the discipline demands. Records
+    /// the new size in `stats`.
     #[inline]
     pub fn enqueue(&mut self, now: Time, item: Queued<P>, stats: &mut LinkStats) {
         self.kind.enqueue(now, item, stats);
         stats.occupancy.becomes(now, self.bytes());
     }
 
+    /// Removes the next packet for a link that is free at `now`, and records its wait in `stats`.
+    /// `None` if no packet is left.
     #[inline]
     pub fn dequeue(&mut self, now: Time, stats: &mut LinkStats) -> Option<Queued<P>> {
         let item = self.kind.dequeue(now, stats);
@@ -122,6 +135,7 @@ impl<P: Packet> Queue<P> {
         Ok(())
     }
 
+    /// The number of packets in the queue.
     #[inline]
     pub fn packets(&self) -> usize {
         self.kind.packets()
@@ -132,6 +146,7 @@ impl<P: Packet> Queue<P> {
         self.kind.for_each(see);
     }
 
+    /// The bytes of all packets in the queue.
     #[inline]
     pub fn bytes(&self) -> Bytes {
         self.kind.bytes()

@@ -22,6 +22,7 @@ impl Stream {
         Self(Pcg64::new(first, second))
     }
 
+    /// The next 64 random bits.
     #[inline]
     pub fn bits(&mut self) -> u64 {
         self.0.next_u64()
@@ -40,10 +41,12 @@ impl Stream {
         (drawn as u64 - 1).clamp(least, most)
     }
 
+    /// True with a probability of 1 in `count`, which must be above 0.
     pub fn one_in(&mut self, count: u64) -> bool {
         self.bits().is_multiple_of(count)
     }
 
+    /// True with the probability `chance`; never for 0 %, always for 100 %.
     #[inline]
     pub fn happens(&mut self, chance: Share) -> bool {
         self.unit() < chance.fraction()

@@ -7,13 +7,17 @@ use units::{Share, Span};
 /// `1%,5ms`, or `none`.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Reorder {
+    /// The share of packets that are held back; zero means none.
     pub share: Share,
+    /// Time by which these packets are held back after the propagation delay.
     pub delay: Span,
 }
 
 impl Reorder {
+    /// No packet is held back.
     pub const NONE: Self = Self { share: Share::ZERO, delay: Span::ZERO };
 
+    /// Checks that a share above 0 has a delay above 0.
     pub fn validate(&self) -> Result<(), LinkError> {
         if !self.share.is_zero() && self.delay == Span::ZERO {
             return Err(LinkError::invalid(

@@ -65,35 +65,65 @@ macro_rules! settings {
 }
 
 settings! {
+    /// Rate of the link. The key `trace` sets it to a trace from a file.
     rate: Capacity,
+    /// Propagation delay of this direction. The key `rtt` sets it to half of the given time.
     delay: Span,
+    /// Variation of the delay from packet to packet.
     jitter: Jitter,
+    /// Loss on the medium, after serialisation.
     loss: Loss,
+    /// Extra delay for a share of the packets.
     reorder: Reorder,
+    /// The share of packets that arrive twice.
     duplicate: Share,
+    /// The share of packets that have one bit flipped.
     corrupt: Share,
+    /// Bytes that the medium carries for each frame in addition to the frame's size.
     overhead: Overhead,
+    /// Seed of all random decisions of this direction.
     seed: u64,
 }
 
 /// A mistake in the settings of a link.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum SettingError {
+    /// No setting has this key.
     #[error("there is no setting `{key}`{hint}; the settings are {known}")]
-    UnknownKey { key: String, hint: String, known: String },
+    UnknownKey {
+        /// The key as written.
+        key: String,
+        /// From [`units::did_you_mean`]: the nearest known key; empty if none is near.
+        hint: String,
+        /// The valid keys, separated by commas.
+        known: String,
+    },
+    /// The value of a known key is invalid.
     #[error("{key}: {problem}")]
-    Value { key: String, problem: String },
+    Value {
+        /// The key.
+        key: String,
+        /// The mistake, as the message gives it after the key.
+        problem: String,
+    },
+    /// The text has no `=` between key and value.
     #[error("`{text}` is not KEY=VALUE, for example loss=1%")]
-    NotAPair { text: String },
+    NotAPair {
+        /// The text as written.
+        text: String,
+    },
+    /// The settings together describe no valid link.
     #[error(transparent)]
     Link(#[from] LinkError),
 }
 
 impl SettingError {
+    /// The error for a value of `key` that `problem` describes.
     pub fn value(key: &str, problem: impl std::fmt::Display) -> Self {
         Self::Value { key: key.to_owned(), problem: problem.to_string() }
     }
 
+    /// The error for an unknown `key`, with the nearest of the `known` keys as a hint.
     pub fn unknown_key(key: &str, known: &[&str]) -> Self {
         Self::UnknownKey {
             key: key.to_owned(),
@@ -156,6 +186,7 @@ impl Settings {
         pair.ok_or_else(|| SettingError::NotAPair { text: text.to_owned() })
     }
 
+    /// Whether no setting was given.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

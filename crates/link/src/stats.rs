@@ -4,11 +4,15 @@ use units::{Bytes, Time};
 /// Counters and distributions of a link since its creation.
 #[derive(Debug, Clone)]
 pub struct LinkStats {
+    /// Packets that arrived at the queue, including those that it dropped.
     pub arrived: Count,
+    /// Packets that the caller fetched, duplicates included.
     pub delivered: Count,
+    /// Packets that the queue dropped or the medium lost.
     pub dropped: Drops,
     /// Copies that the link made. Each copy is delivered or in flight in addition to its original.
     pub duplicated: Count,
+    /// Packets that departed with a flipped bit; they are delivered like others.
     pub corrupted: Count,
     /// Packets delivered after a packet that had departed later (RFC 4737, section 3).
     pub reordered: Count,
@@ -49,6 +53,7 @@ pub struct Drops {
 }
 
 impl Drops {
+    /// The drops of all causes together.
     pub fn total(&self) -> Count {
         self.overflow + self.early + self.loss
     }
@@ -57,11 +62,14 @@ impl Drops {
 /// Packets and their bytes, counted from the MAC addresses onwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 pub struct Count {
+    /// The number of packets.
     pub packets: u64,
+    /// The sum of their sizes.
     pub bytes: Bytes,
 }
 
 impl Count {
+    /// Counts another packet of `size`.
     #[inline]
     pub fn add(&mut self, size: Bytes) {
         self.packets += 1;
@@ -88,14 +96,18 @@ impl std::ops::Add for Count {
 pub struct Balance {
     /// Packets that arrived or that the link made.
     pub entered: Count,
+    /// Packets that the caller fetched.
     pub delivered: Count,
+    /// Packets that the queue dropped or the medium lost.
     pub dropped: Count,
+    /// Packets in the queue, excluding the packet being serialised.
     pub queued: Count,
     /// Packets being serialised, propagating, or waiting for the caller to fetch them.
     pub in_flight: Count,
 }
 
 impl Balance {
+    /// Whether the packets and bytes that entered equal the sum of the others.
     pub fn holds(&self) -> bool {
         self.entered == self.delivered + self.dropped + self.queued + self.in_flight
     }

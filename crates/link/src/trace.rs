@@ -20,6 +20,7 @@ pub struct Trace {
 }
 
 impl Trace {
+    /// Bytes that may leave at each opportunity.
     pub const OPPORTUNITY: Bytes = Bytes::new(1504);
 
     /// Reads one time per line. Ignores empty lines and lines that begin with `#`.
@@ -90,10 +91,12 @@ impl Trace {
         Span::from_millis(self.length_ms())
     }
 
+    /// The number of opportunities before the trace repeats.
     pub fn opportunities(&self) -> usize {
         self.milliseconds.len()
     }
 
+    /// Rate of a queue that is never empty, averaged over the whole trace; at least 1 bit/s.
     pub fn mean_rate(&self) -> Rate {
         let bits = Self::OPPORTUNITY.count() as u128 * 8 * self.milliseconds.len() as u128;
         let rate = bits * 1000 / u128::from(self.length_ms());

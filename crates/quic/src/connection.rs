@@ -29,6 +29,7 @@ use tail::TailProbe;
 /// An event for the code that waits on a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
+    /// The handshake is complete: streams and datagrams may be sent.
     Connected,
     /// The connection was lost. The endpoint may have forgotten the connection already.
     Lost(Lost),
@@ -36,19 +37,27 @@ pub enum Event {
     Opened,
     /// Another stream may be opened: call [`Connection::open`].
     MayOpen,
+    /// Data or the end of this stream has arrived: call [`Connection::read`].
     Readable(StreamId),
+    /// This stream may have room for more data, or the peer has stopped it: call
+    /// [`Connection::write`].
     Writable(StreamId),
     /// The peer has received all of a stream, or has stopped it.
     Delivered(StreamId),
+    /// Datagrams have arrived: call [`Connection::receive_datagram`] until it returns `None`.
     Datagrams,
 }
 
+/// The reason why a datagram was not queued.
 #[derive(Debug, Clone, Copy, thiserror::Error, PartialEq, Eq)]
 pub enum DatagramRefused {
+    /// The datagram exceeds [`Connection::datagram_limit`].
     #[error("the datagram is too large for the path")]
     TooLarge,
+    /// The peer accepts no datagrams (RFC 9221).
     #[error("the peer does not support datagrams")]
     Unsupported,
+    /// The connection has ended.
     #[error("the connection is lost")]
     Lost,
 }
@@ -56,12 +65,19 @@ pub enum DatagramRefused {
 /// Counts and measurements of a connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Statistics {
+    /// Round-trip time as [`Connection::rtt`] gives it.
     pub rtt: Duration,
+    /// Largest UDP payload that the path is known to carry, in bytes.
     pub mtu: u16,
+    /// UDP payload sent, retransmissions included.
     pub sent_bytes: u64,
+    /// UDP payload received.
     pub received_bytes: u64,
+    /// UDP datagrams sent.
     pub packets_sent: u64,
+    /// UDP datagrams received.
     pub packets_received: u64,
+    /// QUIC packets that the engine counted as lost, including those that arrived late.
     pub packets_lost: u64,
     /// Bytes counted as lost on the present path, minus those acknowledged later.
     pub bytes_lost: u64,
@@ -69,9 +85,12 @@ pub struct Statistics {
     pub bytes_mistaken: u64,
     /// Packets that arrived after packets with a higher number.
     pub packets_late: u64,
+    /// Snapshot of the congestion control at the last acknowledgement.
     pub reading: Reading,
 }
 
+/// A connection of an [`Endpoint`](crate::Endpoint): its streams, its datagrams, and the credit of
+/// both ends.
 pub struct Connection {
     pub(crate) handle: ConnectionHandle,
     inner: quinn_proto::Connection,
@@ -173,14 +192,17 @@ impl Connection {
         }
     }
 
+    /// Whether the handshake is complete and the connection has not been lost.
     pub fn is_connected(&self) -> bool {
         self.connected && self.lost.is_none()
     }
 
+    /// The reason why the connection ended; `None` while it lives.
     pub fn lost(&self) -> Option<&Lost> {
         self.lost.as_ref()
     }
 
+    /// The peer's present address, which may change as the peer migrates.
     pub fn remote(&self) -> SocketAddr {
         self.inner.remote_address()
     }
@@ -190,6 +212,7 @@ impl Connection {
         self.inner.crypto_session()
     }
 
+    /// The counts and measurements so far.
     pub fn statistics(&self) -> Statistics {
         let ConnectionStats { udp_tx, udp_rx, path, .. } = self.inner.stats();
         let Losses { bytes_lost, bytes_mistaken, packets_late } = self.control.lock().losses();
@@ -208,6 +231,7 @@ impl Connection {
         }
     }
 
+    /// A handle of the latest reading. Clones keep working after the connection has ended.
     pub fn readings(&self) -> &Readings {
         &self.readings
     }
@@ -217,6 +241,7 @@ impl Connection {
         self.control.lock().smoothed_rtt().unwrap_or_else(|| self.inner.rtt())
     }
 
+    /// Closes the connection immediately and gives the peer `why` as the reason.
     pub fn close(&mut self, now: Instant, why: &str) {
         let reason = Bytes::copy_from_slice(why.as_bytes());
         self.inner.close(now, CLOSED, reason);
@@ -414,10 +439,13 @@ impl Connection {
         })
     }
 
+    /// Takes the oldest datagram that has arrived; `None` if there is none.
     pub fn receive_datagram(&mut self) -> Option<Bytes> {
         self.inner.datagrams().recv()
     }
 
+    /// Largest datagram that fits in a packet now, in bytes; `None` if the peer accepts no
+    /// datagrams.
     pub fn datagram_limit(&mut self) -> Option<usize> {
         self.inner.datagrams().max_size()
     }

@@ -87,10 +87,12 @@ impl Granted {
         Self { limit: FIRST_CREDIT, received: 0, consumed: 0 }
     }
 
+    /// Bytes received, on one stream or on all streams together.
     pub fn received(&self) -> u64 {
         self.received
     }
 
+    /// The received bytes that the application has consumed.
     pub fn consumed(&self) -> u64 {
         self.consumed
     }
@@ -106,6 +108,7 @@ impl Granted {
         self.received <= self.limit
     }
 
+    /// Counts bytes that the application consumed. The count never exceeds the received bytes.
     pub fn consume(&mut self, bytes: u64) {
         self.consumed = (self.consumed + bytes).min(self.received);
     }
@@ -147,18 +150,22 @@ impl Allowed {
         Self { limit: FIRST_CREDIT, used: 0 }
     }
 
+    /// Bytes that this end may still send.
     pub fn room(&self) -> u64 {
         self.limit - self.used
     }
 
+    /// Bytes sent.
     pub fn used(&self) -> u64 {
         self.used
     }
 
+    /// Counts sent bytes, at most those of [`Self::room`].
     pub fn take(&mut self, bytes: u64) {
         self.used = (self.used + bytes).min(self.limit);
     }
 
+    /// Sets a new limit from the peer, in bytes since the beginning. A lower limit has no effect.
     pub fn raise(&mut self, limit: u64) {
         self.limit = self.limit.max(limit);
     }

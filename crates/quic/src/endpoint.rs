@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 /// Connection settings. Each end has its own; the ends negotiate where they must agree.
 #[derive(Debug, Clone)]
 pub struct Settings {
+    /// Congestion control of this end's sending direction.
     pub congestion: Congestion,
     /// The interval of keepalives to a silent peer.
     pub keepalive: Duration,
@@ -48,6 +49,8 @@ pub struct Key {
     serial: u64,
 }
 
+/// All connections of one socket, those that it opens and those that it accepts. The driver passes
+/// datagrams and the time to the endpoint.
 pub struct Endpoint {
     inner: quinn_proto::Endpoint,
     settings: Settings,
@@ -71,8 +74,12 @@ pub struct Endpoint {
 /// Why a handshake could not begin.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 pub enum RefusedError {
+    /// This end could not open a connection, for example to an invalid address. The value is the
+    /// engine's reason.
     #[error("{0}")]
     Connect(String),
+    /// The connection of a peer could not be accepted: [`Lost::Here`] if this endpoint
+    /// accepts none.
     #[error("{0}")]
     Accept(Lost),
 }
@@ -107,6 +114,9 @@ impl Endpoint {
         }
     }
 
+    /// Begins a handshake with `server` and returns the connection's key at once;
+    /// [`Event::Connected`] or [`Event::Lost`] follows. `name` is the server's name for TLS, and
+    /// `initial_id` the destination connection ID of the first packet.
     pub fn connect(
         &mut self,
         now: Instant,
@@ -132,6 +142,8 @@ impl Endpoint {
         self.incoming.pop_front()
     }
 
+    /// Answers the handshake of a peer and returns the connection's key at once;
+    /// [`Event::Connected`] or [`Event::Lost`] follows.
     pub fn accept(
         &mut self,
         now: Instant,
@@ -179,6 +191,7 @@ impl Endpoint {
         self.responses.push_back((transmit, buffer));
     }
 
+    /// Drops a peer's request for a connection without an answer.
     pub fn ignore(&mut self, incoming: Incoming) {
         self.inner.ignore(incoming);
     }
@@ -256,6 +269,7 @@ impl Endpoint {
         self.timers.first().map(|(at, _)| *at)
     }
 
+    /// Handles all timeouts that are due at `now`.
     pub fn handle_timeouts(&mut self, now: Instant) {
         while let Some((at, key)) = self.timers.first().copied()
             && at <= now
@@ -297,6 +311,7 @@ impl Endpoint {
         None
     }
 
+    /// Takes the oldest event of any connection; `None` if no event is left.
     pub fn next_event(&mut self) -> Option<(Key, Event)> {
         self.events.pop_front()
     }
@@ -322,10 +337,13 @@ impl Endpoint {
         self.inner.open_connections()
     }
 
+    /// The meter of [`Settings::meter`], which counts the memory that peers make this endpoint
+    /// hold.
     pub fn meter(&self) -> &Meter {
         &self.settings.meter
     }
 
+    /// The keys of all connections that the endpoint keeps, closed ones included.
     pub fn keys(&self) -> Vec<Key> {
         let connections = self.connections.iter().enumerate();
         let key = |(slot, connection): (usize, &Option<(u64, Box<Connection>)>)| {

@@ -15,6 +15,8 @@
 //! The driver of an endpoint passes datagrams and the time to it. The tunnel passes real datagrams
 //! and the real time, the simulator its own.
 
+#![warn(missing_docs)]
+
 mod ack;
 mod choice;
 mod connection;

@@ -4,10 +4,13 @@ use units::foreign;
 /// Why a connection ended or could not be established.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 pub enum Lost {
+    /// No packet arrived within the idle time, or the handshake had no answer.
     #[error("the peer does not answer")]
     Silent,
+    /// The peer's application closed the connection; the value is the peer's reason.
     #[error("the peer closed the connection: {}", foreign(.0))]
     ByPeer(String),
+    /// This end closed the connection, or it accepts no connections.
     #[error("this end closed the connection")]
     Here,
     /// A stateless reset (RFC 9000, section 10.3).

@@ -33,6 +33,7 @@ impl Meter {
         Self::new(u64::MAX, || {})
     }
 
+    /// The memory counted now, in bytes.
     pub fn held(&self) -> u64 {
         self.held.load(Ordering::Relaxed)
     }
@@ -55,15 +56,18 @@ impl Meter {
 }
 
 impl Charge {
+    /// Adds `bytes` to the count of `meter` until the value is dropped.
     pub fn new(meter: &Arc<Meter>, bytes: u64) -> Self {
         meter.add(bytes);
         Self { meter: Arc::clone(meter), bytes }
     }
 
+    /// The bytes of this part.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
+    /// Changes this part to `bytes`, and the meter's count by the difference.
     pub fn set(&mut self, bytes: u64) {
         match bytes.checked_sub(self.bytes) {
             Some(0) => {}

@@ -50,15 +50,18 @@ struct Tally {
 type Forge = Box<dyn FnMut(&mut [u8]) + Send>;
 
 impl Plain {
+    /// Creates a source of endpoints whose random decisions all derive from `seed`.
     pub fn new(seed: u64) -> Self {
         Self { seed: Word::new(seed), drawn: 0, crypto: Arc::default() }
     }
 
+    /// Creates an endpoint that opens connections and accepts none.
     pub fn client(&mut self, settings: Settings) -> Endpoint {
         let (config, seed) = self.endpoint_config(&settings);
         Endpoint::new(config, None, settings, true, Some(seed))
     }
 
+    /// Creates an endpoint that also accepts connections, through [`Self::accept`].
     pub fn server(&mut self, settings: Settings) -> Endpoint {
         let (config, seed) = self.endpoint_config(&settings);
         let token_key = Arc::new(PlainSecret(self.draw()));
@@ -67,6 +70,7 @@ impl Plain {
         Endpoint::new(config, Some(server), settings, true, Some(seed))
     }
 
+    /// Opens a connection from `endpoint` to `server`; see [`Endpoint::connect`].
     pub fn connect(
         &mut self,
         endpoint: &mut Endpoint,
@@ -77,6 +81,7 @@ impl Plain {
         endpoint.connect(now, self.crypto.clone(), initial_id, server, SERVER_NAME)
     }
 
+    /// Accepts the connection of a peer on `endpoint`; see [`Endpoint::accept`].
     pub fn accept(
         &self,
         endpoint: &mut Endpoint,

@@ -4,12 +4,17 @@ use units::{Bytes, Rate, Share, Span};
 /// A snapshot of a connection's congestion control.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Reading {
+    /// The latest round-trip sample; zero before the first.
     pub rtt: Span,
+    /// The path's minimum round-trip time; zero if it is unknown.
     pub min_rtt: Span,
+    /// The algorithm's congestion window.
     pub cwnd: Bytes,
+    /// Bytes in flight after the last acknowledgement.
     pub inflight: Bytes,
     /// The path's random loss, if the algorithm distinguishes it from congestion.
     pub path_loss: Option<Share>,
+    /// The algorithm's pacing rate; `None` if it sets none.
     pub pacing_rate: Option<Rate>,
     /// The last delivery rate sample that was not application-limited.
     pub delivery_rate: Rate,
@@ -20,6 +25,7 @@ pub struct Reading {
 pub struct Readings(Arc<Mutex<Reading>>);
 
 impl Readings {
+    /// The latest reading; all fields are zero or `None` before the first acknowledgement.
     pub fn now(&self) -> Reading {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -7,6 +7,7 @@ use bytes::{Buf, Bytes};
 use std::collections::{BTreeMap, VecDeque};
 use std::io::IoSlice;
 
+/// The bytes of a stream that have arrived: those in order, and those behind gaps.
 #[derive(Debug, Default)]
 pub struct Reassembly {
     ready: VecDeque<Bytes>,
@@ -29,6 +30,7 @@ struct Run {
 }
 
 impl Reassembly {
+    /// Adds bytes that begin at `offset` of the stream. Drops those that have arrived before.
     pub fn insert(&mut self, mut offset: u64, mut bytes: Bytes) {
         if offset < self.next {
             let known = self.next - offset;

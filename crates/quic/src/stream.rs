@@ -5,12 +5,17 @@ use crate::lost::Lost;
 use bytes::Bytes;
 use std::collections::VecDeque;
 
+/// The reason why a stream ended early.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 pub enum StreamError {
+    /// The peer reset the stream or stopped reading it, with this code. The code is also 0 for a
+    /// stream that this end no longer sends on or knows.
     #[error("the peer reset the stream (code {0})")]
     GivenUp(u32),
+    /// The chunks of the stream are so small that they take far more memory than their bytes.
     #[error("the peer sent too many pieces that are too small")]
     Scattered,
+    /// The stream's connection has ended.
     #[error("the connection is lost: {0}")]
     Lost(#[from] Lost),
 }
@@ -18,6 +23,7 @@ pub enum StreamError {
 /// The result of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Readable {
+    /// At least one chunk was taken.
     Some,
     /// No data has arrived; [`crate::Event::Readable`] follows.
     Later,

@@ -18,10 +18,12 @@ pub struct PathWindow {
 }
 
 impl PathWindow {
+    /// Starts measuring at `now`. The bound begins at `least` bytes and never falls below it.
     pub fn new(now: Instant, least: u64) -> Self {
         Self { least, bound: least, since: now, received: 0, largest: 0, stretches: 0 }
     }
 
+    /// The bytes that the receiving end must be able to hold now.
     pub fn bound(&self) -> u64 {
         self.bound
     }

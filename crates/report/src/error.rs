@@ -4,14 +4,34 @@ use std::path::PathBuf;
 /// Errors between a lab's results and their files.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
+    /// A file of a run cannot be read.
     #[error("cannot read {}: {source}; is this a run directory?", file.display())]
-    Read { file: PathBuf, source: std::io::Error },
+    Read {
+        /// The path of the file.
+        file: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// The text of a `results.json` is invalid, or results cannot be written as JSON.
     #[error(transparent)]
     Results(#[from] ResultsError),
+    /// A file or a directory cannot be written.
     #[error("cannot write {}: {source}; check the directory's permissions and space", file.display())]
-    Write { file: PathBuf, source: std::io::Error },
+    Write {
+        /// The path of the file or directory.
+        file: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// The samples have no form as Parquet; the value is the encoder's reason.
     #[error("the samples cannot be written as Parquet: {0}")]
     EncodeSamples(String),
+    /// A file is no Parquet file of a lab's samples.
     #[error("{} is not a lab's samples: {reason}; run the lab again", file.display())]
-    MalformedSamples { file: PathBuf, reason: String },
+    MalformedSamples {
+        /// The path of the file.
+        file: PathBuf,
+        /// The first mistake.
+        reason: String,
+    },
 }

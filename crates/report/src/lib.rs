@@ -4,6 +4,8 @@
 //! The lab computes medians, intervals and verdicts. This crate only presents them. [`measurement`]
 //! does the same for one measurement of `perf`.
 
+#![warn(missing_docs)]
+
 mod answer;
 pub mod archive;
 mod axis;

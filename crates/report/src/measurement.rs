@@ -24,9 +24,13 @@ use crate::{ReportError, html, run};
 /// A completed test, and the machine it ran on.
 #[derive(Debug)]
 pub struct Measurement {
+    /// The two ends and the test that they agreed on.
     pub started: Started,
+    /// Round trips before the load; `None` if the test did not measure them.
     pub idle: Option<Latency>,
+    /// Figures of the first 3600 intervals, in the order of time.
     pub intervals: Vec<Interval>,
+    /// The result of the test.
     pub ended: Ended,
     /// The command line that repeats the test.
     pub command: String,
@@ -51,8 +55,11 @@ pub struct Recorder {
 /// Paths of a measurement's files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MeasurementFiles {
+    /// `results.json`: the figures of the test.
     pub results: PathBuf,
+    /// `report.md`: the report as text.
     pub markdown: PathBuf,
+    /// `report.html`: the report as a page.
     pub html: PathBuf,
 }
 
@@ -116,10 +123,12 @@ impl Measurement {
         Ok(files)
     }
 
+    /// The text of `report.html`.
     pub fn html(&self) -> String {
         html::render_measurement(self)
     }
 
+    /// The text of `report.md`.
     pub fn markdown(&self) -> String {
         markdown::render(self)
     }

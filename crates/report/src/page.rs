@@ -10,27 +10,37 @@ use std::path::Path;
 pub struct Page {
     /// The command: `weir doctor`.
     pub verb: String,
+    /// The heading of the page.
     pub title: String,
+    /// The answer to the user's question; each text is a paragraph.
     pub answer: Vec<String>,
     /// Short facts below the answer.
     pub facts: Vec<String>,
+    /// Figures over time, each drawn as a chart.
     pub series: Vec<Series>,
+    /// The parts of the page. The first is above the charts, the others are below them.
     pub sections: Vec<Section>,
     /// The file beside the page that has every number.
     pub data: String,
 }
 
+/// A part of a page. It shows only those of its contents that are not empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Section {
+    /// The heading of the section.
     pub heading: String,
+    /// The heads of the table's columns.
     pub heads: Vec<String>,
+    /// The table's rows, each with one text for each head.
     pub rows: Vec<Vec<String>>,
+    /// The items of a list.
     pub items: Vec<String>,
     /// Lines of commands.
     pub commands: Vec<String>,
 }
 
 impl Page {
+    /// The page as one self-contained HTML file.
     pub fn html(&self) -> String {
         html::render_page(self)
     }

@@ -10,18 +10,25 @@ use results::{Axes, Cell, Metric, Missing, Reference, Results, metrics};
 /// The table of one metric.
 #[derive(Debug)]
 pub struct Pivot<'a> {
+    /// The metric's name in the results, for example `goodput_mbit_s`.
     pub metric: &'a str,
+    /// The metric's name in words.
     pub label: String,
+    /// The metric's unit; empty for a number without a unit.
     pub unit: String,
     /// The axis of the rows. Absent if the run has no axes.
     pub row_axis: Option<String>,
+    /// The columns of every panel.
     pub columns: Vec<Column>,
+    /// The panels that have at least one cell.
     pub panels: Vec<Panel<'a>>,
 }
 
 /// The contents of a column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Column {
+    /// The measured figures of this system, beside the published figures that belong to the same
+    /// cells.
     Measured(String),
     /// A published system without a measured system of the same row.
     Published(String),
@@ -30,24 +37,31 @@ pub enum Column {
 /// The rows with the same values of the other axes.
 #[derive(Debug)]
 pub struct Panel<'a> {
+    /// The values of the other axes.
     pub fixed: Axes,
+    /// The rows with at least one cell.
     pub rows: Vec<Row<'a>>,
 }
 
 /// One value of the row axis. Entries are in the columns' order.
 #[derive(Debug)]
 pub struct Row<'a> {
+    /// The value of the row axis; empty if the run has no axes.
     pub value: String,
+    /// The results, in the order of [`Pivot::columns`].
     pub entries: Vec<Entry<'a>>,
 }
 
 /// The results of one system at one point.
 #[derive(Debug, Default)]
 pub struct Entry<'a> {
+    /// The cell; `None` if the system was not measured at this point.
     pub cell: Option<&'a Cell>,
+    /// The cell's figure; `None` if it lacks the metric.
     pub metric: Option<&'a Metric>,
     /// The reason why the metric is missing, if the cell should have it.
     pub missing: Option<&'a Missing>,
+    /// The published value and its origin; `None` if nobody published one.
     pub published: Option<(&'a Reference, f64)>,
 }
 
@@ -63,6 +77,8 @@ impl<'a> Pivot<'a> {
         rows.flat_map(|row| &row.entries).filter_map(|entry| Around::metric(entry.metric?))
     }
 
+    /// The table of `metric`, with the lab's row axis in the rows, or else the axis with the most
+    /// values.
     pub fn of(results: &'a Results, metric: &'a str) -> Self {
         Self::along(results, metric, row_axis(results))
     }
@@ -109,6 +125,7 @@ impl<'a> Pivot<'a> {
         }
     }
 
+    /// Whether any entry has a published value.
     pub fn has_published(&self) -> bool {
         let rows = self.panels.iter().flat_map(|panel| &panel.rows);
         rows.flat_map(|row| &row.entries).any(|entry| entry.published.is_some())
@@ -124,6 +141,7 @@ impl Panel<'_> {
 }
 
 impl Column {
+    /// The name of the column's system.
     pub fn system(&self) -> &str {
         match self {
             Self::Measured(system) | Self::Published(system) => system,

@@ -18,6 +18,7 @@ use flame::Flame;
 /// The profile of a run.
 #[derive(Debug, Clone, Default)]
 pub struct Profile {
+    /// The stacks of each system, in the order of the report.
     pub systems: Vec<SystemProfile>,
     /// The cost of sampling, or the reason why the run does not know the cost.
     pub cost: String,
@@ -26,6 +27,7 @@ pub struct Profile {
 /// The stacks of a system's measured windows.
 #[derive(Debug, Clone, Default)]
 pub struct SystemProfile {
+    /// The system's name, unescaped.
     pub system: String,
     /// A thread and its functions from the outermost to the innermost, and the number of samples.
     pub stacks: HashMap<Vec<Arc<str>>, u64>,
@@ -42,7 +44,9 @@ pub struct SystemProfile {
 /// The samples of a CPU.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CoreSamples {
+    /// All samples of this CPU.
     pub busy: u64,
+    /// The samples inside a softirq.
     pub softirq: u64,
 }
 
@@ -68,6 +72,7 @@ impl SystemProfile {
         }
     }
 
+    /// The number of samples in all stacks.
     pub fn samples(&self) -> u64 {
         self.stacks.values().sum()
     }

@@ -16,12 +16,18 @@ use units::{foreign, visible};
 /// The reason why a run cannot be put on record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unfit {
+    /// The results do not name the commit of Weir.
     NoCommit,
+    /// Weir was built from files that differ from their commit.
     Modified,
+    /// The run is invalid beyond the cells that the lab disturbs on purpose. The value holds the
+    /// reasons.
     Invalid(Vec<String>),
+    /// A cell failed; the text names the first such cell and its reason.
     Failed(String),
     /// Other programs used much CPU; the text names the first such cell.
     Disturbed(String),
+    /// The run has the smoke form, which only tests the lab.
     Smoke,
 }
 
@@ -34,6 +40,7 @@ pub struct Record<'a> {
     pub chart: Option<&'a str>,
     /// The name of the lab file beside the page, of a lab that the commit does not contain.
     pub lab_file: Option<&'a str>,
+    /// The run's archive; `None` if it has none.
     pub archive: Option<Archived<'a>>,
     /// Cells that the lab disturbs on purpose, and that a page may show although they are invalid.
     pub is_disturbed: &'a dyn Fn(&Cell) -> bool,
@@ -42,7 +49,9 @@ pub struct Record<'a> {
 /// The file with the full data of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Archived<'a> {
+    /// The name of the file.
     pub name: &'a str,
+    /// The SHA-256 digest of the file, in hexadecimal.
     pub sha256: &'a str,
 }
 

@@ -10,9 +10,13 @@ use results::{Results, Samples, Series};
 /// Paths of a run's files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunFiles {
+    /// `results.json`: all figures and verdicts.
     pub results: PathBuf,
+    /// `samples.parquet`: the figures of every repeat, and the time series.
     pub samples: PathBuf,
+    /// `report.md`: the report as text.
     pub markdown: PathBuf,
+    /// `report.html`: the report as a page.
     pub html: PathBuf,
 }
 

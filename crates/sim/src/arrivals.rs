@@ -6,13 +6,19 @@ use units::{Bytes, Span, Time};
 /// Randomly arriving flows: copies of a pattern with different times and sizes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Arrivals {
+    /// The times of the arrivals.
     pub times: Times,
+    /// The sizes of the flows. Datagram flows keep the pattern's rate and have no size.
     pub sizes: Sizes,
+    /// Beginning of the process. The first arrival of [`Times::Every`] falls on it.
     pub from: Time,
+    /// End of the process: no flow arrives at this time or later.
     pub until: Time,
+    /// Seed of the random times and sizes.
     pub seed: u64,
 }
 
+/// The process that gives the times of arrivals.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Times {
     /// Independent arrivals with this mean time between them (a Poisson process).
@@ -23,8 +29,10 @@ pub enum Times {
     At(Vec<Span>),
 }
 
+/// The sizes of arriving flows.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Sizes {
+    /// Every flow has this size, at least a byte.
     Fixed(Bytes),
     /// Points of a distribution function, as published workloads give them: a size, and the share
     /// of flows of at most this size. Both ascend, and the function is linear between points.
@@ -77,6 +85,7 @@ impl Arrivals {
 }
 
 impl Sizes {
+    /// Mean size of a flow.
     pub fn mean(&self) -> Bytes {
         match self {
             Self::Fixed(size) => *size,

@@ -9,6 +9,7 @@ use units::{Bytes, Rate, Span, Time};
 /// The effects at a link's ends. The default has none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Conditions {
+    /// A policer before the link's queue; `None` lets all packets through.
     pub policer: Option<Policer>,
     /// The link releases delivered packets together, at multiples of this time, like the grants of
     /// a cable modem or the aggregates of Wi-Fi.
@@ -20,7 +21,9 @@ pub struct Conditions {
 /// the beginning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policer {
+    /// The rate at which tokens arrive, and so the highest long-term rate of the packets that pass.
     pub rate: Rate,
+    /// The size of the bucket: the largest burst that passes at any rate.
     pub burst: Bytes,
 }
 

@@ -14,10 +14,13 @@ pub struct TcpConfig {
     pub headers: Bytes,
     /// The initial window in segments (RFC 6928).
     pub initial_window: u32,
+    /// The end that connects, or a connection that exists already.
     pub opening: Opening,
+    /// The shortest retransmission timeout (Linux's TCP_RTO_MIN, 200 ms).
     pub rto_min: Span,
     /// The timeout before the first sample of the round-trip time (RFC 6298, 2.1).
     pub rto_initial: Span,
+    /// The longest retransmission timeout (Linux's TCP_RTO_MAX, 120 s).
     pub rto_max: Span,
     /// The unit of timers: Linux's jiffies, 4 ms with CONFIG_HZ=250. With zero, timers are exact.
     pub tick: Span,
@@ -28,9 +31,11 @@ pub struct TcpConfig {
     /// Receive coalescing: the receiver acknowledges in-order segments that arrive within this time
     /// of the first one together, up to 64 KiB.
     pub coalesce: Option<Span>,
+    /// The receiver's buffer, which bounds the data in flight.
     pub receive_window: ReceiveWindow,
     /// The limit on sent and unacknowledged data.
     pub send_buffer: Option<Bytes>,
+    /// Whether packets are ECN-capable, and the sender's reaction to marks.
     pub ecn: Ecn,
     /// Whether the host paces algorithms that do not set a rate: at two windows a round trip in
     /// slow start, and at 1.2 afterwards (`tcp_update_pacing_rate`).
@@ -46,6 +51,7 @@ pub struct TcpConfig {
     pub offload: bool,
     /// Whether the sender restarts from the initial window after an idle timeout (RFC 5681, 4.1).
     pub slow_start_after_idle: bool,
+    /// Whether the sender probes for a lost tail before its timeout (RFC 8985, section 7).
     pub tail_loss_probe: bool,
     /// An earlier connection's estimate of the path, for algorithms that use it.
     pub memory: Option<cc::Memory>,
@@ -75,12 +81,16 @@ pub enum Flaw {
 /// both ends and a port support it, the connection runs Reno without tags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CaqmHosts {
+    /// Whether the end that sends the data supports CAQM.
     pub sender: bool,
+    /// Whether the end that receives the data supports CAQM.
     pub receiver: bool,
     /// Whether the hosts assume that the ports support CAQM instead of asking: ports of other
     /// implementations do not answer.
     pub trusts_path: bool,
+    /// The parameters of CAQM's host algorithm.
     pub settings: CaqmSettings,
+    /// The TPID that identifies a tag; see [`wire::caqm::TPID`].
     pub tpid: u16,
     /// The tag's kind: 0 is CAQM's, and ports ignore other kinds.
     pub kind: u8,
@@ -97,20 +107,26 @@ pub enum Opening {
     Established,
 }
 
+/// The size of the receive buffer over time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReceiveWindow {
+    /// A window that always has this size.
     Fixed(Bytes),
     /// A buffer that grows with the data of a round trip (Linux's `tcp_rcv_space_adjust`).
     /// `initial` is the window in the handshake; the first segment makes the window a quarter
     /// wider.
     Auto {
+        /// The window in the handshake.
         initial: Bytes,
+        /// The largest window.
         max: Bytes,
     },
 }
 
+/// The use of Explicit Congestion Notification by a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ecn {
+    /// Packets are not ECN-capable: queues drop them instead of marking them.
     Off,
     /// ECN if the algorithm requests it, with an echo for each mark (RFC 8257).
     ByAlgorithm,
@@ -189,6 +205,7 @@ impl Default for TcpConfig {
 }
 
 impl CaqmHosts {
+    /// Checks the algorithm's parameters, the tag's kind (0 to 7) and the TPID.
     pub fn validate(&self) -> Result<(), SimError> {
         let refuse = |setting, advice| Err(SimError::Setting { setting, advice });
         self.settings.validate()?;

@@ -4,20 +4,63 @@ use link::LinkError;
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SimError {
+    /// A link or a later change of it is invalid.
     #[error("link {name}: {source}")]
-    Link { name: String, source: LinkError },
+    Link {
+        /// The link's name in the topology.
+        name: String,
+        /// The mistake in the link's description.
+        source: LinkError,
+    },
+    /// No path of links joins the ends of a flow or tunnel.
     #[error("no way leads from node {from} to node {to}: add a link between them")]
-    NoRoute { from: u32, to: u32 },
+    NoRoute {
+        /// The number of the path's first node.
+        from: u32,
+        /// The number of the path's last node.
+        to: u32,
+    },
+    /// A flow has the same node at both ends.
     #[error("flow {flow} goes from node {node} to itself: give it another end")]
-    SameNode { flow: usize, node: u32 },
+    SameNode {
+        /// The flow's index in the world.
+        flow: usize,
+        /// The number of the node.
+        node: u32,
+    },
+    /// A flow or tunnel ends at a node that the topology lacks.
     #[error("there is no node {node}: the topology has {nodes}")]
-    NoNode { node: u32, nodes: u32 },
+    NoNode {
+        /// The number of the node, counted from 0.
+        node: u32,
+        /// The number of nodes in the topology.
+        nodes: u32,
+    },
+    /// A flow names a tunnel that is missing or has other ends than the flow.
     #[error("flow {flow} is in tunnel {tunnel}, which does not join its ends: name one that does")]
-    NoTunnel { flow: usize, tunnel: usize },
+    NoTunnel {
+        /// The flow's index in the world.
+        flow: usize,
+        /// The index of the tunnel in [`crate::WorldConfig::tunnels`].
+        tunnel: usize,
+    },
+    /// A setting of the hosts, a flow or a tunnel is out of bounds.
     #[error("{setting}: {advice}")]
-    Setting { setting: &'static str, advice: &'static str },
+    Setting {
+        /// The setting.
+        setting: &'static str,
+        /// The valid values.
+        advice: &'static str,
+    },
+    /// A parameter of CAQM's host algorithm is out of bounds.
     #[error("{0}")]
     Caqm(#[from] cc::caqm::OutOfBounds),
+    /// A world has more flows or links than its indices can number.
     #[error("more than {limit} {what}: the world holds no more")]
-    TooMany { what: &'static str, limit: usize },
+    TooMany {
+        /// The kind: "flows" or "links".
+        what: &'static str,
+        /// The largest number of this kind.
+        limit: usize,
+    },
 }

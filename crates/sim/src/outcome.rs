@@ -6,6 +6,7 @@ use units::{Bytes, Rate, Span, Time};
 /// The results of a world.
 #[derive(Debug, Clone)]
 pub struct Outcome {
+    /// The reason why the world ended.
     pub end: End,
     /// The time of the world's end.
     pub at: Time,
@@ -15,9 +16,11 @@ pub struct Outcome {
     pub hops: u64,
     /// The tunnels, in the configured order.
     pub tunnels: Vec<TunnelOutcome>,
+    /// The flows, in the given order.
     pub flows: Vec<FlowOutcome>,
     /// Every link that is more than a wire.
     pub links: Vec<LinkOutcome>,
+    /// The counts that account for every packet.
     pub packets: PacketBalance,
     /// The counts of each flow when the measurement began; empty if it never began.
     pub before: Vec<FlowCount>,
@@ -32,12 +35,14 @@ pub struct FlowCount {
     pub received: Bytes,
     /// Payload, retransmissions included.
     pub sent: Bytes,
+    /// Payload sent again.
     pub retransmitted: Bytes,
 }
 
 /// The counters of a tunnel's client at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TunnelCount {
+    /// UDP datagrams sent.
     pub packets: u64,
     /// UDP payload.
     pub sent: Bytes,
@@ -49,18 +54,24 @@ pub struct TunnelCount {
     pub lost: Bytes,
 }
 
+/// The results of a tunnel.
 #[derive(Debug, Clone)]
 pub struct TunnelOutcome {
+    /// The node of the client.
     pub from: Node,
+    /// The node of the server.
     pub to: Node,
     /// The flows that it carried.
     pub flows: Vec<usize>,
     /// Why the connection ended before its flows.
     pub lost: Option<String>,
+    /// The counters of the whole time.
     pub total: TunnelCount,
     /// The counters of the measured time.
     pub measured: TunnelCount,
+    /// Minimum round-trip time of the path; `None` without a sample.
     pub min_rtt: Option<Span>,
+    /// Smoothed round-trip time at the end; `None` if the tunnel never began.
     pub smoothed_rtt: Option<Span>,
 }
 
@@ -72,30 +83,42 @@ pub enum End {
     /// The world's time ended, and no flow had to be done by then.
     TimeUp,
     /// The world's time ended, and this many flows should have been done.
-    Unfinished { flows: usize },
+    Unfinished {
+        /// The number of flows that were not done.
+        flows: usize,
+    },
     /// The world had more events than allowed.
     EventBudget,
     /// No event was left, and this many flows were not done.
-    Stalled { flows: usize },
+    Stalled {
+        /// The number of flows that were not done.
+        flows: usize,
+    },
 }
 
 /// The counts of packets over all links, which account for every packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PacketBalance {
+    /// Packets that ends of flows and tunnels sent.
     pub sent: u64,
     /// Packets that links made.
     pub duplicated: u64,
     /// Packets that reached their destination.
     pub arrived: u64,
+    /// Packets that queues and policers dropped or links lost.
     pub dropped: u64,
+    /// Packets in links when the world ended.
     pub inside: u64,
     /// The damaged packets among those that arrived.
     pub corrupt: u64,
 }
 
+/// The results of a flow.
 #[derive(Debug, Clone)]
 pub struct FlowOutcome {
+    /// The node of the sender.
     pub from: Node,
+    /// The node of the receiver.
     pub to: Node,
     /// The rate of payload that reached the application in the measured time.
     pub goodput: Rate,
@@ -106,56 +129,81 @@ pub struct FlowOutcome {
     pub completion: Option<Span>,
     /// The time from the start until the sender could send data.
     pub connected: Option<Span>,
+    /// Packets that the sender sent, without those of the receiver.
     pub packets_sent: u64,
     /// Payload, retransmissions included.
     pub sent: Bytes,
+    /// Payload sent again.
     pub retransmitted: Bytes,
+    /// Retransmission timeouts, including spurious ones.
     pub timeouts: u32,
     /// Loss events that were not timeouts.
     pub recoveries: u32,
     /// Loss events that proved spurious.
     pub undone: u32,
+    /// Tail loss probes sent.
     pub probes: u32,
     /// Data packets that carried a CAQM request.
     pub tagged: u64,
+    /// Minimum round-trip time at the sender; `None` without a sample.
     pub min_rtt: Option<Span>,
+    /// Smoothed round-trip time at the end (RFC 6298, SRTT); `None` without a sample.
     pub smoothed_rtt: Option<Span>,
     /// The algorithm's memory of the path for the next connection.
     pub noted: Option<cc::Memory>,
+    /// The sender over time; `None` unless [`FlowSpec::traced`](crate::FlowSpec::traced) is set.
     pub trace: Option<Trace<FlowPoint>>,
 }
 
 /// A sender at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlowPoint {
+    /// The time of this observation.
     pub at: Time,
+    /// Congestion window.
     pub window: Bytes,
+    /// Data sent and neither acknowledged nor counted as lost.
     pub inflight: Bytes,
+    /// Pacing rate; `None` if the sender does not pace.
     pub rate: Option<Rate>,
+    /// The latest round-trip sample; `None` before the first.
     pub rtt: Option<Span>,
+    /// Payload that the receiver has received so far.
     pub received: Bytes,
 }
 
+/// The results of a link.
 #[derive(Debug, Clone)]
 pub struct LinkOutcome {
+    /// The link in its topology.
     pub id: LinkId,
+    /// The link's name in its topology.
     pub name: String,
     /// Counted from the beginning.
     pub delivered: Count,
+    /// Drops by cause, counted from the beginning. A policer's drops count as early.
     pub dropped: Drops,
+    /// Packets that the queue marked "congestion experienced", counted from the beginning.
     pub marked: Count,
     /// The rate that the link carried in the measured time.
     pub throughput: Rate,
+    /// The queue's size over the measured time.
     pub occupancy: Occupancy,
+    /// The queueing delay of packets that left the queue in the measured time.
     pub sojourns: Sojourns,
     /// Drops in the measured time.
     pub dropped_measured: u64,
+    /// The queue over time; `None` unless [`WorldConfig::traced`](crate::WorldConfig::traced) names
+    /// the link.
     pub trace: Option<Trace<QueuePoint>>,
 }
 
+/// A link's queue at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueuePoint {
+    /// The time of this observation.
     pub at: Time,
+    /// Bytes in the queue, excluding the packet being serialised.
     pub queued: Bytes,
 }
 
@@ -176,6 +224,7 @@ impl std::ops::Sub for TunnelCount {
 }
 
 impl PacketBalance {
+    /// Whether every packet that was sent or duplicated has arrived, was dropped or is in a link.
     pub fn holds(&self) -> bool {
         self.sent + self.duplicated == self.arrived + self.dropped + self.inside
     }
@@ -203,6 +252,7 @@ impl Outcome {
         self.opening_peaks.iter().find(|(link, _)| *link == id).map(|(_, peak)| *peak)
     }
 
+    /// The results of a link; `None` for a wire.
     pub fn link(&self, id: LinkId) -> Option<&LinkOutcome> {
         self.links.iter().find(|link| link.id == id)
     }

@@ -6,11 +6,15 @@ use link::LinkConfig;
 /// Hosts on both sides of one bottleneck.
 #[derive(Debug, Clone)]
 pub struct Dumbbell {
+    /// The network.
     pub topology: Topology,
+    /// The hosts that send, in the order of `access` in [`Self::new`].
     pub senders: Vec<Node>,
+    /// The hosts that receive, in the same order.
     pub receivers: Vec<Node>,
     /// The link from the senders to the receivers.
     pub bottleneck: LinkId,
+    /// The link from the receivers to the senders.
     pub back: LinkId,
 }
 
@@ -37,12 +41,15 @@ impl Dumbbell {
 /// Bottlenecks in a row. One flow crosses all of them, and every other flow crosses one.
 #[derive(Debug, Clone)]
 pub struct ParkingLot {
+    /// The network.
     pub topology: Topology,
     /// The ends of the flow that crosses all.
     pub first: Node,
+    /// The receiver of the flow that crosses all.
     pub last: Node,
     /// The ends of the flow that crosses bottleneck `i` alone.
     pub crossing: Vec<(Node, Node)>,
+    /// The bottlenecks in the direction of the flows, from the first to the last.
     pub bottlenecks: Vec<LinkId>,
     /// The return links of the bottlenecks.
     pub backs: Vec<LinkId>,
@@ -89,8 +96,11 @@ impl ParkingLot {
 /// Many senders, one receiver, one switch.
 #[derive(Debug, Clone)]
 pub struct Incast {
+    /// The network.
     pub topology: Topology,
+    /// The hosts that send.
     pub senders: Vec<Node>,
+    /// The host that receives from all of them.
     pub receiver: Node,
     /// The switch's port to the receiver.
     pub port: LinkId,
@@ -129,6 +139,7 @@ impl Incast {
 /// k/2 aggregation switches, (k/2)² core switches, k³/4 hosts.
 #[derive(Debug, Clone)]
 pub struct FatTree {
+    /// The network.
     pub topology: Topology,
     /// In the order of pods, then edge switches.
     pub hosts: Vec<Node>,

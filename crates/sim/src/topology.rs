@@ -11,9 +11,11 @@ pub struct Topology {
     changes: Vec<Change>,
 }
 
+/// A host or a switch. It is valid in the topology that made it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Node(pub(crate) u32);
 
+/// A link in one direction. It is valid in the topology that made it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LinkId(pub(crate) u32);
 
@@ -35,15 +37,18 @@ pub(crate) struct Change {
 }
 
 impl Topology {
+    /// Creates a topology without nodes.
     pub fn new() -> Self {
         Self::default()
     }
 
+    /// Adds a node without links.
     pub fn node(&mut self) -> Node {
         self.nodes += 1;
         Node(self.nodes - 1)
     }
 
+    /// Adds `count` nodes without links.
     pub fn nodes(&mut self, count: usize) -> Vec<Node> {
         (0..count).map(|_| self.node()).collect()
     }
@@ -88,10 +93,12 @@ impl Topology {
         }
     }
 
+    /// The number of nodes.
     pub fn len(&self) -> usize {
         self.nodes as usize
     }
 
+    /// Whether the topology has no nodes.
     pub fn is_empty(&self) -> bool {
         self.nodes == 0
     }

@@ -33,6 +33,7 @@ impl<P: Copy> Trace<P> {
         self.offered += 1;
     }
 
+    /// The recorded points in the order of time, from the first.
     pub fn points(&self) -> &[P] {
         &self.points
     }

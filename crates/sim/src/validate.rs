@@ -30,7 +30,9 @@ use std::fmt;
 /// The source of an expected number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Layer {
+    /// Exact results of queueing theory.
     QueueTheory,
+    /// Published formulas, for example for TCP's throughput.
     Formula,
     /// Published figures of another simulator.
     Trace,
@@ -40,8 +42,11 @@ pub enum Layer {
 
 /// A world with a known outcome.
 pub struct Case {
+    /// The case's name, unique among all cases.
     pub name: &'static str,
+    /// The source of the expected number.
     pub layer: Layer,
+    /// The unit of both numbers.
     pub unit: &'static str,
     /// The source of the expected number, and how the world differs from it.
     pub note: &'static str,
@@ -56,9 +61,11 @@ pub struct Case {
 /// The figures of one run of a case.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Figures {
+    /// The number that the source gives, in the case's unit.
     pub expected: f64,
     /// The interval of the expected number, if it was measured.
     pub expected_ends: Option<(f64, f64)>,
+    /// The number that the world gives, in the case's unit.
     pub measured: f64,
     /// The figure with the defaults and the grid's own algorithm, if the case is a variant.
     pub own: Option<f64>,
@@ -112,6 +119,7 @@ impl Case {
         known.then_some(Figures { expected, expected_ends, measured, own: None })
     }
 
+    /// The largest accepted difference, relative to the expected number: 0.05 is 5 %.
     pub fn tolerance(&self) -> f64 {
         self.tolerance
     }
@@ -143,6 +151,7 @@ impl Measured {
 }
 
 impl Layer {
+    /// The source's name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::QueueTheory => "queue theory",

@@ -34,6 +34,7 @@ pub struct WorldConfig {
     pub max_events: u64,
     /// The interval between points of traces, and the number of points kept.
     pub sample_every: Span,
+    /// The most points that a trace keeps; at least 2.
     pub sample_limit: usize,
     /// Links whose queue is traced.
     pub traced: Vec<LinkId>,
@@ -104,6 +105,8 @@ pub struct World {
 }
 
 impl World {
+    /// Creates a world at time zero. Fails if a link, a flow, a tunnel or a setting is invalid, or
+    /// if no path joins the ends of a flow.
     pub fn new(
         topology: &Topology,
         flows: Vec<FlowSpec>,

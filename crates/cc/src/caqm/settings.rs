@@ -38,8 +38,11 @@ pub struct CaqmSettings {
 /// A setting outside its bounds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutOfBounds {
+    /// The parameter's name, as in [`CaqmParameter::name`].
     pub setting: &'static str,
+    /// The invalid value.
     pub value: u32,
+    /// The valid values.
     pub bounds: RangeInclusive<u32>,
 }
 
@@ -47,8 +50,11 @@ pub struct OutOfBounds {
 /// kernel's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CaqmParameter {
+    /// The name in the reference kernel, for example `alpha`.
     pub name: &'static str,
+    /// The present value, in the unit of its field in [`CaqmSettings`].
     pub value: u32,
+    /// The values that the core accepts unchanged.
     pub bounds: RangeInclusive<u32>,
 }
 
@@ -127,6 +133,7 @@ impl CaqmSettings {
         ]
     }
 
+    /// The inverse of [`Self::to_words`]. It checks no bounds.
     pub fn from_words(words: [u32; 11]) -> Self {
         let [
             alpha,

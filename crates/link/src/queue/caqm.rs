@@ -24,6 +24,7 @@ pub struct Caqm<P> {
 /// `caqm:target=143KB,limit=10000p,lambda=50%,p=25%,beta=512B,unit=8B,tpid=0x88a8`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CaqmConfig {
+    /// Capacity of the queue. Packets that find no room are dropped, tagged or not.
     pub limit: Limit,
     /// The queue size that the port accepts, so that bursts have room.
     pub target: Bytes,
@@ -54,6 +55,7 @@ pub struct CaqmConfig {
 impl CaqmConfig {
     pub(super) const EXAMPLES: &[&str] = &["caqm:143KB"];
 
+    /// Checks the bounds of all settings, and that the TPID is free for tags.
     pub fn validate(&self) -> Result<(), LinkError> {
         self.limit.validate("caqm's limit")?;
         let wrong = |what: &str| Err(LinkError::invalid("caqm", what.to_owned()));

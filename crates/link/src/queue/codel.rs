@@ -17,8 +17,12 @@ pub struct CoDel<P> {
 /// Written `codel:limit=1000p,target=5ms,interval=100ms`, with `ecn` as a flag.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CoDelConfig {
+    /// Capacity of the queue; a packet that finds no room is dropped.
     pub limit: Limit,
+    /// The standing queueing delay that CoDel accepts (RFC 8289, TARGET); 5 ms by default.
     pub target: Span,
+    /// The time for which all waits must exceed the target before the first drop (RFC 8289,
+    /// INTERVAL); 100 ms by default.
     pub interval: Span,
     /// Mark ECN-capable packets instead of dropping them.
     pub ecn: bool,
@@ -27,6 +31,8 @@ pub struct CoDelConfig {
 impl CoDelConfig {
     pub(super) const EXAMPLES: &[&str] = &["codel:limit=1000p,target=5ms,interval=100ms,ecn"];
 
+    /// Checks that limit, target and interval are above 0, and that the target is at most the
+    /// interval.
     pub fn validate(&self) -> Result<(), LinkError> {
         self.limit.validate("codel's limit")?;
         validate_times("codel", self.target, self.interval)

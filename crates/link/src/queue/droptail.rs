@@ -14,12 +14,14 @@ pub struct DropTail<P> {
 /// Written `droptail:10000p`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DropTailConfig {
+    /// Capacity of the queue; 10,000 packets by default.
     pub limit: Limit,
 }
 
 impl DropTailConfig {
     pub(super) const EXAMPLES: &[&str] = &["droptail:256KiB", "droptail:100p"];
 
+    /// Checks that the limit is above 0.
     pub fn validate(&self) -> Result<(), LinkError> {
         self.limit.validate("the queue's limit")
     }

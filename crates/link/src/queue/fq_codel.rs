@@ -28,8 +28,12 @@ pub struct FqCoDel<P> {
 pub struct FqCoDelConfig {
     /// The limit for all flows together.
     pub limit: Limit,
+    /// The standing queueing delay that CoDel accepts in each flow's queue; 5 ms by default.
     pub target: Span,
+    /// The time for which a flow's waits must exceed the target before its first drop; 100 ms by
+    /// default.
     pub interval: Span,
+    /// The number of flow queues. Flows whose hashes fall on the same queue share it.
     pub flows: u32,
     /// The bytes a flow may send in one turn.
     pub quantum: Bytes,
@@ -40,6 +44,7 @@ pub struct FqCoDelConfig {
 impl FqCoDelConfig {
     pub(super) const EXAMPLES: &[&str] = &["fq_codel:limit=10240p,ecn"];
 
+    /// Checks the limit, CoDel's times, the number of flows and the quantum (64 B to 1 GiB).
     pub fn validate(&self) -> Result<(), LinkError> {
         self.limit.validate("fq_codel's limit")?;
         validate_times("fq_codel", self.target, self.interval)?;

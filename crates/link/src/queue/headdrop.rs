@@ -16,12 +16,14 @@ pub struct HeadDrop<P> {
 /// Written `headdrop:10000p`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeadDropConfig {
+    /// Capacity of the queue; 10,000 packets by default.
     pub limit: Limit,
 }
 
 impl HeadDropConfig {
     pub(super) const EXAMPLES: &[&str] = &["headdrop:256KiB"];
 
+    /// Checks that the limit is above 0.
     pub fn validate(&self) -> Result<(), LinkError> {
         self.limit.validate("the queue's limit")
     }

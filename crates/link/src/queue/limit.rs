@@ -5,7 +5,9 @@ use units::Bytes;
 /// The capacity of a queue. Written `256KiB`, or `100p` for packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Limit {
+    /// The bytes of all queued packets together are at most this many.
     Bytes(Bytes),
+    /// The number of queued packets is at most this.
     Packets(u64),
 }
 

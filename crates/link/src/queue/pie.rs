@@ -26,7 +26,9 @@ pub struct Pie<P> {
 /// Written `pie:limit=1000p,target=15ms,update=15ms,burst=150ms`, with `ecn` as a flag.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PieConfig {
+    /// Capacity of the queue; a packet that finds no room is dropped.
     pub limit: Limit,
+    /// The queueing delay that PIE aims at (RFC 8033, QDELAY_REF); 15 ms by default.
     pub target: Span,
     /// How often the probability is calculated.
     pub update: Span,
@@ -39,6 +41,7 @@ pub struct PieConfig {
 impl PieConfig {
     pub(super) const EXAMPLES: &[&str] = &["pie:limit=1000p,target=15ms,ecn"];
 
+    /// Checks that limit, target and update interval are above 0.
     pub fn validate(&self) -> Result<(), LinkError> {
         self.limit.validate("pie's limit")?;
         if self.target == Span::ZERO || self.update == Span::ZERO {

@@ -27,12 +27,14 @@ pub struct Red<P> {
 /// flags. `min` and `max` default to a twelfth and a quarter of the limit.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RedConfig {
+    /// Capacity of the queue. `min` and `max` count in its unit, bytes or packets.
     pub limit: Limit,
     /// The average below which RED drops no packet.
     pub min: Limit,
     /// The average at which RED drops a packet with probability `p`. Above it RED drops every
     /// packet, unless `gentle` is set.
     pub max: Limit,
+    /// The probability of a drop or mark when the average reaches `max` (max_p in the paper).
     pub p: Share,
     /// The weight of one arrival's sample in the average.
     pub weight: Share,
@@ -50,6 +52,8 @@ pub struct RedConfig {
 impl RedConfig {
     pub(super) const EXAMPLES: &[&str] = &["red:limit=256KiB,min=20KB,max=60KB,p=10%,ecn"];
 
+    /// Checks that `min`, `max` and `limit` have one unit and this order, and that `p` and `weight`
+    /// are above 0.
     pub fn validate(&self) -> Result<(), LinkError> {
         self.limit.validate("red's limit")?;
         let (min, max, limit) = match (self.min, self.max, self.limit) {

@@ -20,10 +20,12 @@ macro_rules! disciplines {
         pub enum QueueConfig { $($(#[$doc])* $queue($config),)* }
 
         impl QueueConfig {
+            /// Checks that a queue can have these settings. The error says what to change.
             pub fn validate(&self) -> Result<(), LinkError> {
                 match self { $(Self::$queue(config) => config.validate(),)* }
             }
 
+            /// Capacity of the queue. All flows of FQ-CoDel share it.
             pub fn limit(&self) -> Limit {
                 match self { $(Self::$queue(config) => config.limit,)* }
             }

@@ -29,7 +29,9 @@ pub use strip::{Strip, StripRow};
 pub struct Caption {
     /// Unique within the page.
     pub id: String,
+    /// The name of the chart (the SVG's `title`).
     pub title: String,
+    /// The content of the chart in a sentence (the SVG's `desc`).
     pub description: String,
 }
 

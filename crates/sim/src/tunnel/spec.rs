@@ -11,9 +11,11 @@ use units::{Bytes, Span, Time};
 pub struct TunnelSpec {
     /// The client, which connects and sends.
     pub from: Node,
+    /// The server, which accepts the connection and receives.
     pub to: Node,
     /// When the client connects.
     pub start: Time,
+    /// The congestion control of both ends.
     pub congestion: Congestion,
     /// The largest IP packet of the path, which drops larger ones.
     pub mtu: Bytes,
@@ -26,6 +28,8 @@ pub struct TunnelSpec {
 }
 
 impl TunnelSpec {
+    /// A tunnel from the beginning of the world, on a path with an MTU of 1500 and with Linux's
+    /// loopback in the hosts.
     pub fn new(from: Node, to: Node, congestion: Congestion) -> Self {
         Self {
             from,

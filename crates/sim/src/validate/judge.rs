@@ -3,10 +3,14 @@
 /// A median and the ends of its interval, if it has one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Middle {
+    /// The median.
     pub value: f64,
+    /// The low and the high end of the median's interval; `None` for an exact number and for too
+    /// few runs.
     pub ends: Option<(f64, f64)>,
 }
 
+/// The result of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// The difference is within the tolerance, and so is its interval's half width.
@@ -17,8 +21,10 @@ pub enum Verdict {
     Undecided,
 }
 
+/// The comparison of a measured number with the expected one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Judgement {
+    /// The result of the comparison.
     pub verdict: Verdict,
     /// The ratio of the measured to the expected number, less one.
     pub difference: f64,

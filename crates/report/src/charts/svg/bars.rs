@@ -6,23 +6,30 @@ use super::Caption;
 use super::frame::{Frame, all_fitted, marker, n, text_width};
 use super::scale::Scale;
 
+/// A chart of bars. Their parts add up to each bar's whole.
 #[derive(Debug, Clone, Default)]
 pub struct Bars {
+    /// The texts for assistive technology.
     pub caption: Caption,
+    /// The label of the value axis, with its unit.
     pub x_label: String,
     /// The names of the parts, in stacking order.
     pub parts: Vec<String>,
+    /// The bars, from the top down.
     pub rows: Vec<BarRow>,
 }
 
+/// A bar.
 #[derive(Debug, Clone, Default)]
 pub struct BarRow {
+    /// The text to the left of the bar.
     pub label: String,
     /// The parts' values, in the order of the parts.
     pub values: Vec<f64>,
 }
 
 impl Bars {
+    /// The drawing as an SVG element.
     pub fn render(&self) -> Markup {
         let labels = self.rows.iter().map(|row| text_width(&row.label));
         let left = labels.fold(60.0, f64::max).min(260.0) + 16.0;

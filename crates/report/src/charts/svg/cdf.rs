@@ -6,21 +6,30 @@ use super::Caption;
 use super::frame::{Frame, Legend, n};
 use super::scale::Scale;
 
+/// A chart of distribution functions.
 #[derive(Debug, Clone, Default)]
 pub struct Cdf {
+    /// The texts for assistive technology.
     pub caption: Caption,
+    /// The label of the value axis, with its unit.
     pub x_label: String,
+    /// The functions, in the order of the legend.
     pub distributions: Vec<Distribution>,
 }
 
+/// The values of one distribution function.
 #[derive(Debug, Clone, Default)]
 pub struct Distribution {
+    /// The name in the legend.
     pub name: String,
+    /// Index of the palette's colour.
     pub colour: usize,
+    /// The values in any order; values that are not finite are left out.
     pub values: Vec<f64>,
 }
 
 impl Cdf {
+    /// The drawing as an SVG element.
     pub fn render(&self) -> Markup {
         let names = self.distributions.iter().map(|one| (one.name.as_str(), one.colour, false));
         let legend = Legend::of(names);

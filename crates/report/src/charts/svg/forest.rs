@@ -9,21 +9,29 @@ use crate::interval::Around;
 use crate::number;
 use results::{Ratio, Verdict};
 
+/// A forest plot: a row for each ratio.
 #[derive(Debug, Clone, Default)]
 pub struct Forest {
+    /// The texts for assistive technology.
     pub caption: Caption,
+    /// The label of the ratio axis.
     pub x_label: String,
     /// The smallest difference that matters, as a share. Drawn as a band around 1.
     pub threshold: Option<f64>,
+    /// The ratios, from the top down.
     pub rows: Vec<ForestRow>,
 }
 
+/// A ratio and its texts.
 #[derive(Debug, Clone)]
 pub struct ForestRow {
     /// Consecutive rows with the same group share a heading.
     pub group: String,
+    /// The text to the left of the bar, or above it on a phone.
     pub label: String,
+    /// The ratio with its interval.
     pub ratio: Ratio,
+    /// The verdict, which chooses the style of the row.
     pub verdict: Verdict,
     /// The text at the end of the row.
     pub words: String,

@@ -7,20 +7,27 @@ use super::frame::{Frame, all_fitted, fitted, n};
 use super::scale::Scale;
 use crate::number;
 
+/// A heat map.
 #[derive(Debug, Clone, Default)]
 pub struct HeatMap {
+    /// The texts for assistive technology.
     pub caption: Caption,
+    /// The label of the x axis.
     pub x_label: String,
+    /// Values of the x axis, from left to right.
     pub x_values: Vec<String>,
+    /// The label of the y axis.
     pub y_label: String,
     /// Values of the y axis, from the bottom up.
     pub y_values: Vec<String>,
+    /// The fields, each for one system.
     pub fields: Vec<HeatField>,
 }
 
 /// One system's values.
 #[derive(Debug, Clone, Default)]
 pub struct HeatField {
+    /// The system's name.
     pub name: String,
     /// One row for each value of the y axis, with one entry for each value of the x axis. `None`
     /// for an unknown value.
@@ -28,6 +35,7 @@ pub struct HeatField {
 }
 
 impl HeatMap {
+    /// The drawing as an SVG element.
     pub fn render(&self) -> Markup {
         let across = self.fields.len().clamp(1, FIELDS_ACROSS);
         let down = self.fields.len().div_ceil(across).max(1);

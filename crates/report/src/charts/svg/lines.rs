@@ -8,35 +8,47 @@ use super::frame::{Frame, Legend, NARROW_ID, WIDTH, marker, n};
 use super::scale::Scale;
 use crate::{axis, number};
 
+/// A chart of lines along one axis.
 #[derive(Debug, Clone, Default)]
 pub struct LineChart {
+    /// The texts for assistive technology.
     pub caption: Caption,
+    /// The label of the x axis.
     pub x_label: String,
     /// The axis's values. Quantities above zero are placed by size, other values evenly.
     pub x_values: Vec<String>,
+    /// The label of the y axis, with its unit.
     pub y_label: String,
+    /// The lines, in the order of the legend.
     pub lines: Vec<ChartLine>,
 }
 
+/// The points of a line.
 #[derive(Debug, Clone, Default)]
 pub struct ChartLine {
+    /// The name in the legend.
     pub name: String,
     /// Index of the palette's colour and marker.
     pub colour: usize,
     /// The line shows published numbers, drawn dashed and hollow.
     pub published: bool,
+    /// The points, in the order of the x axis.
     pub points: Vec<Point>,
 }
 
+/// A point of a line.
 #[derive(Debug, Clone, Copy)]
 pub struct Point {
     /// Index into the chart's `x_values`.
     pub at: usize,
+    /// The height, in the unit of the y axis.
     pub value: f64,
+    /// The low and the high end of the value's interval; `None` if it has none.
     pub interval: Option<[f64; 2]>,
 }
 
 impl LineChart {
+    /// The drawing for a column of a page.
     pub fn render(&self) -> Markup {
         self.draw(&self.caption, WIDTH, PLOT)
     }

@@ -8,22 +8,32 @@ use super::Caption;
 use super::frame::{Frame, Legend, n};
 use super::scale::Scale;
 
+/// A chart of layers on top of each other.
 #[derive(Debug, Clone, Default)]
 pub struct Stacked {
+    /// The texts for assistive technology.
     pub caption: Caption,
+    /// The label of the y axis, with its unit.
     pub y_label: String,
+    /// The times of the values in seconds, ascending.
     pub time_s: Vec<f64>,
+    /// The layers, from the bottom up.
     pub layers: Vec<Layer>,
 }
 
+/// A part of the whole over time.
 #[derive(Debug, Clone, Default)]
 pub struct Layer {
+    /// The name in the legend.
     pub name: String,
+    /// Index of the palette's colour.
     pub colour: usize,
+    /// A value for each time; NaN for an unknown value.
     pub values: Vec<f64>,
 }
 
 impl Stacked {
+    /// The drawing as an SVG element.
     pub fn render(&self) -> Markup {
         // The legend lists the layers in stacking order, topmost first.
         let names = self.layers.iter().rev().map(|one| (one.name.as_str(), one.colour, false));

@@ -7,22 +7,32 @@ use super::Caption;
 use super::frame::{Frame, all_fitted, n, text_width};
 use super::scale::Scale;
 
+/// A strip plot.
 #[derive(Debug, Clone, Default)]
 pub struct Strip {
+    /// The texts for assistive technology.
     pub caption: Caption,
+    /// The label of the value axis, with its unit.
     pub x_label: String,
+    /// The rows, from the top down.
     pub rows: Vec<StripRow>,
 }
 
+/// The repeats of a cell.
 #[derive(Debug, Clone, Default)]
 pub struct StripRow {
+    /// The text to the left of the row.
     pub label: String,
+    /// Index of the palette's colour.
     pub colour: usize,
+    /// The value of each repeat.
     pub values: Vec<f64>,
+    /// The median, as in the results; NaN draws no line.
     pub median: f64,
 }
 
 impl Strip {
+    /// The drawing as an SVG element.
     pub fn render(&self) -> Markup {
         let labels = self.rows.iter().map(|row| text_width(&row.label));
         let frame = Frame {
