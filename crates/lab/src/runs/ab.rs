@@ -9,8 +9,10 @@ pub use systems::{GOODPUT, Systems, direction_of};
 
 use crate::model::file::words;
 use crate::model::{Cancel, Failure, LabError};
+use crate::runs::suite::end_group;
 use serde::Serialize;
 use stats::ab::{Decider, Decision, Plan, State};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use units::Span;
@@ -180,11 +182,12 @@ fn duration_of(line: &str, patience: Span, cancel: &Cancel) -> Result<f64, Failu
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::inherit())
+        .process_group(0)
         .spawn()
         .map_err(|e| Failure::io("starting sh", &e))?;
     // Short pauses at first, so that they are a small part of the time that is measured.
     let pause = || begun.elapsed().div_f64(400.0).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
-    let status = await_end(&mut child, line, patience, cancel, pause)?;
+    let status = await_end(&mut child, line, patience, cancel, pause, || true)?;
     let took = begun.elapsed();
     match status.success() {
         true => Ok(took.as_secs_f64()),
@@ -192,28 +195,29 @@ fn duration_of(line: &str, patience: Span, cancel: &Cancel) -> Result<f64, Failu
     }
 }
 
-/// Waits for the end of a command, and kills it after `patience` or when the run is called off.
+/// Waits until a command has ended and its output is read. Ends the command's process group after
+/// `patience`, or when the user cancels the run.
 fn await_end(
     child: &mut Child,
     line: &str,
     patience: Span,
     cancel: &Cancel,
     pause: impl Fn() -> Duration,
+    is_read: impl Fn() -> bool,
 ) -> Result<ExitStatus, Failure> {
     let deadline = Instant::now() + patience.as_duration();
     loop {
         let ended = child.try_wait().map_err(|e| Failure::io("waiting for a command", &e))?;
         let reason = match ended {
-            Some(status) => return Ok(status),
-            None if cancel.is_cancelled() => Some(Failure::Interrupted),
-            None if Instant::now() > deadline => {
+            Some(status) if is_read() => return Ok(status),
+            _ if cancel.is_cancelled() => Some(Failure::Interrupted),
+            _ if Instant::now() > deadline => {
                 Some(Failure::Workload(format!("`{line}` took longer than {patience}")))
             }
-            None => None,
+            _ => None,
         };
         if let Some(reason) = reason {
-            let _ = child.kill();
-            let _ = child.wait();
+            end_group(child);
             return Err(reason);
         }
         std::thread::sleep(pause());
@@ -231,6 +235,7 @@ fn number_of(line: &str, patience: Span, cancel: &Cancel) -> Result<f64, Failure
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::inherit())
+        .process_group(0)
         .spawn()
         .map_err(|e| Failure::io(&format!("starting {program}"), &e))?;
     let output = child.stdout.take();
@@ -240,7 +245,9 @@ fn number_of(line: &str, patience: Span, cancel: &Cancel) -> Result<f64, Failure
         limited.map(|mut output| std::io::Read::read_to_end(&mut output, &mut bytes));
         bytes
     });
-    let status = await_end(&mut child, line, patience, cancel, || LONGEST_PAUSE)?;
+    // A program in the background may hold the output open after the command's own end.
+    let is_read = || reading.is_finished();
+    let status = await_end(&mut child, line, patience, cancel, || LONGEST_PAUSE, is_read)?;
     let bytes = reading.join().unwrap_or_default();
     if !status.success() {
         return Err(Failure::Workload(format!("`{line}` ended with {status}")));
@@ -321,6 +328,9 @@ mod tests {
             let number = number_of("sleep 100", patience, cancel).unwrap_err();
             [duration, number].map(|failure| failure.to_string())
         };
+        let held = "sh -c 'sleep 1000 & echo 5'";
+        let held = number_of(held, Span::from_millis(200), &Cancel::default()).unwrap_err();
+        assert!(held.to_string().contains("took longer than 200ms"), "{held}");
         for told in both(10, &Cancel::default()) {
             assert!(told.contains("sleep 100` took longer than 10ms"), "{told}");
         }

@@ -19,6 +19,7 @@ pub use case::{Case, Checks, Outcome, Parsed};
 pub use judge::{Judged, Seen};
 pub use page::{EXAMPLES, text};
 pub use parser::Parser;
+pub(super) use program::end_group;
 pub use run::{Progress, run};
 
 use std::path::PathBuf;

@@ -105,7 +105,7 @@ fn attend(child: &mut Child, output: &File, bounds: Bounds<'_>) -> Result<Ended,
 }
 
 /// Asks the process group of a command to end, and kills the group after [`GRACE`].
-fn end_group(child: &mut Child) {
+pub(in crate::runs) fn end_group(child: &mut Child) {
     let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) else { return };
     let _ = kill_process_group(group, Signal::TERM);
     let deadline = Instant::now() + GRACE;
