@@ -1,8 +1,8 @@
-//! The rate that a cause allows: formulas of the field.
+//! The rate that a limit allows: published formulas.
 
 use units::{Bytes, Rate, Span};
 
-/// A window each round trip.
+/// One window in each round trip.
 pub fn window(window: Bytes, rtt: Span) -> Option<Rate> {
     (rtt > Span::ZERO).then(|| bits(window.count() as f64 * 8.0 / rtt.secs_f64()))
 }
@@ -13,7 +13,7 @@ pub fn mathis(mss: Bytes, rtt: Span, loss: f64) -> Option<Rate> {
         .then(|| bits(mss.count() as f64 * 8.0 / rtt.secs_f64() * (1.5 / loss).sqrt()))
 }
 
-/// Padhye, Firoiu, Towsley and Kurose (1998), equation 31: with retransmission timeouts too.
+/// Padhye, Firoiu, Towsley and Kurose (1998), equation 31, which includes retransmission timeouts.
 pub fn pftk(mss: Bytes, rtt: Span, rto: Span, loss: f64) -> Option<Rate> {
     if rtt == Span::ZERO || !(loss > 0.0 && loss < 1.0) {
         return None;
@@ -24,7 +24,7 @@ pub fn pftk(mss: Bytes, rtt: Span, rto: Span, loss: f64) -> Option<Rate> {
     Some(bits(mss.count() as f64 * 8.0 / (fast + slow)))
 }
 
-/// RFC 9438 section 5.1: the mean window of CUBIC, if its region is not that of Reno.
+/// RFC 9438 section 5.1: CUBIC's mean window, outside its Reno-friendly region.
 pub fn cubic(mss: Bytes, rtt: Span, loss: f64) -> Option<Rate> {
     (rtt > Span::ZERO && loss > 0.0).then(|| {
         let segments = 1.054 * (rtt.secs_f64() / loss).powf(0.75);
@@ -32,7 +32,7 @@ pub fn cubic(mss: Bytes, rtt: Span, loss: f64) -> Option<Rate> {
     })
 }
 
-/// The rate at which a share of the resource that `rate` uses now would be all of it.
+/// The rate at which a flow would use all of a resource, of which `rate` uses the share `used`.
 pub fn of_resource(rate: Rate, used: f64) -> Option<Rate> {
     (used > 0.0).then(|| bits(rate.bits_per_second() as f64 / used.min(1.0)))
 }
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn published_values() {
+    fn published_values_of_the_formulas_are_met() {
         let (mss, rtt) = (Bytes::new(1460), Span::from_millis(20));
         let mbit = |rate: Option<Rate>| rate.unwrap().mbit_per_second();
         assert!((mbit(window(Bytes::kib(64), rtt)) - 26.2).abs() < 0.1);
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_nothing() {
+    fn formulas_without_a_round_trip_or_a_loss_give_no_rate() {
         assert_eq!(window(Bytes::kib(64), Span::ZERO), None);
         assert_eq!(mathis(Bytes::new(1460), Span::from_millis(1), 0.0), None);
         assert_eq!(pftk(Bytes::new(1460), Span::from_millis(1), Span::ZERO, 1.0), None);

@@ -1,9 +1,10 @@
-//! A capture of packets becomes the facts that an observation of the sender's machine would have:
-//! round trips, losses, windows and pauses, as the packets show them. The rules judge these facts
-//! like the facts of a machine.
+//! Turns a capture of packets into the facts that an observation of the sender's machine would
+//! have: round trips, losses, windows and pauses, as the packets show them. The rules judge these
+//! facts like the facts of a machine.
 //!
-//! The capture may have been taken at the sender, at the receiver or between: each round trip has a
-//! part on either side, which acknowledgements and the echoes of timestamps (RFC 7323) show.
+//! The capture may come from the sender, the receiver or a point between them: each round trip has
+//! a part on either side of the capture. Acknowledgements and the echoes of timestamps (RFC 7323)
+//! show both parts.
 
 mod half;
 mod live;
@@ -27,7 +28,7 @@ use survey::{Seen, Survey};
 use track::{Ends, Track};
 use units::Span;
 
-/// Reads a capture in pcap's or pcapng's format, whose bytes are not trusted. The first of two
+/// Reads a capture in pcap's or pcapng's format. The file's bytes are not trusted. The first of two
 /// passes finds the connections that moved most data.
 pub fn open(path: &Path, focus: &Focus) -> Result<Recording, DoctorError> {
     let failed = |source| DoctorError::Capture { path: path.to_owned(), source };

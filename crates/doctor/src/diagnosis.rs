@@ -1,4 +1,4 @@
-//! The rules applied to a recording, and the causes that hold ranked.
+//! Applies the rules to a recording, and ranks the causes that hold.
 
 mod advice;
 mod verdict;
@@ -34,7 +34,7 @@ pub struct Verdict {
     pub sentence: String,
     pub confidence: Confidence,
     /// The cause of the verdict, then the first causes of other connections and of the machine,
-    /// then the other causes that limit any of them.
+    /// then all other causes that limit a connection.
     pub causes: Vec<&'static str>,
 }
 
@@ -58,7 +58,8 @@ pub enum Confidence {
 pub struct PeriodReport {
     pub label: String,
     pub observed: Span,
-    /// The mean time between two samples. The observation takes fewer if they are expensive.
+    /// The mean time between two samples. The observation takes fewer samples if they are
+    /// expensive.
     pub sampled_every: Span,
     /// The share of a core that the observation itself took.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -90,10 +91,10 @@ pub struct FlowReport {
     pub one_sided: bool,
     /// The sender is far and unseen.
     pub receives_only: bool,
-    /// The flow of a test, whose sender had data all the time.
+    /// Whether the flow belongs to a test: its sender had data all the time.
     #[serde(skip)]
     pub tested: bool,
-    /// It waits for its handshake.
+    /// The connection waits for its handshake.
     #[serde(skip)]
     pub opening: bool,
     /// The first program at an end on this machine, and the control group of the program.
@@ -134,7 +135,7 @@ impl VerdictKind {
     }
 }
 
-/// A cause that does not hold, or could not be judged, and by which number.
+/// A cause that does not hold or that could not be judged, with the deciding number.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RuledOut {
     pub cause: &'static str,
@@ -142,7 +143,7 @@ pub struct RuledOut {
     pub by: String,
 }
 
-/// The question that is asked, which decides whether a slow application is a verdict.
+/// The user's question. It decides whether a slow application is a verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Question {
     /// Is anything wrong with this machine?
@@ -235,7 +236,7 @@ struct Sorted {
     not_seen: Vec<RuledOut>,
 }
 
-/// A saved result and a capture lack most signals, whose absence rules nothing out.
+/// A saved result and a capture lack most signals: a missing signal rules nothing out.
 fn within_saved(recording: &Recording, mut answer: Answer) -> Answer {
     let lacks = match recording.origin {
         Origin::Saved if !answer.row.is_saved => "signals that a saved result does not have",
@@ -272,7 +273,8 @@ fn rounded(share: f64) -> f64 {
 }
 
 const MOST_FLOWS: usize = 8;
-/// A cause that explains less is named beside the verdict and is not the verdict.
+/// The least share that a cause of a verdict explains. A cause with a smaller share is named beside
+/// the verdict.
 pub(crate) const LIMITS_FROM: f64 = 0.2;
 
 #[cfg(test)]
@@ -324,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_application_is_a_verdict_only_if_somebody_asks_for_it() {
+    fn a_slow_application_is_a_verdict_only_about_a_connection() {
         let slow = Sketch::new().tcp(|at, tcp| {
             tcp.busy = Some(Span::from_millis(100 * at));
             tcp.bytes_acked = Some(Bytes::new(at * 1_250_000));
@@ -374,7 +376,7 @@ mod tests {
         assert!(unknown.sentence.contains("20 Mbit/s"), "{unknown:?}");
     }
 
-    /// Somebody works on the machine over a connection of its own, and nobody listens there.
+    /// A user's own connection to the machine says nothing about the test.
     #[test]
     fn another_connection_is_no_verdict_about_a_test() {
         let other = Sketch::new().tcp(|at, tcp| {
@@ -434,9 +436,10 @@ mod tests {
         assert_eq!(diagnosis.verdict.kind, VerdictKind::NotEnoughEvidence);
     }
 
-    /// 200 bytes each 30 ms are less than a transfer, and more than nothing to somebody who asks.
+    /// 200 bytes each 30 ms are less than a transfer, but enough for a question about the
+    /// connection.
     #[test]
-    fn a_trickle_that_somebody_asks_about_is_judged() {
+    fn a_trickle_is_judged_if_the_user_asks_about_it() {
         let trickle = Sketch::new().tcp(|at, tcp| {
             let messages = at as u32 * 33;
             tcp.rtt = Some(Span::from_millis(30));

@@ -1,7 +1,7 @@
 use std::io;
 use std::path::PathBuf;
 
-/// Why no diagnosis could be made. The message says what to do.
+/// The reason why no diagnosis could be made. The message has advice.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DoctorError {
@@ -54,7 +54,7 @@ pub enum DoctorError {
 }
 
 impl DoctorError {
-    /// Wrong use rather than a failed observation.
+    /// Whether the user gave wrong arguments. `false`: the observation failed.
     pub fn is_misuse(&self) -> bool {
         matches!(
             self,

@@ -1,4 +1,5 @@
-//! Any value of a recording may be anything: no panic, shares within bounds, clean output.
+//! Recordings with any value in any place cause no panic, no share out of bounds, no unclean
+//! output.
 
 use crate::recording::{Conntrack, Group, Listener, Qdisc, SocketLimit, UdpSocket};
 use crate::rules::sketch::Sketch;

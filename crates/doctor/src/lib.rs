@@ -1,13 +1,13 @@
-//! `weir doctor`: why is it not faster?
+//! `weir doctor`: finds out what limits a machine's network and its connections.
 //!
 //! A [`Recording`] holds signals of a machine, of its connections, and, if a test was made, of the
-//! far end. [`observe`] makes one from this machine, [`test_path`] one of a transfer with another,
-//! and [`saved`] one of results on a disk. [`diagnose`] is pure: it applies every rule of [`rules`]
-//! to each busy flow and to the machine, and ranks the causes that hold by how much each explains.
-//! [`output`] writes the diagnosis.
+//! far end. [`observe`] makes a recording of this machine, [`test_path`] of a transfer with another
+//! machine, and [`saved`] of results on a disk. [`diagnose`] is pure: it applies every rule of
+//! [`rules`] to each busy flow and to the machine, and ranks the causes that hold by the share that
+//! each explains. [`output`] writes the diagnosis.
 //!
-//! A rule sees a [`view::View`]: differences between the samples, with counters that wrapped
-//! corrected and counters that were reset left out.
+//! A rule sees a [`view::View`]: the differences between the samples. The view corrects counters
+//! that wrapped, and leaves out counters that were reset.
 
 pub mod bound;
 pub mod capture;

@@ -1,4 +1,4 @@
-//! Signals of this machine, read several times: nothing is sent and nothing is changed.
+//! Reads signals of this machine several times. Sends nothing and changes nothing.
 
 mod connections;
 mod counters;
@@ -21,7 +21,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use units::Span;
 
-/// Observes this machine for the plan's time. `stop` ends it early; the samples until then count.
+/// Observes this machine for the plan's time. `stop` ends the observation early; the samples until
+/// then count.
 pub fn machine(plan: &Plan, stop: &AtomicBool) -> Result<Recording, DoctorError> {
     if let Focus::Process(pid) = plan.focus
         && process_name(pid).is_none()

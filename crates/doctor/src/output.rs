@@ -21,7 +21,7 @@ pub fn json_line(diagnosis: &Diagnosis) -> String {
     serde_json::to_string(diagnosis).unwrap_or_default() + "\n"
 }
 
-/// One document, `docs/reference/doctor.md` describes it.
+/// The document over several lines. `docs/reference/doctor.md` describes it.
 pub fn json(diagnosis: &Diagnosis) -> String {
     serde_json::to_string_pretty(diagnosis).unwrap_or_default() + "\n"
 }

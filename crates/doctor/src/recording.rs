@@ -1,5 +1,5 @@
-//! The signals that a diagnosis is made of, at several times. A recording is a JSON document of
-//! its own (`docs/reference/doctor.md`), so that a colleague can judge it on another machine.
+//! The signals behind a diagnosis, at several times. A recording is a JSON document
+//! (`docs/reference/doctor.md`), which a colleague can judge on another machine.
 
 pub mod chosen;
 mod connection;
@@ -28,19 +28,19 @@ use units::{Bytes, Span};
 
 /// The version of the format that this program writes, and the newest that it reads.
 pub const VERSION: u32 = 1;
-/// [`Unseen::what`] of a recording without connections that could not be read.
+/// [`Unseen::what`] of a recording whose connections could not be read.
 pub const TCP_CONNECTIONS: &str = "TCP connections";
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Recording {
-    /// [`VERSION`].
+    /// The format's version, at most [`VERSION`].
     pub weir_recording: u32,
     #[serde(default)]
     pub origin: Origin,
-    /// Free text about where it comes from.
+    /// Free text about the origin of the recording.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// The connections that were asked about; `None`: the whole machine.
+    /// The connections that the user asked about; `None`: the whole machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub focus: Option<String>,
     #[serde(default)]
@@ -58,34 +58,34 @@ pub struct Recording {
 pub enum Origin {
     #[default]
     Measured,
-    /// Made of the figures that another verb saved, see [`crate::saved`].
+    /// Figures that another verb saved, see [`crate::saved`].
     Saved,
-    /// Made of the packets of a capture, see [`crate::capture`].
+    /// Packets of a capture, see [`crate::capture`].
     Captured,
-    /// Copied by hand from another program's output.
+    /// Figures copied by hand from another program's output.
     Transcribed,
-    /// Written for a test.
+    /// Figures written for a test.
     Synthetic,
 }
 
-/// One observation: the machine as it was, or during one direction of a test.
+/// One observation of the machine: as it was, or during one direction of a test.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Period {
-    /// "this machine".
+    /// A name for the period, such as "this machine".
     pub label: String,
-    /// In the order of time, at least two.
+    /// At least two samples, in the order of time.
     pub samples: Vec<Sample>,
-    /// The machine did nothing but serve the flows of this period.
+    /// The machine served only the flows of this period.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub nothing_else_ran: bool,
-    /// The process that observed, which is no part of the machine's own work.
+    /// The process of the observation, which does not count as the machine's own work.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observer: Option<u32>,
     /// The CPU time that the observation took.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub own_cpu: Option<Span>,
-    /// The far ends of connections that end in another network namespace of this machine.
+    /// The far ends in other network namespaces of this machine.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub far_ends: Vec<InnerEnd>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -93,18 +93,18 @@ pub struct Period {
     /// The packets that the kernel dropped; `None` if they could not be counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drops: Option<Drops>,
-    /// The test that was made, if one was.
+    /// The test during this period, if there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempt: Option<Attempt>,
 }
 
-/// Connections that opened and ended within half of the observation: between two samples around
-/// one, or within [`ShortLived::ROUND_TRIPS`]. There may be more, which no sample saw.
+/// Connections that opened and ended within half of the observation: seen by a single sample, or
+/// short within [`ShortLived::ROUND_TRIPS`]. More may have opened and ended between two samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ShortLived {
     pub connections: u64,
-    /// Sent and received by them until they were seen.
+    /// The bytes that they had sent and received when they were last seen.
     pub bytes: Bytes,
 }
 

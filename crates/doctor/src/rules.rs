@@ -1,9 +1,9 @@
 //! The causes. Each cause has a file, and a row of [`TABLE`]. A rule is pure: from one flow, or
 //! from the machine, the rule tells whether its cause holds, and which number decides. A rule
-//! knows no other cause. The table decides which of the causes that hold stand, how much each
-//! explains, and in which order verdicts stand.
+//! refers to no other cause. If several causes hold, the table decides which of them stand, how
+//! much each explains, and in which order verdicts stand.
 //!
-//! A new cause is its file, and its module and its row here. The rows stand in the order in which
+//! A new cause needs a file, and a module and a row here. The rows stand in the order in which
 //! causes that explain the same share are named.
 //!
 //! Thresholds are constants of the files. Thresholds marked "measured" were calibrated on virtual
@@ -177,7 +177,7 @@ pub const TABLE: &[Row] = &[
         "Packets that never left this machine say nothing about the path.",
     )
     .on_machine(measured().times(0.2).plus(0.5)),
-    // Above the repeated handshakes of `no-answer`.
+    // Ranks above the repeated handshakes of `no-answer`.
     row(
         ecn_refused::RULE,
         always(0.7),
@@ -199,7 +199,7 @@ pub const TABLE: &[Row] = &[
     )
     .cases(&[
         (no_answer::FALLS_SILENT, always(0.97)),
-        // Below the causes that tell why the first SYN is dropped.
+        // Ranks below the causes that tell why the first SYN is dropped.
         (no_answer::REPEATS_SYNS, always(0.5)),
     ])
     .everywhere(&["no-answer"])
@@ -251,7 +251,7 @@ pub const TABLE: &[Row] = &[
         "Missing offloads are the reason for the CPU time that they cost.",
     )
     .cases(&[
-        // Below the only core that may be used: offloads are one way to make a byte cheaper there.
+        // Ranks below the only core that may be used: offloads only make a byte cheaper there.
         (offloads::CONFINED, always(0.5)),
     ])
     .moves(),
@@ -266,7 +266,7 @@ pub const TABLE: &[Row] = &[
     .at_any_share()
     .of_direction()
     .saved(),
-    // Above the disk: the thread waits in the same state for both.
+    // Ranks above the disk: a thread waits for memory in the same state as for the disk.
     row(memory::RULE, always(1.0), "A machine that lacks memory waits for its disk.")
         .on_machine(always(0.5)),
     row(
@@ -275,8 +275,8 @@ pub const TABLE: &[Row] = &[
         "A process that waits for its disk looks like an idle application.",
     )
     .cases(&[
-        // Above the slow application, whose reason the disk is. A thread that mostly sleeps has
-        // another reason.
+        // Ranks above the slow application: the disk is its reason. The reason of a thread that
+        // mostly sleeps is another.
         (disk::ALL, measured().plus(0.5).at_most(1.0)),
     ]),
     row(short_connections::RULE, always(1.0), "Connections that end at once have no steady rate.")
@@ -369,7 +369,7 @@ pub const TABLE: &[Row] = &[
     )
     .on_machine(always(0.6))
     .silences(&["local-drops"]),
-    // Above the losses that the damage causes.
+    // Ranks above the losses that the damage causes.
     row(damaged::RULE, always(0.97), "Damaged packets are the reason for some losses.")
         .on_machine(always(0.7)),
     row(
@@ -400,12 +400,12 @@ pub const TABLE: &[Row] = &[
     )
     .cases(&[
         (reordering::EARLIER, always(0.78)),
-        // Beside the losses that hold the window down now.
+        // Ranks beside the losses that keep the window small now.
         (reordering::SINCE_BEGIN, always(0.5)),
     ])
     .moves()
     .saved(),
-    // Above `path`, whose queue the marks announce earlier.
+    // Ranks above `path`: the marks announce the queue of `path` earlier.
     row(
         ecn::RULE,
         always(0.9),
@@ -413,7 +413,7 @@ pub const TABLE: &[Row] = &[
     )
     .moves()
     .captured(),
-    // Above the queue and the losses that the datagrams cause.
+    // Ranks above the queue and the losses that the datagrams cause.
     row(
         own_datagrams::RULE,
         always(0.95),
@@ -421,12 +421,12 @@ pub const TABLE: &[Row] = &[
     )
     .cases(&[
         // Losses without a queue do not tell whose packets fill the path: a path may lose packets
-        // at any rate. Too little to silence other causes.
+        // at any rate. The rank is too low to silence other causes.
         (own_datagrams::BY_LOSSES, always(0.45)),
     ])
     .silences(&["path", "bufferbloat", "loss"])
     .moves(),
-    // Above `path` on the way forward, whose queue looks alike.
+    // Ranks above `path` on the way forward: its queue looks like a queue on the way back.
     row(
         way_back::RULE,
         always(0.9),
@@ -445,7 +445,7 @@ pub const TABLE: &[Row] = &[
         (path::TOLD, always(0.75)),
         (path::ARRIVALS, always(0.6)),
         (path::PACE, always(0.6)),
-        // Below every other cause of a connection that holds.
+        // Ranks below every other cause of a connection that holds.
         (path::CHANGES, always(0.4)),
     ])
     .silences_if(is_queue_never_empty, &["loss"])
@@ -458,14 +458,14 @@ pub const TABLE: &[Row] = &[
     )
     .moves()
     .saved(),
-    // Below the pauses of an application that seldom sends.
+    // Ranks below the pauses of an application that seldom sends.
     row(
         idle_restart::RULE,
         measured().at_least(0.9),
         "A window that starts again slows each burst, and does not cause the pauses.",
     )
     .moves(),
-    // Above `path`: the bottleneck that the queue belongs to is used as it should be.
+    // Ranks above `path`: the bottleneck of the long queue is used as it should be.
     row(
         bufferbloat::RULE,
         always(0.9),
@@ -543,7 +543,7 @@ pub const TABLE: &[Row] = &[
     row(test_failed::RULE, always(0.9), "A test that failed says little about the path."),
     row(accept_queue::RULE, always(0.6), "A connection that no program accepts has no reader.")
         .cases(&[
-            // Below a queue that overflows.
+            // Ranks below a queue that overflows.
             (accept_queue::STANDS, always(0.5)),
         ]),
     row(
@@ -552,7 +552,7 @@ pub const TABLE: &[Row] = &[
         "A full connection table drops the SYN of each new connection.",
     )
     .everywhere(&["no-answer"]),
-    // Above the window and the losses that the short memory causes.
+    // Ranks above the window and the losses that the lack of memory causes.
     row(socket_memory::RULE, always(0.97), "Sockets that lack memory get smaller windows.")
         .on_machine(always(0.6))
         .cases(&[(socket_memory::DROPS, always(0.97).beside("loss"))]),

@@ -1,6 +1,6 @@
-//! Recordings made of the figures that another verb saved: `weir perf --report` and `--json`,
-//! iperf3 `-J`, and the directory of `weir lab run`. They hold what those files hold. Each signal
-//! that the files lack is listed as not seen, so that no rule takes its absence for a zero.
+//! Recordings from the figures that another verb saved: `weir perf --report` and `--json`, iperf3
+//! `-J`, and the directory of `weir lab run`. Each signal that the files lack is listed as not
+//! seen, so that no rule takes its absence for a zero.
 
 mod figures;
 mod lab_run;
@@ -14,7 +14,7 @@ use std::io::Read;
 use std::path::Path;
 use units::foreign_json;
 
-/// Reads a recording, or makes one of saved figures. Anybody may have written the file: it is
+/// Reads a recording, or makes a recording of saved figures. The file is untrusted: its size is
 /// bounded, and its texts are escaped.
 pub fn open(path: &Path, focus: &Focus) -> Result<Recording, DoctorError> {
     if is_capture(path) {
@@ -40,7 +40,7 @@ pub fn open(path: &Path, focus: &Focus) -> Result<Recording, DoctorError> {
     })
 }
 
-/// Whether the first bytes or the name of the file are those of a capture.
+/// Whether the file's first bytes, or its name, are a capture's.
 fn is_capture(path: &Path) -> bool {
     let mut start = Vec::new();
     let read = host::open_regular_file(path).and_then(|file| file.take(64).read_to_end(&mut start));
@@ -48,8 +48,8 @@ fn is_capture(path: &Path) -> bool {
     has_name || read.is_ok() && capture::is_capture(&start)
 }
 
-/// The same of the text of such a file, and of the journal beside the results of a lab. The results
-/// are `null` if the run was stopped before it wrote any.
+/// As [`open`], for the text of a file, and for the journal beside the results of a lab. The
+/// results are `null` if the run was stopped before it wrote any.
 pub fn parse(text: &str, journal: Option<&str>) -> Result<Recording, String> {
     let mut document: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
     if document.get("weir_recording").is_some() {

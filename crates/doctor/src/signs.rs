@@ -1,5 +1,5 @@
-//! Signs that several rules read: each sign is a pure function of a connection or of the machine.
-//! A sign tells an observation, and names no cause.
+//! Signs that several rules read: each sign is a pure function of a connection or of the machine. A
+//! sign describes an observation, and names no cause.
 
 pub(crate) mod accepting;
 pub(crate) mod far_window;

@@ -1,5 +1,5 @@
-//! Verdicts that are kept over a long time: seconds by cause and by connections, and events when a
-//! verdict begins and ends. The number of series is bounded, whatever the machine's traffic is.
+//! Verdicts over a long time: seconds by cause and by connections, and events when a verdict begins
+//! and ends. The number of series is bounded, whatever traffic the machine has.
 
 mod event;
 mod metrics;
@@ -17,13 +17,13 @@ use units::Span;
 #[derive(Debug)]
 pub struct Standing {
     flows: Series,
-    /// By cause, healthy causes apart.
+    /// The time by cause. Healthy causes count apart.
     machine: BTreeMap<(&'static str, bool), Span>,
     verdicts: BTreeMap<(&'static str, &'static str), Span>,
     now: Option<Verdict>,
     /// Verdicts that have begun and not ended.
     active: BTreeMap<Subject, Active>,
-    /// Packets by the kernel's reason.
+    /// Dropped packets by the kernel's reason.
     drops: BTreeMap<String, u64>,
     observations: u64,
     busy: usize,
@@ -35,7 +35,7 @@ pub struct Standing {
 struct Active {
     begun: Span,
     seen: Span,
-    /// Observations since that did not show the verdict.
+    /// Observations in a row that did not show the verdict.
     missed: u32,
 }
 
@@ -43,7 +43,7 @@ struct Active {
 type Shown = BTreeMap<Subject, String>;
 
 impl Standing {
-    /// `most`: series of connections that are kept apart. Further ones are counted together, under
+    /// `most`: the most series of connections. Further connections are counted together, under
     /// their cause alone.
     pub fn new(most: usize) -> Self {
         Self {
@@ -67,15 +67,15 @@ impl Standing {
         self.changes(shown, at, own_cpu)
     }
 
-    /// Likewise for an observation in which no connection matched.
+    /// Adds an observation in which no connection matched.
     pub fn pass(&mut self, at: Span, own_cpu: Span) -> Vec<Event> {
         self.observations += 1;
         (self.busy, self.now) = (0, None);
         self.changes(Shown::new(), at, own_cpu)
     }
 
-    /// The packets that the kernel has dropped since the start, by its own reasons: also those
-    /// between two observations.
+    /// Sets the packets that the kernel has dropped since the start, by the kernel's reasons.
+    /// Includes packets dropped between two observations.
     pub fn set_drops(&mut self, reasons: BTreeMap<String, u64>) {
         self.drops = reasons;
     }
@@ -146,7 +146,7 @@ impl Standing {
         shown
     }
 
-    /// Series of connections that are kept apart now.
+    /// The number of series of connections.
     pub fn series(&self) -> usize {
         self.flows.len()
     }
@@ -157,10 +157,10 @@ impl Standing {
     }
 }
 
-/// A verdict has ended when this many observations in a row do not show the verdict. A verdict near
-/// the bound of its rule comes and goes from one observation to the next.
+/// A verdict has ended when this many observations in a row do not show it. A verdict near the
+/// threshold of its rule comes and goes from one observation to the next.
 const MISSED: u32 = 3;
-/// The cause of a connection or of a machine that nothing limits.
+/// The cause if nothing limits a connection or the machine.
 const NONE: &str = "none";
 
 #[cfg(test)]

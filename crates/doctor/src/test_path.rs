@@ -1,5 +1,5 @@
-//! A short transfer to a `weir perf server` or a stock iperf3, and back, while this machine is
-//! observed. The far end's figures come over iperf3's protocol.
+//! A short transfer to a `weir perf server` or a stock iperf3, and another transfer back, while
+//! this machine is observed. The far end reports its figures over iperf3's protocol.
 
 mod far;
 mod refusal;
@@ -21,17 +21,17 @@ use units::{Bytes, Span};
 pub struct TestPlan {
     pub host: String,
     pub port: u16,
-    /// For each direction.
+    /// The time of each direction.
     pub time: Span,
-    /// For each direction. A transfer that reaches it ends early.
+    /// The bytes of each direction. A transfer that reaches them ends early.
     pub most: Bytes,
     pub connect_within: Duration,
-    /// The idle path is probed for this long before the first transfer.
+    /// The time for which the idle path is probed before the first transfer.
     pub idle: Span,
 }
 
 impl TestPlan {
-    /// Ends within eight seconds.
+    /// A test of at most eight seconds.
     pub fn short(host: impl Into<String>, port: u16) -> Self {
         Self {
             host: host.into(),
@@ -43,7 +43,7 @@ impl TestPlan {
         }
     }
 
-    /// Ends within thirty seconds.
+    /// A test of at most thirty seconds.
     pub fn thorough(host: impl Into<String>, port: u16) -> Self {
         Self {
             time: Span::from_millis(12_000),
@@ -54,7 +54,7 @@ impl TestPlan {
         }
     }
 
-    /// The announcement of the traffic.
+    /// The text that announces the traffic.
     pub fn announcement(&self) -> String {
         format!(
             "sending to {} port {} for {}, then receiving from it for {}, at most {} in each direction",

@@ -32,14 +32,14 @@ pub struct View<'a> {
     pub tasks: Vec<TaskUse<'a>>,
     pub processes: Vec<TaskUse<'a>>,
     pub groups: Vec<GroupUse<'a>>,
-    /// The busiest first.
+    /// The flows, the busiest first.
     pub flows: Vec<Flow<'a>>,
-    /// Connections that are not in focus, to the hosts of the connections in focus.
+    /// Connections outside the focus, to the hosts of the connections in focus.
     pub beside: Vec<Flow<'a>>,
 }
 
 impl<'a> View<'a> {
-    /// `None` if the period has less than two samples: nothing can be said about a rate.
+    /// `None` if the period has less than two samples, which give no rate.
     pub fn of(recording: &'a Recording, period: &'a Period) -> Option<Self> {
         let (first, last) = (period.samples.first()?, period.samples.last()?);
         let is_beside = |flow: &Flow<'_>| flow.end().last().beside;
@@ -74,8 +74,8 @@ impl<'a> View<'a> {
         &self.period.samples
     }
 
-    /// The group of one of these processes that kept memory from its sockets most often, and how
-    /// often.
+    /// The control group of these processes that kept memory from its sockets most often, and the
+    /// number of times.
     pub fn socket_limit(&self, holders: &[Holder]) -> Option<(&'a SocketLimit, u64)> {
         let is_held =
             |limit: &&SocketLimit| holders.iter().any(|holder| limit.pids.contains(&holder.pid));
@@ -89,12 +89,12 @@ impl<'a> View<'a> {
         limits.max_by_key(|(_, refused)| *refused)
     }
 
-    /// The increment of a counter of `/proc/net`; `None` if it does not exist or was reset.
+    /// The increment of a counter of `/proc/net`; `None` if the counter is missing or was reset.
     pub fn counter(&self, name: &str) -> Option<u64> {
         counted(*self.last.counters.get(name)?, *self.first.counters.get(name)?)
     }
 
-    /// Whether counters of `/proc/net` were read at all.
+    /// Whether the recording has counters of `/proc/net`.
     pub fn has_counters(&self) -> bool {
         !self.last.counters.is_empty() && !self.first.counters.is_empty()
     }
@@ -108,12 +108,13 @@ impl<'a> View<'a> {
         )
     }
 
-    /// All interfaces that were seen at both times.
+    /// All interfaces that are in the first and in the last sample.
     pub fn interfaces(&self) -> impl Iterator<Item = InterfaceUse<'a>> + '_ {
         self.machine().interfaces.keys().filter_map(|name| self.interface(name))
     }
 
-    /// Increments of packets that were processed, dropped, and left by a full budget, by core.
+    /// By core: increments of the packets processed, the packets dropped, and the rounds that ended
+    /// by their budget.
     pub fn softnet(&self) -> BTreeMap<usize, [u64; 3]> {
         let both = self.last.softnet.iter().filter_map(|(core, later)| {
             let earlier = self.first.softnet.get(core)?;

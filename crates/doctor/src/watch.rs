@@ -1,4 +1,4 @@
-//! Verdicts over time: only changes are news.
+//! Verdicts over time: reports only changes.
 
 use crate::diagnosis::{Confidence, Diagnosis, VerdictKind};
 use units::{Span, foreign};
@@ -10,8 +10,8 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// A line about a diagnosis, if it differs from the one before in its verdict or in the causes
-    /// that are out of order on the machine.
+    /// A line about a diagnosis, if its verdict, or the causes that are out of order on the
+    /// machine, differ from the previous diagnosis.
     pub fn news(&mut self, at: Span, diagnosis: &Diagnosis) -> Option<String> {
         let verdict = &diagnosis.verdict;
         let mut machine: Vec<_> = diagnosis

@@ -1,4 +1,4 @@
-//! Quantities rounded for a reader: three digits, a unit.
+//! Quantities for a reader, rounded to three digits, with a unit.
 
 use units::{Bytes, Rate, Span};
 
@@ -16,7 +16,7 @@ pub(crate) fn span(span: Span) -> String {
     scaled(span.nanos() as f64, &[(1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns")])
 }
 
-/// From 0 to 1 as a percentage; small shares keep two significant digits.
+/// A share from 0 to 1 as a percentage; small shares keep two significant digits.
 pub(crate) fn percent(share: f64) -> String {
     let percent = share * 100.0;
     match percent.abs() {
@@ -48,7 +48,7 @@ pub(crate) fn cores(cores: &[usize]) -> String {
     words.join(", ")
 }
 
-/// The mask of these cores as the kernel writes it: groups of 32 bits in hexadecimal.
+/// The mask of these cores in the kernel's format: groups of 32 bits in hexadecimal.
 pub(crate) fn mask(cores: &[usize]) -> String {
     let groups = cores.iter().map(|core| core / 32 + 1).max().unwrap_or(1).min(MOST_GROUPS);
     let mut words = vec![0u32; groups];
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn three_digits() {
+    fn quantities_have_three_digits_and_a_unit() {
         for (bits, text) in [
             (0, "0 bit/s"),
             (999, "999 bit/s"),
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_and_masks() {
+    fn cores_are_written_as_lists_and_masks() {
         assert_eq!(cores(&[0, 1, 4, 5, 6, 9]), "0-1, 4-6, 9");
         assert_eq!(cores(&[]), "");
         assert_eq!(mask(&[0, 1]), "3");

@@ -1,5 +1,5 @@
-//! Captures of packets become the facts that the rules judge. The captures here are synthetic: a
-//! sender whose windows, losses and pauses are known, seen at the sender or at the receiver.
+//! Turns captures of packets into the facts that the rules judge. The captures are synthetic: a
+//! sender whose windows, losses and pauses are known, captured at the sender or at the receiver.
 #![allow(clippy::unwrap_used)]
 
 use doctor::observe::Focus;
@@ -30,7 +30,7 @@ const SYN: u8 = 2;
 const RST: u8 = 4;
 const ACK: u8 = 16;
 
-/// A segment of the client or of the server.
+/// The fields of a segment of the client or of the server.
 #[derive(Debug, Clone, Copy, Default)]
 struct Packet {
     is_answer: bool,
@@ -204,8 +204,8 @@ fn every_link_type_gives_the_same_facts() {
     }
 }
 
-/// A window of 30 segments in each second round trip. The fifth segment is lost, and sent again a
-/// round trip later.
+/// A window of 30 segments in each second round trip. The path loses the fifth segment, and the
+/// sender repeats it a round trip later.
 fn lossy(side: Side) -> Trace {
     let mut trace = Trace::new(side);
     trace.handshake();

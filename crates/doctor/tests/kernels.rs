@@ -1,5 +1,5 @@
-//! `/proc` and `/sys` of other kernels and machines. All trees here are synthetic: they have the
-//! formats of those kernels, and the values of machines on which nothing is wrong.
+//! `/proc` and `/sys` of other kernels and machines. All trees are synthetic: they have the formats
+//! of those kernels, and the values of machines on which nothing is wrong.
 #![allow(clippy::unwrap_used)]
 
 use doctor::observe::{Observer, Plan};
@@ -23,9 +23,9 @@ struct Kernel {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Stalls {
-    /// Switched off, or hidden from a container.
+    /// The kernel has no pressure information, or a container hides it.
     None,
-    /// `cpu` has no `full` line before 5.13.
+    /// The kernel is older than 5.13: `cpu` has no `full` line.
     Some,
     Full,
 }
@@ -145,7 +145,7 @@ fn write(root: &Path, files: &Files) {
     }
 }
 
-/// Both times are read from the same tree, whose files change in between.
+/// Reads both times from one tree, whose files change in between.
 fn judged(first: &Files, last: &Files) -> Diagnosis {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), first);
@@ -158,7 +158,7 @@ fn judged(first: &Files, last: &Files) -> Diagnosis {
     observer.sample();
     let mut recording = Recording::new(Machine::default());
     observer.finish("a tree", &mut recording);
-    // The recording is read back, as a colleague would.
+    // Reads the recording back, as a user of another machine does.
     let text = serde_json::to_string(&recording).unwrap();
     let recording = Recording::parse(&text).unwrap();
     diagnose(&recording, Question::of(&recording))
@@ -178,7 +178,7 @@ fn each_kernel_is_read_and_has_no_fault() {
         let diagnosis = judged(&files(*kernel, 0), &files(*kernel, 1));
         assert_no_fault(&diagnosis, kernel.release);
         assert_eq!(diagnosis.kernel, kernel.release);
-        // The wrapped counter of packets is no reset, and was read in each format.
+        // A wrapped counter of packets is no reset, and each format of the counter is read.
         let seen =
             |cause: &str| diagnosis.periods[0].ruled_out.iter().any(|one| one.cause == cause);
         for cause in ["receive-backlog", "accept-queue", "udp-buffer"] {
@@ -233,7 +233,7 @@ fn any_file_may_be_cut_or_hold_anything() {
 #[test]
 fn counters_that_fall_and_cores_that_leave_are_no_fault() {
     for kernel in KERNELS {
-        // A reboot of a guest between the samples, or counters that a driver reset.
+        // A guest reboots between the samples, or a driver resets its counters.
         assert_no_fault(&judged(&files(*kernel, 9), &files(*kernel, 0)), kernel.release);
         let fewer = Kernel { cores: kernel.cores.div_ceil(2), ..*kernel };
         assert_no_fault(&judged(&files(*kernel, 0), &files(fewer, 1)), kernel.release);
@@ -251,7 +251,7 @@ fn a_container_hides_most_of_the_machine() {
                 let is_masked = name.starts_with("proc/pressure") || name.starts_with("sys/");
                 !is_masked && name != "proc/softirqs" && name != "proc/net/softnet_stat"
             });
-            // Another user's process.
+            // The file belongs to another user's process.
             files.remove("proc/1/comm");
             files
         };
@@ -266,9 +266,9 @@ fn a_container_hides_most_of_the_machine() {
     }
 }
 
-/// 32-bit counters of an old kernel begin anew while they grow, and all cores' clocks jump.
+/// 32-bit counters of an old kernel wrap while they grow, and the clocks of all cores jump.
 #[test]
-fn counters_that_wrap_and_clocks_that_jump() {
+fn wrapped_counters_and_clock_jumps_are_no_fault() {
     for kernel in KERNELS {
         let near_end = |at: u64| {
             let mut files = files(*kernel, at);

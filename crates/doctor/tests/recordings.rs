@@ -1,4 +1,4 @@
-//! Recordings from elsewhere, and their verdicts.
+//! Recordings of other machines, and their verdicts.
 #![allow(clippy::unwrap_used)]
 
 use doctor::{Diagnosis, Question, Recording, VerdictKind, diagnose};

@@ -74,7 +74,7 @@ fn a_saved_test_is_judged_by_what_it_has() {
 }
 
 #[test]
-fn the_application_the_cpu_and_the_path() {
+fn a_saved_test_shows_the_limits_by_application_cpu_and_path() {
     let folder = tempfile::tempdir().unwrap();
     let cause = |info: &dyn Fn(u64) -> Value, busy: f64| {
         judged(folder.path(), "results.json", &perf(info, busy)).verdict.cause
@@ -169,10 +169,10 @@ fn each_cell_of_a_lab_is_judged() {
     }
 }
 
-/// The rate of the emulated link is an axis. The system `tunnel` carries the connection, and the
-/// sender's kernel sees only the way to its client.
+/// The rate of the emulated link is an axis. The system `tunnel` carries the connection, so the
+/// sender's kernel sees only the way to the tunnel's client.
 #[test]
-fn a_full_link_a_full_thread_and_a_tunnel() {
+fn cells_of_a_lab_show_a_full_link_and_a_full_thread_of_a_tunnel() {
     let folder = tempfile::tempdir().unwrap();
     let cell = |system: &str, rate: &str| json!({"system": system, "axes": {"rate": rate}});
     let turn = |system: &str, rate: &str, mbit: f64, metrics: Value| {
@@ -220,7 +220,7 @@ fn a_full_link_a_full_thread_and_a_tunnel() {
     let text = doctor::output::text(&diagnosis, 200, false);
     assert!(text.contains("tunnel, rate 600mbit, 561 Mbit/s: the link is full"), "{text}");
 
-    // A run that was stopped has only its journal.
+    // A run that was stopped has a journal and no results.
     let alone = saved::open(&folder.path().join(saved::JOURNAL), &Focus::All).unwrap();
     let stopped = diagnose(&alone, Question::of(&alone));
     assert_eq!(stopped.periods.len(), 4);

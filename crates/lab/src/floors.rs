@@ -1,4 +1,4 @@
-//! A test of the floors: no source imports a floor that is above its own.
+//! A test of the floors: no source imports a higher floor.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

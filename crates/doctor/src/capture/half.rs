@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 use units::{Bytes, Rate, Span};
 use wire::tcp::Segment;
 
-/// The sender of one direction. Positions count bytes after the first sequence number that was
-/// seen; times are nanoseconds of the capture.
+/// The sender of one direction. Positions count bytes from the first sequence number in the
+/// capture; times are nanoseconds of the capture.
 #[derive(Debug, Default)]
 pub(super) struct Half {
     base: Option<u32>,
@@ -15,13 +15,13 @@ pub(super) struct Half {
     acked: u64,
     /// Bytes that were acknowledged since the first packet.
     pub(super) first_acked: Option<u64>,
-    /// The largest payload of a packet, and the MSS that both ends agreed on.
+    /// The largest payload of a packet, and the MSS that the ends agreed on.
     largest: u32,
     pub(super) agreed_mss: Option<u32>,
     /// The scale of the windows that the other end offers.
     pub(super) scale: Option<u8>,
     window: Option<u64>,
-    /// The acknowledgements that the sender may echo: timestamp, position, window's end, time.
+    /// The acknowledgements that the sender may echo next: timestamp, position, window's end, time.
     answers: VecDeque<Answer>,
     last_echo: Option<u32>,
     /// Ends of the data in flight, with the times of their departure.
@@ -37,10 +37,9 @@ pub(super) struct Half {
     /// Round trips between the capture and the other end, and between the capture and the sender.
     pub(super) there: Trip,
     pub(super) here: Trip,
-    /// Arrivals of acknowledgements against their timestamps: the least difference, and the least
-    /// since the last sample.
+    /// Lateness of acknowledgements against their timestamps.
     back: Lateness,
-    /// The lateness of data, like that of acknowledgements in `back`.
+    /// Lateness of data against its timestamps.
     forth: Lateness,
     clock: u64,
     pub(super) limited: bool,
@@ -91,7 +90,7 @@ pub(super) struct Trip {
     pub(super) least: Option<u64>,
     smoothed: Option<u64>,
     varies: u64,
-    /// The least since the last sample.
+    /// The least round trip since the last sample.
     recent: Option<u64>,
 }
 
@@ -195,14 +194,14 @@ impl Half {
         } else if !self.is_near()
             && let Some(last) = self.last_data
         {
-            // The acknowledgement is on its way to a sender who still has data in flight.
+            // The sender still has data in flight until the acknowledgement reaches the sender.
             let trip = self.rtt().unwrap_or_default().nanos();
             let until = last.saturating_add(trip).min(now);
             self.busy += until.saturating_sub(now - spent);
         }
     }
 
-    /// A packet of the sender.
+    /// Takes a packet of the sender.
     pub(super) fn sends(&mut self, now: u64, segment: &Segment) {
         self.advance(now);
         let sequence = segment.sequence.wrapping_add(u32::from(segment.flags.syn()));
@@ -269,7 +268,7 @@ impl Half {
         false
     }
 
-    /// Data that was seen before, or that fills a hole.
+    /// Takes data that was seen before, or that fills a hole.
     fn old_data(&mut self, now: u64, start: u64, end: u64, count: u64, stamp: Option<u32>) {
         let waits = now.saturating_sub(self.last_data.unwrap_or(0).max(self.last_progress));
         if let Some((opened, is_oldest)) = self.fill(start, end) {
@@ -331,8 +330,8 @@ impl Half {
         }
         self.last_echo = Some(echo);
         while self.answers.front().is_some_and(|one| is_after(echo, one.stamp)) {
-            // Until the sender knows a newer answer, the newest of the older answers gives the
-            // window.
+            // Until the sender knows a newer answer, its window is the window of the newest answer
+            // before the echo.
             if self.answers.get(1).is_none_or(|next| is_after(next.stamp, echo)) {
                 break;
             }
@@ -344,7 +343,7 @@ impl Half {
         }
     }
 
-    /// Whether the sender stops at the end of the window, as far as the sender knows the window.
+    /// Whether the sender stops at the end of the window that it knows.
     fn see_window(&mut self, now: u64, segment: &Segment) {
         let near = (self.acked, self.window.map(|window| self.acked.saturating_add(window)));
         let known = match (self.is_near(), segment.options.timestamps) {
@@ -372,7 +371,7 @@ impl Half {
         self.short = !u64::from(segment.payload).is_multiple_of(mss) && !self.limited;
     }
 
-    /// A packet of the other end.
+    /// Takes a packet of the other end.
     pub(super) fn is_answered(&mut self, now: u64, segment: &Segment) {
         if !segment.flags.ack() || segment.flags.rst() {
             return;
@@ -448,8 +447,8 @@ impl Half {
             .options
             .sack
             .map(|block| block.map(|(left, right)| (self.position(left), self.position(right))));
-        // RFC 2883: a first block below the acknowledgement, or within the second block, is data
-        // that came twice.
+        // RFC 2883: a first block below the acknowledgement, or within the second block, reports
+        // data that arrived twice.
         let is_twice = first.is_some_and(|(left, right)| {
             let is_within = |(from, until): (u64, u64)| left >= from && right <= until;
             right <= acked || second.is_some_and(is_within)
@@ -493,7 +492,7 @@ impl Half {
             delivery_rate: (spent >= LEAST_BUSY && moved > 0)
                 .then(|| Rate::from_bits_per_second((moved as f64 * 8e9 / spent as f64) as u64)),
             application_limited: Some(!waits),
-            // The kernel counts the SYN, too.
+            // The kernel also counts the SYN.
             bytes_acked: Some(Bytes::new(acked + u64::from(self.has_answers))),
             bytes_sent: Some(Bytes::new(self.next)),
             unsent: seen(if waits { mss } else { 0 }).map(Bytes::new),
@@ -520,7 +519,7 @@ impl Half {
     }
 
     /// The queue on the way back. A capture near the sender sees how late acknowledgements come. A
-    /// capture near the other end sees how late data comes; the rest of the queue is on the way
+    /// capture near the other end sees how late data comes, and the rest of the queue is on the way
     /// back.
     fn back_queue(&self, rtt: Option<Span>) -> Option<u64> {
         let queue = (rtt? - self.least_rtt()?).nanos();
@@ -564,7 +563,7 @@ fn is_after(one: u32, other: u32) -> bool {
     one != other && one.wrapping_sub(other) < 1 << 31
 }
 
-/// The longest payload of a packet that is no super-packet, which a card divides or has merged.
+/// The longest payload of a packet that a network card neither divides nor has merged.
 const MOST_SEGMENT: u32 = 1460;
 /// A burst of this size leaves without waiting for more data.
 const MOST_DEFERRED: u64 = 65_536;
@@ -584,7 +583,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_search_for_the_answer_that_a_sender_knows_looks_at_few_of_many() {
+    fn the_search_for_the_last_known_answer_looks_at_few_answers() {
         let answer = |at: u64| Answer { stamp: (at / 40) as u32, acked: at, edge: at, at };
         let most = MOST_ANSWERS as u64;
         let answers: VecDeque<Answer> = (0..most).map(answer).collect();

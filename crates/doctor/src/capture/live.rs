@@ -1,5 +1,4 @@
-//! A capture of an interface of this machine, which is kept in memory: the headers of packets, and
-//! no data.
+//! A capture of an interface of this machine in memory. Keeps the headers of packets, and no data.
 
 use super::parse;
 use crate::DoctorError;
@@ -12,7 +11,7 @@ use units::Span;
 use wire::Layout;
 use wire::pcap::{file_header, record_header_cut};
 
-/// Captures for this time, and judges the connections that were seen. `stop` ends the capture
+/// Captures for this time, and judges the connections in the capture. `stop` ends the capture
 /// early.
 pub fn live(
     interface: &str,
@@ -66,9 +65,9 @@ pub fn live(
     Ok(recording)
 }
 
-/// Bytes of a packet that are kept at most: all headers.
+/// The most bytes that are kept of a packet: enough for all headers.
 const KEPT: u32 = 256;
-/// The capture ends when it holds this much.
+/// The capture ends when it holds this many bytes.
 const MOST_BYTES: usize = 512 << 20;
 const AT_ONCE: usize = 256;
 const PAUSE: Duration = Duration::from_millis(1);

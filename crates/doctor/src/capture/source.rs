@@ -73,8 +73,8 @@ impl<R: Read> Packets<R> {
                     }
                 }
                 Step::More => {
-                    // Bytes move only within a full buffer: a source that gives few bytes at a time
-                    // costs no more moves.
+                    // Moves bytes only within a full buffer, so that a source that gives few bytes
+                    // at a time causes no more moves.
                     if end == buffer.len() && start > 0 {
                         buffer.copy_within(start..end, 0);
                         (end, start) = (end - start, 0);
@@ -104,5 +104,5 @@ impl<R: Read> Packets<R> {
 }
 
 const PIECE: usize = 256 << 10;
-/// Later packets are left out.
+/// Packets beyond this number are left out.
 const MOST_PACKETS: u64 = 200_000_000;

@@ -1,4 +1,4 @@
-//! The first pass over a capture: which connections there are, and how much each moved.
+//! The first pass over a capture: the connections in the capture, and the bytes that each moved.
 
 use super::track::{Ends, ends};
 use crate::observe::Focus;
@@ -76,7 +76,7 @@ impl Survey {
         }
     }
 
-    /// The connections that are judged: those that moved most, and some that nobody answers.
+    /// The connections to judge: those that moved most data, and some whose SYN got no answer.
     pub(super) fn chosen(&self, focus: &Focus) -> Vec<Ends> {
         let is_asked = |(one, other): &Ends| match focus {
             Focus::All | Focus::Process(_) => true,
@@ -87,7 +87,7 @@ impl Survey {
         let mut all: Vec<_> = self.connections.iter().filter(|(ends, _)| is_asked(ends)).collect();
         all.sort_by_key(|(ends, seen)| (std::cmp::Reverse(seen.bytes), seen.first, **ends));
         let silent = |seen: &Seen| seen.syn.is_some() && !seen.is_answered && !seen.is_over;
-        // A diagnosis puts handshakes without an answer first, so few of them are kept.
+        // A diagnosis puts unanswered handshakes first, so a few of them suffice.
         let moved = all.iter().filter(|(_, seen)| seen.bytes > 0).count();
         let busy = if moved > 0 { moved } else { all.len() };
         let (mut chosen, rest) = (Vec::new(), all.split_off(busy.min(MOST_BUSY)));

@@ -18,7 +18,8 @@ pub(super) fn ends(segment: &Segment) -> Ends {
 pub(super) struct Track {
     /// Only one direction was captured.
     is_one_way: bool,
-    /// The direction that the lower end of [`Ends`] sends, and the other.
+    /// The direction that the lower end of [`Ends`] sends, and the direction that the higher end
+    /// sends.
     halves: [Half; 2],
     seen: [bool; 2],
     handshake: Handshake,
@@ -113,8 +114,8 @@ impl Track {
         self.seen != [false; 2]
     }
 
-    /// The end whose data matters: the end that moved more data; if both moved equal amounts, the
-    /// end that opened the connection.
+    /// The end that moved more data. If both ends moved equal amounts, the end that opened the
+    /// connection.
     pub(super) fn sender(&self) -> usize {
         let [low, high] = [0, 1].map(|end| self.halves[end].moved());
         match (low.cmp(&high), self.handshake.opened) {
@@ -130,7 +131,7 @@ impl Track {
         self.handshake.opened.is_some() && !is_open && !self.halves.iter().any(|half| half.has_data)
     }
 
-    /// The connection as the kernel of the end `sender` would list the connection.
+    /// The connection as the kernel of the end `sender` would list it.
     pub(super) fn connection(&mut self, now: u64, ends: Ends, sender: usize) -> Connection {
         let is_one_way = self.is_one_way;
         let is_opening = self.is_opening();

@@ -1,5 +1,5 @@
-//! Advice in the words of one connection: rules write "the far end", `DEV` and `PID`, and a reader
-//! gets the address, the interface, the process and the present value of a setting.
+//! Advice with the names of one connection: rules write "the far end", `DEV` and `PID`, and a
+//! reader gets the address, the interface, the process and the present value of a setting.
 
 use crate::recording::Origin;
 use crate::rules::Finding;
@@ -81,7 +81,7 @@ fn places(command: &str, flow: &Flow<'_>) -> String {
     token(&command, "HOST", &far.to_string())
 }
 
-/// Replaces the word where no letter, digit, hyphen or underscore stands beside the word.
+/// Replaces the word where no letter, digit, hyphen or underscore is next to the word.
 fn token(text: &str, word: &str, by: &str) -> String {
     let is_part = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
     let mut out = String::new();
@@ -117,7 +117,7 @@ const CAPTURED: [(&str, &str); 5] = [
     ("this machine has sent", "the client has sent"),
     ("of this machine", "of the sender"),
 ];
-/// The first words of commands that change one machine: a capture does not know the machine.
+/// The first words of commands that change one machine: a capture does not show which machine.
 const CHANGES: [&str; 5] = ["sysctl ", "tc ", "ip ", "ethtool ", "nft "];
 const FAR: [&str; 4] = ["the far end", "the other end", "the peer", "that end"];
 

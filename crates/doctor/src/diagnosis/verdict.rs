@@ -1,4 +1,4 @@
-//! The verdict: the cause that is named first, and the others after it.
+//! The verdict: the first cause, and the other causes after it.
 
 use super::{Confidence, FlowReport, Found, PeriodReport, Question, Verdict, VerdictKind};
 use crate::recording::{Origin, Recording, TCP_CONNECTIONS};
@@ -32,9 +32,9 @@ pub(super) fn of(recording: &Recording, periods: &[PeriodReport], question: Ques
         .filter(|flow| !is_test || flow.tested || flow.opening)
         .filter_map(|flow| Some((flow, flow.causes.iter().find(|found| found.limits_enough())?)))
         .collect();
-    // A slow application or a full link on a machine that nobody complained about is no fault.
+    // A slow application or a full link is no fault unless the user asked about a connection.
     let is_fault = |found: &Found| question == Question::Flow || !found.finding.healthy;
-    // The direction of a test that is slower than the other has the verdict.
+    // The slower direction of a test has the verdict.
     let fastest = flows().filter(|flow| flow.tested).map(|flow| flow.rate).max();
     let fastest = fastest.unwrap_or_default();
     let is_slower = |flow: &FlowReport, times: u64| {
@@ -51,7 +51,7 @@ pub(super) fn of(recording: &Recording, periods: &[PeriodReport], question: Ques
         .max_by(|a, b| {
             a.finding.explains.unwrap_or(0.0).total_cmp(&b.finding.explains.unwrap_or(0.0))
         });
-    // A full core or link of the fast direction says nothing about the slow one.
+    // A full core or link of the fast direction does not explain the slow direction.
     let unknown = flows()
         .find(|flow| is_slower(flow, MUCH_SLOWER) && !flow.causes.iter().any(Found::limits_enough));
     let is_of_direction =
@@ -190,13 +190,14 @@ fn has_short_lived(recording: &Recording) -> bool {
     short.map(|short| short.connections).any(|count| count > 0)
 }
 
-/// No conclusion can be drawn from connections or faults that are missing.
+/// Whether the recording lacks its connections, or the signals of every cause: then no sign of a
+/// fault proves nothing.
 fn is_blind(recording: &Recording, periods: &[PeriodReport]) -> bool {
     recording.unseen.iter().any(|unseen| unseen.what == TCP_CONNECTIONS)
         || periods.iter().all(|period| period.ruled_out.is_empty())
 }
 
-/// The cause of the verdict first. `of` is the flow that the verdict is about.
+/// The causes, with the cause of the verdict first. `of`: the flow that the verdict is about.
 fn causes(
     first: &'static str,
     of: Option<&FlowReport>,
@@ -229,7 +230,7 @@ fn causes(
     causes
 }
 
-/// A limit of the application is a verdict if somebody asks about the connection.
+/// A limit by the application is a verdict if the user asks about the connection.
 fn is_of_application(cause: &str) -> bool {
     row_of(cause).is_some_and(|row| row.is_application)
 }
@@ -247,6 +248,6 @@ fn capital(text: &str) -> String {
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// The rate of a direction of a test, times this, is less than that of the other.
+/// A direction of a test is slower if this multiple of its rate is less than the other direction's.
 const SLOWER: u64 = 2;
 const MUCH_SLOWER: u64 = 3;

@@ -6,7 +6,7 @@ use probe::tcp::{Queues, TcpInfo, TcpSocket, TcpState, Timer};
 use std::collections::BTreeSet;
 use units::Rate;
 
-/// `None` for a socket without data: one that listens, or has ended.
+/// `None` for a socket without data, which listens or has ended.
 pub(super) fn connection(socket: TcpSocket) -> Option<Connection> {
     let Queues::Data { receive, send } = socket.queues else { return None };
     let state = match socket.state {

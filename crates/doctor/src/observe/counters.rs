@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 type Missing<'a> = &'a mut BTreeSet<Unseen>;
 
-/// Everything that only grows, of the machine and its interfaces.
+/// Reads every counter that only grows, of the machine and its interfaces.
 pub(super) fn read(tree: &Tree, sample: &mut Sample, unseen: Missing<'_>) {
     take(unseen, "CPU time", cores(tree), |cores| sample.cores = cores);
     take(unseen, "the receive backlog of cores", softnet(tree), |all| sample.softnet = all);
@@ -32,7 +32,7 @@ pub(super) fn read(tree: &Tree, sample: &mut Sample, unseen: Missing<'_>) {
             sample.pressure.insert(resource.to_owned(), stall);
         });
     }
-    // A kernel without connection tracking has no limit of it either.
+    // A kernel without connection tracking has no limit of connections either.
     sample.conntrack = conntrack(tree);
     if tree.is_here() {
         interfaces(tree, sample, unseen);
@@ -78,7 +78,7 @@ fn softnet(tree: &Tree) -> Result<BTreeMap<usize, Softnet>, ProbeError> {
 
 fn net_rx(tree: &Tree) -> Result<BTreeMap<usize, u64>, ProbeError> {
     let text = tree.text("/proc/softirqs")?;
-    // With hundreds of cores the other rows are long.
+    // The other rows are long on a machine with hundreds of cores.
     let is_kept = |(at, line): &(usize, &str)| *at == 0 || line.trim_start().starts_with("NET_RX:");
     let kept: Vec<&str> = text.lines().enumerate().filter(is_kept).map(|(_, line)| line).collect();
     let text = kept.join("\n") + "\n";
@@ -87,7 +87,7 @@ fn net_rx(tree: &Tree) -> Result<BTreeMap<usize, u64>, ProbeError> {
     Ok(kinds.remove("NET_RX").unwrap_or_default())
 }
 
-/// The same table with zeros: the difference to it is the table itself.
+/// The table with zeros. The difference between a table and its zeroed copy is the table itself.
 fn zeroed(table: &str) -> String {
     let mut lines = table.lines();
     let header = lines.next().unwrap_or_default();
@@ -106,15 +106,15 @@ fn counters(tree: &Tree) -> Result<BTreeMap<String, u64>, ProbeError> {
     let chosen =
         COUNTERS.iter().filter_map(|name| Some(((*name).to_owned(), snapshot.value(name)?)));
     let mut chosen: BTreeMap<_, _> = chosen.collect();
-    // Packets that a virtual server (IPVS) passes on are delivered to nobody here, nor forwarded.
+    // A virtual server (IPVS) passes packets on, which count as neither delivered nor forwarded.
     if tree.has(&net(tree, "ip_vs")) {
         chosen.remove("IpInReceives");
     }
-    // Only the machine's own namespace has these tables.
+    // Only the machine's own network namespace has these tables.
     let tables =
         ["arp_cache", "ndisc_cache"].map(|name| tree.text(&net(tree, &format!("stat/{name}"))));
     let full = tables.iter().flatten().filter_map(|text| {
-        // Lines of the same form as those of connection tracking.
+        // The lines have the same form as the lines of connection tracking.
         probe::conntrack::parse(text).get("table_fulls").copied()
     });
     if let Some(full) = full.reduce(u64::saturating_add) {
@@ -137,7 +137,7 @@ fn udp(tree: &Tree) -> Result<Vec<UdpSocket>, ProbeError> {
                     drops: socket.drops,
                 }))
             }
-            // A kernel without IPv6.
+            // The kernel has no IPv6.
             Err(_) if name == "udp6" => {}
             Err(error) => return Err(error),
         }
@@ -328,7 +328,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_difference_to_a_zeroed_table_is_the_table() {
+    fn the_first_reading_of_soft_interrupts_counts_from_zero() {
         let text = "  CPU0 CPU1\n NET_RX: 5 7\n TIMER: 1 2\n";
         let zero = SoftirqSnapshot::parse(&zeroed(text)).unwrap();
         let kinds = SoftirqSnapshot::parse(text).unwrap().since(&zero).kinds;
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine() {
+    fn the_counters_of_this_machine_are_read() {
         let (mut sample, mut unseen) = (Sample::default(), BTreeSet::new());
         read(&Tree::here(), &mut sample, &mut unseen);
         assert!(!sample.cores.is_empty() && !sample.interfaces.is_empty(), "{unseen:?}");

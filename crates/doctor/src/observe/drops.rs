@@ -3,11 +3,11 @@ use accel::drops::DropCounter;
 use probe::interface::InterfaceSnapshot;
 use std::collections::BTreeMap;
 
-/// Counts the packets that the kernel drops. All observations of a command share the watch, so that
+/// Counts the packets that the kernel drops. All observations of a command share one watch, so that
 /// the BPF program is loaded once.
 #[derive(Debug)]
 pub struct DropWatch {
-    /// An error is the reason why nothing can be counted.
+    /// The counter, or the reason why this machine cannot count drops.
     counter: Result<DropCounter, String>,
 }
 
@@ -17,7 +17,7 @@ impl DropWatch {
         Self { counter: DropCounter::begin().map_err(|error| error.to_string()) }
     }
 
-    /// The packets by reason since the begin; `None` if nothing can be counted.
+    /// The packets by reason since [`Self::begin`]; `None` if drops cannot be counted.
     pub fn reasons(&self) -> Option<BTreeMap<String, u64>> {
         self.counter.as_ref().ok()?.reasons().ok()
     }
@@ -52,5 +52,5 @@ pub(super) fn recorded(drops: accel::drops::Drops) -> Drops {
     Drops { reasons: drops.reasons, places }
 }
 
-/// Places that a recording keeps.
+/// The most places that a recording keeps.
 const MOST_PLACES: usize = 64;

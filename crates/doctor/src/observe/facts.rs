@@ -18,8 +18,8 @@ pub(super) fn cores(tree: &Tree) -> Result<Vec<usize>, ProbeError> {
     Ok(text.lines().filter_map(core).collect())
 }
 
-/// The facts of the machine. They are read after the samples, so that reading them does not
-/// disturb what is measured.
+/// The facts of the machine. The caller reads them after the samples, so that the reading does not
+/// disturb the measurement.
 pub(super) fn read(
     tree: &Tree,
     peers: &BTreeSet<IpAddr>,
@@ -90,7 +90,8 @@ fn live(
             mtu: found.mtu,
             ..Interface::default()
         };
-        // In another namespace /sys may still show the interfaces of the machine's own.
+        // In another network namespace /sys may still show the interfaces of the machine's first
+        // namespace.
         if tree.number(&format!("/sys/class/net/{name}/ifindex")) == Some(found.index.into()) {
             add_device(tree, name, &mut interface);
         }

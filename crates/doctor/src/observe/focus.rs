@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 /// The connections of interest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Focus {
-    /// The busiest.
+    /// The busiest connections of the machine.
     All,
     Process(u32),
     Port(u16),
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processes_ports_and_addresses() {
+    fn a_focus_is_a_process_a_port_or_an_address() {
         let parse = |text| Focus::parse_with(text, |port| port == 5201).unwrap();
         assert_eq!(parse("5201"), Focus::Port(5201));
         assert_eq!(parse("5202"), Focus::Process(5202));

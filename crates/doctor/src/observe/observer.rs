@@ -11,19 +11,19 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use units::{Bytes, Span, Time};
 
-/// How long and how often.
+/// The length of an observation, and the bounds of its samples.
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub time: Span,
-    /// Samples are not taken more often. An expensive one is followed by a longer pause.
+    /// The least time between two samples. A longer pause follows an expensive sample.
     pub interval: Span,
     pub focus: Focus,
-    /// Connections that are kept.
+    /// The most connections that are kept.
     pub most: usize,
     /// CPU time that counts as the observation's although it was used before: to start the program,
-    /// or to judge the observation before this one. The samples leave room for it.
+    /// or to judge the previous observation. The samples leave room for this time.
     pub spent: Span,
-    /// Counts the packets that the kernel drops; `None`: they are not of interest.
+    /// Counts the packets that the kernel drops; `None`: drops are not counted.
     pub drops: Option<Arc<DropWatch>>,
 }
 
@@ -40,7 +40,7 @@ impl Default for Plan {
     }
 }
 
-/// Samples, one after the other. The caller sleeps in between.
+/// Takes samples one after the other. The caller sleeps between two samples.
 #[derive(Debug)]
 pub struct Observer {
     tree: Tree,
@@ -116,8 +116,8 @@ impl Observer {
                 false => self.sockets.look(&mut sample, &mut self.unseen),
             }
         }
-        // A search for processes is seldom, and no part of the price of a sample. Later listings
-        // wait for it.
+        // A search for processes is rare and does not count as the price of a sample. Later
+        // listings wait until the CPU time of the search fits into the observation's share.
         let searching = clock::own_thread_cpu_time();
         self.find_processes(sample.at);
         let searched = clock::own_thread_cpu_time() - searching;
@@ -127,8 +127,8 @@ impl Observer {
         self.samples.push(sample);
     }
 
-    /// Looks for the processes of connections that are new. That reads all of /proc, so it is done
-    /// seldom, and for the connections that may be kept later too.
+    /// Looks for the processes of new connections, including connections that may be kept later.
+    /// The search reads all of /proc, so it is rare.
     fn find_processes(&mut self, now: Span) {
         let soon = self.searched_at.is_some_and(|at| now - at < SEARCH_GAP);
         if self.samples.is_empty() || soon || self.searches >= MOST_SEARCHES {
@@ -150,7 +150,7 @@ impl Observer {
         let kept = self.sockets.kept();
         let mut inodes: BTreeSet<u32> =
             kept.iter().filter_map(|cookie| self.sockets.inode(*cookie)).collect();
-        // Only the holders of queues with connections in them are of interest.
+        // Only the processes behind listeners with waiting connections are needed.
         let waiting = self.samples.last().into_iter().flat_map(|sample| &sample.listeners);
         let waiting = waiting.filter(|listener| listener.waiting > 0);
         inodes.extend(waiting.filter_map(|one| self.sockets.listener_inode(&one.local)));
@@ -206,9 +206,9 @@ impl Observer {
     }
 }
 
-/// The connections whose far end may be in another network namespace of this machine, and matters:
-/// data moves or waits, and the other end is not in this one. To look for a far end, the kernel
-/// walks its whole table of sockets for each namespace.
+/// The connections whose far end may be in another network namespace of this machine. Counts only
+/// connections that move data or wait, and whose other end is not in this namespace: the kernel
+/// walks its whole table of sockets in each namespace that is searched.
 fn ends_elsewhere(samples: &[Sample]) -> BTreeSet<(SocketAddr, SocketAddr)> {
     let mut moved = BTreeMap::new();
     for connection in samples.iter().flat_map(|sample| &sample.connections) {
@@ -228,7 +228,7 @@ fn ends_elsewhere(samples: &[Sample]) -> BTreeSet<(SocketAddr, SocketAddr)> {
     of_interest.map(|(ends, _)| *ends).filter(is_elsewhere).collect()
 }
 
-/// The number of this process as /proc has it, which may be that of another process namespace.
+/// The number of this process in /proc, which may show another process namespace.
 fn own_pid(tree: &Tree) -> Option<u32> {
     let link = tree.is_here().then(|| tree.link("/proc/self")).flatten()?;
     link.to_str()?.parse().ok()
@@ -236,7 +236,7 @@ fn own_pid(tree: &Tree) -> Option<u32> {
 
 const SEARCH_GAP: Span = Span::from_millis(450);
 const MOST_SEARCHES: usize = 8;
-/// Sockets in one search for their processes.
+/// The most sockets in one search for their processes.
 const MOST_SEARCHED: usize = 16_384;
 
 #[cfg(test)]

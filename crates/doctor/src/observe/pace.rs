@@ -1,27 +1,28 @@
-//! How often a sample is taken, and how much of it is read: the observation bounds its own CPU
-//! time.
+//! Decides when the next sample is taken, and whether it lists all sockets: the observation bounds
+//! its own CPU time.
 
 use units::Span;
 
 #[derive(Debug)]
 pub(super) struct Pace {
-    /// Samples are not taken more often.
+    /// The least time between two samples.
     interval: Span,
-    /// An observation of its length still has some samples.
+    /// The longest time between two samples, so that each observation has some samples.
     longest: Span,
     samples: u32,
-    /// CPU time of everything until now.
+    /// All CPU time of the observation so far.
     counted: Span,
-    /// CPU time that the end of the observation will probably take. It reads all processes again,
-    /// as the first sample does and the second does not.
+    /// The probable CPU time of the end of the observation. The end reads all processes again, as
+    /// the first sample does and the second does not.
     ending: Span,
-    /// CPU time of the last sample with all sockets, and of the last with the chosen ones.
+    /// CPU time of the last sample that listed all sockets, and of the last sample that looked up
+    /// the chosen sockets.
     listing: Span,
     looking: Option<Span>,
 }
 
 impl Pace {
-    /// `spent` is CPU time that counts although it was used before the first sample.
+    /// `spent`: CPU time that counts although it was used before the first sample.
     pub(super) fn new(interval: Span, time: Span, spent: Span) -> Self {
         Self {
             interval,
@@ -34,16 +35,16 @@ impl Pace {
         }
     }
 
-    /// Whether the sample at this time walks through all sockets. The first two do: the busiest
-    /// are known only then.
+    /// Whether the sample at this time lists all sockets. The first two samples do: the busiest
+    /// connections are known only after them.
     pub(super) fn lists(&self, at: Span) -> bool {
         let is_little = self.listing.secs_f64() <= self.interval.secs_f64() * SHARE;
-        // The price of a look is not known before the first one.
+        // The price of a look is unknown before the first look.
         let is_known = is_little || self.looking.is_some();
         self.samples < 2 || self.is_cheap() || is_known && self.fits(at)
     }
 
-    /// A machine with few connections lists them almost at the price of a look.
+    /// With few connections, a listing costs little more than a look.
     fn is_cheap(&self) -> bool {
         self.looking.is_some_and(|looking| self.listing <= looking + looking / 2)
     }
@@ -52,7 +53,7 @@ impl Pace {
         (self.counted + self.ending + self.listing).secs_f64() <= at.secs_f64() * SHARE
     }
 
-    /// CPU time of something that is no part of a sample.
+    /// Adds CPU time outside the samples.
     pub(super) fn spend(&mut self, cost: Span) {
         self.counted = self.counted + cost;
     }
@@ -69,8 +70,8 @@ impl Pace {
         }
     }
 
-    /// The time until the next sample. The gaps vary: samples at even gaps see a load of the same
-    /// period at one point of it.
+    /// The time until the next sample. The gaps vary: with even gaps, all samples would see a
+    /// periodic load at the same point of its period.
     pub(super) fn pause(&self) -> Span {
         let place = |sample: u32| (f64::from(sample) * GOLDEN).fract();
         let shift = place(self.samples) - place(self.samples.saturating_sub(1));
@@ -87,11 +88,11 @@ impl Pace {
     }
 }
 
-/// The share of a core that the observation may take. Judging adds a little.
+/// The share of a core that the observation may take. The diagnosis adds a little.
 const SHARE: f64 = 0.015;
 const FEWEST: u64 = 3;
-/// The samples' places in their gaps spread over this share of one. The multiples of the golden
-/// ratio, without their whole parts, lie far from one another.
+/// The part of a gap over which the samples are spread. The fractional parts of the multiples of
+/// the golden ratio lie far from one another.
 const SPREAD: f64 = 0.6;
 const GOLDEN: f64 = 0.618_033_988_749_895;
 
@@ -106,7 +107,8 @@ mod tests {
         observed_after(Span::ZERO, Span::ZERO, seconds, listing, looking)
     }
 
-    /// The same after a start of this price, and with a first sample that costs so much more.
+    /// As [`observed`], with CPU time `start` before the first sample, and `more` CPU time for the
+    /// first sample.
     fn observed_after(
         start: Span,
         more: Span,
@@ -174,17 +176,17 @@ mod tests {
         let (share, samples, listings) = observed(3, listing, looking);
         let (with_both, others, fewer) = observed_after(start, more, 3, listing, looking);
         assert!(listings >= 4 && fewer == 2, "{listings} {fewer}");
-        // The end costs what the first sample cost more.
+        // The end costs as much as the first sample cost in addition.
         let end = more.secs_f64() / 3.0;
         assert!(with_both + end < 0.0155 && share < 0.0155, "{with_both} {share}");
         assert!(samples - others <= 2, "{samples} {others}");
     }
 
     #[test]
-    fn samples_that_are_expensive_are_seldom() {
+    fn expensive_samples_are_taken_seldom() {
         let (share, samples, _) = observed(10, Span::from_millis(20), Span::from_millis(12));
         assert!(share < 0.02 && samples < 14, "{share} {samples}");
-        // Some samples are taken at any price.
+        // An observation with expensive samples still has three of them.
         let (_, samples, listings) = observed(3, Span::from_secs(1), Span::from_millis(300));
         assert!(samples >= 3 && listings == 2, "{samples} {listings}");
     }

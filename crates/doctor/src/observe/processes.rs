@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::Path;
 
-/// The processes that hold the connections of interest, and the busiest others.
+/// The processes that hold the connections of interest, and the busiest other processes.
 #[derive(Debug, Default)]
 pub(super) struct Watched {
     pids: BTreeSet<u32>,
@@ -17,15 +17,15 @@ pub(super) struct Watched {
     places: BTreeMap<u32, CgroupPaths>,
     /// The groups of these processes that limit the memory of sockets.
     socket_limits: BTreeMap<cgroup::SocketLimit, BTreeSet<u32>>,
-    /// Sockets whose processes were searched for, and those that were found.
+    /// The sockets whose processes were searched for, and the sockets whose processes were found.
     searched: BTreeSet<u32>,
     found: BTreeMap<u32, Vec<u32>>,
-    /// The processes behind the sockets of interest, which may be closed at the end, with those of
-    /// their pipelines.
+    /// The processes behind the sockets of interest, with the processes of their pipelines. The
+    /// sockets may be closed at the end of the observation.
     known: BTreeMap<u32, Vec<u32>>,
-    /// Their names and limits as they were last read.
+    /// The names and limits of the processes at their last reading.
     holders: BTreeMap<u32, Holder>,
-    /// All processes at the first sample, to find the busiest.
+    /// All processes at the first sample. The busiest processes follow from the difference.
     first: Option<Vec<Task>>,
 }
 
@@ -52,7 +52,7 @@ impl Watched {
         inodes.is_subset(&self.searched)
     }
 
-    /// Searches all processes for those behind these sockets.
+    /// Searches all processes for the holders of these sockets.
     pub(super) fn search(&mut self, tree: &Tree, mut inodes: BTreeSet<u32>) {
         let is_unowned = inodes.remove(&0);
         let found = Holders::find(tree, &inodes).unwrap_or_default();
@@ -79,8 +79,8 @@ impl Watched {
         }
     }
 
-    /// The process that holds a socket is the first one. Those that feed it by a pipe, or that it
-    /// feeds, set its pace. Returns the sockets that were not known.
+    /// Finds the processes of each new socket: first its holder, then the processes of the holder's
+    /// pipeline, which set its pace. Returns the new sockets.
     fn keep(&mut self, tree: &Tree, inodes: &BTreeSet<u32>) -> Vec<u32> {
         let is_new = |inode: &u32| !self.known.contains_key(inode);
         let found = inodes.iter().copied().filter(|inode| self.found.contains_key(inode));
@@ -123,7 +123,7 @@ impl Watched {
                 Err(error) if tree.has(&format!("/proc/{pid}")) => {
                     add(unseen, "threads of a process", &error);
                 }
-                // It has ended.
+                // The process has ended.
                 Err(_) => {}
             }
         }
@@ -190,7 +190,7 @@ impl Watched {
         }
         self.add(&found);
         self.keep(tree, inodes);
-        // The number of descriptors is that of the end, if the process is still there.
+        // Reads the number of descriptors at the end, if the process still exists.
         for (pid, known) in &mut self.holders {
             if let Some(now) = holder(tree, *pid) {
                 *known = now;
@@ -202,8 +202,9 @@ impl Watched {
         self.known.iter().map(|(inode, pids)| (*inode, of(pids))).collect()
     }
 
-    /// The far ends of these connections, if a process in another network namespace of this machine
-    /// holds them. The namespaces of busy processes come first; a stopped process is not busy.
+    /// The far ends of these connections that a process in another network namespace of this
+    /// machine holds. Looks in the namespaces of busy processes first; a stopped process is not
+    /// busy.
     pub(super) fn far_ends(
         &self,
         tree: &Tree,
@@ -262,9 +263,9 @@ impl Watched {
         ranked.into_iter().map(|(_, earlier, later)| (earlier, later)).unzip()
     }
 
-    /// Adds the cores that the threads, and the busiest processes, may run on, whether the threads'
-    /// control groups are frozen, and the tunnels of the processes. A namespace without a tunnel's
-    /// interface has no process behind it, and the descriptors of the busy ones are not read.
+    /// Adds the cores that the threads and the busiest processes may run on, whether the threads'
+    /// control groups are frozen, and the tunnels of the processes. `has_tunnel`: without a tunnel
+    /// interface in this namespace, the descriptors of the busiest processes need not be read.
     pub(super) fn add_places(&self, tree: &Tree, sample: &mut Sample, has_tunnel: bool) {
         let cores = probe::process::Task::cores_allowed;
         let frozen = self.places.iter().filter(|(_, place)| {
@@ -313,8 +314,8 @@ fn holder(tree: &Tree, pid: u32) -> Option<Holder> {
     })
 }
 
-/// The path of the first of these groups in `/proc/PID/cgroup` that is not the root: the group of
-/// version 2, of the CPU controller, of systemd.
+/// The first group in `/proc/PID/cgroup` that is not the root, in the order: version 2, the CPU
+/// controller, systemd.
 fn group(text: &str) -> Option<String> {
     let lines = || text.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
     let of = |wanted: &str| {
@@ -348,7 +349,7 @@ fn all(tree: &Tree, unseen: &mut BTreeSet<Unseen>) -> Vec<Task> {
             state: process.state.to_string(),
             user: process.cpu.user,
             system: process.cpu.system,
-            // Its other threads may be elsewhere.
+            // The process's other threads may be on other cores.
             core: process.core.filter(|_| process.threads == 1),
             in_kernel: Some(process.in_kernel),
             ..Task::default()
@@ -394,13 +395,13 @@ fn tunnels(tree: &Tree, pid: u32) -> Vec<String> {
 }
 
 const MOST_PROCESSES: usize = 32;
-/// Behind one socket.
+/// The most holders of one socket.
 const MOST_HOLDERS: usize = 4;
 const MOST_THREADS: usize = 128;
 const MOST_DESCRIPTORS: usize = 64;
 const MOST_TUNNELS: usize = 8;
-/// Processes whose network namespace is asked for, and the namespaces whose sockets are read: the
-/// kernel walks its whole table for each.
+/// The most processes whose network namespace is read, and the most namespaces whose sockets are
+/// read: for each, the kernel walks its whole table of sockets.
 const MOST_ASKED: usize = 4096;
 const MOST_SPACES: usize = 16;
 const MOST_BUSY: usize = 16;
@@ -414,7 +415,7 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
 
     #[test]
-    fn a_socket_that_is_of_interest_later_needs_no_other_search() {
+    fn a_socket_of_later_interest_needs_no_second_search() {
         let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
         let inodes = listeners.each_ref().map(|listener| {
             let path = format!("/proc/self/fd/{}", listener.as_raw_fd());

@@ -1,6 +1,6 @@
-//! The TCP sockets of this namespace over several samples. A listing walks through all of them and
-//! reads only the bytes that each moved. The busiest are recorded, and looked up one by one in the
-//! samples between two listings.
+//! The TCP sockets of this namespace over several samples. A listing walks through all sockets, and
+//! reads only the bytes that each moved. The samples between two listings look up the busiest
+//! sockets one by one, and record them.
 
 use super::connections::{add, connection, has_data, state_name};
 use super::focus::Focus;
@@ -15,21 +15,21 @@ use units::{Bytes, Span};
 #[derive(Debug)]
 pub(super) struct Sockets {
     diag: Diag,
-    /// By the socket's cookie.
+    /// The tracks by the socket's cookie.
     tracks: HashMap<u64, Track>,
     /// The cookies of the connections that are recorded in each sample.
     chosen: HashSet<u64>,
-    /// Connections that are kept in the end.
+    /// The most connections that are kept in the end.
     most: usize,
-    /// Every connection of the first and of the latest listing: those that are kept in the end may
-    /// not have been chosen by then.
+    /// Every connection of the first and of the latest listing: a connection that is kept in the
+    /// end may have been chosen only later.
     first: Messages,
     latest: Messages,
     listings: u32,
     states: BTreeMap<String, u64>,
     busiest_remote: Option<RemotePorts>,
     listener_inodes: BTreeMap<SocketAddr, u32>,
-    /// Connections beside those in focus, to the same hosts.
+    /// Connections outside the focus, to the same hosts.
     beside: HashSet<u64>,
 }
 
@@ -41,7 +41,7 @@ struct Track {
     first: u64,
     last: u64,
     waits: bool,
-    /// The listings in which it was seen first and last, and their times.
+    /// The first and the last listing with the connection, and their times.
     opened: u32,
     listing: u32,
     opened_at: Span,
@@ -53,7 +53,7 @@ struct Track {
 /// The kernel's messages of one listing.
 #[derive(Debug, Default)]
 struct Messages {
-    /// The sample's place among all.
+    /// The index of the sample in the period.
     place: usize,
     bytes: Vec<u8>,
     ends: Vec<usize>,
@@ -76,7 +76,7 @@ impl Sockets {
         }
     }
 
-    /// Walks through all sockets. `place` is that of the sample among all.
+    /// Lists all sockets. `place`: the index of the sample in the period.
     pub(super) fn list(
         &mut self,
         focus: &Focus,
@@ -116,7 +116,7 @@ impl Sockets {
             self.listings -= 1;
             return;
         }
-        // The other end of a connection within this machine belongs to it.
+        // A connection within this machine belongs to the process at either end.
         if is_of_process {
             let ends: HashSet<_> =
                 messages.sockets().map(|socket| (socket.local(), socket.remote())).collect();
@@ -182,7 +182,7 @@ impl Sockets {
     fn finish_sample(&mut self, mut listeners: Vec<(Listener, u32)>, sample: &mut Sample) {
         self.listener_inodes =
             listeners.iter().map(|(listener, inode)| (listener.local, *inode)).collect();
-        // Only full queues are of interest.
+        // A recording keeps the listeners with the fullest queues.
         listeners.sort_by_key(|(listener, _)| Reverse(listener.waiting));
         listeners.truncate(MOST_LISTENERS);
         sample.listeners = listeners.into_iter().map(|(listener, _)| listener).collect();
@@ -190,8 +190,8 @@ impl Sockets {
         sample.busiest_remote = self.busiest_remote.clone();
     }
 
-    /// Adds the connections to the same hosts that moved most data. If one connection loses more
-    /// than these, a queue that all share does not explain its losses.
+    /// Adds the connections to the same hosts that moved most data. If a connection in focus loses
+    /// more than these connections, a shared queue does not explain its losses.
     fn add_beside(&mut self, rest: &Messages, messages: &mut Messages) {
         let hosts: HashSet<_> = messages.sockets().map(|one| one.remote().ip()).collect();
         let is_ended = |one: &RawSocket<'_>| {
@@ -215,7 +215,7 @@ impl Sockets {
         let track = self.tracks.entry(socket.cookie()).or_insert_with(|| Track {
             ends: socket.ends(),
             inode: socket.inode(),
-            // A later one opened during the observation, and all of its bytes count.
+            // A connection of a later listing opened during the observation: all its bytes count.
             first: if is_first { moved(socket) } else { 0 },
             last: 0,
             waits: false,
@@ -235,8 +235,8 @@ impl Sockets {
         track.note(socket);
     }
 
-    /// The cookies of the connections that moved most since the first listing, those that wait, and
-    /// those that try to open.
+    /// The cookies of the connections that moved most since the first listing, then of the
+    /// connections that wait, among them unanswered handshakes.
     fn ranked(
         &self,
         most: usize,
@@ -247,7 +247,8 @@ impl Sockets {
             .map(|(cookie, track)| (track.last.saturating_sub(track.first), track.waits, *cookie))
             .collect();
         ranked.sort_unstable_by_key(|(bytes, _, cookie)| (Reverse(*bytes), *cookie));
-        // Half of the places are for the busiest, the rest for those that wait.
+        // Half of the places are for the busiest connections, the rest for the connections that
+        // wait.
         let rest = ranked.split_off(ranked.len().min(most / 2));
         let (waiting, quiet): (Vec<_>, Vec<_>) = rest.into_iter().partition(|(_, waits, _)| *waits);
         let others = most - ranked.len();
@@ -272,7 +273,7 @@ impl Sockets {
         })
     }
 
-    /// Those of all connections.
+    /// The inodes of all connections' sockets.
     pub(super) fn inodes(&self) -> impl Iterator<Item = u32> {
         self.tracks.values().map(|track| track.inode)
     }
@@ -285,8 +286,8 @@ impl Sockets {
         self.listener_inodes.get(local).copied()
     }
 
-    /// Drops all but the connections to keep, and adds those to the samples of the first and of
-    /// the latest listing.
+    /// Drops all connections but those to keep, and adds the kept connections to the samples of the
+    /// first and of the latest listing.
     pub(super) fn finish(&self, kept: &HashSet<u64>, samples: &mut [Sample]) {
         for sample in samples.iter_mut() {
             sample.connections.retain(|connection| kept.contains(&connection.cookie));
@@ -341,8 +342,8 @@ impl Messages {
     }
 }
 
-/// Local ports by destination. Those that others opened to a listener share its port, and do not
-/// count: the kernel lists the sockets that listen before the connections.
+/// Local ports by destination. Connections that peers opened to a listener share its port and do
+/// not count: the kernel lists the listening sockets before the connections.
 #[derive(Debug, Default)]
 struct Ports {
     listening: HashSet<u16>,
@@ -394,7 +395,7 @@ fn matches(focus: &Focus, watched: &Watched, socket: &RawSocket<'_>) -> bool {
 const MOST_BESIDE: usize = 8;
 const MOST_LISTENERS: usize = 64;
 const MOST_TRACKS: usize = 400_000;
-/// More than the largest number of a state.
+/// More than the highest number of a TCP state.
 const STATES: usize = 16;
 
 #[cfg(test)]
@@ -403,7 +404,7 @@ mod tests {
     use std::io::Write;
     use std::net::{TcpListener, TcpStream};
 
-    /// A listing, then a transfer on one of many connections, another listing, and a look.
+    /// A transfer between two listings, on one of many connections.
     #[test]
     fn the_connection_that_moves_is_kept_from_its_first_sample_on() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -452,14 +453,14 @@ mod tests {
             track.is_short(20)
         };
         assert!(is_short(4, 4, 400) && is_short(4, 9, 400));
-        // A connection from before the observation, an open one, one that lasts too long.
+        // The first began before the observation, the second is open, the third lasts too long.
         assert!(!is_short(1, 4, 400) && !is_short(18, 20, 400) && !is_short(3, 17, 400));
         // A connection of many round trips is short only if a single listing saw it.
         assert!(is_short(4, 4, 1) && is_short(4, 5, 20) && !is_short(4, 9, 20));
     }
 
     #[test]
-    fn a_connection_that_has_ended_is_looked_up_in_vain() {
+    fn a_look_for_a_connection_that_has_ended_is_no_error() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let pair = (TcpStream::connect(address).unwrap(), listener.accept().unwrap().0);

@@ -60,7 +60,7 @@ impl Brief {
         let is_verdict =
             |found: &&Found| Some(found.cause) == verdict.cause && found.finding.explains.is_some();
         let flows = || diagnosis.periods.iter().flat_map(|period| &period.flows);
-        // The verdict may repeat the sentence of one of several connections.
+        // If there are several connections, the verdict repeats the sentence of its cause.
         let tells = |found: &&Found| is_verdict(found) && repeats(&verdict.sentence, found);
         let of_flow =
             flows().find_map(|flow| Some((flow, flow.causes.iter().find(tells)?))).or_else(|| {
@@ -181,7 +181,7 @@ impl Brief {
         block.lines.iter().map(|line| rows(self.wide, line)).sum()
     }
 
-    /// The blocks of the best ranks that fit, in their order on the page.
+    /// The blocks of the lowest ranks that fit, in their order on the page.
     fn chosen(self) -> String {
         let mut order: Vec<usize> = (0..self.blocks.len()).collect();
         order.sort_by_key(|at| self.blocks[*at].rank);
@@ -203,7 +203,7 @@ impl Brief {
     }
 }
 
-/// Whether the verdict contains the sentence of the cause, apart from its first letter.
+/// Whether the verdict contains the finding's sentence, apart from its first letter.
 fn repeats(sentence: &str, found: &Found) -> bool {
     let rest: String = found.finding.sentence.chars().skip(1).collect();
     sentence.contains(&rest)
@@ -291,7 +291,7 @@ const PERIOD: u32 = 5;
 const AGAINST: u32 = 6;
 const OTHERS: u32 = 8;
 const LIMITS: u32 = 15;
-/// A second piece of evidence, command or advice.
+/// Added to the rank of a second piece of evidence, command or advice.
 const LATER: u32 = 5;
 
 #[cfg(test)]

@@ -223,7 +223,7 @@ To do: Let the receiver's kernel use larger buffers, and remove SO_RCVBUF from
     }
 
     #[test]
-    fn everything_has_the_causes_that_are_ruled_out_too() {
+    fn the_full_page_also_has_the_causes_that_are_ruled_out() {
         let page = page(100, true);
         assert!(page.starts_with("The receiver's window is the limit: "), "{page}");
         for part in [
@@ -257,7 +257,7 @@ To do: Let the receiver's kernel use larger buffers, and remove SO_RCVBUF from
     }
 
     #[test]
-    fn lines_fit() {
+    fn lines_fit_the_width() {
         let is_text = |line: &&str| !line.trim_start().starts_with('#');
         let page = page(60, true);
         assert!(page.lines().filter(is_text).all(|line| line.chars().count() <= 60), "{page}");

@@ -1,13 +1,13 @@
-//! The signals of a period over time: throughput, what limited the sender, round trips, queues,
-//! drops, and the cores by kind.
+//! The signals of a period over time: throughput, limits of the sender, round trips, queues, drops,
+//! and the cores by kind.
 
 use crate::recording::{Connection, CoreTimes, Period, Recording, Sample};
 use crate::view::{End, Flow, View, counted};
 use results::{Axes, Line, Series, Shape};
 use units::Span;
 
-/// In order of interest. The first samples of counters have no value: each point covers the time
-/// before it.
+/// The charts in the order of interest. A counter has no value at the first sample: each point
+/// covers the time since the previous sample.
 pub fn series(recording: &Recording) -> Vec<Series> {
     let several = recording.periods.len() > 1;
     let mut all = Vec::new();
@@ -248,7 +248,7 @@ mod tests {
     use crate::rules::sketch::Sketch;
 
     #[test]
-    fn rates_shares_and_cores() {
+    fn a_recording_has_series_of_rates_shares_and_cores() {
         let sketch = Sketch::new().tcp(|at, tcp| {
             tcp.window_limited = Some(Span::from_millis(250 * at));
         });

@@ -1,4 +1,5 @@
-//! A part of the machine's cores: those that a board, a container or a connection has.
+//! Limits a recording to a part of the machine's cores: those of a board, a container or a
+//! connection.
 
 use super::{Period, Recording, Task};
 use crate::DoctorError;
@@ -25,7 +26,7 @@ impl Recording {
     }
 }
 
-/// Refuses a choice of which the machine has none.
+/// Refuses a choice with no core of the machine.
 pub fn check(chosen: &BTreeSet<usize>, known: &[usize]) -> Result<(), DoctorError> {
     if known.iter().any(|core| chosen.contains(core)) {
         return Ok(());
@@ -53,8 +54,8 @@ impl Period {
         }
     }
 
-    /// The threads and processes that may not use these cores, or mostly ran on others. One whose
-    /// place was not seen is none of them.
+    /// The threads and processes that may not use these cores, or that mostly ran on other cores. A
+    /// task whose core is unknown does not count.
     fn elsewhere(&self, chosen: &BTreeSet<usize>) -> BTreeSet<Key> {
         let mut seen = BTreeMap::<Key, Places>::new();
         for task in self.samples.iter().flat_map(|one| one.tasks.iter().chain(&one.processes)) {
@@ -76,19 +77,19 @@ impl Period {
     }
 }
 
-/// Tells a thread, or a process, from others of the same number.
+/// Distinguishes a task from other tasks with the same number.
 type Key = (u32, u32, u64);
 
 fn key(task: &Task) -> Key {
     (task.pid, task.tid, task.started)
 }
 
-/// The samples in which a thread was on a chosen core, and on another one.
+/// The number of samples in which a task was on a chosen core, and on another core.
 #[derive(Debug, Default)]
 struct Places {
     here: u32,
     elsewhere: u32,
-    /// It may run on none of the chosen cores.
+    /// The task may run on none of the chosen cores.
     is_barred: bool,
 }
 
@@ -114,10 +115,9 @@ mod tests {
             sample.softnet.insert(core, Softnet::default());
             sample.net_rx.insert(core, 7);
         }
-        // One stays on core 0, one on core 1; one is mostly on core 1; one was not seen anywhere.
+        // Task 1 is on core 0, task 2 on core 1, task 3 mostly on core 1; task 4 has no known core.
         let places = |core| vec![task(1, Some(0)), task(2, Some(1)), task(3, core), task(4, None)];
-        // The cores that a process may use are in the last sample alone. Nobody knows where the
-        // threads of another one are.
+        // Only the last sample has the cores that a process may use. The core of task 6 is unknown.
         let barred = |allowed: Option<Vec<usize>>| {
             let threads = Task { allowed: allowed.clone(), ..task(6, None) };
             vec![Task { allowed, ..task(5, Some(0)) }, threads]

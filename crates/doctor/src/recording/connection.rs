@@ -9,16 +9,16 @@ pub struct Connection {
     pub remote: SocketAddr,
     #[serde(default)]
     pub state: ConnectionState,
-    /// Distinguishes it from a later connection between the same ends.
+    /// Distinguishes the connection from a later connection between the same ends.
     #[serde(default)]
     pub cookie: u64,
     /// The processes that hold the socket.
     #[serde(default)]
     pub holders: Vec<Holder>,
-    /// Received and not yet read.
+    /// Bytes that the program has not read yet.
     #[serde(default)]
     pub receive_queue: Bytes,
-    /// Written and not yet acknowledged.
+    /// Bytes that the peer has not acknowledged yet.
     #[serde(default)]
     pub send_queue: Bytes,
     #[serde(default)]
@@ -36,7 +36,7 @@ pub struct Connection {
     pub drops: u32,
     #[serde(default)]
     pub congestion: Option<String>,
-    /// The connection is not in focus, but ends at the same host as a connection in focus.
+    /// The connection is outside the focus, but ends at the same host as a connection in focus.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub beside: bool,
     #[serde(default)]
@@ -124,7 +124,7 @@ pub struct Tcp {
     /// The time since the last acknowledgement came, with data or without.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_acknowledged: Option<Span>,
-    /// The time that acknowledgements wait in queues on their way back, which a capture tells.
+    /// The time that acknowledgements wait in queues on their way back. Only a capture shows it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub back_queue: Option<Span>,
 }
@@ -158,19 +158,20 @@ pub struct UdpSocket {
 }
 
 impl Connection {
-    /// Whether the kernel holds a segment that it could not send yet; `None` if it does not tell.
-    /// Less than a segment waits for the rest of it (Nagle, RFC 1122 section 4.2.3.4).
+    /// Whether the kernel holds a segment that it could not send yet; `None` if the kernel does not
+    /// report this. Less than a segment does not count: it waits for more data (Nagle, RFC 1122
+    /// section 4.2.3.4).
     pub fn has_unsent(&self) -> Option<bool> {
         let least = self.tcp.mss.filter(|mss| *mss > Bytes::ZERO).unwrap_or(Bytes::new(1));
         Some(self.tcp.unsent? >= least)
     }
 
-    /// The time since its last data was sent, if all of it has arrived and no data came back since.
-    /// `ties`: data that was sent and data that came at the same time count as sent last. They do
-    /// so too if an acknowledgement came later: that of the data that was sent.
+    /// The time since this end sent its last data, if all data has arrived and no data came back
+    /// since. Within one tick of the kernel's clock the order of sent and received data is unknown.
+    /// Sent data then counts as the last with `ties`, or if an acknowledgement came later.
     pub fn waits_for_answer(&self, ties: bool) -> Option<Span> {
         let (sent, received) = self.tcp.last_sent.zip(self.tcp.last_received)?;
-        // The kernel counts the SYN of the end that opened it.
+        // The kernel counts the SYN of the end that opened the connection.
         let has_sent = self.tcp.bytes_acked.is_some_and(|acked| acked > Bytes::new(1));
         let is_done = self.state == ConnectionState::Established
             && self.send_queue == Bytes::ZERO
@@ -186,7 +187,7 @@ impl Connection {
 }
 
 impl UdpSocket {
-    /// Whether its peer is a name server (RFC 1035 section 4.2).
+    /// Whether the socket's peer is a name server (RFC 1035 section 4.2).
     pub fn asks_for_names(&self) -> bool {
         self.remote.is_some_and(|remote| remote.port() == 53)
     }

@@ -2,13 +2,14 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-/// Packets that the kernel dropped during a period, by its own reasons.
+/// The packets that the kernel dropped during a period, by the kernel's reasons.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Drops {
     /// Packets by reason, as the kernel names them without `SKB_DROP_REASON_`.
     pub reasons: BTreeMap<String, u64>,
-    /// The places with the most packets first. Estimates where a reason dropped many packets.
+    /// The places with the most packets first. The counts are estimates if a reason dropped many
+    /// packets.
     pub places: Vec<DropPlace>,
 }
 

@@ -31,36 +31,36 @@ pub enum Refusal {
     Unknown,
     /// The peer answered with a reset.
     Refused,
-    /// Nothing came back.
+    /// The peer sent no answer.
     Silent,
     /// This machine has no route, or a router reported that it has none.
     Unreachable,
     /// No local port is left.
     NoPort,
-    /// The connection was made, and the server serves others or refuses this test.
+    /// The server accepted the connection, but serves others or refuses this test.
     Busy,
-    /// The connection was made, and then nothing, or an end, came.
+    /// The server accepted the connection, and then sent nothing or closed it.
     Broken,
-    /// Another program listens there.
+    /// Another program listens at the port.
     Foreign,
     /// A failure of this machine.
     Local,
 }
 
-/// The far end's view, as far as it reported it.
+/// The far end's figures, as far as the far end reported them.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FarEnd {
-    /// A Weir server reports more than a stock iperf3.
+    /// A Weir server, which reports more than a stock iperf3.
     pub weir: bool,
     pub user: Option<Share>,
     pub system: Option<Share>,
-    /// Busy and softirq share of its busiest core.
+    /// The busy share and the softirq share of the far end's busiest core.
     pub busiest: Option<(Share, Share)>,
     pub cores: Option<u32>,
     pub bytes: Option<Bytes>,
     pub retransmits: Option<u64>,
-    /// If the far end sent.
+    /// The time with data to send, if the far end sent.
     pub busy: Option<Span>,
     pub window_limited: Option<Span>,
     pub buffer_limited: Option<Span>,

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::path::Path;
 use units::foreign_json;
 
-/// The text of a file that anybody may have written.
+/// The text of a file. The file is untrusted.
 pub(crate) fn bounded(path: &Path) -> Result<String, DoctorError> {
     let failed = |source| DoctorError::Read { path: path.to_owned(), source };
     let file = host::open_regular_file(path).map_err(failed)?;
@@ -18,7 +18,7 @@ pub(crate) fn bounded(path: &Path) -> Result<String, DoctorError> {
 }
 
 impl Recording {
-    /// Reads a recording that anybody may have written: the file is bounded, its texts are escaped.
+    /// Reads an untrusted recording: bounds the file's size, and escapes its texts.
     pub fn read(path: &Path) -> Result<Self, DoctorError> {
         let text = bounded(path)?;
         Self::parse(&text).map_err(|reason| DoctorError::Malformed {
@@ -46,7 +46,7 @@ impl Recording {
         Ok(recording)
     }
 
-    /// Writes a file that only its owner may read: it names processes and peers.
+    /// Writes a file that only its owner may read, because it names processes and peers.
     pub fn write(&self, path: &Path) -> Result<(), DoctorError> {
         let failed = |source| DoctorError::Write { path: path.to_owned(), source };
         let text = serde_json::to_string(self).map_err(|e| failed(e.into()))?;
@@ -56,7 +56,7 @@ impl Recording {
         file.write_all(b"\n").map_err(failed)
     }
 
-    /// Drops samples whose time does not advance (a clock that jumped), and refuses too many.
+    /// Drops samples whose time does not advance (the clock jumped), and refuses too many samples.
     fn check(&mut self) -> Result<(), String> {
         if self.periods.len() > MOST_PERIODS {
             return Err(format!("it has more than {MOST_PERIODS} periods"));
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn others_are_refused() {
+    fn files_of_other_formats_are_refused() {
         for (text, reason) in [
             ("", "EOF"),
             ("{}", "weir_recording"),
@@ -168,7 +168,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_panics(text in "\\{\"weir_recording\": ?1(, \"[a-z]{1,9}\": ?[0-9\\[\\]{}\"a]{0,9}){0,4}\\}") {
+        fn no_text_of_a_recording_panics(text in "\\{\"weir_recording\": ?1(, \"[a-z]{1,9}\": ?[0-9\\[\\]{}\"a]{0,9}){0,4}\\}") {
             let _ = Recording::parse(&text);
         }
     }

@@ -3,23 +3,23 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use units::{Bytes, Rate};
 
-/// The facts that do not change during an observation. `None` and empty mean "not seen".
+/// The facts that do not change during an observation. `None` and empty values mean "not seen".
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Machine {
     pub kernel: String,
     pub cores: Vec<usize>,
     pub virtual_machine: Option<bool>,
-    /// By core.
+    /// The clock of each core.
     pub clocks: BTreeMap<usize, Clock>,
     pub sysctls: BTreeMap<String, String>,
     pub interfaces: BTreeMap<String, Interface>,
-    /// How packets to the addresses of connections leave.
+    /// The route to each address of a connection.
     pub paths: BTreeMap<IpAddr, Path>,
-    /// Names to show instead of addresses that were not saved.
+    /// Names for addresses, for results that saved no addresses.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub names: BTreeMap<IpAddr, String>,
-    /// Those that failed to answer, or were asked in vain.
+    /// Next hops that do not answer ARP or neighbour discovery.
     pub neighbours: Vec<Neighbour>,
 }
 
@@ -45,7 +45,7 @@ pub struct Interface {
     pub state: String,
     pub mtu: Option<Bytes>,
     pub driver: Option<String>,
-    /// A device of the machine, or of its hypervisor, stands behind it.
+    /// The interface belongs to a device of the machine or of its hypervisor.
     pub device: bool,
     pub speed: Option<Rate>,
     /// `Some(false)` is half duplex.
@@ -57,7 +57,7 @@ pub struct Interface {
     /// Queue pairs in use, and the most that the device has.
     pub channels: Option<u32>,
     pub channels_most: Option<u32>,
-    /// Microseconds and frames before an interrupt.
+    /// The microseconds and the frames that the card waits before an interrupt.
     pub coalesce_usecs: Option<u32>,
     pub coalesce_frames: Option<u32>,
     pub queues: BTreeMap<String, Queue>,
@@ -88,7 +88,7 @@ pub struct LinkModes {
     pub peer_most: Option<Rate>,
 }
 
-/// PCI Express, in GT/s and lanes as sysfs writes them.
+/// A PCI Express link: its speed in GT/s and its width in lanes, as sysfs has them.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Bus {
@@ -107,7 +107,7 @@ pub struct Offloads {
     pub transmit_checksum: Option<bool>,
     pub receive_checksum: Option<bool>,
     pub scatter_gather: Option<bool>,
-    /// Features that the device or its driver fixes off; nobody can switch them on.
+    /// Features that the device or its driver fixes off: nobody can switch them on.
     pub fixed: Vec<String>,
 }
 
@@ -126,7 +126,7 @@ pub struct Rings {
 pub struct Queue {
     /// RPS of a receive queue, XPS of a transmit queue.
     pub cores: Vec<usize>,
-    /// RFS.
+    /// RFS: the number of flows.
     pub flows: Option<u64>,
 }
 
@@ -145,7 +145,7 @@ pub struct InterruptPlace {
 pub struct Path {
     pub interface: Option<String>,
     pub gateway: Option<IpAddr>,
-    /// This machine itself.
+    /// The address is this machine's own.
     pub local: bool,
     pub mtu: Option<u32>,
     /// The largest window that this machine offers to the address, in bytes.

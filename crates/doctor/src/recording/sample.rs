@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use units::{Bytes, Rate, Span};
 
-/// The counters at one time. Those that only grow are as the kernel shows them; a reader takes
+/// The counters at one time. A counter that only grows has the kernel's value; a reader takes
 /// differences.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Sample {
-    /// After the first sample of the period.
+    /// The time since the first sample of the period.
     pub at: Span,
     pub cores: BTreeMap<usize, CoreTimes>,
     pub softnet: BTreeMap<usize, Softnet>,
@@ -19,7 +19,7 @@ pub struct Sample {
     pub counters: BTreeMap<String, u64>,
     pub interfaces: BTreeMap<String, InterfaceCounters>,
     pub qdiscs: Vec<Qdisc>,
-    /// `cpu`, `io`, `memory`.
+    /// The resources `cpu`, `io`, `memory`.
     pub pressure: BTreeMap<String, Stall>,
     pub conntrack: Option<Conntrack>,
     pub socket_memory: Option<SocketMemory>,
@@ -30,12 +30,13 @@ pub struct Sample {
     pub tasks: Vec<Task>,
     /// The busiest processes of the machine, as one task each.
     pub processes: Vec<Task>,
-    /// Control groups of those processes.
+    /// Control groups of the processes of interest.
     pub groups: Vec<Group>,
-    /// Those that limit the memory of their sockets.
+    /// Control groups that limit the memory of their sockets.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub socket_limits: Vec<SocketLimit>,
-    /// All sockets of each state of the namespace, not only those above.
+    /// The number of the namespace's sockets in each state, including sockets outside
+    /// `connections`.
     pub states: BTreeMap<String, u64>,
     /// The destination for which most local ports of the usual range are in use.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -45,7 +46,7 @@ pub struct Sample {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemotePorts {
     pub remote: SocketAddr,
-    /// Local ports in use for it, those in TIME_WAIT included.
+    /// The local ports that connections to the destination use, including those in TIME_WAIT.
     pub ports: u64,
     #[serde(default)]
     pub time_wait: u64,
@@ -84,9 +85,9 @@ pub struct InterfaceCounters {
     pub sent_packets: u64,
     pub sent_errors: u64,
     pub sent_drops: u64,
-    /// How often the carrier came and went.
+    /// The number of times that the carrier came or went.
     pub carrier_changes: Option<u64>,
-    /// The driver's own, as `ethtool -S` shows them.
+    /// The driver's own counters, as `ethtool -S` shows them.
     pub driver: BTreeMap<String, u64>,
 }
 
@@ -100,7 +101,7 @@ pub struct Qdisc {
     pub drops: u64,
     pub overlimits: u64,
     pub backlog: Bytes,
-    /// The rate of each connection at most.
+    /// The highest rate of each connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flow_limit: Option<Rate>,
 }
@@ -116,9 +117,9 @@ impl Qdisc {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Stall {
-    /// At least one task.
+    /// Time in which at least one task waited.
     pub some: Span,
-    /// All tasks that were not idle.
+    /// Time in which all tasks that were not idle waited.
     pub full: Option<Span>,
 }
 
@@ -163,7 +164,7 @@ pub struct Task {
     /// A control group freezes it, in the last sample of a period.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub frozen: bool,
-    /// The cores that it may run on, in the last sample of a period.
+    /// The cores that the thread may run on, in the last sample of a period.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allowed: Option<Vec<usize>>,
     /// The tunnel interfaces (TUN, TAP) whose packets a process takes, in the last sample of a
@@ -186,7 +187,7 @@ pub struct Group {
     pub throttled_time: Span,
 }
 
-/// A control group that limits the memory of its sockets.
+/// A control group that limits the memory of its processes' sockets.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SocketLimit {
@@ -195,6 +196,6 @@ pub struct SocketLimit {
     pub pids: Vec<u32>,
     pub most: Option<Bytes>,
     pub used: Option<Bytes>,
-    /// How often the limit kept memory from a socket.
+    /// The number of times that the limit kept memory from a socket.
     pub refused: u64,
 }

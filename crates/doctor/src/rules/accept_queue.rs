@@ -69,8 +69,8 @@ fn judge(view: &View<'_>) -> Outcome {
         .holds()
 }
 
-/// The listener for which most connections waited in every sample, and the least number of them. A
-/// program that accepts empties its queue now and then.
+/// The listener with the most connections that waited in every sample, and the least number of
+/// them. A program that accepts connections empties its queue now and then.
 fn standing<'a>(view: &View<'a>) -> Option<(&'a Listener, u32)> {
     let samples = view.samples();
     if samples.len() < LEAST_SAMPLES || view.elapsed() < LEAST_TIME {
@@ -94,7 +94,8 @@ mod tests {
     use super::super::sketch::Sketch;
     use super::*;
 
-    /// So many connections wait at the end, and in the samples before.
+    /// A queue of `last` connections at the end, and of `before` connections in the earlier
+    /// samples.
     fn waiting(last: u32, before: u32) -> Sketch {
         Sketch::idle().each(move |at, sample| {
             let local = "0.0.0.0:80".parse().unwrap();
@@ -122,9 +123,9 @@ mod tests {
         listening(3).machine_holds_not(RULE);
     }
 
-    /// A server that is stuck has few clients, and its queue has room.
+    /// A server that is stuck has few clients, and its queue still has room.
     #[test]
-    fn a_queue_that_stands_is_that_of_a_program_that_does_not_accept() {
+    fn a_queue_that_never_empties_is_out_of_order() {
         assert!(waiting(2, 1).holds_machine(RULE).is_some_and(|share| share > 0.4));
         waiting(0, 3).machine_holds_not(RULE);
     }

@@ -28,14 +28,15 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
             && c.tcp.unacked.zip(c.tcp.cwnd).is_none_or(|(sent, window)| sent < window)
     });
     let idle = busy < BUSY && delivery.is_none_or(|delivery| delivery >= goodput * FASTER);
-    // Everything that was written is sent: no window of the path can be what it waits for. Lost
-    // acknowledgements keep much of it in flight.
+    // All written data was sent, so no window of the path holds the sender back. If
+    // acknowledgements are lost, much data stays in flight nevertheless.
     let idle_there = sender.often(|c| c.has_unsent() == Some(false));
-    // A process that lacks CPU time, is stopped by its quota, or waits for its disk has no choice.
+    // A process that lacks CPU time, is stopped by its quota, or waits for its disk does not pause
+    // by choice.
     let by_choice = sender.wants_cpu(view) < WANTS
         && !sender.tasks(view).iter().any(|task| task.waits_for_disk())
         && sender.throttled(view).is_none_or(|group| !group.is_held_back());
-    // With a small buffer everything that was written is in flight.
+    // A small buffer keeps all written data in flight.
     let held = sender.window_limited().unwrap_or(0.0) + sender.buffer_limited().unwrap_or(0.0);
     let starved = idle_there >= IDLE && held < HELD;
     if !idle && !starved || !by_choice || flow.is_stalled() {
@@ -75,10 +76,10 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         .holds()
 }
 
-/// The far sender's kernel says nothing here. Pauses of several round trips, an empty queue and no
-/// gap point to its application: a limit of the path lets data arrive all the time, and losses
-/// leave gaps. The far end of a test has no pauses of its own. An answer waits for its request, and
-/// data that comes no more may be lost.
+/// Judges the receiver alone, because it does not see the sender's kernel. Pauses of several round
+/// trips, an empty queue and no gap point to the far application: a limit of the path lets data
+/// arrive all the time, and losses leave gaps. The far end of a test makes no pauses. An answer
+/// waits for its request, and data that stops for good may be lost.
 fn at_receiver(flow: &Flow<'_>, receiver: &End<'_>) -> Outcome {
     let rtt = shortest(receiver).unwrap_or_default();
     let long = (rtt * 4).max(PAUSE);
@@ -114,12 +115,12 @@ fn at_receiver(flow: &Flow<'_>, receiver: &End<'_>) -> Outcome {
     .holds()
 }
 
-/// The time without data, at least.
+/// Shortest gap without data that counts as a pause.
 const PAUSE: Span = Span::from_millis(5);
-/// Shares of the samples.
+/// Least share of the samples that fall into a pause, and least share with an empty queue.
 const PAUSES: f64 = 0.5;
 const EMPTY: f64 = 0.9;
-/// Measured.
+/// Measured: below this busy share an application may be idle.
 const BUSY: f64 = 0.5;
 const FASTER: f64 = 1.25;
 const WANTS: f64 = 0.7;
@@ -142,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_that_is_idle_on_a_faster_path() {
+    fn a_sender_that_is_idle_on_a_faster_path_is_the_limit() {
         assert!(sending(10).holds(RULE) > 0.8);
         let outcome = sending(10).judge(RULE);
         assert!(outcome.finding().unwrap().healthy);
@@ -158,13 +159,13 @@ mod tests {
     }
 
     #[test]
-    fn room_in_the_window_and_nothing_to_send_on_a_long_path() {
+    fn an_application_with_room_in_the_window_of_a_long_path_is_the_limit() {
         assert!(sending(100).holds(RULE) > 0.9);
         let small_buffer = sending(100).tcp(|at, tcp| {
             tcp.buffer_limited = Some(Span::from_millis(800 * at));
         });
         small_buffer.holds_not(RULE);
-        // A process that waits for a core does not send by choice.
+        // A process that waits for a core has no choice.
         let starved = sending(100).each(|at, sample| {
             sample.tasks[0].waited = Some(Span::from_millis(700 * at));
         });

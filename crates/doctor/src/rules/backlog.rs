@@ -8,13 +8,13 @@ use crate::view::{Flow, View};
 pub(super) const RULE: Rule =
     Rule::new("receive-backlog", "the receive backlog of cores").flow(of_flow).machine(of_machine);
 
-/// Drops of this machine are the losses of a flow whose receiver is here.
+/// A drop at this machine is a loss of the flows that this machine receives.
 fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let is_here = flow.receiver.is_some() || !view.period.far_ends.is_empty();
     let Some(counts) = Counts::of(view).filter(|_| is_here) else { return Outcome::Irrelevant };
     let again = flow.sender.as_ref().and_then(|sender| sender.count(|tcp| tcp.retransmitted));
-    // A super-packet that is dropped is several segments. Many more drops than losses are those of
-    // other traffic.
+    // The drop of a super-packet is the loss of several segments. If there are many more drops than
+    // losses, other traffic lost most of the packets.
     let are_its = counts.dropped >= FEW
         && again.is_some_and(|again| {
             counts.dropped.saturating_mul(MANY) >= again && counts.dropped / 2 <= again
@@ -74,9 +74,9 @@ impl Counts {
     }
 }
 
-/// Dropped packets.
+/// Fewest dropped packets for a finding about a flow.
 const FEW: u64 = 5;
-/// Segments of a super-packet.
+/// Most segments of a super-packet.
 const MANY: u64 = 45;
 
 #[cfg(test)]
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_input_queue() {
+    fn a_full_input_queue_holds_on_the_machine() {
         assert!(dropping(500).holds_machine(RULE).is_some_and(|share| share > 0.5));
         assert_eq!(dropping(2).on_machine(RULE).finding().unwrap().explains, None);
         dropping(0).machine_holds_not(RULE);
@@ -101,7 +101,7 @@ mod tests {
 
     /// Reno at 6 Mbit/s loses 1 % at a round trip of 20 ms.
     #[test]
-    fn losses_of_a_flow_that_this_machine_receives() {
+    fn drops_of_this_machine_explain_the_losses_of_a_flow_that_it_receives() {
         let losing = |sketch: Sketch| {
             sketch.sender(|at, sender| {
                 sender.congestion = Some("reno".to_owned());

@@ -1,4 +1,5 @@
-//! Full packets vanish, small ones arrive: a hop has a smaller MTU, and its message is filtered.
+//! Full packets vanish and small packets arrive: the MTU of a hop is too small, and a filter drops
+//! the hop's ICMP message.
 
 use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::view::{Flow, View};
@@ -18,12 +19,12 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         return Outcome::not_seen("the timeouts of the connection");
     };
     let repeats = backoff.max(u8::try_from(sender.last().retransmits).unwrap_or(u8::MAX));
-    // The window is open: the receiver did not stop it.
+    // The window is open, so the receiver did not stop the sender.
     let open = tcp.peer_window.is_none_or(|window| window >= mss) && !sender.last().probing;
     let full = sender.last().send_queue >= mss;
     let answered = tcp.bytes_acked.unwrap_or_default() > Bytes::ZERO
         || tcp.bytes_received.unwrap_or_default() > Bytes::ZERO;
-    // Full segments passed before: now nothing passes.
+    // Full segments passed before, but no segment passes now.
     if sender.has_passed_full() {
         return Outcome::ruled_out("full segments passed before the connection stalled");
     }
@@ -50,7 +51,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// The far end of a test should send all the time, and its server has answered.
+/// The far end of a test sends all the time, and its server has answered.
 fn at_receiver(flow: &Flow<'_>) -> Outcome {
     let Some(receiver) = flow.receiver.as_ref().filter(|_| flow.tested) else {
         return Outcome::Irrelevant;
@@ -80,7 +81,7 @@ fn at_receiver(flow: &Flow<'_>) -> Outcome {
 }
 
 const REPEATS: u8 = 2;
-/// Less than a full segment.
+/// A far end whose full segments vanish delivers less: fewer bytes than a full segment.
 const FEW_BYTES: Bytes = Bytes::new(500);
 const NOTHING_FOR: Span = Span::from_millis(1_500);
 
@@ -99,12 +100,12 @@ mod tests {
     }
 
     #[test]
-    fn full_segments_vanish() {
+    fn a_sender_whose_full_segments_vanish_is_in_a_black_hole() {
         assert!(stalled(3, 65_000).holds(RULE) > 0.9);
     }
 
     #[test]
-    fn nothing_of_what_a_test_should_receive_arrives() {
+    fn a_test_that_receives_nothing_is_in_a_black_hole() {
         let test = |received: u64, tested: bool| {
             let sketch = Sketch::new().receiving(move |_, receiver| {
                 receiver.tcp.bytes_received = Some(Bytes::new(received));
@@ -121,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_window_or_progress_is_something_else() {
+    fn a_closed_window_or_progress_rules_it_out() {
         stalled(3, 0).holds_not(RULE);
         stalled(1, 65_000).holds_not(RULE);
         Sketch::new().holds_not(RULE);
@@ -137,7 +138,7 @@ mod tests {
         };
         moved(6_500).holds_not(RULE);
         assert!(moved(6_500).holds(super::super::no_answer::RULE) > 0.9);
-        // Many small messages.
+        // Many small messages arrive.
         assert!(moved(90_000).holds(RULE) > 0.9);
         moved(90_000).holds_not(super::super::no_answer::RULE);
     }

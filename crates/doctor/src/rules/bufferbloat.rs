@@ -1,5 +1,5 @@
-//! A queue on the path is much longer than the path itself. The rate does not suffer; everything
-//! else on the path waits.
+//! A queue on the path is much longer than the path itself. The rate does not suffer, but all
+//! traffic on the path waits.
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::signs::send_buffer::held;
@@ -17,7 +17,7 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
         return Outcome::not_seen("the round trips of the connection");
     };
     let queue = rtt - least;
-    // A slow receiver delays its acknowledgements too.
+    // A slow receiver also delays its acknowledgements.
     let held = sender.window_limited().unwrap_or(0.0) + held(flow);
     if held >= HELD {
         return Outcome::ruled_out(format!(
@@ -25,7 +25,8 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
             crate::words::percent(held.min(1.0))
         ));
     }
-    // A queue that stands keeps the round trips alike. They differ if a peer answers in bursts.
+    // With a queue that never empties, all round trips are about equally long. They differ if a
+    // peer answers in bursts.
     let varies = sender.median(|c| c.tcp.rttvar).unwrap_or_default();
     if varies * 2 > queue && queue >= SHORTEST {
         return Outcome::ruled_out(format!("the round trips differ by {}", span(varies)));
@@ -63,24 +64,24 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// An application that writes a little now and then, and gets no answer: the peer has nothing to
-/// send its acknowledgement with, and waits for a second segment (RFC 9293 section 3.8.6.3).
+/// The application writes a little now and then, and the peer does not answer: the peer has no data
+/// to carry its acknowledgement, and waits for a second segment (RFC 9293 section 3.8.6.3).
 fn sends_lone_segments(sender: &End<'_>) -> bool {
     let flying = sender.median(|c| c.tcp.unacked);
     !sender.has_data() && !sender.alternates() && flying.is_some_and(|segments| segments <= FEW)
 }
 
 const HELD: f64 = 0.3;
-/// Measured.
+/// Measured: a longer queue is a finding.
 const LONG: Span = Span::from_millis(100);
 const TIMES: u64 = 5;
 /// The longest delay of an acknowledgement in the kernel (TCP_DELACK_MAX).
 const DELAYED: Span = Span::from_millis(200);
-/// Segments in flight.
+/// Most segments in flight of an application that writes lone segments.
 const FEW: u32 = 2;
 const SHORTEST: Span = Span::from_millis(5);
-/// The least round trip of a cable is so short that any queue is many times longer: a shorter one
-/// than this belongs to the bottleneck, and nobody notices it.
+/// The least queue that users notice. The round trip of a cable is so short that any queue is many
+/// times longer.
 const FELT: Span = Span::from_millis(20);
 
 #[cfg(test)]
@@ -99,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_one_is_ruled_out() {
+    fn a_short_queue_is_ruled_out() {
         rtt(80).holds_not(RULE);
         rtt(15).holds_not(RULE);
         let cable = |queue: u64| {

@@ -18,7 +18,7 @@ fn judge(view: &View<'_>) -> Outcome {
         let (received, sent) = interface.rates();
         let carries = received.max(sent);
         let load = carries.bits_per_second() as f64 / now.bits_per_second().max(1) as f64;
-        // A card saves power by a slower link while it has little to do.
+        // A card saves power with a slower link while it has little to do.
         let speed = interface.facts.speed;
         let holds_back = speed.is_some_and(|speed| speed > now);
         if now >= most || load < LOADED && !holds_back {
@@ -49,8 +49,8 @@ fn judge(view: &View<'_>) -> Outcome {
     }
 }
 
-/// The payload of a direction: each lane's rate less its line code, and about a tenth for headers
-/// (PCI Express Base Specification, sections 2.2 and 4.2).
+/// The payload of a direction: the rate of each lane without its line code and about a tenth for
+/// headers (PCI Express Base Specification, sections 2.2 and 4.2).
 fn passes(bus: &Bus, most: bool) -> Option<Rate> {
     let (speed, width) =
         if most { (bus.speed_most?, bus.width_most?) } else { (bus.speed?, bus.width?) };
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
     use units::Bytes;
 
-    /// A card for eight lanes of 8 GT/s, with this many lanes, that sends so many Gbit/s.
+    /// A card for eight lanes of 8 GT/s that uses `lanes` of them and sends `gbit` Gbit/s.
     fn card(lanes: u32, gbit: u64) -> Sketch {
         let bus = Bus {
             speed: Some(8.0),
@@ -93,12 +93,12 @@ mod tests {
     #[test]
     fn one_lane_of_eight_limits_a_card() {
         assert!(card(1, 7).holds_machine(RULE).is_some_and(|share| share > 0.9));
-        // It would limit the card, and does not now.
+        // One lane would limit the card, but the card sends little now.
         assert_eq!(card(1, 1).holds_machine(RULE), Some(0.0));
     }
 
     #[test]
-    fn enough_lanes_or_none_that_are_known() {
+    fn enough_lanes_or_unknown_lanes_are_no_limit() {
         card(8, 9).machine_holds_not(RULE);
         card(4, 9).machine_holds_not(RULE);
         assert!(matches!(Sketch::new().on_machine(RULE), Outcome::NotSeen(_)));

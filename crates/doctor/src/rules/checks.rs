@@ -64,7 +64,7 @@ fn no_rule_imports_a_rule_or_ranks_its_cause() {
 }
 
 #[test]
-fn every_case_that_a_rule_tells_apart_has_a_rank_in_the_table() {
+fn every_case_of_a_rule_has_a_rank_in_the_table() {
     let table = text(&at("src/rules.rs"));
     for (file, text) in rules() {
         let cases = text.match_indices(": Case = ").map(|(end, _)| &text[..end]);

@@ -23,7 +23,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
             "no busy core of the connection runs below 80 % of its frequency",
         );
     };
-    // A buffer of the far end holds the sender, however fast its core is.
+    // A buffer of the far end holds the sender back, however fast the sender's core is.
     let held = flow.sender.as_ref().filter(|_| flow.receiver.is_none()).map_or(0.0, |sender| {
         sender.window_limited().unwrap_or(0.0) + sender.buffer_limited().unwrap_or(0.0)
     });
@@ -47,7 +47,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
             .run("cpupower frequency-set -g performance")
             .not("It does not help if heat or power keeps the clock down: see `dmesg` and the board's sensors"),
     });
-    // A core that is full goes on to be full; the clock is why it is full early.
+    // A slow clock is a limit only if no buffer holds the sender back.
     match held < HELD {
         true => finding.limits(),
         false => finding,
@@ -55,8 +55,8 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// A machine with many cores runs each of them below the frequency that one alone may have, and
-/// most of them serve others.
+/// Whether the core works for the flow. A machine with many cores runs each core below the
+/// frequency of a single busy core, and most of the cores work for other flows.
 fn serves(core: usize, flow: &Flow<'_>, view: &View<'_>) -> bool {
     let ends = [&flow.sender, &flow.receiver].into_iter().flatten();
     let places: Vec<usize> =
@@ -67,9 +67,9 @@ fn serves(core: usize, flow: &Flow<'_>, view: &View<'_>) -> bool {
 
 const BUSY: f64 = 0.8;
 const SLOW: f64 = 0.8;
-/// The share of a core's time, from which on it may be the one that processes the packets.
+/// Least share of a core's time in interrupts if the core processes the flow's packets.
 const INTERRUPTS: f64 = 0.3;
-/// The share of the time.
+/// A sender that a buffer holds back for this share of the time does not need a faster core.
 const HELD: f64 = 0.5;
 
 #[cfg(test)]
@@ -91,12 +91,12 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_core_with_a_slow_clock() {
+    fn a_slow_clock_of_a_busy_core_is_the_limit() {
         assert!(at(1_200_000_000, 85).holds(RULE) > 0.9);
     }
 
     #[test]
-    fn a_slow_core_of_others_or_a_buffer_of_the_far_end_are_something_else() {
+    fn a_slow_core_of_another_flow_or_a_buffer_of_the_far_end_rule_the_clock_out() {
         at(1_200_000_000, 85).each(|_, sample| sample.tasks[0].core = Some(1)).holds_not(RULE);
         let held = at(1_200_000_000, 85).tcp(|at, tcp| {
             tcp.window_limited = Some(units::Span::from_millis(900 * at));

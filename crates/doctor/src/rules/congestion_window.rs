@@ -1,5 +1,6 @@
-//! The congestion window stays far below what the path could hold, without losses in the
-//! observation: an early loss, a slow algorithm on a long path, or a start that is not over.
+//! The congestion window stays far below the capacity of the path, without losses in the
+//! observation: the reason is an early loss, a slow algorithm on a long path, or a start that goes
+//! on.
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::bound;
@@ -19,7 +20,7 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
     if sender.values(|c| c.tcp.unacked).is_empty() {
         return Outcome::not_seen("the segments in flight");
     }
-    // The kernel counts the time in which another limit held the sender back.
+    // In this time, by the kernel's count, another limit held the sender back.
     let held = sender.window_limited().unwrap_or(0.0) + sender.buffer_limited().unwrap_or(0.0);
     if held >= 0.5 {
         return Outcome::ruled_out(format!(
@@ -40,7 +41,7 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
     let no_queue = queue.nanos() < least.nanos().max(4) / 4;
     let loss = sender.loss().unwrap_or(0.0);
     let long = least >= LONG;
-    // A queue that marks keeps the window small, as losses do.
+    // Marks keep the window small, as losses do.
     let marked = sender.count(|tcp| tcp.delivered_marked).unwrap_or(0) as f64;
     let marked = marked / sender.count(|tcp| tcp.delivered).unwrap_or(0).max(1) as f64;
     if full < FULL
@@ -87,7 +88,7 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// Lost or marked segments.
+/// Most lost or marked segments, as a share of all.
 const CONGESTED: f64 = 1e-4;
 const FULL: f64 = 0.7;
 const LONG: Span = Span::from_millis(5);
@@ -98,12 +99,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_window_on_a_long_path() {
+    fn a_full_window_on_a_long_path_is_the_limit() {
         assert!(Sketch::new().holds(RULE) > 0.7);
     }
 
     #[test]
-    fn room_in_the_window_a_queue_or_losses_are_something_else() {
+    fn room_in_the_window_a_queue_or_losses_rule_the_window_out() {
         Sketch::new().tcp(|_, tcp| tcp.unacked = Some(100)).holds_not(RULE);
         Sketch::new().tcp(|_, tcp| tcp.rtt = Some(Span::from_millis(90))).holds_not(RULE);
         Sketch::new().tcp(|at, tcp| tcp.retransmitted = Some(at as u32 * 90)).holds_not(RULE);

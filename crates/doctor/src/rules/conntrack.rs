@@ -32,14 +32,14 @@ fn judge(view: &View<'_>) -> Outcome {
             .run("conntrack -S")
             .not("It does not help established connections, which have an entry"),
     );
-    // Two packets of a new connection on two cores make the same entry. The kernel counts one of
-    // them as failed, and mostly lets it pass (nf_ct_resolve_clash).
+    // If two cores take two packets of one new connection, both make the same entry. The kernel
+    // counts one packet as failed, but mostly lets it pass (nf_ct_resolve_clash).
     let limits = refused > 0 && load >= NEAR || dropped >= FEW;
     if limits { finding.limits() } else { finding }.holds()
 }
 
 const NEAR: f64 = 0.9;
-/// Packets.
+/// Fewest dropped packets for a limit.
 const FEW: u64 = 3;
 
 #[cfg(test)]
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_is_nearly_full_or_refuses() {
+    fn a_table_that_is_nearly_full_or_refuses_entries_is_a_finding() {
         assert_eq!(tracking(950, 0).on_machine(RULE).finding().unwrap().explains, None);
         assert!(tracking(1_000, 5).holds_machine(RULE).is_some_and(|share| share > 0.5));
         let drops = tracking(500, 0).each(|at, sample| {
@@ -69,14 +69,14 @@ mod tests {
         assert!(drops.holds_machine(RULE).is_some_and(|share| share > 0.5));
     }
 
-    /// Two queries of a name on one socket.
+    /// Two queries of one name on one socket.
     #[test]
     fn entries_that_two_packets_make_at_once_limit_nothing() {
         assert_eq!(tracking(500, 1).on_machine(RULE).finding().unwrap().explains, None);
     }
 
     #[test]
-    fn room_or_no_tracking() {
+    fn a_table_with_room_or_no_table_is_no_limit() {
         tracking(500, 0).machine_holds_not(RULE);
         assert_eq!(Sketch::idle().on_machine(RULE), Outcome::Irrelevant);
     }

@@ -1,4 +1,4 @@
-//! The process is ready to run and waits for a core, because others run.
+//! The process is ready to run and waits for a core, because other processes use the core.
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::bound;
@@ -27,8 +27,9 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
             percent(waited)
         ));
     }
-    // A thread also waits for the connection's other work on its core: the far end, if that is on
-    // this machine, the threads of the kernel that process its packets, other threads of its own.
+    // A thread also waits while its core works for the same connection: for the far end, if it is
+    // on this machine, for the threads of the kernel that process the packets, for the process's
+    // other threads. Other processes did not take that time.
     let found = Occupancy::of(flow, view, task.place());
     let theirs = found.wait_for_others(waited, task.cpu);
     if theirs < WAITS {
@@ -40,7 +41,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         ));
     }
     let hogs: Vec<_> = found.named.iter().filter(|one| one.cpu >= HOG).take(3).collect();
-    // Many small programs.
+    // The core has many small programs, and none that is large enough to name.
     let unnamed = hogs.is_empty();
     let named = hogs
         .iter()
@@ -78,8 +79,8 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         .holds()
 }
 
-/// The share of the time that the thread wanted and that others took. If that is more than half,
-/// they are the main cause, whatever else its connection shows meanwhile.
+/// The share of the wanted time that other processes took. If they took more than half, they are
+/// the main cause, whatever other causes the connection shows.
 fn share_of(theirs: f64, wanted: f64) -> f64 {
     let share = theirs / wanted.max(1e-9);
     match wanted >= WANTS_ALL {
@@ -90,7 +91,7 @@ fn share_of(theirs: f64, wanted: f64) -> f64 {
 }
 
 const WANTS_ALL: f64 = 0.8;
-/// Measured.
+/// Measured: least share of the time in which a thread waits for a core.
 const WAITS: f64 = 0.15;
 const HOG: f64 = 0.2;
 
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_beside_a_hog() {
+    fn a_process_beside_a_hog_lacks_its_core() {
         assert!(waiting(70).holds(RULE) > 0.8);
         let outcome = waiting(70).judge(RULE);
         let finding = outcome.finding().unwrap();
@@ -122,14 +123,14 @@ mod tests {
     }
 
     #[test]
-    fn short_waits_and_stolen_time_are_something_else() {
+    fn short_waits_or_stolen_time_rule_it_out() {
         waiting(10).holds_not(RULE);
         let stolen = waiting(30).core(0, [0, 10, 0, 80]).core(1, [0, 10, 0, 80]);
         stolen.holds_not(RULE);
     }
 
     #[test]
-    fn it_explains_the_share_of_the_wanted_time_that_is_missing() {
+    fn contention_explains_the_share_of_the_wanted_time_that_is_missing() {
         // The sketch's thread runs for 30 % of the time.
         assert!((waiting(20).holds(RULE) - 0.2).abs() < 0.01);
         let busy = waiting(20).each(|at, sample| {
@@ -138,10 +139,10 @@ mod tests {
         assert!((busy.holds(RULE) - 20.0 / 98.0).abs() < 0.01);
     }
 
-    /// The only core of a board: 40 % are programs, and 60 % softirqs, most of them in a thread of
-    /// the kernel, for which the program waits.
+    /// The only core of a board: programs take 40 % of its time, and softirqs 60 %. Most of the
+    /// softirqs run in a thread of the kernel, for which the program waits.
     #[test]
-    fn softirqs_of_its_own_packets_are_no_other_processes() {
+    fn softirqs_of_the_connections_own_packets_are_no_contention() {
         let board = |name: &'static str, user: u64| {
             let waits = Sketch::new().core(0, [10 + user, 30, 60 - user, 0]).task(7, 45);
             waits.each(move |at, sample| {

@@ -17,7 +17,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
             false => Outcome::not_seen("the unsent data of the connection"),
         };
     };
-    // sendfile(2) holds a part back while it waits for the disk.
+    // sendfile(2) holds a part back while it reads the disk.
     let blocked = end.tasks(view).iter().filter_map(|task| task.blocked).fold(0.0, f64::max);
     if blocked >= BLOCKED {
         return Outcome::Irrelevant;
@@ -42,8 +42,8 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// The end whose cork holds data back, and how often. Data that this machine refuses to send looks
-/// the same, and does not move.
+/// The end whose cork holds data back, and the share of the samples. An end whose data this machine
+/// refuses to send has equal samples, but moves no data.
 fn held_back<'f, 'a>(flow: &'f Flow<'a>) -> Option<(&'f End<'a>, f64)> {
     let moves = |end: &&End<'_>| end.bytes(|tcp| tcp.bytes_acked).unwrap_or_default() > Bytes::ZERO;
     let ends = [&flow.sender, &flow.receiver].into_iter().flatten();
@@ -53,8 +53,8 @@ fn held_back<'f, 'a>(flow: &'f Flow<'a>) -> Option<(&'f End<'a>, f64)> {
         .filter(|(_, held)| *held >= HELD)
 }
 
-/// Nagle's algorithm holds nothing back while nothing is in flight. The timer that sends it in the
-/// end is the one that probes windows.
+/// Whether a cork holds data back: Nagle's algorithm holds none back while no data is in flight.
+/// The kernel sends corked data by the timer of window probes.
 fn is_held(connection: &Connection) -> bool {
     let tcp = &connection.tcp;
     let (Some(unsent), Some(mss)) = (tcp.unsent, tcp.mss) else { return false };
@@ -66,9 +66,9 @@ fn is_held(connection: &Connection) -> bool {
         && tcp.peer_window.is_none_or(|window| window >= mss)
 }
 
-/// A share of the samples.
+/// Least share of the samples with corked data.
 const HELD: f64 = 0.3;
-/// A share of the time.
+/// A thread that waits for the disk for this share of the time is not corked.
 const BLOCKED: f64 = 0.2;
 
 #[cfg(test)]
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cork_that_stays() {
+    fn a_cork_that_stays_holds_data_back() {
         let stays = corked(300, 0, 1_500);
         assert!(stays.holds(RULE) > 0.95);
         stays.holds_not(local_drops::RULE);
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn data_in_flight_a_segment_and_data_that_is_refused_are_something_else() {
+    fn data_in_flight_a_whole_segment_or_refused_data_rule_it_out() {
         corked(300, 1, 1_500).holds_not(RULE);
         corked(9_000, 0, 1_500).holds_not(RULE);
         corked(0, 0, 1_500).holds_not(RULE);

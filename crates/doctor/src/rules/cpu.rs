@@ -1,4 +1,4 @@
-//! A CPU core has no time left: the only one, or the one that runs a thread of an end.
+//! A CPU core has no time left: the machine's only core, or the core of a thread of an end.
 
 mod tunnel;
 
@@ -29,7 +29,7 @@ fn only_core(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
     if !is_full(shares) || throttled(flow, view) {
         return None;
     }
-    // Another program that takes the core is contention.
+    // If another program takes the core, the cause is contention.
     let others = Occupancy::of(flow, view, Some(core)).strangers();
     if others > MOST_OF_CORE {
         return None;
@@ -54,7 +54,8 @@ fn only_core(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
     Some(cheaper(finding, shares.softirq).holds())
 }
 
-/// Affinity or a cpuset leaves the thread one core of several, and its interrupts are there too.
+/// A thread may use only one of several cores, by affinity or a cpuset, and the interrupts of its
+/// packets run on the same core.
 fn confined(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
     let ends = [("sender", &flow.sender), ("receiver", &flow.receiver)];
     let full = ends.into_iter().filter_map(|(side, end)| {
@@ -114,9 +115,8 @@ fn thread(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
     // A thread shares its core with the softirqs of its own packets.
     let with_interrupts = task.cpu + shares.map_or(0.0, |shares| shares.interrupts());
     let waits = task.waited.unwrap_or(0.0);
-    // It also waits for the connection's other work on its core. A thread that wants all of its
-    // time, and loses less to others than it has, is limited by the core more than by them:
-    // without them it would gain the time that it waited for them.
+    // The thread also waits while its core does other work for the connection. If other programs
+    // took at least half as much time as the connection's work, contention is the cause.
     let theirs = Occupancy::of(flow, view, task.place()).wait_for_others(waits, task.cpu);
     let own = task.cpu + waits - theirs;
     let wanted = with_interrupts + waits;
@@ -172,7 +172,8 @@ fn thread(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
     Some(cheaper(finding, shares.map_or(0.0, |shares| shares.softirq)).holds())
 }
 
-/// A reader that polls fills a core too. Data of a reader without CPU time waits in its queue.
+/// A reader that polls fills a core without need. If a reader lacks CPU time, data waits in its
+/// queue.
 fn polls_for_data(end: &End<'_>, task: &TaskUse<'_>, view: &View<'_>) -> bool {
     let shares = task.core.and_then(|core| view.cores.get(&core));
     let is_needed = shares.is_none_or(|shares| shares.interrupts() >= NEEDED);
@@ -181,8 +182,8 @@ fn polls_for_data(end: &End<'_>, task: &TaskUse<'_>, view: &View<'_>) -> bool {
     is_known && !is_needed && !end.alternates() && end.often(is_empty) >= EMPTY
 }
 
-/// A thread that polls fills a core and holds nothing back: its data waits in the kernel for the
-/// window of a long path. Softirqs on its core would be work that the connection needs.
+/// A thread that polls fills a core and holds no data back: its data waits in the kernel for the
+/// window of a long path. With softirqs on its core, the connection would need the core's time.
 fn polls(flow: &Flow<'_>, shares: Option<CoreUse>) -> Option<Outcome> {
     let is_needed = shares.is_none_or(|shares| shares.interrupts() >= NEEDED);
     let waits = flow.sender.as_ref().is_some_and(End::waits_for_window);
@@ -193,13 +194,13 @@ fn polls(flow: &Flow<'_>, shares: Option<CoreUse>) -> Option<Outcome> {
     })
 }
 
-/// No thread fills a core alone, and there is no core left for any of them.
+/// No thread fills a core alone, but no core has time left for the threads.
 fn all_cores(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
     let count = view.cores.len() as f64;
     let sum = |of: fn(&CoreUse) -> f64| view.cores.values().map(of).sum::<f64>();
     let busy = sum(CoreUse::busy) / count.max(1.0);
     let steal = view.steal().unwrap_or(0.0);
-    // A far end on this machine needs the same cores.
+    // A far end on this machine uses the same cores.
     let threads = Occupancy::of(flow, view, None).own;
     let interrupts = sum(CoreUse::interrupts);
     let own = match view.period.nothing_else_ran {
@@ -237,7 +238,7 @@ fn far_end(flow: &Flow<'_>) -> Option<Outcome> {
     let far = flow.far?;
     let (busy, softirq) = far.busiest?;
     let own = far.user?.fraction() + far.system?.fraction();
-    // Its machine may be busy with other work.
+    // The far end's machine may be busy with other work.
     (busy.fraction() >= FULL && own >= MOST_OF_CORE * 0.8).then(|| {
         Finding::new(format!(
             "one CPU core of the far end is the limit: the core is busy {} of the time at {}",
@@ -280,12 +281,12 @@ fn ruled_out(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     }
 }
 
-/// The core has no idle time, and the machine itself uses most of it.
+/// The core has no idle time, and the hypervisor leaves most of the time to this machine.
 fn is_full(shares: CoreUse) -> bool {
     shares.busy() + shares.steal >= FULL && shares.busy() >= MOST_OF_CORE
 }
 
-/// A saved result has no numbers of threads.
+/// The thread in words. A saved result has no numbers of threads.
 fn thread_of(task: &TaskUse<'_>) -> String {
     match task.pid {
         0 => format!("thread of {}", task.name),
@@ -323,18 +324,18 @@ fn four(shares: CoreUse) -> String {
     [shares.user, shares.system, shares.irq, shares.softirq].map(percent).join(", ")
 }
 
-/// Measured.
+/// Measured: least busy share of a full core.
 const FULL: f64 = 0.9;
 const ALL_FULL: f64 = 0.9;
 const MOST_OF_CORE: f64 = 0.6;
-/// The part of its time for which it waits for other programs.
+/// The part of the thread's time in which it waits for other programs.
 const CONFINED_WAITS: f64 = 0.4;
 const WAITS: f64 = 0.15;
-/// Interrupts and softirqs of a core.
+/// The share of interrupts and softirqs from which on the connection needs the core.
 const NEEDED: f64 = 0.1;
-/// The share of the samples in which nothing waits for a reader.
+/// The share of the samples in which the queue of a reader that polls is empty.
 const EMPTY: f64 = 0.95;
-/// A segment of less than this part of the most is small.
+/// A segment below the largest divided by this number is small.
 const SMALL: u64 = 4;
 
 #[cfg(test)]
@@ -351,7 +352,7 @@ mod tests {
 
     /// The case of a board with one core: 63 % system, 36 % softirq.
     #[test]
-    fn the_only_core_is_full() {
+    fn the_only_core_of_a_machine_is_the_limit_if_it_is_full() {
         let outcome = alone([1, 63, 36, 0]).judge(RULE);
         let finding = outcome.finding().unwrap();
         assert!(finding.sentence.contains("the only core"), "{}", finding.sentence);
@@ -360,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn the_only_core_of_several_that_may_be_used() {
+    fn the_only_allowed_core_of_several_is_the_limit_if_it_is_full() {
         let confined = Sketch::new().core(0, [1, 62, 36, 0]).task(7, 62).each(|_, sample| {
             sample.tasks[0].allowed = Some(vec![0]);
         });
@@ -372,19 +373,19 @@ mod tests {
         confined.core(0, [1, 42, 36, 0]).task(7, 42).holds_not(RULE);
     }
 
-    /// The path takes whatever it writes.
+    /// A sender on a path that takes all written data.
     fn writing() -> Sketch {
         Sketch::new().tcp(|_, tcp| tcp.unsent = Some(units::Bytes::ZERO))
     }
 
     #[test]
-    fn a_thread_fills_a_core() {
+    fn a_thread_that_fills_a_core_is_the_limit() {
         assert!(writing().task(7, 97).core(0, [10, 87, 2, 0]).holds(RULE) > 0.9);
         assert!(Sketch::new().task(7, 65).core(0, [5, 60, 33, 0]).holds(RULE) > 0.9);
     }
 
     #[test]
-    fn a_thread_that_polls_while_data_waits_for_the_window() {
+    fn a_sender_that_polls_while_data_waits_for_the_window_is_no_limit() {
         Sketch::new().task(7, 97).core(0, [60, 37, 2, 0]).holds_not(RULE);
         let short = Sketch::new().task(7, 97).core(0, [60, 37, 2, 0]).tcp(|_, tcp| {
             (tcp.rtt, tcp.min_rtt) =
@@ -394,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_polls_an_empty_queue() {
+    fn a_reader_that_polls_an_empty_queue_is_no_limit() {
         let reads = |waiting: u64| {
             let sketch = Sketch::new().receiving(move |_, receiver| {
                 receiver.receive_queue = units::Bytes::new(waiting);
@@ -406,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn small_writes_of_a_full_thread() {
+    fn a_full_thread_with_small_writes_gets_the_advice_to_write_more() {
         let writes = |segments: u32| {
             let sketch = writing().task(7, 97).core(0, [10, 87, 2, 0]);
             let sketch = sketch.tcp(move |at, tcp| {
@@ -423,12 +424,12 @@ mod tests {
         let full = [20, 50, 25, 0];
         let both = Sketch::new().task(7, 80).core(0, full).core(1, full);
         assert!(both.holds(RULE) > 0.9);
-        // Other programs fill them.
+        // Other programs fill the cores.
         Sketch::new().task(7, 10).core(0, [90, 5, 0, 0]).core(1, [90, 5, 0, 0]).holds_not(RULE);
     }
 
     #[test]
-    fn time_that_is_left_rules_it_out() {
+    fn spare_time_rules_it_out() {
         Sketch::new().holds_not(RULE);
         alone([1, 43, 36, 0]).holds_not(RULE);
         Sketch::new().task(7, 65).core(0, [5, 60, 5, 0]).holds_not(RULE);

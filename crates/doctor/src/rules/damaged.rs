@@ -1,5 +1,5 @@
 //! Packets arrive with a wrong checksum: a cable, a card or a device on the path damages them. TCP
-//! drops them, so that they are losses to the sender.
+//! drops these packets, so the sender sees losses.
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::view::{Flow, View};
@@ -9,7 +9,7 @@ pub(super) const RULE: Rule =
     Rule::new("damaged-packets", "damaged packets").flow(of_flow).machine(judge);
 
 fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
-    // Damaged acknowledgements hold no sender back.
+    // Damaged acknowledgements do not hold a sender back.
     if flow.receiver.is_none() || flow.sender.is_some() {
         return Outcome::Irrelevant;
     }
@@ -21,7 +21,7 @@ fn judge(view: &View<'_>) -> Outcome {
         return Outcome::not_seen("the counters of damaged packets");
     }
     let count = |name: &str| view.counter(name).unwrap_or(0);
-    // Those of TCP contain segments with a wrong length.
+    // TCP's errors include segments with a wrong length.
     let damaged = count("TcpInErrs").max(count("TcpInCsumErrors"));
     let damaged =
         damaged.saturating_add(count("UdpInCsumErrors")).saturating_add(count("Udp6InCsumErrors"));
@@ -62,14 +62,14 @@ mod tests {
     }
 
     #[test]
-    fn wrong_checksums_at_the_receiver() {
+    fn wrong_checksums_at_the_receiver_are_losses_of_the_flow() {
         assert!(receiving(100).holds(RULE) > 0.95);
         assert!(receiving(100).holds_machine(RULE).is_some_and(|share| share > 0.6));
         assert_eq!(receiving(2).judge(RULE).finding().unwrap().explains, None);
     }
 
     #[test]
-    fn no_damage_or_that_of_acknowledgements_only() {
+    fn damage_to_acknowledgements_limits_no_flow() {
         receiving(0).holds_not(RULE);
         let sends = Sketch::new().counter("TcpInErrs", 90).counter("TcpInSegs", 5_000);
         assert_eq!(sends.judge(RULE), Outcome::Irrelevant);

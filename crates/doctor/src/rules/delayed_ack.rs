@@ -1,6 +1,6 @@
 //! The application writes a message in parts. Nagle's algorithm (RFC 9293 section 3.7.4) holds the
-//! last part back until the first is acknowledged, and the peer, which waits for the rest before it
-//! answers, delays that acknowledgement.
+//! last part back until the first part is acknowledged. The peer waits for the last part before it
+//! answers, and so delays the acknowledgement.
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::recording::Connection;
@@ -48,7 +48,7 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// The end that Nagle's algorithm holds back, and how often.
+/// The end whose data Nagle's algorithm holds back, and the share of the samples.
 fn held_back<'f, 'a>(flow: &'f Flow<'a>) -> Option<(&'f End<'a>, f64)> {
     let ends = [&flow.sender, &flow.receiver].into_iter().flatten();
     ends.filter(|end| end.alternates() && is_acknowledged_late(end))
@@ -57,8 +57,9 @@ fn held_back<'f, 'a>(flow: &'f Flow<'a>) -> Option<(&'f End<'a>, f64)> {
         .filter(|(_, held)| *held >= HELD)
 }
 
-/// By the smoothed round trip, or by the time since the part in flight was sent: some messages are
-/// acknowledged at once, so that the round trips' average can be short.
+/// Whether acknowledgements come late: by the smoothed round trip, or by the time since the part in
+/// flight was sent. The smoothed round trip can be short, because some messages are acknowledged at
+/// once.
 fn is_acknowledged_late(end: &End<'_>) -> bool {
     let least = end.tcp().min_rtt.unwrap_or_default();
     let is_late = |time: Span| time - least >= DELAYED;
@@ -76,7 +77,7 @@ fn longest_wait(end: &End<'_>) -> Span {
     waits(end).into_iter().max().unwrap_or_default()
 }
 
-/// Less than a segment waits, and neither window is full.
+/// Whether less than a segment waits although neither window is full.
 fn is_held(connection: &Connection) -> bool {
     let tcp = &connection.tcp;
     let (Some(unsent), Some(mss), Some(flying)) = (tcp.unsent, tcp.mss, tcp.unacked) else {
@@ -88,7 +89,7 @@ fn is_held(connection: &Connection) -> bool {
 }
 
 /// A delayed acknowledgement comes at least 40 ms late (TCP_DELACK_MIN). The smoothed round trip
-/// contains a part of that.
+/// contains a part of this delay.
 const DELAYED: Span = Span::from_millis(10);
 const HELD: f64 = 0.3;
 
@@ -112,28 +113,28 @@ mod tests {
     }
 
     #[test]
-    fn a_message_in_two_writes() {
+    fn a_message_in_two_writes_waits_for_a_delayed_acknowledgement() {
         assert!(parts(1000, 22).holds(RULE) > 0.95);
         parts(1000, 22).holds_not(super::super::request_response::RULE);
         parts(1000, 22).holds_not(super::super::application::RULE);
     }
 
     #[test]
-    fn some_messages_that_are_acknowledged_at_once_between_others() {
+    fn prompt_acknowledgements_of_some_messages_do_not_hide_late_ones() {
         let waits =
             |ms| parts(1000, 3).tcp(move |_, tcp| tcp.last_sent = Some(Span::from_millis(ms)));
         assert!(waits(20).holds(RULE) > 0.95);
         waits(2).holds_not(RULE);
-        // The path is as long.
+        // The path itself has this round trip.
         waits(40).tcp(|_, tcp| tcp.min_rtt = Some(Span::from_millis(38))).holds_not(RULE);
     }
 
     #[test]
-    fn messages_that_are_written_at_once_or_acknowledged_soon() {
+    fn messages_in_one_write_or_with_prompt_acknowledgements_do_not_wait() {
         parts(0, 22).holds_not(RULE);
         parts(1000, 1).holds_not(RULE);
         Sketch::new().holds_not(RULE);
-        // A transfer in one direction loses nothing by the rest of a segment.
+        // A transfer in one direction does not suffer from the rest of a segment.
         parts(1000, 22).tcp(|_, tcp| tcp.data_segments_in = Some(0)).holds_not(RULE);
     }
 }

@@ -1,4 +1,4 @@
-//! A process has as many open descriptors as it may: accept(2) and open(2) fail with EMFILE.
+//! A process has opened all descriptors that it may have: accept(2) and open(2) fail with EMFILE.
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::recording::Holder;
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn all_descriptors_or_almost_all() {
+    fn only_a_process_without_free_descriptors_is_a_limit() {
         assert!(open(100).holds_machine(RULE).is_some_and(|share| share > 0.8));
         assert_eq!(open(96).on_machine(RULE).finding().unwrap().explains, None);
         open(50).machine_holds_not(RULE);

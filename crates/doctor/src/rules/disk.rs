@@ -26,8 +26,8 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
             percent(blocked)
         ));
     }
-    // A process that a control group freezes, or that waits for a remote file system, is in the
-    // same state.
+    // A process is in the same state if a control group freezes it, or if it waits for a remote
+    // file system.
     if known.is_some_and(|pressure| pressure < blocked / 3.0) {
         return Outcome::ruled_out(format!(
             "{} was uninterruptible {} of the observation, and tasks waited for block I/O {} of the observation",
@@ -36,7 +36,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
             percent(pressure)
         ));
     }
-    // A sender that reads ahead keeps its connection busy; then the disk costs nothing.
+    // A sender that reads ahead keeps its connection busy, and its disk costs no time.
     let busy = flow.sender.as_ref().and_then(|sender| sender.busy()).unwrap_or(0.0);
     let has_data = flow.sender.as_ref().is_some_and(|sender| sender.has_data());
     if side == "sender" && busy > 0.9 && has_data {
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_waits_for_its_disk() {
+    fn a_process_that_waits_for_its_disk_is_held_back() {
         assert!(waiting(60, 30).holds(RULE) > 0.9);
         let blocked = |pressure: u64| {
             pressed(pressure)
@@ -101,7 +101,7 @@ mod tests {
                 .tcp(|at, tcp| tcp.busy = Some(Span::from_millis(100 * at)))
         };
         assert!(blocked(70).holds(RULE) > 0.9);
-        // A control group freezes it.
+        // A control group freezes the process.
         blocked(1).holds_not(RULE);
     }
 
@@ -109,7 +109,7 @@ mod tests {
     fn a_short_wait_or_data_that_is_ready_rule_it_out() {
         waiting(15, 30).holds_not(RULE);
         waiting(60, 100).holds_not(RULE);
-        // On a long path what was written is in flight all the time.
+        // On a long path all written data is in flight all the time.
         let long = waiting(60, 100).tcp(|_, tcp| tcp.unsent = Some(units::Bytes::ZERO));
         assert!(long.holds(RULE) > 0.9);
     }

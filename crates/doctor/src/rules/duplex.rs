@@ -1,4 +1,5 @@
-//! Half duplex: the ends of a cable take turns, and collide if only one of them knows.
+//! Half duplex: the ends of a cable take turns, and their frames collide if only one end takes
+//! turns.
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::view::View;

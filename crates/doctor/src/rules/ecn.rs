@@ -1,4 +1,4 @@
-//! A queue on the path marks packets instead of dropping them, and the sender slows down.
+//! A queue on the path marks packets instead of dropping packets, and the sender slows down.
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::signs::loss_model::allowed;
@@ -36,9 +36,9 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// The sender slows down for marks, nothing else holds it back, and the marks are as many as those
-/// that keep a window of this size. Marks of others' traffic do not hold back a sender without
-/// data.
+/// Whether marks slow the sender down: nothing else holds the sender back, and enough segments are
+/// marked to keep a window of this size. Marks on the segments of a sender without data hold
+/// nothing back.
 fn explains(flow: &Flow<'_>, sender: &End<'_>, marked: u64, share: f64) -> bool {
     let congestion = sender.last().congestion.as_deref().unwrap_or("unknown");
     let held = sender.window_limited().unwrap_or(0.0) + sender.buffer_limited().unwrap_or(0.0);
@@ -47,8 +47,8 @@ fn explains(flow: &Flow<'_>, sender: &End<'_>, marked: u64, share: f64) -> bool 
     if !free || congestion.starts_with("bbr") {
         return false;
     }
-    // A window shrinks as much for a mark as for a loss (RFC 3168 section 6.1.2), so the same
-    // formulas tell how few of them keep a large window where it is.
+    // A window shrinks as much for a mark as for a loss (RFC 3168 section 6.1.2). The formulas for
+    // losses tell how few marks keep a large window from growing.
     let (allows, _) = allowed(sender, congestion, share);
     let goodput = flow.rate().bits_per_second() as f64;
     let enough = allows.is_some_and(|rate| goodput >= rate.bits_per_second() as f64 / 2.0);
@@ -56,9 +56,9 @@ fn explains(flow: &Flow<'_>, sender: &End<'_>, marked: u64, share: f64) -> bool 
     share >= SHARE || (marked >= FEWEST && enough && full)
 }
 
-/// So many marks count, whatever the window.
+/// From this share on marks count, whatever the window.
 const SHARE: f64 = 0.005;
-/// Fewer may be chance.
+/// Fewer marks may be chance.
 const FEWEST: u64 = 3;
 
 #[cfg(test)]
@@ -107,7 +107,8 @@ mod tests {
         }
     }
 
-    /// RFC 3168: the sender halves its window once a round trip, and adds a segment in each other.
+    /// RFC 3168: the sender halves its window once in a round trip with marks, and adds a segment
+    /// in every other round trip.
     #[test]
     fn a_sender_that_halves_its_window_for_marks_is_held_by_them() {
         let rtt = Span::from_millis(20);
@@ -135,7 +136,8 @@ mod tests {
                 tcp.ecn = Some(true);
                 (tcp.delivered, tcp.delivered_marked) = (Some(delivered), Some(marks));
             });
-            // A window of 160 grows for longer than the observation takes: few marks prove nothing.
+            // A window of 160 segments grows for longer than the observation takes: few marks prove
+            // nothing.
             assert_eq!(explained(&sketch).is_some(), most < 160, "{most}");
         }
     }
@@ -153,7 +155,7 @@ mod tests {
         }
     }
 
-    /// Nine tenths of the time something else holds it.
+    /// Something else holds the sender back for nine tenths of the time.
     #[test]
     fn marks_are_no_limit_of_a_sender_that_waits_for_something_else() {
         let most = |at| Some(Span::from_millis(900 * at));

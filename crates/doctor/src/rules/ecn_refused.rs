@@ -61,7 +61,7 @@ const SETTING: &str = "net.ipv4.tcp_ecn";
 /// Values with which this machine's SYNs ask for marks (ip-sysctl.rst).
 const ASKS: [&str; 2] = ["1", "3"];
 const FEWEST: u64 = 2;
-/// Repeated SYNs per opened connection.
+/// Repeated SYNs for each opened connection: one.
 const ONE_EACH: std::ops::Range<f64> = 0.8..1.3;
 
 #[cfg(test)]
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn one_more_syn_for_each_connection_that_asks_for_marks() {
+    fn one_repeated_syn_for_each_request_for_marks_shows_a_refusal() {
         assert!(opening(10, "1").holds_machine(RULE).is_some_and(|share| share > 0.6));
         opening(10, "1").machine_holds_not(no_answer::RULE);
         opening(10, "2").machine_holds_not(RULE);

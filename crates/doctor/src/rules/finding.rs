@@ -6,11 +6,11 @@ use units::Rate;
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
     Holds(Box<Finding>),
-    /// The number that rules the cause out.
+    /// The cause does not hold; the text has the number that rules it out.
     RuledOut(String),
-    /// The signal that is missing.
+    /// The cause cannot be judged; the text names the missing signal.
     NotSeen(String),
-    /// The question does not arise here, so that nobody needs an answer.
+    /// The cause does not apply to the flow or the machine, so no report mentions it.
     Irrelevant,
 }
 
@@ -19,26 +19,26 @@ pub enum Outcome {
 pub struct Finding {
     /// One sentence without its full stop.
     pub sentence: String,
-    /// How much of the missing speed it explains, from 0 to 1, by the table of precedence; `None`:
-    /// out of order, and it does not limit anything now.
+    /// The share of the missing speed that the cause explains, from 0 to 1, by the table of
+    /// precedence. `None`: something is out of order, but limits nothing now.
     pub explains: Option<f64>,
-    /// The rate that it allows at most.
+    /// The highest rate that the cause allows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allows: Option<Rate>,
-    /// The resource is used as it should be: this is a limit, and no fault.
+    /// The resource is used as it should be: the cause is a limit and no fault.
     pub healthy: bool,
     pub evidence: Vec<Evidence>,
-    /// The finding follows from the rate itself, as a pace that the sender measured does.
+    /// The finding follows from the rate itself, as for a pace that the sender measured.
     #[serde(skip)]
     pub is_estimate: bool,
     /// The rule's claim that the cause limits something now.
     #[serde(skip)]
     pub(super) claim: Option<Claim>,
-    /// The sentence of a finding that another cause silences: the signs are present and limit
+    /// The sentence of the finding if another cause silences it: the signs are present and limit
     /// nothing. Without this sentence the silenced cause is ruled out.
     #[serde(skip)]
     pub when_silenced: Option<String>,
-    /// Signals that speak against it.
+    /// Signals that speak against the cause.
     pub against: Vec<String>,
     pub advice: Vec<Advice>,
 }
@@ -55,23 +55,23 @@ pub(super) struct Claim {
 pub struct Evidence {
     pub signal: String,
     pub value: String,
-    /// The value from which on it counts.
+    /// The value from which on the signal counts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub threshold: Option<String>,
 }
 
-/// A thing to do. Nothing of it is done here.
+/// An action for the user. Weir does not carry it out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Advice {
     pub action: String,
     pub commands: Vec<String>,
-    /// The thing that it would not fix.
+    /// The problem that the action would not fix.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limits: Option<String>,
 }
 
 impl Finding {
-    /// Out of order; [`Self::limits`] makes it a limit.
+    /// A finding that is out of order and no limit; [`Self::limits`] makes it a limit.
     pub fn new(sentence: impl Into<String>) -> Self {
         Self {
             sentence: sentence.into(),
@@ -87,7 +87,7 @@ impl Finding {
         }
     }
 
-    /// The cause limits something now, whatever a measure tells.
+    /// The cause limits something now. The rule measured no share.
     pub fn limits(self) -> Self {
         self.limits_for(1.0)
     }
@@ -98,7 +98,7 @@ impl Finding {
         self
     }
 
-    /// A second share adds to the first.
+    /// Adds a second share to the first.
     pub fn and_for(mut self, measured: f64) -> Self {
         if let Some(claim) = &mut self.claim {
             claim.measured[1] = measured;
@@ -148,7 +148,7 @@ impl Finding {
         self
     }
 
-    /// With the value from which on it counts.
+    /// Adds a signal, with the value from which on it counts.
     pub fn seen_from(
         mut self,
         signal: impl Into<String>,
@@ -216,7 +216,7 @@ impl Advice {
         self
     }
 
-    /// The thing that it would not fix.
+    /// Names the problem that the action would not fix.
     pub fn not(mut self, text: impl Into<String>) -> Self {
         self.limits = Some(text.into());
         self

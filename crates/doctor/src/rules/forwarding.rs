@@ -1,5 +1,5 @@
-//! Packets for others come to this machine, and it does not pass them on: forwarding is off, or it
-//! has no route for them.
+//! Packets for other hosts come to this machine, and it does not pass them on: forwarding is off,
+//! or it has no route for them.
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::view::View;
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packets_that_are_not_forwarded() {
+    fn packets_for_other_hosts_that_are_not_forwarded_are_a_finding() {
         let off = Sketch::idle().counter("IpInAddrErrors", 5);
         assert!(off.holds_machine(RULE).is_some_and(|share| share > 0.5));
         let unrouted = Sketch::idle().counter("IpExtInNoRoutes", 5).on_machine(RULE);

@@ -20,7 +20,8 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         Some(_) => {}
     }
     let (Some(rtt), false) = (sender.rtt(), flow.is_inside()) else { return Outcome::Irrelevant };
-    // Algorithms that set the rate themselves are exempt from it (`cong_control` of the kernel).
+    // The reset does not affect algorithms that set the rate themselves (`cong_control` of the
+    // kernel).
     let congestion = sender.last().congestion.clone().unwrap_or_default();
     if congestion.starts_with("bbr") {
         return Outcome::ruled_out("bbr keeps its window over pauses");
@@ -65,8 +66,8 @@ struct Restart {
     after: u32,
 }
 
-/// Falls of the window to a fraction, after a sample without data to send and without
-/// retransmissions in between. A window that shrinks because of losses or marks is another cause.
+/// Falls of the window to a fraction after a sample without data to send. Between the two samples
+/// the sender retransmitted nothing and got no marks: losses and marks are other causes.
 fn restarts(sender: &End<'_>) -> Vec<Restart> {
     let pairs = sender.all.windows(2).map(|pair| (&pair[0].1.tcp, &pair[1].1.tcp));
     pairs
@@ -82,7 +83,7 @@ fn restarts(sender: &End<'_>) -> Vec<Restart> {
         .collect()
 }
 
-/// The share of the samples with data in flight in which the window was full.
+/// The share of the samples with unsent data in which the window was full.
 fn full_in_bursts(sender: &End<'_>) -> f64 {
     let flying = |c: &&Connection| c.has_unsent() == Some(true);
     let bursts: Vec<_> = sender.all.iter().map(|(_, c)| *c).filter(flying).collect();
@@ -96,7 +97,7 @@ fn full_in_bursts(sender: &End<'_>) -> f64 {
 }
 
 const SETTING: &str = "net.ipv4.tcp_slow_start_after_idle";
-/// A short observation contains one pause.
+/// One fall of the window is enough: a short observation contains one pause.
 const FEWEST: usize = 1;
 const FALLS: u32 = 3;
 const FULL: f64 = 0.5;
@@ -107,7 +108,7 @@ mod tests {
     use super::super::sketch::Sketch;
     use super::*;
 
-    /// A burst in each second sample; the window of `after` segments fills in the others.
+    /// A burst in each second sample, which fills a window of `after` segments.
     fn bursts(after: u32, setting: &str) -> Sketch {
         let setting = setting.to_owned();
         Sketch::new()
@@ -123,17 +124,17 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_starts_again_after_each_pause() {
+    fn a_window_that_starts_again_after_each_pause_is_the_limit() {
         assert!(bursts(10, "1").holds(RULE) > 0.9);
     }
 
     #[test]
-    fn losses_and_a_window_that_survives_are_something_else() {
+    fn losses_or_a_window_that_survives_the_pauses_rule_it_out() {
         bursts(10, "0").holds_not(RULE);
         bursts(150, "1").holds_not(RULE);
         bursts(10, "1").tcp(|at, tcp| tcp.retransmitted = Some(at as u32)).holds_not(RULE);
         bursts(10, "1").tcp(|_, tcp| tcp.unacked = Some(2)).holds_not(RULE);
-        // A window that falls while data waits did not wait for the application.
+        // A window that falls while data waits did not fall because of a pause.
         bursts(10, "1").tcp(|_, tcp| tcp.unsent = Some(Bytes::new(9_000))).holds_not(RULE);
         let bbr = |connection: &mut Connection| connection.congestion = Some("bbr".to_owned());
         bursts(10, "1").sender(|_, connection| bbr(connection)).holds_not(RULE);

@@ -51,7 +51,7 @@ fn judge(view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// RFC 6928, and Linux since 2.6.39.
+/// The usual initial window in segments: RFC 6928, and Linux since 2.6.39.
 const USUAL_INITIAL: u32 = 10;
 /// Short connections, each second. An observation of 3 s takes a little longer, so that three
 /// connections are less than one each second.
@@ -76,7 +76,7 @@ mod tests {
         diagnose(&recording, Question::Flow).verdict.cause
     }
 
-    /// The short connections may be those of the other host.
+    /// The short connections may go to the other host.
     #[test]
     fn a_small_window_to_one_of_two_hosts_explains_half() {
         let sketch = Sketch::idle().machine(|machine: &mut Machine| {
@@ -96,11 +96,11 @@ mod tests {
     }
 
     #[test]
-    fn short_connections_that_begin_with_one_segment() {
+    fn an_initial_window_of_one_segment_limits_short_connections() {
         assert_eq!(judged(1, 60), Some("initial-window"));
         assert_eq!(judged(10, 60), Some("short-connections"));
         assert_eq!(judged(1, 0), None);
-        // Over a round trip of 400 ms, 3 s have three connections of some segments.
+        // At a round trip of 400 ms, 3 s have room for three connections of some segments.
         assert_eq!((judged(1, 3), judged(1, 2)), (Some("initial-window"), None));
     }
 }

@@ -1,7 +1,7 @@
-//! This machine itself drops packets that came in: a rule of its packet filter, or a route that
-//! discards them. The kernel counts each packet that comes, and each that it delivers, forwards, or
-//! drops for another reason; the rest is what a filter took. Only IPv4 is counted. Linux 6.6 and
-//! later count a packet as forwarded before the hook that may drop it.
+//! This machine itself drops packets that came in: a rule of its packet filter drops them, or a
+//! route discards them. The kernel counts each packet that comes, and each packet that it delivers,
+//! forwards, or drops for another reason; a filter dropped the rest. Counts only IPv4. Linux 6.6
+//! and later count a packet as forwarded before the hook that may drop the packet.
 
 use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::recording::Sample;
@@ -16,7 +16,7 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let Some(counts) = Counts::of(view) else { return not_seen() };
     let waits = waits_for_packets(flow);
     let counts = if waits { counts.with_hooks(flow, view) } else { counts };
-    // Each SYN that is sent again brings an answer, which the filter drops too.
+    // Each repeated SYN brings an answer, which the filter drops too.
     let again = view.counter("TcpExtTCPSynRetrans").filter(|_| flow.is_opening()).unwrap_or(0);
     if waits
         && counts.dropped >= FEW
@@ -38,8 +38,8 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     counts.ruled_out()
 }
 
-/// A filter has to drop packets of strangers. Many of them are worth a word where nothing else
-/// comes.
+/// It is a filter's task to drop packets of strangers. Many dropped packets are named if they are a
+/// large share of all that came.
 fn of_machine(view: &View<'_>) -> Outcome {
     let Some(counts) = Counts::of(view) else { return not_seen() };
     let per_second = counts.dropped as f64 / view.elapsed().secs_f64();
@@ -61,7 +61,7 @@ fn waits_for_packets(flow: &Flow<'_>) -> bool {
 struct Counts {
     received: u64,
     dropped: u64,
-    /// Those that filters of traffic control dropped before IP counted them.
+    /// Packets that filters of traffic control dropped before IP counted them.
     at_hooks: u64,
 }
 
@@ -70,7 +70,7 @@ impl Counts {
         let count = |name: &str| view.counter(name).unwrap_or(0);
         let received = view.counter("IpInReceives")?;
         let delivered = view.counter("IpInDelivers")?;
-        // Several fragments become one packet.
+        // Several fragments become one packet, which counts once as delivered.
         let joined = count("IpReasmReqds").saturating_sub(count("IpReasmOKs"));
         let known = ELSEWHERE.iter().map(|name| count(name)).fold(delivered, u64::saturating_add);
         let known = known.saturating_add(joined).saturating_add(untracked(view));
@@ -78,7 +78,7 @@ impl Counts {
     }
 
     fn with_hooks(self, flow: &Flow<'_>, view: &View<'_>) -> Self {
-        // The same hook may have dropped packets on their way out.
+        // If this machine fails to send, the same hook may have dropped packets on their way out.
         let Some(name) = flow.interface().filter(|_| !fails_to_send(view)) else { return self };
         let drops = |sample: &Sample| {
             let hooks = sample.qdiscs.iter().filter(|one| one.interface == name && one.is_hook());
@@ -132,7 +132,7 @@ fn not_seen() -> Outcome {
     Outcome::not_seen("the counts of packets that came and that were delivered")
 }
 
-/// Packets for which connection tracking made no entry: a cause of its own.
+/// Packets for which connection tracking made no entry: another cause explains them.
 fn untracked(view: &View<'_>) -> u64 {
     let tables = view.samples()[0].conntrack.as_ref().zip(view.last().conntrack.as_ref());
     tables.map_or(0, |(earlier, later)| {
@@ -145,7 +145,7 @@ fn fails_to_send(view: &View<'_>) -> bool {
     view.counter("TcpExtTCPRetransFail").unwrap_or(0) > 0
 }
 
-/// Packets that came and went another way (net/ipv4/ip_input.c, ip_forward.c, route.c).
+/// Packets that came and were counted elsewhere (net/ipv4/ip_input.c, ip_forward.c, route.c).
 const ELSEWHERE: [&str; 9] = [
     "IpForwDatagrams",
     "IpFragFails",
@@ -158,9 +158,9 @@ const ELSEWHERE: [&str; 9] = [
     "TcpExtIPReversePathFilter",
 ];
 const FEW: u64 = 2;
-/// A share of the packets that came. A filter drops some of strangers all the time.
+/// The least share of the packets that came. A filter drops some packets of strangers all the time.
 const MANY: f64 = 0.2;
-/// The kernel counts up to some packets of a batch before it delivers them.
+/// More than the packets of a batch that the kernel has counted and not yet delivered.
 const LOST: u64 = 20;
 const LOST_SHARE: f64 = 5e-3;
 const PER_SECOND: f64 = 10.0;
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_to_a_handshake_that_the_own_filter_drops() {
+    fn a_filter_that_drops_the_answers_to_a_handshake_is_the_limit() {
         let dropped = counts(opening(), 2, 0);
         assert!(dropped.holds(RULE) > 0.95);
         let verdict = diagnose(dropped.recording(), Question::Machine).verdict;
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_of_strangers_are_few_among_many() {
+    fn a_few_dropped_packets_among_many_are_no_fault() {
         counts(opening(), 1_000, 999).holds_not(RULE);
         counts(Sketch::idle(), 5, 3).machine_holds_not(RULE);
         let flood = counts(Sketch::idle(), 500, 20);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn other_reasons_are_other_causes() {
+    fn packets_counted_elsewhere_are_no_drops_of_a_filter() {
         for name in ELSEWHERE {
             counts(opening(), 2, 0).counter(name, 2).holds_not(RULE);
         }
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_limit_that_drops_at_the_receiver() {
+    fn a_rate_limit_at_the_receiver_explains_its_missing_segments() {
         let receives = |behind: u32| {
             counts(Sketch::new(), 1_000, 980).receiving(move |at, receiver| {
                 receiver.tcp.out_of_order = Some(at as u32 * behind);
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_of_traffic_control() {
+    fn drops_of_traffic_control_count_for_a_waiting_handshake() {
         let at_hook = |failed: u64| {
             let sketch = counts(opening(), 0, 0).counter("TcpExtTCPRetransFail", failed);
             sketch.each(|at, sample| {

@@ -46,7 +46,7 @@ fn judge(view: &View<'_>) -> Outcome {
     if flaps > 0 {
         finding = finding.limits().case(FLAPS);
     } else if share >= LIMITS && bad >= FEW && !is_backlog(worst, bad, view) {
-        // Losses of this size halve the rate of a connection over some milliseconds.
+        // A loss of this size halves the rate of a connection over some milliseconds.
         finding = finding.limits();
     }
     let rings = worst.facts.rings.as_ref();
@@ -81,8 +81,9 @@ fn bad(one: &InterfaceUse<'_>) -> u64 {
         .fold(0, u64::saturating_add)
 }
 
-/// A bridge has a carrier while one of its ports has one, and the end of a virtual cable gets one
-/// when the other end is switched on: containers that start and end change both.
+/// Changes of the carrier that are no fault do not count: a bridge has a carrier while one of its
+/// ports has one, and a virtual cable gets a carrier when its other end is switched on. Starting
+/// and ending containers change both.
 fn flaps(one: &InterfaceUse<'_>, view: &View<'_>) -> u64 {
     let changes = one.carrier_changes.unwrap_or(0);
     let is_used = |flow: &Flow<'_>| flow.interface() == Some(one.name);
@@ -99,8 +100,8 @@ fn flaps(one: &InterfaceUse<'_>, view: &View<'_>) -> u64 {
     }
 }
 
-/// The input queues of cores are full, a cause of its own. The kernel counts such a packet at its
-/// interface too.
+/// Whether full input queues of cores, which are another cause, explain the drops. The kernel
+/// counts a packet that an input queue drops also at the interface.
 fn is_backlog(one: &InterfaceUse<'_>, bad: u64, view: &View<'_>) -> bool {
     let at_cores = view.softnet().values().map(|counts| counts[1]).fold(0, u64::saturating_add);
     drops_many(view)
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_and_a_link_that_flaps() {
+    fn errors_or_a_link_that_flaps_are_a_finding() {
         let errors = counting(|at, eth0| eth0.received_errors = at * 900);
         assert!(errors.holds_machine(RULE).is_some_and(|share| share > 0.5));
         let flaps = counting(|at, eth0| eth0.carrier_changes = Some(1 + at));

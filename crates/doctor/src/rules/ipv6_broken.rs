@@ -1,5 +1,5 @@
-//! IPv6 does not work, and IPv4 does: each connection first waits for an answer over IPv6 that does
-//! not come (RFC 8305 tells how programs try both protocols).
+//! IPv6 does not work, and IPv4 works: each connection first waits for an answer over IPv6 that
+//! does not come (RFC 8305 describes how programs try both protocols).
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::recording::{Connection, ConnectionState};
@@ -94,7 +94,7 @@ mod tests {
         beside(ConnectionState::SynSent).holds_not(no_answer::RULE);
     }
 
-    /// A session of ssh over IPv4, and a web server of IPv6 that is down.
+    /// An ssh session over IPv4, and a web server of IPv6 that is down.
     #[test]
     fn ipv4_to_another_port_does_not_show_that_ipv6_is_broken() {
         let other = beside(ConnectionState::SynSent).each(|_, sample| {

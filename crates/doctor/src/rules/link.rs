@@ -1,4 +1,4 @@
-//! The link of this machine is full. This is a limit, and no fault.
+//! The link of this machine is full, which is a limit and no fault.
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::bound;
@@ -68,10 +68,11 @@ fn is_a_link(facts: &crate::recording::Interface) -> bool {
         || facts.kind.as_deref().is_some_and(|kind| matches!(kind, "bond" | "vlan" | "tun"))
 }
 
-/// Measured.
+/// Measured: least load of a full link.
 const FULL: f64 = 0.9;
-/// A virtual device passes more than the speed that it reports: TUN and TAP name 10 Mbit/s, or
-/// what somebody set. Drivers of cards that read their counters each second may show a third more.
+/// A virtual device passes more than the speed that it reports: TUN and TAP report 10 Mbit/s, or
+/// the speed that somebody set. Drivers of cards that read their counters each second may report a
+/// third more than the speed.
 const BEYOND: f64 = 1.5;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The interface of a connection is switched off, or nothing is at the other end of its cable.
+//! The interface of a connection is switched off, or its cable leads to no other device.
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::view::{Flow, View};
@@ -11,7 +11,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     }
     let Some(name) = flow.interface() else { return Outcome::Irrelevant };
     let Some(facts) = view.machine().interfaces.get(name) else { return Outcome::Irrelevant };
-    // One that comes and goes has a cause of its own.
+    // An interface that comes and goes is another cause.
     let changes = view.interface(name).and_then(|one| one.carrier_changes).unwrap_or(0);
     let Some(state) = facts.down().filter(|_| changes < FLAPS) else {
         return Outcome::ruled_out(format!("{name} is up"));
@@ -30,7 +30,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         .holds()
 }
 
-/// The carrier went, came back and went again.
+/// The carrier went, came back and went again: a link that flaps.
 const FLAPS: u64 = 3;
 
 #[cfg(test)]
@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_without_a_carrier_or_switched_off() {
+    fn an_interface_without_a_carrier_or_switched_off_is_the_limit() {
         let no_carrier = stalled().interface(|eth0| eth0.state = "lowerlayerdown".to_owned());
         assert!(no_carrier.holds(RULE) > 0.95);
         let off = stalled().interface(|eth0| eth0.enabled = false);
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_that_is_up_or_flaps_is_something_else() {
+    fn an_interface_that_is_up_or_flaps_rules_it_out() {
         stalled().holds_not(RULE);
         let unknown = stalled().interface(|eth0| eth0.state = "unknown".to_owned());
         unknown.holds_not(RULE);

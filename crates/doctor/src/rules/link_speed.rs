@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hundred_where_a_thousand_is_possible() {
+    fn a_link_of_100_mbit_between_gigabit_ends_is_found() {
         assert!(modes(100, 1000, 1000, Some(1000)).holds_machine(RULE).is_some());
         assert!(modes(100, 1000, 100, None).holds_machine(RULE).is_some());
     }

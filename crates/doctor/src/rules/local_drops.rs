@@ -1,6 +1,6 @@
-//! This machine itself refuses the packets on their way out: a rule of its packet filter, or a
-//! program at a hook of the kernel. TCP is told at once, so nothing is lost on a path. It keeps the
-//! data and tries again by its timer, while the windows are open.
+//! This machine itself refuses packets on their way out: a rule of its packet filter drops them, or
+//! a program at a hook of the kernel. TCP gets the error at once, so the path loses nothing. TCP
+//! keeps the data and sends again by its timer, although the windows are open.
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::recording::{Connection, Sample};
@@ -16,7 +16,7 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let Some(failed) = view.counter("TcpExtTCPRetransFail") else {
         return Outcome::not_seen("retransmissions that this machine could not send");
     };
-    // A route or a link that comes and goes refuses packets too, and so does a rate limit whose
+    // A route or a link that comes and goes also refuses packets, and so does a rate limit whose
     // queue is full.
     let is_up = flow.interface().is_none_or(|name| {
         let changes = view.interface(name).and_then(|one| one.carrier_changes);
@@ -28,8 +28,8 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let refused = sender.often(is_refused);
     let stands = flow.is_opening() || flow.is_stalled();
     let least = if stands { 1 } else { FAILED };
-    // The count is that of the machine. Those of a connection that moves are its own only if most
-    // of its retransmissions failed.
+    // The kernel counts failed retransmissions for the whole machine. They concern a connection
+    // that moves only if most of its own retransmissions failed.
     let again = sender.count(|tcp| tcp.retransmitted).unwrap_or(0);
     let is_own = stands || failed <= again && failed.saturating_mul(2) >= again;
     if (failed < least || !is_own) && refused < REFUSED {
@@ -67,8 +67,8 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// A program that sends datagrams gets an error (EPERM, ENOBUFS), and many ignore it. The kernel
-/// counts neither these as sent (ip_send_skb in net/ipv4/ip_output.c).
+/// A program that sends datagrams gets an error (EPERM, ENOBUFS), which many programs ignore. The
+/// kernel does not count such a datagram as sent (ip_send_skb in net/ipv4/ip_output.c).
 fn of_machine(view: &View<'_>) -> Outcome {
     let Some(discarded) = view.counter("IpOutDiscards") else {
         return Outcome::not_seen("datagrams that this machine discarded on their way out");
@@ -101,7 +101,7 @@ fn of_machine(view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// The drops of the queueing disciplines of the connection's interface, if there were any.
+/// The drops of the queueing disciplines of the connection's interface. `None` without drops.
 fn dropped(flow: &Flow<'_>, view: &View<'_>) -> Option<String> {
     let name = flow.interface()?;
     let drops = |sample: &Sample| {
@@ -112,7 +112,7 @@ fn dropped(flow: &Flow<'_>, view: &View<'_>) -> Option<String> {
     (drops > 0).then(|| drops.to_string())
 }
 
-/// The timer that probes a closed window runs, and the window is open: nothing is in flight.
+/// Whether the timer of window probes runs although the window is open and nothing is in flight.
 fn is_refused(connection: &Connection) -> bool {
     let window = connection.tcp.peer_window.zip(connection.tcp.mss);
     connection.probing
@@ -121,10 +121,10 @@ fn is_refused(connection: &Connection) -> bool {
 }
 
 const FAILED: u64 = 3;
-/// Datagrams a second.
+/// Fewest refused datagrams a second.
 const DISCARDED: f64 = 5.0;
 const DISCARDED_SHARE: f64 = 0.02;
-/// A share of the samples.
+/// Least share of the samples in which the kernel refuses to send.
 const REFUSED: f64 = 0.25;
 
 #[cfg(test)]
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_on_the_way_out() {
+    fn a_filter_on_the_way_out_is_the_limit() {
         assert!(refused(65_000).holds(RULE) > 0.95);
         refused(65_000).holds_not(super::super::slow_reader::RULE);
         let again = |own: u32| {
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_window_or_a_link_that_flaps_is_something_else() {
+    fn a_closed_window_or_a_link_that_flaps_rules_it_out() {
         refused(0).holds_not(RULE);
         assert!(refused(0).holds(super::super::slow_reader::RULE) > 0.9);
         Sketch::new().counter("TcpExtTCPRetransFail", 0).holds_not(RULE);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn datagrams_that_a_filter_refuses() {
+    fn refused_datagrams_are_a_finding_on_the_machine() {
         let discarding = |discarded: u64, sent: u64| {
             let idle = Sketch::idle().counter("IpOutDiscards", discarded);
             idle.counter("UdpOutDatagrams", sent)
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_kernel_does_not_count_it() {
+    fn an_old_kernel_does_not_count_refused_packets() {
         assert!(matches!(Sketch::new().judge(RULE), Outcome::NotSeen(_)));
     }
 }

@@ -31,7 +31,7 @@ fn judge(view: &View<'_>) -> Outcome {
         ));
     }
     let waits = worst.time_wait as f64 / worst.ports.max(1) as f64;
-    // The kernel looks through an even number of ports (net/ipv4/inet_hashtables.c).
+    // The kernel searches an even number of ports (net/ipv4/inet_hashtables.c).
     let used_up = share >= USED_UP || worst.ports >= size & !1;
     let finding = Finding::new(format!(
         "local ports are used up: {} of {size} are in use for {}, so that new connections fail with \"cannot assign requested address\"",
@@ -50,7 +50,7 @@ fn judge(view: &View<'_>) -> Outcome {
     if used_up || failed { finding.limits() } else { finding }.holds()
 }
 
-/// The administrator keeps every port of the range for programs that name their own.
+/// The administrator reserves every port of the range for programs that choose their port.
 fn none_is_left(least: u64, most: u64) -> Outcome {
     Finding::new(format!(
         "no local port is left for connections: all of {least} to {most} are reserved"
@@ -65,7 +65,7 @@ fn none_is_left(least: u64, most: u64) -> Outcome {
     .holds()
 }
 
-/// Ports between these that the kernel gives to no connection: `8080,9148-9150`.
+/// The number of reserved ports between `least` and `most` in a list such as `8080,9148-9150`.
 fn reserved(list: &str, least: u64, most: u64) -> u64 {
     let ports = |part: &str| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn all_ports_or_almost_all() {
+    fn ten_of_eleven_used_ports_count_as_exhausted() {
         assert!(using(11).holds_machine(RULE).is_some_and(|share| share > 0.7));
         assert!(
             using(10).holds_machine(RULE).is_some_and(|share| share > 0.7),
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_that_are_reserved_are_not_there() {
+    fn reserved_ports_do_not_count_as_available() {
         let keeping = |list: &str, ports| {
             using(ports).machine(|machine| {
                 machine.sysctls.insert(RESERVED.to_owned(), list.to_owned());

@@ -1,4 +1,4 @@
-//! Lost packets keep the window small. They are blamed only if a formula says that the losses
+//! Lost packets keep the window small. The rule blames losses only if a formula says that they
 //! explain the rate.
 
 use super::{Advice, Case, Finding, Outcome, Rule};
@@ -32,8 +32,8 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let (allows, formula) = allowed(sender, congestion, loss);
     let goodput = flow.rate().bits_per_second() as f64;
     let ratio = allows.map(|allows| goodput / (allows.bits_per_second() as f64).max(1.0));
-    // A loss that allows much more than was reached explains nothing, and neither does one that
-    // leaves room in the window.
+    // Losses that allow much more than the observed rate explain nothing, and neither do losses
+    // that leave room in the window.
     let near = ratio.is_some_and(|ratio| ratio >= 0.5 / TOLERANCE) && is_window_full(sender);
     // A flow of an unknown algorithm that is much faster than the formula does not slow down for
     // losses.
@@ -105,21 +105,22 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         .holds()
 }
 
-/// The window is what limits the sender: data waits, and no other limit holds it most of the time.
-/// An application that writes at its own pace keeps a connection busy without filling any window.
+/// Whether the window limits the sender: data waits, and no other limit holds the sender back most
+/// of the time. An application that writes at its own pace keeps a connection busy without filling
+/// the window.
 fn stands(flow: &Flow<'_>) -> bool {
     let Some(sender) = &flow.sender else { return false };
     let held = sender.window_limited().unwrap_or(0.0) + sender.buffer_limited().unwrap_or(0.0);
     held < 0.5 && sender.busy().is_none_or(|busy| busy >= 0.5) && sender.has_data()
 }
 
-/// The window is full most of the time: without that, a smaller window costs nothing.
+/// Whether the window is full most of the time. In a window with room, losses cost nothing.
 fn is_window_full(sender: &End<'_>) -> bool {
     sender.fills_window(BURST).is_none_or(|share| share >= 0.5)
 }
 
-/// The share of the time in which the sender did nothing but wait for its retransmission timer. A
-/// few timeouts may be those of a peer that stopped for a while.
+/// The share of the time in which the sender only waited for its retransmission timer. A few
+/// timeouts may come from a peer that stopped for a while.
 fn waits_for_timeouts(sender: &End<'_>, loss: f64) -> f64 {
     let timeouts = sender.count(|tcp| tcp.timeouts.map(u32::from)).unwrap_or(0);
     let Some(shortest) = sender.values(|c| c.tcp.rto).into_iter().min() else { return 0.0 };
@@ -130,7 +131,8 @@ fn waits_for_timeouts(sender: &End<'_>, loss: f64) -> f64 {
     (waited / sender.elapsed().secs_f64().max(1e-9)).min(1.0)
 }
 
-/// The CPU explains the rate before a few losses do, unless the window of a long path is full.
+/// Whether the CPU, and not a few losses, explains the rate. `false` if the window of a long path
+/// is full.
 fn lacks_cpu(flow: &Flow<'_>, view: &View<'_>) -> bool {
     if flow.sender.as_ref().is_some_and(End::waits_for_window) {
         return false;
@@ -139,7 +141,7 @@ fn lacks_cpu(flow: &Flow<'_>, view: &View<'_>) -> bool {
     ends.map(|end| end.wants_cpu(view)).fold(0.0, f64::max) >= FULL_CPU
 }
 
-/// No loss in the observation, but the window still recovers from the ones before.
+/// The observation has no loss, but the window still recovers from earlier losses.
 fn earlier(flow: &Flow<'_>, sender: &End<'_>) -> Option<Outcome> {
     let tcp = sender.tcp();
     let (again, sent) = (tcp.retransmitted?, tcp.data_segments_out?);
@@ -209,9 +211,9 @@ fn at_receiver(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     }
 }
 
-/// A segment that is missing puts those of the rest of its round trip out of order. The number of
-/// gaps that follows from this is compared with the rate: a sender whose window is held down by
-/// losses fills it with as few segments as the formulas say.
+/// Estimates losses at the receiver: a missing segment puts the rest of its round trip out of
+/// order. Compares the number of gaps that follows with the rate: a sender whose window losses keep
+/// small fills the window with as few segments as the formulas say.
 fn gaps(
     flow: &Flow<'_>,
     view: &View<'_>,
@@ -229,7 +231,7 @@ fn gaps(
         return unknown();
     }
     let gaps = behind as f64 / each_trip;
-    // Duplicates tell that the segments were late and not lost.
+    // Duplicates show that segments were late and not lost.
     let late = late(view);
     let loss = gaps / segments.max(1) as f64;
     let allows = bound::mathis(mss, rtt, loss)
@@ -263,8 +265,8 @@ fn gaps(
     .holds()
 }
 
-/// Many segments arrive behind a gap, and then nothing for as long as a sender waits for its timer
-/// (at least 200 ms). An application that pauses leaves no gaps.
+/// Many segments arrive behind a gap, and then none for as long as a sender waits for its timer (at
+/// least 200 ms). An application that pauses leaves no gaps.
 fn waits_of_sender(
     flow: &Flow<'_>,
     view: &View<'_>,
@@ -300,7 +302,7 @@ fn waits_of_sender(
     })
 }
 
-/// Segments that arrived twice: they were late and not lost.
+/// Segments that arrived twice, because they were late and not lost.
 fn late(view: &View<'_>) -> u64 {
     LATE.iter().filter_map(|name| view.counter(name)).fold(0, u64::saturating_add)
 }
@@ -311,26 +313,26 @@ const MUCH_FASTER: f64 = 4.0;
 const FULL_CPU: f64 = 0.8;
 /// Measured: a formula is right within a factor of two.
 const TOLERANCE: f64 = 1.25;
-/// The share of the time.
+/// The least share of the time that the sender waits for its timer.
 const TIMEOUTS: f64 = 0.2;
 const FEW_TIMEOUTS: u64 = 2;
 /// The kernel's estimate at the receiver has a resolution of a millisecond.
 const LONG: Span = Span::from_millis(4);
-/// Segments of a round trip: fewer tell nothing about gaps.
+/// Fewest segments in a round trip: fewer segments say nothing about gaps.
 const FEWEST: f64 = 4.0;
 const FEWEST_GAPS: f64 = 3.0;
-/// The rate, of that which the formula gives for the estimated gaps. A sender that does not slow
-/// down for losses is far above it.
+/// The rate as a multiple of the formula's rate for the estimated gaps. A sender that does not slow
+/// down for losses is far above the formula.
 const NEAR_GAPS: std::ops::Range<f64> = 0.3..4.0;
 /// Duplicate SACKs that this machine sent.
 const LATE: [&str; 2] = ["TcpExtTCPDSACKOldSent", "TcpExtTCPDSACKOfoSent"];
-/// Lost segments.
+/// Least share of lost segments for timeouts.
 const TIMEOUTS_FROM: f64 = 1e-3;
-/// Lost segments that slow each algorithm down that reacts to losses.
+/// The share of lost segments that slows down every algorithm that reacts to losses.
 const HEAVY: f64 = 0.02;
 /// Half of the least time that a sender waits for its timer.
 const PAUSE: Span = Span::from_millis(100);
-/// One in so many segments that arrived twice tells that they are reordered.
+/// Segments count as reordered if one in this number of segments behind a gap arrived twice.
 const MANY: u64 = 50;
 
 #[cfg(test)]
@@ -338,7 +340,7 @@ mod tests {
     use super::super::sketch::Sketch;
     use super::*;
 
-    /// Segments lost of 10,000 a second, rate, algorithm.
+    /// A sender of `mbit` Mbit/s that loses `lost` of 10,000 segments a second.
     fn losing(lost: u32, mbit: u64, congestion: &'static str) -> Sketch {
         Sketch::new().sender(move |at, sender| {
             sender.congestion = Some(congestion.to_owned());
@@ -366,7 +368,7 @@ mod tests {
         assert_eq!(slow.finding().unwrap().explains, None, "Mathis gives 89 Mbit/s");
     }
 
-    /// A link of 50 Mbit/s whose queue overflows now and then, and holds 12 ms at least.
+    /// A link of 50 Mbit/s whose queue overflows now and then, and always holds 12 ms or more.
     #[test]
     fn drops_of_a_queue_that_never_empties_limit_nothing() {
         let full = |least: u64| {
@@ -377,12 +379,12 @@ mod tests {
         };
         assert_eq!(full(12).judge(RULE).finding().unwrap().explains, None);
         assert!(full(12).holds(super::super::path::RULE) > 0.7);
-        // After a loss the queue is empty, and the link with it.
+        // After a loss the queue is empty and the link idle.
         assert!(full(0).holds(RULE) > 0.7);
     }
 
     #[test]
-    fn losses_before_the_observation() {
+    fn a_window_that_recovers_from_earlier_losses_is_the_limit() {
         let earlier = |threshold: u32| {
             Sketch::new().tcp(move |at, tcp| {
                 tcp.retransmitted = Some(120);
@@ -403,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_wraps() {
+    fn a_count_of_losses_that_wraps_is_read_right() {
         let wrapped = losing(100, 6, "reno").tcp(|at, tcp| {
             tcp.retransmitted = Some((u32::MAX - 50).wrapping_add(at as u32 * 100));
         });
@@ -422,7 +424,8 @@ mod tests {
         assert!(matches!(receiving(9).judge(RULE), Outcome::NotSeen(_)));
     }
 
-    /// Segments of 1448 bytes at a round trip of 20 ms, of which so many arrive behind a gap.
+    /// A flow of 1448-byte segments at a round trip of 20 ms; `behind` segments a second follow a
+    /// gap.
     fn behind_gaps(mbit: u64, behind: u32) -> Sketch {
         Sketch::new().receiving(move |at, receiver| {
             receiver.tcp.advmss = Some(Bytes::new(1448));
@@ -432,18 +435,19 @@ mod tests {
         })
     }
 
-    /// 1 % of 863 segments a second is missing; a round trip has 17, and most of them follow.
+    /// 1 % of 863 segments a second is missing. A round trip has 17 segments, and most of them
+    /// follow the gap.
     #[test]
     fn a_receiver_alone_sees_the_gaps_of_losses() {
         assert!(behind_gaps(10, 130).holds(RULE) > 0.7);
-        // BBR does not slow down for them.
+        // BBR does not slow down for losses.
         assert!(matches!(behind_gaps(180, 9_000).judge(RULE), Outcome::NotSeen(_)));
         assert!(matches!(behind_gaps(10, 1).judge(RULE), Outcome::NotSeen(_)));
         let late = behind_gaps(10, 130).counter("TcpExtTCPDSACKOldSent", 8);
         assert!(matches!(late.judge(RULE), Outcome::NotSeen(_)), "they are reordered");
     }
 
-    /// A filter of the receiver drops what exceeds a rate, on a cable.
+    /// A filter of the receiver drops packets above a rate, on a cable.
     #[test]
     fn a_receiver_alone_sees_a_sender_that_waits_for_its_timer() {
         let receives = |behind: u32, pause: u64| {
@@ -460,7 +464,7 @@ mod tests {
         assert!(matches!(late.judge(RULE), Outcome::NotSeen(_)));
     }
 
-    /// An application that writes 20 Mbit/s, and a few probes that were taken for losses.
+    /// An application that writes 20 Mbit/s, and a few probes that the sender counted as losses.
     #[test]
     fn losses_of_a_sender_without_data_to_send_limit_nothing() {
         let paced = losing(8, 20, "cubic").tcp(|_, tcp| tcp.unsent = Some(Bytes::ZERO));
@@ -468,7 +472,7 @@ mod tests {
         assert!(losing(8, 20, "cubic").holds(RULE) > 0.5);
     }
 
-    /// 0.01 % at a round trip of 0.2 ms: the formula gives 11 Gbit/s, and 6 are reached.
+    /// A loss of 0.01 % at a round trip of 0.2 ms: the formula gives 11 Gbit/s, and 6 Gbit/s pass.
     fn on_a_cable(mbit: u64) -> Sketch {
         losing(1, mbit, "cubic").tcp(|_, tcp| {
             (tcp.rtt, tcp.min_rtt) = (Some(Span::from_micros(200)), Some(Span::from_micros(40)));
@@ -486,7 +490,7 @@ mod tests {
         assert_eq!(slow.finding().unwrap().explains, None, "the losses allow much more");
     }
 
-    /// Its thread polls and fills a core, while the window of the path is full.
+    /// The sender's thread polls and fills a core, while the window of the path is full.
     #[test]
     fn losses_limit_a_sender_that_polls() {
         let polls = losing(100, 9, "cubic").task(7, 99).core(0, [90, 9, 0, 0]);
@@ -494,7 +498,7 @@ mod tests {
         polls.holds_not(super::super::cpu::RULE);
     }
 
-    /// Most of the time on a short path is spent in timeouts, which Mathis leaves out.
+    /// On a short path the sender waits for timeouts most of the time, which Mathis leaves out.
     #[test]
     fn timeouts_are_the_price_of_losses() {
         let stops = |timeouts: u16| {
@@ -509,7 +513,7 @@ mod tests {
         assert_eq!(stops(0).judge(RULE).finding().unwrap().explains, None);
     }
 
-    /// A filter drops what exceeds 100 Mbit/s, on a cable whose formula gives 450.
+    /// A filter drops packets above 100 Mbit/s, on a cable whose formula gives 450 Mbit/s.
     #[test]
     fn many_losses_on_a_cable_are_the_limit() {
         let policed = |lost: u32, congestion| {

@@ -1,5 +1,5 @@
-//! The machine, or a control group, lacks memory: its processes wait until pages are freed or come
-//! back from the disk.
+//! The machine, or a control group, lacks memory: its processes wait until the kernel frees pages
+//! or reads them back from the disk.
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::view::{Flow, View};
@@ -74,7 +74,7 @@ fn finding(some: f64, full: f64) -> Finding {
     )
 }
 
-/// Shares of the time.
+/// Least shares of the time in which a task waits for memory.
 const WAITS: f64 = 0.1;
 const MUCH: f64 = 0.3;
 const BLOCKED: f64 = 0.2;
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_waits_for_memory() {
+    fn a_process_that_waits_for_memory_is_held_back() {
         let waits = short(40).each(|_, sample| sample.tasks[0].state = "D".to_owned());
         assert!(waits.holds(RULE) > 0.95);
         short(40).holds_not(RULE);
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn enough_memory() {
+    fn enough_memory_rules_it_out() {
         let waits = short(3).each(|_, sample| sample.tasks[0].state = "D".to_owned());
         waits.holds_not(RULE);
         short(3).machine_holds_not(RULE);

@@ -1,4 +1,4 @@
-//! A program waits for a name server: its query has a socket of its own, which stays open until the
+//! A program waits for a name server: its query has its own socket, which stays open until the
 //! answer comes.
 
 use super::{Advice, Finding, Outcome, Rule};
@@ -17,12 +17,13 @@ fn judge(view: &View<'_>) -> Outcome {
     let samples = view.samples();
     let (first, last) = (samples[0].at, view.last().at);
     let count = |name: &str| view.counter(name).unwrap_or(0);
-    // A program that keeps its socket, such as a forwarder, waits for nothing while it is silent.
-    // It gets an answer to each query.
+    // A program that keeps its socket open, such as a forwarder, does not wait while it is silent.
+    // The program gets an answer to each query.
     let (asked, answered) = (count("UdpOutDatagrams"), count("UdpInDatagrams"));
     let queries = queries(view);
     let is_kept = |query: &Query| query.since == first && query.until == last;
-    // More datagrams than a resolver repeats are those of others, which may want no answer.
+    // A resolver repeats few datagrams: more datagrams belong to other programs and may need no
+    // answer.
     let kept = queries.iter().filter(|query| is_kept(query)).count() as u64;
     let repeated = kept.saturating_mul(2 + view.elapsed().nanos() / 500_000_000);
     let nothing_came = (1..=repeated).contains(&asked) && answered == 0;
@@ -99,7 +100,7 @@ mod tests {
     use super::*;
     use crate::recording::UdpSocket;
 
-    /// The samples in which a socket is there, a second apart.
+    /// A query whose socket exists in `samples`, which are a second apart.
     fn asking(samples: std::ops::RangeInclusive<u64>, answers: u64) -> Sketch {
         let sketch = Sketch::idle().each(move |at, sample| {
             if samples.contains(&at) {
@@ -117,17 +118,17 @@ mod tests {
     }
 
     #[test]
-    fn a_query_that_waits() {
+    fn a_query_that_waits_for_long_is_a_finding() {
         assert!(asking(1..=2, 1).holds_machine(RULE).is_some_and(|share| share > 0.5));
-        // It began before the observation, and nothing came.
+        // The query began before the observation, and no answer came.
         assert!(asking(0..=3, 0).holds_machine(RULE).is_some_and(|share| share > 0.5));
     }
 
     #[test]
-    fn a_quick_answer_and_a_socket_that_is_kept() {
+    fn a_quick_answer_or_a_socket_that_stays_open_is_no_finding() {
         asking(1..=1, 1).machine_holds_not(RULE);
         asking(0..=3, 2).machine_holds_not(RULE);
-        // Measurements of a program are sent, and nobody answers them.
+        // A program sends measurements, which get no answer.
         asking(0..=3, 0).counter("UdpOutDatagrams", 60).machine_holds_not(RULE);
         Sketch::idle().machine_holds_not(RULE);
     }

@@ -31,7 +31,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// A table that is full makes no entry for a new next hop.
+/// A full table gets no entry for a new next hop.
 fn of_machine(view: &View<'_>) -> Outcome {
     let Some(full) = view.counter(TABLE_FULL) else { return Outcome::Irrelevant };
     if full == 0 {
@@ -52,7 +52,7 @@ fn of_machine(view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// The tables of IPv4 and IPv6 together.
+/// The counter of full tables, for IPv4 and IPv6 together.
 const TABLE_FULL: &str = "NeighbourTableFull";
 const THRESHOLD: &str = "net.ipv4.neigh.default.gc_thresh";
 
@@ -75,13 +75,13 @@ mod tests {
     }
 
     #[test]
-    fn the_next_hop_is_silent() {
+    fn a_next_hop_that_does_not_answer_is_the_limit() {
         assert!(silent("10.0.0.2").holds(RULE) > 0.9);
         silent("10.0.0.3").holds_not(RULE);
     }
 
     #[test]
-    fn a_table_without_room() {
+    fn a_full_table_of_neighbours_is_a_finding_on_the_machine() {
         assert!(Sketch::idle().counter(TABLE_FULL, 4).holds_machine(RULE).is_some());
         Sketch::idle().counter(TABLE_FULL, 0).machine_holds_not(RULE);
         assert_eq!(Sketch::idle().on_machine(RULE), Outcome::Irrelevant);

@@ -1,4 +1,4 @@
-//! A connection is being opened, and nothing comes back; or nothing comes back any more.
+//! A peer does not answer the handshake of a connection, or stops answering an open connection.
 
 use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::recording::{Attempt, ConnectionState, Listener, Refusal, Sample};
@@ -23,8 +23,8 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     if flow.path.is_some_and(|path| path.refused.is_some()) {
         return Outcome::Irrelevant;
     }
-    // A listener of this machine whose accept queue is full drops the SYN, and an ICMP message is
-    // an answer: both are causes of their own.
+    // Other causes explain a SYN that a listener of this machine drops because its accept queue is
+    // full, and a SYN that an ICMP message answers.
     let is_full =
         |one: &Listener| one.local.port() == to.port() && one.limit > 0 && one.waiting >= one.limit;
     let is_own = flow.path.is_some_and(|path| path.local) || to.ip().is_loopback();
@@ -33,7 +33,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     {
         return Outcome::Irrelevant;
     }
-    // One SYN that was lost is no filter.
+    // A single lost SYN does not show a filter.
     let waited = sender.elapsed().secs_f64() / view.elapsed().secs_f64().max(1e-9);
     if repeats < 2 && waited < MOSTLY {
         return Outcome::ruled_out("the handshake was repeated once");
@@ -42,7 +42,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     if repeats == 0 && again.unwrap_or(0) == 0 {
         return Outcome::ruled_out("the first SYN has waited for less than its timeout");
     }
-    // A limit of their number leaves those alone that are open.
+    // A filter that limits the number of connections does not affect open connections.
     let is_open = |other: &&Flow<'_>| {
         let end = other.end().last();
         let moves = other.rate().bits_per_second() > 0;
@@ -92,7 +92,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         .holds()
 }
 
-/// Data arrived, and now nothing comes back for any segment.
+/// Data arrived before, and now no segment gets an answer.
 fn established(flow: &Flow<'_>, sender: &End<'_>, view: &View<'_>) -> Outcome {
     let tcp = sender.tcp();
     let repeats = u32::from(tcp.backoff.unwrap_or(0)).max(sender.last().retransmits);
@@ -133,7 +133,7 @@ fn established(flow: &Flow<'_>, sender: &End<'_>, view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// The connection moved with few losses, and then nothing was acknowledged any more.
+/// Whether the connection moved with few losses, until acknowledgements stopped.
 fn ends_in_silence(sender: &End<'_>) -> bool {
     let again = sender.count(|tcp| tcp.retransmitted).unwrap_or(u64::MAX);
     let sent = sender.count(|tcp| tcp.data_segments_out).unwrap_or(0);
@@ -142,7 +142,7 @@ fn ends_in_silence(sender: &End<'_>) -> bool {
         && again <= FEW_LOSSES.max(sent / 100)
 }
 
-/// The time at the end of the observation in which nothing was acknowledged.
+/// The time without acknowledgements at the end of the observation.
 fn silence(sender: &End<'_>) -> Span {
     let acked = sender.tcp().bytes_acked;
     let since = sender.all.iter().find(|(_, one)| one.tcp.bytes_acked == acked);
@@ -150,13 +150,13 @@ fn silence(sender: &End<'_>) -> Span {
 }
 
 const MOSTLY: f64 = 0.6;
-/// SYNs sent again, and their share of the connections.
+/// Fewest repeated SYNs, and their least share of the opened connections.
 const FEWEST: u64 = 2;
 const OFTEN: f64 = 0.05;
 const REPEATS: u32 = 2;
-/// The timer has sent the oldest segment again three times by then.
+/// In this time the timer sends the oldest segment three times.
 const SILENT: Span = Span::from_millis(1_300);
-/// Those of the silence itself.
+/// The most retransmissions during the silence.
 const FEW_LOSSES: u64 = 8;
 
 fn of_machine(view: &View<'_>) -> Outcome {
@@ -166,8 +166,8 @@ fn of_machine(view: &View<'_>) -> Outcome {
     }
 }
 
-/// Some handshakes need a second SYN, a second later, and then succeed: no connection waits for
-/// long, and each loses a second.
+/// Some handshakes need a second SYN and succeed a second later. No connection waits for long, but
+/// each loses a second.
 fn repeated(view: &View<'_>) -> Outcome {
     let (Some(again), Some(opened)) =
         (view.counter("TcpExtTCPSynRetrans"), view.counter("TcpActiveOpens"))
@@ -175,7 +175,7 @@ fn repeated(view: &View<'_>) -> Outcome {
         return Outcome::not_seen("the handshakes that were repeated");
     };
     let share = again as f64 / opened.max(1) as f64;
-    // The answers to SYNs that are sent again count too (tcp_rtx_synack): those to strangers who
+    // The kernel also counts repeated answers to SYNs (tcp_rtx_synack): answers to strangers who
     // scan this machine, and to clients that went away.
     let answers = |sample: &Sample| sample.states.get("syn-received").is_some_and(|some| *some > 0);
     if opened == 0 || view.samples().iter().any(answers) {
@@ -203,7 +203,7 @@ fn repeated(view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// A test whose SYN was not seen in any sample.
+/// A test whose SYN no sample shows.
 fn of_test(attempt: &Attempt, view: &View<'_>) -> Outcome {
     if attempt.refusal != Some(Refusal::Silent) || view.flows.iter().any(Flow::is_opening) {
         return Outcome::Irrelevant;
@@ -235,14 +235,14 @@ mod tests {
     }
 
     #[test]
-    fn a_syn_that_is_sent_again() {
+    fn a_repeated_syn_without_an_answer_is_the_limit() {
         assert!(opening(2).holds(RULE) > 0.9);
         assert!(opening(0).counter("TcpExtTCPSynRetrans", 1).holds(RULE) > 0.9);
     }
 
-    /// A filter allows so many connections and drops the SYN of the next one.
+    /// A filter allows a number of connections and drops the SYN of the next connection.
     #[test]
-    fn a_limit_of_the_number_of_connections() {
+    fn a_limit_of_the_number_of_connections_names_the_open_ones() {
         let limited = opening(2).each(|at, sample| {
             let mut other = sample.connections[0].clone();
             (other.state, other.cookie, other.retransmits) = (ConnectionState::Established, 9, 0);
@@ -257,33 +257,33 @@ mod tests {
     }
 
     #[test]
-    fn a_fresh_syn_and_an_open_connection() {
+    fn a_fresh_syn_or_an_open_connection_rules_it_out() {
         opening(0).holds_not(RULE);
         Sketch::new().holds_not(RULE);
     }
 
     #[test]
-    fn handshakes_that_need_a_second_syn() {
+    fn handshakes_that_need_a_second_syn_are_a_finding_on_the_machine() {
         let again = |opened: u64| {
             let idle = Sketch::idle().counter("TcpActiveOpens", opened);
             idle.counter("TcpExtTCPSynRetrans", 1)
         };
         assert!(again(9).holds_machine(RULE).is_some_and(|share| share > 0.4));
         again(900).machine_holds_not(RULE);
-        // Answers to the SYNs of a scan.
+        // The SYNs of a scan get answers, which the kernel repeats.
         again(0).machine_holds_not(RULE);
         let scanned = again(9).each(|_, sample| {
             sample.states.insert("syn-received".to_owned(), 3);
         });
         scanned.machine_holds_not(RULE);
-        // A connection that waits all the time is a verdict of its own.
+        // A connection that waits all the time has a verdict of its own.
         let waits = opening(2).counter("TcpActiveOpens", 9).counter("TcpExtTCPSynRetrans", 2);
         waits.machine_holds_not(RULE);
     }
 
-    /// A quota of a filter is used up after the first second.
+    /// A filter's quota is used up after the first second.
     #[test]
-    fn a_connection_that_ends_in_silence() {
+    fn a_connection_that_falls_silent_is_the_limit() {
         let silent = |moves: u64, again: u32| {
             Sketch::new().sender(move |at, sender| {
                 sender.retransmits = if at > moves { 3 } else { 0 };
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_this_machine_drops() {
+    fn answers_that_this_machine_drops_rule_it_out() {
         let filtered = opening(2).counter("TcpExtIPReversePathFilter", 2);
         filtered.holds_not(RULE);
         opening(2).counter("IcmpInTimeExcds", 1).holds_not(RULE);

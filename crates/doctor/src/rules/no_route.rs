@@ -8,7 +8,7 @@ pub(super) const RULE: Rule =
     Rule::new("no-route", "a missing route").flow(of_flow).machine(of_machine);
 pub(super) const UNREACHABLE: Case = Case::new("the test was told that no way leads to its host");
 
-/// The route of a connection is gone: its interface is down, or somebody removed the route.
+/// The route of an open connection is gone: its interface is down, or somebody removed the route.
 fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     if !flow.is_opening() && !flow.is_stalled() {
         return Outcome::Irrelevant;
@@ -81,13 +81,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packets_without_a_route() {
+    fn packets_without_a_route_are_a_finding_on_the_machine() {
         assert!(Sketch::idle().counter("IpOutNoRoutes", 5).holds_machine(RULE).is_some());
         Sketch::idle().counter("IpOutNoRoutes", 0).machine_holds_not(RULE);
     }
 
     #[test]
-    fn a_connection_whose_route_is_gone() {
+    fn a_connection_whose_route_is_gone_is_limited() {
         let gone = |acked: u64| {
             let stalled = Sketch::new().tcp(move |at, tcp| {
                 tcp.bytes_acked = Some(units::Bytes::new(9_000_000 + at * acked));

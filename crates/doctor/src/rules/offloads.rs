@@ -21,12 +21,12 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     }
     let task = sender.busiest(view);
     let core = task.and_then(|task| view.cores.get(&task.core?));
-    // The time that it waits for a core is time that it wants.
+    // A thread wants a core also while it waits for the core.
     let wants = |task: &TaskUse<'_>| task.cpu + task.waited.unwrap_or(0.0);
     let busy = task.map_or(0.0, |task| wants(task) + core.map_or(0.0, |core| core.interrupts()));
     let whole =
         view.cores.values().map(|core| core.busy()).sum::<f64>() / view.cores.len().max(1) as f64;
-    // Others may have filled the cores.
+    // Other threads may have filled the cores.
     if busy < FULL && (whole < FULL || busy < MOSTLY) {
         return Outcome::ruled_out(format!(
             "segmentation offloads of {name} are off, and CPU time is left ({} of a core used)",
@@ -52,7 +52,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// Measured.
+/// Measured: least busy share of a full core.
 const FULL: f64 = 0.8;
 const MOSTLY: f64 = 0.5;
 
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_core_without_offloads() {
+    fn missing_offloads_of_a_full_core_are_the_limit() {
         assert!(off(97).holds(RULE) > 0.9);
         let single = off(97).each(|_, sample| {
             sample.cores.remove(&1);
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_time_that_is_left_or_offloads_that_are_on() {
+    fn spare_cpu_time_or_offloads_that_are_on_rule_it_out() {
         off(30).holds_not(RULE);
         Sketch::new().task(7, 97).holds_not(RULE);
     }

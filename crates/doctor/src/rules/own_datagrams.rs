@@ -1,5 +1,5 @@
-//! Datagrams of this machine fill the path, and leave little of the path to a connection through
-//! the same interface.
+//! Datagrams of this machine fill the path, and a connection through the same interface gets little
+//! of the path.
 
 use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::view::{Flow, View};
@@ -28,7 +28,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         |other: &&Flow<'_>| other.sender.is_some() && other.interface() == flow.interface();
     let connections = view.flows.iter().filter(is_same).map(|one| one.rate().bits_per_second());
     let connections: u64 = connections.fold(0, u64::saturating_add);
-    // The interface counts headers and retransmissions of the connections too.
+    // The interface also counts headers and retransmissions of the connections.
     let others = all - connections as f64 * WITH_HEADERS;
     let most = datagrams.saturating_mul(2) >= used.sent_packets;
     let times = others / (flow.rate().bits_per_second() as f64).max(1.0);
@@ -79,9 +79,9 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
 
 /// Ethernet, IPv4 and TCP add 6 % to full segments.
 const WITH_HEADERS: f64 = 1.06;
-/// Least rate of the datagrams, in rates of the connection.
+/// Least rate of the datagrams, as a multiple of the connection's rate.
 const TIMES: f64 = 2.0;
-/// Least datagrams a second.
+/// Fewest datagrams a second.
 const FEWEST: f64 = 50.0;
 const SHORTEST: Span = Span::from_millis(1);
 /// Least share of lost segments.

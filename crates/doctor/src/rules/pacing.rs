@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn at_the_limit_and_below_it() {
+    fn a_rate_at_the_pace_holds_and_a_rate_below_it_does_not() {
         assert!(paced(410).holds(RULE) > 0.9);
         paced(500).holds_not(RULE);
         Sketch::new().holds_not(RULE);

@@ -1,5 +1,5 @@
-//! The path is full somewhere else: a queue stands, or is lost from time to time, while the rate
-//! stays the same.
+//! A bottleneck beyond this machine is full: its queue never empties, or overflows from time to
+//! time, while the rate stays the same.
 
 use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::signs::loss_model::paces_itself;
@@ -51,8 +51,8 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
             percent(sender.data_waits().unwrap_or(0.0))
         ));
     }
-    // A virtual cable within a machine is as fast as its CPU. If packets are dropped behind it, or
-    // if the ends use little of the CPU, something else on the way is slower.
+    // A virtual cable within a machine is as fast as the CPU. If packets are dropped behind the
+    // cable, or if the ends use little of the CPU, something else on the way is slower.
     let is_path = least >= SHORTEST
         || flow
             .interface()
@@ -101,8 +101,8 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// The far end of a test has data all the time. A queue shows in the round trips that it reports,
-/// or else in those of the data that arrives here.
+/// The far end of a test always has data. A queue shows in the round trips that the far end
+/// reports, or else in the round trips of the data that arrives here.
 fn at_receiver(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let unknown = || Outcome::not_seen("the far sender's round trips");
     let Some(receiver) = flow.receiver.as_ref().filter(|_| flow.tested) else { return unknown() };
@@ -144,7 +144,7 @@ fn at_receiver(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// The round trip of the data that arrives, and that of the handshake.
+/// The round trip of the arriving data, and the round trip of the handshake.
 fn of_arrivals(receiver: &End<'_>) -> Option<(Span, Span)> {
     let least = receiver.tcp().min_rtt.filter(|least| *least > Span::ZERO)?;
     let rtt = receiver.median(|c| c.tcp.receive_rtt)?;
@@ -164,7 +164,7 @@ fn steady_arrivals(receiver: &End<'_>) -> f64 {
     near.count() as f64 / pairs.len().max(1) as f64
 }
 
-/// The share of its busy time in which a buffer of an end held the far sender.
+/// The share of the far sender's busy time in which a buffer of an end held it back.
 fn held_there(flow: &Flow<'_>) -> f64 {
     let Some(far) = flow.far else { return 0.0 };
     let Some(busy) = far.busy.filter(|busy| *busy > Span::ZERO) else { return 0.0 };
@@ -172,13 +172,14 @@ fn held_there(flow: &Flow<'_>) -> f64 {
     (held.secs_f64() / busy.secs_f64()).min(1.0)
 }
 
-/// The ends, and the work on packets, leave the CPU to others. A cable without a limit fills it.
+/// Whether the ends and the work on packets use little CPU time. A cable without a limit fills the
+/// CPU.
 fn uses_little(flow: &Flow<'_>, view: &View<'_>) -> bool {
     let found = Occupancy::of(flow, view, None);
     found.is_known && found.own + found.network < LITTLE
 }
 
-/// A queue stands before a bottleneck whose rate changes: a radio link, or one that others share.
+/// A queue stands before a bottleneck whose rate changes, such as a radio link or a shared link.
 fn changes(sender: &End<'_>, least: Span, rates: &[u64]) -> Option<Outcome> {
     let queued = sender.often(|c| {
         let queue = c.tcp.rtt.unwrap_or_default() - least;
@@ -205,8 +206,8 @@ fn changes(sender: &End<'_>, least: Span, rates: &[u64]) -> Option<Outcome> {
     })
 }
 
-/// BBR sends at the rate that it measured on the path, so that only a short queue stands there. The
-/// window is twice as large as that needs, and never full.
+/// BBR sends at the rate that it measured on the path, so the queue at the bottleneck stays short.
+/// BBR's window is twice as large as this rate needs, and never full.
 fn paced(sender: &End<'_>, mean: Rate) -> Option<Outcome> {
     let name = sender.last().congestion.clone().filter(|name| paces_itself(name))?;
     let mean = (mean.bits_per_second() as f64).max(1.0);
@@ -236,17 +237,17 @@ fn paced(sender: &End<'_>, mean: Rate) -> Option<Outcome> {
 }
 
 const SHORTEST: Span = Span::from_millis(1);
-/// BBR's pace against the rate that arrives: its gains are 0.75, 1 and 1.25.
+/// BBR's pace as a multiple of the rate that arrives: its gains are 0.75, 1 and 1.25.
 const PACED: std::ops::Range<f64> = 0.7..1.45;
 /// The kernel's estimate at the receiver has a resolution of a millisecond.
 const RESOLUTION: Span = Span::from_millis(4);
-/// A steady rate, of the mean.
+/// A steady rate as a multiple of the mean.
 const NEAR_MEAN: std::ops::Range<f64> = 0.7..1.4;
 const STEADY: f64 = 0.6;
 const MOSTLY_QUEUED: f64 = 0.75;
-/// Lost segments.
+/// Least share of lost segments.
 const DROPS: f64 = 0.005;
-/// Cores.
+/// The most CPU time of the ends and of the work on packets, in cores.
 const LITTLE: f64 = 0.3;
 
 #[cfg(test)]
@@ -255,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_standing_queue_and_a_steady_rate() {
+    fn a_standing_queue_at_a_steady_rate_is_the_limit() {
         let full = Sketch::new().tcp(|_, tcp| tcp.rtt = Some(Span::from_millis(35)));
         assert!(full.holds(RULE) > 0.7);
     }
@@ -271,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_of_others_does_not_limit_a_sender_without_data() {
+    fn a_queue_of_other_traffic_does_not_limit_a_sender_without_data() {
         let idle = Sketch::new().tcp(|_, tcp| {
             tcp.rtt = Some(Span::from_millis(35));
             tcp.unsent = Some(units::Bytes::ZERO);
@@ -282,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bottleneck_whose_rate_changes() {
+    fn a_bottleneck_whose_rate_changes_is_the_limit() {
         let radio = |queue: u64| {
             Sketch::new().tcp(move |at, tcp| {
                 tcp.rtt = Some(Span::from_millis(20 + queue * (1 + at % 3)));
@@ -294,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn bbr_keeps_the_queue_short() {
+    fn a_path_at_the_pace_of_bbr_is_the_limit_without_a_queue() {
         let paced = |pace: u64| {
             Sketch::new().sender(move |_, sender| {
                 sender.congestion = Some("bbr".to_owned());
@@ -313,9 +314,9 @@ mod tests {
         cable.holds_not(RULE);
     }
 
-    /// BBR over a virtual cable to a router, which limits the rate or drops what is too much.
+    /// BBR over a virtual cable to a router that limits the rate or drops the excess.
     #[test]
-    fn a_bottleneck_behind_a_virtual_cable() {
+    fn a_bottleneck_behind_a_virtual_cable_is_the_limit() {
         let cable = |lost: u32, cpu: u64| {
             let cable = Sketch::new().interface(|eth0| eth0.device = false);
             let cable = cable.sender(move |at, sender| {
@@ -336,7 +337,7 @@ mod tests {
         cable(0, 40).holds_not(RULE);
     }
 
-    /// A test that receives, with these round trips in milliseconds.
+    /// A receiving test with these round trips in milliseconds.
     fn receives(
         queue: u64,
         cpu: u64,
@@ -359,9 +360,9 @@ mod tests {
         sketch.attempt(attempt).judge(RULE)
     }
 
-    /// The far end's own queue limits what it sends, over a virtual cable.
+    /// The far end's own queue limits the data that it sends, over a virtual cable.
     #[test]
-    fn a_bottleneck_of_what_a_test_receives() {
+    fn a_bottleneck_before_a_receiving_test_is_the_limit() {
         let steady = |at: u64| at * 50;
         let share = |outcome: Outcome| outcome.finding().and_then(|finding| finding.explains);
         assert!(share(receives(40, 3, None, steady)).is_some_and(|share| share > 0.5));

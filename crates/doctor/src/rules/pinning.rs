@@ -1,4 +1,4 @@
-//! The device's interrupts and the process share a full core while another is idle.
+//! The device's interrupts and the process share a full core while another core is idle.
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::bound;
@@ -64,12 +64,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shared_core() {
+    fn a_full_core_with_process_and_interrupts_is_the_limit() {
         assert!(Sketch::new().core(0, [5, 50, 43, 0]).task(7, 55).holds(RULE) > 0.9);
     }
 
     #[test]
-    fn an_idle_core_or_a_full_thread_are_something_else() {
+    fn an_idle_core_or_a_thread_that_fills_its_core_rules_it_out() {
         Sketch::new().core(0, [5, 30, 43, 0]).task(7, 35).holds_not(RULE);
         Sketch::new().core(0, [5, 70, 23, 0]).task(7, 95).holds_not(RULE);
         let both = Sketch::new().core(0, [5, 50, 43, 0]).core(1, [5, 50, 43, 0]).task(7, 55);

@@ -1,5 +1,6 @@
-//! A filter of this machine's traffic control drops packets above a rate (`police`), or all that it
-//! selects. The kernel counts them at the `ingress` or `clsact` hook, which has no queue.
+//! A filter of this machine's traffic control drops packets above a rate (`police`), or all packets
+//! that it selects. The kernel counts the drops at the `ingress` or `clsact` hook, which has no
+//! queue.
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::recording::Qdisc;
@@ -25,7 +26,7 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     }
 }
 
-/// A filter that drops packets of strangers takes nothing from the connection.
+/// Whether the connection loses packets. A filter may drop only packets of strangers.
 fn loses(flow: &Flow<'_>) -> bool {
     let again = flow.sender.as_ref().map(|end| end.count(|tcp| tcp.retransmitted));
     let behind = flow.receiver.as_ref().map(|end| end.count(|tcp| tcp.out_of_order));
@@ -33,7 +34,7 @@ fn loses(flow: &Flow<'_>) -> bool {
     lost.is_none_or(|lost| lost > 0) || flow.is_opening() || flow.is_stalled()
 }
 
-/// Packets that are forwarded, and datagrams, belong to no connection of this machine.
+/// Forwarded packets and datagrams belong to no connection of this machine.
 fn of_machine(view: &View<'_>) -> Outcome {
     if view.flows.iter().any(Flow::is_busy) {
         return Outcome::Irrelevant;
@@ -44,7 +45,7 @@ fn of_machine(view: &View<'_>) -> Outcome {
     }
 }
 
-/// The hook that dropped most of those that are asked about.
+/// The hook that dropped most packets, of the hooks for which `is_asked` holds.
 fn judge(view: &View<'_>, is_asked: impl Fn(&Qdisc) -> bool) -> Result<Finding, Outcome> {
     let hooks = view.last().qdiscs.iter().filter(|q| is_asked(q) && q.is_hook());
     let dropped = hooks.filter_map(|later| {
@@ -81,7 +82,7 @@ fn judge(view: &View<'_>, is_asked: impl Fn(&Qdisc) -> bool) -> Result<Finding, 
 }
 
 const DROPS: f64 = 3.0;
-/// A share of the interface's packets.
+/// Least share of the interface's packets that the hook dropped.
 const SHARE: f64 = 1e-4;
 
 #[cfg(test)]
@@ -102,29 +103,29 @@ mod tests {
         })
     }
 
-    /// So many segments a second are lost.
+    /// A flow that loses `segments` segments a second.
     fn losing(segments: u32) -> Sketch {
         hook(40).tcp(move |at, tcp| tcp.retransmitted = Some(at as u32 * segments))
     }
 
     #[test]
-    fn drops_of_a_filter() {
+    fn drops_of_a_filter_limit_a_flow_that_loses_segments() {
         assert!(losing(40).holds(RULE) > 0.95);
         losing(40).holds_not(super::super::queue_drops::RULE);
-        // It drops what strangers send.
+        // The filter drops packets of strangers.
         assert_eq!(losing(0).judge(RULE).finding().unwrap().explains, None);
         let idle = losing(40).tcp(|_, tcp| tcp.unsent = Some(Bytes::ZERO));
         assert_eq!(idle.judge(RULE).finding().unwrap().explains, None);
     }
 
     #[test]
-    fn a_hook_without_drops_and_none() {
+    fn a_hook_without_drops_or_no_hook_rules_it_out() {
         hook(0).holds_not(RULE);
         assert_eq!(Sketch::new().judge(RULE), Outcome::Irrelevant);
     }
 
     #[test]
-    fn drops_of_packets_without_a_connection() {
+    fn drops_without_a_connection_are_a_finding_on_the_machine() {
         let forwards = hook(90).each(|_, sample| sample.connections.clear());
         assert!(forwards.holds_machine(RULE).is_some_and(|share| share > 0.5));
         assert_eq!(hook(90).on_machine(RULE), Outcome::Irrelevant);

@@ -7,13 +7,13 @@ use crate::recording::Connection;
 use crate::view::{End, Flow, View};
 use units::Span;
 
-/// A cause and its place among the others.
+/// A cause and its rank among the other causes.
 #[derive(Debug)]
 pub struct Row {
     pub rule: Rule,
     /// The reason for the cause's place, and for the causes that the cause silences.
     pub because: &'static str,
-    /// The rank of a finding, where no other column has the finding's.
+    /// The rank of a finding, unless another column has its rank.
     rank: Rank,
     /// The rank of a finding about the machine as a whole, if the rank is another.
     rank_of_machine: Option<Rank>,
@@ -21,7 +21,8 @@ pub struct Row {
     cases: &'static [(Case, Rank)],
     /// Causes of the same connection, or of the machine, that do not stand beside this cause.
     silences: &'static [&'static str],
-    /// Causes that stand at no connection and not at the machine, wherever this cause was found.
+    /// Causes that this cause silences at every connection and at the machine, wherever it was
+    /// found.
     silences_everywhere: &'static [&'static str],
     /// Causes that do not stand beside this cause if the connection fulfils a condition.
     silences_if: Option<(Condition, &'static [&'static str])>,
@@ -33,11 +34,12 @@ pub struct Row {
     pub is_saved: bool,
     /// A capture has the signals of this cause.
     pub is_captured: bool,
-    /// The application is the limit: a verdict if somebody asks about the connection.
+    /// The application is the limit: a verdict if the user asks about the connection.
     pub is_application: bool,
-    /// One direction of a test can use the resource up, which says nothing about the other.
+    /// One direction of a test can use up the resource, which says nothing about the other
+    /// direction.
     pub is_of_direction: bool,
-    /// The finding counts the packets that other causes explain, and has a line of its own.
+    /// The finding counts packets that other causes explain, and has a line of its own.
     pub counts_drops: bool,
 }
 
@@ -46,12 +48,13 @@ pub(super) type Seen<'f, 'a> = Option<(&'f Flow<'a>, &'f View<'a>)>;
 
 type Condition = fn(&Flow<'_>, &View<'_>) -> bool;
 
-/// The full window of a long path holds a sender more than its CPU does.
+/// Whether the CPU may hold the sender back: the full window of a long path would hold it back
+/// more.
 pub(super) fn is_held_by_no_window(flow: &Flow<'_>, _view: &View<'_>) -> bool {
     !flow.sender.as_ref().is_some_and(End::waits_for_window)
 }
 
-/// A bottleneck whose queue never empties: its link is used all the time.
+/// Whether the queue of the bottleneck never empties, so that its link is always busy.
 pub(super) fn is_queue_never_empty(flow: &Flow<'_>, _view: &View<'_>) -> bool {
     let Some(sender) = &flow.sender else { return false };
     let Some(least) = sender.tcp().min_rtt else { return false };
@@ -65,7 +68,7 @@ pub(super) fn is_queue_never_empty(flow: &Flow<'_>, _view: &View<'_>) -> bool {
 /// A cause that explains less leaves room for another cause.
 const HALF: f64 = 0.5;
 const SHORTEST_QUEUE: Span = Span::from_millis(1);
-/// Share of the samples with a queue that counts as always.
+/// Least share of the samples with a queue for a queue that never empties.
 const ALWAYS: f64 = 0.9;
 
 impl Row {

@@ -1,5 +1,5 @@
-//! A queueing discipline of this machine drops packets although it is mostly empty: it is too short
-//! for the bursts of a connection.
+//! A queueing discipline of this machine drops packets although its queue is mostly empty: the
+//! queue is too short for the bursts of a connection.
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::recording::Qdisc;
@@ -37,7 +37,7 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// Packets that are forwarded, and datagrams, belong to no connection of this machine.
+/// Forwarded packets and datagrams belong to no connection of this machine.
 fn of_machine(view: &View<'_>) -> Outcome {
     let worst = Queue::worst(view, |_| true);
     let Some(queue) = worst.filter(|_| !view.flows.iter().any(Flow::is_busy)) else {
@@ -55,12 +55,12 @@ struct Queue<'a> {
     qdisc: &'a Qdisc,
     drops: u64,
     per_second: f64,
-    /// The share of the samples in which it held packets.
+    /// The share of the samples in which the queue held packets.
     waits: f64,
 }
 
 impl<'a> Queue<'a> {
-    /// The one that dropped most.
+    /// The queue that dropped most packets.
     fn worst(view: &View<'a>, is_asked: impl Fn(&Qdisc) -> bool) -> Option<Self> {
         let samples = view.samples();
         let queues = view.last().qdiscs.iter().filter(|qdisc| is_asked(qdisc) && !qdisc.is_hook());
@@ -81,17 +81,18 @@ impl<'a> Queue<'a> {
         dropped.max_by_key(|queue| queue.drops)
     }
 
-    /// The reason why it is, if it is. One packet may be up to 64 KiB, and lose as many segments.
-    /// `are_its`: the packets that were sent are those that it drops.
+    /// The reason why the queue is in order. `None` if it is not. One dropped packet may have up to
+    /// 64 KiB, and lose many segments. `are_its`: whether the dropped packets are among the `sent`
+    /// packets.
     fn is_in_order(&self, sent: u64, most: f64, are_its: bool) -> Option<Outcome> {
         let (kind, name, drops) = (&self.qdisc.kind, &self.qdisc.interface, self.drops);
         let share = drops as f64 / (sent as f64).max(1.0);
-        // A slow connection loses few packets a second, and many of those that it sends.
+        // A slow connection loses few packets a second, but a large share of its packets.
         let many = self.per_second >= DROPS || are_its && drops >= FEW && share >= HEAVY;
         if !many || share < most {
             return Some(Outcome::ruled_out(format!("{kind} on {name} dropped {drops} packets")));
         }
-        // A queue that stands belongs to a limit of the rate, or to a link that is full.
+        // A queue that never empties belongs to a limit of the rate, or to a full link.
         (self.waits >= STANDS).then(|| {
             Outcome::ruled_out(format!(
                 "{kind} on {name} dropped {drops} packets, and its queue stands: it is used as it should be"
@@ -118,13 +119,13 @@ impl<'a> Queue<'a> {
     }
 }
 
-/// Packets a second.
+/// Fewest dropped packets a second.
 const DROPS: f64 = 3.0;
 const FEW: u64 = 4;
 const HEAVY: f64 = 5e-3;
-/// Packets dropped by segments sent.
+/// Least ratio of dropped packets to segments that the connection sent.
 const SHARE: f64 = 1e-5;
-/// Packets dropped by packets that the interface sent.
+/// Least ratio of dropped packets to packets that the interface sent.
 const SHARE_OF_ALL: f64 = 1e-3;
 /// A queue with packets in this share of the samples is not too short.
 const STANDS: f64 = 0.5;
@@ -149,15 +150,15 @@ mod tests {
     }
 
     #[test]
-    fn drops_of_a_queue_that_is_mostly_empty() {
+    fn a_mostly_empty_queue_that_drops_is_the_limit() {
         assert!(dropping(40, 0).holds(RULE) > 0.95);
         let idle = dropping(40, 0).tcp(|_, tcp| tcp.unsent = Some(Bytes::ZERO));
         assert_eq!(idle.judge(RULE).finding().unwrap().explains, None);
     }
 
-    /// Two drops a second of a hundred segments.
+    /// A queue drops two of a hundred segments each second.
     #[test]
-    fn drops_of_a_slow_connection() {
+    fn a_queue_that_drops_many_packets_of_a_slow_connection_is_the_limit() {
         let slow = |again: u32| {
             dropping(2, 0).tcp(move |at, tcp| {
                 tcp.data_segments_out = Some(at as u32 * 100);
@@ -165,20 +166,20 @@ mod tests {
             })
         };
         assert!(slow(2).holds(RULE) > 0.95);
-        // Those of other connections.
+        // The queue drops packets of other connections.
         slow(0).holds_not(RULE);
         dropping(2, 0).holds_not(RULE);
     }
 
     #[test]
-    fn no_drops_or_a_queue_that_stands() {
+    fn no_drops_or_a_queue_that_never_empties_rule_it_out() {
         dropping(0, 0).holds_not(RULE);
         dropping(40, 90_000).holds_not(RULE);
         Sketch::new().holds_not(RULE);
     }
 
     #[test]
-    fn drops_of_packets_without_a_connection() {
+    fn drops_without_a_connection_are_a_finding_on_the_machine() {
         let forwards = |backlog| dropping(90, backlog).each(|_, sample| sample.connections.clear());
         assert!(forwards(0).holds_machine(RULE).is_some_and(|share| share > 0.5));
         forwards(90_000).machine_holds_not(RULE);

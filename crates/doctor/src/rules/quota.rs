@@ -1,4 +1,4 @@
-//! A control group's quota stops the process in most of its periods.
+//! A control group's quota stops the process in many of its periods.
 
 use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::view::{Flow, OFTEN_THROTTLED, Occupancy, View};
@@ -61,7 +61,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
 }
 
 /// A thread waits for a core while cores are idle: a CPU limit stops the thread, and this namespace
-/// hides the control group that has the limit.
+/// hides the limit's control group.
 fn hidden(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
     let ends = [("sender", &flow.sender), ("receiver", &flow.receiver)];
     let threads = ends.into_iter().filter_map(|(side, end)| Some((side, end.as_ref()?)));
@@ -101,7 +101,7 @@ fn hidden(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
     })
 }
 
-/// Shares of the observation.
+/// Least share of the time in which a thread waits beside idle cores, and most stolen time.
 const HIDDEN_WAITS: f64 = 0.3;
 const LITTLE_STEAL: f64 = 0.05;
 
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_stopped() {
+    fn a_process_that_its_quota_stops_often_is_limited() {
         assert!(throttled(90, 7).holds(RULE) > 0.9);
     }
 
@@ -139,7 +139,7 @@ mod tests {
         });
         rare.holds_not(RULE);
         throttled(90, 99).holds_not(RULE);
-        // It runs out at the end of each fifth period, for 10 ms in a second.
+        // The quota runs out at the end of each fifth period, for 10 ms in a second.
         let short = throttled(20, 7).each(|at, sample| {
             sample.groups[0].throttled_time = Span::from_millis(at * 10);
         });

@@ -1,4 +1,4 @@
-//! How much of the missing speed a finding explains: the place of the finding among others.
+//! The rank of a finding: the share of the missing speed that the finding explains.
 
 /// A case of a cause that the table ranks apart from the cause's other findings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,11 +11,11 @@ impl Case {
     }
 }
 
-/// A share of the missing speed, from 0 to 1, perhaps a line over the share that a rule measured.
+/// A share of the missing speed, from 0 to 1: a constant, or a line over the rule's measured share.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Rank {
     base: f64,
-    /// The weight of the measured share; `None`: the rule's measure does not count.
+    /// The weight of the measured share; `None`: the measured share does not count.
     times: Option<f64>,
     least: Option<f64>,
     most: Option<f64>,
@@ -26,7 +26,7 @@ pub(super) struct Rank {
 /// A cause that never limits a connection or the machine by itself.
 pub(super) const NEVER: Rank = always(0.0);
 
-/// The same share in each finding.
+/// The same share for each finding.
 pub(super) const fn always(share: f64) -> Rank {
     Rank { base: share, times: None, least: None, most: None, beside: None }
 }
@@ -57,7 +57,7 @@ impl Rank {
         Self { beside: Some(cause), ..self }
     }
 
-    /// The share that a finding explains; a measure that is no number explains nothing.
+    /// The share that a finding explains. A measure that is not a number explains nothing.
     pub(super) fn of(&self, measured: [f64; 2]) -> f64 {
         let [first, second] = measured;
         let line = |times| self.base + times * first + times * second;

@@ -69,8 +69,8 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     finding.holds()
 }
 
-/// A receiver alone knows its window, and how much arrives in a round trip. A window that the
-/// kernel may enlarge is at least twice that.
+/// Judges the receiver alone, which knows its window and the data of a round trip. A window that
+/// the kernel may enlarge is at least twice as large as this data.
 fn at_receiver(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let Some(receiver) = &flow.receiver else { return Outcome::Irrelevant };
     if let Some(held) = far_held(flow) {
@@ -106,8 +106,8 @@ fn at_receiver(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         .holds()
 }
 
-/// A far end that sent tells for how long the window of this one held it. A reader that lacks CPU
-/// time, or reads slowly, closes the window too.
+/// Judges by the figures of a far sender, which reports for how long this end's window held it. A
+/// reader that lacks CPU time or reads slowly also closes the window.
 fn told_by_sender(flow: &Flow<'_>, receiver: &End<'_>, held: f64, view: &View<'_>) -> Outcome {
     if held < LIMITED || receiver.wants_cpu(view) >= FULL_CPU {
         return Outcome::ruled_out(format!(
@@ -133,7 +133,7 @@ fn told_by_sender(flow: &Flow<'_>, receiver: &End<'_>, held: f64, view: &View<'_
         .holds()
 }
 
-/// The window of this machine.
+/// The finding about the window of this machine.
 fn here(window: Bytes, rtt: Span, receiver: &End<'_>, view: &View<'_>) -> Finding {
     let most = view.sysctl_number("net.ipv4.tcp_rmem", 2).map(Bytes::new);
     Finding::new(format!(
@@ -153,11 +153,11 @@ fn here(window: Bytes, rtt: Span, receiver: &End<'_>, view: &View<'_>) -> Findin
 
 /// The share of a core with which a reader has no time left.
 const FULL_CPU: f64 = 0.8;
-/// The largest value of the setting.
+/// The highest value that the advice gives for the setting.
 const MOST_BUFFER: u64 = 1 << 30;
-/// Measured.
+/// Measured: least share of the time in which the window holds the sender.
 const LIMITED: f64 = 0.2;
-/// The part of the window that arrives in a round trip.
+/// Least part of the window that arrives in a round trip.
 const FULL: f64 = 0.65;
 /// The kernel's estimate at the receiver has a resolution of a millisecond.
 const SHORTEST: Span = Span::from_millis(2);
@@ -175,12 +175,12 @@ mod tests {
     }
 
     #[test]
-    fn a_small_window_and_an_empty_queue() {
+    fn a_small_window_before_an_empty_queue_is_the_limit() {
         let passes =
             limited(90, 32_768).tcp(|at, tcp| tcp.bytes_acked = Some(Bytes::new(at * 1_600_000)));
         let outcome = passes.with_receiver(|_, _| {}).judge(RULE);
         let finding = outcome.finding().unwrap();
-        // 32 KiB each 20 ms.
+        // A window of 32 KiB in each 20 ms.
         assert_eq!(finding.allows.map(|rate| rate.mbit_per_second() as u64), Some(13));
         assert!(limited(90, 32_768).holds(RULE) > 0.8);
     }
@@ -209,7 +209,8 @@ mod tests {
         assert!(windows(64_000).holds(super::super::slow_reader::RULE) > 0.8);
     }
 
-    /// The far end had data for two seconds, and this window held it for so many milliseconds.
+    /// The far end had data for two seconds, and this end's window held it for `millis`
+    /// milliseconds.
     fn told(millis: u64, change: impl Fn(Sketch) -> Sketch) -> Outcome {
         let sketch = change(Sketch::new().receiving(|_, receiver| {
             receiver.tcp.own_window = Some(Bytes::new(4_000));
@@ -229,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_far_sender_tells_that_this_window_held_it() {
+    fn the_figures_of_a_far_sender_blame_this_window() {
         let same = |sketch: Sketch| sketch;
         assert!(told(1_700, same).finding().unwrap().explains.is_some_and(|share| share > 0.8));
         assert!(matches!(told(200, same), Outcome::RuledOut(_)));
@@ -241,7 +242,7 @@ mod tests {
         assert_eq!(told(1_700, slow), Outcome::Irrelevant);
     }
 
-    /// 400 Mbit/s at a round trip of 20 ms: 1 MB.
+    /// A flow of 400 Mbit/s at a round trip of 20 ms, which needs a window of 1 MB.
     fn receiving(window: u64) -> Sketch {
         Sketch::new().receiving(move |_, receiver| {
             receiver.tcp.own_window = Some(Bytes::new(window));
@@ -287,7 +288,7 @@ mod tests {
             assert!(bbr(80_512, limited).holds(RULE) > 0.85, "{limited}");
             bbr(80_512, limited).holds_not(super::super::path::RULE);
         }
-        // The path is the limit.
+        // The path limits this flow.
         bbr(800_000, 0).holds_not(RULE);
         assert!(bbr(800_000, 0).holds(super::super::path::RULE) > 0.5);
     }

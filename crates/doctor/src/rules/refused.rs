@@ -1,4 +1,4 @@
-//! Connections of this machine are refused at once: by a reset, or by an ICMP message of a filter.
+//! Peers refuse connections of this machine at once, by a reset or by an ICMP message of a filter.
 
 use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::recording::{Attempt, Origin, Refusal};
@@ -14,11 +14,11 @@ fn judge(view: &View<'_>) -> Outcome {
     let Some(failed) = view.counter("TcpAttemptFails") else {
         return Outcome::not_seen("the count of failed connections");
     };
-    // Attempts that end by their timeout have sent their SYN again.
+    // An attempt that ends by its timeout has sent its SYN again.
     let repeated = view.counter("TcpExtTCPSynRetrans").unwrap_or(0);
     let rejected = view.counter("IcmpInDestUnreachs").unwrap_or(0);
-    // A client of this machine that ends its handshake with a reset, as a scan of ports and many
-    // checks of load balancers do it, counts too (tcp_check_req).
+    // The kernel also counts a client of this machine that ends its handshake with a reset, as a
+    // port scan and many checks of load balancers do (tcp_check_req).
     let theirs = view.counter("TcpExtEmbryonicRsts").unwrap_or(0);
     let tried = view.counter("TcpActiveOpens");
     let resets = failed.saturating_sub(repeated).saturating_sub(theirs);
@@ -26,7 +26,7 @@ fn judge(view: &View<'_>) -> Outcome {
     let opening = view.flows.iter().any(Flow::is_opening);
     // Routers limit the rate of these messages, so that some SYNs get none.
     let by_icmp = rejected > 0 && (opening || rejected.saturating_mul(2) >= resets.max(1));
-    // In a capture a single refused attempt counts: its user chose the packets.
+    // In a capture a single refused attempt counts, because the user chose the packets.
     let least = if view.recording.origin == Origin::Captured { 1 } else { LEAST };
     if resets < least && !(by_icmp && opening) {
         return Outcome::ruled_out(format!("{failed} attempts to connect failed"));
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn resets_and_icmp_messages() {
+    fn resets_or_icmp_messages_refuse_connections() {
         let reset = Sketch::idle().counter("TcpAttemptFails", 9).counter("TcpActiveOpens", 9);
         assert!(reset.holds_machine(RULE).is_some_and(|share| share > 0.7));
         let rejected = reset.counter("IcmpInDestUnreachs", 9).on_machine(RULE);
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_or_those_that_time_out_are_something_else() {
+    fn few_failed_attempts_or_timeouts_are_no_refusal() {
         let few = Sketch::idle().counter("TcpAttemptFails", 9).counter("TcpActiveOpens", 900);
         assert_eq!(few.on_machine(RULE).finding().unwrap().explains, None);
         Sketch::idle().counter("TcpAttemptFails", 0).machine_holds_not(RULE);
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn handshakes_that_clients_of_this_machine_reset() {
+    fn handshakes_that_clients_reset_are_no_refusal() {
         let scanned = || Sketch::idle().counter("TcpAttemptFails", 90);
         scanned().counter("TcpActiveOpens", 0).machine_holds_not(RULE);
         let serving = scanned().counter("TcpExtEmbryonicRsts", 90);

@@ -1,5 +1,6 @@
-//! Packets overtake one another, and the sender takes some of them for lost: it retransmits in vain
-//! and shrinks its window. Reordering that it waits out (RFC 8985) costs nothing.
+//! Packets overtake one another, and the sender takes some of them for lost: it sends spurious
+//! retransmissions and shrinks its window. Reordering costs nothing while the sender waits for late
+//! packets (RFC 8985).
 
 use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::signs::loss_model::{Recovery, allowed, paces_itself, recovery};
@@ -21,7 +22,8 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     };
     let counted = sender.count(|tcp| tcp.reordered).zip(sender.count(|tcp| tcp.data_segments_out));
     let Some((seen, sent)) = counted else { return Outcome::not_seen("reordered segments") };
-    // A packet that is later than a round trip arrives after its retransmission, and was late too.
+    // A packet that is more than a round trip late arrives after its retransmission, and counts as
+    // late.
     let again = sender.count(|tcp| tcp.retransmitted).unwrap_or(0);
     let late = sender.count(|tcp| tcp.spurious).unwrap_or(0).min(again);
     let seen = seen.max(late);
@@ -32,7 +34,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let vain = Vain::of(sender, view);
     let useless = vain.count as f64 / sent.max(1) as f64;
     let congestion = sender.last().congestion.as_deref().unwrap_or("unknown");
-    // Those that were needed shrink the window too.
+    // Needed retransmissions also shrink the window.
     let again = again.max(vain.count);
     let (allows, formula) = allowed(sender, congestion, again as f64 / sent.max(1) as f64);
     let is_near = |allows: Rate| {
@@ -45,7 +47,8 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         && vain.count.saturating_mul(PART) >= again
         && is_held_by_window(sender);
     let earlier = (vain.count == 0).then(|| before(sender)).flatten();
-    // Beside losses the sender learns to wait for late packets, and retransmits few in vain later.
+    // Losses teach the sender to wait for late packets, so that it sends few spurious
+    // retransmissions later.
     let since_start = (!limits && earlier.is_none() && near && is_held_by_window(sender))
         .then(|| since_start(sender))
         .flatten();
@@ -100,7 +103,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// Retransmissions of segments that had arrived.
+/// Spurious retransmissions, of segments that had arrived.
 struct Vain {
     count: u64,
     told_by: &'static str,
@@ -110,15 +113,15 @@ impl Vain {
     fn of(sender: &End<'_>, view: &View<'_>) -> Self {
         let spurious = sender.count(|tcp| tcp.spurious).unwrap_or(0);
         let again = sender.count(|tcp| tcp.retransmitted).unwrap_or(0);
-        // Timestamps tell it where the peer sends no duplicate SACK (RFC 3522), for the machine as
-        // a whole.
+        // If the peer sends no duplicate SACK, timestamps show spurious retransmissions (RFC 3522),
+        // but the kernel counts them for the whole machine.
         let undone =
             UNDONE.iter().filter_map(|name| view.counter(name)).fold(0, u64::saturating_add);
         match spurious {
             0 if undone > 0 && again > 0 => {
                 Self { count: undone.min(again), told_by: "recoveries that the kernel undid" }
             }
-            // Nothing can tell them from those that were needed.
+            // Without SACK nothing distinguishes spurious from needed retransmissions.
             0 if sender.tcp().sack == Some(false) => Self {
                 count: again,
                 told_by: "all, because the peer has no selective acknowledgements",
@@ -128,7 +131,7 @@ impl Vain {
     }
 }
 
-/// A window that is full, of an algorithm that shrinks it for losses.
+/// Whether a full window holds the sender back, and its algorithm shrinks the window for losses.
 fn is_held_by_window(sender: &End<'_>) -> bool {
     let held = sender.window_limited().unwrap_or(0.0) + sender.buffer_limited().unwrap_or(0.0);
     let shrinks = !sender.last().congestion.as_deref().is_some_and(paces_itself);
@@ -139,24 +142,25 @@ fn is_held_by_window(sender: &End<'_>) -> bool {
         && sender.fills_window(BURST).is_none_or(|share| share >= 0.5)
 }
 
-/// The window recovers from retransmissions in vain before the observation.
+/// The window recovers from spurious retransmissions before the observation.
 fn before(sender: &End<'_>) -> Option<Recovery> {
     let spurious = sender.tcp().spurious.unwrap_or(0);
     recovery(sender).filter(|_| spurious > 0 && is_held_by_window(sender))
 }
 
-/// Retransmissions in vain, and all, since the connection began, if many were.
+/// Spurious retransmissions and all retransmissions since the connection began. `None` if few are
+/// spurious.
 fn since_start(sender: &End<'_>) -> Option<(u32, u32)> {
     let (vain, again) = (sender.tcp().spurious?, sender.tcp().retransmitted?);
     (vain >= FEW_IN_VAIN && u64::from(vain) * PART >= again.into()).then_some((vain, again))
 }
 
-/// Measured.
+/// Measured: least share of reordered segments.
 const SHARE: f64 = 0.01;
-/// Observed rates, in rates of the formula, that reordering explains. The formula is right within a
-/// factor of two, and the kernel undoes a part of the harm.
+/// The observed rate, as a multiple of the formula's rate, that reordering explains. The formula is
+/// right within a factor of two, and the kernel undoes a part of the harm.
 const NEAR: std::ops::Range<f64> = 0.4..2.5;
-/// One of so many retransmissions is worth naming.
+/// One spurious retransmission in this number is worth naming.
 const PART: u64 = 10;
 const FEW_IN_VAIN: u32 = 3;
 const UNDONE: [&str; 4] =
@@ -168,7 +172,8 @@ mod tests {
     use super::*;
     use units::Bytes;
 
-    /// Reordering seen, retransmissions and those in vain, of 10,000 segments a second.
+    /// A flow of 10,000 segments a second with `per_second` reordering events, `again`
+    /// retransmissions and `vain` spurious retransmissions.
     fn seen(per_second: u32, again: u32, vain: u32) -> Sketch {
         Sketch::new().tcp(move |at, tcp| {
             tcp.data_segments_out = Some(at as u32 * 10_000);
@@ -180,12 +185,12 @@ mod tests {
     }
 
     #[test]
-    fn five_percent() {
+    fn reordering_of_five_percent_is_the_limit() {
         assert!(seen(500, 500, 500).holds(RULE) > 0.9);
     }
 
     #[test]
-    fn seldom_or_without_effect() {
+    fn rare_reordering_or_reordering_without_effect_limits_nothing() {
         seen(50, 50, 50).holds_not(RULE);
         let present = |sketch: Sketch| {
             assert_eq!(sketch.judge(RULE).finding().unwrap().explains, None);
@@ -195,15 +200,15 @@ mod tests {
         // Every retransmission was needed: these are losses.
         present(seen(220, 100, 0));
         assert!(seen(220, 100, 0).holds(super::super::loss::RULE) > 0.8);
-        // Room in the window.
+        // The window has room.
         present(seen(500, 500, 500).tcp(|_, tcp| tcp.unacked = Some(300)));
-        // The retransmissions allow far more than passes.
+        // The formula allows far more than passes.
         present(seen(150, 1, 1));
     }
 
-    /// 1 % is lost, and 0.3 % retransmitted in vain: together they explain the rate.
+    /// The path loses 1 %, and 0.3 % are spurious retransmissions: together they explain the rate.
     #[test]
-    fn beside_losses() {
+    fn reordering_beside_losses_is_a_part_of_the_limit() {
         let both = seen(500, 130, 30).tcp(|at, tcp| {
             tcp.bytes_acked = Some(Bytes::new(at * 5_000_000 / 8));
         });
@@ -212,15 +217,16 @@ mod tests {
     }
 
     #[test]
-    fn packets_that_are_later_than_a_round_trip() {
+    fn packets_later_than_a_round_trip_count_as_reordered() {
         assert!(seen(0, 400, 390).holds(RULE) > 0.8);
-        // The path duplicates packets: nothing was retransmitted.
+        // The path duplicates packets, and the sender retransmits nothing.
         seen(0, 0, 400).holds_not(RULE);
     }
 
-    /// The sender has learnt to wait: 40 of 350 retransmissions were in vain, all of them before.
+    /// 40 of 350 retransmissions were spurious, all before the observation: the sender has raised
+    /// its reordering threshold since.
     #[test]
-    fn beside_losses_of_a_sender_that_has_learnt_to_wait() {
+    fn earlier_spurious_retransmissions_beside_losses_are_a_part_of_the_limit() {
         let learnt = |before: u32| {
             seen(500, 100, 0).tcp(move |at, tcp| {
                 tcp.retransmitted = Some(50 + at as u32 * 100);
@@ -233,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn peers_without_duplicate_sacks() {
+    fn without_duplicate_sacks_the_kernels_undone_recoveries_count() {
         let undone = seen(500, 100, 0).counter("TcpExtTCPFullUndo", 90);
         assert!(undone.holds(RULE) > 0.85);
         let without = seen(500, 300, 0).tcp(|_, tcp| tcp.sack = Some(false));
@@ -241,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_recovers_from_retransmissions_in_vain() {
+    fn a_window_that_recovers_from_spurious_retransmissions_is_the_limit() {
         let recovers = |threshold: u32| {
             seen(300, 0, 0).tcp(move |_, tcp| {
                 tcp.spurious = Some(40);

@@ -1,4 +1,4 @@
-//! The application sends a little, waits for the answer, and sends the next: each message costs a
+//! The application sends a little data, waits for the answer, and sends again: each message costs a
 //! round trip.
 
 use super::{Advice, Finding, Outcome, Rule};
@@ -23,7 +23,7 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
     };
     let ratio = back as f64 / (out as f64).max(1.0);
     let rounds = end.elapsed().secs_f64() / rtt.secs_f64().max(1e-6);
-    // Messages as often as round trips pass, answered as often as they are sent.
+    // The peer answers about as many messages as this end sends.
     let alternates = (0.3..3.4).contains(&ratio) && back >= FEWEST && flow.sender.is_some();
     let used = out.min(back) as f64 / rounds;
     let idle = end.often(|c| c.has_unsent() == Some(false));
@@ -69,9 +69,9 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
     counts(finding).holds()
 }
 
-/// Turns that never overlap: a large message in one direction after each small message in the
-/// other. The sender of the large messages has data in flight most of the time, and seldom waits
-/// for a window. Their receiver sees pauses between the turns.
+/// Whether turns never overlap: after each small message in one direction, a large message follows
+/// in the other. The sender of the large messages has data in flight most of the time, and seldom
+/// waits for a window. The receiver of the large messages sees pauses between the turns.
 fn takes_turns(flow: &Flow<'_>, end: &End<'_>, turns: u64, used: f64, rtt: Span) -> bool {
     if turns < FEWEST || !(USED..=ONE_AT_A_TIME).contains(&used) || flow.is_stalled() {
         return false;
@@ -93,9 +93,9 @@ fn takes_turns(flow: &Flow<'_>, end: &End<'_>, turns: u64, used: f64, rtt: Span)
 const USED: f64 = 0.4;
 /// Most turns in a round trip; more turns mean several requests at a time.
 const ONE_AT_A_TIME: f64 = 1.3;
-/// Three seconds of a round trip around the world.
+/// Turns in three seconds at a round trip around the world.
 const FEWEST: u64 = 5;
-/// Shares of the samples, and of the time.
+/// Least and most shares of the samples or of the time.
 const MOSTLY_SENT: f64 = 0.5;
 const HELD: f64 = 0.2;
 const BUSY: f64 = 0.7;
@@ -122,12 +122,12 @@ mod tests {
     }
 
     #[test]
-    fn a_message_each_round_trip() {
+    fn one_message_in_each_round_trip_is_the_limit() {
         assert!(pinging(49, 0).holds(RULE) > 0.9);
     }
 
     #[test]
-    fn seldom_messages_and_full_queues_are_something_else() {
+    fn rare_messages_or_a_full_queue_rule_it_out() {
         pinging(10, 0).holds_not(RULE);
         pinging(49, 9_000).holds_not(RULE);
         Sketch::new().holds_not(RULE);
@@ -154,7 +154,8 @@ mod tests {
         let allows = finding.allows.unwrap().mbit_per_second();
         assert!((13.0..13.2).contains(&allows), "{allows}");
         turns(16, 990).holds_not(super::super::application::RULE);
-        // An application that pauses between its messages, and several requests at a time.
+        // An application that pauses between messages, and an application with several requests at
+        // a time.
         turns(10, 400).holds_not(RULE);
         turns(200, 990).holds_not(RULE);
     }

@@ -1,5 +1,4 @@
-//! Connections that were open are reset, and not by this machine's own programs: by the far end, or
-//! by a filter between.
+//! The far end, or a filter on the path, resets open connections.
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::view::View;
@@ -11,8 +10,8 @@ fn judge(view: &View<'_>) -> Outcome {
     let Some(all) = view.counter("TcpEstabResets") else {
         return Outcome::not_seen("the count of connections that were reset");
     };
-    // A program that closes a connection with unread data resets it, and so does the kernel that
-    // gives one up.
+    // A program of this machine that closes a connection with unread data resets it, and so does
+    // the kernel when it gives up a connection.
     let own = OWN.iter().filter_map(|name| view.counter(name)).fold(0, u64::saturating_add);
     let theirs = all.saturating_sub(own);
     let opened = ["TcpActiveOpens", "TcpPassiveOpens"];
@@ -52,9 +51,9 @@ const OWN: [&str; 5] = [
     "TcpExtTCPAbortOnMemory",
     "TcpExtTCPAbortOnTimeout",
 ];
-/// A second. The checks of a load balancer end in a reset too, and are fewer.
+/// Fewest resets a second. Checks by load balancers end in a reset too, but are fewer.
 const LEAST: f64 = 2.0;
-/// A share of the connections opened meanwhile.
+/// Least share of the connections that opened in the observation.
 const SHARE: f64 = 0.3;
 
 #[cfg(test)]
@@ -63,13 +62,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connections_that_are_reset_soon_after_they_opened() {
+    fn many_resets_of_open_connections_are_a_finding() {
         let reset = Sketch::idle().counter("TcpEstabResets", 9).counter("TcpActiveOpens", 10);
         assert!(reset.holds_machine(RULE).unwrap() > 0.7);
     }
 
     #[test]
-    fn few_resets_and_those_of_own_programs() {
+    fn few_resets_or_resets_by_own_programs_are_no_finding() {
         Sketch::idle().counter("TcpEstabResets", 1).machine_holds_not(RULE);
         let own = Sketch::idle().counter("TcpEstabResets", 9);
         own.counter("TcpExtTCPAbortOnClose", 9).machine_holds_not(RULE);

@@ -1,4 +1,4 @@
-//! This machine drops packets whose source it would reach through another interface.
+//! This machine drops packets from a source that it would reach through another interface.
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::view::View;
@@ -31,7 +31,7 @@ fn judge(view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// A stray packet is no fault.
+/// A single stray packet is no fault.
 const LEAST: u64 = 2;
 
 #[cfg(test)]
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn drops_of_the_filter() {
+    fn drops_of_the_reverse_path_filter_are_a_finding() {
         let dropped = Sketch::idle().counter("TcpExtIPReversePathFilter", 2);
         assert!(dropped.holds_machine(RULE).is_some_and(|share| share > 0.7));
         Sketch::idle().counter("TcpExtIPReversePathFilter", 0).machine_holds_not(RULE);

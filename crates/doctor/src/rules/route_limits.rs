@@ -1,5 +1,5 @@
-//! A route fixes a congestion window for what this machine sends on it, or a window for what it
-//! receives.
+//! A route fixes a congestion window for this machine's data, or a window for the data that this
+//! machine receives.
 
 use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::bound;
@@ -31,7 +31,7 @@ fn of_sender(flow: &Flow<'_>, path: &Path, sender: &End<'_>) -> Outcome {
     let share = allows.map_or(0.0, |allows| {
         flow.rate().bits_per_second() as f64 / allows.bits_per_second().max(1) as f64
     });
-    // One that was set after the connection opened holds for later ones.
+    // A route that was set after the connection opened holds for later connections only.
     if !(NEAR..MOST).contains(&share) {
         return Outcome::ruled_out(format!(
             "{} of what the route's window of {} allows pass",
@@ -51,7 +51,8 @@ fn of_sender(flow: &Flow<'_>, path: &Path, sender: &End<'_>) -> Outcome {
         .holds()
 }
 
-/// `window` of a route is the largest that this machine offers (tcp_select_initial_window).
+/// The `window` of a route is the largest window that this machine offers
+/// (tcp_select_initial_window).
 fn of_receiver(flow: &Flow<'_>, path: &Path, receiver: &End<'_>) -> Outcome {
     let Some(most) = path.window.map(|window| Bytes::new(window.into())) else {
         return Outcome::ruled_out("the route fixes no window");
@@ -94,7 +95,7 @@ fn of_receiver(flow: &Flow<'_>, path: &Path, receiver: &End<'_>) -> Outcome {
     .holds()
 }
 
-/// The rate, of that which a window allows.
+/// Least rate as a share of the rate that the window allows.
 const NEAR: f64 = 0.6;
 const MOST: f64 = 2.0;
 /// The least share of the time in which the far end had data to send.
@@ -112,10 +113,10 @@ mod tests {
     }
 
     #[test]
-    fn a_fixed_congestion_window() {
+    fn a_fixed_congestion_window_is_the_limit() {
         assert!(fixed(700).holds(RULE) > 0.9);
         fixed(5000).holds_not(RULE);
-        // More passes than it allows: it was set later.
+        // More data passes than the route allows: the route was set later.
         fixed(70).holds_not(RULE);
         Sketch::new().holds_not(RULE);
     }

@@ -4,9 +4,9 @@ use crate::view::{Flow, View};
 /// A cause and the functions that look for it.
 #[derive(Debug, Clone, Copy)]
 pub struct Rule {
-    /// Its stable name, in `--json` and in labs.
+    /// The cause's stable name, in `--json` and in labs.
     pub cause: &'static str,
-    /// The same in words, for the list of causes that are ruled out.
+    /// The cause in words, for the list of causes that are ruled out.
     pub words: &'static str,
     pub flow: Option<fn(&Flow<'_>, &View<'_>) -> Outcome>,
     pub machine: Option<fn(&View<'_>) -> Outcome>,

@@ -1,4 +1,4 @@
-//! The sender's buffer holds less than the path needs: a small `tcp_wmem`, or SO_SNDBUF.
+//! The sender's buffer is smaller than the path needs: a small `tcp_wmem`, or SO_SNDBUF.
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::signs::send_buffer::{allowed, is_the_buffer};
@@ -38,7 +38,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
         ));
     }
     let rtt = sender.rtt().unwrap_or_default();
-    // Within a machine or a rack, a full queue at the reader shows up as a full send buffer.
+    // Within a machine or a rack, a full queue at the reader also fills the send buffer.
     let waits =
         flow.receiver.as_ref().map(|r| r.median(|c| Some(c.receive_queue)).unwrap_or_default());
     if rtt < SHORT && waits.is_some_and(|waits| waits >= Bytes::new(1_000_000)) {
@@ -79,9 +79,9 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     finding.holds()
 }
 
-/// The largest value of the setting.
+/// The highest value that the advice gives for the setting.
 const MOST_BUFFER: u64 = 1 << 30;
-/// Measured.
+/// Measured: least share of the time in which the buffer holds the sender.
 const LIMITED: f64 = 0.2;
 const SHORT: Span = Span::from_millis(1);
 
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_buffer_on_a_long_path() {
+    fn a_small_buffer_on_a_long_path_is_the_limit() {
         assert!(limited(90, 20_000).holds(RULE) > 0.8);
     }
 
@@ -115,7 +115,7 @@ mod tests {
 
     /// 16 kB each 60 µs would be 2.2 Gbit/s, and 90 Mbit/s pass: the application writes late.
     #[test]
-    fn a_tiny_buffer_of_a_cable() {
+    fn a_tiny_buffer_on_a_cable_is_the_limit() {
         let tiny = |window: u64, grows: u64| {
             limited(90, 200).sender(move |at, sender| {
                 sender.tcp.min_rtt = Some(Span::from_micros(60));
@@ -126,7 +126,7 @@ mod tests {
         };
         assert!(tiny(3_000_000, 0).holds(RULE) > 0.8);
         tiny(3_000_000, 0).holds_not(super::super::slow_reader::RULE);
-        // The window is as small, or the kernel enlarges the buffer.
+        // The peer's window is as small as the buffer, or the kernel enlarges the buffer.
         tiny(40_000, 0).holds_not(RULE);
         tiny(3_000_000, 9_000).holds_not(RULE);
         let stops = tiny(3_000_000, 0).tcp(|_, tcp| tcp.rttvar = Some(Span::from_millis(40)));
@@ -138,10 +138,10 @@ mod tests {
         assert!(tiny(40_000, 0).holds(super::super::slow_reader::RULE) > 0.8);
     }
 
-    /// The buffer is full because of a long queue, or because the receiver answers late: a round
-    /// trip of the path itself would let 10 times as much pass.
+    /// A long queue or a receiver that answers late fills the buffer: a round trip of the path
+    /// itself would let 10 times as much data pass.
     #[test]
-    fn a_buffer_that_is_full_of_somebody_elses_queue() {
+    fn a_buffer_that_a_queue_or_a_late_receiver_fills_is_no_limit() {
         let queue = |varies: u64| {
             limited(90, 200_000).sender(move |at, sender| {
                 sender.send_limit = Some(Bytes::new(4_000_000));

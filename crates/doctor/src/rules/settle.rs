@@ -1,4 +1,4 @@
-//! Applies the table of precedence to the answers of the rules; the remaining facts stand.
+//! Applies the table of precedence to the answers of the rules, and keeps the facts that stand.
 
 use super::precedence::Seen;
 use super::{Finding, Outcome, Row, TABLE};
@@ -40,7 +40,7 @@ pub(crate) fn settled<'a>(flows: &[&Flow<'a>], view: &View<'a>) -> (Vec<Vec<Answ
         .filter_map(|row| Some(Answer::new(row, row.rule.machine?(view), true)))
         .collect();
     silence(&mut machine, None);
-    // A cause that has a rule for the machine alone holds for the machine's flows too.
+    // A cause with a rule for the machine alone also holds for the machine's flows.
     let above: Vec<&'static Row> =
         standing(&machine).filter(|row| row.rule.flow.is_none()).collect();
     let of_flow = |flow: &&Flow<'a>| {
@@ -61,7 +61,7 @@ pub(crate) fn settled<'a>(flows: &[&Flow<'a>], view: &View<'a>) -> (Vec<Vec<Answ
     (flows, machine)
 }
 
-/// Keeps the facts of one flow that stand beside one another.
+/// Keeps the facts of one flow that may stand beside one another.
 fn stand(answers: &mut [Answer], seen: Seen<'_, '_>, rate: Rate, stalls: bool) {
     if stalls {
         answers.iter_mut().for_each(needs_progress);
@@ -73,7 +73,7 @@ fn stand(answers: &mut [Answer], seen: Seen<'_, '_>, rate: Rate, stalls: bool) {
         if let Outcome::Holds(finding) = &mut answer.outcome {
             let told = finding.allows.map(words::rate);
             finding.allows = finding.allows.and_then(|allows| bound(allows, rate));
-            // Evidence repeats a bound in words: evidence of a bound that was dropped is removed.
+            // Evidence repeats a bound in words: removes evidence of a bound that was dropped.
             if finding.allows.map(words::rate) != told {
                 finding.evidence.retain(|one| Some(&one.value) != told.as_ref());
             }
@@ -81,7 +81,7 @@ fn stand(answers: &mut [Answer], seen: Seen<'_, '_>, rate: Rate, stalls: bool) {
     }
 }
 
-/// A cause that lets data through does not explain a connection without progress.
+/// A cause that lets data pass does not explain a connection without progress.
 fn needs_progress(answer: &mut Answer) {
     let Some(finding) = limit(&answer.outcome) else { return };
     let lets_pass = finding.allows.is_some_and(|allows| allows >= PROGRESS);
@@ -156,7 +156,7 @@ fn stand_together(answers: &mut [Answer]) {
     }
 }
 
-/// An estimate that follows from the rate says nothing beside a cause that explains more.
+/// Drops an estimate that follows from the rate if another cause explains more.
 fn drop_estimates(answers: &mut [Answer]) {
     let facts = answers.iter().filter_map(|answer| limit(&answer.outcome));
     let most = facts.filter(|fact| !fact.is_estimate).filter_map(|fact| fact.explains);
@@ -171,7 +171,7 @@ fn drop_estimates(answers: &mut [Answer]) {
     }
 }
 
-/// A bound below the rate is no bound; a bound within the error of measurement becomes the rate.
+/// Drops a bound below the rate. A bound within the error of measurement becomes the rate.
 fn bound(allows: Rate, rate: Rate) -> Option<Rate> {
     let near = allows.bits_per_second() as f64 >= rate.bits_per_second() as f64 * MEASURED;
     near.then(|| allows.max(rate))
@@ -181,7 +181,7 @@ fn standing(answers: &[Answer]) -> impl Iterator<Item = &'static Row> + '_ {
     answers.iter().filter(|answer| stands(answer)).map(|answer| answer.row)
 }
 
-/// The cause explains enough to silence other causes.
+/// Whether the cause explains enough to silence other causes.
 fn stands(answer: &Answer) -> bool {
     limit(&answer.outcome)
         .and_then(|fact| fact.explains)
@@ -192,7 +192,7 @@ fn limit(outcome: &Outcome) -> Option<&Finding> {
     outcome.finding().filter(|finding| finding.is_limit())
 }
 
-/// A stalled connection is much slower than this rate.
+/// A cause that allows this rate lets data pass: a stalled connection is much slower.
 const PROGRESS: Rate = Rate::from_bits_per_second(64_000);
 /// Least bound, as a share of the observed rate, that the error of measurement explains.
 const MEASURED: f64 = 0.8;

@@ -1,5 +1,5 @@
 //! A queueing discipline of this machine limits the rate: tbf, htb and others count each packet
-//! that their rate delays as an overlimit.
+//! that they delay for the rate as an overlimit.
 
 use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::recording::Qdisc;
@@ -19,8 +19,9 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let limits = limits(view);
     let is_own = |limit: &&Limit<'_>| flow.sender.is_some() && limit.qdisc.interface == name;
     let own = limits.iter().filter(is_own).max_by_key(|limit| limit.over);
-    // A tunnel, a VLAN or a bridge leaves through another interface, and received packets may be
-    // redirected to one (ifb). The limit of the connection passes about as much as it.
+    // The packets of a tunnel, a VLAN or a bridge leave through another interface, and received
+    // packets may be redirected to another interface (ifb). A limit there belongs to the connection
+    // if it passes about as much data.
     let other = || limits.iter().find(|limit| limit.is_full() && limit.carries(flow));
     match own.filter(|own| own.is_full()).or_else(other) {
         Some(limit) => limit.finding().limits_for(limit.waits).holds(),
@@ -37,7 +38,7 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     }
 }
 
-/// `fq` limits the rate of each connection, and counts no overlimits.
+/// `fq` limits the rate of each connection, and does not count overlimits.
 fn of_each_flow(flow: &Flow<'_>, view: &View<'_>, name: &str) -> Option<Outcome> {
     let sender = flow.sender.as_ref()?;
     let queues = view.last().qdiscs.iter().filter(|qdisc| qdisc.interface == name);
@@ -63,8 +64,7 @@ fn of_each_flow(flow: &Flow<'_>, view: &View<'_>, name: &str) -> Option<Outcome>
     })
 }
 
-/// The limit of an interface that only acknowledgements leave through holds back the data that
-/// comes in.
+/// An interface that sends only acknowledgements has a limit, which holds back the arriving data.
 fn of_answers(flow: &Flow<'_>, view: &View<'_>, limits: &[Limit<'_>], name: &str) -> Outcome {
     let own = limits.iter().filter(|limit| limit.qdisc.interface == name && limit.is_full());
     let Some(limit) = own.max_by_key(|limit| limit.over) else { return Outcome::Irrelevant };
@@ -85,7 +85,7 @@ fn of_answers(flow: &Flow<'_>, view: &View<'_>, limits: &[Limit<'_>], name: &str
         .holds()
 }
 
-/// Packets that are forwarded, and datagrams, belong to no connection of this machine.
+/// Forwarded packets and datagrams belong to no connection of this machine.
 fn of_machine(view: &View<'_>) -> Outcome {
     let is_of_flow = |flow: &Flow<'_>| flow.is_busy() && of_flow(flow, view).finding().is_some();
     if view.flows.iter().any(is_of_flow) {
@@ -100,13 +100,13 @@ fn of_machine(view: &View<'_>) -> Outcome {
 /// A queueing discipline during the observation.
 struct Limit<'a> {
     qdisc: &'a Qdisc,
-    /// Packets that it delayed.
+    /// Packets that the queueing discipline delayed.
     over: u64,
     per_second: f64,
-    /// Bytes that it passed.
+    /// Bytes that the queueing discipline passed.
     sent: u64,
     passes: Rate,
-    /// The share of the samples in which it held packets.
+    /// The share of the samples in which the queueing discipline held packets.
     waits: f64,
 }
 
@@ -138,12 +138,12 @@ fn limits<'a>(view: &View<'a>) -> Vec<Limit<'a>> {
 
 impl Limit<'_> {
     fn is_full(&self) -> bool {
-        // A small rate delays few packets, and most of them.
+        // A low rate delays few packets, but most of all its packets.
         let most = self.over >= FEW && self.sent / self.over.max(1) <= EACH;
         (self.per_second >= OVERLIMITS || most) && self.waits >= WAITS
     }
 
-    /// Most of its packets may be those of the flow, headers included.
+    /// Whether most of the passed bytes, with headers, may belong to the flow.
     fn carries(&self, flow: &Flow<'_>) -> bool {
         let passes = (self.passes.bits_per_second() as f64).max(1.0);
         CARRIED.contains(&(flow.rate().bits_per_second() as f64 / passes))
@@ -169,19 +169,20 @@ impl Limit<'_> {
     }
 }
 
-/// They limit no rate, and count the packets that they mark or drop early as overlimits.
+/// Queueing disciplines that limit no rate: they count packets that they mark or drop early as
+/// overlimits.
 const MARKS: [&str; 4] = ["red", "gred", "choke", "sfb"];
 const OVERLIMITS: f64 = 20.0;
 const FEW: u64 = 5;
-/// Bytes for each packet that was delayed: two frames.
+/// Most bytes passed for each delayed packet if most packets are delayed: two frames.
 const EACH: u64 = 3_028;
-/// The data that a limit of acknowledgements lets come in is several times as much.
+/// Arriving data is at least this many times as much as the acknowledgements that pass the limit.
 const ANSWERS: u64 = 5;
-/// The rate of a connection, by the limit of each, which counts headers too.
+/// The rate of a connection as a share of `fq`'s limit for each connection, which includes headers.
 const OF_FLOW_LIMIT: std::ops::Range<f64> = 0.8..1.1;
-/// Measured.
+/// Measured: least share of the samples with packets in the queue.
 const WAITS: f64 = 0.5;
-/// The rate of a connection, by that of the limit which all of it passes.
+/// The rate of a connection as a share of the rate that the limit passes.
 const CARRIED: std::ops::Range<f64> = 0.5..1.05;
 
 #[cfg(test)]
@@ -207,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_shaper() {
+    fn a_full_shaper_is_the_limit() {
         let full = shaped(5_000, 90_000)
             .tcp(|at, tcp| tcp.bytes_acked = Some(Bytes::new(at * 11_500_000)));
         assert!(full.holds(RULE) > 0.9);
@@ -217,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_seldom_delays_is_ruled_out() {
+    fn a_shaper_that_seldom_delays_packets_is_ruled_out() {
         shaped(3, 90_000).holds_not(RULE);
         shaped(5_000, 0).holds_not(RULE);
         Sketch::new().holds_not(RULE);
@@ -234,8 +235,8 @@ mod tests {
     }
 
     #[test]
-    fn a_small_rate_delays_few_packets() {
-        // 128 kbit/s.
+    fn a_shaper_of_a_low_rate_that_delays_few_packets_is_the_limit() {
+        // A shaper of 128 kbit/s.
         let slow = |overlimits: u64| {
             shaped(overlimits, 30_000)
                 .each(|at, sample| sample.qdiscs[0].sent = Bytes::new(at * 16_000))
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_of_each_connection() {
+    fn a_limit_of_each_connection_in_fq_is_the_limit() {
         let limited = |mbit: u64| {
             shaped(0, 90_000)
                 .each(move |_, sample| sample.qdiscs[0].flow_limit = Some(Rate::from_mbit(mbit)))
@@ -257,9 +258,9 @@ mod tests {
         idle.holds_not(RULE);
     }
 
-    /// 400 Mbit/s come in, and the limit passes acknowledgements.
+    /// 400 Mbit/s arrive, and the limit passes their acknowledgements.
     #[test]
-    fn a_limit_of_the_acknowledgements_of_a_receiver() {
+    fn a_limit_of_a_receivers_acknowledgements_holds_its_data_back() {
         let answers = |passes: u64, backlog: u64| {
             let queue = shaped(500, backlog).recording().periods[0].samples.clone();
             Sketch::new().receiving(|_, _| {}).each(move |at, sample| {
@@ -273,13 +274,13 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_was_reset_says_nothing() {
+    fn a_reset_counter_shows_no_limit() {
         let reset = shaped(5_000, 90_000)
             .each(|at, sample| sample.qdiscs[0].overlimits = 9_000 - at * 2_000);
         reset.holds_not(RULE);
     }
 
-    /// The queue is that of another interface, and passes 96 Mbit/s with headers.
+    /// A limit of another interface, which passes `mbit` Mbit/s with headers.
     fn elsewhere(mbit: u64) -> Sketch {
         shaped(5_000, 90_000)
             .each(|_, sample| sample.qdiscs[0].interface = "ifb0".to_owned())
@@ -287,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_of_the_interface_below_or_of_received_packets() {
+    fn a_limit_of_another_interface_belongs_to_a_flow_of_about_its_rate() {
         assert!(elsewhere(91).holds(RULE) > 0.9);
         elsewhere(20).holds_not(RULE);
         elsewhere(400).holds_not(RULE);
@@ -304,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_of_packets_without_a_connection() {
+    fn a_limit_without_a_connection_is_a_finding_on_the_machine() {
         let forwards = shaped(5_000, 90_000).each(|_, sample| sample.connections.clear());
         assert!(forwards.holds_machine(RULE).is_some_and(|share| share > 0.6));
         shaped(5_000, 90_000).machine_holds_not(RULE);

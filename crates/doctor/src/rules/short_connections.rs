@@ -1,5 +1,6 @@
 //! The application opens a connection for a little data and closes it: the handshake and the slow
-//! start (RFC 5681) are most of its time. It is a verdict only if somebody asks about it.
+//! start (RFC 5681) take most of the connection's time. The cause is a verdict only if the user
+//! asks about the connection.
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::recording::ShortLived;
@@ -11,7 +12,7 @@ use units::{Bytes, Span};
 pub(super) const RULE: Rule =
     Rule::new("short-connections", "short connections").flow(of_flow).machine(of_machine);
 
-/// One of them may be seen for longer than the others.
+/// Judges a flow that is a short connection itself: it may last longer than the others.
 fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let end = flow.end();
     let longest = LONGEST.max(end.tcp().min_rtt.unwrap_or_default() * ShortLived::ROUND_TRIPS);
@@ -60,12 +61,12 @@ fn judge(view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// An observation of 3 s takes a little longer, so that three connections are less than one each
-/// second.
+/// Connections a second. An observation of 3 s takes a little longer, so that three connections are
+/// fewer than one each second.
 const FROM: f64 = 0.9;
-/// Half of a long observation is no short time.
+/// The longest short connection, because half of a long observation is no short time.
 const LONGEST: Span = Span::from_secs(2);
-/// In an observation of half a second two are four a second.
+/// Two connections in an observation of half a second would be four a second.
 const FEWEST: u64 = 3;
 
 #[cfg(test)]
@@ -79,7 +80,7 @@ mod tests {
         verdict_of(Sketch::idle().recording().clone(), connections, asked)
     }
 
-    /// In the time between two samples.
+    /// The verdict if `connections` open and end between two samples.
     fn brief_verdict(connections: u64) -> Option<&'static str> {
         let mut recording = Sketch::idle().recording().clone();
         recording.periods[0].samples.truncate(2);
@@ -94,10 +95,10 @@ mod tests {
     }
 
     #[test]
-    fn short_connections_that_somebody_asks_about() {
+    fn short_connections_are_a_verdict_if_the_user_asks_about_them() {
         assert_eq!(verdict(8, true), Some("short-connections"));
         assert_eq!(verdict(1, true), None);
-        // The control connection and the stream of a transfer whose far end goes away.
+        // A transfer whose far end goes away has a control connection and a stream.
         assert_eq!(brief_verdict(2), None);
         assert_eq!(brief_verdict(8), Some("short-connections"));
         assert_eq!(verdict(8, false), None);

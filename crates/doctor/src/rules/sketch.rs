@@ -1,6 +1,6 @@
 //! A recording for the tests of rules: one connection of 400 Mbit/s from this machine with two
 //! cores, over `eth0` of 1 Gbit/s and a round trip of 20 ms, sampled each second for three seconds,
-//! with nothing out of order. Tests change what they are about.
+//! with nothing out of order. Each test changes the facts that it needs.
 
 use super::{Answer, Outcome, Rule, settled};
 use crate::recording::{
@@ -45,7 +45,7 @@ impl Sketch {
         self.recording.periods[0].samples = (0..count).map(sample).collect();
     }
 
-    /// Nothing but the machine.
+    /// A recording without connections.
     pub(crate) fn idle() -> Self {
         Self::new().each(|_, sample| {
             sample.connections.clear();
@@ -53,7 +53,7 @@ impl Sketch {
         })
     }
 
-    /// The seconds since the start, and the sample then.
+    /// Changes each sample. `change` gets the seconds since the start, and the sample.
     pub(crate) fn each(mut self, change: impl Fn(u64, &mut Sample)) -> Self {
         for (at, sample) in self.recording.periods[0].samples.iter_mut().enumerate() {
             change(at as u64, sample);
@@ -95,13 +95,13 @@ impl Sketch {
         })
     }
 
-    /// This machine only receives; the sender is far.
+    /// This machine only receives, and the sender is far.
     pub(crate) fn receiving(self, change: impl Fn(u64, &mut Connection)) -> Self {
         self.with_receiver(change).each(|_, sample| {
             let receiver = sample.connections.remove(1);
             sample.connections[0] =
                 Connection { local: receiver.remote, remote: receiver.local, ..receiver };
-            // The route is that to the far end.
+            // The connection has the route to the far end.
             let one = &mut sample.connections[0];
             std::mem::swap(&mut one.local, &mut one.remote);
             (one.local, one.remote) =
@@ -127,7 +127,7 @@ impl Sketch {
         })
     }
 
-    /// Percent of the core's time: user, system, softirq, stolen; the rest is idle.
+    /// The core's time in percent: user, system, softirq, stolen; the rest is idle.
     pub(crate) fn core(self, core: usize, [user, system, softirq, steal]: [u64; 4]) -> Self {
         self.each(|at, sample| {
             sample.cores.insert(core, times(at, [user, system, softirq, steal]));
@@ -167,8 +167,8 @@ impl Sketch {
         chosen(settled(&flows, &view).1, rule)
     }
 
-    /// Every sketch of every rule is shown within a small terminal, also with the longest names of
-    /// programs and with addresses of IPv6. Every percentage names its whole.
+    /// Shows each sketch of each rule within a small terminal, also with the longest names of
+    /// programs and with addresses of IPv6. Each percentage must name its whole.
     fn check_words(&self) {
         let mut long = self.recording.clone();
         let wide = |address: SocketAddr| -> SocketAddr {
@@ -202,7 +202,7 @@ impl Sketch {
         }
     }
 
-    /// How much of the missing speed the rule's cause explains.
+    /// The share of the missing speed that the rule's cause explains.
     pub(crate) fn holds(&self, rule: Rule) -> f64 {
         match self.judge(rule) {
             Outcome::Holds(finding) => finding.explains.expect("it limits"),
@@ -236,7 +236,7 @@ fn check_diagnosis(diagnosis: &Diagnosis) {
     let is_command = |line: &str| line.starts_with("  # ");
     let fits = |line: &str| is_command(line) || line.chars().count() <= 80;
     assert!(page.lines().all(fits), "{page}");
-    // The verdict is whole, but for names that are longer than a line.
+    // The text has the whole verdict, apart from names that are longer than a line.
     let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words(&page).starts_with(&words(&diagnosis.verdict.sentence)), "{page}");
     let flows = diagnosis.periods.iter().flat_map(|period| &period.flows);

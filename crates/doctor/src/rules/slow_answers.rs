@@ -1,5 +1,6 @@
-//! The program at the other end takes its time: all that this end sent is acknowledged, and no data
-//! comes back for many round trips. It is a verdict only if somebody asks about the connection.
+//! The program at the other end answers late: the other end has acknowledged all data, and no data
+//! comes back for many round trips. The cause is a verdict only if the user asks about the
+//! connection.
 
 use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::recording::Tcp;
@@ -61,7 +62,7 @@ fn of_flow(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
     advised(finding).holds()
 }
 
-/// Connections that open for one request each are too short to be judged one by one.
+/// Judges connections of one request together: each is too short to be judged alone.
 fn of_machine(view: &View<'_>) -> Outcome {
     let is_long = |flow: &Flow<'_>| flow.is_busy() && flow.end().elapsed() * 3 >= view.elapsed();
     if view.flows.iter().any(is_long) {
@@ -94,7 +95,7 @@ fn advised(finding: Finding) -> Finding {
     )
 }
 
-/// The end that waits, and the share of the samples in which it does.
+/// The end that waits, and the share of the samples in which it waits.
 fn waiting<'f, 'a>(flow: &'f Flow<'a>) -> Option<(&'f End<'a>, f64)> {
     // The control connection of a test is silent while data moves.
     if flow.in_test {
@@ -109,13 +110,14 @@ fn waiting<'f, 'a>(flow: &'f Flow<'a>) -> Option<(&'f End<'a>, f64)> {
         .find(|(_, share)| *share >= WAITS)
 }
 
-/// The share of the samples in which an answer is due for several round trips.
+/// The share of the samples in which an answer has been due for several round trips.
 fn late(end: &End<'_>) -> f64 {
     let (ties, least) = (counts_ties(end), least(end.last()));
     end.often(|c| c.waits_for_answer(ties).is_some_and(|waited| waited >= least))
 }
 
-/// The peer answers what this end sends. One that only receives sends a little at times.
+/// Whether the peer answers this end's data. A peer that only receives sends a little data at
+/// times.
 fn is_answered(end: &End<'_>) -> bool {
     segments(end)
         .is_some_and(|(out, back)| out > 0 && back >= FEWEST && back.saturating_mul(3) >= out)
@@ -126,10 +128,11 @@ fn segments(end: &End<'_>) -> Option<(u64, u64)> {
     end.count(|tcp| tcp.data_segments_out).zip(end.count(|tcp| tcp.data_segments_in))
 }
 
-/// Within a tick of the kernel's clock the order of two events is unknown: a request that follows
-/// an answer at once, or an answer that follows its request. A path of several ticks has only the
-/// former. Elsewhere acknowledgements without data tell: a program that takes longer than 40 ms to
-/// answer makes its kernel send one.
+/// Whether data that was sent and received within one tick of the kernel's clock counts as sent
+/// last. The order is unknown within a tick: a request may follow an answer at once, or an answer
+/// its request. On a path of several ticks only a request can follow. On a shorter path
+/// acknowledgements without data decide: if a program takes longer than 40 ms to answer, its kernel
+/// sends one.
 fn counts_ties(end: &End<'_>) -> bool {
     if has_never_answered(end) || end.tcp().min_rtt.is_some_and(|least| least >= TICKS) {
         return true;
@@ -148,7 +151,7 @@ fn has_never_answered(end: &End<'_>) -> bool {
     end.tcp().bytes_received == Some(Bytes::ZERO)
 }
 
-/// The segments without data: acknowledgements.
+/// The number of segments without data, which are acknowledgements.
 fn without_data(
     end: &End<'_>,
     all: fn(&Tcp) -> Option<u32>,
@@ -157,12 +160,12 @@ fn without_data(
     Some(end.count(all)?.saturating_sub(end.count(data)?))
 }
 
-/// Shares of the samples.
+/// Least share of the samples in which an end waits.
 const WAITS: f64 = 0.3;
 const LEAST_SAMPLES: usize = 4;
-/// Answers.
+/// Fewest answers.
 const FEWEST: u64 = 2;
-/// Ticks of a kernel of 250 Hz.
+/// Two or more ticks of a kernel of 250 Hz.
 const TICKS: Span = Span::from_millis(10);
 
 #[cfg(test)]
@@ -172,7 +175,8 @@ mod tests {
     use crate::recording::{Recording, ShortLived};
     use crate::{Question, diagnose};
 
-    /// Five requests a second, and the milliseconds since the last data was sent and received.
+    /// Five requests a second. `sent`, `received`: milliseconds since the last data in each
+    /// direction.
     fn asking(sent: u64, received: u64) -> Sketch {
         Sketch::new().sender(move |at, sender| {
             sender.send_queue = Bytes::ZERO;
@@ -196,17 +200,17 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_comes_late() {
+    fn an_answer_that_comes_late_blames_the_peers_program() {
         let late = asking(150, 155);
         assert!(late.holds(RULE) > 0.8);
         assert!(late.judge(RULE).finding().unwrap().healthy);
         assert_eq!(asked(&late), Some("slow-answers"));
-        // Within three round trips it is not late.
+        // An answer within three round trips is not late.
         asking(150, 155).tcp(|_, tcp| tcp.min_rtt = Some(Span::from_millis(60))).holds_not(RULE);
     }
 
     #[test]
-    fn an_end_that_pauses_itself() {
+    fn an_answer_sooner_than_the_peer_blames_the_application() {
         asking(150, 149).holds_not(RULE);
         asking(10, 30).holds_not(RULE);
         assert_eq!(asked(&asking(150, 149)), Some("application"));
@@ -229,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_that_nobody_answers_has_pauses_of_its_own() {
+    fn pauses_of_a_sender_without_answers_are_its_own() {
         let one_way = asking(150, 900).tcp(|_, tcp| {
             (tcp.data_segments_in, tcp.bytes_received) = (Some(1), Some(Bytes::new(1)));
         });
@@ -237,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_hangs() {
+    fn a_program_that_hangs_is_a_verdict_about_its_connection_only() {
         let hangs = || {
             asking(4_000, 4_000).tcp(|_, tcp| {
                 tcp.bytes_acked = Some(Bytes::new(201));
@@ -246,7 +250,7 @@ mod tests {
             })
         };
         assert_eq!(asked(&hangs()), Some("slow-answers"));
-        // Nobody complained about it.
+        // The user asked about the machine, not the connection.
         assert_eq!(diagnose(hangs().recording(), Question::Machine).verdict.cause, None);
         let connected = hangs().tcp(|_, tcp| tcp.bytes_acked = Some(Bytes::new(1)));
         assert_eq!(asked(&connected), None);
@@ -258,9 +262,9 @@ mod tests {
         assert_eq!(asked(&acked), Some("slow-answers"));
     }
 
-    /// A connection for each request, which every sample sees once.
+    /// A connection for each request, which only one sample sees.
     #[test]
-    fn a_server_that_is_late_on_each_of_many_connections() {
+    fn a_server_that_answers_each_of_many_connections_late_is_the_limit() {
         let each = |sent: u64| {
             let sketch = asking(sent, sent).sender(|at, sender| {
                 sender.cookie = at;

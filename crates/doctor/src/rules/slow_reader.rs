@@ -15,7 +15,7 @@ pub(super) const MOVES: Case = Case::new("the far window moves with the reads");
 pub(super) const STALLED: Case = Case::new("the window stays closed, and no data arrives");
 
 fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
-    // A peer that has not answered has offered no window.
+    // A peer that has not answered the handshake has offered no window.
     if flow.is_opening() {
         return Outcome::Irrelevant;
     }
@@ -33,14 +33,14 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
                 percent(full)
             ));
         }
-        // Nobody has accepted it: a cause of its own.
+        // If no program has accepted the connection, another cause explains the queue.
         if receiver.last().holders.is_empty() && waits_at(view, receiver.last().local) {
             return Outcome::Irrelevant;
         }
-        // A reader without CPU time has a cause of its own.
+        // Other causes explain a reader without CPU time.
         let throttled = receiver.throttled(view).is_some_and(|group| group.is_held_back());
         let starved = reader.is_some_and(|task| task.waited.unwrap_or(0.0) > 0.3);
-        // A pipeline behind the reader may wait for the disk instead of it.
+        // A program of the reader's pipeline may wait for the disk.
         let lacks = |task: &&TaskUse<'_>| task.cpu >= 0.9 || waits_for_disk(task, view);
         if throttled || starved || receiver.tasks(view).iter().any(lacks) {
             return Outcome::Irrelevant;
@@ -73,7 +73,7 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let Some(limited) = sender.window_limited() else {
         return Outcome::not_seen("the time limited by the receiver's window");
     };
-    // While both limits hold, the kernel counts only the send buffer's.
+    // While the window and the send buffer are both full, the kernel counts only the send buffer.
     let (full, pauses) = (waits_for_reader(flow), pauses(flow) && !lacks_cores(flow, view));
     let bursts = full || pauses;
     let limited = match bursts {
@@ -116,8 +116,8 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// The peer of another connection of the reader, whose data waits to be sent at about this rate. A
-/// proxy reads as fast as it may write.
+/// The peer of another connection on which the reader sends data at about this rate, if data waits
+/// there. A proxy reads only as fast as it can write.
 fn passes_on(receiver: &End<'_>, flow: &Flow<'_>, view: &View<'_>) -> Option<SocketAddr> {
     let rate = flow.rate().bits_per_second();
     let alike = |other: &&Flow<'_>| {
@@ -132,9 +132,9 @@ fn passes_on(receiver: &End<'_>, flow: &Flow<'_>, view: &View<'_>) -> Option<Soc
     })
 }
 
-/// The peer's kernel has room and acknowledges in bursts: its machine lacks CPU time, or stops the
-/// reader while it holds the socket. The mean deviation of the round trips is as large as they are
-/// (RFC 6298), and the path delivers many times faster than the mean.
+/// Whether the peer's kernel has room and acknowledges in bursts: its machine lacks CPU time, or
+/// stops the reader while it holds the socket. The mean deviation of the round trips is then as
+/// large as the round trips (RFC 6298), and the path delivers many times faster than the mean rate.
 fn pauses(flow: &Flow<'_>) -> bool {
     let Some(sender) = flow.sender.as_ref().filter(|_| flow.receiver.is_none()) else {
         return false;
@@ -149,8 +149,8 @@ fn pauses(flow: &Flow<'_>) -> bool {
     fast && steady && varies * 2 >= rtt && rtt.nanos() / 4 >= least.nanos() && sender.has_data()
 }
 
-/// The far end runs on this machine too, whose cores are all full: it lacks CPU time, which is a
-/// cause of its own.
+/// Whether the far end runs on this machine too, and all cores are full: the far end then lacks CPU
+/// time, which is another cause.
 fn lacks_cores(flow: &Flow<'_>, view: &View<'_>) -> bool {
     let (from, to) = flow.addresses();
     let is_here = view.period.far_ends.iter().any(|end| (end.local, end.remote) == (to, from));
@@ -158,7 +158,8 @@ fn lacks_cores(flow: &Flow<'_>, view: &View<'_>) -> bool {
     is_here && busy >= FULL_CORES * view.cores.len() as f64
 }
 
-/// A frozen process is in the same state as one that waits for its disk, and nothing waits for I/O.
+/// Whether the process waits for its disk. A frozen process is in the same state, but nothing waits
+/// for I/O.
 fn waits_for_disk(task: &TaskUse<'_>, view: &View<'_>) -> bool {
     let blocked = task.blocked.unwrap_or(0.0);
     blocked > 0.2 && view.pressure("io").is_none_or(|(some, _)| some >= blocked / 3.0)
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_or_a_window_that_closes() {
+    fn a_full_queue_or_a_window_that_closes_blames_the_reader() {
         let here = limited(80).with_receiver(|_, c| c.receive_queue = Bytes::new(3_000_000));
         assert!(here.holds(RULE) > 0.9);
         let far = limited(80).tcp(|at, tcp| {
@@ -221,9 +222,9 @@ mod tests {
         busy.holds_not(RULE);
     }
 
-    /// The reader of one connection sends the same data on over another one.
+    /// The reader of one connection sends the same data on over another connection.
     #[test]
-    fn a_proxy_that_may_not_write() {
+    fn a_proxy_that_may_not_write_is_no_slow_reader() {
         let proxy = |unsent: u64, pid: u32| {
             let came = Sketch::new().receiving(|_, receiver| {
                 receiver.receive_queue = Bytes::new(3_000_000);
@@ -265,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_in_uninterruptible_sleep_that_waits_for_no_disk() {
+    fn a_reader_in_uninterruptible_sleep_is_slow_unless_it_waits_for_the_disk() {
         let blocked = |pressure: u64| {
             let full = limited(80).with_receiver(|_, c| c.receive_queue = Bytes::new(3_000_000));
             full.each(move |at, sample| {
@@ -279,9 +280,9 @@ mod tests {
         blocked(80).holds_not(RULE);
     }
 
-    /// A request of 300 bytes that a server that hangs does not read.
+    /// A server that hangs does not read a request of 300 bytes.
     #[test]
-    fn a_request_that_stays_unread_and_that_somebody_asks_about() {
+    fn an_unread_request_is_a_verdict_if_the_user_asks_about_it() {
         let hangs = Sketch::new().receiving(|_, receiver| {
             receiver.receive_queue = Bytes::new(300);
             receiver.tcp.bytes_received = Some(Bytes::new(300));
@@ -296,8 +297,8 @@ mod tests {
     }
 
     #[test]
-    fn a_full_buffer_that_would_allow_much_more() {
-        // 4 MB each millisecond would be 16 Gbit/s, and 400 Mbit/s pass.
+    fn a_full_buffer_that_allows_much_more_blames_the_reader() {
+        // 4 MB in each millisecond would be 16 Gbit/s, and 400 Mbit/s pass.
         let bursts = Sketch::new().tcp(|at, tcp| {
             tcp.rtt = Some(Span::from_millis(1));
             tcp.buffer_limited = Some(Span::from_millis(900 * at));
@@ -307,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn acknowledgements_in_bursts_of_an_open_window() {
+    fn bursts_of_acknowledgements_at_an_open_window_blame_the_reader() {
         let answers = |varies: u64, gbit: u64| {
             Sketch::new().tcp(move |_, tcp| {
                 (tcp.rtt, tcp.min_rtt) = (Some(Span::from_millis(5)), Some(Span::from_micros(100)));
@@ -318,7 +319,7 @@ mod tests {
         assert!(answers(9_000, 20).holds(RULE) > 0.7);
         answers(900, 20).holds_not(RULE);
         answers(9_000, 1).holds_not(RULE);
-        // The receiver is in another namespace of this machine.
+        // The receiver is in another network namespace of this machine.
         let here = |busy: u64| {
             let core = [busy, 5, 5, 0];
             let mut recording = answers(9_000, 20).core(0, core).core(1, core).recording().clone();
@@ -351,10 +352,10 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_stays_closed_while_it_is_looked_at() {
+    fn a_window_that_is_closed_in_every_sample_blames_the_reader() {
         let closed = limited(95).tcp(|_, tcp| tcp.peer_window = Some(Bytes::new(700)));
         assert!(closed.holds(RULE) > 0.9);
-        // A small window that is open is a small buffer.
+        // A small window that stays open shows a small buffer.
         limited(95).tcp(|_, tcp| tcp.peer_window = Some(Bytes::new(16_384))).holds_not(RULE);
     }
 }

@@ -1,6 +1,6 @@
-//! The kernel waits much longer for an acknowledgement than the round trips ask for: a route
-//! (`rto_min`) or a setting names a large minimum of the retransmission timeout (RFC 6298). Each
-//! loss that only the timer repairs then costs that time.
+//! The kernel waits much longer for an acknowledgement than the round trips require: a route
+//! (`rto_min`) or a setting gives a large minimum of the retransmission timeout (RFC 6298). Each
+//! loss that only the timer repairs costs this time.
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::signs::timeouts::{LONG, backs_off, least_timeout};
@@ -56,9 +56,9 @@ fn waits(sender: &End<'_>) -> f64 {
     })
 }
 
-/// The minimum of the kernel is 200 ms.
+/// The kernel's own minimum is 200 ms.
 const USUAL: Span = Span::from_millis(300);
-/// A share of the samples.
+/// Least share of the samples in which the sender waits for the timer.
 const WAITS: f64 = 0.2;
 
 #[cfg(test)]
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
     use crate::{Question, diagnose};
 
-    /// The timeout of each sample, and the time since something was sent.
+    /// The timeout of each sample, and the time since the sender's last segment.
     fn waiting(rto: [u64; 4], silent: u64) -> Sketch {
         Sketch::new().tcp(move |at, tcp| {
             tcp.backoff = Some(0);
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_route_with_a_long_minimum() {
+    fn a_long_minimum_of_the_timeout_is_the_limit() {
         let named = waiting([1_020, 1_024, 1_020, 1_028], 700);
         assert!(named.holds(RULE) > 0.95);
         let verdict = diagnose(named.recording(), Question::Flow).verdict;
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_usual_timeout_or_one_that_follows_the_round_trips() {
+    fn a_usual_timeout_or_a_timeout_that_follows_the_round_trips_rules_it_out() {
         waiting([220; 4], 700).holds_not(RULE);
         waiting([1_020, 900, 700, 650], 700).holds_not(RULE);
         let varies = waiting([1_020; 4], 700).tcp(|_, tcp| {
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timer_that_backs_off_for_longer_than_the_observation() {
+    fn a_timer_that_backs_off_for_longer_than_the_observation_is_the_limit() {
         let stalls = |lost: u32| {
             waiting([2_040; 4], 700).tcp(move |_, tcp| {
                 tcp.backoff = Some(1);
@@ -115,12 +115,12 @@ mod tests {
         assert!(stalls(12).holds(RULE) > 0.95);
         let verdict = diagnose(stalls(12).recording(), Question::Machine).verdict;
         assert_eq!(verdict.cause, Some("slow-timeouts"), "{verdict:?}");
-        // Nothing was lost before the path died.
+        // The path lost no segment before it died.
         stalls(1).holds_not(RULE);
     }
 
     #[test]
-    fn one_late_acknowledgement() {
+    fn one_late_acknowledgement_does_not_hide_a_long_minimum() {
         let late = waiting([1_020, 1_020, 1_900, 1_020], 700).tcp(|at, tcp| {
             tcp.rttvar = Some(Span::from_millis(if at == 2 { 400 } else { 2 }));
         });
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_minimum_that_has_backed_off() {
+    fn a_long_minimum_is_found_after_backoffs() {
         let doubled = waiting([1_020, 2_040, 4_080, 4_080], 700).tcp(|at, tcp| {
             tcp.backoff = Some([0, 1, 2, 2][at as usize]);
         });

@@ -1,6 +1,6 @@
-//! The segments are much smaller than the path carries: a middlebox clamps the MSS, or the far end
-//! names a small one. Every byte costs more CPU time, and the headers of tiny segments take much of
-//! the link.
+//! The segments are much smaller than the path allows: a middlebox clamps the MSS, or the far end
+//! offers a small one. Each byte then costs more CPU time, and the headers of tiny segments take a
+//! large part of the link.
 
 use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::view::{End, Flow, View};
@@ -47,7 +47,8 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
             .run("nft list ruleset   (maxseg size set)")
             .not("A larger MTU changes nothing while the option in the SYN is small"),
     );
-    // A super-packet that no device segments costs as much as one of large segments.
+    // If the device does not divide super-packets, a super-packet of small segments costs as much
+    // CPU time as one of large segments.
     let each = used.map(|used| used.sent.count() / used.sent_packets.max(1));
     let is_small = each.is_some_and(|each| each / 2 <= mss.count().saturating_add(HEADERS));
     let headers = HEADERS_ON_WIRE as f64 / (mss.count() + HEADERS_ON_WIRE) as f64;
@@ -64,7 +65,8 @@ fn judge(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     .holds()
 }
 
-/// A third of each packet is headers, and the windows hold many of them: data waits for the link.
+/// Whether headers are a third of each packet, and data waits for the link: the windows hold many
+/// segments.
 fn is_tiny(flow: &Flow<'_>, sender: &End<'_>, mss: Bytes) -> bool {
     let window = sender.values(|c| c.tcp.peer_window).into_iter().min().unwrap_or_default();
     mss <= TINY
@@ -73,14 +75,14 @@ fn is_tiny(flow: &Flow<'_>, sender: &End<'_>, mss: Bytes) -> bool {
         && !flow.is_stalled()
 }
 
-/// Headers of IPv6 and TCP with timestamps.
+/// Bytes of the headers of IPv6 and TCP with timestamps.
 const HEADERS: u64 = 72;
-/// Headers of Ethernet, IPv4, and TCP with timestamps.
+/// Bytes of the headers of Ethernet, IPv4, and TCP with timestamps.
 const HEADERS_ON_WIRE: u64 = 66;
-/// The kernel learns no smaller MTU from messages of a path (net.ipv4.route.min_pmtu).
+/// The kernel learns no smaller MTU from ICMP messages (net.ipv4.route.min_pmtu).
 const LEAST_LEARNED: u32 = 552;
 const TINY: Bytes = Bytes::new(128);
-/// Segments.
+/// Fewest segments in the peer's window.
 const MANY: u64 = 16;
 
 #[cfg(test)]
@@ -95,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clamped_mss() {
+    fn a_clamped_mss_limits_if_each_segment_costs_cpu_time() {
         assert_eq!(clamped(188, 1500).judge(RULE).finding().unwrap().explains, None);
         let full = [20, 50, 25, 0];
         let busy = || clamped(188, 1500).task(7, 80).core(0, full).core(1, full);
@@ -107,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_that_are_mostly_headers() {
+    fn headers_of_tiny_segments_are_the_limit_if_data_waits() {
         assert!(clamped(88, 1500).holds(RULE) > 0.95);
         let explains = |sketch: Sketch| sketch.judge(RULE).finding().unwrap().explains;
         let closed = clamped(88, 1500).tcp(|_, tcp| tcp.peer_window = Some(Bytes::new(500)));
@@ -117,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_route_that_names_a_tiny_mtu() {
+    fn a_tiny_mtu_of_a_route_is_the_limit() {
         let route = |mtu: u32| {
             clamped(u64::from(mtu) - 52, mtu.into()).machine(|machine| {
                 let path = machine.paths.values_mut().next().unwrap();
@@ -125,12 +127,12 @@ mod tests {
             })
         };
         assert!(route(150).holds(RULE) > 0.95);
-        // A router may have reported it.
+        // A router may have reported this MTU.
         route(576).holds_not(RULE);
     }
 
     #[test]
-    fn a_small_mtu_or_a_usual_segment() {
+    fn a_small_mtu_of_the_path_or_a_usual_segment_rules_it_out() {
         clamped(524, 576).holds_not(RULE);
         clamped(1448, 1500).holds_not(RULE);
     }

@@ -1,5 +1,5 @@
-//! The memory of all TCP sockets, or of those of a control group, reaches its limit: the kernel
-//! shrinks windows and drops packets.
+//! The memory of all TCP sockets, or of the sockets of a control group, reaches its limit: the
+//! kernel shrinks windows and drops packets.
 
 use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::view::{Flow, View};
@@ -9,7 +9,7 @@ pub(super) const RULE: Rule =
     Rule::new("tcp-memory", "the memory of TCP sockets").flow(of_flow).machine(judge);
 pub(super) const DROPS: Case = Case::new("the kernel drops segments for which it has no memory");
 
-/// A buffer of an end is small, or its packets are dropped, because the memory is short.
+/// An end's buffer is small, or the kernel drops its packets, because socket memory is short.
 fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     let held = flow.sender.as_ref().map_or(0.0, |sender| {
         sender.window_limited().unwrap_or(0.0) + sender.buffer_limited().unwrap_or(0.0)
@@ -24,10 +24,10 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     }
 }
 
-/// A control group of an end keeps memory from its sockets, whatever the machine has.
+/// The control group of an end keeps memory from its sockets, even if the machine has memory.
 fn of_group(flow: &Flow<'_>, view: &View<'_>) -> Option<Finding> {
-    // The receiver drops segments that it may not store. Linux 6.18 counts them for the namespace,
-    // and not for the group.
+    // The receiver drops segments that it may not store. Linux 6.18 counts the drops for the
+    // namespace, not for the group.
     let dropped = view.counter("TcpExtTCPRcvQDrop").unwrap_or(0);
     let ends = [("sender", &flow.sender, 0), ("receiver", &flow.receiver, dropped)];
     let limits = ends.into_iter().filter_map(|(side, end, dropped)| {
@@ -80,7 +80,7 @@ fn judge(view: &View<'_>) -> Outcome {
         .seen("pages from which on it is short", memory.pressure.to_string())
         .seen("times that it became short", events.to_string())
         .advise(match memory.used < memory.pressure {
-            // The sockets of a control group count as its memory.
+            // The memory of a control group includes its sockets.
             true => Advice::new(
                 "The machine's own limit is not reached: look at the control group of the process",
             )
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_is_short() {
+    fn short_socket_memory_is_the_limit() {
         assert!(using(900).holds_machine(RULE).is_some_and(|share| share > 0.5));
         using(100).machine_holds_not(RULE);
         let group = using(100).counter("TcpExtTCPMemoryPressures", 2).on_machine(RULE);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_limits_its_sockets() {
+    fn a_control_group_that_limits_its_sockets_is_the_limit() {
         let limited = |pid: u32, refused: u64| {
             let sketch = Sketch::new().each(move |at, sample| {
                 sample.socket_limits.push(SocketLimit {

@@ -1,5 +1,5 @@
-//! One core processes all packets, while others are idle: RSS, RPS or interrupts that all go to
-//! one core.
+//! One core processes all packets while other cores are idle: RSS, RPS or interrupts send all
+//! packets to one core.
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::bound;
@@ -20,7 +20,7 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
 }
 
 fn of_machine(view: &View<'_>) -> Outcome {
-    // Without a connection of this namespace the machine may forward, or receive UDP.
+    // Without a connection in this namespace, the machine may forward packets or receive UDP.
     if view.flows.iter().any(Flow::is_busy) {
         return Outcome::Irrelevant;
     }
@@ -90,7 +90,7 @@ fn finding(view: &View<'_>, counts: impl Fn(usize) -> bool) -> Result<Finding, O
     Ok(finding)
 }
 
-/// Measured.
+/// Measured: least busy share of a full core.
 const FULL: f64 = 0.9;
 const MOSTLY: f64 = 0.6;
 const IDLE: f64 = 0.3;
@@ -102,14 +102,14 @@ mod tests {
     use crate::recording::InterruptPlace;
 
     #[test]
-    fn one_core_full_of_softirqs() {
+    fn one_core_full_of_softirqs_is_the_limit() {
         assert!(Sketch::new().core(0, [2, 8, 88, 0]).holds(RULE) > 0.9);
         let machine = Sketch::idle().core(0, [2, 8, 88, 0]);
         assert!(machine.on_machine(RULE).finding().is_some());
     }
 
     #[test]
-    fn a_full_core_of_another_device_is_something_else() {
+    fn a_core_full_of_another_devices_interrupts_rules_it_out() {
         let full = |core: usize| {
             Sketch::new().core(1, [2, 8, 88, 0]).interface(|eth0| {
                 eth0.queues.clear();
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn all_cores_full_or_one_core_only_are_something_else() {
+    fn a_second_full_core_or_a_single_core_rules_it_out() {
         let both = Sketch::new().core(0, [2, 8, 88, 0]).core(1, [2, 8, 88, 0]);
         both.holds_not(RULE);
         Sketch::new().core(0, [2, 8, 70, 0]).holds_not(RULE);

@@ -1,4 +1,4 @@
-//! The hypervisor gives this machine's cores to others.
+//! The hypervisor gives the time of this machine's cores to other machines.
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::view::{Flow, View};
@@ -36,8 +36,8 @@ fn judge(view: &View<'_>, counts: impl Fn(usize) -> bool) -> Outcome {
         ));
     }
     let busy = view.cores.get(core).map_or(0.0, |shares| shares.busy());
-    // A core that is mostly idle loses nothing that it needs. The stolen time of a full one
-    // stops its threads and those that wait for them at another core: it counts twice.
+    // A core that is mostly idle does not need the stolen time. A full core does, and stolen time
+    // also stops the threads on other cores that wait for its threads: it counts twice.
     let finding = Finding::new(format!(
         "the hypervisor is the limit: it gives {} of core {core} to other machines",
         percent(worst)
@@ -51,7 +51,7 @@ fn judge(view: &View<'_>, counts: impl Fn(usize) -> bool) -> Outcome {
     if busy + worst >= WANTED { finding.limits_for(worst) } else { finding }.holds()
 }
 
-/// Measured.
+/// Measured: least stolen share of a core's time.
 const STOLEN: f64 = 0.05;
 const WANTED: f64 = 0.6;
 
@@ -62,13 +62,13 @@ mod tests {
     use crate::recording::InterruptPlace;
 
     #[test]
-    fn stolen_time() {
+    fn stolen_time_of_a_busy_core_is_the_limit() {
         assert!(Sketch::new().core(0, [10, 50, 5, 30]).holds(RULE) > 0.5);
         assert!(Sketch::new().core(0, [5, 30, 5, 60]).holds(RULE) > 0.9);
     }
 
     #[test]
-    fn a_little_or_from_an_idle_core_is_no_limit() {
+    fn little_stolen_time_or_time_stolen_from_an_idle_core_is_no_limit() {
         Sketch::new().core(0, [10, 50, 5, 3]).holds_not(RULE);
         let idle = Sketch::new().core(0, [5, 5, 5, 10]);
         assert_eq!(idle.judge(RULE).finding().unwrap().explains, None);

@@ -1,5 +1,5 @@
-//! A process of the connection is stopped by a signal (SIGSTOP, job control, a debugger, cpulimit),
-//! or its control group is frozen (a container that is paused).
+//! A signal has stopped a process of the connection (SIGSTOP, job control, a debugger, cpulimit),
+//! or its control group is frozen (a paused container).
 
 use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::recording::Tcp;
@@ -32,20 +32,20 @@ fn of_flow(flow: &Flow<'_>, view: &View<'_>) -> Outcome {
     }
 }
 
-/// Another process that holds the socket goes on with the data: a child of the program, which has
-/// inherited the descriptor, may be the one that is stopped.
+/// Whether another holder of the socket moves the data: the stopped process may be a child of the
+/// program that inherited the descriptor.
 fn goes_on(end: &End<'_>, stopped: &BTreeMap<u32, Stopped<'_>>) -> bool {
     let moved = |tcp: &Tcp| (tcp.bytes_acked, tcp.bytes_received);
     let middle = &end.all[end.all.len() / 2].1.tcp;
     end.pids().any(|pid| !stopped.contains_key(&pid)) && moved(middle) != moved(end.tcp())
 }
 
-/// A program such as cpulimit stops a process and lets it go on, many times a second.
+/// A program such as cpulimit stops and continues a process many times a second.
 fn again_and_again(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
     let ends = [("sender", &flow.sender), ("receiver", &flow.receiver)];
     let waits = ends.into_iter().filter_map(|(side, end)| {
         let end = end.as_ref()?;
-        // Data in the kernel moves while the process is stopped.
+        // The kernel moves data while the process is stopped.
         let is_served = match side {
             "sender" => end.data_waits().unwrap_or(0.0) >= 0.5,
             _ => end.often(|c| c.receive_queue > Bytes::ZERO) < SOMETIMES,
@@ -55,7 +55,7 @@ fn again_and_again(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
     let (side, end, pid, share) = waits
         .flat_map(|(side, end)| end.pids().map(move |pid| (side, end, pid)))
         .map(|(side, end, pid)| (side, end, pid, stopped_share(view, pid)))
-        // One that is stopped all the time has been looked at before.
+        // The first check covers processes that are stopped all the time.
         .filter(|(.., share)| (SOMETIMES..1.0).contains(share))
         .max_by(|a, b| a.3.total_cmp(&b.3))?;
     let finding = Finding::new(format!(
@@ -96,8 +96,8 @@ fn is_stopped(state: &str) -> bool {
     matches!(state, "T" | "t")
 }
 
-/// A stopped process moves no data, so that its connection is no busy flow. It is of interest only
-/// to somebody who asks about it: a suspended program of a terminal is no fault.
+/// A stopped process moves no data, so its connection is no busy flow. The cause is a limit only if
+/// the user asked about the connection: a suspended program of a terminal is no fault.
 fn of_machine(view: &View<'_>) -> Outcome {
     if view.flows.iter().any(Flow::is_busy) {
         return Outcome::Irrelevant;
@@ -106,7 +106,7 @@ fn of_machine(view: &View<'_>) -> Outcome {
     let mut stopped = stopped(view).into_iter().filter(|(_, how)| asked || how.frozen);
     match stopped.next() {
         Some((pid, how)) if asked => how.finding(pid).limits().holds(),
-        // Somebody froze a whole group on purpose, and may have forgotten it.
+        // A user froze a whole group on purpose, and may have forgotten it.
         Some((pid, how)) => how.finding(pid).holds(),
         None => Outcome::Irrelevant,
     }
@@ -116,7 +116,7 @@ fn of_machine(view: &View<'_>) -> Outcome {
 #[derive(Clone, Copy)]
 struct Stopped<'a> {
     name: &'a str,
-    /// By its control group, and not by a signal.
+    /// Whether the control group is frozen. `false`: a signal stopped the process.
     frozen: bool,
 }
 
@@ -149,7 +149,7 @@ impl Stopped<'_> {
     }
 }
 
-/// The processes whose threads were stopped in all samples, or that are frozen.
+/// The processes that are frozen, or whose threads were stopped in all samples.
 fn stopped<'a>(view: &View<'a>) -> BTreeMap<u32, Stopped<'a>> {
     let period = view.period;
     let tasks = || period.samples.iter().flat_map(|sample| &sample.tasks);
@@ -166,7 +166,7 @@ fn stopped<'a>(view: &View<'a>) -> BTreeMap<u32, Stopped<'a>> {
     found
 }
 
-/// A share of the samples.
+/// Least share of the samples in which a process is stopped.
 const SOMETIMES: f64 = 0.25;
 
 #[cfg(test)]
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_a_signal_stopped() {
+    fn a_process_that_a_signal_stopped_is_the_limit() {
         assert!(in_state("T").holds(RULE) > 0.95);
         in_state("S").holds_not(RULE);
         let once = in_state("T").each(|at, sample| {
@@ -188,9 +188,9 @@ mod tests {
         once.holds_not(RULE);
     }
 
-    /// A child that inherited the socket is stopped, and its parent sends.
+    /// The child, which inherited the socket, is stopped, and its parent sends.
     #[test]
-    fn one_of_several_processes_that_hold_the_socket() {
+    fn a_stopped_holder_of_a_socket_that_moves_data_is_no_limit() {
         let child = |unsent: u64, mbytes: u64| {
             in_state("T").sender(move |at, sender| {
                 let (pid, name) = (9, "parent".to_owned());
@@ -204,9 +204,9 @@ mod tests {
         assert!(child(500_000, 0).holds(RULE) > 0.95);
     }
 
-    /// cpulimit leaves a sender a part of the time.
+    /// cpulimit lets a sender run for a part of the time.
     #[test]
-    fn a_process_that_is_stopped_again_and_again() {
+    fn a_process_that_is_stopped_again_and_again_is_the_limit() {
         let limited = |unsent: u64| {
             in_state("T")
                 .each(|at, sample| {
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_whose_control_group_is_frozen() {
+    fn a_process_in_a_frozen_control_group_is_the_limit() {
         let frozen = || in_state("D").each(|_, sample| sample.tasks[0].frozen = true);
         assert!(frozen().holds(RULE) > 0.95);
         let idle = frozen().each(|_, sample| sample.connections.clear());
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_suspended_program_is_no_fault_unless_somebody_asks_about_it() {
+    fn a_suspended_program_is_a_verdict_only_if_the_user_asks_about_it() {
         let idle = in_state("T").tcp(|_, tcp| {
             tcp.bytes_acked = Some(Bytes::new(7));
         });

@@ -1,4 +1,4 @@
-//! The test with a far end was not possible, for a reason that has no cause of its own.
+//! The test with a far end was not possible, for a reason that no other cause explains.
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::recording::Refusal;
@@ -12,7 +12,7 @@ fn judge(view: &View<'_>) -> Outcome {
     let message = attempt.message.clone().unwrap_or_else(|| "it did not say why".to_owned());
     let advice = match attempt.refusal {
         None => return Outcome::Irrelevant,
-        // These have causes of their own.
+        // Other causes explain these refusals.
         Some(Refusal::Refused | Refusal::Silent | Refusal::Unreachable | Refusal::NoPort) => {
             return Outcome::Irrelevant;
         }
@@ -42,7 +42,7 @@ mod tests {
     use crate::recording::Attempt;
 
     #[test]
-    fn a_failed_test_and_those_with_their_own_cause() {
+    fn a_failed_test_holds_unless_another_cause_explains_it() {
         let failed = |refusal| {
             Sketch::idle().attempt(Attempt {
                 host: "far".to_owned(),

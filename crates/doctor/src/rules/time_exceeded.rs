@@ -9,7 +9,7 @@ fn judge(view: &View<'_>) -> Outcome {
     let Some(expired) = view.counter("IcmpInTimeExcds") else {
         return Outcome::not_seen("ICMP messages about expired packets");
     };
-    // traceroute works by such messages.
+    // traceroute also causes such messages.
     let waits = view.flows.iter().any(|flow| flow.is_opening() || flow.is_stalled());
     if expired == 0 || !waits {
         return Outcome::ruled_out(format!("{expired} ICMP messages about expired packets came"));
@@ -39,7 +39,7 @@ mod tests {
     use crate::recording::ConnectionState;
 
     #[test]
-    fn a_connection_that_opens_and_packets_that_expire() {
+    fn expired_packets_explain_a_handshake_without_an_answer() {
         let opens = Sketch::new().counter("IcmpInTimeExcds", 1).sender(|_, sender| {
             sender.state = ConnectionState::SynSent;
         });
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn a_traceroute_beside_a_transfer() {
+    fn expired_packets_beside_a_transfer_are_no_fault() {
         Sketch::new().counter("IcmpInTimeExcds", 9).machine_holds_not(RULE);
         Sketch::idle().counter("IcmpInTimeExcds", 9).machine_holds_not(RULE);
         assert!(matches!(Sketch::new().on_machine(RULE), Outcome::NotSeen(_)));

@@ -1,5 +1,5 @@
 //! The program behind a TUN or TAP interface takes no packet: it hangs, or it is stopped. The
-//! kernel counts a packet of such an interface as sent when the program reads it.
+//! kernel counts a packet as sent on such an interface when the program reads it.
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::view::{Flow, View};
@@ -59,7 +59,7 @@ mod tests {
     use crate::recording::ConnectionState;
     use crate::{Question, diagnose};
 
-    /// A SYN over a tunnel whose program takes so many packets a second.
+    /// A SYN over a tunnel whose program takes `packets` packets a second.
     fn over_tunnel(packets: u64) -> Sketch {
         let sketch = Sketch::new().interface(|eth0| eth0.kind = Some("tun".to_owned()));
         let opening = sketch.sender(|_, sender| {
@@ -73,14 +73,14 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_takes_nothing() {
+    fn a_tunnel_program_that_takes_no_packet_is_the_limit() {
         assert!(over_tunnel(0).holds(RULE) > 0.95);
         let verdict = diagnose(over_tunnel(0).recording(), Question::Machine).verdict;
         assert_eq!(verdict.cause, Some("tunnel-program"), "{verdict:?}");
     }
 
     #[test]
-    fn a_program_that_works_or_an_interface_of_another_kind() {
+    fn a_tunnel_program_that_works_or_another_interface_rules_it_out() {
         over_tunnel(1).holds_not(RULE);
         over_tunnel(0).interface(|eth0| eth0.kind = None).holds_not(RULE);
         Sketch::new().interface(|eth0| eth0.kind = Some("tun".to_owned())).holds_not(RULE);

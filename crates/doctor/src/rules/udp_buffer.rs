@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn drops_at_a_socket() {
+    fn many_drops_at_udp_sockets_are_a_limit() {
         let many = Sketch::new().counter("UdpRcvbufErrors", 500).counter("UdpInDatagrams", 1_000);
         assert!(many.holds_machine(RULE).is_some_and(|share| share > 0.6));
         let few = Sketch::new().counter("UdpRcvbufErrors", 1).counter("UdpInDatagrams", 10_000);

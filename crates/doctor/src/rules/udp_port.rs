@@ -34,7 +34,7 @@ fn judge(view: &View<'_>) -> Outcome {
         )
         .holds();
     }
-    // The kernel of the other end sends at most one such message a second to each address.
+    // The other end's kernel sends at most one such message a second to each address.
     let refused = view.counter("IcmpInDestUnreachs").unwrap_or(0);
     let sent = count(["UdpOutDatagrams", "Udp6OutDatagrams"]).unwrap_or(0);
     let of_tcp =
@@ -60,7 +60,7 @@ fn judge(view: &View<'_>) -> Outcome {
     Outcome::ruled_out(format!("{came} datagrams came to a port that no program has opened"))
 }
 
-/// Late answers to a program that has ended are fewer.
+/// Fewest refused datagrams a second. Late answers to a program that has ended are fewer.
 const PER_SECOND: f64 = 5.0;
 const SHARE: f64 = 0.5;
 const MESSAGES: f64 = 0.6;
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn datagrams_to_a_closed_port() {
+    fn datagrams_to_a_closed_port_are_a_finding() {
         let here = Sketch::idle().counter("UdpNoPorts", 900).counter("UdpInDatagrams", 2);
         assert!(here.holds_machine(RULE).is_some_and(|share| share > 0.5));
         let far = Sketch::idle().counter("UdpNoPorts", 0).counter("UdpOutDatagrams", 900);
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn few_of_many_and_messages_about_tcp() {
+    fn few_refused_datagrams_or_messages_about_tcp_are_no_finding() {
         let few = Sketch::idle().counter("UdpNoPorts", 9).counter("UdpInDatagrams", 900);
         few.machine_holds_not(RULE);
         let tcp = Sketch::idle().counter("UdpNoPorts", 0).counter("UdpOutDatagrams", 900);

@@ -1,6 +1,6 @@
-//! Acknowledgements wait on their way back, so that the sender waits for them although the path
-//! forward has room. Reasons are an uplink much slower than the downlink, and uploads beside
-//! downloads.
+//! Acknowledgements wait in a queue on their way back, and the sender waits for them although the
+//! path forward has room. Reasons are an uplink that is much slower than the downlink, and uploads
+//! beside downloads.
 
 use super::{Advice, Finding, Outcome, Rule};
 use crate::view::{End, Flow, View};
@@ -43,7 +43,7 @@ fn judge(flow: &Flow<'_>, _view: &View<'_>) -> Outcome {
     let Some(Spacing { each, per_second }) = Spacing::of(sender) else {
         return Outcome::not_seen("the number of acknowledgements");
     };
-    // A receiver that merges segments of a fast link acknowledges many at a time, too.
+    // A receiver that merges segments of a fast link also acknowledges many segments at a time.
     if each < SEGMENTS || flow.rate() > FASTEST {
         return Outcome::ruled_out(format!("an acknowledgement comes for {each:.1} segments"));
     }
@@ -75,7 +75,7 @@ fn finding(flow: &Flow<'_>, queue: Span) -> Finding {
     )
 }
 
-/// The acknowledgements that arrive.
+/// The spacing of the acknowledgements that arrive.
 struct Spacing {
     /// Segments per acknowledgement, on average.
     each: f64,
@@ -97,14 +97,15 @@ impl Spacing {
 
 const SHORTEST: Span = Span::from_millis(1);
 const HELD: f64 = 0.5;
-/// The share of the queue on the way back.
+/// Least share of the queue on the way back.
 const MOST_OF_QUEUE: f64 = 0.6;
-/// Without a queue on the way back a receiver acknowledges each second segment (RFC 5681).
+/// Most segments for each acknowledgement without a queue: a receiver acknowledges each second
+/// segment (RFC 5681).
 const SEGMENTS: f64 = 2.4;
 /// Segments of a faster flow arrive so close to one another that receivers merge them (GRO).
 const FASTEST: Rate = Rate::from_mbit(50);
 const FEWEST: u64 = 20;
-/// An acknowledgement with timestamps on an Ethernet.
+/// Bits of an acknowledgement with timestamps on an Ethernet.
 const ACK_BITS: f64 = 66.0 * 8.0;
 
 #[cfg(test)]
@@ -113,7 +114,7 @@ mod tests {
     use super::*;
     use units::Bytes;
 
-    /// 20 Mbit/s, a queue of 60 ms, and one acknowledgement for `each` segments.
+    /// A flow of 20 Mbit/s with a queue of 60 ms, and one acknowledgement for `each` segments.
     fn queued(each: u32) -> Sketch {
         Sketch::new().tcp(move |at, tcp| {
             let sent = at as u32 * 1_726;

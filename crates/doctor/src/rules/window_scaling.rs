@@ -1,4 +1,4 @@
-//! The connection has no window scaling: its window ends at 64 KiB (RFC 7323 section 2).
+//! The connection has no window scaling, so its window ends at 64 KiB (RFC 7323 section 2).
 
 use super::{Advice, Case, Finding, Outcome, Rule};
 use crate::bound;
@@ -69,12 +69,12 @@ mod tests {
     }
 
     #[test]
-    fn a_window_of_64_kib_at_20_ms() {
+    fn a_window_of_64_kib_at_20_ms_is_the_limit() {
         assert!(without(95, 25).holds(RULE) > 0.9);
     }
 
     #[test]
-    fn present_but_not_limiting_or_absent() {
+    fn a_missing_scale_without_a_full_window_limits_nothing() {
         assert_eq!(without(0, 25).judge(RULE).finding().unwrap().explains, None);
         assert_eq!(without(95, 1).judge(RULE).finding().unwrap().explains, None);
         Sketch::new().holds_not(RULE);

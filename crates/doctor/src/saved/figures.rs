@@ -1,9 +1,9 @@
-//! Readers of saved numbers. A number that is missing, or outside of what it can mean, is `None`.
+//! Readers of saved numbers. A number that is missing or out of its range is `None`.
 
 use serde_json::Value;
 use units::{Bytes, Rate, Share, Span};
 
-/// The value behind keys, one below the other.
+/// The value at a path of keys.
 pub(super) fn at<'v>(value: &'v Value, keys: &[&str]) -> Option<&'v Value> {
     keys.iter().try_fold(value, |value, key| value.get(key))
 }
@@ -57,7 +57,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn numbers_and_what_is_none() {
+    fn numbers_out_of_range_are_none() {
         let value = json!({"a": {"b": 2.5, "c": -1, "d": "x", "e": 1e300, "f": 120}});
         assert_eq!(number(&value, &["a", "b"]), Some(2.5));
         assert_eq!(micros(&value, &["a", "b"]), Some(Span::from_nanos(2500)));

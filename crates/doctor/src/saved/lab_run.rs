@@ -1,4 +1,4 @@
-//! The directory of `weir lab run`: a period for each cell, made of its valid turn with the median
+//! The directory of `weir lab run`: a period for each cell, from its valid turn with the median
 //! rate.
 
 use super::figures::{at, list, number, span, text};
@@ -73,7 +73,7 @@ fn shown(mut turn: Value) -> Value {
     turn
 }
 
-/// The cells of the results. A run that was stopped has those of its turns.
+/// The cells of the results. For a run that was stopped, the cells of its turns.
 fn cells(results: &Value, turns: &[Value]) -> Vec<Value> {
     let known = list(results, &["cells"]);
     let mut cells: Vec<Value> = known.iter().take(MOST_CELLS).cloned().collect();
@@ -118,8 +118,8 @@ fn median(turns: Vec<&Value>) -> Option<&Value> {
     ranked.get(ranked.len().saturating_sub(1) / 2).map(|(_, turn)| *turn)
 }
 
-/// The system carries the workload's connection. The sender's kernel sees only the part to the
-/// system's own client.
+/// Whether the system carries the workload's connection. The sender's kernel then sees only the
+/// part to the system's own client.
 fn is_tunnel(results: &Value, cell: &Value) -> bool {
     let system = text(cell, &["system"]).unwrap_or_default();
     at(results, &["environment", "systems", system, "connect"]).is_some()
@@ -224,7 +224,7 @@ fn period(turn: &Value, results: &Value, link: (Option<Rate>, IpAddr)) -> Option
     }
     begin_cores(&mut samples);
     if let Some(rate) = link.0 {
-        // Other connections of the workload share the link.
+        // The workload's other connections share the link.
         for sample in &mut samples {
             let payload = carried(goodput, sample.at.secs_f64()).count();
             let frames = payload / USUAL_MSS;
@@ -251,7 +251,7 @@ fn period(turn: &Value, results: &Value, link: (Option<Rate>, IpAddr)) -> Option
     })
 }
 
-/// The share of a core, in percent, that the only thread at work of a side used.
+/// The share of a core, in percent, that a side used if a single thread did its work.
 fn only_thread(turn: &Value, side: &str) -> Option<f64> {
     let metric =
         |name: &str| number(turn, &["measured", "metrics", &format!("{name}.{side}"), "value"]);
@@ -259,7 +259,7 @@ fn only_thread(turn: &Value, side: &str) -> Option<f64> {
     (threads > 0.0 && threads < TWO_THREADS).then(|| metric("cpu_percent")).flatten()
 }
 
-/// The core of the receiving side's only thread is at least as busy as that.
+/// The far end's core: at least as busy as the receiving side's only thread.
 fn far(turn: &Value) -> Option<FarEnd> {
     let busy = Share::from_percent(only_thread(turn, "server")?.min(100.0))?;
     let (user, system) = (Some(Share::ZERO), Some(busy));
@@ -288,7 +288,7 @@ fn connection(turn: &Value, measured: &Value) -> Connection {
         probing: false,
         drops: 0,
         beside: false,
-        // Some turns do not tell it, and their system has its name.
+        // Some turns do not state the algorithm, but their system has its name.
         congestion: text(measured, &["congestion_control"])
             .or(text(turn, &["system"]).filter(|name| ALGORITHMS.contains(name)))
             .map(str::to_owned),
@@ -347,7 +347,7 @@ fn advance(
     }
 }
 
-/// The workload's cores were not saved one by one: each has their mean.
+/// The cores' times were not saved one by one: each core gets the mean.
 fn add_core(times: &mut CoreTimes, measured: &Value, results: &Value, passed: Span) {
     let metric = |name: &str| number(measured, &["metrics", name, "value"]);
     let Some(idle) = metric("idle_percent") else { return };
@@ -362,7 +362,7 @@ fn add_core(times: &mut CoreTimes, measured: &Value, results: &Value, passed: Sp
     times.system = times.system + part(busy - softirq);
 }
 
-/// The lines over time of a turn, from the time on that counts.
+/// A turn's lines over time, without the omitted time.
 struct Series<'v> {
     all: &'v [Value],
     times: Vec<f64>,
@@ -420,7 +420,7 @@ fn method_time(results: &Value, name: &str) -> Option<f64> {
 const FROM: IpAddr = IpAddr::V4(Ipv4Addr::new(0, 0, 0, 1));
 const TO: IpAddr = IpAddr::V4(Ipv4Addr::new(0, 0, 0, 2));
 const USUAL_MSS: u64 = 1448;
-/// Ethernet, IP and TCP with timestamps.
+/// Bytes of the headers of Ethernet, IP and TCP with timestamps.
 const HEADERS: u64 = 66;
 const ALGORITHMS: [&str; 4] = ["cubic", "reno", "bbr", "tcpa"];
 const TWO_THREADS: f64 = 1.5;

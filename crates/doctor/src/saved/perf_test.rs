@@ -1,4 +1,4 @@
-//! A result of `weir perf`, or of iperf3 `-J`, whose keys it has. Each interval is a sample.
+//! A result of `weir perf`, which uses iperf3's keys, or of iperf3 `-J`. Each interval is a sample.
 
 use super::figures::{at, bytes, count, list, micros, number, rate, share, small, span, text};
 use super::{begin_cores, unseen};
@@ -25,7 +25,7 @@ pub(super) fn read(document: &Value) -> Result<Recording, String> {
     let program = if is_weir { "weir perf" } else { "iperf3" };
     let mut samples = vec![first(&streams, program)];
     if is_weir {
-        // The kernel's clocks of limits begin at zero.
+        // The kernel's counts of limited time begin at zero.
         for one in samples[0].connections.iter_mut().zip(&streams) {
             let (connection, stream) = one;
             let zero = stream.sends.then_some(Span::ZERO);
@@ -34,7 +34,7 @@ pub(super) fn read(document: &Value) -> Result<Recording, String> {
         }
     }
     for interval in list(document, &["intervals"]).iter().take(MOST_INTERVALS) {
-        // Intervals that are left out begin at zero again.
+        // The counters begin at zero again after omitted intervals.
         if at(interval, &["sum", "omitted"]).and_then(Value::as_bool) == Some(true) {
             continue;
         }
@@ -47,7 +47,7 @@ pub(super) fn read(document: &Value) -> Result<Recording, String> {
         return Err("it has no interval with a duration: run the test with -i 1".to_owned());
     }
     begin_cores(&mut samples);
-    // The start of a connection is another story than the rest of it.
+    // The start of a connection has other limits than the rest.
     if samples.len() > FEW {
         samples.remove(0);
     }
@@ -104,7 +104,7 @@ fn streams(document: &Value) -> Vec<Stream> {
     streams.collect()
 }
 
-/// All counters at zero, and no level known yet.
+/// The first sample: all counters are zero, and no gauge is known yet.
 fn first(streams: &[Stream], program: &str) -> Sample {
     let connections = streams.iter().map(|stream| Connection {
         local: stream.local,
@@ -168,7 +168,7 @@ fn advance(one: &mut Connection, sends: bool, entry: &Value, extra: &Value, whol
         .filter(|mss| *mss > 0)
         .unwrap_or(USUAL_MSS);
     tcp.mss = Some(Bytes::new(mss));
-    // The segments are not saved. Their number is that of full ones.
+    // The number of segments was not saved. Assumes full segments.
     let total = tcp.bytes_acked.unwrap_or_default().count() / mss;
     tcp.data_segments_out = u32::try_from(total).ok();
     let again = small(entry, &["retransmits"]).unwrap_or(0);
@@ -229,7 +229,7 @@ fn add_cpu(sample: &mut Sample, interval: &Value, length: Span, whole: &Value) {
         times.softirq = times.softirq + part(softirq);
         times.idle = times.idle + part(100.0 - busy);
     }
-    // The thread of a busy core is the test's, or the test's thread does not fill any.
+    // If the test's thread fills a core, this is the busiest core.
     let busiest = sample.cores.iter().max_by_key(|(_, times)| times.user + times.system);
     let busiest = busiest.map(|(core, _)| *core);
     sample.tasks.iter_mut().for_each(|task| task.core = busiest);
@@ -265,7 +265,7 @@ fn attempt(document: &Value, streams: &[Stream], is_weir: bool) -> Attempt {
     }
 }
 
-/// Its own limits, if it sent and reported them.
+/// The far sender's own limits, if it reported them.
 fn of_far_sender(document: &Value) -> FarEnd {
     let far = list(document, &["weir", "streams"]).iter().find(|one| {
         at(one, &["sends"]).and_then(Value::as_bool) == Some(false) && one.get("path").is_some()
@@ -287,9 +287,10 @@ const NEVER: [&str; 4] = [
     "other processes and control groups",
     "socket queues and limits",
 ];
-/// TCP over an Ethernet of 1500 bytes, with timestamps.
+/// The segment size of TCP with timestamps over an Ethernet of 1500 bytes.
 const USUAL_MSS: u64 = 1448;
-/// With more intervals the first one, which has the start of the connection, is left out.
+/// With more intervals than this, the first interval is left out: it has the start of the
+/// connection.
 const FEW: usize = 3;
 const MOST_INTERVALS: usize = 4000;
 const MOST_STREAMS: usize = 256;

@@ -12,15 +12,16 @@ pub(crate) fn far_held(flow: &Flow<'_>) -> Option<f64> {
     Some((far.window_limited?.secs_f64() / busy.secs_f64()).min(1.0))
 }
 
-/// The shortest round trip that the receiver knows, of its handshake or by the sender's timestamps.
-/// A round trip by timestamps contains the pauses of the sender.
+/// The shortest round trip that the receiver measured, at the handshake or by the sender's
+/// timestamps. A round trip by timestamps includes the sender's pauses.
 pub(crate) fn shortest(receiver: &End<'_>) -> Option<Span> {
     let by_timestamps = receiver.values(|c| c.tcp.receive_rtt).into_iter().min();
     let by_handshake = receiver.tcp().min_rtt;
     by_timestamps.into_iter().chain(by_handshake).filter(|rtt| *rtt > Span::ZERO).min()
 }
 
-/// Data waits in the receiver, or the window closes: the reader is slow, the window large enough.
+/// Whether data waits in the receiver or the window closes: the window is large enough, but the
+/// reader is slow.
 pub(crate) fn is_reader_slow(flow: &Flow<'_>) -> bool {
     if let Some(receiver) = &flow.receiver {
         let full = |c: &Connection| {
@@ -48,14 +49,15 @@ pub(crate) fn is_reader_slow(flow: &Flow<'_>) -> bool {
     sender.often(probes) > 0.1 || small * 4 >= windows.len().max(1) || moves_with_reads(sender)
 }
 
-/// The windows of the samples. A peer that has not answered the handshake has offered no window.
+/// The windows that the far end offered. A peer that has not answered the handshake has offered
+/// none.
 pub(crate) fn offered(sender: &End<'_>) -> Vec<Bytes> {
     let has_answered = |c: &Connection| c.state != ConnectionState::SynSent;
     sender.values(|c| c.tcp.peer_window.filter(|_| has_answered(c)))
 }
 
-/// The far end's window falls again and again: its program leaves data in a buffer that has room.
-/// A program that keeps up leaves the window as it is, or the kernel enlarges the window.
+/// Whether the far end's window falls again and again: its program leaves data in a buffer that has
+/// room. If a program keeps up, the window stays as it is, or the kernel enlarges it.
 pub(crate) fn moves_with_reads(sender: &End<'_>) -> bool {
     let windows: Vec<u64> = offered(sender).into_iter().map(Bytes::count).collect();
     let most = windows.iter().max().copied().unwrap_or(0);
@@ -66,8 +68,8 @@ pub(crate) fn moves_with_reads(sender: &End<'_>) -> bool {
     falls >= FEWEST_FALLS && below as f64 >= OFTEN_BELOW * windows.len() as f64
 }
 
-/// A window of the far end in each round trip gives the observed rate, so the window alone
-/// explains the rate. A sender that paces itself spends little time at the window.
+/// Whether one window of the far end in each round trip gives the observed rate: the window alone
+/// explains the rate. A sender that paces itself is seldom held by the window.
 pub(crate) fn is_exact(flow: &Flow<'_>) -> bool {
     let Some(sender) = &flow.sender else { return false };
     let (Some(window), Some(rtt), Some(least)) =
@@ -77,7 +79,7 @@ pub(crate) fn is_exact(flow: &Flow<'_>) -> bool {
     };
     let Some(allows) = bound::window(window, rtt) else { return false };
     let share = flow.rate().bits_per_second() as f64 / allows.bits_per_second().max(1) as f64;
-    // Packets that wait in a queue fill any window.
+    // Packets in a queue on the path fill any window.
     let waits = rtt - least;
     let no_queue = waits.nanos() < least.nanos() / 4;
     let congestion = sender.tcp().mss.zip(sender.median(|c| c.tcp.cwnd));
@@ -87,7 +89,7 @@ pub(crate) fn is_exact(flow: &Flow<'_>) -> bool {
     EXACT.contains(&share) && no_queue && is_smaller && sender.has_data()
 }
 
-/// The options of the handshake leave the window at 64 KiB.
+/// Whether the options of the handshake leave the window at 64 KiB.
 pub(crate) fn lacks_scaling(sender: &End<'_>) -> bool {
     sender.tcp().window_scaling == Some(false)
 }

@@ -1,8 +1,8 @@
-//! The queues of received packets that each core has.
+//! The queues of received packets, one for each core.
 
 use crate::view::View;
 
-/// The cores dropped so many packets that connections lose segments.
+/// Whether the cores dropped so many packets that connections lose segments.
 pub(crate) fn drops_many(view: &View<'_>) -> bool {
     let cores = view.softnet();
     let sum = |at: usize| cores.values().map(|counts| counts[at]).fold(0, u64::saturating_add);

@@ -14,7 +14,7 @@ pub(crate) struct Short {
     pub(crate) remote: SocketAddr,
 }
 
-/// `None` if short connections seldom wait, or if nobody asks about a connection.
+/// `None` if short connections seldom wait, or if the user asks about no connection.
 pub(crate) fn among_short(view: &View<'_>) -> Option<Short> {
     if view.recording.focus.is_none() || view.period.attempt.is_some() {
         return None;
@@ -51,7 +51,7 @@ pub(crate) fn least(connection: &Connection) -> Span {
 pub(crate) const MOSTLY: f64 = 0.5;
 /// Least number of connections with a late answer.
 pub(crate) const FEWEST_SHORT: usize = 3;
-/// A program that is ready to answer takes less time.
+/// A program that is ready to answer takes less time than this.
 const LEAST: Span = Span::from_millis(30);
 /// Least wait in round trips.
 const TRIPS: u64 = 3;

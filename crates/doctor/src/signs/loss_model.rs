@@ -29,8 +29,8 @@ pub(crate) fn recovery(sender: &End<'_>) -> Option<Recovery> {
     })
 }
 
-/// The sender takes its rate from its measurements of the path and slows down for no loss: BBR, and
-/// tcpa, which has a temporary name in a lab.
+/// Whether the sender takes its rate from its measurements of the path and does not slow down for
+/// losses: BBR, and tcpa, which has a temporary name in a lab.
 pub(crate) fn paces_itself(congestion: &str) -> bool {
     PACED.iter().any(|name| congestion.starts_with(name))
 }
@@ -53,7 +53,7 @@ pub(crate) fn allowed(
         },
         // Without selective acknowledgements most losses of a window end in a timeout.
         _ if without_sack => (bound::pftk(mss, rtt, rto, loss), "PFTK"),
-        // A capture does not tell the algorithm: CUBIC is the usual one.
+        // A capture does not show the algorithm, so CUBIC is assumed.
         "cubic" | UNKNOWN => {
             // The kernel's CUBIC shrinks the window to 0.7, and Reno to a half.
             let reno = bound::mathis(mss, rtt, loss)
@@ -67,7 +67,7 @@ pub(crate) fn allowed(
 
 /// The name of an algorithm that was not seen.
 pub(crate) const UNKNOWN: &str = "unknown";
-/// Linux's `TCP_INFINITE_SSTHRESH`.
+/// Linux's `TCP_INFINITE_SSTHRESH`: no slow start has ended.
 const UNSET: u32 = 0x7fff_ffff;
 const PACED: [&str; 3] = ["bbr", "tcpa", "weir_"];
 const BBR_FEELS: f64 = 0.2;

@@ -4,8 +4,9 @@ use crate::bound;
 use crate::view::{End, Flow};
 use units::{Bytes, Rate, Span};
 
-/// The connection is about as fast as one buffer in each round trip allows. If the connection is
-/// much slower, the receiver answers in bursts, and the full buffer is a consequence.
+/// Whether the connection is about as fast as one buffer in each round trip allows. If the
+/// connection is much slower, the receiver answers in bursts, and the full buffer is only a
+/// consequence.
 pub(crate) fn is_the_buffer(flow: &Flow<'_>, allows: Option<Rate>) -> bool {
     let near = allows.is_none_or(|allows| {
         flow.rate().bits_per_second() as f64 >= NEAR * allows.bits_per_second() as f64
@@ -13,8 +14,8 @@ pub(crate) fn is_the_buffer(flow: &Flow<'_>, allows: Option<Rate>) -> bool {
     near || is_tiny(flow)
 }
 
-/// The buffer is fixed and small, the receiver's window could take it several times, no queue is on
-/// the path, and the round trips are alike: the buffer alone is the limit. The application takes
+/// Whether the buffer alone is the limit: it is fixed and small, the receiver's window has room for
+/// several buffers, no queue is on the path, and the round trips are alike. The application takes
 /// some time to fill the buffer again, so that much less than one buffer passes in each round trip
 /// of a cable.
 fn is_tiny(flow: &Flow<'_>) -> bool {
@@ -50,8 +51,8 @@ pub(crate) fn held(flow: &Flow<'_>) -> f64 {
     if is_the_buffer(flow, allowed(sender)) { limited } else { 0.0 }
 }
 
-/// The receiver takes the data in bursts: the full buffer would allow a much higher rate. A queue
-/// on the path fills the buffer too, and keeps the round trips alike (RFC 6298).
+/// Whether the receiver takes the data in bursts: the full buffer would allow a much higher rate. A
+/// queue on the path fills the buffer too, but keeps the round trips alike (RFC 6298).
 pub(crate) fn waits_for_reader(flow: &Flow<'_>) -> bool {
     let Some(sender) = &flow.sender else { return false };
     let queue = sender.rtt().unwrap_or_default() - sender.tcp().min_rtt.unwrap_or_default();
@@ -67,7 +68,7 @@ pub(crate) fn waits_for_reader(flow: &Flow<'_>) -> bool {
 /// Least rate in units of the rate that the buffer allows. A buffer with more overhead, full most
 /// of the time, still reaches this share.
 const NEAR: f64 = 0.3;
-/// Measured.
+/// Measured: least share of the time in which the buffer holds the sender.
 const LIMITED: f64 = 0.2;
 const SHORT: Span = Span::from_millis(1);
 /// A kernel that may enlarge the buffer gives a new connection a larger buffer (tcp_sndbuf_expand).

@@ -2,8 +2,8 @@
 
 use crate::view::{End, Flow, View};
 
-/// Another connection to the same host is much faster and loses much less: the shared queue is no
-/// reason for the losses of this connection.
+/// Whether another connection to the same host is much faster and loses much less: a shared queue
+/// then does not explain this connection's losses.
 pub(crate) fn loses_more_than_others(flow: &Flow<'_>, view: &View<'_>) -> bool {
     let Some(loss) = lossy(flow) else { return false };
     let (_, to) = flow.addresses();

@@ -4,9 +4,9 @@ use crate::recording::Connection;
 use crate::view::{End, Flow};
 use units::Span;
 
-/// No data moves because the timer has sent a segment again and doubled, on a path that lost
-/// segments before. An observation may see a single wait if the timeout is a second. A path that
-/// lost no segments before is dead.
+/// Whether no data moves because the timer has sent a segment again and doubled, on a path that
+/// lost segments before. With a timeout of a second, an observation may see a single wait. A path
+/// that lost no segments before is dead.
 pub(crate) fn backs_off(flow: &Flow<'_>) -> bool {
     flow.sender.as_ref().is_some_and(|sender| {
         let tcp = sender.tcp();
@@ -18,13 +18,13 @@ pub(crate) fn backs_off(flow: &Flow<'_>) -> bool {
     })
 }
 
-/// The time that the kernel adds to the smoothed round trip, if that time is long and does not
-/// follow the deviation of the round trips. The kernel doubles a timer with each backoff.
+/// The time that the kernel adds to the smoothed round trip, if this time is long and does not
+/// follow the deviation of the round trips. Each backoff doubles the timer.
 pub(crate) fn least_timeout(sender: &End<'_>) -> Option<Span> {
     let added = |c: &Connection| {
         let rtt = c.tcp.rtt.filter(|rtt| *rtt > Span::ZERO)?;
         let doubled = u32::from(c.tcp.backoff?);
-        // A persist timer backs off too, and does not double the retransmission timer.
+        // The persist timer also backs off, but does not double the retransmission timer.
         let runs = doubled == 0 || c.tcp.unacked.is_some_and(|flying| flying > 0);
         let rto = c.tcp.rto.filter(|_| runs && doubled < BACKOFFS)?;
         Some(rto / 2_u64.pow(doubled) - rtt)
@@ -41,9 +41,9 @@ pub(crate) fn least_timeout(sender: &End<'_>) -> Option<Span> {
     (is_named && added.len() >= FEWEST).then_some(middle)
 }
 
-/// The kernel adds at least 200 ms by default.
+/// A long time added to the round trip: the kernel adds at least 200 ms by default.
 pub(crate) const LONG: Span = Span::from_millis(600);
-/// The kernel counts timeouts in ticks.
+/// Timers that differ by less are alike: the kernel counts timeouts in ticks.
 const ALIKE: Span = Span::from_millis(20);
 /// Least share of the samples whose timers are alike.
 const MOST_ALIKE: f64 = 0.75;

@@ -14,7 +14,7 @@ pub struct Event {
     /// The verdict at its begin.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sentence: Option<String>,
-    /// From the first observation that showed the verdict to the last one.
+    /// The time from the first to the last observation that showed the verdict.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seconds: Option<f64>,
 }

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use units::{Span, foreign};
 
-/// The thing that a verdict is about: connections with the same labels, or the machine.
+/// The subject of a verdict: connections with the same labels, or the machine.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Subject {
     pub cause: &'static str,
     pub scope: Scope,
-    /// A full link or a busy application, which is no fault.
+    /// Whether the cause is no fault, such as a full link or a busy application.
     pub healthy: bool,
     pub program: String,
     /// The network of the peer: 24 bits of an IPv4 address, 48 of an IPv6 address.
@@ -60,7 +60,8 @@ impl Subject {
     }
 }
 
-/// Seconds of each subject. At most `most` subjects are kept apart, and one more for each cause.
+/// Seconds of each subject. At most `most` subjects have series of their own, and each cause has
+/// one more series.
 #[derive(Debug)]
 pub(super) struct Series {
     most: usize,
@@ -115,8 +116,8 @@ fn network(peer: IpAddr) -> String {
     }
 }
 
-/// The name of a container or service from the path of its control group. A container's name keeps
-/// twelve digits of its number, as `docker ps` shows them. Sessions of a user are that user's.
+/// The name of a container or service, from the path of its control group. A container's name keeps
+/// twelve digits of its number, as in `docker ps`. A user's sessions have the user's name.
 fn container(path: &str) -> String {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     let Some((last, above)) = parts.split_last() else { return String::new() };
@@ -149,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn control_groups_have_the_names_that_people_use() {
+    fn control_groups_have_the_names_of_their_containers_or_services() {
         let long = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
         for (path, expected) in [
             ("/system.slice/nginx.service".to_owned(), "nginx.service"),

@@ -14,19 +14,19 @@ pub struct CoreUse {
 }
 
 impl CoreUse {
-    /// Neither idle nor stolen.
+    /// The share that is neither idle nor stolen.
     pub fn busy(&self) -> f64 {
         (self.user + self.system + self.irq + self.softirq).min(1.0)
     }
 
-    /// Spent on interrupts.
+    /// The share of interrupts and softirqs.
     pub fn interrupts(&self) -> f64 {
         self.irq + self.softirq
     }
 
     fn between(later: &CoreTimes, earlier: &CoreTimes) -> Option<Self> {
-        // Saturates: iowait is known to go backwards (proc(5)), idle too when a core goes offline
-        // and comes back.
+        // Saturates, because iowait may decrease (proc(5)), and idle time too when a core goes
+        // offline and comes back.
         let part = |of: fn(&CoreTimes) -> Span| (of(later) - of(earlier)).secs_f64();
         let [user, system, idle, iowait, irq, softirq, steal] = [
             part(|t| t.user),
@@ -49,7 +49,7 @@ impl CoreUse {
     }
 }
 
-/// Cores that are in both samples and whose clock went on.
+/// Cores that are in both samples and whose clock advanced.
 pub(super) fn between(first: &Sample, last: &Sample) -> BTreeMap<usize, CoreUse> {
     let both = last.cores.iter().filter_map(|(core, later)| {
         Some((*core, CoreUse::between(later, first.cores.get(core)?)?))

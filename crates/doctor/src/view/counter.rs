@@ -1,5 +1,5 @@
-/// The increment of a counter. One that wraps at 32 bits goes on from its end; any other decrease
-/// is a reset, and nothing is known.
+/// The increment of a counter. A counter that wraps at 32 bits goes on from its end. `None` after
+/// any other decrease, which is a reset.
 pub fn counted(later: u64, earlier: u64) -> Option<u64> {
     match later.checked_sub(earlier) {
         Some(increment) => Some(increment),
@@ -17,7 +17,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wraps_and_resets() {
+    fn a_wrapped_counter_has_an_increment_and_a_reset_counter_has_none() {
         assert_eq!(counted(7, 3), Some(4));
         assert_eq!(counted(3, WRAP), Some(4));
         assert_eq!(counted(3, 1000), None, "reset");

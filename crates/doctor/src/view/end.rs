@@ -2,7 +2,7 @@ use super::{GroupUse, TaskUse, View, counted};
 use crate::recording::{Connection, Tcp};
 use units::{Bytes, Rate, Span};
 
-/// One end of a flow on this machine: its socket at every time that it was seen.
+/// One end of a flow on this machine: its socket in every sample that has it.
 #[derive(Debug, Clone)]
 pub struct End<'a> {
     pub all: Vec<(Span, &'a Connection)>,
@@ -36,7 +36,7 @@ impl<'a> End<'a> {
         counted(of(self.tcp())?.into(), of(&self.first().tcp)?.into())
     }
 
-    /// The share of the time that a clock of the kernel went on.
+    /// The share of the time in which a clock of the kernel advanced.
     pub fn share(&self, of: fn(&Tcp) -> Option<Span>) -> Option<f64> {
         let spent = of(self.tcp())?.nanos().checked_sub(of(&self.first().tcp)?.nanos())?;
         let elapsed = self.elapsed().nanos();
@@ -63,7 +63,7 @@ impl<'a> End<'a> {
         self.bytes(|tcp| tcp.bytes_received).map(|bytes| self.rate(bytes))
     }
 
-    /// The bytes of a segment that it sent, on average, and the most that one may hold.
+    /// The mean bytes of a segment that this end sent, and the most bytes of a segment.
     pub fn segments(&self) -> Option<(Bytes, Bytes)> {
         let acked = self.bytes(|tcp| tcp.bytes_acked)?.count();
         let sent = self.count(|tcp| tcp.data_segments_out).filter(|sent| *sent > 0)?;
@@ -78,25 +78,25 @@ impl<'a> End<'a> {
         (sent > 0).then(|| (again.saturating_sub(spurious) as f64 / sent as f64).min(1.0))
     }
 
-    /// The same since the connection began.
+    /// As [`Self::loss`], since the connection began.
     pub fn loss_so_far(&self) -> Option<f64> {
         let tcp = &self.last().tcp;
         let (sent, again) = (tcp.data_segments_out?, tcp.retransmitted?);
         (sent > 0).then(|| (f64::from(again) / f64::from(sent)).min(1.0))
     }
 
-    /// The share of the samples in which the kernel had written data that it had not sent yet.
-    /// `None` if no sample tells. Without such data neither a window nor the path holds the sender
-    /// back.
+    /// The share of the samples in which the kernel held written data that it had not sent yet.
+    /// `None` if no sample has this. Without such data neither a window nor the path holds the
+    /// sender back.
     pub fn data_waits(&self) -> Option<f64> {
         let known = self.values(Connection::has_unsent);
         let waits = known.iter().filter(|waits| **waits).count();
         (!known.is_empty()).then(|| waits as f64 / known.len() as f64)
     }
 
-    /// The share of the samples in which at least this part of the congestion window was in
-    /// flight; `None` if no sample tells. Lost packets count until they are acknowledged, and a
-    /// sender without pacing leaves a third of the window for its next burst (TSO deferral).
+    /// The share of the samples in which at least this part of the congestion window was in flight;
+    /// `None` if no sample has this. Lost packets count until they are acknowledged, and a sender
+    /// without pacing leaves a third of the window for its next burst (TSO deferral).
     pub fn fills_window(&self, part: f64) -> Option<f64> {
         let known = self.values(|c| c.tcp.unacked.zip(c.tcp.cwnd));
         let is_full =
@@ -105,9 +105,9 @@ impl<'a> End<'a> {
         (!known.is_empty()).then(|| full as f64 / known.len() as f64)
     }
 
-    /// The congestion window of a long path is full, and data waits behind it: the kernel would
-    /// send no earlier if an end had more CPU time. A full core delays acknowledgements, and so
-    /// lengthens the round trips.
+    /// Whether the congestion window of a long path is full and data waits for it: with more CPU
+    /// time the kernel would send no earlier. A full core delays acknowledgements, and so lengthens
+    /// the round trips.
     pub fn waits_for_window(&self) -> bool {
         let (Some(rtt), Some(least)) = (self.rtt(), self.tcp().min_rtt) else { return false };
         let mostly = |share: Option<f64>| share.is_some_and(|share| share >= MOSTLY);
@@ -117,23 +117,25 @@ impl<'a> End<'a> {
             && mostly(self.data_waits())
     }
 
-    /// Something other than the application held the sender back in most of the samples. An end
-    /// that does not tell is given the benefit of the doubt.
+    /// Whether something other than the application held the sender back in most of the samples.
+    /// `true` if the samples do not show it.
     pub fn has_data(&self) -> bool {
         self.data_waits().is_none_or(|waits| waits >= WAITS)
     }
 
-    /// The peer's application sends about as many segments as this end: both wait for each other.
+    /// Whether the peer's application sends about as many segments as this end: each waits for the
+    /// other.
     pub fn alternates(&self) -> bool {
         let out = self.count(|tcp| tcp.data_segments_out).unwrap_or(0);
         let back = self.count(|tcp| tcp.data_segments_in).unwrap_or(0);
         out > 0 && back * 3 >= out && back <= out.saturating_mul(4)
     }
 
-    /// Its peer has acknowledged all that it sent and has not answered, and neither sends any more.
+    /// Whether this end waits for an answer: the peer has acknowledged all its data and has not
+    /// answered, and no end sends data.
     pub fn is_left_waiting(&self) -> bool {
         let rests = |of: fn(&Tcp) -> Option<u32>| self.count(of) == Some(0);
-        // A peer that has never sent any data did not send the last.
+        // If the peer has never sent data, this end sent the last data.
         let ties = self.tcp().bytes_received == Some(Bytes::ZERO);
         rests(|tcp| tcp.data_segments_out)
             && rests(|tcp| tcp.data_segments_in)
@@ -141,7 +143,8 @@ impl<'a> End<'a> {
             && self.all.iter().all(|(_, connection)| connection.waits_for_answer(ties).is_some())
     }
 
-    /// Bytes of many full segments arrived, in segments that were at least half full on average.
+    /// Whether bytes of many full segments arrived, in segments that were at least half full on
+    /// average.
     pub fn has_passed_full(&self) -> bool {
         let tcp = self.tcp();
         let (Some(mss), Some(acked)) = (tcp.mss, tcp.bytes_acked) else { return false };
@@ -155,7 +158,7 @@ impl<'a> End<'a> {
         self.all.iter().filter_map(|(_, connection)| of(connection)).collect()
     }
 
-    /// The share of the samples in which it is so.
+    /// The share of the samples for which `is` holds.
     pub fn often(&self, is: impl Fn(&Connection) -> bool) -> f64 {
         let times = self.all.iter().filter(|(_, connection)| is(connection)).count();
         times as f64 / self.all.len() as f64
@@ -172,7 +175,7 @@ impl<'a> End<'a> {
         self.median(|c| c.tcp.rtt.filter(|rtt| *rtt > Span::ZERO))
     }
 
-    /// The threads of the processes that hold it, the busiest first.
+    /// The threads of the processes that hold the socket, the busiest first.
     pub fn tasks<'v>(&self, view: &'v View<'a>) -> Vec<&'v TaskUse<'a>> {
         let holders = &self.last().holders;
         let is_holder = |pid: u32| holders.iter().any(|holder| holder.pid == pid);
@@ -187,14 +190,14 @@ impl<'a> End<'a> {
         self.tasks(view).into_iter().next()
     }
 
-    /// The share of the time in which one of its threads ran or waited for a core: with less, the
-    /// process had nothing to do.
+    /// The share of the time in which a thread of the process ran or waited for a core. With a
+    /// small share the process had little to do.
     pub fn wants_cpu(&self, view: &View<'a>) -> f64 {
         let wants = |task: &&TaskUse<'_>| task.cpu + task.waited.unwrap_or(0.0);
         self.tasks(view).iter().map(wants).fold(0.0, f64::max).min(1.0)
     }
 
-    /// Its control groups that were throttled, the most throttled first.
+    /// The most throttled control group of the processes that hold the socket.
     pub fn throttled<'v>(&self, view: &'v View<'a>) -> Option<&'v GroupUse<'a>> {
         let holders = &self.last().holders;
         view.groups
@@ -204,7 +207,7 @@ impl<'a> End<'a> {
             .max_by(|a, b| a.throttled_share().total_cmp(&b.throttled_share()))
     }
 
-    /// The process, for a sentence.
+    /// The process's name for a sentence.
     pub fn name(&self) -> String {
         match self.last().holders.first() {
             // A saved result has no number of the process.
@@ -220,14 +223,14 @@ impl<'a> End<'a> {
     }
 }
 
-/// Half of the samples: between two of them the data may be sent and come again.
+/// Half of the samples: the application may send data and give more between two samples.
 const WAITS: f64 = 0.5;
 const MOSTLY: f64 = 0.8;
 /// Least number of arrived bytes, in full segments.
 const PASSED: u64 = 20;
-/// Longer than most programs take to answer.
+/// A wait is long from here on: most programs answer sooner.
 const LEFT: Span = Span::from_secs(1);
 /// More than a full core adds to the round trips of a short path.
 const LONG: Span = Span::from_millis(2);
-/// The part of the window that is in flight while the next burst is put off.
+/// The part of the window that is in flight while the kernel defers the next burst.
 pub const BURST: f64 = 0.6;

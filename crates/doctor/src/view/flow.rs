@@ -4,24 +4,23 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use units::{Bytes, Rate, Span};
 
-/// The data of one connection in its busier direction, with those of its ends that are on this
-/// machine.
+/// The data of one connection in its busier direction, with the ends that are on this machine.
 #[derive(Debug, Clone)]
 pub struct Flow<'a> {
     pub sender: Option<End<'a>>,
     pub receiver: Option<End<'a>>,
     pub far: Option<&'a FarEnd>,
     pub path: Option<&'a Path>,
-    /// The flow of the period's test.
+    /// Whether the flow belongs to the period's test.
     pub tested: bool,
-    /// The recording is about this flow.
+    /// Whether the user asked about the flow.
     pub asked: bool,
-    /// The period has a test, of this flow or of another.
+    /// Whether the period has a test, of this flow or of another flow.
     pub in_test: bool,
 }
 
 impl<'a> Flow<'a> {
-    /// The end that was seen, the sender's if both were.
+    /// The sender's end if it was seen, or else the receiver's.
     pub fn end(&self) -> &End<'a> {
         self.sender.as_ref().or(self.receiver.as_ref()).expect("a flow has at least one end")
     }
@@ -32,7 +31,7 @@ impl<'a> Flow<'a> {
         if self.sender.is_some() { (end.local, end.remote) } else { (end.remote, end.local) }
     }
 
-    /// Both ends are on this machine.
+    /// Whether both ends are on this machine.
     pub fn is_inside(&self) -> bool {
         self.sender.is_some() && self.receiver.is_some()
     }
@@ -50,13 +49,13 @@ impl<'a> Flow<'a> {
         self.rate().bytes_in(self.end().elapsed())
     }
 
-    /// It waits for the handshake's answer.
+    /// Whether the connection waits for the handshake's answer.
     pub fn is_opening(&self) -> bool {
         self.end().last().state == ConnectionState::SynSent
     }
 
-    /// Data waits at the sender, or unread at the receiver, and almost none arrived. A request
-    /// that waits for its answer is none of these.
+    /// Whether data waits at the sender or stays unread at the receiver, and almost no data
+    /// arrived. A request that waits for its answer does not count.
     pub fn is_stalled(&self) -> bool {
         if self.sender.as_ref().is_some_and(End::alternates) {
             return false;
@@ -72,8 +71,9 @@ impl<'a> Flow<'a> {
         waits >= 0.9 && self.rate().bits_per_second() < STALLED_BELOW || self.is_left_unread()
     }
 
-    /// A program that hangs leaves the little that came unread. Many programs keep connections that
-    /// they do not read for a while, so that it is of interest only if somebody asks about it.
+    /// Whether a program leaves the little data that came unread, because it hangs. Many programs
+    /// do not read some connections for a while, so this counts only if the user asks about the
+    /// connection.
     pub fn is_left_unread(&self) -> bool {
         let waits = |end: &End<'_>| {
             end.often(|c| c.state == ConnectionState::Established && c.receive_queue > Bytes::ZERO)
@@ -83,19 +83,19 @@ impl<'a> Flow<'a> {
             && self.rate().bits_per_second() < STALLED_BELOW
     }
 
-    /// An end waits for an answer that does not come. Many programs keep connections that they do
-    /// not use for a while, so that it is of interest only if somebody asks about it.
+    /// Whether an end waits for an answer that does not come. Many programs do not use some
+    /// connections for a while, so this counts only if the user asks about the connection.
     pub fn is_left_waiting(&self) -> bool {
         let mut ends = [&self.sender, &self.receiver].into_iter().flatten();
         self.asked && !self.in_test && ends.any(End::is_left_waiting)
     }
 
-    /// The interface that it goes through.
+    /// The interface that the flow goes through.
     pub fn interface(&self) -> Option<&'a str> {
         self.path?.interface.as_deref()
     }
 
-    /// Whether anything can be said about its speed.
+    /// Whether the flow moves or waits enough for a diagnosis.
     pub fn is_busy(&self) -> bool {
         let rate = self.rate().bits_per_second();
         let least = if self.asked { 1 } else { BUSY_FROM };
@@ -107,12 +107,12 @@ impl<'a> Flow<'a> {
             || self.is_slow()
     }
 
-    /// It always has data to send, however little of it arrives.
+    /// Whether the sender always has data to send, even if little of it arrives.
     fn is_slow(&self) -> bool {
         self.sender.as_ref().and_then(End::data_waits).is_some_and(|waits| waits >= 0.9)
     }
 
-    /// The names and numbers of its processes.
+    /// The names and numbers of the flow's processes.
     pub fn processes(&self) -> String {
         let names: Vec<_> = [&self.sender, &self.receiver]
             .into_iter()
@@ -126,7 +126,7 @@ impl<'a> Flow<'a> {
         names.join(", ")
     }
 
-    /// The first process at an end on this machine, the sender's if both are.
+    /// The first process at an end on this machine: at the sender's end, if both ends are here.
     pub fn holder(&self) -> Option<&'a Holder> {
         let ends = [&self.sender, &self.receiver].into_iter().flatten();
         ends.flat_map(|end| &end.last().holders).next()
@@ -208,6 +208,6 @@ fn joined<'a>(
     }
 }
 
-/// An interactive session is no transfer, unless somebody asks about it.
+/// An interactive session is below this rate: it is no transfer, unless the user asks about it.
 const BUSY_FROM: u64 = 64_000;
 const STALLED_BELOW: u64 = 8_000;

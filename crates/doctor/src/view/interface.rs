@@ -3,7 +3,7 @@ use crate::recording::{Interface, InterfaceCounters};
 use std::collections::BTreeMap;
 use units::{Bytes, Rate, Span};
 
-/// An interface with its increments.
+/// An interface with the increments of its counters.
 #[derive(Debug, Clone)]
 pub struct InterfaceUse<'a> {
     pub name: &'a str,
@@ -36,7 +36,7 @@ impl<'a> InterfaceUse<'a> {
             let increment = counted(*later, *earlier.driver.get(name)?)?;
             (increment > 0).then_some((name.as_str(), increment))
         });
-        // An interface whose counters were reset was made anew: nothing is known about it.
+        // An interface whose counters were reset was created anew: its increments are unknown.
         Some(Self {
             name,
             facts,
@@ -57,7 +57,7 @@ impl<'a> InterfaceUse<'a> {
         })
     }
 
-    /// Received and sent, from the MAC addresses on.
+    /// The rates of received and sent bytes, from the MAC addresses on.
     pub fn rates(&self) -> (Rate, Rate) {
         let rate = |bytes: Bytes| {
             let bits = bytes.count() as f64 * 8.0 / self.elapsed.secs_f64().max(1e-9);
@@ -66,12 +66,12 @@ impl<'a> InterfaceUse<'a> {
         (rate(self.received), rate(self.sent))
     }
 
-    /// Received and sent as shares of the link's speed, with preamble, FCS and the gap between
-    /// frames (24 bytes each).
+    /// The received and the sent bytes as shares of the link's speed, with preamble, FCS and the
+    /// gap between frames (24 bytes for each frame).
     pub fn load(&self) -> Option<(f64, f64)> {
         let speed = self.facts.speed?.bits_per_second() as f64;
         let load = |bytes: Bytes, packets: u64| {
-            // A super-packet counts as one here, so its share of headers is that of full frames.
+            // A super-packet counts as one packet here: its bytes stand for full frames.
             let frames = packets.max(bytes.count() / 1514);
             (bytes.count() as f64 + 24.0 * frames as f64) * 8.0
                 / self.elapsed.secs_f64().max(1e-9)
@@ -82,7 +82,7 @@ impl<'a> InterfaceUse<'a> {
         })
     }
 
-    /// The sum of the driver's counters whose name has one of these words in it.
+    /// The sum of the driver's counters whose name contains one of these words.
     pub fn driver_sum(&self, words: &[&str]) -> u64 {
         self.driver_named(words).map(|(_, count)| count).fold(0, u64::saturating_add)
     }
@@ -100,7 +100,8 @@ impl<'a> InterfaceUse<'a> {
             .map(|(name, count)| (*name, *count))
     }
 
-    /// Hardware, or a device of the hypervisor: not `lo`, `veth` or a bridge.
+    /// Whether the interface is hardware or a device of the hypervisor: not `lo`, `veth` or a
+    /// bridge.
     pub fn is_device(&self) -> bool {
         self.facts.device
     }

@@ -1,29 +1,29 @@
 use super::{Flow, TaskUse, View};
 use std::collections::BTreeSet;
 
-/// The work that fills a core, or all of them, in cores' worth of time: that of a connection, and
-/// that of others.
+/// The work that fills one core or all cores, in cores' worth of time: the work of a connection,
+/// and other work.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Occupancy<'v, 'a> {
-    /// Threads of the connection's ends, those of a far end on this machine included.
+    /// Threads of the connection's ends, including a far end on this machine.
     pub own: f64,
     /// Interrupts and softirqs.
     pub network: f64,
-    /// The part of them that runs in threads of the kernel, for which other threads wait.
+    /// The part of `network` that runs in threads of the kernel, for which other threads wait.
     pub network_threads: f64,
     /// The observation itself.
     pub observer: f64,
     /// Other programs.
     pub others: f64,
-    /// The busiest of these.
+    /// The processes of `others`, the busiest first.
     pub named: Vec<&'v TaskUse<'a>>,
-    /// The processes of the machine were seen. Otherwise [`Self::others`] is all that nobody else
-    /// explains.
+    /// Whether the recording has the processes of the machine. Otherwise [`Self::others`] is all
+    /// time that the other fields do not explain.
     pub is_known: bool,
 }
 
 impl<'v, 'a> Occupancy<'v, 'a> {
-    /// `core`: `None` stands for all of them.
+    /// `core`: `None` stands for all cores.
     pub fn of(flow: &Flow<'_>, view: &'v View<'a>, core: Option<usize>) -> Self {
         let ends = || [&flow.sender, &flow.receiver].into_iter().flatten();
         let own_pids: BTreeSet<u32> = ends().flat_map(|end| end.pids()).collect();
@@ -59,13 +59,14 @@ impl<'v, 'a> Occupancy<'v, 'a> {
             programs += shares.user + shares.system;
             network += shares.interrupts();
         }
-        // A thread's time contains that of the softirqs which interrupted it.
+        // A thread's time includes the softirqs that interrupted it.
         let pure = threads * programs / (programs + network).max(1e-9);
         let rest = (programs - if core.is_some() { pure } else { threads }).max(0.0);
         let (others, kin) = match core {
             // Processes that began or ended during the observation are not listed.
             None => (certain.max(rest - far - observer), far + observer),
-            // The rest of a core is divided as those who may run there are.
+            // The rest of a core's time is divided in proportion to the processes that may run
+            // there.
             Some(_) => {
                 let unlisted = unlisted(view);
                 let (strangers, kin) = (listed + unlisted, far + observer);
@@ -91,13 +92,13 @@ impl<'v, 'a> Occupancy<'v, 'a> {
         }
     }
 
-    /// Other programs, as far as any is known.
+    /// The time of other programs. 0 if the recording has no processes.
     pub fn strangers(&self) -> f64 {
         if self.is_known { self.others } else { 0.0 }
     }
 
-    /// The part of the time for which a thread with this share of CPU time waited that other
-    /// programs caused: a thread waits as long as others run.
+    /// The part of a thread's wait that other programs caused: a thread waits as long as others
+    /// run. `waited`, `ran`: the shares of the time in which the thread waited and ran.
     pub fn wait_for_others(&self, waited: f64, ran: f64) -> f64 {
         let kin = (self.own - ran).max(0.0) + self.observer + self.network_threads;
         let all = self.others + kin;
@@ -105,7 +106,7 @@ impl<'v, 'a> Occupancy<'v, 'a> {
     }
 }
 
-/// The processes behind the far ends of this flow, if these are on this machine.
+/// The processes behind the far ends of this flow that are on this machine.
 fn far_ends(flow: &Flow<'_>, view: &View<'_>) -> BTreeSet<u32> {
     let (from, to) = flow.addresses();
     let is_of = |local, remote| [(from, to), (to, from)].contains(&(local, remote));
@@ -113,7 +114,7 @@ fn far_ends(flow: &Flow<'_>, view: &View<'_>) -> BTreeSet<u32> {
     ends.flat_map(|end| &end.holders).map(|holder| holder.pid).collect()
 }
 
-/// The time of processes that were not there at both ends of the observation, or use little.
+/// The time of processes that were missing at one end of the observation, or that used little time.
 fn unlisted(view: &View<'_>) -> f64 {
     let used: f64 = view.cores.values().map(|shares| shares.user + shares.system).sum();
     let listed: BTreeSet<u32> = view.processes.iter().map(|one| one.pid).collect();
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn another_program_on_the_same_core() {
+    fn another_program_on_the_same_core_causes_the_wait() {
         for core in [Some(0), None] {
             at(&beside("hog", 45, 0, None), core, |found| {
                 assert!(found.others > 0.4, "{found:?}");
@@ -162,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn another_program_on_another_core() {
+    fn another_program_on_another_core_does_not_count() {
         let elsewhere = beside("hog", 0, 0, Some(1)).core(1, [90, 0, 0, 0]).each(|at, sample| {
             sample.processes[0].user = Span::from_millis(900 * at);
         });
@@ -170,13 +171,13 @@ mod tests {
     }
 
     #[test]
-    fn threads_of_the_kernel_that_process_packets() {
+    fn threads_of_the_kernel_that_process_packets_are_no_other_programs() {
         let softirqs = |name| beside(name, 0, 40, Some(0)).core(0, [5, 30, 65, 0]);
         at(&softirqs("ksoftirqd/0"), Some(0), |found| {
             assert!(found.network_threads > 0.35 && found.others < 0.2, "{found:?}");
             assert!(found.wait_for_others(0.5, 0.3) < 0.15, "{found:?}");
         });
-        // A tick of its time may have been charged as user time.
+        // The kernel may charge a tick of its thread as user time.
         let charged = softirqs("ksoftirqd/0").each(|_, sample| {
             sample.processes[0].user = Span::from_millis(160);
             sample.processes[0].in_kernel = Some(true);
@@ -184,7 +185,7 @@ mod tests {
         at(&charged, Some(0), |found| {
             assert!(found.network_threads > 0.35 && found.others < 0.2, "{found:?}");
         });
-        // A program that only has such a name is none.
+        // A program with the name of such a thread is another program.
         let named = softirqs("ksoftirqd/0").each(|_, sample| {
             sample.processes[0].in_kernel = Some(false);
         });

@@ -1,6 +1,6 @@
 use super::{End, Flow, View};
 
-/// The cores that serve a connection.
+/// The cores that work for a connection.
 impl Flow<'_> {
     /// Whether a thread of the connection may run on the core, or its packets may be processed
     /// there.
@@ -8,11 +8,12 @@ impl Flow<'_> {
         self.may_run_on(core, view) || self.may_be_processed_on(core, view)
     }
 
-    /// False if the interrupts of its device go to other cores, and no steering brings its packets
-    /// to this one.
+    /// `false` if the device's interrupts go to other cores, and no steering brings the flow's
+    /// packets to this core.
     pub fn may_be_processed_on(&self, core: usize, view: &View<'_>) -> bool {
         let device = self.interface().and_then(|name| view.machine().interfaces.get(name));
-        // A virtual device has no interrupts: its packets are processed where they come from.
+        // A virtual device has no interrupts: its packets are processed on the core that they come
+        // from.
         let Some(device) = device.filter(|device| !device.interrupts.is_empty()) else {
             return true;
         };
@@ -22,7 +23,7 @@ impl Flow<'_> {
             || receives.any(|(_, queue)| queue.cores.contains(&core))
     }
 
-    /// False if its threads that take time all have their places on other cores.
+    /// `false` if the flow's busy threads all run on other cores.
     fn may_run_on(&self, core: usize, view: &View<'_>) -> bool {
         let ends = [&self.sender, &self.receiver].into_iter().flatten();
         let tasks = ends.flat_map(|end: &End<'_>| end.pids()).flat_map(|pid| {
@@ -35,7 +36,7 @@ impl Flow<'_> {
     }
 }
 
-/// A share of a core.
+/// Least share of a core of a busy thread.
 const TIME: f64 = 0.02;
 
 #[cfg(test)]
@@ -69,7 +70,7 @@ mod tests {
             sample.tasks.iter_mut().for_each(|task| task.core = Some(at as usize % 2));
         });
         assert_eq!(uses(&moves), [true, true]);
-        // A device without interrupts.
+        // A virtual device has no interrupts.
         let virtual_one = Sketch::new().interface(|eth0| eth0.interrupts.clear());
         assert_eq!(uses(&virtual_one), [true, true]);
     }

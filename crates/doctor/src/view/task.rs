@@ -11,14 +11,15 @@ pub struct TaskUse<'a> {
     pub name: &'a str,
     /// Cores' worth of CPU time; a process with several threads may exceed 1.
     pub cpu: f64,
-    /// Runnable and without a core.
+    /// The share of the time in which the task was runnable and had no core.
     pub waited: Option<f64>,
-    /// Waited for block I/O, by the kernel's accounting or else by its state in the samples.
+    /// The share of the time in which the task waited for block I/O, by the kernel's accounting or
+    /// else by its state in the samples.
     pub blocked: Option<f64>,
     pub core: Option<usize>,
-    /// The core that it ran on in most of the samples.
+    /// The core that the task ran on in most of the samples.
     pub home: Option<usize>,
-    /// The only core that it may run on.
+    /// The only core that the task may run on.
     pub confined_to: Option<usize>,
     /// A thread of the kernel.
     pub in_kernel: bool,
@@ -26,35 +27,36 @@ pub struct TaskUse<'a> {
 }
 
 impl TaskUse<'_> {
-    /// It waits for block I/O longer than it sleeps: the disk, and no timer or peer, sets its pace.
+    /// Whether the task waits for block I/O longer than it sleeps: its disk sets its pace, and no
+    /// timer or peer.
     pub fn waits_for_disk(&self) -> bool {
         let blocked = self.blocked.unwrap_or(0.0);
         let sleeps = 1.0 - self.cpu - self.waited.unwrap_or(0.0) - blocked;
         blocked >= BLOCKED && blocked >= sleeps
     }
 
-    /// The core that it may run on, or usually runs on.
+    /// The core that the task is confined to, or else its usual core.
     pub fn place(&self) -> Option<usize> {
         self.confined_to.or(self.home)
     }
 
-    /// A thread of the kernel that processes packets: `ksoftirqd/0`, `napi/eth0-8193`,
-    /// `irq/24-eth0`. A program may have such a name too.
+    /// Whether the task is a thread of the kernel that processes packets: `ksoftirqd/0`,
+    /// `napi/eth0-8193`, `irq/24-eth0`. A program with such a name does not count.
     pub fn serves_network(&self) -> bool {
         self.in_kernel && NETWORK.iter().any(|prefix| self.name.starts_with(prefix))
     }
 }
 
 const NETWORK: [&str; 3] = ["ksoftirqd/", "napi/", "irq/"];
-/// The share of the samples.
+/// Least share of the samples on the usual core.
 const USUALLY: f64 = 0.66;
 
-/// Less is the reading of a program's own files.
+/// Least share of the time: below it a program reads its own files.
 const BLOCKED: f64 = 0.2;
 
-/// A share of the periods. Measured.
+/// Least share of the periods in which the quota ran out. Measured.
 pub const OFTEN_THROTTLED: f64 = 0.1;
-/// A share of the time.
+/// Least share of the time in which the quota stopped the group.
 const LONG_STOPPED: f64 = 0.04;
 
 /// A control group's use of its quota.
@@ -62,7 +64,7 @@ const LONG_STOPPED: f64 = 0.04;
 pub struct GroupUse<'a> {
     pub path: &'a str,
     pub pids: &'a [u32],
-    /// Cores granted.
+    /// The cores that the quota grants.
     pub quota: Option<f64>,
     pub periods: u64,
     pub throttled: u64,
@@ -71,26 +73,27 @@ pub struct GroupUse<'a> {
 }
 
 impl GroupUse<'_> {
-    /// The share of its periods in which the quota ran out.
+    /// The share of the group's periods in which the quota ran out.
     pub fn throttled_share(&self) -> f64 {
         if self.periods == 0 { 0.0 } else { self.throttled as f64 / self.periods as f64 }
     }
 
-    /// The share of the time for which the quota stopped it, added over the cores; `None` if the
-    /// kernel does not tell.
+    /// The share of the time in which the quota stopped the group, added over the cores; `None` if
+    /// the kernel does not report it.
     pub fn stopped_share(&self) -> Option<f64> {
         let stopped = Some(self.throttled_time).filter(|time| *time > Span::ZERO)?;
         Some(stopped.secs_f64() / self.elapsed.secs_f64())
     }
 
-    /// The quota runs out often, and not only at the very end of its periods.
+    /// Whether the quota runs out often, and not only at the very end of the periods.
     pub fn is_held_back(&self) -> bool {
         self.throttled_share() >= OFTEN_THROTTLED
             && self.stopped_share().is_none_or(|share| share >= LONG_STOPPED)
     }
 }
 
-/// Tasks that are in at least two samples; a task's own first and last sample count.
+/// Tasks that are in at least two samples. The increments are those between a task's own first and
+/// last sample.
 pub(super) fn between<'a>(
     samples: &'a [Sample],
     of: fn(&'a Sample) -> &'a Vec<Task>,
@@ -149,7 +152,7 @@ pub(super) fn between<'a>(
                     .max_by_key(|(_, times)| **times)
                     .filter(|(_, times)| f64::from(**times) >= USUALLY * f64::from(seen.times))
                     .map(|(core, _)| *core),
-                // Old recordings do not say it. The kernel charges some ticks of its threads as
+                // Old recordings lack this field. The kernel charges some ticks of its threads as
                 // user time.
                 in_kernel: later.in_kernel.unwrap_or(later.user == Span::ZERO),
                 confined_to: match later.allowed.as_deref() {
@@ -164,7 +167,7 @@ pub(super) fn between<'a>(
     uses
 }
 
-/// Groups that are in at least two samples.
+/// Control groups that are in at least two samples.
 pub(super) fn groups_between(samples: &[Sample]) -> Vec<GroupUse<'_>> {
     let mut seen = BTreeMap::new();
     for sample in samples {

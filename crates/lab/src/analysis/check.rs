@@ -7,7 +7,7 @@ use results::{Axes, Cell, Results};
 use serde::Serialize;
 use units::foreign;
 
-/// Printed in the command's help.
+/// Examples, printed in the command's help.
 pub const EXAMPLES: &str = "\
 Examples:
   weir lab check runs/today --bound 'goodput_mbit_s[tcp-bbr, loss=1%] >= 400'
@@ -68,11 +68,11 @@ pub struct CheckedCell {
     /// The reason why there is no value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The machine could not run the cell, or one of the two that make the ratio. The bound does
-    /// not apply to it.
+    /// The machine could not run the cell, or could not run one of the two cells of the ratio. The
+    /// bound does not apply to the cell.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub not_run: bool,
-    /// The CPU may limit the figure, or one of the two that make the ratio.
+    /// The CPU may limit the figure, or one of the two figures of the ratio.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub cpu_limited: bool,
 }
@@ -137,7 +137,8 @@ impl Bound {
         Ok(bound)
     }
 
-    /// The bound over the cells of a run that it names. `None` if the run measured none of them.
+    /// The bound over the cells of a run that the bound names. `None` if the run measured no such
+    /// cell.
     pub(crate) fn over(&self, results: &Results) -> Option<results::Bound> {
         let mut cells = self.cells(results);
         cells.retain(|cell| !cell.not_run);
@@ -227,7 +228,7 @@ impl Bound {
         let missing = results.cells.iter().flat_map(|cell| &cell.missing);
         let metrics = measured.chain(missing.flat_map(|missing| &missing.metrics));
         let metrics: Vec<&str> = metrics.map(String::as_str).collect();
-        // If every cell failed, the run knows no metrics. The cells then give the reason.
+        // If every cell failed, the run has no metrics, and the cells give the reason.
         if metrics.is_empty() {
             return Ok(());
         }

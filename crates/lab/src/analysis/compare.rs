@@ -10,7 +10,7 @@ use stats::{Direction, Verdict};
 use std::path::PathBuf;
 use units::{Share, foreign};
 
-/// Printed in the command's help.
+/// Examples, printed in the command's help.
 pub const EXAMPLES: &str = "\
 Examples:
   weir lab compare runs/before runs/after
@@ -53,8 +53,8 @@ pub struct Row {
     pub after: f64,
     /// `after / before`.
     pub ratio: f64,
-    /// Counts the variance between runs. The intervals of all rows hold together. `None` if a side
-    /// has a single run.
+    /// Includes the variance between runs. The intervals of all rows hold together. `None` if a
+    /// side has a single run.
     pub ci95: Option<(f64, f64)>,
     pub verdict: Verdict,
 }
@@ -215,7 +215,7 @@ struct Medians<'a> {
 }
 
 impl<'a> Medians<'a> {
-    /// `None` if a run has not measured it.
+    /// `None` if a run has not measured the metric.
     fn of(before: &[Run], after: &[Run], cell: &'a Cell, metric: &'a str) -> Option<Self> {
         let medians = |runs: &[Run]| -> Option<Vec<f64>> {
             let median = |run| Some(cell_of(run, cell)?.metrics.get(metric)?.median);

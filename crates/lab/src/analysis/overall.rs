@@ -1,4 +1,4 @@
-//! Means of every metric over all cells: which system is ahead where.
+//! Means of every metric over all cells, which show the better system for each metric.
 
 use indexmap::IndexMap;
 use results::{Axes, Cell, Group, Mean, Overall, Results, metrics};
@@ -10,7 +10,7 @@ pub(crate) fn means(results: &Results) -> Vec<Overall> {
     means_of(results.cells.iter(), &[])
 }
 
-/// The same means for groups of cells. The unusual axes of a cell besides those in `over` determine
+/// The means for groups of cells. The unusual axes of a cell, without the axes in `over`, determine
 /// its group: `loss`, `flows, beside`. A metric has the same kind of mean in all groups.
 pub(crate) fn groups(results: &Results, usual: &Axes, over: &[&str]) -> Vec<Group> {
     let all = means(results);
@@ -61,10 +61,10 @@ fn means_of<'a>(cells: impl Iterator<Item = &'a Cell>, like: &[Overall]) -> Vec<
     }
     metrics
         .into_iter()
-        // Bytes on a fast and on a slow path have no common mean. The queue delay shows the same.
+        // Bytes on a fast and on a slow path have no common mean, but queue delays have one.
         .filter(|(metric, _)| !metric.starts_with("queue_kbyte"))
         .filter_map(|(metric, unit)| {
-            // One row per place, one column per system. Skip places where a system has no value,
+            // One row per place, one column per system. Skips places where a system has no value,
             // because they would favour another system.
             let rows: Vec<Vec<f64>> = places
                 .values()

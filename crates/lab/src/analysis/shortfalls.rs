@@ -25,7 +25,7 @@ pub fn all(results: &Results) -> Vec<String> {
     reasons
 }
 
-/// The reasons of status 1 that say nothing against the measurement.
+/// The reasons of status 1 that leave the measurement valid.
 pub fn of_valid_cells(results: &Results) -> Vec<String> {
     let mut reasons: Vec<String> = outside(results).into_iter().collect();
     reasons.extend(
@@ -38,15 +38,14 @@ pub fn of_valid_cells(results: &Results) -> Vec<String> {
     reasons
 }
 
-/// The sentence about figures outside the range that the lab expects of them, or too imprecise to
-/// tell.
+/// The sentence about figures outside their expected range, or too imprecise to tell.
 fn outside(results: &Results) -> Option<String> {
     let is_outside =
         |cell: &&Cell| cell.metrics.get(WITHIN).is_some_and(|within| within.median < 1.0);
     let outside: Vec<&Cell> = results.cells.iter().filter(is_outside).collect();
     let first = *outside.first()?;
     let (count, example) = (cells(outside.len()), place(first));
-    // The lab `validate` expects numbers of the simulator; a lab of the kernel is simulated beside.
+    // The lab `validate` compares the simulator with theory; other labs compare it with the kernel.
     let is_beside = |name: &String| name.starts_with(SIMULATED);
     if !outside.iter().any(|cell| cell.metrics.keys().any(is_beside)) {
         return Some(format!(

@@ -63,7 +63,7 @@ fn groups(spec: &SpreadSpec, outcomes: &[Outcome]) -> Vec<(Axes, Places)> {
                 keep(outcome.axes.clone(), place, value);
             }
         } else if spec.over.is_empty() {
-            // A step of one place, or of several that failed as a whole.
+            // A step of one place, or a step of several places that failed as a whole.
         } else {
             let (place, group) =
                 outcome.axes.clone().into_iter().partition(|(axis, _)| is_over(axis));
@@ -76,7 +76,7 @@ fn groups(spec: &SpreadSpec, outcomes: &[Outcome]) -> Vec<(Axes, Places)> {
     groups
 }
 
-/// The value at `axes`, which is made if there is none.
+/// The value at `axes`. Adds a default value if there is none.
 fn entry<T: Default>(all: &mut Vec<(Axes, T)>, axes: Axes) -> &mut T {
     let place = match all.iter().position(|(known, _)| *known == axes) {
         Some(place) => place,
@@ -118,8 +118,8 @@ fn spread(spec: &SpreadSpec, system: &str, group: &Axes, places: &Places) -> Opt
     })
 }
 
-/// The median over the repeats that all these systems have. The better of several systems in
-/// `baseline` counts.
+/// The median over the repeats that all these systems have. If `baseline` names several systems,
+/// the best of them in each repeat counts.
 fn ratio(
     values: &IndexMap<(String, u32), f64>,
     system: &str,
@@ -241,7 +241,7 @@ mod tests {
         Verdict::Measured(Box::new(measurement))
     }
 
-    /// The ratio at each place, for repeats at two places of which `last` is the last one at 80 ms.
+    /// The ratio at each of two places. `last`: the verdict of the last repeat at 80 ms.
     fn ratios(metric: &str, last: Option<Verdict>) -> Vec<Option<f64>> {
         let text = |text: &str| Spanned::new(0..0, text.to_owned());
         let spec = SpreadSpec { metric: text(metric), over: vec![text("rtt")], ..spec() };
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_repeat_ranks_worst_and_a_repeat_that_says_nothing_is_left_out() {
+    fn a_failed_repeat_ranks_worst_and_a_repeat_without_a_figure_is_left_out() {
         let both = |second: f64| vec![Some(2.0), Some(second)];
         let failed = Verdict::Failed("no route".to_owned());
         assert_eq!(ratios("kbyte_s", Some(failed.clone())), both(1.0), "the middle of 2 and 0");

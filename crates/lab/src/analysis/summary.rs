@@ -304,7 +304,7 @@ fn summarised(planned: &PlannedCell, steps: &[&Outcome], one_start: bool) -> (Ce
     (cell, flaw)
 }
 
-/// The metrics that no repeat measured, by reason. A part that another repeat measured is not
+/// The metrics that no repeat measured, by reason. A metric that one repeat measured is not
 /// missing: a search, for example, runs in one repeat.
 fn missing(used: &[&Measurement], measured: &IndexMap<String, Metric>) -> Vec<Missing> {
     let mut found: Vec<Missing> = Vec::new();
@@ -341,7 +341,7 @@ fn usual_limit(used: &[&Measurement]) -> Option<CpuLimit> {
     limits.get(limits.len() / 2).map(|limit| (*limit).clone())
 }
 
-/// The figures of the first repeats, each by itself, in the columns of the view.
+/// The figures of each of the first repeats, in the columns of the view.
 fn rounds(view: &ViewSpec, steps: &[&Outcome]) -> Vec<IndexMap<String, f64>> {
     let figures_of = |block: u32| {
         let step = steps.iter().find(|step| step.block == block);
@@ -393,7 +393,7 @@ fn metric(estimate: &stats::Estimate, unit: &str) -> Metric {
     }
 }
 
-/// Windows of one start of a system are one sample of its starts.
+/// The windows of one start are one sample of the system's starts: no interval.
 fn of_one_start(metric: Metric, values: &[f64]) -> Metric {
     let range = range(values);
     Metric { ci95: None, coverage: None, range, one_start: true, ..metric }
@@ -500,8 +500,8 @@ fn method(lab: &LabFile, plan: &Plan) -> IndexMap<String, String> {
 
 /// This metric describes the machine, not the system under test.
 const IDLE: &str = "idle_percent";
-/// FNV-1a gives the same value on every platform.
 const GOODPUT: &str = "goodput_mbit_s";
+/// FNV-1a gives the same value on every platform.
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0100_0000_01b3;
 
@@ -550,7 +550,7 @@ mod tests {
                 ..Measurement::default()
             })),
         };
-        // The published hash of "foobar".
+        // FNV-1a's published hash of "foobar".
         let both = [outcome(Some("foo")), outcome(Some("bar"))];
         assert_eq!(hash(&both).as_deref(), Some("85944171f73967e8"));
         assert_eq!(hash(&[outcome(None)]), None);
@@ -614,9 +614,9 @@ mod tests {
         values.iter().zip(0..).map(|(value, block)| step(block, &[(metric, *value)])).collect()
     }
 
-    /// Delays, shares of repeats and the machine's idle time scatter in healthy runs, too.
+    /// Delays, shares of repeats and the machine's idle time also scatter in healthy runs.
     #[test]
-    fn outliers_of_a_throughput_are_told_unless_time_is_virtual() {
+    fn outliers_of_a_throughput_give_a_warning_unless_time_is_virtual() {
         let run = || -> Vec<Outcome> {
             let one = |block| {
                 let far = block < 2;
@@ -669,7 +669,7 @@ mod tests {
     }
 
     #[test]
-    fn the_user_of_the_cpu_is_that_of_the_repeat_in_the_middle() {
+    fn the_named_user_of_the_cpu_comes_from_the_median_repeat() {
         let shares = [70.0, 95.0, 80.0, 60.0, 90.0];
         let run = changed(steps("jain", &[1.0; 5]), |number, measured| {
             let percent = shares[number];

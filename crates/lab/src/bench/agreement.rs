@@ -34,7 +34,7 @@ struct Rule {
     part: Option<&'static str>,
     /// A difference up to this size counts as none, however large its share is.
     least: f64,
-    /// Whether the spread over the worlds is recorded too.
+    /// Whether to record the spread over the worlds, too.
     spread: bool,
 }
 
@@ -42,7 +42,7 @@ const RULES: [Rule; 6] = [
     Rule { metric: "share_of_ideal", part: Some("use"), least: 0.0, spread: false },
     Rule { metric: "fair_share", part: Some("fairness"), least: 0.0, spread: true },
     Rule { metric: "jain", part: Some("jain"), least: 0.0, spread: true },
-    // One packet of a small queue is a large share of it.
+    // One packet is a large share of a small queue.
     Rule { metric: "queue_bdp.p95", part: Some("queue"), least: 0.05, spread: false },
     Rule { metric: "retransmit_percent", part: None, least: 0.0, spread: false },
     Rule { metric: "goodput_mbit_s", part: None, least: 0.0, spread: false },

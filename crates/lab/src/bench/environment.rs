@@ -82,7 +82,7 @@ fn settings_of_hosts(lab: &LabFile) -> Map<String, Value> {
             for (name, value) in &lab.sysctl {
                 let (name, value) = (name.get_ref().clone(), value.get_ref().clone());
                 if value.contains('{') {
-                    // The cells differ in it, and each names its axes.
+                    // The value differs from cell to cell, and each cell names its axes.
                     continue;
                 }
                 host::write_sysctl(&Sysctl { name: name.clone(), value })?;
@@ -101,7 +101,7 @@ fn settings_of_hosts(lab: &LabFile) -> Map<String, Value> {
     })
 }
 
-/// A fact that is omitted because reports are passed on, and that is of no use to others.
+/// A fact that the report omits: it identifies the machine and explains no figure.
 const UNTOLD: &str = "boot_id";
 /// The commands and files of external systems.
 const SYSTEMS: &str = "systems";

@@ -51,13 +51,13 @@ fn text(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     None
 }
 
-// debug/buildinfo of the Go library.
+// The mark that debug/buildinfo of the Go library looks for.
 const MAGIC: &[u8] = b"\xff Go buildinf:";
 const ALIGNMENT: usize = 16;
 const HEADER: usize = 32;
 const INLINE: u8 = 2;
 const FRAME: usize = 16;
-/// 28 bits are more than any list has.
+/// Four digits hold 28 bits, which is more than the length of any list.
 const MOST_DIGITS: usize = 4;
 
 #[cfg(test)]
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn other_and_damaged_programs_tell_nothing() {
+    fn other_and_damaged_programs_have_no_versions() {
         assert_eq!(versions(b"\x7fELF and no more"), None);
         let whole = program(MODULES);
         for length in 0..whole.len() {

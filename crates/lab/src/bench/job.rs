@@ -25,7 +25,7 @@ pub(crate) struct Job<'a> {
 
 /// An executor that is ready for one lab.
 pub(crate) trait Bench: Sync {
-    /// How many steps it measures at once.
+    /// The number of steps that the bench measures at once.
     fn threads(&self) -> usize;
 
     fn notes(&self) -> Vec<String>;
@@ -49,7 +49,7 @@ pub(crate) trait Bench: Sync {
     /// The reason why a system cannot run here. `asked`: the user named the system.
     fn missing(&self, system: &SystemSpec, asked: bool) -> Option<String>;
 
-    /// Finds out before the first step what would make every step of these systems fail.
+    /// Checks before the first step for problems that make every step of these systems fail.
     fn check(&self, _systems: &[SystemSpec]) -> Result<(), LabError> {
         Ok(())
     }
@@ -57,7 +57,7 @@ pub(crate) trait Bench: Sync {
     /// The time that these steps take.
     fn estimate(&self, plan: &Plan, left: &[&Step]) -> Duration;
 
-    /// Ends what was kept for further steps.
+    /// Ends everything that steps have kept for later steps.
     fn finish(&self) {}
 
     /// The stacks of each system, if the user asked for a profile.

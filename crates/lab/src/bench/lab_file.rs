@@ -1,4 +1,4 @@
-//! A lab file that is bound to its workload: what a bench runs.
+//! A lab file that is bound to its workload and ready for a bench.
 
 use super::Executor;
 use super::machine::{missing_right, problem_of};
@@ -28,7 +28,7 @@ impl LabFile {
     }
 
     /// The programs, algorithms, CPUs and rights that this machine lacks, at the systems that need
-    /// them, or at the workload. Systems and turns that are left out then are named too.
+    /// them, or at the workload. Also names the systems and turns that are left out for this.
     pub fn lacking(&self) -> Vec<FileError> {
         let machine =
             Executor::Machine { privilege: Privilege::Root, weir: PathBuf::new(), profile: false };
@@ -93,7 +93,7 @@ impl LabFile {
     }
 
     /// A warning if the repeats of the full form are too few for its primary comparisons to have a
-    /// verdict. `repeats` replaces those of the file.
+    /// verdict. `repeats` replaces the repeats of the file.
     pub fn too_few_repeats(&self, repeats: Option<u32>) -> Option<FileError> {
         if self.document.primary.is_empty() {
             return None;
@@ -189,7 +189,7 @@ repeats = 6
     }
 
     #[test]
-    fn what_the_machine_lacks_is_told_with_its_line() {
+    fn the_lacks_of_the_machine_are_reported_with_their_lines() {
         let external =
             "kind = \"external\"\nserver = \"/nowhere/peer -s\"\nclient = \"/nowhere/peer -c\"";
         let text = LAB.replace("kind = \"tcp\"\ncongestion = \"cubic\"", external);
@@ -202,7 +202,7 @@ repeats = 6
     }
 
     #[test]
-    fn a_kernel_setting_that_does_not_exist_is_told_before_the_run() {
+    fn a_missing_kernel_setting_is_reported_before_the_run() {
         let lacking = |name: &str| {
             let own = format!("congestion = \"cubic\"\nsysctl = {{ \"{name}\" = \"1\" }}");
             let text = LAB.replace("congestion = \"cubic\"", &own);

@@ -1,5 +1,5 @@
-//! The identities of programs: a comparison of two runs has to show that both ran the same ones.
-//! A build ID differs between builds of the same version; a checksum identifies any file.
+//! The identities of programs: a comparison of two runs has to show that both ran the same
+//! programs. A build ID differs between builds of the same version; a checksum identifies any file.
 
 use super::go_build;
 use crate::bench::LabFile;
@@ -22,7 +22,7 @@ pub(crate) fn own_sha256() -> Option<String> {
 }
 
 /// Every program that the lab's own commands start, without Weir itself: its file, checksum, build
-/// ID and version, as far as they are known. Omits those that are not installed.
+/// ID and version, as far as they are known. Omits programs that are not installed.
 pub(crate) fn started_by(lab: &LabFile) -> Map<String, Value> {
     let mut names: Vec<(String, Option<Vec<String>>)> = Vec::new();
     for system in lab.systems() {
@@ -31,7 +31,7 @@ pub(crate) fn started_by(lab: &LabFile) -> Map<String, Value> {
             let version = [name, "--version"].map(str::to_owned);
             (name.to_owned(), Some(version.into()))
         }));
-        // Not every program takes --version.
+        // The lab asks these programs for no version: not every program takes --version.
         names.extend(lab.kind().programs_of(lab, system).into_iter().map(|name| (name, None)));
         let version = system.version.as_ref().map(|command| words(command.get_ref()));
         for command in [&system.server, &system.client].into_iter().flatten() {
@@ -118,7 +118,7 @@ pub(crate) fn names_of(lab: &LabFile, systems: &[SystemSpec]) -> Vec<String> {
     names
 }
 
-/// Without the drawings that some programs print first.
+/// The version that a program prints, without the drawings that some programs print first.
 fn version_of(command: &[String]) -> Option<String> {
     let (program, flags) = command.split_first()?;
     let program = installed(program)?;
@@ -184,7 +184,7 @@ fn build_id(start: &[u8]) -> Option<String> {
 const OWN: &str = "/proc/self/exe";
 /// Folders of daemons, which an ordinary user's PATH omits.
 const SYSTEM: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
-/// Lines of a version that are kept.
+/// The most lines of a version that are kept.
 const LINES: usize = 12;
 const LARGEST_PROGRAM: u64 = 256 << 20;
 const PIECE: usize = 256 << 10;

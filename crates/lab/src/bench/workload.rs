@@ -1,4 +1,4 @@
-//! The seam between the benches and the workloads: what a bench asks of a workload.
+//! The seam between the benches and the workloads: the questions of a bench to a workload.
 
 use super::LabFile;
 use super::hosts::Turn;
@@ -18,16 +18,16 @@ pub(crate) trait Workload: fmt::Debug + Sync {
     /// The value of `kind` in `[workload]`.
     fn kind(&self) -> &'static str;
 
-    /// The kinds of systems that it measures.
+    /// The kinds of systems that the workload measures.
     fn systems(&self) -> &'static [SystemKind];
 
-    /// Whether it can run over a host's loopback, or the reason why not.
+    /// Whether the workload can run over a host's loopback, or the reason why not.
     fn loopback(&self) -> Loopback;
 
-    /// How it is measured: terms and their explanations, for the report.
+    /// The method of the measurement: terms and their explanations, for the report.
     fn method(&self) -> Vec<(&'static str, String)>;
 
-    /// Parses its keys in the cell at `axes`.
+    /// Parses the workload's keys in the cell at `axes`.
     fn at(&self, document: &Document, axes: &Axes) -> Result<Box<dyn CellWorkload>, FileError>;
 
     /// Files and texts beside the lab file that decide the figures of the cell at `axes`, each with
@@ -42,17 +42,17 @@ pub(crate) trait Workload: fmt::Debug + Sync {
         Vec::new()
     }
 
-    /// Its own keys in `[workload]`, beside those that all workloads share.
+    /// The workload's own keys in `[workload]`, in addition to the keys that all workloads share.
     fn keys(&self) -> &'static [Key] {
         &[]
     }
 
-    /// The keys of a system that only some workloads read, and that this one reads.
+    /// The keys of a system that this workload reads and that not all workloads read.
     fn system_keys(&self) -> &'static [SystemKey] {
         &[]
     }
 
-    /// Whether it reads `[topology]` and `[tcp]`.
+    /// Whether the workload reads `[topology]` and `[tcp]`.
     fn has_network(&self) -> bool {
         false
     }
@@ -72,7 +72,7 @@ pub(crate) trait Workload: fmt::Debug + Sync {
         document.ends_at(axes, self.loopback())
     }
 
-    /// Checks its keys against each other, whatever the cell.
+    /// Checks the workload's keys against each other, whatever the cell.
     fn check(&self, _document: &Document) -> Result<(), FileError> {
         Ok(())
     }
@@ -87,12 +87,12 @@ pub(crate) trait Workload: fmt::Debug + Sync {
         Ok(())
     }
 
-    /// The reason why no machine runs it.
+    /// The reason why no machine runs the workload.
     fn refused_by_machine(&self) -> Option<&'static str> {
         None
     }
 
-    /// The reason why the simulator does not run it.
+    /// The reason why the simulator does not run the workload.
     fn refused_by_simulator(&self) -> Option<&'static str> {
         None
     }
@@ -127,14 +127,14 @@ pub(crate) trait Workload: fmt::Debug + Sync {
         Vec::new()
     }
 
-    /// Whether the steps of a cell follow one another, so that a step can use what an earlier one
-    /// of the same cell has prepared ([`Kept`](super::machine::Kept)).
+    /// Whether the steps of a cell follow one another, so that a step can use the programs that an
+    /// earlier step of the cell has prepared ([`Kept`](super::machine::Kept)).
     fn keeps_cells(&self) -> bool {
         false
     }
 
     /// The approximate time of a step on a machine. The omitted time is added, unless the steps of
-    /// a cell follow one another: then it is a part of this time.
+    /// a cell follow one another: then the omitted time is a part of this time.
     fn machine_time(
         &self,
         _document: &Document,
@@ -171,7 +171,7 @@ pub(crate) trait Workload: fmt::Debug + Sync {
 }
 
 /// The workload of one cell, with its settings parsed. It runs on a machine, in the simulator or in
-/// both; [`Workload`] has the reason why one of them refuses it.
+/// both; [`Workload`] has the reason if a machine or the simulator refuses it.
 pub(crate) trait CellWorkload {
     /// The links that the cell uses.
     fn links(&self, links: Vec<LinkSettings>) -> Vec<LinkSettings> {
@@ -206,7 +206,7 @@ pub(crate) trait CellWorkload {
 /// The longest time for settings, servers and downloads that are completed late.
 pub(crate) const AROUND_A_TURN: Duration = Duration::from_secs(600);
 
-/// All programs without which the system cannot run, including those that its commands in
+/// All programs without which the system cannot run, including the programs that its commands in
 /// `[workload]` start.
 pub(crate) fn programs(lab: &LabFile, system: &SystemSpec) -> Vec<String> {
     let own = lab.kind().programs(system).iter().map(|name| (*name).to_owned());

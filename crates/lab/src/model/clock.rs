@@ -22,8 +22,8 @@ pub struct TurnClock {
 }
 
 impl TurnClock {
-    /// How far this clock was ahead of `other` during the turn, and the bound of the error. A clock
-    /// that drifts evenly stays within the bound for the whole turn.
+    /// The time by which this clock was ahead of `other` during the turn, and the bound of the
+    /// error. A clock that drifts evenly stays within the bound for the whole turn.
     pub(crate) fn ahead_of(&self, other: &Self) -> ClockReading {
         let at = |own: ClockReading, other: ClockReading| {
             let (ahead, error) = (own.ahead_s - other.ahead_s, own.error_s + other.error_s);

@@ -20,7 +20,7 @@ pub enum LabError {
         "none of the lab's systems can run here; install what is missing, or name others with --systems: {reasons}"
     )]
     NothingToRun { reasons: String },
-    /// Found out before the first measurement.
+    /// A problem that was found before the first measurement.
     #[error(
         "nothing was measured, because this machine lacks what the lab needs; install it, or leave systems out \
          with --systems\n{}", .problems.join("\n")
@@ -32,7 +32,7 @@ pub enum LabError {
     /// A host could not be reached, or its connection was lost for good.
     #[error("{host}: {reason}{}", kept(.directory.as_deref()))]
     HostLost { host: String, reason: String, directory: Option<PathBuf> },
-    /// A directory that the user named, or the working directory, and that cannot be used.
+    /// A directory that cannot be used: the user named it, or it is the working directory.
     #[error("{}: {reason}", path.display())]
     RunDirectory { path: PathBuf, reason: String },
     /// The disk failed, or filled up, while the run went on.
@@ -87,7 +87,7 @@ impl LabError {
     }
 }
 
-/// A reason why one cell has no figures. It becomes the cell's `failed`.
+/// A reason why one cell has no figures. The cell's `failed` has its text.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     #[error(transparent)]
@@ -100,8 +100,8 @@ pub enum Failure {
     Probe(#[from] ProbeError),
     #[error("{0}")]
     Workload(String),
-    /// The program ended regularly, before the lab had read the connection twice. The lab was late
-    /// then, whatever the transfer's figure is.
+    /// The program ended regularly before the lab had read the connection twice. The lab was late,
+    /// whatever the transfer's figure is.
     #[error("{program} ended before the lab had read its connection twice: measure for longer")]
     ReadTooLate { program: String },
     /// The state of a step could not be removed.

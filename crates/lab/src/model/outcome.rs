@@ -29,13 +29,13 @@ impl Outcome {
         name_of(&self.system, &self.axes, self.block)
     }
 
-    /// Neither failed, not even in a part of its figures, nor invalid.
+    /// Whether the step is valid, and neither the step nor a part of its figures failed.
     pub(crate) fn stands(&self) -> bool {
         let Verdict::Measured(measured) = &self.verdict else { return false };
         measured.invalid.is_empty() && !measured.missing.iter().any(|missing| missing.failed)
     }
 
-    /// This machine cannot measure the step.
+    /// Whether this machine cannot measure the step.
     pub(crate) fn is_left_out(&self) -> bool {
         matches!(&self.verdict, Verdict::Failed(reason) if reason.starts_with(NOT_RUN))
     }
@@ -68,7 +68,7 @@ pub struct Measurement {
     /// The largest user of the workload's CPUs, if they had no time left.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_limit: Option<CpuLimit>,
-    /// The program beside the lab that used most of the workload's CPUs, if that is worth naming.
+    /// The program beside the lab that used most of the workload's CPUs, if it used a large share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beside: Option<CpuLimit>,
     #[serde(default)]
@@ -127,8 +127,8 @@ impl Measurement {
         }
     }
 
-    /// Names those metrics of `metrics` that have no figure, with the reason. `failed`: their
-    /// measurement broke.
+    /// Names those metrics of `metrics` that have no figure, with the reason. `failed`: whether
+    /// their measurement failed.
     pub fn miss(&mut self, metrics: &[&str], reason: String, failed: bool) {
         let is_open = |name: &&&str| {
             let named = |missing: &Missing| missing.metrics.iter().any(|one| one == **name);

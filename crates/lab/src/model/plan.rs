@@ -20,8 +20,9 @@ pub struct PlannedCell {
 pub struct Step {
     /// Index into [`Plan::cells`].
     pub cell: usize,
-    /// Every block contains every cell once, in a random order. A block is one repeat. Where steps
-    /// share what one of them has prepared, the blocks of one cell precede those of the next.
+    /// Every block contains every cell once, in a random order. A block is one repeat. If the steps
+    /// of a cell share programs or tables, the blocks of one cell precede the blocks of the next
+    /// cell.
     pub block: u32,
 }
 
@@ -67,7 +68,7 @@ impl Plan {
         }
     }
 
-    /// The systems that it measures, in the order of the file.
+    /// The systems that the plan measures, in the order of the file.
     pub(crate) fn systems(&self) -> Vec<String> {
         let mut systems: Vec<String> = Vec::new();
         for cell in &self.cells {
@@ -155,8 +156,8 @@ fn abba(places: usize, repeats: u32, in_group: usize, seed: u64) -> Vec<Step> {
     steps
 }
 
-/// All repeats of a cell, then those of the next. The systems of a place follow one another in an
-/// order of its own.
+/// Measures all repeats of a cell before the next cell; cells that differ only in their system are
+/// shuffled among themselves.
 fn place_by_place(cells: usize, systems: usize, repeats: u32, seed: u64) -> Vec<Step> {
     let systems = systems.max(1);
     let orders = order::blocks(systems, cells.div_ceil(systems), seed);
@@ -178,8 +179,8 @@ pub(crate) fn place_name(axes: &Axes) -> String {
     axes.join(";")
 }
 
-/// The seed of a step's random streams. It is equal for every system at the same place and repeat,
-/// so that systems see the same losses.
+/// The seed of a step's random streams. All systems at the same place and repeat have equal seeds,
+/// and so the same losses.
 pub(crate) fn seed_of(lab: &Document, cell: &PlannedCell, block: u32) -> u64 {
     // FNV-1a is stable across versions and platforms, unlike the standard library's hasher.
     let mut hash = 0xcbf2_9ce4_8422_2325_u64 ^ lab.seed;
@@ -193,7 +194,7 @@ pub(crate) fn seed_of(lab: &Document, cell: &PlannedCell, block: u32) -> u64 {
     hash
 }
 
-/// The file's description of a form. A file without a short form measures its full one.
+/// The file's description of a form. A file without a short form measures its full form.
 pub(crate) fn form_of(lab: &Document, form: Form) -> &FormSpec {
     let named = |name: &str| lab.form.iter().find(|(key, _)| key.get_ref() == name).map(|(_, f)| f);
     match named(form.word()).or_else(|| named("full")) {

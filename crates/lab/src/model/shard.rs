@@ -48,7 +48,7 @@ impl fmt::Display for Shard {
 }
 
 impl Plan {
-    /// Keeps the steps of one shard. The cells stay, so that every shard knows the whole table.
+    /// Keeps the steps of one shard, and all cells, so that every shard has the whole table.
     pub(crate) fn keep_shard(&mut self, lab: &Document, shard: Shard) {
         let shards = self.shards(lab, shard.of);
         let mut own = shards.iter().map(|number| *number == shard.number);
@@ -78,7 +78,7 @@ impl Plan {
     }
 }
 
-/// More parts than a cluster's array jobs usually have.
+/// An array job of a cluster usually has fewer tasks.
 const MOST_SHARDS: u32 = 10_000;
 
 #[cfg(test)]

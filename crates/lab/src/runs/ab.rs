@@ -17,7 +17,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use units::Span;
 
-/// Printed in the command's help.
+/// Examples, printed in the command's help.
 pub const EXAMPLES: &str = "\
 Examples:
   weir lab ab quic-tun --base tcp-cubic --change tcp-bbr --at loss=1%,rtt=1ms
@@ -63,13 +63,13 @@ impl Contest {
     }
 }
 
-/// The decision, and every value that it rests on, in the order of measurement.
+/// The decision, and every value behind it, in the order of measurement.
 #[derive(Debug, Serialize)]
 pub struct Answer {
     pub base: String,
     pub change: String,
     pub decision: Decision,
-    /// How often a turn of each was measured again, because the lab had read it too late.
+    /// The turns of each state that were measured again, because the lab had read them too late.
     pub repeated: Repeated,
     pub observations: Vec<Observation>,
 }

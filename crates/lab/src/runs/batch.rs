@@ -41,7 +41,7 @@ impl Batch {
         let plan = Plan::new(&lab, form, &names, None);
         let estimate = bench.estimate(&plan, &plan.steps.iter().collect::<Vec<_>>());
         drop(bench);
-        // More shards than groups of turns would be empty.
+        // Shards beyond the number of groups of turns would be empty.
         let most = plan.shards(&lab, MOST).into_iter().max().unwrap_or(1);
         let usual = estimate.as_secs() / SHORTEST.as_secs();
         let usual = u32::try_from(usual).unwrap_or(MOST).clamp(1, USUAL_MOST);
@@ -235,7 +235,7 @@ fn text_of_yaml(text: &str) -> String {
 /// Slurm's MaxArraySize is 1001 unless the administrator raises the limit.
 const USUAL_MOST: u32 = 1000;
 const MOST: u32 = 10_000;
-/// A shorter task costs a scheduler more than the task computes.
+/// A scheduler spends more on a shorter task than the task computes.
 const SHORTEST: Duration = Duration::from_secs(30);
 const LONGEST_NAME: usize = 50;
 

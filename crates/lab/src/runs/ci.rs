@@ -252,7 +252,7 @@ fn in_xml(text: &str) -> String {
 
 const FALSE_ALARMS: &str =
     "In at most 1 % of the runs of two equal states the answer is better or worse.\n";
-/// GitHub refuses a summary of more than 1 MiB.
+/// The most rows of a summary: GitHub refuses more than 1 MiB.
 const MOST_ROWS: usize = 500;
 const LONGEST_REASON: usize = 1000;
 

@@ -1,5 +1,5 @@
-//! The command that repeats a run which `--resume` has continued. The words of the last part name
-//! its directory, and neither the lab nor what the first part was given.
+//! The command that repeats a run which `--resume` has continued. The last part's own command line
+//! names only the directory, not the lab and the options of the first part.
 
 use crate::bench::LabFile;
 use crate::model::plan::{self, Plan};
@@ -33,8 +33,8 @@ pub(super) fn of_continued(
     words.join(" ")
 }
 
-/// The lab as the first part of the run named it. A file whose path is unknown has the name that
-/// it has in the run's directory.
+/// The name of the lab in the command of the run's first part. If that command shows no path, the
+/// name of the file in the run's directory.
 fn named(lab: &LabFile, began: &toml::Table) -> String {
     if lab.is_builtin() {
         return lab.name().to_owned();

@@ -18,9 +18,10 @@ pub(crate) struct RunDirectory {
     /// Folder for temporary files of the run's programs. Files that a killed program leaves are
     /// inside the run directory, and are removed when the run continues.
     programs: PathBuf,
-    /// Each line of the journal has it.
+    /// The mark in each line of the journal.
     mark: Mark,
-    /// Locked while the run is active: a second run in the same place would mix both.
+    /// Locked while the run is active: a second run in this directory would mix its turns with
+    /// ours.
     _lock: File,
 }
 
@@ -83,9 +84,9 @@ impl RunDirectory {
         })
     }
 
-    /// Opens the run at `path` to continue it, and reads its finished turns. A line cut short by a
-    /// crash is dropped, and its step runs again. Finished lines stay unchanged. A run of another
-    /// user is continued only with `trust`, and even then no symbolic link in it is followed.
+    /// Opens the run at `path` to continue it, and reads its finished turns. Drops a line that a
+    /// crash cut short: its step runs again. Leaves finished lines unchanged. Continues another
+    /// user's run only with `trust`, and even then follows no symbolic link in it.
     pub(crate) fn resume(
         path: &Path,
         lab: &str,
@@ -131,7 +132,7 @@ impl RunDirectory {
             .map_err(|e| wrong(format!("{RUN} cannot be read: {e}; begin a new run")))
     }
 
-    /// Replaces `run.toml` once more is known than at the start.
+    /// Replaces `run.toml` with the facts that were unknown at the start.
     pub(crate) fn describe(&self, run: &str) -> Result<(), LabError> {
         put(&self.path, RUN, NEW_RUN, run)
     }
@@ -141,8 +142,8 @@ impl RunDirectory {
         self.mark = mark;
     }
 
-    /// The marks of the turns of the run at `path`, each once. A turn without a mark has an empty
-    /// one: an older weir measured it.
+    /// The marks of the turns of the run at `path`, each once. A turn of an older weir has no mark:
+    /// its mark is empty here.
     pub(crate) fn marks(path: &Path) -> Result<BTreeSet<Mark>, LabError> {
         let text = own::read(&path.join(JOURNAL), Owner::Anybody);
         let text = text.map_err(|e| LabError::RunDirectory {
@@ -322,7 +323,7 @@ fn lock(path: &Path) -> Result<File, LabError> {
         Err(fs::TryLockError::WouldBlock) => Err(wrong(
             "another weir is running here: wait for it, or name another with --out".into(),
         )),
-        // Some network file systems cannot lock. A second run is not kept out there.
+        // Some network file systems cannot lock: there, nothing prevents a second run.
         Err(fs::TryLockError::Error(_)) => Ok(folder),
     }
 }

@@ -46,8 +46,8 @@ impl StealWatch {
     }
 }
 
-/// The repeats with which a run began, if it is continued with more. The decision to go on may
-/// follow the figures, so a report says it.
+/// The number of repeats with which a run began, if the run is continued with more. A report states
+/// this number, because the decision to go on may follow the figures.
 pub(crate) fn fewer_at_first(began: &toml::Table, repeats: u32) -> Option<i64> {
     let before = began.get("environment").and_then(|facts| facts.get(AT_FIRST));
     let first = before.or_else(|| began.get("repeats")).and_then(toml::Value::as_integer);
@@ -60,7 +60,7 @@ pub(crate) const MEASURED: &str = "measured_s";
 /// The repeats of a run that was continued with more.
 pub(crate) const AT_FIRST: &str = "repeats_at_first";
 
-/// The same as TOML, for `run.toml`.
+/// The facts of a run as TOML, for `run.toml`.
 pub(crate) fn as_run_toml(
     lab: &LabFile,
     plan: &Plan,

@@ -1,4 +1,4 @@
-//! Everything that decides the figures of a run and may change between two of its parts: the
+//! Everything that decides the figures of a run and may change between two parts of the run: the
 //! program, the files, and texts that the program makes for the cells. Each has a checksum.
 
 use super::Build;
@@ -14,12 +14,12 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Each input and its checksum, or its name where that tells people more.
+/// Each input and its checksum, or its name where a name tells people more.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Inputs(BTreeMap<String, String>);
 
 impl Inputs {
-    /// `facts` are those of the environment.
+    /// `facts`: the facts of the environment.
     pub(crate) fn of(
         lab: &LabFile,
         plan: &Plan,
@@ -36,7 +36,7 @@ impl Inputs {
             let tree = build.tree.as_deref().unwrap_or("unknown");
             add(COMMIT, format!("{commit} ({tree} tree)"));
         }
-        // In virtual time the kernel is none.
+        // In virtual time the kernel does not affect the figures.
         if facts.contains_key("privilege")
             && let Some(kernel) = text(facts.get("kernel_release"))
         {
@@ -87,8 +87,8 @@ impl Inputs {
         self.0.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect()
     }
 
-    /// One checksum over all but the programs of others: a system that is added later brings new
-    /// ones.
+    /// One checksum over all inputs except other programs: a system that is added later brings new
+    /// programs.
     pub(crate) fn sha256(&self) -> String {
         let own = self.0.iter().filter(|(name, _)| !name.starts_with(PROGRAM));
         let lines = own.map(|(name, value)| format!("{name}\t{value}\n"));
@@ -100,8 +100,8 @@ impl Inputs {
         Mark { inputs: self.sha256(), weir: self.0.get(WEIR).cloned().unwrap_or_default() }
     }
 
-    /// The program, commit and kernel of both, and every file that differs, in words. A peer that
-    /// was installed meanwhile changes no finished turn.
+    /// The inputs that differ, in words. A program that is missing in one part is no difference: it
+    /// has measured no turn of that part.
     pub(crate) fn changes_to(&self, now: &Self) -> Vec<String> {
         let mut changes = Vec::new();
         for (name, before) in &self.0 {
@@ -119,7 +119,7 @@ impl Inputs {
         changes
     }
 
-    /// The names of the inputs that differ, or that only one of both has.
+    /// The names of the inputs that differ, or that only one side has.
     pub(crate) fn differences(&self, other: &Self) -> Vec<String> {
         let names: BTreeSet<&String> = self.0.keys().chain(other.0.keys()).collect();
         let differs = |name: &&String| self.0.get(*name) != other.0.get(*name);
@@ -127,7 +127,7 @@ impl Inputs {
     }
 
     /// Refuses to continue a run that began with other inputs, because its figures would mix both.
-    /// Takes over the programs of systems that have been measured already.
+    /// Keeps the programs of systems that have been measured already.
     pub(crate) fn continue_from(
         &mut self,
         path: &Path,
@@ -158,13 +158,13 @@ fn shown(value: &toml::Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// The start of a checksum is enough to tell two apart.
+/// The start of a checksum is enough to tell two checksums apart.
 pub(super) fn cut(value: &str) -> &str {
     let is_checksum = value.len() == 64 && value.bytes().all(|byte| byte.is_ascii_hexdigit());
     if is_checksum { &value[..SHORT] } else { value }
 }
 
-/// The table of `run.toml`.
+/// The name of the table of inputs in `run.toml`.
 pub(crate) const INPUTS: &str = "inputs";
 const LAB_FILE: &str = "lab file";
 const WEIR: &str = "weir's program";
@@ -224,7 +224,7 @@ mod tests {
             assert!(refused(&began, &other).unwrap().contains(name), "{name}");
             assert_ne!(first.sha256(), other.sha256());
         }
-        // A peer that was installed meanwhile has measured nothing yet.
+        // A peer that was installed meanwhile has measured no turn yet.
         let mut installed = first.clone();
         installed.0.insert("program peer".to_owned(), "aa".to_owned());
         assert_eq!(refused(&began, &installed), None);

@@ -17,7 +17,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Printed in the command's help.
+/// Examples, printed in the command's help.
 pub const EXAMPLES: &str = "\
 Examples:
   weir sim run cc-grid --shard 1/2 --out shards/1
@@ -69,7 +69,7 @@ pub fn merge(
     let inputs = Inputs::of_run(&first.began).unwrap_or_default();
     plan.put_in_order(&mut outcomes);
     runner::add_readings(&outcomes, &mut facts);
-    // Each cell has its own value; the value here is that of a single shard's machine.
+    // Each cell has its own value. The fact is only the value of one shard's machine.
     facts.shift_remove("steal_percent");
 
     // The notes of all shards, each once.

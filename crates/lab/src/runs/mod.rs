@@ -1,5 +1,5 @@
-//! Runs: the steps of a plan in order, the directory that keeps their outcomes, and what is made of
-//! finished runs.
+//! Runs: the steps of a plan in order, the directory that keeps their outcomes, and reports,
+//! comparisons and records of finished runs.
 
 pub mod ab;
 pub mod batch;

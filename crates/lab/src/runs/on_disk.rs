@@ -102,7 +102,7 @@ pub fn read(path: &Path) -> Result<Run, LabError> {
     Ok(Run { path: path.to_owned(), results, samples, lab_file })
 }
 
-/// The results of a run with their texts as they stand in the file, for a reader that escapes each.
+/// The results of a run with their texts as they stand in the file, for a caller that escapes them.
 pub(super) fn read_as_written(path: &Path) -> Result<Results, LabError> {
     let results = report::read_results_as_written(&results_file(path));
     results.map_err(|error| LabError::Usage(error.to_string()))

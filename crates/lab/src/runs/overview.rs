@@ -11,18 +11,18 @@ use std::time::Duration;
 /// A lab's needs and times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Overview {
-    /// It runs in namespaces of this machine, which needs root or a user namespace.
+    /// The lab runs in namespaces of this machine, which needs root or a user namespace.
     pub on_machine: bool,
-    /// It runs in virtual time, which needs neither.
+    /// The lab runs in virtual time, which needs neither.
     pub in_simulator: bool,
-    /// Estimates for the systems of each form, without those whose programs this machine lacks, and
-    /// on the machine if the lab runs there. Estimates for a built-in lab follow its run on record.
+    /// Estimates for each form, for the machine if the lab runs there. Leaves out systems whose
+    /// programs this machine lacks. Estimates for a built-in lab follow its run on record.
     pub quick: Duration,
     pub full: Duration,
 }
 
 impl Overview {
-    /// `threads`: how many cells the simulator measures at once.
+    /// `threads`: the number of cells that the simulator measures at once.
     pub fn of(lab: &LabFile, threads: usize) -> Self {
         let machine =
             Executor::Machine { privilege: Privilege::Root, weir: PathBuf::new(), profile: false };
@@ -37,8 +37,8 @@ impl Overview {
             let steps: Vec<&Step> = plan.steps.iter().collect();
             Some(bench.estimate(&plan, &steps))
         };
-        // Both forms have the same turns, so that a run of one shows how long those of the other
-        // take beside their planned time.
+        // Both forms have the same turns. A run on record of either form shows how much longer than
+        // planned the turns of both take.
         let recorded = RECORDED.iter().find(|one| lab.is_builtin() && one.lab == lab.name());
         let slower = recorded.and_then(|one| {
             let two = Executor::Simulator { threads: CPUS_OF_RECORDS };
@@ -77,10 +77,10 @@ const fn recorded(
     Recorded { lab, form, repeats, left_out, took: Duration::from_millis(milliseconds) }
 }
 
-/// The machines of all pages have two.
+/// The machine of every page has two CPUs.
 const CPUS_OF_RECORDS: usize = 2;
-/// As the pages state them. The page of `conntrack` is missing: its machine could not run a third
-/// of the cells.
+/// The times that the pages state. The page of `conntrack` is missing: its machine could not run a
+/// third of the cells.
 const RECORDED: &[Recorded] = &[
     recorded("accel-cost", Form::Quick, 6, &[], 126_000),
     recorded("caqm-fabric", Form::Full, 6, &[], 17_500),
@@ -173,7 +173,7 @@ mod tests {
         let mine = Overview::of(&LabFile::parse("mine.toml", &text).unwrap(), 2);
         let known = Overview::of(&builtin::open("slow-nic").unwrap(), 2);
         assert_eq!(known.full.as_secs(), 564);
-        // Its setup tunes the board before each turn, which no plan knows.
+        // The lab's setup tunes the board before each turn, and the plan does not know that time.
         assert!(known.quick > mine.quick * 2, "{known:?} {mine:?}");
     }
 }

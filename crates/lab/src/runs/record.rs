@@ -13,7 +13,7 @@ use report::record::{self, Archived, Record};
 use results::{Cell, Results};
 use std::path::{Path, PathBuf};
 
-/// Printed in the command's help.
+/// Examples, printed in the command's help.
 pub const EXAMPLES: &str = "\
 Examples:
   weir lab record runs/quic-tun-20261124-070000
@@ -59,7 +59,7 @@ pub fn record(run: &Path, folder: &Path, archive: Option<&Path>) -> Result<Recor
         return Err(refuse(reason.to_owned()));
     }
     is_of_one_build(run, &results).map_err(&refuse)?;
-    // An older weir may have accepted a file that this one does not.
+    // An older weir may have accepted a file that this weir refuses.
     let lab = LabFile::parse(LAB, &lab_file).ok();
     let is_disturbed = |cell: &Cell| {
         let disturbance = lab.as_ref().and_then(|lab| lab.disturbance_at(&cell.axes).ok());
@@ -125,7 +125,7 @@ fn pack(run: &Path) -> Result<Vec<u8>, LabError> {
     let folder = folder_of(run);
     let mut files = Vec::new();
     for name in ARCHIVED {
-        // A results.json may be named by itself, with another name.
+        // The user may name a results.json by itself, with any file name.
         let file = if name == RESULTS { on_disk::results_file(run) } else { folder.join(name) };
         let read = |source| LabError::Report(ReportError::Read { file: file.clone(), source });
         match std::fs::symlink_metadata(&file) {
@@ -166,7 +166,7 @@ fn folder_of(run: &Path) -> &Path {
     }
 }
 
-/// The build and the files that the page names are the build and the files of every turn.
+/// Checks that every turn has the build and the files that the page names.
 fn is_of_one_build(run: &Path, results: &Results) -> Result<(), String> {
     let folder = folder_of(run);
     let own = results.environment.get(INPUTS).and_then(serde_json::Value::as_str);

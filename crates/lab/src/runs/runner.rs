@@ -18,7 +18,7 @@ use results::{Form, Results};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// The lab to run, and how.
+/// The lab to run, and the options of the run.
 #[derive(Debug)]
 pub struct Request {
     pub lab: LabFile,
@@ -27,7 +27,7 @@ pub struct Request {
     /// Only these systems. All systems of the file if empty.
     pub systems: Vec<String>,
     pub repeats: Option<u32>,
-    /// Instead of the file's. A run that is resumed keeps its own.
+    /// Replaces the file's seed. A run that is resumed keeps its own seed.
     pub seed: Option<u64>,
     /// The source of this program.
     pub build: Build,
@@ -41,12 +41,12 @@ pub struct Request {
 /// The directory that a run is written to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Location {
-    /// A new directory inside this one, named by lab, form and time.
+    /// A new directory inside this directory, named by lab, form and time.
     Inside(PathBuf),
     /// This directory, which must be new or empty.
     At(PathBuf),
-    /// The directory of an earlier run, to measure what is left: turns without a result and, with
-    /// `again`, turns that failed or were invalid. Another user's run needs `trust`.
+    /// The directory of an earlier run. Measures the turns without a result and, with `again`,
+    /// turns that failed or were invalid. Another user's run needs `trust`.
     Resume { run: PathBuf, trust: bool, again: bool },
 }
 
@@ -124,7 +124,7 @@ pub fn run(
 /// The steps that a run measures, chosen before anything is measured.
 struct Chosen {
     systems: Vec<SystemSpec>,
-    /// Why systems are left out, and the notes of the bench.
+    /// The reasons why systems are left out, and the notes of the bench.
     notes: Vec<String>,
     plan: Plan,
     shard: Option<Shard>,
@@ -230,7 +230,7 @@ impl<'a> Running<'a> {
             Location::Resume { run, trust, .. } => {
                 let resumed = RunDirectory::resume(run, &text, form.word(), *trust)?;
                 self.inputs.continue_from(run, &began)?;
-                // If this part is killed, nobody knows its time.
+                // If this part is killed, its time stays unknown.
                 if began.remove(environment::MEASURED).is_some() {
                     resumed.0.describe(&began.to_string())?;
                 }
@@ -289,7 +289,7 @@ impl<'a> Running<'a> {
         steps::measure(self.bench, &jobs, progress, &mut keep)
     }
 
-    /// Ends a run that failed or was interrupted, whose directory then says how long it took.
+    /// Ends a run that failed or was interrupted, and writes its time into the directory.
     fn end_unless_whole(
         &self,
         measured: Result<bool, LabError>,
@@ -306,7 +306,7 @@ impl<'a> Running<'a> {
         Err(LabError::Interrupted { directory: Some(directory.path().to_owned()) })
     }
 
-    /// The stacks of the CPUs, and what their sampling cost the turns of this part.
+    /// The stacks of the CPUs, and the cost of sampling in the turns of this part.
     fn profile(&self, own: &[Outcome]) -> Option<Profile> {
         let systems = self.bench.profile()?;
         Some(Profile { systems, cost: cost_of_profile(own) })
@@ -362,7 +362,7 @@ fn command_of(request: &Request, chosen: &Chosen, began: &toml::Table, file_seed
     }
 }
 
-/// Adds to the facts of a run what all its turns together say.
+/// Adds facts that follow from all turns of a run together.
 pub(super) fn add_readings(outcomes: &[Outcome], facts: &mut IndexMap<String, serde_json::Value>) {
     if let Some(hash) = summary::hash(outcomes) {
         facts.insert("result_hash".to_owned(), hash.into());
@@ -409,7 +409,7 @@ pub(super) fn more_repeats(first: i64, now: u32) -> String {
     )
 }
 
-/// When a run began, and how long its earlier parts took, if it was interrupted.
+/// The start of a run, and the time of its earlier parts if it was interrupted.
 struct Parts {
     started: String,
     /// `None` if a part was killed before it could write its time.
@@ -476,7 +476,7 @@ const SAMPLED: &str = "every second block was measured with --profile";
 const NONE_AGAIN: &str = "no turn failed or was invalid, so none is measured again; for a new measurement, run the \
                           lab without --resume";
 
-/// The seed that replaces the file's: the one that was asked for, or that of the resumed run.
+/// The seed that replaces the file's: the seed that the user named, or the seed of the resumed run.
 fn seed(request: &Request, began: &toml::Table) -> Result<Option<u64>, LabError> {
     let environment = began.get("environment").and_then(|facts| facts.get("seed"));
     let ran = environment.and_then(toml::Value::as_integer).map(i64::cast_unsigned);
@@ -489,7 +489,7 @@ fn seed(request: &Request, began: &toml::Table) -> Result<Option<u64>, LabError>
     }
 }
 
-/// The systems that can run here, and a note for each that cannot.
+/// The systems that can run here, and a note for each system that cannot.
 fn runnable(
     request: &Request,
     bench: &dyn Bench,

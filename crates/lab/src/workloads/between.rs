@@ -126,5 +126,5 @@ pub(super) fn await_listener(
 }
 
 const READY_WITHIN: Duration = Duration::from_secs(10);
-/// A lossy path may need several timeouts of TCP until both ends have each other's figures.
+/// Time for both ends to exchange their figures: on a lossy path TCP may need several timeouts.
 const AFTERMATH: Duration = Duration::from_secs(30);

@@ -56,8 +56,8 @@ mod tests {
         assert_eq!(without, all);
     }
 
-    /// Fewer repeats have no interval, or decide no primary comparison. Each drawn fault is a case
-    /// of its own: the intervals are over the faults.
+    /// With fewer repeats a figure has no interval, or a primary comparison stays undecided. Each
+    /// drawn fault is a case of its own: the intervals are over the faults.
     #[test]
     fn every_built_in_lab_repeats_its_full_form_often_enough() {
         for builtin in BUILTIN {

@@ -10,7 +10,7 @@ use results::Axes;
 use toml::Spanned;
 
 /// Finds the workload of the file, and checks the names and types of its keys. If the workload has
-/// an axis of its own, a file without that axis gets all its values.
+/// an axis of its own and the file does not set it, the axis gets all its values.
 pub(crate) fn bind(document: &mut Document) -> Result<&'static dyn Workload, FileError> {
     let table = document.workload.get_ref();
     let kinds: Vec<&str> = WORKLOADS.iter().map(|workload| workload.kind()).collect();
@@ -59,7 +59,7 @@ pub(crate) fn check(document: &Document, workload: &dyn Workload) -> Result<(), 
         let Some(values) = document.axes.get(*axis) else { return Ok(()) };
         values.get_ref().iter().try_for_each(|value| document.known(axis, value, known))
     };
-    // A key of the workload that is misspelt would be missing in these checks.
+    // These checks would report a misspelt key as missing.
     let keys_are_known = !document.source.has_mistakes();
     document.go_on(document.check_names())?;
     document.go_on(hosts())?;
@@ -83,7 +83,7 @@ pub(crate) fn check(document: &Document, workload: &dyn Workload) -> Result<(), 
     document.go_on(check_bounds(document))?;
     document.go_on(document.check_settings())?;
     document.go_on(document.check_state())?;
-    // A cell is made of all of these, and a mistake in one would be reported again.
+    // The check of cells reads everything checked so far, and would report the same mistakes again.
     let before = document.source.count();
     document.check_count()?;
     if document.source.count() > before {
@@ -93,7 +93,7 @@ pub(crate) fn check(document: &Document, workload: &dyn Workload) -> Result<(), 
         if ends_are_sound && let Some(axes) = axes::all_places(document).first() {
             document.go_on(workload.ends(document, axes).map(drop))?;
         }
-        // A setting that waits for its word is a word that no setting has.
+        // A link's setting may name a word that an earlier check refused.
         return if words_are_known { check_links(document) } else { Ok(()) };
     }
     document.go_on(document.check_primary())?;
@@ -329,7 +329,7 @@ fn check_tunnel(
     Ok(())
 }
 
-/// Each key that some workload has, once.
+/// Each key of any workload, once.
 fn known_keys() -> impl Iterator<Item = Key> {
     let mut known = SHARED_KEYS.to_vec();
     for key in WORKLOADS.iter().flat_map(|workload| workload.keys()) {

@@ -26,8 +26,8 @@ pub struct CommandLine {
 
 impl LabFile {
     /// The commands that this form starts for these systems, in every cell, each once. An empty
-    /// list stands for all systems. A program may run the files that the lab writes for it, and a
-    /// shell the variables that it gets, so both are listed too.
+    /// list stands for all systems. The list also has the files that the lab writes for a program,
+    /// because the program may run them, and the variables that a shell gets.
     pub fn commands(&self, form: Form, systems: &[String]) -> Vec<CommandLine> {
         let spec = plan::form_of(self, form);
         let chosen = |name: &str| match systems {
@@ -134,7 +134,7 @@ impl Document {
         of_side.collect()
     }
 
-    /// The texts of `[workload]` that a shell runs, and the variables that it gets.
+    /// The texts of `[workload]` that a shell runs, and the variables that the shell gets.
     fn commands_of_workload(&self, places: &[Axes]) -> Vec<CommandLine> {
         let table = self.workload.get_ref();
         let own = |end: String, line: &str| CommandLine {
@@ -177,7 +177,7 @@ impl Document {
 fn in_cells(text: &str, places: &[Axes]) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for axes in places {
-        // Every word that is no axis stays as it is.
+        // A word that names no axis stays as it is.
         let value =
             |name: &str| Some(axes.get(name).cloned().unwrap_or_else(|| format!("{{{name}}}")));
         let line = fill(text, &[], value).unwrap_or_else(|_| text.to_owned());

@@ -25,8 +25,8 @@ impl LabFile {
         read().map_err(|first| FileError::joined(mistakes(file, text)).unwrap_or(first))
     }
 
-    /// Makes the hosts of the lab those of an Ansible inventory: the host or the group of the same
-    /// name.
+    /// Takes the lab's hosts from an Ansible inventory: for each host, the host or the group of the
+    /// same name.
     pub fn use_inventory(&mut self, path: &Path) -> Result<(), FileError> {
         let file = path.display().to_string();
         let text = Document::text_of(path)?;
@@ -35,7 +35,7 @@ impl LabFile {
     }
 }
 
-/// All mistakes of a file. Checks that build on others are left out where those fail.
+/// All mistakes of a file. A check that builds on a failed check is left out.
 fn mistakes(file: &str, text: &str) -> Vec<FileError> {
     let mut draft = Draft::of(file, text);
     let mut found = Vec::new();
@@ -48,7 +48,7 @@ fn mistakes(file: &str, text: &str) -> Vec<FileError> {
             .into_iter()
             .filter_map(|error| draft.translated(error))
             .filter(|error| !found.iter().any(|known| known.to_string() == error.to_string()))
-            // A setting that was mended may have been the only one that named the axis.
+            // The mended setting may have been the only use of the axis.
             .filter(|error| round == 0 || !error.to_string().contains("nothing depends on axis"))
             .collect();
         // Each round finds one more mistake of each link.
@@ -143,7 +143,7 @@ mod tests {
         starts(&found, &expected);
     }
 
-    /// Each mistake alone is reported as itself, and nothing beside it.
+    /// Each mistake alone gives one error, and no error about its consequences.
     #[test]
     fn a_mended_mistake_has_no_consequences() {
         for (right, wrong) in [

@@ -1,5 +1,4 @@
-//! A program takes the packets of a tunnel interface, and fills a core with that: a part of the
-//! cause `cpu`.
+//! A program that takes the packets of a tunnel interface fills a core: a part of the cause `cpu`.
 
 use super::{Advice, Finding, Outcome};
 use crate::bound;
@@ -35,7 +34,7 @@ pub(super) fn program(flow: &Flow<'_>, view: &View<'_>) -> Option<Outcome> {
     })
 }
 
-/// The share of a core.
+/// Least share of a core for a program that fills it.
 const FULL: f64 = 0.85;
 
 #[cfg(test)]
@@ -59,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_program_behind_the_interface_of_the_connection() {
+    fn a_full_program_behind_the_connections_tunnel_is_the_limit() {
         let outcome = tunnel(97, "eth0").judge(cpu::RULE);
         let finding = outcome.finding().unwrap();
         assert!(finding.sentence.contains("vpn (process 50)"), "{finding:?}");
@@ -67,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn one_with_time_left_and_that_of_another_interface() {
+    fn a_program_with_time_left_or_of_another_tunnel_is_no_limit() {
         tunnel(40, "eth0").holds_not(cpu::RULE);
         tunnel(97, "tun7").holds_not(cpu::RULE);
     }

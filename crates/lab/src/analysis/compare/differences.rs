@@ -1,12 +1,12 @@
-//! Differences between runs besides their figures. They may explain a difference of the figures
-//! better than the intended change does.
+//! Differences between runs in other facts than the figures. Such a difference may explain the
+//! figures better than the intended change does.
 
 use super::Run;
 use indexmap::IndexMap;
 use results::Form;
 use serde_json::Value;
 
-/// One note for each.
+/// One note for each difference.
 pub(super) fn differences(runs: &[&Run]) -> Vec<String> {
     let mut notes: Vec<String> = FACTS.iter().filter_map(|group| of_group(runs, group)).collect();
     notes.extend(TABLES.iter().flat_map(|(fact, name)| of_table(runs, fact, name)));
@@ -28,8 +28,8 @@ pub(super) fn differences(runs: &[&Run]) -> Vec<String> {
     notes
 }
 
-/// The first fact of a group that differs. The facts of a group say the same, the most readable one
-/// first.
+/// The first fact of a group that differs. All facts of a group describe the same thing, and the
+/// most readable fact comes first.
 fn of_group(runs: &[&Run], group: &[(&str, &str)]) -> Option<String> {
     let value = |run: &Run, fact: &str| {
         run.results.environment.get(fact).map_or_else(|| UNKNOWN.to_owned(), shown)
@@ -41,7 +41,7 @@ fn of_group(runs: &[&Run], group: &[(&str, &str)]) -> Option<String> {
 fn of_table(runs: &[&Run], fact: &str, name: &str) -> Vec<String> {
     let entries =
         |run: &&Run| run.results.environment.get(fact).and_then(Value::as_object).cloned();
-    // A run of an older Weir has no such table, which is no difference of the entries.
+    // A run of an older Weir has no such table: the notes then name the whole fact.
     let Some(tables) = runs.iter().map(entries).collect::<Option<Vec<_>>>() else {
         return of_group(runs, &[(fact, name)]).into_iter().collect();
     };

@@ -85,7 +85,7 @@ fn rows_of<'a>(compare: &'a CompareSpec, plan: &'a Plan, repeats: &Repeats<'a>) 
         .collect()
 }
 
-/// A lab that names no comparison compares its main metric with that of its first system.
+/// For a lab without comparisons: compares each system's main metric with the first system's.
 fn with_first_system<'a>(lab: &'a LabFile, plan: &'a Plan, repeats: &Repeats<'a>) -> Vec<Row<'a>> {
     let Some(first) = lab.systems().next().map(SystemSpec::name) else { return Vec::new() };
     let metric = match &lab.view {
@@ -114,7 +114,7 @@ struct Row<'a> {
     threshold: Share,
     /// No pair was valid. The ratio is shown and decides nothing.
     invalid: bool,
-    /// The repeats are windows of one start of each system. They decide nothing about another
+    /// The repeats are windows of one start of each system, which decide nothing about another
     /// start.
     windows: bool,
     primary: bool,
@@ -126,7 +126,7 @@ impl<'a> Row<'a> {
     fn of(pair: Pair<'a>, threshold: Share, repeats: &Repeats<'a>) -> Option<Self> {
         let direction = metrics::direction(pair.metric)?;
         let (blocks, invalid) = repeats.pairs(&pair)?;
-        // Two systems that both failed throughout are not equal.
+        // Two systems that both failed in every block are not equal.
         if blocks.iter().flatten().all(|(a, b)| a.is_none() && b.is_none()) {
             return None;
         }
@@ -211,18 +211,18 @@ impl<'a> Repeats<'a> {
         names.into_iter()
     }
 
-    /// A number for each metric: its rows have similar spreads.
+    /// A number for each metric: rows of the same metric have similar spreads.
     fn kind(&self, metric: &str) -> usize {
         self.names().position(|name| name == metric).unwrap_or(usize::MAX)
     }
 
     /// The values of both systems, block by block, and whether they are invalid. A repeat that
     /// failed, or that has no figure of the metric, is `None`. A pair with an invalid repeat is
-    /// left out, because the machine is the reason for that. If all are invalid, they are the
-    /// pairs. A pair also says nothing if a repeat names the metric as missing, if neither has it,
-    /// or if this machine cannot measure one of them.
+    /// left out, because the machine made it invalid. If all pairs are invalid, returns the invalid
+    /// pairs. A pair is also left out if a repeat names the metric as missing, if neither repeat
+    /// has it, or if this machine cannot measure one of the systems.
     fn pairs(&self, pair: &Pair<'_>) -> Option<(Vec<Option<table::Pair>>, bool)> {
-        // A metric that a measured system has nowhere does not apply to it.
+        // A metric that a measured system has in no repeat does not apply to the system.
         let applies = |system| {
             !self.measured.contains(system) || self.metrics.contains(&(system, pair.metric))
         };
@@ -252,14 +252,14 @@ impl<'a> Repeats<'a> {
         is_pair.then_some(((a.value, b.value), a.valid && b.valid))
     }
 
-    /// The ratio of each pair in which both have a figure, in the order of the blocks.
+    /// The ratio of each pair in which both systems have a figure, in the order of the blocks.
     fn ratios(&self, pair: &Pair<'_>) -> Vec<f64> {
         let pairs = self.pairs(pair).map(|(pairs, _)| pairs).unwrap_or_default();
         let ratio = |(a, b): table::Pair| Some(a? / b?);
         pairs.into_iter().flatten().filter_map(ratio).filter(|ratio| !ratio.is_nan()).collect()
     }
 
-    /// `None` if the repeat was not run, or if this machine cannot measure it.
+    /// `None` if the repeat was not run, or if this machine cannot measure the cell.
     fn at(&self, system: &str, block: u32, place: usize, metric: &str) -> Option<Repeat> {
         let outcome = self.by_place.get(&(system, block, place))?;
         if outcome.is_left_out() {

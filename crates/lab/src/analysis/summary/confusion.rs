@@ -1,4 +1,4 @@
-//! The verdicts of a lab that judges verdicts, by the case that they are about.
+//! The verdicts of a lab that judges verdicts, by case.
 
 use super::figures;
 use crate::model::{Measurement, Outcome};
@@ -10,7 +10,7 @@ use units::{Share, shown};
 pub(super) fn confusion(outcomes: &[Outcome]) -> Option<Confusion> {
     let told = |outcome: &&Outcome| verdict_of(outcome).is_some();
     let first = outcomes.iter().find(told)?;
-    // A drawn composition is an example of its case.
+    // A drawn composition counts in the row of the case that it is an example of.
     let axis = match verdict_of(first).is_some_and(|(m, _)| m.labels.contains_key(CASE)) {
         true => CASE.to_owned(),
         false => first.axes.keys().next().cloned().unwrap_or_default(),
@@ -25,7 +25,7 @@ pub(super) fn confusion(outcomes: &[Outcome]) -> Option<Confusion> {
             .entry(name.clone())
             .or_insert_with(|| ConfusionRow { name, ..ConfusionRow::default() });
         let expected = measured.labels.get(EXPECTED).map_or("", String::as_str);
-        // Another sender may have another right verdict.
+        // The right verdict may depend on the sender.
         if !row.expected.split(" or ").any(|known| known == expected) {
             let joint = if row.expected.is_empty() { "" } else { " or " };
             row.expected += &format!("{joint}{expected}");

@@ -7,9 +7,8 @@ use crate::model::plan::Plan;
 use indexmap::IndexMap;
 use results::{Correlation, metrics};
 
-/// One entry for each metric of which more or less is better, and one for its ratios. Empty in
-/// virtual time, where each repeat has a seed of its own, and for windows of one start, which have
-/// no interval.
+/// One entry for each metric with a direction, and one entry for its ratios. Empty in virtual time,
+/// where each repeat has a seed of its own, and for windows of one start, which have no interval.
 pub(super) fn correlations(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Vec<Correlation> {
     let in_virtual_time =
         outcomes.iter().filter_map(figures).any(|measured| measured.fingerprint.is_some());

@@ -15,7 +15,7 @@ use std::collections::HashMap;
 struct Bench {
     random: Pcg64Mcg,
     speeds: HashMap<u32, f64>,
-    /// The row in which `after` is slower, and by which share.
+    /// The row in which `after` is slower, and the share by which it is slower.
     slower: Option<(Axes, f64)>,
 }
 
@@ -143,7 +143,7 @@ fn slowdown(runs: u64, share: f64) {
 
 /// 13 of netperf at two ends, pinned and not; 5 of lmbench; 4 of nginx.
 const ROWS: usize = 13 * 2 * 2 + 5 + 4;
-/// Standard deviations of logarithms.
+/// Standard deviations of the logarithms of the invented figures.
 const DRIFT: f64 = 0.05;
 const NOISE: f64 = 0.02;
 const OFTEN_SLOW: f64 = 0.03;

@@ -30,7 +30,7 @@ pub(super) fn goal(
     let mut goal = Goal {
         reference: reference(lab, &one.a, &one.axes, &one.metric)
             .zip(reference(lab, &one.b, &one.axes, &one.metric))
-            // One row that stands beside both systems says nothing about their ratio.
+            // A reference row that belongs to both systems says nothing about their ratio.
             .filter(|((row, _), (other, _))| row != other)
             .map(|((_, a), (_, b))| a / b),
         ideals: ideals.collect(),
@@ -42,12 +42,12 @@ pub(super) fn goal(
         goal.asks = goal.ideals.iter().map(asked).collect();
     }
     goal.least = goal.asks.values().next().copied();
-    // Without an interval nothing holds.
+    // Without an interval the goal is not judged.
     goal.met = goal.least.zip(one.ratio.ci95).map(|(least, [worse, _])| worse >= least);
     (goal.reference.is_some() || !goal.ideals.is_empty()).then_some(goal)
 }
 
-/// The value that others measured for such a system there, according to the file, and its row.
+/// The file's reference value for the system at these axes, and the number of its row.
 fn reference(lab: &LabFile, system: &str, axes: &Axes, metric: &str) -> Option<(usize, f64)> {
     let cell = Cell::new(system, axes.clone());
     let rows = lab.reference.iter().map(super::reference);

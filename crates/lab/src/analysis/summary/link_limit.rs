@@ -9,8 +9,8 @@ use units::Bytes;
 use units::shown::significant;
 
 /// Marks the cell if its goodput exceeds the payload that the link carries. A receiver that gets a
-/// missing segment in the window delivers the data behind the gap at once, also data that crossed
-/// the link before the window began.
+/// missing segment within the window delivers the data behind the gap at once, including data that
+/// crossed the link before the window began.
 pub(super) fn mark(lab: &LabFile, cell: &mut Cell) {
     let Some(goodput) = cell.metrics.get(GOODPUT).map(|metric| metric.median) else { return };
     let payload = payload_mbit_s(lab, &cell.axes);
@@ -48,9 +48,9 @@ fn payload_from(link: &LinkSettings, from: &str) -> Option<f64> {
     Some(rate.bits_per_second() as f64 / 1e6 * payload)
 }
 
-/// IPv4 and TCP with timestamps.
+/// Bytes of the headers of IPv4 and TCP with timestamps.
 const HEADERS: f64 = 52.0;
-/// MAC addresses and type.
+/// Bytes of the MAC addresses and the type.
 const ETHERNET: u64 = 14;
 /// The emulated link is held to 0.5 % of its rate, and segments without timestamps carry 0.8 %
 /// more.

@@ -28,7 +28,7 @@ pub(super) fn states(
 }
 
 /// For each block in which every comparison was measured: the geometric mean of the ratios of after
-/// to before, turned so that more is better.
+/// to before. A ratio is inverted if less of its metric is better.
 fn means(plan: &Plan, outcomes: &[Outcome], comparisons: &[Comparison]) -> Vec<f64> {
     let mut measured: HashMap<String, &Outcome> = HashMap::new();
     for outcome in outcomes {
@@ -57,8 +57,8 @@ fn means(plan: &Plan, outcomes: &[Outcome], comparisons: &[Comparison]) -> Vec<f
     (0..plan.repeats).filter_map(of_block).collect()
 }
 
-/// The answer of a table in a few words. No row that is worse, and half of the rows undecided or
-/// more, make a table undecided.
+/// The answer of a table in a few words. A table is undecided if no row is worse and half of the
+/// rows or more are undecided.
 fn found(worse: usize, undecided: usize, all: usize) -> &'static str {
     match (worse, undecided) {
         (1.., _) => "The change costs something",
@@ -69,10 +69,10 @@ fn found(worse: usize, undecided: usize, all: usize) -> &'static str {
 }
 
 const NO_COST: &str = "The change costs nothing";
-/// Rows are undecided, failed or invalid.
+/// The answer if some rows are undecided, failed or invalid.
 const NOTHING_SHOWN: &str = "No cost is shown";
 
-/// The verdicts, counted.
+/// The number of each verdict, in sentences.
 pub(super) fn answer(results: &Results) -> Option<String> {
     let states = results.states.as_ref()?;
     let of =

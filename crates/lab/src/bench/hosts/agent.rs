@@ -1,4 +1,5 @@
-//! The agent: the process on a host that does what a controller asks over its standard input.
+//! The agent: the process on a host that carries out the requests of a controller, which come over
+//! its standard input.
 //!
 //! The agent opens no port. Its programs end with the agent, and the agent ends when its input
 //! ends. If the agent is killed, the kernel ends its programs and the guardian takes its changes
@@ -26,7 +27,7 @@ pub fn serve(
     input: impl Read + Send + 'static,
     output: &mut impl Write,
 ) -> Result<(), Failure> {
-    // Must precede the first thread.
+    // The confinement must begin before the first thread starts.
     let unconfined = match rustix::process::geteuid().is_root() {
         true => None,
         false => host::confine_as_user().err().map(|error| error.to_string()),

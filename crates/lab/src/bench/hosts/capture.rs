@@ -57,8 +57,8 @@ impl Capture {
         self.lock().has_ended
     }
 
-    /// Waits for the rest, for so many looks a millisecond apart at most. A clock would count a
-    /// stall of the machine, in which nobody reads.
+    /// Waits for the rest of the output, for at most `looks` looks a millisecond apart. A clock
+    /// would also count a stall of the machine, during which nobody reads.
     pub(super) fn await_end(&self, looks: u32) {
         for _ in 0..looks {
             if self.has_ended() {

@@ -198,7 +198,7 @@ fn skip_greeting(from: &mut impl Read) -> io::Result<()> {
 
 const LOOK: Duration = Duration::from_millis(50);
 const END_WITHIN: Duration = Duration::from_secs(2);
-/// For the rest of an ended program's error output.
+/// Looks, a millisecond apart, for the rest of an ended program's error output.
 const LAST_LOOKS: u32 = 500;
 /// An agent's changes may take half a minute each to undo.
 const LAST_WORK: Duration = Duration::from_secs(60);

@@ -341,5 +341,5 @@ fn clock_text(clock: ClockReading) -> String {
 }
 
 const CLOCK_ROUNDS: usize = 8;
-/// Fewer, because two readings a turn of each host follow.
+/// Fewer rounds: each turn reads the clock of each host twice.
 const CLOCK_ROUNDS_OF_TURN: usize = 4;

@@ -234,7 +234,8 @@ fn invalid(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Er
     io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
-/// Both ends must be the same build of weir, so another number means another build.
+/// The number of the protocol. Both ends must be the same build of weir: another number is another
+/// build.
 pub(crate) const PROTOCOL: u32 = 2;
 /// The line before the first frame: a login shell may print text before the agent starts.
 pub(crate) const MAGIC: &[u8] = b"weir-agent\n";

@@ -241,9 +241,9 @@ fn lock(channel: &Mutex<Channel>) -> MutexGuard<'_, Channel> {
     channel.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A busy or distant host answers late.
+/// The patience with a busy or distant host.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// An agent ends a change after half a minute.
+/// An agent stops the command of a change after half a minute.
 const CHANGE_PATIENCE: Duration = Duration::from_secs(40);
 /// JSON may write one byte as six, and a message has at most 2 MiB.
 const LONGEST_PIECE: usize = 256 << 10;

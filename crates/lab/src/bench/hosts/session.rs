@@ -47,7 +47,8 @@ impl Session {
         end_abandoned(parent);
         let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent);
         let folder = folder.map_err(|error| wrong("making a folder", &error))?.keep();
-        // Another session ends this one if the file has its name before it is locked.
+        // An unlocked file with the name of the lock would tell another session to end this
+        // session.
         let unnamed = folder.join("lock.new");
         let lock = File::create(&unnamed).and_then(|lock| {
             lock.lock()?;
@@ -173,7 +174,7 @@ fn end_abandoned(parent: &Path) {
                 break;
             }
             // The guardian of a dead process may hold the lock. Until the guardian has ended, the
-            // settings are not those of the host.
+            // host still has the changed settings.
             if is_alive(&entry.path()) || !entry.path().exists() || Instant::now() > deadline {
                 break;
             }
@@ -313,7 +314,7 @@ mod tests {
         fs::write(left.join(LIST), serde_json::to_vec(&[Entry::Command(undo)]).unwrap()).unwrap();
         let own = Session::new(folder.path(), Path::new("true")).unwrap();
         assert!(mark.exists() && !left.exists());
-        // A session that lives is left alone.
+        // A session whose process runs is left alone.
         let second = Session::new(folder.path(), Path::new("true")).unwrap();
         assert!(own.room().exists() && second.room().exists());
     }

@@ -248,7 +248,7 @@ const UNREACHABLE: [&str; 6] = [
 const PROBE_WITHIN: Duration = Duration::from_secs(30);
 const COPY_WITHIN: Duration = Duration::from_secs(900);
 const LAST_LOOKS: u32 = 2_000;
-/// The process with the shared connection may hang.
+/// The patience with a process that shares a connection, because it may hang.
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

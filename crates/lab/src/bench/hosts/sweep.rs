@@ -99,7 +99,7 @@ pub fn machines(
 
 /// Receives progress reports for the user.
 pub trait SweepProgress {
-    /// `turns`: all turns of the lab, and those that are finished.
+    /// `turns`: the number of all turns of the lab. `finished`: the number of finished turns.
     fn begin(&mut self, turns: usize, finished: usize, estimate: Duration);
     /// `hosts`: the work of each host, for one line.
     fn finished(&mut self, turns: usize, hosts: &str);
@@ -114,7 +114,7 @@ struct Queue {
 }
 
 enum Event {
-    /// A host works on a shard, and has finished so many of its turns.
+    /// A host works on a shard, and has finished this number of its turns.
     Turns {
         host: usize,
         shard: Shard,
@@ -145,7 +145,7 @@ pub fn sweep(
     let plan = sweep.plan();
     let wanted = u32::try_from(sweep.machines.len()).unwrap_or(u32::MAX);
     let wanted = wanted.saturating_mul(SHARDS_OF_A_HOST).min(MOST_SHARDS);
-    // More shards than groups of turns would be empty.
+    // Shards beyond the number of groups of turns would be empty.
     let of = plan.shards(sweep.lab, wanted).into_iter().max().unwrap_or(1);
     let numbers = plan.shards(sweep.lab, of);
     let turns_of = |shard: Shard| numbers.iter().filter(|one| **one == shard.number()).count();
@@ -461,7 +461,7 @@ impl Worker<'_> {
             .and_then(|()| write("journal.jsonl", journal))
             .and_then(|()| fs::rename(part.path(), self.sweep.directory(shard)))
             .map_err(wrong)?;
-        // The folder has another name now.
+        // The rename gave the folder its final name, so it must stay.
         drop(part.keep());
         Ok(())
     }
@@ -471,7 +471,7 @@ fn lock(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
     queue.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The last shard of a slow host then is a small part of the whole time.
+/// With this many shards, the last shard of a slow host is a small part of the whole time.
 const SHARDS_OF_A_HOST: u32 = 10;
 const MOST_SHARDS: u32 = 10_000;
 /// The file that describes the parts of a folder.

@@ -10,9 +10,9 @@ use units::Span;
 /// The kernel setting of the congestion control that new connections use.
 pub(crate) const CONGESTION: &str = "net.ipv4.tcp_congestion_control";
 
-/// `tcpa` in the kernel for one step under a unique name. It does not disturb users of `weir accel`
-/// on this machine, and their connections' path memory does not affect it. The kernel removes it
-/// when this process ends, however it ends.
+/// `tcpa` in the kernel for one step under a unique name. The algorithm does not disturb users of
+/// `weir accel` on this machine, and the path memory of their connections does not affect it. The
+/// kernel removes the algorithm when this process ends or dies.
 #[derive(Debug)]
 pub(crate) struct OurAlgorithm {
     /// The system, with the algorithm's temporary name.

@@ -83,11 +83,11 @@ impl Bench for Machine<'_> {
         }
         let mut missing = missing_programs(system);
         missing.extend(programs(self.lab, system).into_iter().filter(|name| !is_installed(name)));
-        // A lab that compares with iperf3 is useful without it too.
+        // A lab that compares with iperf3 is useful without iperf3 too.
         let peer = system.traffic().peer().filter(|peer| !is_installed(peer));
         missing.extend(peer.map(str::to_owned));
         let optional = system.optional || peer.is_some();
-        // Both ends may be the same program.
+        // Both ends may run the same program.
         missing.dedup();
         if missing.is_empty() || !optional || asked {
             return None;
@@ -205,10 +205,10 @@ impl Machine<'_> {
     }
 }
 
-/// Measures one step. If the step is invalid, it is measured again. Clocks of the machine decide
-/// that and, for a drawn fault, counts that show the fault at work: never the figures that the lab
-/// compares, nor a verdict, nor whether the step failed. Returns `None` if the step was
-/// interrupted, and an error if the state of the step is still in force.
+/// Measures one step, and measures an invalid step again. Only clocks of the machine and, for a
+/// drawn fault, counts of the fault at work make a step invalid: never the figures that the lab
+/// compares, nor a verdict, nor a failure of the step. Returns `None` if the step was interrupted,
+/// and an error if the state of the step is still in force.
 fn measured(step: &MachineStep<'_>) -> Result<Option<Verdict>, String> {
     let retries = match step.form {
         _ if step.lab.disturbance.is_some() => 0,
@@ -255,7 +255,7 @@ fn measured(step: &MachineStep<'_>) -> Result<Option<Verdict>, String> {
 /// One measurement of a step, judged by the clocks of the machine.
 enum Attempt {
     Stands(Verdict),
-    /// The reasons, and the verdict if it is the last attempt.
+    /// The reasons, and the verdict that counts if no attempt follows.
     Spoiled(Vec<Flaw>, Verdict),
 }
 
@@ -305,7 +305,7 @@ fn starved_by(step: &MachineStep<'_>, before: &Watch, now: &Watch) -> Option<Cpu
 
 /// Whether a program beside the lab can make a step invalid by its CPU time around the measurement.
 fn judges_other_programs(step: &MachineStep<'_>) -> bool {
-    // The programs that such a lab keeps between steps use the CPUs on purpose.
+    // The programs that a lab keeps between steps use the CPUs on purpose.
     !step.lab.kind().keeps_cells()
         // The observed time includes making the state, so the slower state would be measured again
         // more often. The workload judges its own time, which is the same for both states.
@@ -313,13 +313,13 @@ fn judges_other_programs(step: &MachineStep<'_>) -> bool {
 }
 
 const RETRIES: usize = 2;
-/// Simulations beside each step. They take about a tenth of a second.
+/// Simulations for each step. All of them take about a tenth of a second.
 const WORLDS: u32 = 15;
 const BLOCKS_APART: u32 = 10_000;
 /// Estimated time to build a network and start programs.
 const AROUND_A_TURN: Span = Span::from_millis(700);
 const AROUND_A_TURN_OF_CABLES: Span = Span::from_millis(100);
-/// The verifier's time for tcpa and CAQM.
+/// The time that the kernel's verifier takes for tcpa and CAQM.
 const LOADING: Span = Span::from_millis(1_500);
 
 #[cfg(test)]

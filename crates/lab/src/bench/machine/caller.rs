@@ -17,9 +17,9 @@ pub(crate) struct Caller<'a> {
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) socket: TcpStream,
-    /// From before the connection was opened to the answer's first byte.
+    /// The time from before the connection was opened to the answer's first byte.
     pub(crate) first_byte: Duration,
-    /// From the first message to its complete answer.
+    /// The time from the first message to its complete answer.
     pub(crate) first_message: Duration,
 }
 

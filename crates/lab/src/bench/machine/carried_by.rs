@@ -13,8 +13,8 @@ struct End {
     congestion: String,
 }
 
-/// The algorithm of both ends of a `weir tunnel`, by its command lines. `None` for other programs,
-/// which have no way to tell theirs. `weir` is the program that ran the ends.
+/// The algorithm of both ends of a `weir tunnel`, by the command lines of the ends. `None` for
+/// other programs, which do not report their algorithm. `weir`: the program that ran the ends.
 pub(super) fn algorithm(weir: &Path, client: &[String], server: &[String]) -> Option<String> {
     let near = of_end(weir, client)?;
     match of_end(weir, server) {

@@ -13,16 +13,16 @@ pub(super) struct Spent<'a> {
     pub(super) cores: &'a CpuUse,
     /// The processes of each side.
     pub(super) sides: &'a [(&'a str, &'a ProcessesUse)],
-    /// All processes of the machine, those of the sides too.
+    /// All processes of the machine, including the processes of the sides.
     pub(super) everyone: &'a ProcessesUse,
     pub(super) emulator: Option<Emulating>,
 }
 
-/// The emulator's thread, which is one of this process.
+/// The emulator's thread, which belongs to this process.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Emulating {
     pub(super) time: Span,
-    /// It has no CPU of its own.
+    /// Whether the emulator runs on the workload's CPUs.
     pub(super) is_among_workload: bool,
 }
 
@@ -32,20 +32,20 @@ pub(super) fn largest(spent: &Spent<'_>) -> Option<CpuLimit> {
     users.max_by(|a, b| a.percent.total_cmp(&b.percent)).filter(|user| user.percent > 0.0)
 }
 
-/// The largest user of these CPUs that does not belong to the lab, and that was there all the time.
+/// The process outside the lab that used these CPUs most, of those that ran all the time.
 pub(super) fn foreign(spent: &Spent<'_>) -> Option<CpuLimit> {
     let users = others(spent).into_iter().map(|user| within(spent, user));
     users.max_by(|a, b| a.percent.total_cmp(&b.percent))
 }
 
-/// A process that may run elsewhere, too, used no more of these CPUs than they were busy.
+/// Limits the user's share to the busy time of these CPUs: a process may also run on others.
 fn within(spent: &Spent<'_>, mut user: CpuLimit) -> CpuLimit {
     let busy = spent.cores.over(user.cpus.iter().copied()).busy();
     user.percent = user.percent.min(percent(busy, spent.elapsed));
     user
 }
 
-/// A process is on the workload's CPUs that it may run on.
+/// The processes of both sides, each with the CPUs of the workload that it may run on.
 fn processes(spent: &Spent<'_>) -> Vec<CpuLimit> {
     let mut found = Vec::new();
     for (side, processes) in spent.sides {
@@ -60,7 +60,7 @@ fn processes(spent: &Spent<'_>) -> Vec<CpuLimit> {
     found
 }
 
-/// The kernel counts the time of ksoftirqd as softirq too.
+/// The softirqs of each CPU. The kernel also counts the time of ksoftirqd as softirq.
 fn softirqs(spent: &Spent<'_>) -> Vec<CpuLimit> {
     let of_core = |cpu: &usize| {
         let core = spent.cores.cores.get(cpu)?;
@@ -70,7 +70,7 @@ fn softirqs(spent: &Spent<'_>) -> Vec<CpuLimit> {
     spent.cpus.iter().filter_map(of_core).collect()
 }
 
-/// Processes of neither side by their names, on the workload's CPUs alone.
+/// The processes outside both sides, by name, each with the workload's CPUs that it may run on.
 fn others(spent: &Spent<'_>) -> Vec<CpuLimit> {
     let mut found: Vec<CpuLimit> = Vec::new();
     for (pid, process) in &spent.everyone.each {
@@ -106,7 +106,7 @@ fn own(spent: &Spent<'_>) -> Vec<CpuLimit> {
     users.into()
 }
 
-/// Tasks that are no longer there, such as programs that came and went.
+/// The tasks that ended before the last reading, such as short programs.
 fn rest(spent: &Spent<'_>) -> Option<CpuLimit> {
     let all = spent.cores.over(spent.cpus.iter().copied());
     let tasks = percent(all.user + all.nice + all.system, spent.elapsed);
@@ -122,7 +122,8 @@ fn rest(spent: &Spent<'_>) -> Option<CpuLimit> {
     })
 }
 
-/// The CPUs among these that a process may run on. `None` if there is none, or it has ended.
+/// The CPUs of `cpus` that a process may run on. `None` if there is no such CPU, or if the process
+/// has ended.
 fn allowed(pid: u32, cpus: &[usize]) -> Option<Vec<usize>> {
     let allowed = probe::cpu::affinity_of(pid).ok()?;
     let cpus: Vec<usize> = cpus.iter().copied().filter(|cpu| allowed.contains(cpu)).collect();
@@ -179,7 +180,7 @@ mod tests {
         assert_eq!(told(&cores(800, 150), 600, 200), "weir (client) used 60 % of CPU 1");
         assert_eq!(told(&cores(800, 150), 100, 700), "nginx (server) used 70 % of CPU 1");
         assert_eq!(told(&cores(400, 580), 200, 200), "softirqs used 58 % of CPU 1");
-        // It ran on another CPU, too.
+        // nginx also ran on another CPU.
         assert_eq!(told(&cores(900, 80), 100, 1600), "nginx (server) used 98 % of CPU 1");
         assert_eq!(told(&cores(900, 80), 100, 200), "other programs used 60 % of CPU 1");
     }
@@ -205,7 +206,7 @@ mod tests {
         };
         assert_eq!(told(800, 700, true), "weir's emulator used 70 % of CPU 1");
         assert_eq!(told(800, 100, true), "weir's lab used 70 % of CPU 1");
-        // On a CPU of its own.
+        // An emulator with a CPU of its own does not use CPU 1.
         assert_eq!(told(800, 700, false), "other programs used 80 % of CPU 1");
     }
 

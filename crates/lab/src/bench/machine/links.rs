@@ -74,9 +74,9 @@ pub(crate) fn account_queue(
     });
 }
 
-/// Records the use of an incast's port and of the access links, and the port's drops. `rates` are
-/// those of the port and of one access link. The access links' use is that of all together, over
-/// one link's rate.
+/// Records the use of an incast's port and of the access links, and the port's drops. `rates`: the
+/// rate of the port, and of one access link. The use of the access links is their sum over the rate
+/// of one link.
 pub(crate) fn account_port(
     cable: &CableStatistics,
     window: &Range<Time>,

@@ -20,7 +20,7 @@ pub(crate) struct Listener {
     closed: AtomicBool,
 }
 
-/// Closes the listener on every path, because threads wait for that.
+/// Closes the listener when dropped, also after an error: threads wait for the close.
 #[derive(Debug)]
 pub(crate) struct Closing<'a>(&'a Listener);
 

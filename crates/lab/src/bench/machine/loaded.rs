@@ -31,8 +31,8 @@ enum Held {
 }
 
 impl Loaded {
-    /// Removes all algorithms but these from the kernel, then loads those that are missing. Each is
-    /// given by Weir's name and by its name in the kernel.
+    /// Removes all algorithms except `wanted` from the kernel, then loads the missing ones.
+    /// `wanted`: Weir's name of each algorithm, and its name in the kernel.
     pub(super) fn keep_only(&self, wanted: &[(String, String)]) -> Result<(), Failure> {
         let mut loaded = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         exchange(&mut loaded, wanted, load)
@@ -63,7 +63,8 @@ fn exchange<H>(
     let is_wanted = |one: &InKernel<H>| {
         wanted.iter().any(|(algorithm, name)| one.algorithm == *algorithm && one.name == *name)
     };
-    // A used algorithm remembers paths, and a turn must not begin with the memory of a turn before.
+    // A used algorithm remembers paths, and a turn must not begin with the memory of an earlier
+    // turn.
     loaded.retain(|one| is_wanted(one) && one.name == unused_name(&one.algorithm));
     for (algorithm, name) in wanted {
         if loaded.iter().all(|one| one.name != *name) {

@@ -131,7 +131,7 @@ impl Pair {
     }
 
     fn failure_within(&mut self, patience: Duration) -> Option<Failure> {
-        // The near program often ends because the far one did.
+        // The near program often ends because the far program did.
         for program in [&mut self.server, &mut self.client] {
             if let Ok(Some(status)) = program.wait(patience) {
                 return Some(program.early_end(status));

@@ -59,8 +59,8 @@ pub(crate) fn missing_right(system: &SystemSpec) -> Option<String> {
         .then(|| format!("only root loads `{name}` into the kernel"))
 }
 
-/// A kernel setting whose directory exists without it. A directory may be that of an interface
-/// which only the lab's hosts will have.
+/// A kernel setting that this kernel lacks. A setting without its directory is not reported: the
+/// directory may belong to an interface that only the lab's hosts have.
 fn missing_setting(system: &SystemSpec) -> Option<String> {
     let missing = |name: &&str| {
         let path = setting(name);
@@ -85,7 +85,7 @@ fn missing_program(system: &SystemSpec, own: &[String]) -> Option<String> {
     missing.extend(own.iter().filter(|name| !is_installed(name)).cloned());
     let peer = system.traffic().peer().filter(|peer| !is_installed(peer));
     missing.extend(peer.map(str::to_owned));
-    // Both ends may be the same program.
+    // Both ends may run the same program.
     missing.dedup();
     let named: Vec<String> = missing.iter().map(|name| format!("`{name}`")).collect();
     match named.as_slice() {
@@ -103,14 +103,14 @@ fn missing_algorithm(system: &SystemSpec) -> Option<String> {
 }
 
 fn unknown_algorithm(name: &str) -> Option<String> {
-    // Weir loads its own for each step.
+    // Weir loads its own algorithms for each step.
     if [NAME, accel::caqm::NAME].contains(&name) {
         return None;
     }
     let tcp = SockProtocol::Tcp;
     let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, tcp).ok()?;
     let refused = probe::tcp::set_congestion_control(&socket, name).err()?;
-    // In a host of a user namespace more may be allowed than here.
+    // Any other refusal is ignored: a host of a user namespace may allow more.
     if refused.source.as_ref().map(std::io::Error::kind) != Some(ErrorKind::NotFound) {
         return None;
     }

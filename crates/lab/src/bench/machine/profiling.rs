@@ -1,7 +1,7 @@
 //! Stacks of the whole machine during the measured windows of a run.
 //!
-//! Turns with and without sampling alternate, block by block. All systems of a block are sampled
-//! alike, and the run measures what sampling costs.
+//! Turns with and without sampling alternate, block by block. The systems of a block are all
+//! sampled or all not, and the run measures the cost of sampling.
 
 use crate::model::{LabError, Outcome, Verdict};
 use indexmap::IndexMap;
@@ -79,8 +79,8 @@ const fn is_sampled(block: u32) -> bool {
     block.is_multiple_of(2)
 }
 
-/// The cost of sampling as a sentence: each sampled turn with the turn of the same cell in the next
-/// block.
+/// The cost of sampling as a sentence. Compares each sampled turn with the turn of the same cell in
+/// the next block.
 pub(crate) fn cost(outcomes: &[Outcome]) -> String {
     let mut figures: HashMap<(String, u32), (f64, Direction)> = HashMap::new();
     for outcome in outcomes {

@@ -10,8 +10,8 @@ use std::path::Path;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-/// A running program. Its output goes to unnamed files. However this run ends, the kernel removes
-/// them and the program.
+/// A running program. Its output goes to unnamed files. The kernel removes the files and ends the
+/// program, however this run ends.
 #[derive(Debug)]
 pub(crate) struct Started {
     process: Confined,
@@ -88,7 +88,7 @@ impl Started {
             .find(|line| !line.is_empty())
             .unwrap_or_else(|| "it said nothing".to_owned());
         let advice = match status.success() {
-            // Its descendants ended with it.
+            // The program's descendants ended with it.
             true => " (it must stay in the foreground)",
             false => "",
         };
@@ -121,7 +121,7 @@ fn from(file: &File, mut at: u64) -> io::Result<Vec<u8>> {
     }
 }
 
-/// The last line that begins with `error`, or else the last one. Many programs print a line of
+/// The last line that begins with `error`, or else the last line. Many programs print a line of
 /// usage or of help after the error.
 fn telling_line(output: &[u8]) -> String {
     let text = String::from_utf8_lossy(output);

@@ -292,7 +292,7 @@ fn last_line(words: &mut File) -> String {
     }
 }
 
-/// Waits for the end of its input, whatever signals arrive, and then becomes the undo.
+/// The guard's script. Waits for the end of its input, ignores signals, and then becomes the undo.
 const SCRIPT: &str =
     "trap '' INT TERM HUP QUIT; while read -r line; do :; done; exec </dev/null; exec \"$@\"";
 const DEFAULT_ALGORITHM: &str = "net.ipv4.tcp_congestion_control";

@@ -87,7 +87,7 @@ impl MachineStep<'_> {
         let state = Applied::apply(self, &testbed)?;
         let changed = Changed::apply(self, &testbed)?;
         let measured = cell.measure(self, &testbed);
-        // Before all else: no further step may run with these changes or in this state.
+        // Undoes the changes first: no further step may run with them or in this state.
         let undone = changed.undo();
         state.map_or(Ok(()), Applied::undo)?;
         let measured = undone.and(measured);
@@ -163,8 +163,8 @@ impl Measured {
         Self { result, queues: Box::new(queues) }
     }
 
-    /// Replaces the algorithm of the workload's own connection by that of the programs between its
-    /// ends, which carry it over the path.
+    /// Replaces the algorithm of the workload's own connection: the programs between its ends carry
+    /// it over the path with another algorithm.
     pub(crate) fn carried_by(mut self, pair: Option<&Pair>) -> Self {
         if let Some(pair) = pair {
             let own = self.result.congestion_control.take();

@@ -30,7 +30,7 @@ impl Stream<'_> {
             let sent = join(sending);
             match received {
                 Ok(rate) => sent.map(|()| rate),
-                // If the sender failed, its failure explains why the receiver waited in vain.
+                // If the sender failed, its failure explains why the receiver got no data.
                 Err(failure) => Err(sent.err().unwrap_or(failure)),
             }
         })
@@ -91,7 +91,8 @@ impl Stream<'_> {
             match socket.read(&mut block) {
                 Ok(0) => return Err(Failure::Workload("the sender closed too early".to_owned())),
                 Ok(count) => match begun {
-                    // The first bytes mark the start. They were sent before it and do not count.
+                    // The first bytes mark the start. The sender sent them earlier, so they do not
+                    // count.
                     None => begun = Some(Instant::now()),
                     Some(_) => bytes += count as u64,
                 },

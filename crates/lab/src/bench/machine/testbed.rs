@@ -45,7 +45,7 @@ pub(crate) struct Testbed {
 
 #[derive(Debug)]
 struct Host {
-    /// The host of the file that it is, or is like.
+    /// The name of the lab file's host that this host is, or whose settings it shares.
     role: String,
     namespace: Namespace,
     /// The neighbour at the other end of each link, and this host's own address there.
@@ -435,7 +435,7 @@ fn scheduling(cpus: &CpuPlan) -> Scheduling {
     }
 }
 
-/// The least that IPv6 needs of a link (RFC 8200 section 5).
+/// The smallest MTU that IPv6 allows (RFC 8200 section 5).
 const IPV6_MTU: u32 = 1280;
 /// Each host takes a namespace and a port, and an address of one network of 254.
 const MOST_SENDERS: u32 = 64;
@@ -492,8 +492,8 @@ mod tests {
             std::panic::panic_any(tid);
         }));
         let tid = *unwound.unwrap_err().downcast::<u32>().unwrap();
-        assert!(does_end(&format!("/proc/{daemon}")), "the daemon lives on");
-        assert!(does_end(&format!("/proc/self/task/{tid}")), "the emulated link lives on");
+        assert!(does_end(&format!("/proc/{daemon}")), "the daemon still runs");
+        assert!(does_end(&format!("/proc/self/task/{tid}")), "the emulated link still runs");
     }
 
     fn is_alive(process: &str) -> bool {

@@ -127,8 +127,8 @@ pub(crate) fn stolen(percent: f64) -> Option<Flaw> {
     })
 }
 
-/// The reason why a turn is invalid in which a program beside the lab used the workload's CPUs, and
-/// a busy program of the lab waited for that part of the turn.
+/// The reason why a turn is invalid if a program beside the lab used the workload's CPUs, and a
+/// busy program of the lab waited for a CPU meanwhile.
 pub(crate) fn shared(user: &CpuLimit, waited_percent: f64) -> Option<Flaw> {
     let share = user.percent / user.cpus.len().max(1) as f64;
     (share > MOST_SHARED_PERCENT && waited_percent > MOST_WAITED_PERCENT).then(|| Flaw {
@@ -140,13 +140,13 @@ pub(crate) fn shared(user: &CpuLimit, waited_percent: f64) -> Option<Flaw> {
     })
 }
 
-/// The reason why a turn is invalid in which a program beside the lab left it no CPU time. It holds
-/// whatever the turn's outcome is: a failure that the program caused is then no figure either.
+/// The reason why a turn is invalid if a program beside the lab left it no CPU time. A failed turn
+/// is invalid too: the program may have caused the failure.
 pub(crate) fn starved(user: &CpuLimit) -> Flaw {
     Flaw { what: STARVED.to_owned(), detail: user.to_string() }
 }
 
-/// The reason why a turn is measured again whose transfer was over before the lab looked at it.
+/// The reason why a turn is measured again if its transfer ended before the lab read it.
 pub(crate) fn unread(failure: &str) -> Flaw {
     Flaw { what: UNREAD.to_owned(), detail: failure.to_owned() }
 }
@@ -178,7 +178,7 @@ fn standstill(running: Span) -> Span {
     Span::from_secs_f64(running.secs_f64() * LONGEST_STALL_PERCENT / 100.0)
 }
 
-/// The beginnings of the kinds of flaws.
+/// The texts with which the kinds of flaws begin.
 const LATE: &str = "the emulated link was late";
 const STALLED: &str = "the emulated link stalled";
 const LOST: &str = "the emulator's ports lost frames";
@@ -190,9 +190,10 @@ const MEAN_PERCENT: f64 = 0.5;
 const MEAN_FLOOR: Span = Span::from_micros(10);
 const LATEST_PERCENT: f64 = 5.0;
 const LATEST_FLOOR: Span = Span::from_micros(250);
-/// A stall takes away its share of the time.
+/// The longest stall as a share of a turn: the flow loses the same share of its time.
 const LONGEST_STALL_PERCENT: f64 = 1.0;
-/// Chosen, not derived from a measurement. The axis `stolen` of the lab `lateness` measures it.
+/// Chosen, not derived from a measurement. The axis `stolen` of the lab `lateness` measures the
+/// effect of stolen time.
 const MOST_STOLEN_PERCENT: f64 = 5.0;
 /// Chosen: less is common beside a terminal, a log or a desktop. The lab's own programs wait for
 /// each other where they share a CPU, so that waiting alone is no flaw.
@@ -238,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stall_is_held_against_the_length_of_the_turn() {
+    fn a_stall_is_judged_by_its_share_of_the_turn() {
         let (late, worst) = (Span::from_micros(10), Span::from_millis(50));
         assert_eq!(bound(20).judge(late, late, worst, Span::from_secs(10)), None);
         let flaw = bound(20).judge(late, late, worst, Span::from_secs(3)).unwrap();

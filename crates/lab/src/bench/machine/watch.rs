@@ -34,7 +34,7 @@ pub(crate) struct Watch {
     emulator: Option<Thread>,
     /// All processes of the machine.
     everyone: Processes,
-    /// This process and all programs that it started, those that have ended too.
+    /// This process and all programs that it started, including ended programs.
     own: Processes,
     /// The threads of those programs.
     program_threads: Vec<Thread>,
@@ -65,8 +65,8 @@ impl Watch {
         self.cpu.taken
     }
 
-    /// Records the activity since `earlier`, of a workload whose programs poll, and use their CPUs
-    /// always. `goodput` in Mbit/s turns CPU time into a cost.
+    /// Records the activity since `earlier` of a workload whose programs poll, and so always use
+    /// their CPUs. `goodput` in Mbit/s turns CPU time into a cost.
     pub(crate) fn account_polling(
         &self,
         earlier: &Self,
@@ -135,7 +135,7 @@ impl Watch {
         into.invalid.extend(validity::stolen(steal));
     }
 
-    /// As [`Self::account_polling`], of a workload that leaves its CPUs idle when it can.
+    /// As [`Self::account_polling`], for a workload that leaves its CPUs idle when it can.
     pub(crate) fn account(
         &self,
         earlier: &Self,
@@ -180,8 +180,8 @@ impl Watch {
         }
     }
 
-    /// The program beside the lab that used the CPUs of the workload or of the emulator since
-    /// `earlier`, if these had no time left and it took a large part of it.
+    /// The program beside the lab that used a large part of the workload's or the emulator's CPUs
+    /// since `earlier`, if those CPUs had no time left.
     pub(crate) fn starved_by(&self, earlier: &Self, cpus: &CpuPlan) -> Option<CpuLimit> {
         let used = self.cpu.since(&earlier.cpu);
         if used.elapsed < SHORTEST_LOOK {
@@ -195,8 +195,8 @@ impl Watch {
         user_of(&cpus.workload).or_else(|| user_of(&[cpus.emulator?]))
     }
 
-    /// The largest part of the time in percent for which a thread of the lab's programs waited for
-    /// a CPU, of those that had work almost always.
+    /// The longest wait for a CPU, in percent of the time, of a thread of the lab's programs.
+    /// Counts threads that had work almost always.
     fn waited(&self, earlier: &Self, elapsed: Span) -> Option<f64> {
         let waited = self.program_threads.iter().filter_map(|thread| {
             let before = earlier.program_threads.iter().find(|before| before.tid == thread.tid)?;
@@ -214,8 +214,8 @@ impl Watch {
         user.filter(|user| user.percent >= WORTH_NAMING_PERCENT)
     }
 
-    /// The program beside the lab that used most of these CPUs since `earlier`. `own`: the time
-    /// that the lab itself used there, at most.
+    /// The program beside the lab that used most of these CPUs since `earlier`. `own`: the most
+    /// time that the lab itself used there.
     fn foreign_user(&self, earlier: &Self, cpus: &[usize], own: Span) -> Option<CpuLimit> {
         let used = self.cpu.since(&earlier.cpu);
         let mut everyone = self.everyone.since(&earlier.everyone);
@@ -273,7 +273,7 @@ fn trees(roots: &[u32]) -> Result<Processes, ProbeError> {
                 None => all = Some(tree),
                 Some(all) => all.each.extend(tree.each),
             },
-            // The process has just ended. Its CPU time is then missing on both sides alike.
+            // The process has just ended: its CPU time is missing in both snapshots.
             Err(ProbeError::Ended { .. }) => {}
             Err(error) => return Err(error),
         }
@@ -327,7 +327,7 @@ const BUSY_PERCENT: f64 = 80.0;
 const HARDLY_RAN_PERCENT: f64 = 5.0;
 /// The state of a thread that runs or wants to.
 const WAITS: char = 'R';
-/// A program that cannot start fails sooner, on an idle machine too.
+/// A step that fails sooner failed at its start, and would fail on an idle machine too.
 const SHORTEST_LOOK: Span = Span::from_secs(1);
 
 #[cfg(test)]
@@ -353,7 +353,7 @@ mod tests {
         let begun = thread('S', 0, 0);
         assert_eq!(waited(&begun, &thread('R', 500, 400)), Some(40.0));
         assert_eq!(waited(&begun, &thread('S', 50, 150)), None);
-        // A wait that has not ended is not counted yet, and one of before the window is.
+        // The kernel counts a wait when it ends: the first wait lasts on, the second began earlier.
         assert_eq!(waited(&thread('R', 0, 0), &thread('R', 0, 0)), Some(100.0));
         assert_eq!(waited(&thread('R', 0, 0), &thread('R', 600, 1_500)), Some(100.0));
     }

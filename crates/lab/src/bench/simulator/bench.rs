@@ -123,7 +123,7 @@ fn words_of(panic: &(dyn Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a word")
 }
 
-/// Used only for the estimate.
+/// Bits of a full frame, for the estimate.
 const BITS_OF_A_PACKET: f64 = 12_112.0;
 /// In a release build TCP takes 0.2 to 0.35 µs (incast, cc-grid, caqm-fabric), a tunnel 1.4 µs
 /// (tunnel-paths).

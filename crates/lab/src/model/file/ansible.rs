@@ -1,7 +1,7 @@
 //! Hosts of an Ansible inventory, in its INI form or its YAML form.
 //!
-//! Read are hosts, groups, their children and the variables that say how ssh reaches a host.
-//! Templates, vaults and inventory plugins are not.
+//! The parser reads hosts, groups, their children and the variables that say how ssh reaches a
+//! host. It reads no templates, vaults or inventory plugins.
 
 mod yaml;
 
@@ -48,8 +48,8 @@ impl Inventory {
         if is_yaml { yaml::parse(text) } else { Self::parse_ini(text) }
     }
 
-    /// The host of the name `name`, the only host of the group `name`, or with `name` as in
-    /// `servers-2` the second host of the group `servers`.
+    /// The host `name`, or the only host of the group `name`. A `name` such as `servers-2` is also
+    /// the second host of the group `servers`.
     pub(crate) fn find(&self, name: &str) -> Result<Reached, String> {
         if self.hosts.contains_key(name) {
             return self.reached(name);
@@ -82,7 +82,7 @@ impl Inventory {
         }
     }
 
-    /// The host of the name `name`, or all hosts of the group `name`, each with its name.
+    /// The host `name`, or all hosts of the group `name`, each with its name.
     pub(crate) fn find_all(&self, name: &str) -> Result<Vec<(String, Reached)>, String> {
         let is_group = self.groups.contains_key(name) && !self.hosts.contains_key(name);
         if !is_group {
@@ -142,8 +142,8 @@ impl Inventory {
         Ok(Reached { ssh, key, address: of(&["weir_address"]) })
     }
 
-    /// The host's own variables win over those of a group, and a group's over those of the groups
-    /// around it.
+    /// The host's own variables win over the variables of a group, and a group's variables over the
+    /// variables of the groups around it.
     fn variables(&self, host: &str) -> Variables {
         let depth =
             |name: &str| self.groups.keys().filter(|outer| self.is_around(outer, name)).count();

@@ -27,7 +27,7 @@ enum Part {
 struct Figure {
     system: String,
     baseline: Option<String>,
-    /// The metric of the first `[[primary]]` by default, or else of the view.
+    /// The metric. By default that of the first `[[primary]]`, or else that of the view.
     metric: Option<String>,
     /// In thousandths: the figure names the cells in which the ratio is below this.
     below: Option<u32>,
@@ -136,7 +136,7 @@ impl Figure {
 
     fn systems(&self) -> impl Iterator<Item = &str> {
         let baseline = self.baseline.as_deref();
-        // Only a field with `below` compares with the better of several.
+        // Only a field with `below` may have a baseline of several systems.
         let several = baseline.filter(|_| self.below.is_some()).into_iter().flat_map(baselines);
         let one = baseline.filter(|_| self.below.is_none());
         std::iter::once(self.system.as_str()).chain(one).chain(several)
@@ -160,7 +160,7 @@ impl Figure {
             let against = self.systems().skip(1).map(|system| value(system, &cell.axes));
             let Some(against) = against.collect::<Option<Vec<f64>>>() else { continue };
             let best = against.into_iter().reduce(if is_less { f64::min } else { f64::max })?;
-            // A cell that failed has nothing.
+            // A failed cell of the system has the ratio 0.
             let own = value(&self.system, &cell.axes);
             let ratio = match (own, is_less) {
                 (Some(own), false) => own / best,
@@ -325,7 +325,7 @@ impl Document {
 }
 
 const WRITTEN_FOR: [Form; 2] = [Form::Full, Form::Quick];
-/// Cells that a sentence names. The report's tables have all.
+/// The most cells that a sentence names. The tables of the report name all.
 const MOST_NAMED: usize = 6;
 const MOST_FIGURES: usize = 3;
 const MOST_WORDS: usize = 30;

@@ -15,7 +15,7 @@ pub(crate) fn all_places(lab: &Document) -> Vec<Axes> {
     written_out(lab, lab.form.values().flat_map(|form| chosen(lab, form)).collect())
 }
 
-/// For each value that no place in `places` has, the first of them with that value put in.
+/// For each axis value that no place of `places` has: the first place, with this value put in.
 pub(crate) fn of_other_values(lab: &Document, places: &[Axes]) -> Vec<Axes> {
     let Some(first) = places.first() else { return Vec::new() };
     let values = lab.axes.iter().flat_map(|(axis, values)| {
@@ -49,8 +49,8 @@ pub(crate) fn usual<'a>(lab: &'a Document, axis: &str) -> Option<&'a str> {
     lab.usual.get(axis).map(|value| value.get_ref().as_str())
 }
 
-/// The place among `places` that has all named values. If several have them, the one with the
-/// fewest unusual values, or else the first.
+/// The place among `places` that has all named values. If several places have them, the place with
+/// the fewest unusual values, or else the first.
 pub(crate) fn nearest_to_usual<'a>(
     lab: &Document,
     named: &[(&str, &str)],

@@ -84,7 +84,7 @@ impl Document {
             }
             self.check_direct(link.get_ref())?;
         }
-        // A host that a link misspells would be missed here again.
+        // The next check would report a host again that a link misspells.
         if self.source.count() > before {
             return Ok(());
         }
@@ -265,7 +265,7 @@ impl Document {
         Ok(())
     }
 
-    /// Checks that a system has what its kind needs, and nothing of another kind.
+    /// Checks that a system has the keys that its kind needs, and no key of another kind.
     ///
     /// `by_command`: the workload runs a command, and a system may have its own.
     pub(crate) fn check_kind(
@@ -431,7 +431,7 @@ impl Document {
     }
 
     pub(super) fn known_value(&self, axis: &str, value: &Spanned<String>) -> Result<(), FileError> {
-        // An unknown axis was reported.
+        // An earlier check has reported an unknown axis.
         if !self.axes.contains_key(axis) {
             return Ok(());
         }
@@ -591,8 +591,8 @@ impl Document {
         of_links.into_iter().find(|(key, _)| VIRTUAL_KEYS.contains(&last(key).as_str()))
     }
 
-    /// The mistake at this place. While all mistakes are being collected it is kept, and the check
-    /// goes on.
+    /// The mistake at this place. While all mistakes are collected, keeps the mistake and returns
+    /// `Ok`, so that the check goes on.
     pub(crate) fn refuse(
         &self,
         place: Range<usize>,
@@ -601,13 +601,13 @@ impl Document {
         self.go_on(Err(self.source.error(place, message)))
     }
 
-    /// Keeps the mistake of a check while all mistakes are being collected.
+    /// Keeps the mistake of a check while all mistakes are collected.
     pub(crate) fn go_on(&self, checked: Result<(), FileError>) -> Result<(), FileError> {
         self.source.take(checked)
     }
 }
 
-/// The systems of `cubic|bbr`: the baseline is the better of them.
+/// The systems of `cubic|bbr`: the baseline is the better of these systems.
 pub(crate) fn baselines(text: &str) -> impl Iterator<Item = &str> + Clone {
     text.split('|').map(str::trim)
 }
@@ -616,7 +616,7 @@ pub(crate) fn baselines(text: &str) -> impl Iterator<Item = &str> + Clone {
 const VIRTUAL_KEYS: [&str; 3] = ["steps", "policer", "aggregate"];
 /// More places may be a mistake: each takes seconds for every system.
 const MOST_PLACES: usize = 10_000;
-/// iperf3 accepts no longer times, and perf has the same limits (MAX_TIME and MAX_OMIT_TIME in its
-/// iperf.h).
+/// iperf3 refuses longer times, and perf has the same limits (MAX_TIME and MAX_OMIT_TIME in
+/// iperf3's iperf.h).
 const LONGEST_TURN: Span = Span::from_secs(86_400);
 const LONGEST_OMISSION: Span = Span::from_secs(60);

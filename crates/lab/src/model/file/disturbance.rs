@@ -1,4 +1,5 @@
-//! `[disturbance]`: what the lab does to itself, to show how much of it a figure bears.
+//! `[disturbance]`: lateness and stolen CPU time that the lab causes on purpose, to show how much
+//! of them a figure tolerates.
 
 use super::locate::FileError;
 use super::schema::Document;

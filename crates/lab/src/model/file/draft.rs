@@ -4,15 +4,15 @@
 use super::locate::{FileError, Source, nearest_of};
 use super::schema::Document;
 
-/// The text as far as it was mended.
+/// The text of the file with the mends so far.
 #[derive(Debug)]
 pub(crate) struct Draft {
     file: String,
     lines: Vec<Line>,
-    /// The lines of the heads of tables whose kind is a guess: what is found in them may be a
-    /// consequence of the guess.
+    /// The lines of the heads of tables whose kind is a guess: a mistake within such a table may be
+    /// a consequence of the guess.
     guessed: Vec<usize>,
-    /// The lines of the heads of tables that lack a line: something may be missing in them.
+    /// The lines of the heads of tables from which a line was left out.
     shortened: Vec<usize>,
     found: Vec<FileError>,
 }
@@ -20,10 +20,10 @@ pub(crate) struct Draft {
 #[derive(Debug, Clone)]
 struct Line {
     text: String,
-    /// Its number in the file, from 1 on.
+    /// The number of the line in the file, from 1 on.
     number: usize,
     is_mended: bool,
-    /// It was added.
+    /// Whether the draft added the line.
     is_guess: bool,
 }
 
@@ -74,7 +74,7 @@ impl Draft {
         let number = self.lines.get(index).map_or(line, |line| line.number);
         let head = self.head_number(index);
         let is_added = self.lines.get(index).is_some_and(|line| line.is_guess);
-        // A missing key is told at the head, or at the name of the lab.
+        // The error about a missing key is at the table's head, or at the name of the lab.
         let of_axes = |line: &Line| self.shortened.contains(&line.number) && line.text == "[axes]";
         let is_missing = match head {
             _ if AXES_MISSING.iter().any(|part| message.contains(part)) => {
@@ -92,8 +92,8 @@ impl Draft {
         (!is_guess).then_some(FileError::At { file, line: number, message })
     }
 
-    /// Gives a setting of a link a plain value, so that the link's other settings are read.
-    /// Whether it did.
+    /// Gives a setting of a link a plain value, so that the link's other settings are read. Returns
+    /// whether it changed a line.
     pub(crate) fn mend_setting(&mut self, number: usize) -> bool {
         let Some(index) = self.lines.iter().position(|line| line.number == number) else {
             return false;
@@ -109,7 +109,7 @@ impl Draft {
         true
     }
 
-    /// Records the mistake, and mends its line. Whether reading on makes sense.
+    /// Records the mistake, and mends its line. Returns whether to read the text again.
     fn mend(&mut self, text: &str, error: &toml::de::Error) -> bool {
         let place = error.span().unwrap_or(0..0);
         let start = place.start.min(text.len());
@@ -147,7 +147,7 @@ impl Draft {
         self.drop_line(index)
     }
 
-    /// Replaces a key by the one that was meant, or leaves it out.
+    /// Replaces a key by the nearest known key, or leaves its line out.
     fn rename(&mut self, index: usize, column: usize, word: &str, message: &str) -> bool {
         let known: Vec<&str> = message.split('`').skip(3).step_by(2).collect();
         let line = &self.lines[index].text;
@@ -162,7 +162,7 @@ impl Draft {
         self.drop_line(index)
     }
 
-    /// Replaces a word by the one that was meant, or by any that is allowed.
+    /// Replaces a word by the nearest allowed word, or else by the first allowed word.
     fn choose(&mut self, index: usize, column: usize, word: &str, message: &str) -> bool {
         let known: Vec<&str> = message.split('`').skip(3).step_by(2).collect();
         let meant = nearest_of(word, known.iter().copied());
@@ -208,7 +208,7 @@ impl Draft {
         true
     }
 
-    /// Leaves a line out. Whether it was one by itself.
+    /// Leaves a line out. `false` for a head of a table or an empty line.
     fn drop_line(&mut self, index: usize) -> bool {
         let is_head = self.lines[index].text.trim_start().starts_with('[');
         if is_head || self.lines[index].text.trim().is_empty() {
@@ -231,13 +231,13 @@ impl Draft {
         above.is_some_and(|line| line.is_mended && line.text.is_empty())
     }
 
-    /// The number of the line with the head of the table that holds this line, or 0 above the
-    /// first one.
+    /// The number of the line with the head of the table that holds this line. 0 for a line above
+    /// the first table.
     fn head_number(&self, index: usize) -> usize {
         self.head(index).map_or(0, |head| self.lines[head].number)
     }
 
-    /// The line with the head of the table that holds this line. `None` above the first one.
+    /// The line with the head of the table that holds this line. `None` above the first table.
     fn head(&self, index: usize) -> Option<usize> {
         let last = index.min(self.lines.len().saturating_sub(1));
         (0..=last).rev().find(|place| self.lines[*place].text.starts_with('['))
@@ -255,7 +255,7 @@ impl Draft {
     }
 }
 
-/// A value of a link without which its other settings mean nothing, or nothing.
+/// A plain line for a key of a link that its other settings need, or an empty line.
 fn plain(key: &str) -> &'static str {
     match key {
         "rate" | "trace" => "rate = \"1mbit\"",
@@ -272,7 +272,7 @@ fn between<'a>(text: &'a str, start: &str, end: &str) -> Option<&'a str> {
 
 /// Parts of messages about a name that only a line of `[axes]` could explain.
 const AXES_MISSING: [&str; 3] = ["unknown placeholder", "no axis", "nothing depends on axis"];
-/// A file with more mistakes than this is shown the first of them.
+/// The most rounds of mending: a file with more mistakes gets errors about the first of them.
 const MOST_ROUNDS: usize = 50;
 
 #[cfg(test)]
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_key_is_told_once_and_a_dropped_one_is_not() {
+    fn a_missing_key_is_reported_once_and_a_dropped_key_is_not() {
         let (is_read, found) = told(&format!("name = \"x\"\n{REST}[form.full]\nrepeats = 6\n"));
         assert!(is_read);
         assert_eq!(found, ["lab.toml:7: `duration` is missing here"]);

@@ -17,7 +17,7 @@ pub struct DrawSpec {
     pub count: Spanned<u32>,
     /// Quantities of every world, as texts with ranges: `2mbit..300mbit`.
     pub each: IndexMap<Spanned<String>, Spanned<String>>,
-    /// Quantities of some worlds, which replace those of `each`.
+    /// Quantities of some worlds. They replace quantities of `each`.
     #[serde(default)]
     pub either: Vec<EitherSpec>,
 }
@@ -35,7 +35,7 @@ pub struct EitherSpec {
 pub(crate) type Worlds = IndexMap<String, IndexMap<String, String>>;
 
 impl Document {
-    /// Draws the worlds of the document's seed, in place of those of another seed.
+    /// Draws the worlds of the document's seed. They replace the worlds of another seed.
     pub(crate) fn draw_worlds(&mut self) -> Result<(), FileError> {
         let Some(spec) = self.draw.clone() else { return Ok(()) };
         let (place, spec) = (spec.span(), spec.into_inner());
@@ -114,7 +114,7 @@ impl Document {
 type Wrong = (std::ops::Range<usize>, String);
 
 impl DrawSpec {
-    /// The world's name and its quantities. Another `count` changes no world.
+    /// The world's name and its quantities, which do not depend on `count`.
     fn world(&self, seed: u64, number: u64) -> Result<(String, IndexMap<String, String>), Wrong> {
         let seed = seed ^ mix(number);
         let draw = |name: &str, text: &Spanned<String>| {

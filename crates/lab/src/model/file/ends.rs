@@ -125,7 +125,7 @@ impl Document {
     fn neighbour(&self, from: &str, to: &str) -> Result<String, FileError> {
         let place: Range<usize> = self.place_of_workload(&[TO]);
         self.known_host(to, place.clone())?;
-        // Both were reported, if they are unknown.
+        // An earlier check has reported a host that is unknown.
         if !self.is_host(from) || !self.is_host(to) {
             return Ok(to.to_owned());
         }

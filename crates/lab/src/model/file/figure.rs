@@ -101,7 +101,7 @@ fn number_in(pattern: &str, line: &str) -> Option<f64> {
         let rest = &rest[length_of(before, rest)?..];
         let length = number_at(rest);
         let number: f64 = rest[..length].parse().ok()?;
-        // A match inside a longer number is not that number.
+        // A match that is a part of a longer number does not count.
         let is_cut = before.is_empty()
             && line[..start].ends_with(|c: char| c.is_alphanumeric() || ".-+".contains(c));
         length_of(after, &rest[length..]).filter(|_| !is_cut && number.is_finite())?;
@@ -158,8 +158,8 @@ fn number_at(text: &str) -> usize {
 
 const NUMBER: &str = "(number)";
 const LONGEST_NAME: usize = 40;
-/// A larger number is infinite. Without a limit, a long line of digits takes the square of its
-/// length.
+/// A larger number is infinite. The limit bounds the time for a long line of digits, which would
+/// grow with the square of its length.
 const MOST_DIGITS: usize = 400;
 
 #[cfg(test)]

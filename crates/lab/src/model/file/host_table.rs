@@ -115,8 +115,8 @@ impl Document {
         Ok(())
     }
 
-    /// Makes the hosts of the lab those of an Ansible inventory. A host with a table of its own
-    /// keeps its table.
+    /// Takes the lab's hosts from an Ansible inventory. A host with a table of its own keeps its
+    /// table.
     pub(crate) fn add_inventory(&mut self, file: &str, text: &str) -> Result<(), FileError> {
         let wrong = |place: std::ops::Range<usize>, reason: String| {
             self.source.error(place, format!("the inventory {file}: {reason}"))

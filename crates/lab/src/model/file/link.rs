@@ -28,8 +28,8 @@ pub struct LinkSettings {
     pub tpid: Option<u16>,
 }
 
-/// The hosts of an incast: the host of the file and more like it, each with an access link to the
-/// port in front of the link.
+/// The hosts of an incast: the host of the file and further hosts like it, each with an access link
+/// to the port in front of the link.
 #[derive(Debug, Clone)]
 pub struct Senders {
     pub count: u32,
@@ -37,7 +37,7 @@ pub struct Senders {
 }
 
 impl Senders {
-    /// The name of one of them. The first has the name of the file's host.
+    /// The name of the sender `number`. The first sender has the name of the file's host.
     pub(crate) fn name(host: &str, number: u32) -> String {
         match number {
             0 => host.to_owned(),
@@ -200,7 +200,7 @@ impl LinkSettings {
         }
     }
 
-    /// The same, with the settings that only virtual time supports.
+    /// The way from `a`, with the settings that only virtual time supports.
     pub(crate) fn direction_from(&self, a: &str) -> Option<&DirectionSettings> {
         match &self.medium {
             Medium::Cable => None,
@@ -374,7 +374,7 @@ impl Cell<'_> {
         Ok(Some(Policer { rate, burst }))
     }
 
-    /// The one fixed rate that other rates are shares of.
+    /// The fixed rate that other rates are shares of.
     fn fixed(
         &self,
         capacity: &Capacity,
@@ -469,7 +469,7 @@ pub(crate) fn text_of_trace(path: &str) -> std::io::Result<String> {
     Ok(text)
 }
 
-/// A few hours of a gigabit link.
+/// A trace of a few hours for a gigabit link is shorter.
 const LONGEST_TRACE: u64 = 64 << 20;
 const FULL_FRAME: u64 = 1514;
 /// Rarer interrupts would make the link late.

@@ -29,7 +29,7 @@ impl FileError {
         matches!(self, Self::Unreadable { .. })
     }
 
-    /// The line in the file, if it is about one.
+    /// The line in the file, if the error is about a line.
     pub(crate) fn line(&self) -> Option<usize> {
         match self {
             Self::At { line, .. } => Some(*line),
@@ -129,8 +129,8 @@ pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a s
     units::did_you_mean(word, candidates)
 }
 
-/// The nearest candidate, if one is near. Among candidates at one distance a candidate that begins
-/// with the word is the nearest, then the first.
+/// The nearest candidate, if one is near. Among candidates at the same distance, a candidate that
+/// begins with the word goes first, then the first of the list.
 pub(super) fn nearest_of<'a>(
     word: &str,
     candidates: impl IntoIterator<Item = &'a str>,

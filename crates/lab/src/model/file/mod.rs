@@ -1,7 +1,7 @@
 //! The grammar of a lab file: an experiment in TOML.
 //!
-//! [`Document`] is the file as written. Its methods check and fill in what does not depend on the
-//! workload: names, axes, forms, links, systems. [`LabFile`](crate::bench::LabFile) adds the
+//! [`Document`] is the file as written. Its methods check and fill in the parts that do not depend
+//! on the workload: names, axes, forms, links, systems. [`LabFile`](crate::bench::LabFile) adds the
 //! workload. Every error names the file, the line and, where a similar word exists, the right
 //! spelling.
 

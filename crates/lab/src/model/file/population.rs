@@ -6,8 +6,8 @@ use crate::model::population::PopulationKind;
 use serde::Deserialize;
 use toml::Spanned;
 
-/// Links `NAME1` to `NAMEn` from one host to as many clients of the same names. The word `NAME`
-/// stands for all of them.
+/// The links `NAME1` to `NAMEn`, each from one host to a client with the link's name. The word
+/// `NAME` stands for all these links.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PopulationSpec {
@@ -31,8 +31,8 @@ struct Links {
 }
 
 impl Document {
-    /// Makes the populations' links and the worlds of the document's seed, in place of those of
-    /// another seed.
+    /// Makes the populations' links and the worlds of the document's seed. They replace the links
+    /// and worlds of another seed.
     pub(crate) fn populate(&mut self) -> Result<(), FileError> {
         self.draw_worlds()?;
         let Generated { links, hosts, notes } = self.generated;
@@ -93,7 +93,7 @@ impl Document {
 }
 
 const MOST_PATHS: u32 = 64;
-/// A host's name is a part of its namespace's.
+/// A longer name of a host does not fit into the name of its namespace.
 const LONGEST_NAME: usize = 12;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Primary comparisons: the ones that a lab file names before the run. They share most of the level
-//! at which the run's comparisons are tested, so a few repeats decide them.
+//! Primary comparisons: a lab file names them before the run. They share most of the level at which
+//! the run's comparisons are tested, so a few repeats decide them.
 
 use super::axes;
 use super::locate::FileError;
@@ -16,14 +16,15 @@ pub struct PrimarySpec {
     pub metric: Spanned<String>,
     pub system: Spanned<String>,
     pub baseline: Spanned<String>,
-    /// Its cell. An axis that is not named has its usual value, or else its first.
+    /// The cell of the comparison. An axis without a value here has its usual value, or else its
+    /// first.
     #[serde(default)]
     pub at: IndexMap<Spanned<String>, Spanned<String>>,
 }
 
 impl PrimarySpec {
-    /// Its cell among those that a form measures, as far as `usual` and `at` leave a choice the
-    /// first.
+    /// The comparison's cell among the cells that a form measures. If `usual` and `at` leave a
+    /// choice, the first of these cells.
     pub(crate) fn cell<'a>(
         &self,
         lab: &Document,
@@ -132,5 +133,5 @@ impl Document {
     }
 }
 
-/// More would be no short answer.
+/// More comparisons would make no short answer.
 const MOST: usize = 3;

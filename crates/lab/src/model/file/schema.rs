@@ -95,7 +95,8 @@ pub struct Document {
     pub notes: Vec<String>,
     #[serde(default)]
     pub seed: u64,
-    /// The workload's steps of a cell follow one another. The binding to the workload sets it.
+    /// Whether the workload's steps of a cell follow one another. Set by the binding to the
+    /// workload.
     #[serde(skip)]
     pub(crate) keeps_cells: bool,
     #[serde(skip)]
@@ -125,7 +126,7 @@ pub struct LinkSpec {
     pub backward: DirectionSpec,
     pub rate: Option<Spanned<String>>,
     pub trace: Option<Spanned<String>>,
-    /// Each direction has half of it.
+    /// The round trip. Each direction has half of it.
     pub rtt: Option<Spanned<String>>,
     pub delay: Option<Spanned<String>>,
     pub jitter: Option<Spanned<String>>,
@@ -197,7 +198,7 @@ pub enum Traffic {
 }
 
 impl Traffic {
-    /// The program of another project that it needs.
+    /// The program of another project that this generator needs.
     pub(crate) const fn peer(self) -> Option<&'static str> {
         match self {
             Self::Iperf3 => Some("iperf3"),
@@ -229,7 +230,7 @@ pub enum SystemKind {
     Model,
     /// `weir doctor`, in a lab that judges its verdicts.
     Doctor,
-    /// The packet switch, or the kernel's tracker, that the system's name names.
+    /// The packet switch, or the kernel's connection tracker. The system's name says which.
     Switch,
 }
 
@@ -238,8 +239,8 @@ pub enum SystemKind {
 pub struct SystemSpec {
     pub name: Spanned<String>,
     pub kind: SystemKind,
-    /// For `tcp` the algorithm of the measured connection, for `external` that of the workload's
-    /// own connection, for `tunnel` the tunnel's.
+    /// The algorithm: of the measured connection for `tcp`, of the workload's own connection for
+    /// `external`, of the tunnel for `tunnel`.
     pub congestion: Option<Spanned<String>>,
     /// Traffic generator. The default is `perf`.
     pub traffic: Option<Spanned<Traffic>>,
@@ -255,9 +256,9 @@ pub struct SystemSpec {
     pub files: IndexMap<Spanned<String>, Spanned<String>>,
     /// The address in the client's host that the workload connects to instead of the server's.
     pub connect: Option<Spanned<String>>,
-    /// Each path has been used just before, and the algorithm uses what it remembers of the path.
+    /// Connections used each path just before, and the algorithm uses its memory of the path.
     pub warm: Option<Spanned<bool>>,
-    /// A `warm` system used the path when its rate was this multiple of the measured one: `4x`.
+    /// A `warm` system used the path when its rate was this multiple of the measured rate: `4x`.
     pub warmed_at: Option<Spanned<String>>,
     /// The sender's first window, in segments, instead of the kernel's ten.
     pub first_window: Option<Spanned<u32>>,
@@ -290,13 +291,13 @@ pub struct FormSpec {
     pub repeats: Spanned<u32>,
     pub duration: Spanned<Span>,
     pub omit: Option<Spanned<Span>>,
-    /// Only cells that match one of these. Every cell if the list is empty.
+    /// Only cells that match one of these filters. Every cell if the list is empty.
     #[serde(default)]
     pub cells: Vec<CellFilter>,
     /// Only these systems. Every system if the list is empty.
     #[serde(default)]
     pub systems: Vec<Spanned<String>>,
-    /// Only so many of the drawn worlds, the first ones.
+    /// The number of drawn worlds that the form measures, from the first on.
     pub draws: Option<Spanned<u32>>,
 }
 
@@ -306,7 +307,7 @@ pub type CellFilter = IndexMap<Spanned<String>, Vec<Spanned<String>>>;
 #[serde(deny_unknown_fields)]
 pub struct CompareSpec {
     pub baseline: Spanned<String>,
-    /// The systems that it is compared with. All other systems by default.
+    /// The systems to compare with the baseline. All other systems by default.
     #[serde(default)]
     pub systems: Vec<Spanned<String>>,
     pub metrics: Vec<Spanned<String>>,
@@ -337,7 +338,7 @@ pub struct SpreadSpec {
 pub struct ViewSpec {
     pub metric: Spanned<String>,
     pub rows: Option<Spanned<String>>,
-    /// The system that the report describes. Its means are compared with those of `against`.
+    /// The system that the report describes. Its means are compared with the means of `against`.
     pub system: Option<Spanned<String>>,
     #[serde(default)]
     pub against: Vec<Spanned<String>>,
@@ -353,7 +354,8 @@ pub struct ViewSpec {
     pub columns: Vec<Spanned<String>>,
     /// The family of metrics whose parts are drawn as stacked bars.
     pub parts: Option<Spanned<String>>,
-    /// How many repeats are shown by themselves, with their mean, as that report does.
+    /// The number of repeats that are shown one by one, with their mean, as the repeated report
+    /// does.
     #[serde(default)]
     pub rounds: u32,
     /// The cells that a terminal shows. All cells by default.
@@ -383,12 +385,13 @@ pub struct HeatSpec {
     pub at: CellFilter,
 }
 
-/// Results that others measured under the same conditions.
+/// Results that other people measured under the same conditions.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReferenceSpec {
     pub system: String,
-    /// The systems of this lab that it is shown with. By default the system of the same name.
+    /// The systems of this lab that the results are shown with. By default the system of the same
+    /// name.
     #[serde(default)]
     pub systems: Vec<Spanned<String>>,
     #[serde(default)]
@@ -407,7 +410,7 @@ impl Document {
         Ok(document)
     }
 
-    /// Adds the forms that a file leaves out, made from its full one, as far as they fit the
+    /// Adds the forms that a file leaves out, made from its full form, as far as they fit the
     /// workload.
     pub(crate) fn add_short_forms(&mut self, fits: impl Fn(&Self, &FormSpec) -> bool) {
         let full = self.form.iter().find(|(name, _)| name.get_ref() == "full");
@@ -536,7 +539,7 @@ impl SystemSpec {
         self.warm.as_ref().is_some_and(|warm| *warm.get_ref())
     }
 
-    /// The rate of the path when it was used, as a multiple of the measured one.
+    /// The rate of the path at the time of its earlier use, as a multiple of the measured rate.
     pub(crate) fn warmed_at(&self) -> Result<f64, String> {
         let Some(written) = &self.warmed_at else { return Ok(1.0) };
         let text = written.get_ref();
@@ -636,8 +639,7 @@ where
 }
 
 const LONGEST: u64 = 1 << 20;
-/// The longest transfers of forms that a file leaves out.
-/// Worlds of a lab with `[draw]`.
+/// Worlds of a lab with `[draw]` in the forms that a file leaves out.
 const SHORT_DRAWS: u32 = 24;
 const SHORT_QUICK: Span = Span::from_millis(3000);
 const SHORT_SMOKE: Span = Span::from_millis(1000);

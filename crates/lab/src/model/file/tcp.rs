@@ -137,7 +137,7 @@ fn switch(text: &str) -> Result<bool, String> {
 const MOST_SEGMENTS: u32 = 10_000;
 /// One or two segments. With less the sender could send nothing.
 const LEAST_SIZE: Bytes = Bytes::kib(4);
-/// RFC 1122, 4.2.3.2.
+/// A delayed acknowledgement must come within this time (RFC 1122, 4.2.3.2).
 const LONGEST_DELAY: Span = Span::from_millis(500);
 const LONGEST_COALESCING: Span = Span::from_millis(100);
 const LONGEST_BURST: Span = Span::from_millis(100);

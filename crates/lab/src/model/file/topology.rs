@@ -56,7 +56,8 @@ pub enum Rtts {
 }
 
 impl Rtts {
-    /// Each as a time on a link with this round-trip time. None is shorter than the link's.
+    /// The flows' round-trip times on a link with the round-trip time `link`, which is the
+    /// shortest.
     pub fn on(&self, link: Span) -> Vec<Span> {
         let times = match self {
             Self::Times(times) => times.clone(),

@@ -1,7 +1,6 @@
 //! The words of a command line.
 
-/// Splits a command line into words. Blanks separate words, and single and double quotes keep them
-/// together.
+/// Splits a command line into words at blanks. Single and double quotes keep blanks in a word.
 pub(crate) fn words(line: &str) -> Vec<String> {
     split(line).0
 }

@@ -1,4 +1,4 @@
-//! `[workload]`: the keys that every workload has, and those that one of them owns.
+//! `[workload]`: the keys that every workload has, and the keys of a single workload.
 
 use super::locate::FileError;
 use super::schema::{Document, Pinning};
@@ -19,7 +19,7 @@ pub struct WorkloadTable {
     pub omit: Option<Spanned<Span>>,
     /// Figures that the workload `command` reads from its client's output, by name.
     pub(crate) metrics: IndexMap<Spanned<String>, Spanned<FigureSpec>>,
-    /// All other keys, in the file's order. The workload of this kind knows their meaning.
+    /// All other keys, in the file's order. Only the workload of this kind interprets them.
     pub(crate) settings: IndexMap<String, Setting>,
 }
 
@@ -67,7 +67,7 @@ pub(crate) struct Setting {
 pub(crate) enum Value {
     Number(i64),
     Text(String),
-    /// A value that no key has, in the words of an error.
+    /// A TOML value of a type that no key takes; the text names the type for the error.
     Other(String),
 }
 
@@ -88,7 +88,7 @@ impl Key {
         Self { name, is_count: true }
     }
 
-    /// The type error of a value, if it has another type.
+    /// The type error of a value, if its type is not the type of the key.
     pub(crate) fn type_error(&self, value: &Value) -> Option<String> {
         let found = match value {
             Value::Text(_) => return None,

@@ -40,7 +40,7 @@ fn log_uniform(least: f64, most: f64, place: f64) -> f64 {
 
 const LOSSY: f64 = 0.5;
 const IN_BURSTS: f64 = 0.3;
-/// Other draws of a run begin with the same seed.
+/// Separates this stream from other draws of a run, which begin with the same seed.
 const STREAM: u64 = 0x706f_7075_6c61_7465;
 
 #[cfg(test)]

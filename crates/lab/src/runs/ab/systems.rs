@@ -105,8 +105,9 @@ impl<'a> Prepared<'a> {
         }
     }
 
-    /// On a busy machine the lab may read a few of hundreds of short transfers too late. Only that
-    /// causes a repeat, which is counted: never a figure, and no other failure.
+    /// Measures a turn, and repeats and counts it if the lab read its transfer too late, as a busy
+    /// machine does with a few of hundreds of short transfers. No figure and no other failure
+    /// causes a repeat.
     fn by_programs_with_patience(
         &self,
         system: &SystemSpec,

@@ -3,7 +3,7 @@
 use super::case::Outcome;
 use serde::{Serialize, Serializer};
 
-/// The result of a case in one run. Runs that ended before they reached the case are left out.
+/// The result of a case in one run. Excludes runs that ended before they reached the case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seen {
     As(Outcome),

@@ -57,7 +57,7 @@ pub fn run(
         LabError::Interrupted { .. } => LabError::Interrupted { directory: None },
         other => other,
     };
-    // The state of the machine comes first, however the run ended.
+    // A failed restore of the machine goes before any error of the run.
     restored.map_err(|failure| {
         let cause = measured.as_ref().err().map(|error| format!("; before, {error}"));
         let cause = cause.unwrap_or_default();
@@ -157,7 +157,7 @@ impl Runs<'_> {
         if doubtful.is_empty() {
             return Ok(());
         }
-        // The kernel refuses a longer line; the whole suite runs again then.
+        // The kernel refuses a longer command line; the whole suite runs again then.
         let place = self.folder.join("results");
         let is_short = self
             .words(Some(doubtful.as_slice()), &place)

@@ -24,7 +24,7 @@ pub(super) struct States<'a> {
 }
 
 impl<'a> States<'a> {
-    /// `mark`: the mark of the suite's processes, which the guard ends too.
+    /// `mark`: the mark of the suite's processes. The guard ends the processes with the mark.
     pub(super) fn new(suite: &'a Suite, mark: &str) -> Result<Self, Failure> {
         let way_back: Vec<&str> =
             [&suite.undo, &suite.before].into_iter().flatten().map(String::as_str).collect();
@@ -131,7 +131,7 @@ impl Drop for Guard {
     }
 }
 
-/// Followed by the process group of a line while the line runs, and by nothing afterwards.
+/// The order with the process group of a running line, or with no number once the line has ended.
 const RUNS: &str = "runs";
 const ARM: &str = "arm";
 const DISARM: &str = "disarm";
@@ -192,7 +192,7 @@ mod tests {
             started.exists()
         });
         assert!(began, "the line did not begin");
-        // As if this process died.
+        // Closes the guard's input, as the kernel does if this process dies.
         drop(guard.orders.take());
         assert!(!changing.wait().unwrap().success());
         guard.child.wait().unwrap();

@@ -5,7 +5,7 @@ use units::Time;
 
 /// The bytes that the far end's sockets had received at one moment. A program's own figure may
 /// divide the bytes up to its last message by the time of its first. Over a long path with a full
-/// queue that exceeds the link's rate.
+/// queue that quotient exceeds the link's rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Arrived {
     pub(super) at: Time,

@@ -70,7 +70,7 @@ impl Transfer<'_> {
             let sample = self.sample(inside)?;
             if sample.sockets.len() >= streams {
                 // The kernel reads a socket's algorithm before its counters. If the client sets the
-                // algorithm in between, the kernel reports the former algorithm beside sent data.
+                // algorithm in between, the kernel reports the old algorithm beside sent data.
                 match self.check_algorithm(&sample) {
                     Err(_) if !is_doubted => {
                         is_doubted = true;
@@ -118,10 +118,10 @@ impl Transfer<'_> {
         Ok(())
     }
 
-    /// Reads the machine's clocks at the last moment before `until` at which the client was alive.
-    /// Afterwards its sockets and processes are gone. The client's own time began up to a
-    /// retransmission timeout before its first data was seen, so the client may end that much
-    /// before `until`.
+    /// Reads the machine's clocks at the last moment before `until` at which the client was alive:
+    /// the client's sockets and processes are gone afterwards. The client counts its time from up
+    /// to a retransmission timeout before the lab saw the client's first data, so it may end that
+    /// much before `until`.
     fn watch_until(
         &mut self,
         until: Time,
@@ -136,7 +136,7 @@ impl Transfer<'_> {
             let ended = self.sample_until(stop, inside, testbed)?;
             let watch = (Watch::read(&self.roles)?, Arrived::read(far)?);
             let ended = ended.or(self.program.wait(Duration::ZERO)?);
-            // The far end closes its sockets as soon as its own time has ended.
+            // The far end closes its sockets as soon as its own time is over.
             if let Some(before_it) = latest.take_if(|(_, arrived)| watch.1.bytes < arrived.bytes) {
                 return Ok(before_it);
             }
@@ -149,7 +149,7 @@ impl Transfer<'_> {
         }
     }
 
-    /// A client that ended well did so in its own time.
+    /// The failure of a client that ended too early for a reading. With success, its time was over.
     fn early_or_late(&mut self, status: ExitStatus) -> Failure {
         match status.success() {
             true => self.read_too_late(),
@@ -295,9 +295,9 @@ impl Transfer<'_> {
     }
 }
 
-/// Whether a connection of the client is one that carries its data. The client's control connection
+/// Whether a connection of the client carries the measured data. The client's control connection
 /// also leads to the server's port. The control connection carries more than a few hundred bytes
-/// only at the end, for the results, and the server answers there alone.
+/// only at the end, for the results, and only from the server.
 fn carries_data(socket: &TcpInfo) -> bool {
     let has_answered = socket.bytes_received.is_some_and(|received| received > Bytes::ZERO);
     socket.bytes_acked.is_some_and(|sent| sent > CONTROL_AT_MOST) && !has_answered
@@ -324,7 +324,7 @@ const CONTROL_AT_MOST: Bytes = Bytes::new(4_096);
 mod tests {
     use super::*;
 
-    /// A lab that is late finds only the control connection, with the results.
+    /// A lab that samples too late finds only the control connection, which carries the results.
     #[test]
     fn a_control_connection_is_never_taken_for_a_data_connection() {
         let info = |sent, received| {

@@ -253,5 +253,5 @@ fn shown(time: Duration) -> String {
 const SHORTEST_PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PROBE: Duration = Duration::from_secs(5);
-/// On a busy machine the end of a program is seen late.
+/// On a busy machine the lab sees the end of a program late.
 const CAUSE_WITHIN: Duration = Duration::from_millis(300);

@@ -91,7 +91,7 @@ impl CellWorkload for OneCommand {
     fn longest_between(&self, turn: &Turn<'_>) -> Result<Duration, Failure> {
         let settings = CommandSettings::of(turn.lab, turn.system, turn.axes);
         let settings = settings.map_err(|error| Failure::Workload(error.to_string()))?;
-        // The timeout is that of the server's start, and that of the client.
+        // The timeout applies once to the server's start and once to the client.
         Ok(settings.timeout * 2 + AROUND_A_TURN)
     }
 

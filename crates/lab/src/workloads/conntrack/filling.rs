@@ -11,9 +11,9 @@ pub(super) struct Filling {
     pub(super) seconds: f64,
 }
 
-/// Reads the count until it has grown by `wanted`, or no more, and returns the middle part of its
-/// growth. A few packets may be lost on their way to the tracker. `Err` has the most connections
-/// that were seen.
+/// Reads the count until it has grown by `wanted` or grows no longer, and returns the middle part
+/// of its growth. A few packets may be lost on their way to the tracker. `Err` holds the most new
+/// connections of any reading.
 pub(super) fn watch(
     before: u64,
     wanted: u64,
@@ -26,13 +26,13 @@ pub(super) fn watch(
     loop {
         let asked = begun.elapsed();
         let grown = count()?.saturating_sub(before);
-        // The answer is from some time in between.
+        // The tracker counted at some time between the question and its answer.
         let at = (asked + begun.elapsed()).as_secs_f64() / 2.0;
         seen.push((at, grown as f64));
         if grown > most {
             (most, grew) = (grown, begun.elapsed());
         }
-        // This count was asked for after the patience had ended: a stall in between is no reason.
+        // Compares the time of the question: a stall of the machine before the answer ends nothing.
         let is_over = asked > patience.whole || asked.saturating_sub(grew) > patience.still;
         if grown >= wanted || is_over {
             let is_enough = most as f64 >= ENOUGH * wanted as f64;
@@ -42,8 +42,8 @@ pub(super) fn watch(
     }
 }
 
-/// The time for all connections, and the time without a new one after which none is expected. It
-/// is shorter than the lifetime of a connection.
+/// `whole`: the time for all connections. `still`: the time without a new connection after which
+/// the lab expects no more, shorter than the lifetime of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
     pub(super) whole: Duration,
@@ -52,11 +52,11 @@ pub(super) struct Patience {
 
 pub(super) const PATIENCE: Patience =
     Patience { whole: Duration::from_secs(60), still: Duration::from_secs(10) };
-/// A share of the connections.
+/// Least share of the wanted connections.
 const ENOUGH: f64 = 0.99;
 
-/// The part between the tenth and the ninetieth percent; between the last reading without growth
-/// and the first reading with all of it where the readings are too few.
+/// The part of the growth between 10 % and 90 %. With too few readings: the part between the last
+/// reading without growth and the first reading with the whole growth.
 fn middle(seen: &[(f64, f64)], wanted: f64) -> Option<Filling> {
     let first_above = |share: f64| seen.iter().find(|(_, grown)| *grown >= share * wanted);
     let (from, to) = (first_above(0.1)?, first_above(0.9)?);
@@ -86,25 +86,25 @@ mod tests {
     }
 
     #[test]
-    fn few_readings_bound_the_time() {
+    fn with_few_readings_the_time_includes_the_last_reading_without_growth() {
         let seen = [(0.0, 0.0), (1.0, 0.0), (1.5, 1000.0)];
         assert_eq!(middle(&seen, 1000.0), Some(Filling { new: 1000.0, seconds: 0.5 }));
         assert_eq!(middle(&[(0.0, 1000.0)], 1000.0), None);
     }
 
     #[test]
-    fn a_count_that_stops_is_given_up() {
+    fn a_count_that_stops_below_its_goal_is_an_error() {
         let short = Duration::from_millis(5);
         let patience = Patience { whole: Duration::from_secs(60), still: short };
         assert_eq!(watch(5, 10, patience, || Ok(9)).unwrap(), Err(4));
-        // Connections that expire meanwhile do not hide how far it came.
+        // The highest reading counts, although connections expire meanwhile.
         let patience = Patience { whole: short, still: Duration::from_secs(60) };
         let mut counts = [12].into_iter();
         assert_eq!(watch(5, 10, patience, || Ok(counts.next().unwrap_or(5))).unwrap(), Err(7));
     }
 
     #[test]
-    fn a_few_lost_packets_do_not_matter() {
+    fn a_filling_may_miss_half_a_percent_of_its_goal() {
         let patience = Patience { whole: Duration::from_secs(60), still: Duration::from_millis(5) };
         let mut count = 0;
         let filling = watch(0, 1000, patience, || {

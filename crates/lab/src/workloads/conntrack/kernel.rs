@@ -26,7 +26,7 @@ pub(super) fn measure(
     let folder = made.map_err(|error| Failure::io("making a folder for the profile", &error))?;
     let (near, far) = (Namespace::create("generator")?, Namespace::create("router")?);
     lay(&near, &far)?;
-    // The packets would else be forwarded in the generator's own time.
+    // Without this the kernel would forward the packets in the generator's own CPU time.
     let last: Vec<usize> = host::online_cpus().into_iter().next_back().into_iter().collect();
     if let Err(error) = host::steer_receiving(&far, "dev0", &last) {
         result.warnings.push(format!("the generator shares its CPU with the router: {error}"));
@@ -58,7 +58,7 @@ pub(super) fn measure(
         })?;
     let ended = generator.wait(PATIENCE.whole)?;
     let filling = filling.map_err(|most| match ended {
-        // It fails too if it missed its rate, which it is meant to.
+        // The generator also fails if it misses its rate, and it always does at this rate.
         Some(status) if most == 0 && !status.success() => generator.early_end(status),
         _ => {
             Failure::Workload(format!("the kernel stopped at {most} connections of {connections}"))
@@ -70,7 +70,7 @@ pub(super) fn measure(
     Ok(())
 }
 
-/// Two cables, and a router that forwards what comes by the first to the second.
+/// Two veth pairs, and a router that forwards from the first pair to the second.
 fn lay(near: &Namespace, far: &Namespace) -> Result<(), HostError> {
     for side in 0..2_u8 {
         let (own, device) = (format!("gen{side}"), format!("dev{side}"));
@@ -122,7 +122,7 @@ const MAXIMUM: &str = "net.netfilter.nf_conntrack_max";
 const COUNT: &str = "net.netfilter.nf_conntrack_count";
 const TABLE: &str = "table ip weir { chain track { type filter hook prerouting priority 0; \
      ct state new counter accept; }; }";
-/// More than packet sockets and a veth pair carry: the sender waits while its port is full.
+/// More than packet sockets and a veth pair carry: the generator waits while its port is full.
 const OFFERED: f64 = 3e6;
 const CLIENTS: Ipv4Addr = Ipv4Addr::new(16, 0, 0, 0);
 const SERVERS: Ipv4Addr = Ipv4Addr::new(48, 0, 0, 0);

@@ -89,7 +89,7 @@ pub(super) fn account(fillings: &[Filling], result: &mut Measurement) {
     result.record("setups_s", (seconds > 0.0).then(|| new / seconds));
 }
 
-/// Nothing is tracked before the first change.
+/// The switch tracks nothing until the lab adds the first rule.
 const RULES: &str = "table=0,priority=1,in_port=1 actions=drop\ntable=1,ip actions=output:2\n";
 
 fn rule(zone: u32) -> String {

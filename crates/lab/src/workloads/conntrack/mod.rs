@@ -1,5 +1,5 @@
-//! Connection tracking: how fast new connections are taken, how many stand at once, and the memory
-//! of each.
+//! Connection tracking: the rate of new connections, the number of tracked connections, and the
+//! memory of each.
 
 mod filling;
 mod kernel;
@@ -16,7 +16,7 @@ use units::Span;
 #[derive(Debug)]
 pub(crate) struct Tracking;
 
-/// One cell.
+/// The number of connections in one cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Connections(u32);
 
@@ -94,9 +94,9 @@ impl CellWorkload for Connections {
 }
 
 const CONNECTIONS: Key = Key::count("connections");
-/// The switches refuse more than three million.
+/// The switches refuse more than three million connections.
 const MOST: u32 = 2_000_000;
-/// The system whose tracker is the kernel's.
+/// The system that tests the kernel's own tracker.
 const KERNEL: &str = "nf-conntrack";
 
 const METHOD: &[(&str, &str)] = &[

@@ -100,8 +100,7 @@ impl<'a> Busy<'a> {
             .1
             .iter()
             .enumerate()
-            // A connection whose first byte was read after the first sample has sent all its bytes
-            // since.
+            // All bytes of a connection that is not in the first sample arrived after that sample.
             .map(|(number, bytes)| bytes - first.1.get(number).copied().unwrap_or(0))
             .map(|bytes| bytes as f64 * 8e-6 / elapsed)
             .collect();

@@ -194,5 +194,5 @@ pub(super) const BUSY: u8 = b'b';
 /// Threads that open connections at the same time.
 const LANES: u32 = 32;
 const OTHER_FILES: u64 = 500;
-/// Used only for the estimate.
+/// Connections that open in a millisecond, for the estimate.
 const EXPECTED_EACH_MS: u64 = 3;

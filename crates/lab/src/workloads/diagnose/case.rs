@@ -19,7 +19,7 @@ pub(crate) struct Case {
     paced: Option<(Expected, String)>,
     /// Shell scripts, run in each host before the load.
     pub(super) setup: Sides<Option<String>>,
-    /// Shell commands of the load. They run until the verdict is there.
+    /// Shell commands of the load. They run until the doctor has given its verdict.
     pub(super) load: Sides<Option<String>>,
     pub(super) quota: Sides<Option<Share>>,
     /// Processes that keep the sender's CPU busy. The sender is pinned to it.
@@ -27,15 +27,15 @@ pub(crate) struct Case {
     /// The host in which `weir doctor` runs.
     pub(super) side: Side,
     pub(super) question: Asked,
-    /// Programs of the load that may be missing. The turn is left out then, and says so.
+    /// Programs of the load. If the machine lacks one, the lab leaves the turn out and reports so.
     pub(super) needs: Vec<String>,
-    /// The seconds within which the load makes the file `$READY`; 0: it makes none.
+    /// The seconds within which the load makes the file `$READY`; 0: the load makes no such file.
     pub(super) ready_within: u32,
-    /// The seconds that the doctor watches at least, however short the form is.
+    /// Shortest observation by the doctor in seconds, in every form.
     pub(super) watch_at_least: u32,
-    /// The core whose time is recorded; `None`: the busiest.
+    /// The core whose time is recorded; `None`: the busiest core.
     pub(super) core: Option<u32>,
-    /// The CPUs that the doctor is told of, as `--cpus` has them; `None`: all.
+    /// The doctor's option `--cpus`; `None`: all CPUs.
     pub(super) cpus: Option<String>,
     /// The links of a built-in fault or of a composition.
     pub(super) own_links: Option<Vec<LinkSettings>>,
@@ -49,7 +49,7 @@ pub(crate) enum Side {
     Receiver,
 }
 
-/// The thing that `weir doctor` is asked about.
+/// The subject of the question to `weir doctor`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Asked {
     Machine,
@@ -249,7 +249,7 @@ pub(crate) fn variable_of(axis: &str) -> String {
     format!("AXIS_{}", axis.chars().map(plain).collect::<String>())
 }
 
-/// The list for all turns, or that of a value: `receive-two-cores=0-1 0`.
+/// The list of CPUs for all values of the axes, or for one: `receive-two-cores=0-1 0`.
 fn cpus(text: &str, axes: &Axes) -> Result<Option<String>, String> {
     let mut usual = None;
     let mut own = None;
@@ -291,7 +291,7 @@ const SIDE: Key = Key::text("side");
 /// Programs, separated by spaces.
 const NEEDS: Key = Key::text("needs");
 const READY_WITHIN: Key = Key::count("ready-within");
-/// For a fault that shows late.
+/// The shortest observation, for a fault that shows late.
 const WATCH_AT_LEAST: Key = Key::count("watch-at-least");
 /// `machine`, `test` (with the other host), `capture` (of packets), or a value of the doctor's
 /// option `--flow`.

@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use units::Bytes;
 
-/// The file has no name any more, so that nothing is left of it.
+/// The file has no name, so the kernel frees its space when this process ends.
 #[derive(Debug)]
 pub(super) struct Disk {
     file: File,

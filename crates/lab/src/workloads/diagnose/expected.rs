@@ -3,14 +3,14 @@
 
 use super::verdict::Told;
 
-/// The label of a verdict without a cause that limits.
+/// The label of a verdict that names no limit.
 pub(super) const NOTHING: &str = "nothing";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Expected {
     /// Causes that must hold together, each with the names that are right for it.
     Causes(Vec<Vec<String>>),
-    /// Every verdict is right but these.
+    /// Every verdict is right except these.
     Not(Vec<String>),
 }
 
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn one_cause_alternatives_and_pairs() {
+    fn the_first_two_causes_count_for_alternatives_and_pairs() {
         let loss = Expected::parse("loss|path").unwrap();
         assert!(loss.is_first_right(&told("path", &[])));
         assert!(!loss.is_first_right(&told("cpu", &["loss"])));
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn an_innocent_cause() {
+    fn any_verdict_but_the_excluded_cause_is_right() {
         let innocent = Expected::parse("not loss").unwrap();
         assert!(innocent.is_first_right(&told("nothing", &[])));
         assert!(!innocent.is_first_right(&told("loss", &[])));

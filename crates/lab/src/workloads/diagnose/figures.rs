@@ -21,9 +21,9 @@ pub(super) struct Counters {
 #[derive(Debug)]
 struct HostCounters {
     snmp: SnmpSnapshot,
-    /// Errors and drops of its interfaces.
+    /// Errors and drops of the host's interfaces.
     faulty: u64,
-    /// Bytes that its interfaces to the other host received.
+    /// Bytes that the host's interfaces to the other host received.
     received: Bytes,
     taken: Time,
 }
@@ -37,7 +37,7 @@ impl Counters {
         Ok(Self { cpu: CpuSnapshot::read()?, sender: host(sender)?, receiver: host(receiver)? })
     }
 
-    /// Records what happened since `earlier`.
+    /// Records the changes since `earlier`.
     pub(super) fn account(
         &self,
         earlier: &Self,
@@ -106,5 +106,5 @@ impl HostCounters {
 }
 
 const LOOPBACK: &str = "lo";
-/// A share of fewer packets says nothing.
+/// Fewest packets for which a share is recorded.
 const FEW: f64 = 100.0;

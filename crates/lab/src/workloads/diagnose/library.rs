@@ -19,7 +19,7 @@ pub(super) fn text(name: &str) -> Option<&'static str> {
     FAULTS.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
 }
 
-/// Whether the text is that of a built-in fault.
+/// Whether the text is a built-in fault's.
 pub(crate) fn has(text: &str) -> bool {
     FAULTS.iter().any(|(_, known)| *known == text)
 }

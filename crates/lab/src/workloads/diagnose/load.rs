@@ -31,7 +31,7 @@ pub struct Sender {
     pub connections: u32,
     /// Opens a new connection for each write.
     pub reconnects: bool,
-    /// Reads each chunk from a file there first, past the page cache.
+    /// Reads each chunk from a file in this directory before sending it, past the page cache.
     pub disk: Option<PathBuf>,
     pub time: Span,
 }
@@ -115,7 +115,7 @@ impl Sender {
         let mut pace = Pace::new(self.chunk, self.pause, self.rate);
         while Instant::now() < end {
             pace.wait();
-            // A refused datagram says that nobody listens yet.
+            // The kernel refuses a datagram while no receiver listens.
             let _ = socket.send(&block);
         }
         Ok(())
@@ -218,7 +218,7 @@ impl Pace {
         if self.next > now {
             std::thread::sleep(self.next - now);
         }
-        // After a long stall it does not catch up in one burst.
+        // After a long stall the sender does not catch up in one burst.
         self.next = (self.next + self.each).max(now);
     }
 }

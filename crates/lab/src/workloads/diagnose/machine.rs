@@ -98,7 +98,7 @@ fn left_out(case: &Case) -> Option<Measurement> {
 }
 
 fn judge(case: &Case, told: &Told, stolen: f64, result: &mut Measurement) {
-    // The hypervisor is then a fault of its own beside the lab's.
+    // A hypervisor that takes CPU time is a fault beside the lab's, so its verdict is right too.
     let is_stolen = stolen > MOST_STOLEN_PERCENT && told.first == STOLEN;
     let right = is_stolen || case.expected.is_first_right(told);
     result.record("first_verdict_right", Some(f64::from(u8::from(right))));

@@ -1,4 +1,4 @@
-//! Programs, CPUs and rights that a case needs, told before it runs.
+//! Programs, CPUs and rights that a case needs and the lab checks before the case runs.
 
 use super::case::{Case, Side};
 use crate::bench::machine::is_installed;
@@ -42,13 +42,13 @@ fn tools(script: &str) -> impl Iterator<Item = &str> {
         let begins = part.split_whitespace().take(MOST_BEFORE).any(|word| TOOLS.contains(&word));
         let mut words = part.split_whitespace().filter(|word| TOOLS.contains(word));
         let first = words.next().filter(|_| begins);
-        // Some programs start another one.
+        // Some tools start a second tool.
         let second = first.filter(|tool| STARTERS.contains(tool)).and_then(|_| words.next());
         first.into_iter().chain(second)
     })
 }
 
-/// Those that scripts of network faults call, and that are packages of their own.
+/// Tools that scripts of network faults call and that come in packages of their own.
 const TOOLS: [&str; 12] = [
     "bash", "curl", "ethtool", "gzip", "ip", "iperf3", "nft", "nginx", "nsenter", "rsync",
     "taskset", "tc",

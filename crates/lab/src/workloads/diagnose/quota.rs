@@ -42,7 +42,7 @@ impl QuotaGroup {
         Ok(group)
     }
 
-    /// The file to which a process writes 0 to enter the group.
+    /// The file of the group into which a process writes 0 to enter the group.
     pub(super) fn door(&self) -> PathBuf {
         self.directory.join("cgroup.procs")
     }
@@ -104,7 +104,7 @@ fn sweep(mount: &Path) {
         if let Some(owner) = owner
             && !Path::new("/proc").join(owner).exists()
         {
-            // It is not removed if anything still runs in it.
+            // The removal fails while a process still runs in the group.
             let _ = std::fs::remove_dir(entry.path());
         }
     }
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mounts_of_both_versions() {
+    fn the_mounts_of_both_cgroup_versions_are_found() {
         let text = "31 23 0:27 / /sys/fs/cgroup/cpu rw,relatime shared:9 - cgroup cgroup rw,cpu,cpuacct\n\
                     32 23 0:28 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
                     33 23 0:29 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";

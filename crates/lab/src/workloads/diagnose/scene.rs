@@ -9,7 +9,7 @@ use probe::tcp::Filter;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-/// The running load. Everything of it ends with this value: the programs first, then their groups.
+/// The running load. Its programs end with this value, then their groups.
 #[derive(Debug)]
 pub(super) struct Scene<'a> {
     step: &'a MachineStep<'a>,
@@ -38,7 +38,7 @@ impl<'a> Scene<'a> {
             programs: Vec::new(),
             groups: Vec::new(),
         };
-        // An earlier turn may have left it.
+        // An earlier turn may have left the file.
         let _ = std::fs::remove_file(step.programs.join(READY));
         for side in [Side::Receiver, Side::Sender] {
             if let Some(script) = case.setup.of(side) {
@@ -188,7 +188,7 @@ impl<'a> Scene<'a> {
         Ok(())
     }
 
-    /// Waits until a socket has the port. It is no error if none does: that may be the fault.
+    /// Waits until a socket has the port, but not for ever: a fault may keep the receiver from it.
     fn await_receiver(&self) {
         let deadline = Instant::now() + READY_WITHIN;
         let filter = Filter::listening().local_port(PORT);
@@ -206,8 +206,8 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// Whether a shell can replace itself by it: no loop, list or pipeline. One within quotes counts as
-/// several, which costs a process.
+/// Whether the load is one command, with which a shell can replace itself: no loop, list or
+/// pipeline. A separator within quotes counts too, which costs only a process.
 fn is_one_command(load: &str) -> bool {
     let is_loop = load.split_whitespace().next().is_some_and(|word| LOOPS.contains(&word));
     !is_loop && !load.trim().contains(['\n', ';', '|', '&', '{', '('])

@@ -1,4 +1,4 @@
-//! Steps downloads into figures: those of each path, and their means.
+//! Figures of downloads, for each path and as means over all paths.
 
 use super::client::Attempt;
 use super::ideal::Path;
@@ -77,7 +77,7 @@ pub(super) fn account_queues(
     }
 }
 
-/// Records what the path allows, and the share of it that `speed` in KB/s is.
+/// Records the ideal speed of the path, and `speed` (in KB/s) as a share of it.
 pub(super) fn record_ideals(path: &Path, size: Bytes, speed: f64, own: &mut Measurement) {
     let possible = |took: Span| size.count() as f64 / 1024.0 / took.secs_f64();
     let ideal = possible(path.ideal(size));

@@ -95,9 +95,9 @@ impl Client<'_> {
         Ok(Attempt::Failed { window, reason })
     }
 
-    /// Reads the server's statistics once it knows that all data has arrived. Then closes the
-    /// connection and waits until it is gone. So the next connection does not meet its last
-    /// packets, and the server has stored what it remembers of the path.
+    /// Waits until the server knows that all data has arrived, and reads the server's statistics.
+    /// Then closes the connection and waits until the server has forgotten the socket: the next
+    /// connection meets none of its packets, and the server has stored the metrics of the path.
     fn close(&self, socket: TcpStream) -> Result<Option<Box<TcpSocket>>, Failure> {
         let local = socket.local_addr().map_err(|error| Failure::io("closing", &error))?;
         let server = self.server;

@@ -23,8 +23,8 @@ impl Path {
 
     /// The least time from before the connection is opened to the last byte: one round trip for SYN
     /// and SYN-ACK, one for the request and the first byte, and the time to send the file at the
-    /// path's goodput. Each of the [`FIRST_WINDOWS`] of the client lets no more through in a round
-    /// trip than it holds.
+    /// path's goodput. In each of the first round trips, the server sends no more than the client's
+    /// window of [`FIRST_WINDOWS`].
     pub(super) fn ideal(&self, file: Bytes) -> Span {
         let (mut left, mut takes) = (file.count() as f64, self.round_trip * 2);
         for window in FIRST_WINDOWS {
@@ -38,7 +38,7 @@ impl Path {
         takes + Span::from_secs_f64(left / self.goodput())
     }
 
-    /// The same for a client whose window never limits.
+    /// The least time for a client whose window never limits.
     pub(super) fn ideal_of_path(&self, file: Bytes) -> Span {
         self.round_trip * 2 + Span::from_secs_f64(file.count() as f64 / self.goodput())
     }

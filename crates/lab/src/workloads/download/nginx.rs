@@ -111,8 +111,8 @@ impl Nginx {
     }
 }
 
-/// The configuration of the server, and the file that it serves by the checksum of its start: the
-/// rest follows from the same seed.
+/// The server's configuration and the checksum of the start of its file: the rest of the file
+/// follows from the same seed.
 pub(super) fn inputs(size: Bytes, seed: u64) -> [(String, String); 2] {
     let mut checksum = Checksum::default();
     checksum.add(&body(size.min(ENOUGH_TO_TELL), seed));

@@ -40,7 +40,8 @@ impl DownloadSettings {
         for way in &ways {
             let joins = links.iter().find(|link| link.joins(&ends.from, &way.to));
             let config = joins.and_then(|link| link.way_from(&ends.from));
-            // The rate of a path between real machines is unknown, and so is the ideal.
+            // The lab does not know the rate of a path between real machines, and so no ideal
+            // speed.
             let is_known = config.and_then(|config| config.rate.mean_rate()).is_some();
             if !is_known && !document.has_real_hosts() {
                 let message = format!(

@@ -71,7 +71,7 @@ pub(super) fn lasting(settings: &DownloadSettings, duration: Span) -> Duration {
     Duration::from_secs_f64(lines.map(of_one).sum())
 }
 
-/// One way, by itself.
+/// One way, simulated apart from the other ways.
 struct Line {
     path: Path,
     there: DirectionSettings,
@@ -105,7 +105,7 @@ impl Line {
         }
     }
 
-    /// The same with a multiple of its rate.
+    /// This way with a multiple of its rate.
     fn at(&self, multiple: f64) -> Self {
         let mut there = self.there.clone();
         let rate = super::scaled(self.path.rate, multiple);
@@ -160,7 +160,7 @@ impl Line {
     }
 }
 
-/// Linux's hosts with the server's buffers of the reference report, for a download.
+/// Hosts of Linux with the buffers of the reference report's server, for a download.
 fn hosts(first_window: Option<u32>, memory: Option<Memory>) -> TcpConfig {
     let usual = TcpConfig::default();
     TcpConfig {
@@ -206,6 +206,6 @@ fn account_of(path: &Path, size: Bytes, fetched: &[Fetched]) -> Measurement {
 
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0100_0000_01b3;
-/// Used only for the estimate.
+/// Bits of a full frame, for the estimate.
 const BITS_OF_A_PACKET: f64 = 12_112.0;
 const SECONDS_A_PACKET: f64 = 1.2e-6;

@@ -1,4 +1,4 @@
-//! A workload that only the tests have: this folder and a line in the registry are all of it.
+//! A workload for tests only. It consists of this folder and one line in the registry.
 
 mod tests;
 

@@ -43,7 +43,7 @@ fn a_registered_workload_is_planned_and_simulated() {
 }
 
 #[test]
-fn its_keys_are_checked_like_those_of_any_workload() {
+fn the_keys_of_a_registered_workload_are_checked() {
     let refused = |from: &str, to: &str| {
         let text = LAB.replace(from, to);
         LabFile::parse("dummy.toml", &text).unwrap_err().to_string()
@@ -59,7 +59,7 @@ fn its_keys_are_checked_like_those_of_any_workload() {
 }
 
 #[test]
-fn a_machine_refuses_it_with_its_reason() {
+fn a_machine_refuses_a_workload_of_the_simulator_with_a_reason() {
     let lab = LabFile::parse("dummy.toml", LAB).unwrap();
     let weir = std::path::PathBuf::from("weir");
     let machine = Executor::Machine { privilege: host::Privilege::Root, weir, profile: false };

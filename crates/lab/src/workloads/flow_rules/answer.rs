@@ -1,9 +1,9 @@
-//! The verdict on the report's doubts, from the cells of a run.
+//! Answers to the report's questions, from the cells of a run.
 
 use results::{Cell, Results};
 
 /// Sentences about one rule and about the most rules that every switch caches at its defaults, then
-/// about what lies beyond. None without two numbers of rules.
+/// about more rules. Empty if the run has fewer than two numbers of rules.
 pub(super) fn sentences(results: &Results) -> Vec<String> {
     let seen = Seen::of(results);
     let Some((fewest, most)) = seen.counts(FLOW_LIMIT) else { return Vec::new() };
@@ -73,7 +73,8 @@ impl<'a> Seen<'a> {
         })
     }
 
-    /// The sets and rules in which both have a highest rate without loss, the worst ratio first.
+    /// The sets and rules in which both switches have a highest rate without loss, the worst ratio
+    /// first.
     fn without_loss(&self) -> Option<String> {
         let (own, other) = self.pair()?;
         let place = |set: &&'static str, number: u32| {
@@ -101,7 +102,7 @@ impl<'a> Seen<'a> {
         })
     }
 
-    /// More rules than Open vSwitch caches flows for unless it is told to.
+    /// The figures at more rules than the number of flows that Open vSwitch caches at its default.
     fn beyond(&self) -> Option<String> {
         let (own, other) = self.pair()?;
         let number = self.all_rules().into_iter().rfind(|number| *number > FLOW_LIMIT)?;
@@ -130,7 +131,7 @@ impl<'a> Seen<'a> {
         Some(cell.metrics.get(metric)?.median).filter(|rate| *rate > 0.0)
     }
 
-    /// The first system, and the one that it is compared with.
+    /// The first system, and the system to compare it with.
     fn pair(&self) -> Option<(&'a str, &'a str)> {
         match self.systems().as_slice() {
             [own, other, ..] => Some((*own, *other)),
@@ -138,7 +139,7 @@ impl<'a> Seen<'a> {
         }
     }
 
-    /// The repeats of a cell are no sample of the switch's starts.
+    /// A caution: the repeats of a cell share one start of the switch.
     fn windows(&self) -> Option<String> {
         let windows = self.0.iter().filter_map(|(cell, _)| {
             cell.metrics.get(CAPACITY).filter(|metric| metric.one_start).map(|metric| metric.n)
@@ -184,7 +185,8 @@ impl<'a> Seen<'a> {
         })
     }
 
-    /// The source's frames do not fit the caches either.
+    /// The time that more rules add to a packet, without the source's part: the source's
+    /// frames do not fit the CPU's caches either.
     fn growth(&self, system: &str, fewest: u32, most: u32) -> Option<String> {
         let of_set = |set: &&str| {
             let more = self.time(system, set, most)? - self.time(system, set, fewest)?;
@@ -249,7 +251,7 @@ const CAPACITY: &str = "capacity_pps";
 const NDR: &str = "ndr_pps";
 /// Open vSwitch's default (ovs-vswitchd.conf.db(5), `other_config:flow-limit`).
 const FLOW_LIMIT: u32 = 200_000;
-/// Less is rounded to nothing, or is a difference of two windows.
+/// Less rounds to 0, or is only the difference between two windows.
 const LEAST_GROWTH_NS: f64 = 0.5;
 const SETS: [&str; 4] = ["base", "mac", "nat", "raw"];
 
@@ -274,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn the_growth_is_told_apart() {
+    fn the_answer_separates_the_growth_by_five_tuples_from_the_growth_by_rules() {
         let run = results(&[
             ("base", "1", 5e6),
             ("base", "65536", 2.5e6),
@@ -362,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_that_takes_no_longer_has_no_growth() {
+    fn rules_that_cost_a_packet_no_time_have_no_growth() {
         let mut run = results(&[("raw", "1", 10e6), ("raw", "65536", 10.2e6)]);
         for cell in &mut run.cells {
             for (name, median) in [("cycles", 200.0), ("cycles.receive", 20.0)] {
@@ -374,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn one_size_alone_says_nothing() {
+    fn one_number_of_rules_gives_no_sentences() {
         assert_eq!(sentences(&results(&[("base", "1", 5e6)])), [""; 0]);
         assert_eq!(sentences(&results(&[])), [""; 0]);
     }

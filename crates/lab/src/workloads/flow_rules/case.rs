@@ -10,7 +10,7 @@ use units::Span;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Case {
     pub(super) set: RuleSet,
-    /// Rules beside the common ones, or five-tuples where the set has one rule for all.
+    /// Rules in addition to the common rules. If the set has one rule for all traffic: five-tuples.
     pub(super) rules: u32,
     /// Packet threads.
     pub(super) pmds: usize,
@@ -86,8 +86,8 @@ impl Case {
         })
     }
 
-    /// The CPUs without which no window of the cell would be valid. Several packet threads never
-    /// leave their CPUs to the switch's other threads, the generator and the lab.
+    /// Fewest CPUs with which a window of the cell can be valid. Two or more packet threads never
+    /// leave their CPUs: the switch's other threads, the generator and the lab share one more CPU.
     pub(super) fn least_cpus(&self) -> usize {
         match self.pmds {
             0 | 1 => 1,
@@ -95,7 +95,7 @@ impl Case {
         }
     }
 
-    /// The reason why a machine with so many CPUs does not run the cell.
+    /// The reason why a machine with `online` CPUs does not run the cell.
     pub(super) fn not_run(&self, online: usize) -> Option<String> {
         let needs = self.least_cpus();
         (needs > online).then(|| format!("{NOT_RUN}needs {needs} CPUs, this machine has {online}"))
@@ -109,7 +109,7 @@ const ORDER: Key = Key::text("order");
 const PORTS: Key = Key::text("ports");
 const SEARCH: Key = Key::text("search");
 const LOAD: Key = Key::text("load");
-/// The addresses behind 48.128.0.0 that lie in 48.0.0.0/8.
+/// The translated addresses of more rules would not fit into 48.128.0.0/13.
 const MOST_RULES: u32 = 500_000;
 const SHORTEST: Span = Span::from_secs(1);
 const LONGEST: Span = Span::from_secs(600);
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn several_packet_threads_leave_a_cpu_to_all_else() {
+    fn several_packet_threads_need_one_more_cpu() {
         let case = |pmds| Case {
             set: RuleSet::Raw,
             rules: 1,

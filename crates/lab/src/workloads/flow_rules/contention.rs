@@ -1,5 +1,5 @@
-//! Time that other programs took from a switch's packet threads. Such a thread never sleeps, so
-//! each moment in which it waits for its CPU belongs to others.
+//! Time that other programs took from a switch's packet threads. A packet thread never sleeps, so
+//! other programs use its CPU whenever it waits.
 
 use crate::model::Flaw;
 use probe::process::Task;
@@ -27,8 +27,8 @@ impl Threads {
                 Some(now?.secs_f64() - then?.secs_f64()).map(|seconds| seconds / window)
             };
             let waited = part(task.waited, before.waited)?;
-            // Threads that sleep are not on the packets' way. The switch's own other threads, such
-            // as Open vSwitch's revalidators, may be busy all the time and share one CPU.
+            // Only a busy packet thread counts. The switch's other threads, such as Open vSwitch's
+            // revalidators, may be busy all the time and share one CPU.
             let is_packet_thread =
                 task.name.starts_with(PACKET_THREAD) && part(task.ran, before.ran)? + waited > BUSY;
             is_packet_thread.then_some(waited * 100.0)
@@ -44,9 +44,9 @@ impl Threads {
     }
 }
 
-/// Both switches name their packet threads so.
+/// Both switches begin the names of their packet threads with this word.
 const PACKET_THREAD: &str = "pmd";
-/// The share of a window in which a packet thread runs or wants to.
+/// The least share of a window in which a busy packet thread runs or waits for its CPU.
 const BUSY: f64 = 0.8;
 const MOST_WAITED_PERCENT: f64 = 3.0;
 
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_busy_thread_that_waited_for_long_spoils_a_window() {
+    fn only_a_long_wait_of_a_busy_packet_thread_makes_a_window_invalid() {
         assert_eq!(percent(990, 10), None);
         assert_eq!(percent(800, 200).as_deref(), Some("20.0 % of the window; the bound is 3 %"));
         assert_eq!(percent(100, 200), None, "a thread that sleeps");

@@ -1,4 +1,4 @@
-//! The time that a cell takes beside its windows.
+//! The time that a cell takes in addition to its windows.
 
 use super::case::Case;
 use super::pushed;
@@ -37,7 +37,7 @@ fn ready(case: &Case, product: Option<Product>) -> Span {
     }
 }
 
-/// A switch is seen to forward after half a second at the earliest.
+/// The lab sees a switch forward after half a second at the earliest.
 const SHORTEST_WARM_UP: Span = Span::from_millis(600);
 /// Three generators: their start, the connection of their ports and their end.
 const AROUND_GENERATORS: Span = Span::from_secs(6);

@@ -20,21 +20,21 @@ pub(super) fn measure(case: &Case, step: &MachineStep<'_>) -> Result<Measured, F
     }
     let mut place = Place::of(case, step)?;
     let measured = window(case, step, &mut place);
-    // Also after a failure: the next step need not load the rules again.
+    // Keeps the switch after a failure too: the next step need not load the rules again.
     step.kept.put(place);
     measured
 }
 
 fn window(case: &Case, step: &MachineStep<'_>, place: &mut Place) -> Result<Measured, Failure> {
-    // Once in a cell, because a search measures for half a minute, and before the switch of the
-    // windows, which polls its port for ever, has the CPUs.
+    // The search runs once in a cell, because it takes half a minute. It runs before the windows,
+    // whose switch polls its port and leaves no CPU idle.
     if step.form == Form::Full && place.pushed.is_none() {
         place.pushed = Some(push(case, step, place)?);
     }
     let (mut result, taken) = pulled(step, place.switch(step)?)?;
     if let Some(pushed) = &mut place.pushed {
         result.warnings.extend(pushed.warnings.iter().cloned());
-        // The figures of an invalid window are discarded, and a later one has these.
+        // The lab discards the figures of an invalid window, so a later window gets these.
         if result.invalid.is_empty() {
             result.metrics.extend(std::mem::take(&mut pushed.metrics));
             result.missing.extend(std::mem::take(&mut pushed.missing));
@@ -45,8 +45,8 @@ fn window(case: &Case, step: &MachineStep<'_>, place: &mut Place) -> Result<Meas
     Ok(Measured::between_ends(step, taken, result))
 }
 
-/// The figures of the pushed ports, or the reason why there are none: the capacity is measured
-/// nevertheless.
+/// The figures of the pushed ports, or the reason why there are none. The lab measures the capacity
+/// in both cases.
 fn push(case: &Case, step: &MachineStep<'_>, place: &Place) -> Result<Measurement, Failure> {
     let mut result = Measurement::default();
     match pushed::measure(case, step, place, &mut result) {
@@ -91,7 +91,7 @@ fn account(
     }
     result.record("capacity_pps", Some(sent as f64 / elapsed.as_secs_f64()));
     let lost = received.saturating_sub(sent);
-    // Frames may be between the two counters.
+    // Frames in flight between the two counters are not lost.
     result.record("drops", Some(if lost <= BETWEEN_COUNTERS { 0.0 } else { lost as f64 }));
     if last.cycles > 0.0 {
         result.record("cycles", Some(last.cycles));

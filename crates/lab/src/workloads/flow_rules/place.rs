@@ -25,7 +25,8 @@ pub(super) struct Place {
     source: Source,
     inside: Namespace,
     pub(super) folder: TempDir,
-    /// The figures of the cell's pushed ports, once they are measured and until a window has them.
+    /// The figures of the cell's pushed ports, from their measurement until a valid window has
+    /// them.
     pub(super) pushed: Option<Measurement>,
 }
 
@@ -35,7 +36,7 @@ pub(super) struct Loaded {
     pub(super) switch: RunningSwitch,
     /// Tracked connections after the warm-up.
     pub(super) connections: Option<u64>,
-    /// Whether new flows still reached the slow path when the patience ended.
+    /// Whether new flows still reached the slow path at the end of the warm-up.
     pub(super) is_restless: bool,
 }
 
@@ -90,7 +91,7 @@ impl Place {
             self.loaded = Some(match self.load(step) {
                 Ok(loaded) => Ok(loaded),
                 Err(Failure::Interrupted) => return Err(Failure::Interrupted),
-                // Another attempt would take as long and fail alike.
+                // Another attempt would take as long and fail again.
                 Err(failure) => Err(failure.to_string()),
             });
         }
@@ -116,8 +117,8 @@ impl Place {
     }
 }
 
-/// Waits until the switch forwards, and nearly no packet takes the slow path any more. `false` if
-/// that does not happen within the patience: the cache does not hold the flows.
+/// Waits until the switch forwards and sends nearly no packet to the slow path. `false` if many
+/// packets still take the slow path at the deadline: the cache does not hold the flows.
 pub(super) fn warm_up(switch: &mut RunningSwitch, step: &MachineStep<'_>) -> Result<bool, Failure> {
     let begun = Instant::now();
     let mut before = switch.counts()?;
@@ -164,6 +165,6 @@ pub(super) fn pause(step: &MachineStep<'_>, time: Duration) -> Result<(), Failur
 }
 
 const CHECK: Duration = Duration::from_millis(500);
-/// A second.
+/// Fewer upcalls a second than this end the warm-up.
 const FEW_UPCALLS: f64 = 50.0;
 pub(super) const LONGEST_WARM_UP: Duration = Duration::from_secs(40);

@@ -16,7 +16,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use units::{Share, Span};
 
-/// Measures both with a switch of its own, which ends afterwards.
+/// Measures the highest rate and the fixed load with a switch of their own, which ends afterwards.
 pub(super) fn measure(
     case: &Case,
     step: &MachineStep<'_>,
@@ -65,7 +65,7 @@ pub(super) fn measure(
         Some(highest) => match generator.fixed_load(highest * ABOVE, &switch, &mut found) {
             Ok(()) => {}
             Err(Failure::Interrupted) => return Err(Failure::Interrupted),
-            // The rate that the search found stands.
+            // A failure of the fixed load leaves the rate that the search found valid.
             Err(failure) => found.miss(&METRICS, failure.to_string(), true),
         },
         None => found.miss(&METRICS, "there is no rate to begin from".to_owned(), false),
@@ -89,7 +89,7 @@ pub(super) fn goal(sum: Span) -> Goal {
     Goal { duration_sum: sum, ..Goal::with_loss(Share::ZERO) }
 }
 
-/// The CPUs of the packet threads, and all of them.
+/// The number of CPUs of the packet threads, and of all CPUs.
 #[derive(Debug, Clone, Copy)]
 struct Room {
     pmds: usize,
@@ -97,9 +97,9 @@ struct Room {
 }
 
 impl Room {
-    /// The reason why nothing was valid, and whether the measurement failed. Without a CPU for the
-    /// switch's other threads these share the generator's, and the machine is too small for a
-    /// result: nothing broke.
+    /// The reason why no trial was valid, and whether the measurement failed. Without a CPU of
+    /// their own the switch's other threads share the generator's CPU: the machine is too small for
+    /// a result, and the measurement has not failed.
     fn judged(self, reason: String) -> (String, bool) {
         let needs = self.pmds + 2;
         if self.online >= needs {
@@ -170,8 +170,8 @@ struct Generator<'a> {
 }
 
 impl Generator<'_> {
-    /// Sends every flow until nearly no packet takes the switch's slow path any more. `false` if
-    /// that does not happen within the patience.
+    /// Sends every flow until nearly no packet takes the switch's slow path. `false` if many
+    /// packets still take the slow path at the deadline.
     fn warm_up(&self, switch: &mut RunningSwitch) -> Result<bool, Failure> {
         let profile = self.profile(WARM_UP_RATE)?;
         let longest = format!("{}", place::LONGEST_WARM_UP.as_secs() + 10);
@@ -183,7 +183,7 @@ impl Generator<'_> {
         }
     }
 
-    /// The highest rate without loss, if this machine can tell.
+    /// The highest rate without loss. `None` if the search found no rate.
     fn search(&self, result: &mut Measurement) -> Result<Option<f64>, Failure> {
         let profile = self.profile(1e4)?;
         let goal = goal(self.case.search);
@@ -204,10 +204,10 @@ impl Generator<'_> {
         } else if found.is_some() {
             result.record("ndr_pps", found);
         } else if verdict.is_some() {
-            // A verdict is one about the device.
+            // A verdict is about the device, so the measurement has not failed.
             result.miss(&["ndr_pps"], reason, false);
         } else {
-            // Without any the search was stopped, because its trials were invalid.
+            // Without a verdict, the search stopped because its trials were invalid.
             let (reason, failed) = self.room.judged(reason);
             result.miss(&["ndr_pps"], reason, failed);
         }
@@ -292,7 +292,7 @@ fn seconds(span: Span) -> String {
     format!("{}ms", span.nanos() / 1_000_000)
 }
 
-/// The figures of this part.
+/// The metrics of the pushed ports.
 pub(super) const METRICS: [&str; 5] =
     ["ndr_pps", "offered_pps", "planned_s", "actual_s", "drops.pushed"];
 const GATEWAY: &str = "02:ac:10:ff:01:01";
@@ -300,7 +300,7 @@ const MTU: u32 = 1500;
 const TAPS: [&str; 2] = ["tap0", "tap1"];
 /// Packets a second. A switch takes new flows more slowly than known ones.
 const WARM_UP_RATE: f64 = 100_000.0;
-/// The report's loads go beyond the highest rate without loss.
+/// The report's loads exceed the highest rate without loss.
 const ABOVE: f64 = 1.1;
 const PATIENCE: Duration = Duration::from_secs(900);
 

@@ -45,7 +45,7 @@ impl RuleSet {
                          actions=ct(commit,table=1,nat(src={source}))"
                     )
                 })?;
-                // The report's /16 does not reach further.
+                // The report's /16 covers 65,536 translated addresses.
                 let prefix = if number < 1 << 16 { 16 } else { 13 };
                 writeln!(
                     out,

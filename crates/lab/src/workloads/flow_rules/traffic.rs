@@ -18,8 +18,8 @@ pub(crate) struct Packets {
     pub(crate) frames: Vec<Vec<u8>>,
 }
 
-/// The report's profile with this many flows, `cps` of them a second. Its servers are the report's
-/// 65,535, or as many as there are rules.
+/// The report's profile with `flows` flows, of which `cps` begin each second. The profile has the
+/// report's 65,535 servers, or as many servers as there are rules.
 pub(crate) fn profile_text(flows: u32, cps: f64) -> String {
     let last = FIRST_SERVER.saturating_add(flows.max(REPORTED_SERVERS) - 1);
     let servers_end = Ipv4Addr::from(last);
@@ -60,8 +60,8 @@ impl Packets {
         }
     }
 
-    /// Writes all frames to one capture, and those of each queue to one of its own. A short list is
-    /// repeated, because DPDK takes no capture that is shorter than a batch.
+    /// Writes all frames to one capture, and the frames of each queue to a capture of its own.
+    /// Repeats a short list, because DPDK refuses a capture that is shorter than a batch.
     pub(crate) fn write(
         &self,
         folder: &Path,
@@ -126,7 +126,7 @@ mod tests {
         }
     }
 
-    /// The report writes that the source stays while the destination runs; TRex advances both.
+    /// In the report the source stays while the destination advances; TRex advances both.
     #[test]
     fn the_orders_differ_in_their_sources() {
         let sources = |order| {

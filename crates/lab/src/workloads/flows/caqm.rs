@@ -9,7 +9,7 @@ use sim::CaqmHosts;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use units::Bytes;
 
-/// The kernel removes it when this process ends, however it ends.
+/// CAQM in the kernel, for one step. The kernel removes it when this process ends or dies.
 #[derive(Debug)]
 pub(super) struct Spoken {
     beside: Unpinned,

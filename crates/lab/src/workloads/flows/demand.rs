@@ -1,4 +1,4 @@
-//! The applications' demand: how much they send, how often, and what else uses the link.
+//! The applications' demand (its amount and its times), and other traffic on the link.
 
 use crate::model::file::{Part, nearest};
 use sim::Sizes;

@@ -1,9 +1,9 @@
 //! Flows of the kernel that share a link: flows under test and competing flows, started one after
 //! the other.
 //!
-//! It works as in virtual time, so that one lab file can run in both worlds. The competing flows
-//! begin first, the omitted start-up counts from the last flow's start, and the figures are
-//! computed alike.
+//! The workload works as in virtual time, so that one lab file can run in both worlds. The
+//! competing flows begin first, the omitted start-up counts from the last flow's start, and the
+//! figures are computed alike.
 
 use super::caqm::Spoken;
 use super::cell::FlowsCell;
@@ -393,8 +393,8 @@ const BLOCK: usize = 128 * 1024;
 const STEP: Duration = Duration::from_millis(10);
 /// Steps in one fairness window: 200 ms.
 const STEPS: usize = 20;
-/// Jain's index.
+/// Least value of Jain's index for fair shares.
 const FAIR: f64 = 0.98;
-/// With timestamps, as in the simulator.
+/// Payload of a segment with timestamps, as in the simulator.
 const SEGMENT: f64 = 1448.0;
 const HEADERS: f64 = 66.0;

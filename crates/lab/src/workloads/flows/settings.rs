@@ -200,7 +200,7 @@ fn memory(text: &str) -> Result<Option<f64>, String> {
     }
 }
 
-/// The path has become ten times slower since.
+/// The path has become ten times slower since the earlier flow.
 const WRONG: f64 = 10.0;
 const MOST_FLOWS: u32 = 10_000;
 /// The limit on arriving flows in one cell.

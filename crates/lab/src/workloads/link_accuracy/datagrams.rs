@@ -60,7 +60,7 @@ pub(super) fn send_paced(
     let each = rate.time_for(Bytes::new(payload as u64 + HEADERS));
     let begun = Instant::now();
     let mut sent = 0;
-    // Only the first one is stamped: stamps of all would fill the socket's memory.
+    // Only the first datagram is stamped: stamps of all would fill the socket's memory.
     stamp_departures(socket, true)?;
     while sent < count && !stop.load(Ordering::Relaxed) {
         let due = begun.elapsed().as_nanos() as u64 / each.nanos().max(1) + ahead.max(1);
@@ -101,7 +101,7 @@ pub(super) fn send_stamped(
     Err(Failure::Workload("the kernel gave no transmit time stamp".to_owned()))
 }
 
-/// Requests the timestamps that [`send_stamped`] reads, or no more of them.
+/// Turns the timestamps that [`send_stamped`] reads on or off.
 pub(super) fn stamp_departures(socket: &UdpSocket, wanted: bool) -> Result<(), Failure> {
     let stamps = match wanted {
         true => TimestampingFlag::SOF_TIMESTAMPING_TX_SOFTWARE,
@@ -140,8 +140,8 @@ pub(super) fn receive_all(
     let mut receipts = Vec::new();
     let mut buffer = [0_u8; 2048];
     let mut control = nix::cmsg_space!(TimeSpec);
-    // Looks without a datagram, one after another. A clock would count a stall of the machine, in
-    // which the link delivers nothing either.
+    // The time of successive looks without a datagram. A clock would also count a stall of the
+    // machine, in which the link delivers nothing.
     let mut quiet = Span::ZERO;
     loop {
         let mut parts = [IoSliceMut::new(&mut buffer)];

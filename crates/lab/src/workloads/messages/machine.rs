@@ -192,8 +192,8 @@ fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// The last packet of a connection may be lost. This many threads may wait for one while others
-/// accept.
+/// Threads of the server. The last packet of a connection may be lost: some threads may wait for it
+/// while others accept.
 const SERVANTS: u32 = 32;
 /// The divisor of the time for new connections: one third.
 const NEW_SHARE: u64 = 3;

@@ -5,7 +5,8 @@ use crate::model::file::{Document, FileError};
 use results::Axes;
 use units::Bytes;
 
-/// Small messages. The peer answers each with one of the same size before the next is sent.
+/// Small messages. The peer answers each message with a message of the same size before the next
+/// message is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MessageSettings {
     pub(crate) size: Bytes,
@@ -31,9 +32,8 @@ fn size(text: &str) -> Result<Bytes, String> {
     }
 }
 
-/// The reference reports' own test uses this size.
+/// The reference reports' own test has messages of this size.
 const USUAL_SIZE: Bytes = Bytes::new(1_000);
 const USUAL_COUNT: u32 = 500;
-/// A larger message is not small.
 const LARGEST: Bytes = Bytes::kib(64);
 const MOST_MESSAGES: u32 = 1_000_000;

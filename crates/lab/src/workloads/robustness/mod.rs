@@ -76,7 +76,7 @@ const TARGET: Key = Key::text("target");
 const FROM_HOST: Key = Key::text("attacker");
 /// The rate of the traffic beside the frames.
 const RATE: Key = Key::text("rate");
-/// Frames a second.
+/// The number of frames a second.
 const FRAMES: Key = Key::count("frames_s");
 /// A command that forwards between two interfaces, whose names are its last arguments.
 pub(crate) const PROGRAM: Key = Key::text("program");

@@ -221,7 +221,7 @@ fn legs(testbed: &Testbed, hosts: &[&str]) -> Result<(Namespace, Vec<Leg>), Fail
         let inside = testbed.namespace(host)?;
         host::connect((&inside, LEG), (&middle, inner), MTU)?;
         host::add_address(&inside, LEG, Address { ip: ipv4(number).into(), prefix: 24 })?;
-        // On a machine without IPv6, only frames of IPv4 reach a host.
+        // On a machine without IPv6, only IPv4 frames reach a host.
         let _ = host::add_address(&inside, LEG, Address { ip: ipv6(number).into(), prefix: 64 });
         let mac = inside.run(|| Ok(Interface::find(LEG)))??.address;
         legs.push(Leg { inside, number, mac });

@@ -106,6 +106,6 @@ fn send(port: &PacketSender, batch: &[(Kind, Vec<u8>)], counts: &Counts) -> Resu
     Ok(())
 }
 
-/// The frames that one system call sends.
+/// The number of frames that one system call sends.
 const BATCH: usize = 32;
 const ATTEMPTS: usize = 1_000;

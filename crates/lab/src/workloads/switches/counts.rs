@@ -9,12 +9,12 @@ pub(crate) struct Counts {
     pub(crate) upcalls: u64,
     /// Cycles for each packet, mean of the threads, weighted by their packets. 0 without a packet.
     pub(crate) cycles: f64,
-    /// The same by stage, for a switch that tells stages apart.
+    /// Cycles for each packet by stage, if the switch counts stages.
     pub(crate) stages: Vec<(String, f64)>,
 }
 
 impl Counts {
-    /// Reads the text of the command. Lines that it does not know say nothing.
+    /// Reads the text of the command. Ignores unknown lines.
     pub(super) fn read(text: &str) -> Self {
         let mut sum = Self::default();
         for thread in text.split("pmd thread numa_id").skip(1) {

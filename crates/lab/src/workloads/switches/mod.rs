@@ -1,5 +1,5 @@
-//! Packet switches that a workload starts, loads with rules and reads counters from. Both speak
-//! OpenFlow and the control protocol of ovs-appctl, so only starting them differs.
+//! Packet switches that a workload starts, loads with rules and reads counters from. All of them
+//! accept OpenFlow and the control protocol of ovs-appctl, so they differ only in their start.
 
 mod control;
 mod counts;
@@ -24,8 +24,8 @@ pub(super) enum Product {
 /// The frames that a switch receives.
 #[derive(Debug, Clone)]
 pub(super) enum Source {
-    /// Captures that are played for ever, one for each receive queue; `whole` has the frames of
-    /// all of them.
+    /// Captures that are played again and again, one for each receive queue. `whole` has the frames
+    /// of all captures.
     Captures { whole: PathBuf, parts: Vec<PathBuf>, frames: usize },
     /// The switch's ends of two cables.
     Interfaces { input: String, output: String },
@@ -54,7 +54,7 @@ impl Product {
         self == Self::OvsDpdk
     }
 
-    /// The programs that it is made of.
+    /// The programs of the switch.
     pub(super) fn programs(self) -> &'static [&'static str] {
         match self {
             Self::WeirSwitch => &[],
@@ -63,7 +63,7 @@ impl Product {
     }
 }
 
-/// Refuses a file whose systems are none of `others` and no switch.
+/// Refuses a file with a system that is neither a switch nor in `others`.
 pub(super) fn check_systems(document: &Document, others: &[&str]) -> Result<(), FileError> {
     for system in document.systems() {
         let name = system.name();

@@ -134,7 +134,7 @@ impl Starter<'_> {
     }
 }
 
-/// The options of the port that receives, and of the one that sends.
+/// The options of the receiving port, and of the sending port.
 fn ports(source: &Source, threads: usize) -> (Vec<String>, Vec<String>) {
     let devargs =
         |text: String| vec!["type=dpdk".to_owned(), format!("options:dpdk-devargs=\"{text}\"")];
@@ -216,14 +216,14 @@ impl Memory {
 const VSWITCHD: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
 const OVSDB_SERVER: &str = "/usr/sbin/ovsdb-server";
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
-/// DPDK makes a folder of its own in the last one.
+/// DPDK makes a folder of its own in the last of these folders.
 const FOLDERS: [&str; 5] =
     ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR", "RUNTIME_DIRECTORY"];
 /// Only errors, to standard error: the last line explains an early end.
 const LOG: &str = "-vconsole:err";
 const FINISHED_WITHIN: Duration = Duration::from_secs(300);
 const MEGABYTES: u64 = 1536;
-/// The most that Open vSwitch accepts for a queue.
+/// The most descriptors that Open vSwitch accepts for a queue.
 const DESCRIPTORS: usize = 4096;
 const SPARE_QUEUES: usize = 4;
 

@@ -28,7 +28,7 @@ pub(crate) struct RunningSwitch {
 pub(crate) struct Change(Started);
 
 impl Change {
-    /// Waits until the switch has accepted it.
+    /// Waits until the switch has accepted the change.
     pub(crate) fn finish(self, step: &MachineStep<'_>) -> Result<(), Failure> {
         finish(self.0, Duration::from_secs(30), step).map(drop)
     }
@@ -87,7 +87,7 @@ impl RunningSwitch {
         text.trim().parse().map_err(|_| wrong())
     }
 
-    /// Begins to add a rule, which takes effect while the caller looks on.
+    /// Starts to add a rule. The rule takes effect after this function has returned.
     pub(crate) fn start_adding_rule(
         &self,
         rule: &str,
@@ -154,5 +154,5 @@ pub(crate) fn await_control(
 }
 
 const CLEARED_WITHIN: Duration = Duration::from_secs(2);
-/// Open vSwitch initialises DPDK first.
+/// Open vSwitch initialises DPDK before it answers.
 const READY_WITHIN: Duration = Duration::from_secs(30);

@@ -114,7 +114,7 @@ pub(super) fn built_in(weir: &str, settings: &WebSettings, address: IpAddr) -> V
     option("--bind", address.to_string());
     option("--port", PORT.to_string());
     option("--size", format!("{}B", settings.size.count()));
-    // A client may open its next connection before the server has seen the end of the former one.
+    // A client may open a connection before the server has seen the end of the previous one.
     option("--connections", (2 * settings.connections + 2).to_string());
     argv
 }

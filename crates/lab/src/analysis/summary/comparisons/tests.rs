@@ -53,7 +53,7 @@ metrics = ["goodput_mbit_s"]
     LabFile::parse("x.toml", &text)
 }
 
-/// A run whose repeats `verdict` invents, by system and block.
+/// A run with the verdicts that `verdict` invents, by system and block.
 fn results(lab: &LabFile, mut verdict: impl FnMut(&str, u32) -> Verdict) -> Results {
     invented(lab, |system, _, block| verdict(system, block))
 }
@@ -244,7 +244,7 @@ fn a_share_of_repeats_has_a_binomial_interval_and_its_count() {
         let metric = &run.cells[0].metrics["first_verdict_right"];
         let share = metric.share.unwrap();
         assert_eq!((share.count, share.total), (u64::from(count), u64::from(total)));
-        // Clopper & Pearson's tables.
+        // The bounds are those of Clopper and Pearson's tables.
         assert!(
             (share.ci95[0] - low).abs() < 1e-3 && (share.ci95[1] - high).abs() < 1e-3,
             "{share:?}"
@@ -253,7 +253,7 @@ fn a_share_of_repeats_has_a_binomial_interval_and_its_count() {
         let text = report::terminal::render(&run, 160, false);
         assert!(text.contains(&format!("({count}/{total})")), "{text}");
     }
-    // A case that expects two verdicts has halves.
+    // A case that expects two verdicts may be half right.
     let lab = lab(1, 6, "");
     let halves = results(&lab, |_, _| {
         let mut measurement = Measurement::default();
@@ -290,7 +290,7 @@ fn correlated_repeats_warn_in_results_terminal_and_report() {
     assert!(report::markdown::render(&quiet, "").contains("If the repeats are independent"));
 }
 
-/// As above, for a lab whose repeats are windows of one start.
+/// Windows of one start, in results, terminal and report.
 #[test]
 fn windows_of_one_start_have_a_range_and_decide_nothing() {
     let lab = LabFile::parse("x.toml", WINDOWS).unwrap();
@@ -360,7 +360,7 @@ fn a_pair_without_a_figure_is_left_out() {
     });
     let one = only(&once);
     assert_eq!((one.ratio.median, one.ratio.n), (2.0, 1));
-    // A repeat that names it as missing is neither slow nor failed.
+    // A repeat that names the metric as missing is neither slow nor failed.
     let missing = results(&lab, |system, block| match (system, block % 2) {
         ("bbr", 0) => {
             let mut measurement = without();
@@ -515,8 +515,8 @@ fn a_lab_without_comparisons_compares_with_its_first_system() {
     }
 }
 
-/// A calm row borrows the spread of the other rows of its own metric. A quiet metric in the same
-/// table says nothing about that spread.
+/// A row without noise borrows the spread of the other rows of its metric, and nothing from another
+/// metric.
 #[test]
 fn rows_borrow_the_spread_of_their_own_metric() {
     let width = |metrics: &str| {

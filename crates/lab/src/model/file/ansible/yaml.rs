@@ -21,7 +21,7 @@ pub(super) fn parse(text: &str) -> Result<Inventory, String> {
     }
 }
 
-/// A value; of lists only their existence.
+/// A YAML value. A list keeps no elements.
 enum Node {
     Scalar(String),
     Map(Vec<(String, Node)>),

@@ -135,7 +135,7 @@ Ran    4 tests:    2 passing,    1 failing,    1 timed out (60.42 sec): tcp/
     }
 
     #[test]
-    fn the_kernels_runner_prints_tap() {
+    fn the_output_of_the_kernels_runner_is_read_as_tap() {
         let parsed = parse(
             "TAP version 13\n1..1\n# selftests: net/packetdrill: tcp_zerocopy_basic.pkt\n\
              # TAP version 13\n# 1..2\n# ok 1 ipv4\n# not ok 2 ipv6\n\

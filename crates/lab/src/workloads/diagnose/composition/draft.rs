@@ -152,14 +152,14 @@ impl Draft {
         self
     }
 
-    /// Without other traffic.
+    /// The case gets no background traffic.
     pub(super) fn alone(mut self) -> Self {
         self.takes_background = false;
         self
     }
 
-    /// Adds other traffic to some of the cases that take it, and returns its words. The doctor is
-    /// asked about the port of the case then.
+    /// Adds other traffic to some of the cases that allow it, and returns the words for it. With
+    /// other traffic, the doctor is asked about the port of the case only.
     pub(super) fn add_background(&mut self, dice: &mut Dice) -> Option<&'static str> {
         let Path::Emulated { rate, .. } = self.path else { return None };
         if !self.takes_background || !dice.chance(WITH_BACKGROUND) {
@@ -192,8 +192,8 @@ impl Draft {
         Some(words)
     }
 
-    /// Starts `command` before the load of the side `key`; `usual` is the load of a file that
-    /// names none.
+    /// Starts `command` before the load of the side `key`. `usual`: the load if the draft sets
+    /// none.
     fn before(&mut self, key: &'static str, command: &str, usual: &str) {
         match self.keys.iter_mut().find(|(name, _)| *name == key) {
             Some((_, text)) if text == "none" => *text = format!("{command}wait"),
@@ -211,7 +211,7 @@ impl Draft {
             let _ = writeln!(text, "expect-paced = \"{}\"", paced.expect);
         }
         for (name, value) in &self.keys {
-            // The scene puts `exec` before a load of one command itself.
+            // For a load of one command, the scene itself adds `exec`.
             let is_one = !value.contains('\n');
             let value = value.strip_prefix("exec ").filter(|_| is_one).unwrap_or(value);
             let is_count = value.bytes().all(|byte| byte.is_ascii_digit());
@@ -228,5 +228,5 @@ impl Draft {
 /// A shorter queue drops most of a first window.
 const LEAST_QUEUE: u64 = 15_000;
 const WITH_BACKGROUND: f64 = 0.4;
-/// Mbit/s of the slowest other traffic, the requests.
+/// The rate in Mbit/s of the slowest other traffic, which is the requests.
 const LEAST_BACKGROUND: f64 = 0.1;

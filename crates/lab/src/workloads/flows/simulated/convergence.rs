@@ -126,7 +126,7 @@ impl InRoundTrips for Span {
 }
 
 const ROUND_TRIPS_OF_FAIRNESS: u64 = 10;
-/// Jain's index.
+/// Least value of Jain's index for fair shares.
 const FAIR: f64 = 0.98;
 /// The goodput is averaged over this many round trips.
 const ROUND_TRIPS: u64 = 4;

@@ -77,7 +77,7 @@ impl Scene {
     pub(super) fn beside_count(&self) -> usize {
         let each = self.flows.beside.map_or(0, |beside| beside.count as usize);
         match self.topology.shape {
-            // Every bottleneck has the same number.
+            // Every bottleneck has the same number of competing flows.
             Shape::ParkingLot { hops } => each * hops as usize,
             _ => each,
         }
@@ -130,7 +130,7 @@ impl Scene {
         left * self.payload_share() * (1.0 - self.there.config.loss.mean().fraction())
     }
 
-    /// The average of the same over the measured time.
+    /// The average of the possible goodput over the measured time.
     pub(super) fn ideal(&self) -> Option<f64> {
         let mut rate = self.rate()?;
         let (mut sum, mut from) = (0.0, Span::ZERO);
@@ -144,11 +144,10 @@ impl Scene {
         (mean > 0.0).then_some(mean)
     }
 
-    /// Start times of the flows that are not random arrivals, those of competing flows before those
-    /// of flows under test, whichever of them starts first. Each flow is
-    /// delayed by a random part of a round trip: flows that begin at exactly the same time
-    /// synchronise as they never do in practice. The connections of flows that begin together open
-    /// at once, as those of a program do.
+    /// Start times of the flows that are not random arrivals. The list has the competing flows
+    /// before the flows under test, whichever start first. Each flow is delayed by a random part of
+    /// a round trip: flows that begin at exactly the same time synchronise as they never do in
+    /// practice. Flows that begin together open their connections at once, as a program does.
     pub(super) fn starts(&self) -> Vec<Time> {
         if self.flows.together {
             return vec![Time::ZERO; self.flows.own as usize];
@@ -169,7 +168,7 @@ impl Scene {
             .collect()
     }
 
-    /// The omitted time counts from here.
+    /// The time from which the omitted time counts.
     fn last_start(&self) -> Time {
         if self.flows.together {
             return self.first_data.unwrap_or(Time::ZERO + FIRST_DATA_WITHIN);
@@ -226,5 +225,5 @@ fn is_traced(job: &Job<'_>) -> bool {
 
 /// A longer report is unreadable, and the journal would be large.
 const MOST_TURNS_WITH_CURVES: usize = 60;
-/// A flow beside one that takes nearly all of a slow link still ends in this time.
+/// Long enough for a flow beside another flow that takes nearly all of a slow link.
 const LEAST_PATIENCE: Span = Span::from_secs(900);

@@ -36,7 +36,7 @@ pub(super) struct Ended {
     own_ways: Vec<usize>,
     /// The time between two points of the curves.
     pub(super) spacing: Span,
-    /// The scene's, once it is known.
+    /// `first_data` of the scene, once it is known.
     first_data: Option<Time>,
 }
 
@@ -200,7 +200,7 @@ impl Scene {
         let mut world = World::new(&network.topology, flows, config)
             .map_err(|error| Failure::Workload(error.to_string()))?;
         if self.flows.together && self.first_data.is_none() {
-            // The changes of a link count from there too, so the world begins again.
+            // The changes of a link also count from the first data, so the world begins again.
             let first_data = Some(world.run_to_first_data().ok_or_else(no_data)?);
             return Self { first_data, ..self.clone() }.play(carrier, recalled, job);
         }
@@ -344,5 +344,5 @@ const LOOK_EVERY: Span = Span::from_millis(50);
 /// Points over a cell's time. This many show how a flow's window converges to its share.
 const POINTS: u64 = 6000;
 const MOST_FOLLOWED: usize = 64;
-/// Slow start reaches 16,000 segments after eleven round trips.
+/// Long enough for an opening: slow start reaches 16,000 segments after eleven round trips.
 const ROUND_TRIPS_OF_AN_OPENING: u64 = 20;

@@ -62,7 +62,8 @@ pub(super) fn route_window(dice: &mut Dice) -> Draft {
         format!("ip route replace 10.77.0.0/24 dev $INTERFACE src $SENDER cwnd lock {segments}");
     Draft::bulk(path, "route-limits", Proof::at_most(0.7 * rate))
         .key("setup-sender", setup)
-        // The kernel applies it to a connection if an earlier one to the host has left metrics.
+        // The kernel applies the route's window once an earlier connection to the host left
+        // metrics.
         .key(
             "sender",
             "timeout 0.5 $WEIR doctor-load send $RECEIVER:$PORT --chunk 1KiB --rate 1mbit || true\n\
@@ -213,7 +214,7 @@ pub(super) fn no_window_scaling(dice: &mut Dice) -> Draft {
 
 pub(super) fn slow_reader(dice: &mut Dice) -> Draft {
     let (rate, rtt) = (dice.between(20.0, 100.0), dice.between(1.0, 40.0));
-    // A buffer of 128 KiB must not limit before the reader does.
+    // The rate is low enough that a buffer of 128 KiB does not limit before the reader does.
     let reads = three((rate * dice.between(0.1, 0.5)).min(500.0 / rtt));
     let chunk = dice.pick(&["4KiB", "16KiB", "64KiB"]);
     let at_receiver = dice.chance(0.4);

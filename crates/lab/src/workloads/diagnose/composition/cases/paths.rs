@@ -212,6 +212,6 @@ pub(super) fn three(value: f64) -> f64 {
 
 const FILTER: &str = "nft add table ip fault\n\
     nft 'add chain ip fault in { type filter hook prerouting priority -300; }'\n";
-/// The share of a path's rate that a bulk transfer reaches at least, if nothing else limits it.
+/// Least share of a path's rate that a bulk transfer reaches if nothing else limits it.
 const FULL: f64 = 0.85;
 const SEGMENT_BITS: f64 = 1448.0 * 8.0;
