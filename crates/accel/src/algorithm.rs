@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_kernel_interface_gets_its_form_of_the_algorithm() {
+    fn each_kernel_interface_gets_the_matching_struct_ops() {
         let form = |four_arguments, links, whole_trains, tx_start| {
             ops_for(Interface {
                 four_arguments,

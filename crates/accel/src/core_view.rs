@@ -1,4 +1,4 @@
-//! The core's estimate of each connection's path, read from its storage (bpf/look.bpf.c).
+//! tcpa's estimate of each connection's path, read from the socket storage (bpf/look.bpf.c).
 
 use crate::AccelError;
 use crate::iterator::read_iterator;
@@ -9,14 +9,14 @@ use crate::work::{WORK_BYTES, Work};
 use std::collections::{HashMap, HashSet};
 use units::{Bytes, Rate, Share, Span};
 
-/// The core's state of one connection.
+/// tcpa's state of one connection.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CoreView {
     pub mode: Mode,
     /// The best rate that the path delivers.
     pub rate: Option<Rate>,
     pub min_rtt: Option<Span>,
-    /// The core's target for the data in flight, once known.
+    /// tcpa's target for the data in flight, once known.
     pub window: Option<Bytes>,
     /// The share of packets that the path loses even at a low rate.
     pub floor: Share,
@@ -24,11 +24,11 @@ pub struct CoreView {
     pub contending: bool,
     /// The algorithm that the rule replaced; none if the socket chose tcpa itself.
     pub before: Option<String>,
-    /// The work since the core took the connection.
+    /// The counts of tcpa's work since the connection got tcpa.
     pub work: Work,
 }
 
-/// The phase of the core.
+/// The phase of tcpa.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// Grows as fast as possible to find the rate.
@@ -47,7 +47,7 @@ pub enum Mode {
 /// Connections of this installation, by socket cookie.
 #[derive(Debug, Default)]
 pub(crate) struct Views {
-    /// The core of each connection that runs with tcpa.
+    /// tcpa's state of each connection that runs with tcpa, by socket cookie.
     pub(crate) cores: HashMap<u64, CoreView>,
     /// Connections to which a rule gave an algorithm of the kernel.
     pub(crate) others: HashSet<u64>,
@@ -105,7 +105,7 @@ impl CoreView {
 }
 
 impl Mode {
-    /// `enum tcpa_mode` of the core.
+    /// `enum tcpa_mode` of `core/tcpa_state.h`.
     fn numbered(number: u8, resuming: bool) -> Self {
         match number {
             0 if resuming => Self::Resuming,
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_view_from_the_kernel_is_parsed() {
+    fn the_state_of_tcpa_from_the_kernel_is_parsed() {
         let mut bytes = [0; VIEW_BYTES];
         bytes[..8].copy_from_slice(&77_u64.to_ne_bytes());
         bytes[8..16].copy_from_slice(&1_250_000_u64.to_ne_bytes());

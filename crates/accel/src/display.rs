@@ -41,7 +41,8 @@ impl Status {
             text.push('\n');
             text.push_str(&self.flows_text(width));
         }
-        // Rules that give only algorithms of the kernel need no core.
+        // Rules that give only algorithms of the kernel do not use tcpa, so the text shows no
+        // modules.
         if self.presence == Presence::Whole && self.on().contains(&NAME) {
             text.push('\n');
             text.push_str(&self.modules_text(width));

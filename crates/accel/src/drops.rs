@@ -23,12 +23,12 @@ pub struct DropCounter {
     _link: Link,
 }
 
-/// The dropped packets of every reason and place since the counter began.
+/// The dropped packets by reason and by drop location since the counter began.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Drops {
     /// Exact counts.
     pub reasons: BTreeMap<String, u64>,
-    /// Counts by place; estimates for a reason with more than some hundred packets.
+    /// Counts by drop location; estimates for a reason with more than some hundred packets.
     pub places: BTreeMap<Place, u64>,
 }
 
@@ -84,7 +84,8 @@ impl DropCounter {
         Ok(Self { loaded, names, functions: Mutex::default(), _link: link })
     }
 
-    /// The exact counts by reason, without places. The kernel's list bounds the reasons.
+    /// The exact counts by reason, without drop locations. The kernel's list bounds the number of
+    /// reasons.
     pub fn reasons(&self) -> Result<BTreeMap<String, u64>, AccelError> {
         let mut found = BTreeMap::new();
         let reasons = self.loaded.map("reasons")?;
@@ -181,8 +182,8 @@ fn name_of(names: &BTreeMap<u32, String>, reason: u32) -> String {
     names.get(&reason).cloned().unwrap_or_else(|| format!("{reason}"))
 }
 
-/// Finds the functions of unknown addresses. The kernel's list is long: without unknown addresses
-/// this function does not read it.
+/// Finds the functions of the addresses that `known` lacks. Reads /proc/kallsyms, which is long,
+/// only if `known` lacks an address.
 fn name_functions(known: &mut BTreeMap<u64, Option<String>>, addresses: &[u64]) {
     let mut new: Vec<u64> =
         addresses.iter().copied().filter(|at| !known.contains_key(at)).collect();
@@ -266,9 +267,9 @@ const WITH_SOCKETS: &str = "drops_of_sockets";
 /// The same value as in bpf/drops.bpf.c.
 const REASONS: u32 = 512;
 const MOST_PLACES: usize = 4096;
-/// Most places without a connection.
+/// Maximum number of drop locations without a connection.
 const MOST_BARE: usize = 1024;
-/// Most functions that a counter names.
+/// Maximum number of functions whose names a counter keeps.
 const MOST_FUNCTIONS: usize = 512;
 const LONGEST_FUNCTION: u64 = 1 << 17;
 /// PROC_PID_INIT_INO of include/linux/proc_ns.h.
@@ -291,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn all_reasons_of_subsystems_have_the_same_name() {
+    fn all_drop_reasons_of_subsystems_have_the_same_name() {
         let names = BTreeMap::from([(3, "NO_SOCKET".to_owned()), (0xffff_0000, "MASK".to_owned())]);
         let subsystem = [REASONS - 1, (1 << 16) | 3, (2 << 16) | 1, 0xffff_0000];
         assert_eq!(subsystem.map(|reason| name_of(&names, reason)), [OTHER_SUBSYSTEM; 4]);
@@ -310,8 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_port_is_counted_with_reason_function_and_connection_or_without_if_places_are_full()
-    {
+    fn drops_at_a_closed_port_are_counted_with_the_connection_until_the_map_is_full() {
         let counter = match DropCounter::begin() {
             Ok(counter) => counter,
             Err(error @ (AccelError::NotSupported { .. } | AccelError::NotPermitted { .. })) => {
@@ -336,11 +336,11 @@ mod tests {
         let [(place, count)] = found[..] else { panic!("{drops:?}") };
         assert_eq!(place.reason, "NO_SOCKET");
         assert!(place.function.as_ref().is_none_or(|name| name.contains("udp")), "{place:?}");
-        // Beyond 256 packets on a CPU, every 64th packet counts for 64 in the places.
+        // Beyond 256 packets on a CPU, every 64th packet counts for 64 at its drop location.
         assert!((500..=1500).contains(count), "{count}");
         let map = counter.loaded.map("places").unwrap();
         let is_full = (0..=MOST_PLACES as u64).any(|place| {
-            // `from` has the last place before `to`, which is at 40.
+            // The address `from` ends where `to` begins, at offset 40.
             let mut key = [0_u8; 56];
             key[32..40].copy_from_slice(&place.to_ne_bytes());
             key[16] = 6;

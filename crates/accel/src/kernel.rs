@@ -21,7 +21,7 @@ pub struct Interface {
     pub links: bool,
     /// Programs can iterate over the open connections and change them (Linux 5.15).
     pub open_connections: bool,
-    /// A socket's longest retransmission timeout can be set (Linux 6.15).
+    /// A socket's maximum retransmission timeout can be set (Linux 6.15).
     pub rto_max: bool,
     /// Programs at interfaces are links as well (Linux 6.6).
     pub interface_links: bool,
@@ -169,13 +169,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kernel_without_types_is_reported() {
+    fn a_kernel_without_btf_is_reported() {
         let error = interface_of(Path::new("/nowhere")).unwrap_err().to_string();
         assert!(error.contains("CONFIG_DEBUG_INFO_BTF"), "{error}");
     }
 
     #[test]
-    fn this_kernel_has_an_interface() {
+    fn the_interface_of_this_kernel_is_detected() {
         match interface() {
             Ok(found) => println!("{found:?}"),
             Err(error @ AccelError::NotSupported { .. }) => {

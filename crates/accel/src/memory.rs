@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_memory_from_the_kernel_is_parsed() {
+    fn a_path_memory_from_the_kernel_is_parsed() {
         let mut key = [0; 16];
         key[10..15].copy_from_slice(&[0xff, 0xff, 192, 0, 2]);
         let mut memory = [0; 24];

@@ -13,7 +13,7 @@ use units::{Bytes, Rate, Span, Switch};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Module {
     pub name: &'static str,
-    /// The kernel's own code, tcpa's core, or both.
+    /// The code that implements the module: the kernel's own code, tcpa's C code, or both.
     pub carried_by: &'static str,
     /// Counts of all connections that had tcpa since it was installed, by name.
     pub counters: Vec<(&'static str, Counter)>,

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mount_of_version_2_is_found_beside_version_1() {
+    fn the_cgroup2_mount_is_found_beside_cgroup_version_1() {
         let mounts = "32 31 0:29 / /sys/fs/cgroup/cpu rw shared:1 - cgroup cgroup rw,cpu\n\
                       33 31 0:30 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
         let unified = Path::new("/sys/fs/cgroup/unified");
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn another_sys_hides_the_mounts_below_it() {
+    fn another_mount_on_sys_hides_the_mounts_below_it() {
         let fresh = "68 65 0:40 / /sys rw - sysfs near rw\n";
         assert!(hides(fresh, FIRST, "bpf") && hides(fresh, FIRST, "cgroup2"));
         // The new `/sys` may also lie over the first `/sys`, or show the same namespace.

@@ -304,7 +304,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_line_of_the_reports_table_is_accepted() {
+    fn every_setting_in_the_table_of_the_report_is_accepted() {
         let text = "\
             net.core.wmem_max = 3276800\n\
             net.ipv4.tcp_fack = 0\n\
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_has_the_unit_of_the_name_in_front_of_it() {
+    fn a_value_gets_the_unit_that_its_sysctl_implies() {
         for (text, own, name) in [
             ("tcp_rto_min=50", "rto_min=50ms", Some("net.ipv4.tcp_rto_min")),
             ("rto_min=50ms", "rto_min=50ms", None),
@@ -348,7 +348,7 @@ mod tests {
             ("wmem_max=4608", "wmem_max=4608", None),
             ("net.ipv4.tcp_recovery=1", "rack=on", Some("net.ipv4.tcp_recovery")),
             ("tcp_early_retrans = 0", "tlp=off", Some("net.ipv4.tcp_early_retrans")),
-            // A value that the kernel lacks, or for which Weir has no word.
+            // A value that the kernel lacks, or that Weir does not support.
             ("tcp_early_retrans=9", "tlp=9", Some("net.ipv4.tcp_early_retrans")),
             ("init_cwnd", "init_cwnd", None),
             ("tcp_init_cwnd=", "init_cwnd=", Some("net.ipv4.tcp_init_cwnd")),

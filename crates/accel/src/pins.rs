@@ -302,5 +302,5 @@ pub(crate) static CAQM: PinLayout = PinLayout {
 };
 const LINK: &str = "a link of what is installed";
 const BPF_FILES: &str = "/sys/fs/bpf";
-/// Longest wait for a name: a foreign algorithm may have it, too.
+/// Maximum wait for a name: a foreign algorithm may have it, too.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);

@@ -590,7 +590,7 @@ mod tests {
     }
 
     #[test]
-    fn a_complete_policy_is_parsed() {
+    fn a_complete_policy_file_is_parsed() {
         let policy = parse(
             "[defaults]\ninit_cwnd = 30\n\n\
              [[rule]]\nport = 22\nalgorithm = \"none\"\n\n\
@@ -608,7 +608,7 @@ mod tests {
     }
 
     #[test]
-    fn a_switch_has_the_same_spellings_under_every_key() {
+    fn a_boolean_has_the_same_spellings_under_every_key() {
         for (value, expected) in [
             ("true", true),
             ("1", true),
@@ -666,7 +666,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_reported_with_its_line() {
+    fn the_error_of_a_policy_file_names_the_line() {
         for (text, line, message) in [
             ("[[rule]]\nprot = 80\n", 2, "did you mean `port`?"),
             ("[[rule]]\nport = 80\n\n[[rule]]\nto = \"10.0.0.1/8\"\n", 4, "behind the prefix"),

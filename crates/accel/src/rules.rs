@@ -32,9 +32,9 @@ pub struct Tunables {
     pub loss_init_cwnd: u32,
     /// The maximum age of a memory of the path; zero: use no memory.
     pub memory_age: Span,
-    /// The smallest window in segments, whatever the core decides.
+    /// Minimum congestion window of tcpa, in segments.
     pub min_window: u32,
-    /// The core pauses at times, to measure the path without this host's flows.
+    /// tcpa pauses at times, to measure the path without this host's flows.
     pub probe: bool,
     /// A connection that delivered fewer bytes leaves no memory of its path.
     pub file_threshold: Bytes,
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn an_added_rule_takes_effect() {
+    fn an_added_rule_goes_before_rules_that_would_hide_it() {
         let mut rules = vec![rule(None, Some(80)), rule(None, None)];
         insert(&mut rules, rule(Some("10.0.0.0/8"), None));
         insert(&mut rules, Rule { tunables: None, ..rule(None, Some(80)) });
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn an_impossible_value_is_reported() {
+    fn an_impossible_tunable_is_reported() {
         let usual = Tunables::default();
         for (tunables, name) in [
             (Tunables { init_cwnd: 0, ..usual }, "init_cwnd"),

@@ -51,8 +51,8 @@ pub struct Flow {
     pub limit: Limit,
     /// The kernel's id of the socket.
     pub cookie: u64,
-    /// `None` if the connection's algorithm is that of an earlier installation, or of before an
-    /// update.
+    /// tcpa's state of this connection. `None` if the connection still runs the program of an
+    /// earlier installation, or the program before an update.
     pub core: Option<CoreView>,
     /// The memory that ended connections to the same destination left.
     pub remembered: Option<Memory>,
@@ -126,7 +126,7 @@ impl Status {
         }
         let open = self.flows.iter().filter(|flow| flow.core.is_some());
         let rates = open.filter_map(|flow| Some(flow.pacing?.bits_per_second()));
-        // The kernel's largest rate means that the core has not set a rate yet.
+        // The kernel's maximum rate means that tcpa has not set a rate yet.
         let limited = rates.filter(|bits| *bits < u64::MAX);
         let pacing = limited.fold(0_u64, u64::saturating_add);
         modules::modules(&self.policy, &self.work(), Some(Rate::from_bits_per_second(pacing)))
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_strictest_limit_is_reported() {
+    fn the_strictest_limit_of_a_connection_is_reported() {
         let mut info = TcpInfo::default();
         assert_eq!(Limit::of(&info), Limit::Path);
         info.delivery_rate_app_limited = Some(true);

@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_switch_is_shown_as_it_is_written() {
+    fn a_kernel_switch_prints_as_it_is_parsed() {
         for (key, texts, wrong) in [
             ("rack", ["on", "off"], "2"),
             ("tlp", ["on", "off"], "3"),

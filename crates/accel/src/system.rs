@@ -338,7 +338,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_impossible_size_is_reported() {
+    fn an_impossible_buffer_size_is_reported() {
         let check = |system: System| system.check().map_err(|error| error.to_string());
         let falling = System { wmem: Some([4096, 2048, 8192]), ..System::default() };
         assert!(check(falling).unwrap_err().contains("wmem"));
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn the_journal_lists_the_set_values() {
+    fn the_journal_lists_the_sysctl_values_that_weir_set() {
         let entry = |was: &str, set: &str| Entry { was: was.to_owned(), set: set.to_owned() };
         let settings = [
             (WMEM.to_owned(), entry("1 2 3", "4 5 6")),

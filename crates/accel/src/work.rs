@@ -22,7 +22,7 @@ pub struct Work {
     pub reordered: u64,
     pub timeouts: u64,
     pub recoveries: u64,
-    /// Round trips in which the core paused to measure the path.
+    /// Round trips in which tcpa paused to measure the path.
     pub pauses: u64,
     /// Transmissions after an idle period.
     pub restarts: u64,

@@ -48,7 +48,7 @@ const UNACKED: u32 = 200_000;
 const STARTS: [u32; 7] = [0, 1, 70_000, 0x7fff_ffff, 0x8000_0000, 0xffff_0000, 0xffff_ffff];
 
 #[test]
-fn windows_end_at_the_same_byte_when_numbers_wrap() {
+fn tag_windows_end_at_the_same_byte_when_sequence_numbers_wrap() {
     for received in STARTS {
         for acked in STARTS {
             let window = Window::at(received, acked);
@@ -120,7 +120,7 @@ fn closed_and_largest_windows_accept_only_tags_within_them() {
 
 proptest! {
     #[test]
-    fn wrapped_numbers_are_accepted_like_unwrapped_numbers(
+    fn wrapped_sequence_numbers_are_accepted_like_unwrapped_ones(
         received in any::<u32>(),
         acked in any::<u32>(),
         sequence in -3_000_000_i64..3_000_000,

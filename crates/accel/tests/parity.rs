@@ -19,7 +19,7 @@ use rand_pcg::Pcg64Mcg;
 use step::{Core, Step};
 
 #[test]
-fn the_kernel_decides_as_the_native_build_does() {
+fn tcpa_decides_the_same_in_the_kernel_and_in_the_native_build() {
     let recorded = tcpa::from_worlds();
     let calls: [usize; tcpa::CALLS] = count(&recorded);
     assert!(calls.iter().all(|count| *count > 0), "a kind of call is missing: {calls:?}");
@@ -27,7 +27,7 @@ fn the_kernel_decides_as_the_native_build_does() {
 }
 
 #[test]
-fn the_kernel_decides_as_the_native_build_does_for_caqm() {
+fn caqm_decides_the_same_in_the_kernel_and_in_the_native_build() {
     let recorded = caqm::from_worlds();
     let calls: [usize; caqm::CALLS] = count(&recorded);
     // Some calls are missing: these worlds have no spurious loss, and a sender with much loss stops
@@ -41,7 +41,7 @@ fn the_kernel_decides_as_the_native_build_does_for_caqm() {
 /// The test must call each function that crates/cc exports: a missing function would weaken the
 /// comparison.
 #[test]
-fn every_function_of_the_cores_is_compared() {
+fn every_c_function_of_tcpa_and_caqm_is_compared() {
     for (core, wrapped, compared_otherwise) in [
         (
             include_str!("../../cc/core/native.c"),

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_of_an_interface_has_its_namespace_and_number() {
+    fn the_map_key_of_an_interface_has_its_namespace_and_index() {
         let name = "eth0".parse().unwrap();
         let found = FoundInterface { name, cookie: 7 << 40, index: 9 };
         assert_eq!(FoundInterface::of_key(&found.key()), Some((7 << 40, 9)));

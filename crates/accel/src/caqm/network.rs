@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_parameter_is_set_shown_and_stored_by_its_name() {
+    fn every_caqm_parameter_is_set_shown_and_stored_by_its_name() {
         let mut network = Network::default();
         for text in [
             "alpha=16",
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn an_impossible_value_is_reported() {
+    fn an_impossible_caqm_parameter_is_reported() {
         for text in [
             "alpha=0",
             "alpha=32768",

@@ -200,7 +200,7 @@ mod tests {
     use crate::caqm::Network;
 
     #[test]
-    fn the_defaults_of_the_reference_are_weirs_defaults() {
+    fn the_defaults_of_openeulers_caqm_are_weirs_defaults() {
         let usual = Network::default();
         for setting in SETTINGS.iter().filter(|setting| setting.usual != "-") {
             let mut network = usual;
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn other_values_are_mapped_or_refused_with_the_reason() {
+    fn other_values_of_openeulers_settings_are_mapped_or_refused_with_the_reason() {
         let set = |text: &str| {
             let mut network = Network::default();
             network.set(text).and_then(|()| network.check()).map(|()| network)

@@ -107,7 +107,7 @@ thread_local! {
     static RECORD: RefCell<Option<Vec<Step<Caqm>>>> = const { RefCell::new(None) };
 }
 
-/// Called by tests/parity/caqm_native.c before each call of the core.
+/// tests/parity/caqm_native.c calls this function before each call of CAQM.
 #[unsafe(no_mangle)]
 extern "C" fn weir_caqm_parity_record(step: *const u8) {
     RECORD.with_borrow_mut(|record| {

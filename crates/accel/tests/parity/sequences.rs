@@ -4,7 +4,7 @@ use crate::step::{Core, Step};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-/// Recorded sequences with some of the core's inputs changed.
+/// Recorded sequences with some inputs of the calls changed.
 pub(crate) fn changed<C: Core>(recorded: &[Step<C>], count: usize) -> Vec<Step<C>> {
     let mut random = Pcg64Mcg::seed_from_u64(1);
     let mut steps = Vec::with_capacity(count);

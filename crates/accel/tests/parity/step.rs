@@ -1,15 +1,15 @@
-//! A call of a core with its initial state, as bytes. Only the C headers define the fields, so a
-//! change of a core does not change this file.
+//! A step: a call of an algorithm's C function, with the state before the call, as bytes. Only the
+//! C headers define the fields, so a change of an algorithm does not change this file.
 #![allow(unsafe_code)]
 
 use std::fmt::Debug;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// A core. The test's C side defines the struct of the core's steps, and takes the steps.
+/// An algorithm in C. The C side of the test defines the struct of a step, and executes the steps.
 pub(crate) trait Core: Debug + Clone + PartialEq {
     const NAME: &'static str;
-    /// The program that takes steps in the kernel.
+    /// The BPF program that executes steps in the kernel.
     const PROGRAM: &'static [u8];
     /// The first call of a sequence, which sets up a state.
     const INIT: u32;
@@ -17,7 +17,7 @@ pub(crate) trait Core: Debug + Clone + PartialEq {
     /// The size of a step in bytes.
     fn size() -> usize;
 
-    /// The range of a step that holds the core's inputs.
+    /// The range of a step that holds the inputs of the call.
     fn input_words() -> Range<usize>;
 
     /// The offset of the results: the state, which is also an input, and the decision.
@@ -25,11 +25,11 @@ pub(crate) trait Core: Debug + Clone + PartialEq {
 
     /// # Safety
     ///
-    /// `step` points to a whole step of this core.
+    /// `step` points to the bytes of a complete step of this algorithm, 8-byte aligned.
     unsafe fn take(step: *mut u8);
 }
 
-/// The core's struct, 8-byte aligned.
+/// The bytes of a step's C struct, 8-byte aligned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Step<C> {
     words: Vec<u64>,
@@ -60,7 +60,7 @@ impl<C: Core> Step<C> {
         (self.words[0] & u64::from(u32::MAX)) as usize
     }
 
-    /// Changes the core's inputs, as 32-bit words.
+    /// Changes the inputs of the call, each a 32-bit word.
     pub(crate) fn set_told(&mut self, mut word: impl FnMut(u32) -> u32) {
         let (words, _) = self.bytes_mut()[C::input_words()].as_chunks_mut::<4>();
         for bytes in words {

@@ -74,7 +74,7 @@ enum Call {
 
 pub(crate) const CALLS: usize = 5;
 
-/// Records the core calls of connections on this thread during `work`.
+/// Records the calls of tcpa by connections on this thread during `work`.
 fn recorded(work: impl FnOnce()) -> Vec<Step<Tcpa>> {
     RECORD.with_borrow_mut(|record| *record = Some(Vec::new()));
     work();
@@ -177,7 +177,7 @@ thread_local! {
     static RECORD: RefCell<Option<Vec<Step<Tcpa>>>> = const { RefCell::new(None) };
 }
 
-/// Called by tests/parity/native.c before each call of the core.
+/// tests/parity/native.c calls this function before each call of tcpa.
 #[unsafe(no_mangle)]
 extern "C" fn weir_parity_record(step: *const u8) {
     RECORD.with_borrow_mut(|record| {
