@@ -63,7 +63,7 @@ pub(crate) struct TcpaParams {
     pub(crate) unused: u32,
 }
 
-/// `struct tcpa`; only the core knows its fields.
+/// `struct tcpa`, whose fields only the C code reads.
 #[derive(Clone)]
 #[repr(C, align(8))]
 pub(crate) struct TcpaCore([u8; TCPA_BYTES]);
@@ -116,7 +116,7 @@ impl TcpaCore {
         (noted != 0).then_some(memory)
     }
 
-    /// The share of segments that the path loses by itself.
+    /// The share of segments that the path loses without congestion.
     pub(crate) fn floor(&self) -> Share {
         // SAFETY: as in `on_ack`; the core only reads the state.
         let of_1024 = unsafe { weir_tcpa_floor(self) };

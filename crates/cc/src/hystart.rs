@@ -120,7 +120,7 @@ const LEAST: Span = Span::from_millis(4);
 const MOST: Span = Span::from_millis(16);
 /// The smallest window, in segments, that HyStart judges.
 const LEAST_WINDOW: u64 = 16;
-/// The longest gap between ACKs of one train.
+/// Maximum gap between the ACKs of a train.
 const TRAIN_GAP: Span = Span::from_millis(2);
 
 #[cfg(test)]

@@ -77,7 +77,7 @@ fn probe_rtt_runs_every_five_seconds_at_half_the_window() {
 /// A loss of more than 2 % while probing bounds the flight, and BBR leaves 15 % of the bound to
 /// other flows.
 #[test]
-fn too_much_loss_bounds_the_flight() {
+fn loss_above_the_threshold_bounds_the_data_in_flight() {
     let mut clean = bbr3();
     clean.run(Span::from_secs(4), |_| {});
     let mut lossy = bbr3();

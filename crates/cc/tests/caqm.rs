@@ -242,8 +242,8 @@ proptest! {
 /// The effect of a network on requests and answers.
 #[derive(Debug, Clone)]
 enum Way {
-    /// A super-packet of this many segments, its hint as the ports left it, and the number of
-    /// pieces into which the network split it.
+    /// A super-packet of this many segments, its hint as the ports left it, and the number of parts
+    /// into which the network split the super-packet.
     Sent(u32, Left, u32),
     /// A lost super-packet.
     Lost(u32),
@@ -272,7 +272,7 @@ proptest! {
         let settings = CaqmSettings { max_cwnd: 1 << 20, ..CaqmSettings::default() };
         let mut sender = sender(window);
         let mut receiver = CaqmReceiver::new(&settings);
-        // This receiver gets each packet whole, the other one in pieces.
+        // The receiver `whole` gets each super-packet whole, `receiver` gets its segments.
         let mut whole = CaqmReceiver::new(&settings);
         let (mut came, mut told, mut asked, mut arrived) = (0_i64, 0_i64, 0_i64, 0_i64);
         let mut flying: Vec<Info> = Vec::new();

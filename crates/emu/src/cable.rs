@@ -12,7 +12,7 @@ pub struct Cable {
     pub forward: LinkConfig,
     /// The link from `b` to `a`.
     pub backward: LinkConfig,
-    /// The shortest time between two deliveries to an end, as between a network card's interrupts.
+    /// Minimum time between two deliveries to an end, as between a network card's interrupts.
     /// Frames that become due in this time are delivered together; after a longer pause a frame is
     /// delivered at once.
     pub interrupts: Span,

@@ -1,7 +1,7 @@
 //! Lets other tasks run on a CPU that the emulator spins on.
 //!
 //! The kernel stops a real-time thread that never sleeps: ordinary tasks that it starves get 50 ms
-//! of every second in one piece (the fair server, kernel/sched/deadline.c, since Linux 6.12;
+//! of every second without a break (the fair server, kernel/sched/deadline.c, since Linux 6.12;
 //! before, RT throttling, sched_rt_runtime_us). Such a stop makes a link 50 ms late. The kernel
 //! does not intervene if the starved tasks get the same time in smaller pieces, so for a while
 //! after a stall the emulator yields its CPU for 30 µs every 400 to 500 µs, preferably between two

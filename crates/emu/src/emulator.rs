@@ -37,7 +37,7 @@ pub struct Scheduling {
     /// From this long before a deadline the thread spins instead of sleeping: a sleep ends 50 µs
     /// late on virtual machines, and spinning all the time would cost a core.
     pub spin: Span,
-    /// Stalls on purpose, to measure the effect of lateness on a figure.
+    /// Stalls on purpose, to measure the effect of lateness on a measurement.
     pub stalls: Option<Stalls>,
 }
 
@@ -240,7 +240,7 @@ mod tests {
         assert!(was_used, "the emulator did not end before the other program");
     }
 
-    /// A real-time program that keeps the CPU busy. It ends by itself after about a minute.
+    /// A real-time program that keeps the CPU busy. The program ends after about a minute.
     fn real_time_program(cpu: usize) -> Option<Child> {
         let (cpu, count) = (cpu.to_string(), "i=0; while [ $i -lt 60000000 ]; do i=$((i+1)); done");
         let words = ["-f", "90", "taskset", "-c", &cpu, "sh", "-c", count];

@@ -373,7 +373,7 @@ const FULL_FRAME: u64 = 1_514;
 /// 32 MiB for each direction at 2 KiB a frame.
 const MOST_ROOM: u64 = 16_384;
 const RECEIVE_LIMIT: usize = 256;
-/// Most frames sent at once: at 1 Gbit/s a full frame takes 12 µs, and a small bound keeps one
-/// direction's burst from delaying the other direction.
+/// Maximum number of frames sent at once: at 1 Gbit/s a full frame takes 12 µs, and a small bound
+/// keeps one direction's burst from delaying the other direction.
 const SEND_LIMIT: usize = 32;
 const LONGEST_SLEEP: Span = Span::from_millis(10);

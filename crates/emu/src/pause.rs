@@ -79,6 +79,6 @@ impl Pause {
 
 const PORT: u64 = 0;
 const BELL: u64 = 1;
-/// Most events of one call; the caller polls all ports after each call.
+/// Maximum number of events of one call; the caller polls all ports after each call.
 const EVENTS: usize = 16;
 const NANOS_PER_SECOND: u64 = 1_000_000_000;

@@ -1,4 +1,4 @@
-//! A link's figures, formatted for people.
+//! A link's counters, formatted for people.
 
 use crate::{DirectionReport, DirectionStatistics, LinkReport};
 use link::{Capacity, LinkConfig};
@@ -49,7 +49,7 @@ pub fn live(now: &LinkReport, before: Option<&LinkReport>, colour: bool) -> Stri
     text
 }
 
-/// All figures of a link, one column per direction.
+/// All counters of a link, one column per direction.
 pub fn table(report: &LinkReport) -> String {
     let mut text = String::new();
     let heads = [format!("{} → {}", report.a, report.b), format!("{} → {}", report.b, report.a)];

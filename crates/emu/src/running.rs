@@ -105,7 +105,7 @@ impl RunningLink {
         self.emulator.is_running()
     }
 
-    /// Removes the link and returns its figures, including the queues over time.
+    /// Removes the link and returns its counters, and the queues over time.
     pub fn finish(self) -> Result<LinkReport, EmuError> {
         let seen = self.emulator.finish()?;
         self.inspector.report(seen)
@@ -113,7 +113,7 @@ impl RunningLink {
 }
 
 impl Inspector {
-    /// The figures so far.
+    /// The counters so far.
     pub fn inspect(&self) -> Result<LinkReport, EmuError> {
         self.report(self.handle.statistics()?)
     }

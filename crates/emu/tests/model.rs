@@ -283,5 +283,5 @@ impl Port for Counting {
     }
 }
 
-/// Most frames that the emulator delivers in one call.
+/// Maximum number of frames that the emulator delivers in one call.
 const FULL_HAND: usize = 32;

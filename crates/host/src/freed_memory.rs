@@ -5,7 +5,7 @@
 /// block that is still in use keeps all freed memory below it.
 #[derive(Debug)]
 pub struct FreedMemory {
-    /// The fewest bytes since the last return that were resident and not in use.
+    /// The minimum, since memory was last returned, of the bytes that are resident and not in use.
     fewest: u64,
     /// The bytes in use at the last call.
     used: u64,

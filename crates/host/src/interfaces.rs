@@ -6,7 +6,7 @@ use nix::ifaddrs::getifaddrs;
 use nix::net::if_::if_nametoindex;
 use std::net::IpAddr;
 
-/// A namespace for the inner ends of links, whose kernel sends nothing by itself, such as IPv6
+/// A namespace for the inner ends of links, whose kernel sends no packets of its own, such as IPv6
 /// solicitations: the ends only carry packets of other hosts.
 pub fn silent_namespace(name: &str) -> Result<Namespace, HostError> {
     let namespace = Namespace::create(name)?;

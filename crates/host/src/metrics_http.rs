@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Formatter};
 
-/// The longest request that is read.
+/// Maximum length of a request that the server reads, in bytes.
 pub const LONGEST_HTTP_REQUEST: usize = 8 * 1024;
 
 /// A response without the header fields that all responses share.

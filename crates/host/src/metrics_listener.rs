@@ -66,8 +66,9 @@ impl MetricsListener {
         }
     }
 
-    /// Answers requests by `respond` until `end` can be read or its other end is closed. A slow
-    /// client loses its place to another client and delays no other client.
+    /// Answers requests by `respond` until `end` can be read or its other end is closed. If all
+    /// slots are taken, a slow client loses its slot to a new client, so that it delays no other
+    /// client.
     pub fn serve(&self, end: BorrowedFd<'_>, mut respond: impl FnMut(&[u8]) -> HttpResponse) {
         let mut clients: Vec<Client> = Vec::new();
         while !is_ready(end) {
@@ -183,9 +184,9 @@ impl Stream {
     }
 }
 
-/// Whether there is a place for another client. If all places are taken, the slowest client that
-/// had some time loses its place: clients that have sent no request come first, then clients that
-/// do not read.
+/// Whether a slot is free for another client. If all slots are taken, removes the slowest client
+/// that has had its slot for at least `SHORTEST`: first a client that has sent no request, then a
+/// client that does not read its response.
 fn has_place(clients: &mut Vec<Client>) -> bool {
     if clients.len() < MOST_CLIENTS {
         return true;
@@ -208,9 +209,9 @@ fn is_transient(error: &io::Error) -> bool {
 
 const MOST_CLIENTS: usize = 64;
 const PAUSE: Duration = Duration::from_millis(500);
-/// Longest time of one exchange.
+/// Timeout of one exchange.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Longest time of one exchange while other clients wait for a place.
+/// Minimum time that a client keeps its slot while all slots are taken and other clients wait.
 const SHORTEST: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
@@ -218,8 +219,8 @@ mod tests {
     use super::*;
     use crate::http_response;
 
-    /// More clients than places send nothing, and one client does not read a response that is
-    /// larger than the socket's buffers.
+    /// More clients than there are slots send nothing, and one client does not read a response that
+    /// is larger than the socket's buffers.
     #[test]
     fn silent_clients_and_slow_readers_keep_no_other_client_waiting() {
         let folder = tempfile::tempdir().unwrap();

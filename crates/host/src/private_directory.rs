@@ -193,7 +193,7 @@ const OWN_ADVICE: &str = "nothing in it is believed. Have it removed by its owne
                           to a directory of your own";
 const NAMED_ADVICE: &str = "sockets in it may be another user's, and none is used. Choose a directory that only \
                             this user and root can change, such as one in /run/weir, or run the command as its owner";
-/// Most times that a program makes its directory again.
+/// Maximum number of times that a program makes its directory again.
 const ATTEMPTS: usize = 100;
 
 #[cfg(test)]

@@ -97,8 +97,8 @@ fn stolen() -> Duration {
 const NAP: Duration = Duration::from_millis(1);
 /// A timer of an idle machine may fire this late without any disturbance.
 const TIMER: Duration = Duration::from_micros(200);
-/// The shortest lateness that drains the queues of the links in the tests: 20 ms are several round
-/// trips of most of them.
+/// Minimum lateness that drains the queues of the links in the tests: 20 ms are several round trips
+/// of most of them.
 const STALL: Duration = Duration::from_millis(20);
 /// Share of time that a thread waits on a disturbed machine: with a busy loop on each CPU a thread
 /// waits for a tenth of the time or more.

@@ -161,7 +161,7 @@ fn control(doing: &str, source: io::Error) -> EmuError {
 const SUFFIX: &str = ".sock";
 /// A socket's path holds 107 bytes.
 const LONGEST_NAME: usize = 40;
-/// Most times that a command makes its directory again.
+/// Maximum number of times that a command makes its directory again.
 const ATTEMPTS: usize = 100;
 const MOST_UNNAMED: u32 = 1000;
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -44,7 +44,8 @@ pub fn ordinary() -> Scheduling {
     Scheduling { real_time: false, spin: Span::ZERO, ..Scheduling::default() }
 }
 
-/// A host whose kernel sends nothing by itself, so that all frames on the link are the test's.
+/// A host whose kernel sends no packets of its own, such as IPv6 router solicitations, so that all
+/// frames on the link are the test's.
 fn silent(name: &str) -> Option<Namespace> {
     match host::silent_namespace(name) {
         Ok(namespace) => Some(namespace),
