@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lagging_bytes_extend_the_window() {
+    fn the_lag_of_acknowledgements_enlarges_the_window() {
         let mut lag = Lag::default();
         assert_eq!(lag.with(1000), 1000);
         for _ in 0..200 {

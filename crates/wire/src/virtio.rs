@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_reads_back_as_written() {
+    fn an_encoded_virtio_header_parses_to_the_same_header() {
         for kind in [GsoKind::TcpV4, GsoKind::TcpV6, GsoKind::UdpL4, GsoKind::UdpFragments] {
             let header = VirtioHeader {
                 partial_checksum: Some(PartialChecksum { start: 34, offset: 16 }),
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_moves_the_checksum() {
+    fn a_vlan_tag_moves_the_checksum_start() {
         let header = VirtioHeader {
             partial_checksum: Some(PartialChecksum { start: 34, offset: 16 }),
             ..VirtioHeader::default()
