@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_load_is_packets_or_bits_of_the_line() {
+    fn a_load_parses_as_packets_or_line_bits_per_second() {
         // A frame of 64 bytes takes 84 bytes of the line.
         let of =
             |text: &str| text.parse::<Load>().unwrap().packets(Bytes::new(84)).events().round();

@@ -10,7 +10,7 @@
 //! | [`run`] | ports, sending and receiving threads |
 //! | [`malformed`] | malformed and unusual frames, as pure code |
 //! | [`ndr`] | the highest rate without loss |
-//! | [`report`] | a run in words and as JSON |
+//! | [`report`] | a run as text and as JSON |
 
 pub mod capture;
 mod error;

@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_with_a_group_s_mac_address_is_ignored() {
+    fn an_arp_or_neighbour_discovery_reply_with_a_group_mac_address_is_ignored() {
         let ours = [2, 0, 0, 0, 0, 1];
         for (own, other) in [("192.168.10.2", "192.168.10.1"), ("fd00::2", "fd00::1")] {
             let (own, other): (IpAddr, IpAddr) = (own.parse().unwrap(), other.parse().unwrap());
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_answered_and_its_answer_is_read() {
+    fn an_arp_or_neighbour_discovery_request_gets_a_reply_with_the_mac_address() {
         let ours = [2, 0, 0, 0, 0, 1];
         let theirs = [2, 0, 0, 0, 0, 2];
         for (own, other) in [("192.168.10.2", "192.168.10.1"), ("fd00::2", "fd00::1")] {

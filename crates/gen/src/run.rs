@@ -72,7 +72,7 @@ pub struct Outcome {
     pub actual: Span,
     pub packets_planned: u64,
     pub flows: u64,
-    /// The longest time by which a packet left late.
+    /// The maximum lateness of a sent packet.
     pub longest_lag: Span,
     /// The share of time in which the sending threads were busy.
     pub busy: f64,
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn one_packet_may_move_to_the_next_second_but_not_be_missing() {
+    fn a_packet_sent_in_the_next_second_is_not_missed() {
         assert_missed(&[(2.0, 1), (2.0, 3), (2.0, 1), (2.0, 3)], &[]);
         assert_missed(&[(2.0, 2), (2.0, 1), (2.0, 1), (2.0, 1), (2.0, 1)], &[2, 4]);
         assert_missed(&[(1.0, 0), (0.5, 1), (1.0, 1)], &[]);
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_within_half_a_percent_do_not_add_up() {
+    fn second_by_second_differences_within_half_a_percent_do_not_add_up() {
         assert_missed(&[(1000.0, 996); 9], &[]);
         assert_missed(&[(1000.0, 994), (1000.0, 1005), (1000.0, 1006)], &[0, 2]);
     }

@@ -81,7 +81,7 @@ fn a_cancelled_run_ends_despite_a_port_that_floods() {
 }
 
 #[test]
-fn a_port_that_fails_is_reported_and_the_run_goes_on() {
+fn a_run_continues_and_reports_a_port_that_fails() {
     let (left, right) = port::pair().unwrap();
     let lanes = vec![
         Lane::over("left", Box::new(left), ADDRESSES),
@@ -95,7 +95,7 @@ fn a_port_that_fails_is_reported_and_the_run_goes_on() {
 /// A run begins a little after the generator has emptied its ports. A packet that left earlier
 /// would make the times between the first packets wrong.
 #[test]
-fn the_first_packet_waits_for_the_start() {
+fn the_first_packet_leaves_after_the_ports_were_emptied() {
     let times = Times::default();
     let lane = |name| Lane::over(name, Box::new(Watched(Arc::clone(&times))), ADDRESSES);
     run_on_one_cpu(vec![lane("left"), lane("right")], 100.0, Span::from_millis(50), |_, _| {});

@@ -36,7 +36,7 @@ fn run(ports: [&str; 2]) -> Result<Outcome, GenError> {
 
 /// The last part of a capture is buffered until the end, and may fail to be written.
 #[test]
-fn a_capture_that_cannot_be_completed_is_an_error() {
+fn a_capture_file_that_cannot_be_written_completely_is_an_error() {
     let outcome = run(["pcap:/dev/full", "null"]).unwrap();
     let error = outcome.error.unwrap();
     assert!(error.contains("cannot write /dev/full"), "{error}");

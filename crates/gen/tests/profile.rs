@@ -48,7 +48,7 @@ fn with_top(lines: &str) -> String {
 }
 
 #[test]
-fn keys_of_old_versions_are_accepted_with_a_note() {
+fn deprecated_keys_of_trex_are_accepted_with_a_note() {
     let text =
         with_top("  wlength : 7\n").replace("       limit", "       wlength : 2\n       limit");
     let notes = Profile::parse("p.yaml", &text).unwrap().notes;
@@ -59,7 +59,7 @@ fn keys_of_old_versions_are_accepted_with_a_note() {
 }
 
 #[test]
-fn the_profile_of_the_report_is_read() {
+fn the_profile_of_the_reference_report_is_parsed() {
     let profile = Profile::parse("p.yaml", REPORT).unwrap();
     assert_eq!(profile.duration, Span::from_secs(1));
     let (clients, servers) = (&profile.client_pools[0], &profile.server_pools[0]);
@@ -240,7 +240,7 @@ fn a_second_document_is_a_mistake_unless_it_is_empty() {
 }
 
 #[test]
-fn old_and_repeated_keys_leave_a_note() {
+fn deprecated_and_repeated_keys_give_a_note() {
     let text = "- duration : 10\n  min_src_ip : 0x10000001\n  max_src_ip : 0x100000ff\n  \
                 min_dst_ip : 0x30000001\n  max_dst_ip : 0x3000ffff\n  cap_info :\n     \
                 - name : cap2/dns.pcap\n       cps : 1.0\n       ipg : 1\n       rtt : 1\n       \
@@ -252,7 +252,7 @@ fn old_and_repeated_keys_leave_a_note() {
 }
 
 #[test]
-fn numbers_have_the_base_that_trex_reads() {
+fn numbers_parse_in_the_bases_that_trex_accepts() {
     for (text, limit) in [("0100", 64), ("0x1F", 31), ("0", 0), ("00", 0), ("\" 7 \"", 7)] {
         let profile = REPORT.replace("limit : 255", &format!("limit : {text}"));
         let profile = Profile::parse("p.yaml", &profile).unwrap();
@@ -291,7 +291,7 @@ fn a_platform_file_names_ports_and_gateways() {
 proptest! {
     /// The parser reads or refuses any changed profile, and never panics.
     #[test]
-    fn the_parser_panics_at_no_changed_profile(at in 0usize..600, text in "\\PC{0,12}", cut in 0usize..40) {
+    fn parsing_a_changed_profile_causes_no_panic(at in 0usize..600, text in "\\PC{0,12}", cut in 0usize..40) {
         let mut bytes = REPORT.to_owned();
         let at = at.min(bytes.len());
         let end = (at + cut).min(bytes.len());

@@ -114,7 +114,7 @@ fn client_and_server_advance_together_from_port_1024() {
 }
 
 #[test]
-fn limit_repeats_the_first_flows_at_the_same_rate_in_both_orders() {
+fn the_key_limit_repeats_the_first_flows_at_the_same_rate_in_both_orders() {
     for addressing in [Addressing::Lockstep, Addressing::Destination] {
         for limit in [1usize, 255, 4096, 262_144] {
             let profile = profile(
@@ -232,17 +232,18 @@ fn packets_of_both_directions_keep_the_gaps_and_leave_by_different_ports() {
 }
 
 #[test]
-fn times_of_the_capture_replace_the_gaps() {
+fn cap_ipg_takes_the_gaps_from_the_capture() {
     let top = "  cap_ipg : true\n  cap_ipg_min : 20000\n  cap_override_ipg : 30000\n";
     let profile = profile(&pools("16.0.0.9", "48.0.0.9"), top, &template("dns.pcap", 1.0, ""));
     let mut traffic = Traffic::new(plan(&profile, 2, PlanOptions::default()), 1.0, 0, 1);
     let seen = packets(&mut traffic, Span::from_millis(900));
-    // The capture has gaps of 10 ms, below the shortest gap.
+    // The gap of 10 ms in the capture is below `cap_ipg_min`, 20 ms, so `cap_override_ipg`, 30 ms,
+    // replaces it.
     assert_eq!(seen[1].at - seen[0].at, 30_000_000);
 }
 
 #[test]
-fn pairs_of_ports_share_the_flows_and_add_the_mask() {
+fn port_pairs_share_the_flows_and_add_the_mask_to_the_addresses() {
     let profile = profile(&pools("16.0.0.9", "48.0.0.9"), "", &template("udp_64B.pcap", 100.0, ""));
     let mut traffic = Traffic::new(plan(&profile, 4, PlanOptions::default()), 1.0, 0, 1);
     let seen = packets(&mut traffic, Span::from_millis(40));
@@ -260,7 +261,7 @@ fn pairs_of_ports_share_the_flows_and_add_the_mask() {
 }
 
 #[test]
-fn vlans_alternate_and_swap_the_sides() {
+fn the_vlan_tag_and_the_first_port_alternate_with_the_client_address() {
     let top = "  vlan : { enable : 1, vlan0 : 100, vlan1 : 200 }\n";
     let profile =
         profile(&pools("16.0.0.9", "48.0.0.9"), top, &template("udp_64B.pcap", 100.0, ""));
@@ -277,7 +278,7 @@ fn vlans_alternate_and_swap_the_sides() {
 }
 
 #[test]
-fn ipv6_keeps_the_low_bits_and_the_checksum() {
+fn ipv6_addresses_keep_the_low_bits_and_the_checksum_is_valid() {
     let top =
         "  src_ipv6 : [0x2001, 0xdb8, 0, 0, 0, 0]\n  dst_ipv6 : [0x3001, 0xdb8, 0, 0, 0, 0]\n";
     let profile = profile(&pools("16.0.0.9", "48.0.0.9"), top, &template("dns.pcap", 100.0, ""));
@@ -407,7 +408,7 @@ fn plugins_give_media_connections_separate_ports() {
 }
 
 #[test]
-fn directions_name_the_connections_that_servers_begin() {
+fn flows_dirs_names_the_connections_that_servers_begin() {
     let (client, server) = ([21, 0, 0, 1], [22, 0, 0, 1]);
     let capture = Capture {
         packets: vec![
@@ -428,7 +429,7 @@ fn directions_name_the_connections_that_servers_begin() {
 }
 
 #[test]
-fn frames_have_at_least_ethernet_s_shortest_length() {
+fn frames_are_padded_to_the_minimum_ethernet_length() {
     let mut capture = Capture { packets: vec![udp(([1; 4], 1), ([2; 4], 2)); 2] };
     assert_eq!(capture.packets[0].bytes.len(), 47);
     capture.packets[1].bytes.extend([0; 90]);
@@ -460,7 +461,7 @@ fn every_built_in_capture_replays_with_right_checksums() {
 }
 
 #[test]
-fn stamps_survive_and_number_each_lane() {
+fn stamped_packets_have_valid_checksums_and_a_sequence_per_lane() {
     let profile = profile(&pools("16.0.0.9", "48.0.0.9"), "", &template("udp_64B.pcap", 100.0, ""));
     let options = PlanOptions { stamped: true, ..PlanOptions::default() };
     let plan = plan(&profile, 2, options);

@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_have_the_sizes_of_their_names() {
+    fn built_in_frames_have_the_length_in_their_name_without_the_fcs() {
         let len = |name: &str| capture(name).unwrap().packets[0].bytes.len();
         assert_eq!([len("udp_64B"), len("udp_594B.pcap"), len("udp_1518B")], [60, 590, 1514]);
         assert_eq!(capture("udp_64B").unwrap().packets.len(), 1);

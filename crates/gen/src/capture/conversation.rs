@@ -176,7 +176,7 @@ impl End {
 const CLIENT: [u8; 4] = [16, 0, 0, 1];
 const SERVER: [u8; 4] = [48, 0, 0, 1];
 const CLIENT_PORT: u16 = 1024;
-/// The most data of a segment in a frame of 1514 bytes, without options.
+/// Maximum payload of a TCP segment without options in a frame of 1514 bytes.
 const SEGMENT: usize = 1460;
 const WINDOW: u16 = 32768;
 const GAP: Span = Span::from_micros(10_000);

@@ -82,7 +82,7 @@ impl CaptureWriter {
     }
 }
 
-/// Longest frame of a capture: a jumbo frame of 9216 bytes with tags.
+/// Maximum length of a frame of a capture: a jumbo frame of 9216 bytes with tags.
 pub(super) const LONGEST_FRAME: usize = 9216 + 18;
 const MOST_PACKETS: usize = 200_000;
 /// The mode of a new file, within the umask.
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn times_count_from_the_first_packet() {
+    fn capture_times_count_from_the_first_packet() {
         let bytes = capture(&[(7_999_999_000, 60, &[1; 60]), (8_000_001_000, 60, &[2; 60])]);
         let capture = parse("x.pcap", &bytes).unwrap();
         let times: Vec<u64> = capture.packets.iter().map(|packet| packet.at.nanos()).collect();
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn every_truncation_is_an_error_or_a_shorter_capture() {
+    fn a_capture_truncated_at_any_byte_is_an_error_or_has_fewer_packets() {
         let bytes = capture(&[(7, 60, &[1; 60]), (8, 61, &[2; 61])]);
         for len in 0..bytes.len() {
             if let Ok(capture) = parse("x.pcap", &bytes[..len]) {
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_that_were_cut_and_super_packets_are_refused() {
+    fn captures_with_truncated_packets_or_super_packets_are_refused() {
         let long = vec![1; LONGEST_FRAME + 1];
         for (packet, told) in [
             ((0, 61, &[1; 60][..]), "truncated to 60 of 61 bytes"),
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_written_capture_reads_back() {
+    fn a_written_capture_parses_to_the_same_packets() {
         let path = std::env::temp_dir().join(format!("gen-capture-{}", std::process::id()));
         let mut writer = CaptureWriter::create(&path).unwrap();
         writer.write(&[1; 60], Time::from_nanos(5)).unwrap();

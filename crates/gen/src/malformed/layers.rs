@@ -8,7 +8,7 @@ use wire::vlan::Tag;
 
 pub(super) fn write(kind: Kind, bases: &Bases, random: &mut Random, frame: &mut Vec<u8>) {
     match kind {
-        // `Malformed` makes the cut frames itself, because the place of the cut follows an order.
+        // `Malformed` makes the cut frames, because the lengths of the cuts follow an order.
         Kind::Cut => frame.extend(&bases.tcp),
         Kind::Length => length(bases, random, frame),
         Kind::Tpid => tpid(bases, random, frame),

@@ -111,7 +111,7 @@ pub struct LatencyAt {
 /// RFC 9004's back-to-back frames.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BackToBack {
-    /// The mean of the longest bursts without loss.
+    /// The mean over the repeats of the longest burst without loss.
     pub frames: f64,
     /// The rate at which the generator sent the frames.
     pub rate: Frequency,
@@ -325,7 +325,7 @@ impl Bench {
         Ok(Calibrated { highest: best.times(SAFE), limited: true, taken })
     }
 
-    /// The shortest final trial of all goals.
+    /// The minimum duration of a final trial over all goals.
     fn shortest_trial(&self) -> Span {
         let trials = self.goals.iter().map(|goal| goal.final_trial);
         trials.fold(Span::from_secs(1), Span::min)
@@ -412,8 +412,8 @@ fn back_to_back(
             }
             let span = Span::from_secs_f64(frames / rate.events());
             let mut trial = tester.trial(rate, span)?;
-            // A burst that this machine interrupted or dropped says nothing about the buffer:
-            // repeat it.
+            // A burst that this machine interrupted or dropped does not measure the device's
+            // buffer: repeat the burst.
             for _ in 0..2 {
                 if trial.invalid.is_none() || is_cancelled() {
                     break;

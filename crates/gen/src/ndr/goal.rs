@@ -82,6 +82,6 @@ fn share(fraction: f64) -> Share {
     Share::new(fraction).unwrap_or(Share::ZERO)
 }
 
-/// Longest trial on the way to the goal, in seconds.
+/// Maximum duration of a trial on the way to the goal, in seconds.
 const SHORT: f64 = 1.0;
 const NARROWEST: f64 = 1e-4;

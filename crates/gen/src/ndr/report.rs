@@ -178,7 +178,7 @@ fn size(name: &str, result: &SizeResult) -> Value {
     })
 }
 
-/// A verdict in words.
+/// A verdict as text.
 pub(super) fn verdict(goal: &GoalResult) -> String {
     let is_lossless = goal.goal.loss.is_zero();
     match goal.verdict {

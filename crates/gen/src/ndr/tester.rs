@@ -28,7 +28,7 @@ pub struct Trial {
     pub returned: u64,
     /// Arrived frames that do not belong to this trial.
     pub foreign: u64,
-    /// The reason why the trial says nothing about the device.
+    /// The reason why the trial is no measurement of the device; `None` for a valid trial.
     pub invalid: Option<Invalid>,
     /// Nanoseconds from sending to arrival.
     pub latency: Histogram<u64>,
@@ -138,7 +138,7 @@ impl Trial {
 }
 
 impl Invalid {
-    /// The reason without figures, for counts of invalid trials.
+    /// The reason without numbers, for counts of invalid trials.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Generator { .. } => "slow generator",
@@ -247,7 +247,7 @@ fn stalled(duration: Span, outcome: &Outcome, waited: Span) -> Option<Invalid> {
     (waited > bound).then_some(Invalid::Busy { gap, waited })
 }
 
-/// Longest delay after a trial's end at which a packet still counts. A device whose queue grows
+/// Maximum delay after a trial's end at which a packet still counts. A device whose queue grows
 /// forwards less than it is offered, even if it loses nothing in a short trial: its later packets
 /// count as lost. The share of the trial equals the width of the bounds, so that the error is no
 /// larger.
@@ -255,7 +255,8 @@ fn grace(duration: Span) -> Span {
     Span::from_secs_f64(duration.secs_f64() * run::TOLERANCE).max(SHORTEST_GRACE)
 }
 
-/// Longest burst after this machine stalled: a longer burst would overflow the device's queue.
+/// Maximum duration of a burst after this machine stalled: a longer burst would overflow the
+/// device's queue.
 fn burst(load: Frequency) -> Span {
     let packets = Span::from_secs_f64(BURST_PACKETS / load.events().max(1.0));
     packets.clamp(SHORTEST_BURST, LONGEST_BURST)
@@ -298,7 +299,7 @@ mod tests {
 
     /// If only trials with loss were invalid, a search would repeat them until one has no loss.
     #[test]
-    fn whether_a_busy_trial_counts_does_not_depend_on_its_loss() {
+    fn a_trial_on_a_busy_machine_is_invalid_with_and_without_loss() {
         let is_busy = |received, gap, waited| {
             let outcome = outcome(100_000, received, gap);
             let trial = trial(Frequency::per_second(1e5), SECOND, &outcome, waited);

@@ -141,7 +141,7 @@ fn plugin(fields: &mut Fields<'_>, mistakes: &mut Mistakes) -> Option<Plugin> {
     })
 }
 
-/// The part of TRex's plug-in that this generator lacks, in words.
+/// A description of the part of TRex's plug-in that this generator lacks.
 fn not_done(plugin: Plugin) -> &'static str {
     match plugin {
         Plugin::Rtsp => {

@@ -164,7 +164,7 @@ fn answer(outcome: &Outcome) -> String {
     )
 }
 
-/// The seconds in which the generator did not keep the offered rate, in words.
+/// The seconds in which the generator did not keep the offered rate, as text.
 pub(super) fn missed(outcome: &Outcome) -> Option<String> {
     let missed = outcome.missed();
     let first = outcome.seconds.get(*missed.first()?)?;

@@ -368,7 +368,7 @@ impl Lane {
 }
 
 impl LaneSender {
-    /// The most bytes that the port takes behind a packet's MAC header and its tag.
+    /// Maximum number of bytes that the port takes behind a packet's MAC header and its tag.
     pub(super) fn longest_payload(&self) -> usize {
         let longest = match self {
             Self::Packet(sender) => sender.longest(),
@@ -416,7 +416,7 @@ fn inside<T: Send>(
 const ATTEMPTS: u32 = 4;
 const PATIENCE: Span = Span::from_millis(400);
 const PEER_PATIENCE: Span = Span::from_secs(5);
-/// Most frames discarded before a run: a flood must not keep a run from beginning.
+/// Maximum number of frames discarded before a run: a flood must not keep a run from beginning.
 const MOST_DISCARDED: usize = 1000;
 
 #[cfg(test)]

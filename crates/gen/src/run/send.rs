@@ -498,7 +498,7 @@ fn real_time() -> Time {
     Time::from_nanos(now.tv_sec as u64 * SECOND + now.tv_nsec as u64)
 }
 
-/// Most packets collected at once; a system call takes 32.
+/// Maximum number of packets collected at once; a system call takes 32.
 const BATCH: usize = 64;
 const SECOND: u64 = 1_000_000_000;
 const MOST_SECONDS: usize = 7 * 86_400;

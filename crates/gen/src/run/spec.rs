@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sockets_and_queues_of_interfaces_are_ports() {
+    fn port_texts_name_sockets_and_queues_of_interfaces() {
         let spec: PortSpec = "ring:/tmp/a,server,ip=10.0.0.2".parse().unwrap();
         assert_eq!(spec.kind, PortKind::Ring { place: "/tmp/a".to_owned(), listens: true });
         assert!(spec.ip.is_some());

@@ -21,7 +21,7 @@ pub struct StreamCounts {
     pub returned: u64,
     /// Packets that arrived too long after the end of the run.
     pub late: u64,
-    /// The longest time between two arrivals.
+    /// The maximum time between two arrivals.
     pub longest_gap: Span,
     /// The mean difference of consecutive transit times (RFC 3550 section 6.4.1).
     pub jitter: Span,
@@ -171,8 +171,8 @@ impl Window {
     }
 }
 
-/// Most packets of a stream in flight at once; the next constant is the least time between two
-/// packets.
+/// Maximum number of packets of a stream in flight at once. The next constant is the minimum time
+/// between two packets.
 const AT_ONCE: u64 = 1 << 26;
 const NANOS_OF_A_PACKET: u64 = 5;
 /// Words of the window, for 262,144 numbers: a quarter of a second at a million packets a second.
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_corrupted_number_does_not_move_the_window() {
+    fn a_corrupted_sequence_number_does_not_move_the_window() {
         let mut counts = StreamCounts::new(0);
         counts.sent = 4;
         for sequence in [0, 1, (1 << 48) - 1, 1 << 40, 2, 3] {
@@ -233,7 +233,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_window_of_numbers_agrees_with_a_set(steps in prop::collection::vec((0u64..4, 0u64..70_000), 1..300)) {
+        fn the_window_of_sequence_numbers_agrees_with_a_set(steps in prop::collection::vec((0u64..4, 0u64..70_000), 1..300)) {
             let (mut window, mut set, mut highest) = (Window::default(), HashSet::new(), None);
             let mut at = 0u64;
             for (kind, step) in steps {

@@ -61,7 +61,7 @@ pub(super) struct PortRange {
     each: u64,
     /// The number of a client's flows that have different ports.
     slots: u64,
-    /// The most flows that one draw of a client may have.
+    /// Maximum number of flows that one draw of a client may have.
     window: u64,
     /// Pools with common addresses use ports of different remainders, so that their flows never
     /// share a five-tuple.
@@ -330,7 +330,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_run_has_the_addresses_of_its_flows(
+        fn a_run_of_flows_gives_the_same_addresses_as_single_flows(
             (clients, servers) in (1_u64..40, 1_u64..40),
             limit in proptest::option::of(1_u64..100),
             (window, pairs) in (1_u64..3, 1_u64..3),

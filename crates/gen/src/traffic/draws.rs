@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn templates_draw_in_the_order_of_their_windows_times() {
+    fn templates_draw_addresses_in_the_order_of_their_start_times() {
         let draws =
             Draws::of(&profile(&[(28.0, 4, None, 0), (20.0, 4, None, 0), (4.0, 4, None, 0)]), 1);
         let drawn = |template, window| draws.of_window(template, window, 0).client;
@@ -160,7 +160,7 @@ mod tests {
     proptest! {
         /// The templates draw every number exactly once.
         #[test]
-        fn the_templates_draw_every_number_exactly_once(
+        fn templates_that_share_a_pool_draw_every_number_exactly_once(
             templates in prop::collection::vec(
                 (prop::sample::select(vec![0.0, 1.0, 3.0, 7.5, 1000.0]), 1u32..5,
                  prop::option::of(1u32..40), 0usize..2),

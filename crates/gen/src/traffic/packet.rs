@@ -463,7 +463,7 @@ const MEDIA_CONNECTIONS: usize = 2;
 const HOP_LIMIT: u8 = 64;
 /// Size of a block, whose copy takes a few instructions.
 const BLOCK: usize = 64;
-/// Most blocks copied one by one: the library's function copies longer packets faster.
+/// Maximum number of blocks copied one by one: the library's function copies longer packets faster.
 const FEW_BLOCKS: usize = 4;
 /// A frame of 64 bytes without its check sequence.
 const SHORTEST: usize = 60;

@@ -281,5 +281,5 @@ impl Plan {
 const WIRE_OVERHEAD: u64 = 24;
 /// Highest rate in packets a second.
 const HIGHEST_RATE: f64 = 1e12;
-/// Most concurrent flows; a flow takes 48 bytes.
+/// Maximum number of concurrent flows; a flow takes 48 bytes.
 const MOST_ACTIVE: f64 = 16e6;

@@ -11,7 +11,7 @@ pub struct Stamp {
     pub sent: Time,
 }
 
-/// The place of a stamp in a packet.
+/// The offsets of a stamp in a packet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StampPlace {
     pub(super) at: usize,
@@ -156,7 +156,7 @@ mod tests {
     proptest! {
         /// The checksum is that of the whole packet.
         #[test]
-        fn a_stamp_completes_the_checksum(
+        fn a_stamp_keeps_the_udp_checksum_valid(
             stream: u16, sequence in 0u64..1 << 48, nanos: u64,
             rest in prop::collection::vec(any::<u8>(), 8..9),
         ) {

@@ -184,7 +184,7 @@ fn a_generator_that_stays_slow_limits_the_search() {
 
 /// A bound that the search has found stands if no later trial on this machine is valid.
 #[test]
-fn a_bound_stands_if_the_machine_becomes_slow() {
+fn a_lower_bound_stays_if_all_later_trials_are_invalid() {
     struct Worse(Slowed);
     impl Tester for Worse {
         fn trial(&mut self, load: Frequency, duration: Span) -> Result<Trial, GenError> {
@@ -270,7 +270,7 @@ impl Tester for Dying {
 }
 
 #[test]
-fn a_device_that_died_has_no_rate() {
+fn a_device_that_stopped_forwarding_has_no_rate() {
     let bench = lossless(Some(1e3), Some(1e6));
     for is_dead in
         [|trial| trial > 1, |trial| trial > 12, |trial| trial > 25] as [fn(u32) -> bool; 3]

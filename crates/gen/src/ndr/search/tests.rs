@@ -171,14 +171,14 @@ fn a_search_of_rfc_2544_makes_long_trials_only_near_the_result() {
 }
 
 #[test]
-fn a_device_faster_than_the_highest_load_is_at_the_maximum() {
+fn a_device_faster_than_the_maximum_load_is_reported_at_the_maximum() {
     let mut device = Device::new(1e9, 1);
     let results = search(&mut device, &[goal(0.0)], 100.0, 1e6);
     assert_eq!(results[0].verdict, Verdict::AtMaximum { load: Frequency::per_second(1e6) });
 }
 
 #[test]
-fn a_limit_of_the_generator_becomes_the_verdict() {
+fn a_load_beyond_the_generator_gives_the_verdict_generator_limited() {
     let goals = [goal(0.0)];
     let mut search = Search::new(&goals, Frequency::per_second(100.0), Frequency::per_second(1e6));
     loop {
@@ -221,7 +221,7 @@ fn a_limit_of_the_generator_keeps_a_higher_lower_bound() {
 }
 
 #[test]
-fn a_dead_device_is_below_the_lowest_load() {
+fn a_device_that_forwards_nothing_is_below_the_minimum_load() {
     let mut device = Device::new(0.0, 1);
     let results = search(&mut device, &[goal(0.0), goal(0.5)], 100.0, 1e6);
     for result in results {
