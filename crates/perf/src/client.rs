@@ -29,7 +29,7 @@ use std::time::{Duration, Instant, SystemTime};
 use streams::Opener;
 use units::{Bytes, Span};
 
-/// Runs one test. If it ends early, `audience` gets the figures measured so far ([`Event::Ended`])
+/// Runs one test. If the test ends early, `audience` gets the results so far ([`Event::Ended`])
 /// before [`Event::Failed`].
 pub fn run(
     options: &ClientOptions,

@@ -16,7 +16,7 @@ pub struct Download {
     pub path: String,
     /// Timeout for the whole transfer, from the first packet to the last byte.
     pub patience: Duration,
-    /// Longest time without a received byte, and timeout of the connection attempt.
+    /// Timeout of the connection attempt, and of the wait for each further byte.
     pub silence: Duration,
 }
 
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_gives_address_and_path() {
+    fn a_download_url_parses_to_address_and_path() {
         let read = |url: &str| Download::of_url(url).map(|download| (download.from, download.path));
         let (from, path) = read("http://127.0.0.1:81/a/b?c").unwrap();
         assert_eq!((from.to_string().as_str(), path.as_str()), ("127.0.0.1:81", "/a/b?c"));
@@ -408,7 +408,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_head_is_parsed_or_refused(head in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn any_response_head_is_parsed_or_refused(head in prop::collection::vec(any::<u8>(), 0..300)) {
             let _ = parse(&head);
         }
     }

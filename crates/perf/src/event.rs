@@ -22,7 +22,7 @@ pub enum Event<'a> {
     Idle(&'a Latency),
     Interval(&'a Interval),
     Ended(&'a Ended),
-    /// The test failed; the figures measured so far have been reported.
+    /// The test failed; the results so far have been reported.
     Failed(&'a crate::PerfError),
 }
 

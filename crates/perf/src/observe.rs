@@ -33,7 +33,7 @@ use units::{Bytes, Span, Time};
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// Keep series, sample between the intervals, and probe the latency. If false, the observer
-    /// reads only the figures that iperf3 also reports: CPU, and TCP_INFO at the intervals.
+    /// reads only the values that iperf3 also reports: CPU, and TCP_INFO at the intervals.
     pub probes: bool,
     pub cpu: CpuOf,
     /// Period of the TCP_INFO samples.
@@ -229,7 +229,7 @@ impl Observer {
         look.min(period).since(now).as_duration()
     }
 
-    /// Excludes everything so far from all figures except the series.
+    /// Excludes the measurements so far from all results except the time series.
     pub fn reset(&mut self, sockets: &[StreamSocket<'_>]) {
         let now = clock::now();
         self.charge(|observer| {
@@ -260,7 +260,7 @@ impl Observer {
         let of = |socket: &StreamSocket<'_>| Some((socket.id, *self.tcp.latest(socket.id)?));
         noted.tcp = sockets.iter().filter_map(of).collect();
         noted.latency = match &mut self.probe {
-            // Use one source for all intervals: a gap is better than a figure of another kind.
+            // Use one source for all intervals: a gap is better than a value of another kind.
             Some(probe) if probe.has_answer() => probe.interval(),
             Some(_) => self.smoothed.interval.latency(LatencySource::TcpInfo),
             None => None,

@@ -12,7 +12,7 @@ pub struct TestOptions {
     pub protocol: Protocol,
     pub direction: Direction,
     pub amount: Amount,
-    /// Time at the start that is left out of every figure.
+    /// Time at the start of the test that no result includes.
     pub omit: Span,
     /// Streams in each direction.
     pub streams: u32,
@@ -26,7 +26,7 @@ pub struct TestOptions {
     pub pacing_timer: Span,
     /// Rate for the kernel's own pacing (SO_MAX_PACING_RATE).
     pub kernel_rate: Option<Rate>,
-    /// Size of the socket buffers, both directions.
+    /// Size of the send buffer and of the receive buffer (SO_SNDBUF, SO_RCVBUF).
     pub window: Option<Bytes>,
     pub mss: Option<u32>,
     pub no_delay: bool,
@@ -128,7 +128,7 @@ pub struct Limits {
     pub pending: usize,
     pub streams: u32,
     pub rate: Option<Rate>,
-    /// The longest test, omitted time included.
+    /// Maximum duration of a test, including the omitted time.
     pub duration: Option<Span>,
     /// The ports that a client may have opened beside the server's own, for `crr` and UDP of
     /// [`crate::rounds`]; `None` is any port above 1023.

@@ -1,6 +1,6 @@
 //! A minimal program that measures a transfer: threads that write, threads that read, a clock.
 //!
-//! This program has no control connection, no negotiated options, and no figures while it runs: it
+//! This program has no control connection, no negotiated options, and no results while it runs: it
 //! costs only what the kernel's TCP costs any program. It is the baseline for [`crate::client`] and
 //! iperf3 in the lab `perf-overhead`. Each connection ends with 16 bytes from the reader: the
 //! number of bytes received, and the nanoseconds since the first byte.
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_pass_the_wire_unchanged() {
+    fn counts_are_encoded_and_decoded_unchanged() {
         for (bytes, nanos) in [(0, 0), (1, u64::MAX), (0x0102_0304_0506_0708, 9)] {
             let counted = Counted { bytes: Bytes::new(bytes), elapsed: Span::from_nanos(nanos) };
             assert_eq!(Counted::from_words(counted.to_words()), counted);

@@ -7,8 +7,8 @@
 //! | `run`, `session`, `team` | the client: a series of repeats, its control connection, its threads |
 //! | `serve`, `listening` | the server's session, and the ports it opens |
 //! | `rr`, `crr`, `udp_rr`, `bulk`, `udp_bulk` | both ends of each test |
-//! | `confidence`, `latency`, `cpu`, `outcome` | the parts of the figures |
-//! | `table`, `document` | the figures for people and for machines |
+//! | `confidence`, `latency`, `cpu`, `outcome` | the parts of the results |
+//! | `table`, `document` | the results for people and for machines |
 //!
 //! The far end is a weir server: iperf3 has no such tests. All connections send small segments at
 //! once (TCP_NODELAY); netperf does so only with an option.

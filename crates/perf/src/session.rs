@@ -69,7 +69,7 @@ pub(crate) struct Setup {
     pub(crate) receive_timeout: Duration,
     /// At a server: how much longer than agreed the server waits for its client to end the test.
     pub(crate) grace: Option<Duration>,
-    /// At a server: the longest time of a test that does not end by the clock.
+    /// At a server: the maximum duration of a test of an amount of data.
     pub(crate) longest: Option<Span>,
     /// At a server: the maximum rate of all streams together.
     pub(crate) rate_limit: Option<Rate>,
@@ -230,8 +230,8 @@ impl Session {
         }
     }
 
-    /// Removes the figure of a full link from tests that no link limits: tests within one machine,
-    /// at a rate that the user set, or limited by this machine's CPU.
+    /// Removes the estimate of a full link from tests that no link limits: tests within one
+    /// machine, at a rate that the user set, or limited by this machine's CPU.
     fn without_false_links(&self, mut observed: Observed) -> Observed {
         let inside =
             self.streams.iter().any(|one| crate::event::is_loopback(one.local, one.remote));
@@ -434,7 +434,7 @@ fn sockets<'a>(
 }
 
 const RUNNING: &str = "the test ran";
-/// Longest delay until a call to stop takes effect.
+/// Maximum delay before the thread notices a call to stop.
 const LONGEST_POLL: Duration = Duration::from_millis(100);
 const SHORTEST_POLL: Duration = Duration::from_micros(500);
 /// After this time without a byte no more data is in flight.

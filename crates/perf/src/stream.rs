@@ -177,8 +177,8 @@ impl Running {
         progress.at
     }
 
-    /// The first stream that ended by itself, and why. iperf3 closes its streams at the end of a
-    /// test, so the caller has to decide whether an ending was expected.
+    /// The first stream that ended before the test, and the reason. iperf3 closes its streams at
+    /// the end of a test, so the caller has to decide whether an ending was expected.
     pub fn failure(&self) -> Option<StreamFailure> {
         self.streams.iter().find_map(|stream| {
             let ending = *guard(&stream.ending);
@@ -357,7 +357,7 @@ impl Stream {
 }
 
 const LOOK: Duration = Duration::from_micros(500);
-/// Longest time to read a full queue on a busy host.
+/// Maximum time to read a full queue on a busy host.
 const LONGEST_QUEUE: Duration = Duration::from_secs(1);
 
 /// Ignores poisoning: the guarded counters are valid at any moment.

@@ -9,13 +9,13 @@
 //! | `engine` | the event loop of a thread |
 //! | `schedule` | the times of requests in an open loop |
 //! | `tally`, `outcome` | counts, latencies and errors by kind |
-//! | `document`, `text` | the figures for machines and for people |
+//! | `document`, `text` | the results for machines and for people |
 //! | [`serve`] | a small server, for machines without another |
 //!
 //! **Closed loop**: each connection sends a request once the server has answered the former
 //! request, and latency counts from the moment of sending. **Open loop** (`rate`): requests have
 //! fixed times. Latency counts from the fixed time, also if the request had to wait for a
-//! connection. The figures therefore show every pause of the server (no coordinated omission).
+//! connection. The results therefore show every pause of the server (no coordinated omission).
 
 mod address;
 mod connection;

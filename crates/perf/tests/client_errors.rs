@@ -201,7 +201,7 @@ fn a_test_that_follows_the_whole_script_succeeds() {
 }
 
 #[test]
-fn states_out_of_turn_and_absurd_lengths_are_refused() {
+fn unexpected_states_and_absurd_message_lengths_are_refused() {
     let server = Server::start(vec![Step::Cookie, Step::State(13)], After::Hang);
     let error = failure(&options("127.0.0.1", server.port()));
     assert!(matches!(error, PerfError::NotIperf { .. }), "{error}");
@@ -245,7 +245,7 @@ fn a_call_to_stop_ends_the_test_and_reports_the_measurements() {
 }
 
 #[test]
-fn a_lost_hello_is_repeated() {
+fn a_lost_udp_hello_is_repeated() {
     // If the machine stalls for this long, the client has no time for a second hello.
     testing::undisturbed("second hello", |_| {
         let steps = scripted::running().into_iter().take(4).collect();
@@ -265,7 +265,7 @@ fn a_lost_hello_is_repeated() {
 }
 
 #[test]
-fn the_start_of_the_test_replaces_a_lost_answer() {
+fn the_start_of_the_test_replaces_a_lost_reply_to_a_udp_hello() {
     // If the server stalls between two messages, the client sends a second hello.
     testing::undisturbed("single hello", |_| {
         let mut steps = scripted::whole();
@@ -387,7 +387,7 @@ fn an_unreachable_network_is_reported() {
 
 /// An iperf3 server, killed during the test.
 #[test]
-fn an_iperf3_that_is_killed_is_reported() {
+fn an_iperf3_server_killed_during_a_test_is_reported() {
     let Some(namespace) = namespace() else { return };
     for direction in [Direction::Forward, Direction::Reverse] {
         let outcome = namespace.run(|| {

@@ -95,7 +95,7 @@ fn the_echo_answers_over_loopback() {
 }
 
 #[test]
-fn lost_duplicated_and_reordered_answers_each_count_once() {
+fn lost_duplicated_and_reordered_replies_each_count_once() {
     let sent = Arc::new(AtomicU64::new(0));
     let counted = sent.clone();
     let mut held: Option<Vec<u8>> = None;
@@ -231,7 +231,7 @@ fn the_probes_latency_includes_the_queue_of_a_load() {
 }
 
 #[test]
-fn without_answers_the_latency_is_that_of_the_streams() {
+fn without_replies_the_latency_comes_from_the_streams() {
     let (near, far) = connected();
     let socket = |bytes| StreamSocket {
         id: 1,

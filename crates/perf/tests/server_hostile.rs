@@ -17,7 +17,7 @@ use std::time::Duration;
 use units::{Bytes, Rate, Span};
 
 #[test]
-fn other_protocols_are_dismissed() {
+fn connections_of_other_protocols_are_closed() {
     let server = TestServer::open(long_timeouts());
     let strangers: [&[u8]; 4] = [
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
@@ -151,7 +151,7 @@ fn a_missing_algorithm_is_refused_if_the_server_sends() {
 }
 
 #[test]
-fn silence_ends_a_session_in_every_state() {
+fn a_client_that_falls_silent_in_any_state_loses_its_session() {
     let check = |step: Step| {
         let server = TestServer::open(short_timeouts());
         let mut raw = RawClient::connect(&server);
@@ -177,7 +177,7 @@ fn silence_ends_a_session_in_every_state() {
 }
 
 #[test]
-fn death_ends_a_session_in_every_state() {
+fn a_client_that_dies_in_any_state_ends_its_session() {
     in_every_state(|step| {
         let server = TestServer::open(Limits { sessions: 1, ..long_timeouts() });
         let mut raw = RawClient::connect(&server);
@@ -376,7 +376,7 @@ fn two_clients_from_one_address_run_at_once() {
 }
 
 #[test]
-fn a_second_hello_makes_no_second_stream() {
+fn a_second_udp_hello_opens_no_second_stream() {
     let server = TestServer::open(long_timeouts());
     let mut raw = RawClient::connect(&server);
     raw.send_cookie();
@@ -398,7 +398,7 @@ fn a_second_hello_makes_no_second_stream() {
 }
 
 #[test]
-fn an_unexpected_hello_is_not_answered_and_does_no_harm() {
+fn an_unexpected_udp_hello_gets_no_reply_and_does_no_harm() {
     let server = TestServer::open(long_timeouts());
     let stranger = hostile::datagrams(&server);
     for bytes in [&hostile::HELLO[..], &[], &[0; 4], &[0xff; 60_000]] {
@@ -412,7 +412,7 @@ fn an_unexpected_hello_is_not_answered_and_does_no_harm() {
 }
 
 #[test]
-fn probes_with_the_token_are_echoed() {
+fn latency_probes_with_the_token_are_echoed() {
     let server = TestServer::open(long_timeouts());
     let mut raw = RawClient::connect(&server);
     raw.send_cookie();

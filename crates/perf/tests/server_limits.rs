@@ -132,7 +132,7 @@ fn order(kind: Kind, port: Option<u16>) -> Vec<u8> {
 
 /// Without the limit, a client could hold its session for ever with orders that the server refuses.
 #[test]
-fn endless_orders_end_at_the_limit() {
+fn a_session_of_refused_orders_ends_at_the_duration_limit() {
     let server =
         TestServer::open(Limits { duration: Some(Span::from_millis(300)), ..long_timeouts() });
     let mut raw = offered(&server, Kind::Rr);

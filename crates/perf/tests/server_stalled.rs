@@ -87,7 +87,7 @@ fn stalled_clients_at_eight_addresses_leave_room_for_a_ninth() {
 
 /// Stalled tests at as many addresses as the server has sessions.
 #[test]
-fn a_stalled_test_gives_way_at_every_step() {
+fn a_stalled_test_gives_way_in_every_state() {
     std::thread::scope(|scope| {
         for (stall, sessions) in STALLS.into_iter().zip([9, 6, 11, 5]) {
             scope.spawn(move || {
@@ -114,7 +114,7 @@ fn a_test_with_traffic_does_not_give_way() {
     let mut busy = stalled(&server, 0, Stall::Running).unwrap();
     busy.keep_sending();
     std::thread::sleep(Duration::from_millis(300));
-    // Lasts longer than a stalled test keeps its place.
+    // Lasts longer than a stalled test keeps its slot.
     let began = Instant::now();
     while began.elapsed() < Duration::from_secs(7) {
         assert!(matches!(measure(&server), Err(PerfError::Busy { .. })));

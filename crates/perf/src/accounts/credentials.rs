@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_claim_is_written_in_three_lines() {
+    fn credentials_are_encoded_in_three_lines() {
         let text = "user: ann\npwd:  two words\nts:   1700000000";
         let claim = Claim::read(text.as_bytes()).unwrap();
         assert_eq!((claim.user.as_str(), claim.password.as_str()), ("ann", "two words"));

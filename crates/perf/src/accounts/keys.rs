@@ -30,7 +30,7 @@ impl PublicKey {
         PublicEncryptingKey::from_der(&der).map(Self).map_err(|_| wrong(UNFIT))
     }
 
-    /// The longest text that [`Self::encrypt`] takes.
+    /// Maximum length of a text that [`Self::encrypt`] takes.
     pub(super) fn longest(&self, padding: Padding) -> usize {
         let longest = match padding {
             Padding::Oaep => OaepPublicEncryptingKey::new(self.0.clone())

@@ -21,7 +21,7 @@ impl ReplayCache {
     }
 }
 
-/// Most tokens held. Only tokens with a correct password are held.
+/// Maximum number of tokens held. Only tokens with a correct password are held.
 const MOST: usize = 1 << 16;
 
 #[cfg(test)]

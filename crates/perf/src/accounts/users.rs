@@ -52,7 +52,7 @@ fn user(line: &str) -> Option<User> {
     Some(User { name, hash: hash.to_ascii_lowercase() })
 }
 
-/// Longest part of a file that is read.
+/// Maximum size of a file: the rest of a larger file is not read.
 const LONGEST: u64 = 4 << 20;
 
 #[cfg(test)]
@@ -63,7 +63,7 @@ mod tests {
     const MARIO: &str = "mario,bf7a49a846d44b454a5d11e7acfaf13d138bbe0b7483aa3e050879700572709b";
 
     #[test]
-    fn a_user_needs_a_line_and_its_password() {
+    fn a_user_needs_a_line_in_the_file_and_its_password() {
         let text = format!("# users\r\n\r\n{MARIO}\r\n");
         let users = parse(&text).unwrap();
         assert!(has(&users, "mario", "rossi"));

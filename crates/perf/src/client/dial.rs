@@ -172,7 +172,7 @@ fn rounded(time: Duration) -> Duration {
     Duration::from_millis(u64::try_from((time.as_micros() + 500) / 1000).unwrap_or(u64::MAX))
 }
 
-/// Longest delay until a call to stop takes effect.
+/// Maximum delay before the thread notices a call to stop.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

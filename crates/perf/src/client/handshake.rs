@@ -18,7 +18,7 @@ pub(super) struct Agreed {
     pub(super) test: TestOptions,
     /// The offer of a weir server beyond iperf3; `None` from a stock server.
     pub(super) offer: Option<Value>,
-    /// Warnings for readers of the figures.
+    /// Warnings about the results.
     pub(super) warnings: Vec<String>,
 }
 

@@ -34,7 +34,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn an_offer_is_read_as_far_as_it_is_valid() {
+    fn the_valid_parts_of_a_weir_offer_are_read() {
         let token = "00112233445566778899aabbccddeeff";
         let offer = Offer::read(&json!({
             "version": "0.1.0", "echo": {"port": 5201, "token": token}, "later": [1],

@@ -112,7 +112,7 @@ fn no_address(options: &ClientOptions, reason: Option<String>) -> PerfError {
     PerfError::NoAddress { host: options.host.clone(), family: options.family, reason }
 }
 
-/// Longest delay until a call to stop takes effect.
+/// Maximum delay before the thread notices a call to stop.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

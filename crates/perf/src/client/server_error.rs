@@ -5,7 +5,7 @@ use crate::PerfError;
 use rustix::io::Errno;
 use std::io;
 
-/// The error of a server that gave up, in words.
+/// The error text of a server that gave up.
 pub(super) fn reported(peer: &str, code: i32, errno: i32) -> PerfError {
     let reason = match (words(code), errno) {
         (_, errno) if code == 205 && errno == Errno::MSGSIZE.raw_os_error() => {
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn error_numbers_become_texts() {
+    fn iperf3s_error_numbers_become_texts() {
         let text = |code, errno| reported("host", code, errno).to_string();
         assert!(text(27, 0).ends_with("above its limit: ask for less with --bitrate"));
         assert!(!text(141, 9).contains("Bad file descriptor"));

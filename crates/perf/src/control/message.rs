@@ -4,9 +4,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// Longest message from a peer: iperf3 3.12 sends a server's whole output in one.
+/// Maximum length of a message from a peer: iperf3 3.12 sends a server's whole output in one.
 pub const LONGEST: usize = 4 << 20;
-/// Longest parameters that a server reads: iperf3's MAX_PARAMS_JSON_STRING.
+/// Maximum length of the parameters that a server reads: iperf3's MAX_PARAMS_JSON_STRING.
 pub const LONGEST_PARAMETERS: usize = 8 * 1024;
 
 /// A message that arrives piece by piece. Memory grows with the received bytes, never with the
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn an_encoded_message_is_decoded_from_any_pieces() {
+    fn an_encoded_message_is_decoded_from_segments_of_any_size() {
         let value = json!({"tcp": true, "omit": 0, "time": 10});
         let bytes = Message::encode(&value).unwrap();
         for step in [1, 3, 4, 5, 1000] {
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_numbers_have_no_point() {
+    fn whole_numbers_are_encoded_without_a_decimal_point() {
         let value =
             json!({"omit": 0.0, "none": -1.0, "all": [10.0, {"jitter": 0.25, "big": 1e300}]});
         let bytes = Message::encode(&value).unwrap();
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_json_is_reported() {
+    fn a_message_with_invalid_json_is_reported() {
         let message = fed(b"\0\0\0\x03abc", 9).unwrap();
         assert!(message.parse::<Value>().unwrap_err().to_string().contains("not the JSON"));
     }

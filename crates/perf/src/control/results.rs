@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_spellings_of_minus_one_are_read() {
+    fn both_encodings_of_minus_one_mean_an_unknown_count() {
         let text = r#"{"cpu_util_total":1.5,"sender_has_retransmits":18446744073709551615,
             "streams":[{"id":1,"bytes":100,"retransmits":-1}]}"#;
         let results: Results = serde_json::from_str(text).unwrap();

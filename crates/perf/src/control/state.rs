@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_byte_is_a_state_or_rejected() {
+    fn every_byte_decodes_to_a_state_or_is_rejected() {
         let known = (0..=255_u8).filter_map(|byte| State::from_byte(byte).map(|s| (byte, s)));
         let known: Vec<_> = known.collect();
         assert_eq!(known.len(), State::ALL.len());

@@ -83,7 +83,7 @@ pub struct StreamInterval {
     pub retransmits: Option<u64>,
     /// Counts of a UDP stream.
     pub datagrams: Option<Datagrams>,
-    /// The kernel's figures at the interval's end.
+    /// TCP_INFO at the interval's end.
     pub tcp: Option<TcpInfo>,
 }
 
@@ -101,7 +101,7 @@ pub struct Datagrams {
     pub jitter: Span,
 }
 
-/// The result of a test: this end's figures, and the figures that the other end reported.
+/// The result of a test: this end's measurements, and the results that the other end reported.
 #[derive(Debug, Clone)]
 pub struct Ended {
     /// The measured time, without the omitted time.
@@ -119,7 +119,7 @@ pub struct Ended {
     pub peer_extras: Option<Value>,
     /// This end's measurements beside the streams, over time.
     pub observed: Option<Observed>,
-    /// Warnings for readers of these figures: an end without idle CPU, a probe that got no answer.
+    /// Warnings about the results: an end without idle CPU, a probe that got no reply.
     pub warnings: Vec<String>,
 }
 
@@ -153,7 +153,7 @@ impl End {
     }
 }
 
-/// TCP_INFO over the measured time.
+/// TCP_INFO of one stream over the measured time.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct PathFacts {
     pub min_rtt: Option<Span>,

@@ -3,7 +3,7 @@ use crate::rounds::LatencySummary;
 use serde_json::{Value, json};
 use units::{Bytes, Span};
 
-/// The figures of round trips between two processes.
+/// The results of round trips between two processes.
 #[derive(Debug, Clone)]
 pub struct LocalLatency {
     pub over: Over,
@@ -21,7 +21,7 @@ pub struct Bandwidth {
 }
 
 impl LocalLatency {
-    /// The mean of a round trip, the figure that lmbench prints.
+    /// The mean of a round trip, which lmbench also prints.
     pub fn mean_us(&self) -> f64 {
         self.elapsed.micros_f64() / self.summary.samples.max(1) as f64
     }

@@ -88,7 +88,7 @@ impl CpuSampler {
 
     fn keep(&mut self, snapshot: Snapshot) {
         let Some(table) = &mut self.table else { return };
-        // Over less time the ticks of /proc/stat dominate the figures.
+        // Over less time the ticks of /proc/stat dominate the result.
         if snapshot.at.since(self.point.at) < LEAST_POINT {
             return;
         }
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_of_zero_length_has_no_cpu_use() {
+    fn a_period_of_zero_length_has_no_cpu_use() {
         let snapshot = Snapshot { at: Time::ZERO, own: CpuTime::default(), machine: None };
         assert_eq!(snapshot.since(&snapshot), CpuUse::default());
     }

@@ -112,7 +112,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn only_a_sender_with_the_token_is_answered() {
+    fn the_echo_replies_only_to_a_sender_with_the_token() {
         let (mine, other) = (Token::random(), Token::random());
         let echo = Echo { token: mine, sequence: 7, sent_at: Time::from_nanos(9) };
         let bytes = echo.encode();
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_32_digits() {
+    fn a_token_is_written_in_32_hexadecimal_digits() {
         let token = Token::random();
         assert_eq!(token.to_string().parse(), Ok(token));
         let json = serde_json::to_string(&token).unwrap();
@@ -138,13 +138,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_written_echo_is_read_back(token: [u8; 16], sequence: u64, nanos: u64) {
+        fn an_encoded_echo_decodes_to_the_same_echo(token: [u8; 16], sequence: u64, nanos: u64) {
             let echo = Echo { token: Token(token), sequence, sent_at: Time::from_nanos(nanos) };
             prop_assert_eq!(Echo::parse(&echo.encode()), Some(echo));
         }
 
         #[test]
-        fn other_datagrams_get_no_answer(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+        fn datagrams_that_are_no_echo_get_no_reply(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
             prop_assert_eq!(respond(&bytes, |_| true), None);
         }
     }

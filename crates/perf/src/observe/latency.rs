@@ -304,7 +304,8 @@ fn wait(shared: &Shared, probers: &[Prober], within: Option<Span>) {
     }
 }
 
-/// Most answers read at once: a stranger with the token cannot keep the thread from sending probes.
+/// Maximum number of answers read at once: a stranger with the token cannot keep the thread from
+/// sending probes.
 const MOST_AT_ONCE: usize = 256;
 /// An answer may lie unread for this long. It is shorter than the time after which the end of a
 /// phase counts a probe as lost.

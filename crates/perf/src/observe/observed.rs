@@ -22,7 +22,7 @@ pub struct Observed {
     /// The core that limited the test: the test used this core of this machine, and the core had
     /// almost no idle time.
     pub limiting_core: Option<usize>,
-    /// Warnings for readers of the figures.
+    /// Warnings about the results.
     pub warnings: Vec<String>,
     /// CPU time of the measurements.
     pub cost: Span,
@@ -144,7 +144,7 @@ fn latency(latency: &Latency) -> Value {
     })
 }
 
-/// Omits figures that the kernel did not report.
+/// Omits values that the kernel did not report.
 fn path(path: &StreamPath) -> Value {
     let micros = |span: Option<Span>| span.map(|span| json!(span.micros_f64()));
     let bytes = |count: Option<Bytes>| count.map(|count| json!(count.count()));

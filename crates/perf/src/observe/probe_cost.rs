@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_block_is_symmetric_and_blocks_differ() {
+    fn each_block_of_sampling_periods_is_symmetric_and_blocks_differ() {
         let periods = SamplingPeriods::random(Span::ZERO);
         let mut outer = 0;
         for block in 0..1000 {
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_far_end_reads_valid_turns_only() {
+    fn only_valid_sampling_periods_are_read_from_a_peer() {
         let periods = SamplingPeriods::random(Span::from_millis(40));
         assert_eq!(periods.length(), Span::from_millis(400));
         assert_eq!(SamplingPeriods::read(&periods.to_json()), Some(periods));

@@ -194,7 +194,7 @@ fn rounded(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }
 
-/// Most points of a series: enough for a chart as wide as a screen.
+/// Maximum number of points of a series: enough for a chart as wide as a screen.
 pub(super) const MOST_POINTS: usize = 2000;
 
 #[cfg(test)]
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_reading_is_a_gap() {
+    fn a_missing_reading_is_a_gap_in_the_series() {
         let mut table = table(Merge::Mean, 8);
         table.column("3", "ms");
         table.column("never", "ms");
@@ -223,13 +223,13 @@ mod tests {
     }
 
     #[test]
-    fn no_reading_makes_no_series() {
+    fn a_table_without_readings_gives_no_series() {
         assert_eq!(table(Merge::Max, 8).into_series(), None);
     }
 
     proptest! {
         #[test]
-        fn a_full_table_stays_small_and_keeps_sums_and_peaks(
+        fn a_full_series_table_stays_small_and_keeps_sums_and_peaks(
             values in proptest::collection::vec(0.0..1000.0_f64, 1..3000),
             limit in 2_usize..64,
         ) {

@@ -79,7 +79,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn no_answers_have_no_median() {
+    fn a_tally_without_replies_has_no_median() {
         let mut tally = Tally::default();
         tally.lose(3);
         assert_eq!(tally.latency(LatencySource::Ping), None);
@@ -92,7 +92,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn quantiles_are_in_order_and_close(mut nanos in proptest::collection::vec(0_u64..100_000_000_000, 1..300)) {
+        fn latency_quantiles_are_ordered_and_close_to_the_exact_quantiles(mut nanos in proptest::collection::vec(0_u64..100_000_000_000, 1..300)) {
             let mut tally = Tally::default();
             nanos.iter().for_each(|nanos| tally.add(Span::from_nanos(*nanos)));
             nanos.sort_unstable();

@@ -1,4 +1,4 @@
-//! The kernel's figures of every data stream, over time and over the measured window.
+//! TCP_INFO of every data stream, over time and over the measured window.
 
 pub(crate) mod far;
 mod limits;
@@ -35,7 +35,7 @@ pub struct StreamPath {
     /// Retransmitted segments as a share of the data segments sent.
     pub retransmit_share: Option<Share>,
     pub timeouts: Option<u64>,
-    /// The kernel's last estimate, and whether the sender was application-limited then.
+    /// The last `tcpi_delivery_rate`, and whether the sender was application-limited at that time.
     pub delivery_rate: Option<Rate>,
     pub delivery_rate_app_limited: Option<bool>,
     /// The smallest round trip since the connection was opened (the other round trips are
@@ -84,7 +84,7 @@ impl TcpSampler {
         self.read(now, sockets, true);
     }
 
-    /// Excludes everything so far from the figures; the series keep it.
+    /// Excludes the samples so far from the results; the time series keep them.
     pub fn reset(&mut self, now: Time) {
         for stream in &mut self.streams {
             stream.base = stream.last.map(|(_, info)| (now, info));
@@ -246,7 +246,7 @@ pub(super) fn rate(bytes: Bytes, elapsed: Span) -> Option<Rate> {
     (seconds > 0.0).then(|| Rate::from_bits_per_second((bits / seconds) as u64))
 }
 
-/// Least delay that counts as a queue: busy hosts cause shorter delays, too.
+/// Minimum delay that counts as a queue: busy hosts cause shorter delays, too.
 const LEAST_QUEUE: Span = Span::from_millis(1);
 const NEAR: RangeInclusive<f64> = 0.9..=1.1;
 
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_begins_where_earlier_samples_are_dropped() {
+    fn the_measured_window_begins_after_the_discarded_samples() {
         let (near, mut far) = pair();
         let mut pass = |mut near: &TcpStream, count: usize| {
             near.write_all(&vec![7; count]).unwrap();

@@ -1,4 +1,4 @@
-//! Formats figures for tables: three digits and a familiar unit.
+//! Formats numbers for tables: three digits and a familiar unit.
 
 use units::{Bytes, Span, shown};
 
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn scales_end_at_round_numbers() {
+    fn chart_scales_end_at_round_numbers() {
         for (value, end) in [(200e6, 200e6), (201e6, 500e6), (10.1, 20.0), (7.0, 10.0), (0.0, 1.0)]
         {
             assert_eq!(round_above(value), end, "{value}");

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use std::io::{self, Write};
 
 /// A line of JSON for each event, each an object with `event` and `data`, as in iperf3 since 3.17.
-/// `weir` events carry the figures for which iperf3 has no key.
+/// `weir` events carry the results for which iperf3 has no key.
 #[derive(Debug)]
 pub struct JsonStream<W> {
     sink: Sink<W>,

@@ -66,7 +66,7 @@ pub fn words(limits: &LimitedBy) -> String {
     reported.join(", ")
 }
 
-/// Least share that is shown: smaller shares round to zero.
+/// Minimum share that is shown: smaller shares round to zero.
 const LEAST_PERCENT: f64 = 0.5;
 
 #[cfg(test)]

@@ -94,5 +94,6 @@ impl<W: Write> Audience for Text<W> {
     }
 }
 
-/// Longest text of an error that is shown: longer than any of this program's own texts.
+/// Maximum length of an error text that is shown, in bytes. All error texts of this program are
+/// shorter.
 const LONGEST: usize = 1024;

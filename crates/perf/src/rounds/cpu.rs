@@ -9,7 +9,7 @@ use units::{Span, Time};
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cpu {
     pub elapsed: Span,
-    /// CPU of the threads that measured, and of the host's cores, in percent of a core.
+    /// CPU time of the measuring threads, and use of the host's CPUs, in percent of one CPU.
     pub used: CpuUse,
 }
 
@@ -44,7 +44,7 @@ impl Cpu {
         }
     }
 
-    /// `None` if the peer reported impossible figures.
+    /// `None` if the peer reported impossible values.
     pub(super) fn from_wire(wire: &WireCpu) -> Option<Self> {
         let percent = |value: f64, most: f64| value.is_finite() && (0.0..=most).contains(&value);
         let possible = wire.elapsed.is_finite()
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn percents_become_time_and_add_up() {
+    fn cpu_percents_convert_to_time_and_add_up() {
         let one = cpu(2, 40.0, 50.0);
         assert_eq!((one.threads(), one.machine()), (Span::from_secs(1), Span::from_secs(2)));
         let both = one.and(&cpu(6, 0.0, 10.0));
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_figures_of_a_peer_are_rejected() {
+    fn impossible_cpu_use_of_a_peer_is_rejected() {
         let reported = cpu(2, 40.0, 50.0);
         assert_eq!(Cpu::from_wire(&reported.to_wire()), Some(reported.clone()));
         for wrong in [

@@ -77,7 +77,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn no_samples_have_no_summary() {
+    fn a_histogram_without_samples_has_no_summary() {
         assert_eq!(Latencies::default().summary(), None);
         let mut one = Latencies::default();
         one.add(Duration::from_secs(7200));
@@ -86,7 +86,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_merge_equals_counting_together(
+        fn merged_histograms_equal_one_histogram_of_all_samples(
             a in prop::collection::vec(1_u64..10_000_000_000, 1..200),
             b in prop::collection::vec(1_u64..10_000_000_000, 1..200),
         ) {

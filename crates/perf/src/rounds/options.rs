@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_size_is_one_number_or_two() {
+    fn a_size_parses_from_one_number_or_two() {
         let read = |text: &str| text.parse::<Size>().map(|size| size.to_string());
         assert_eq!(read("1").unwrap(), "1");
         assert_eq!(read("128/8K").unwrap(), "128/8192");
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn repeats_are_one_number_or_two() {
+    fn repeats_parse_from_one_number_or_two() {
         assert_eq!("3,30".parse(), Ok(Repeats::USUAL));
         assert_eq!("5".parse(), Ok(Repeats { least: 5, most: 5 }));
         for wrong in ["0", "30,3", "3,", "-1", "3,100000"] {

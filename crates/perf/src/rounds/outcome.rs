@@ -105,7 +105,7 @@ impl RoundsOutcome {
 }
 
 impl Run {
-    /// Combines the counts of both ends. The error names an impossible figure of the server.
+    /// Combines the counts of both ends. The error names an impossible value from the server.
     pub(super) fn of(
         kind: Kind,
         tallies: &[Tally],

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_taken_port_is_skipped() {
+    fn a_port_in_use_is_skipped() {
         let taken = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = taken.local_addr().unwrap();
         let refused = first_free(address, vec![address.port()], listen).unwrap_err();

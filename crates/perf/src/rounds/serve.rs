@@ -32,7 +32,7 @@ use units::Span;
 /// firewall must let these ports pass; the client may ask for a range, within
 /// `options.limits.data_ports`.
 ///
-/// `options.limits.duration` is the longest session, however many measurements the client orders.
+/// `options.limits.duration` is the maximum duration of a session with any number of measurements.
 /// From `progress` the server learns when it may end the session for another client.
 pub(crate) fn serve(
     control: &mut Control,
@@ -226,7 +226,7 @@ impl Session<'_> {
     }
 }
 
-/// The time that a session has lasted, and the longest time that it may last.
+/// The duration of a session so far, and the maximum duration.
 #[derive(Debug)]
 struct SessionTime {
     began: Instant,
@@ -321,7 +321,7 @@ impl Default for Arrivals {
 }
 
 impl Arrivals {
-    /// Adds the sums of a thread that counts by itself.
+    /// Adds the counts of a thread that has its own counters.
     pub(super) fn add(&self, count: u64, bytes: u64) {
         self.count.fetch_add(count, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -392,7 +392,7 @@ pub(super) fn wait_readable(socket: &TcpStream, within: Duration) {
 
 const CONNECTING: &str = "opening its data connections";
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// The server's workers end when the control connection says so; only the control connection has a
-/// deadline.
+/// The deadline of the server's worker threads, which never passes: the control connection has a
+/// deadline, and ends them.
 const FOREVER: Duration = Duration::from_secs(1 << 32);
 const LONGEST_SECONDS: f64 = 86_400.0;

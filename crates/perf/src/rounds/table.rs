@@ -113,7 +113,7 @@ fn demand_words(of_transactions: bool, unicode: bool) -> &'static str {
     }
 }
 
-/// A figure with three digits, or with all digits before the point.
+/// A number with three digits, or with all digits before the point.
 fn figure(value: f64) -> String {
     let decimals = match value.abs() {
         100.0.. => 0,
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_have_three_digits() {
+    fn numbers_in_the_table_have_three_digits() {
         let figures = [0.0, 0.1234, 1.234, 12.34, 123.4, 123_456.7].map(figure);
         assert_eq!(figures, ["0.000", "0.123", "1.23", "12.3", "123", "123457"]);
     }

@@ -147,7 +147,7 @@ pub(super) fn prepare(socket: &TcpStream) -> io::Result<()> {
     socket.set_write_timeout(Some(POLL_INTERVAL))
 }
 
-/// Longest delay until a waiting thread notices that it should end.
+/// Maximum delay until a waiting thread notices that it should end.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Bytes of a request or response per read or write.
 pub(super) const PIECE: usize = 64 * 1024;

@@ -87,7 +87,7 @@ pub struct Refusal {
     pub reason: String,
 }
 
-/// The server's figures of one measurement. A reader checks each number before use.
+/// The server's results of one measurement. A reader checks each number before use.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Report {
@@ -104,7 +104,7 @@ pub struct Report {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WireCpu {
-    /// The seconds that these figures cover.
+    /// The seconds that these results cover.
     pub elapsed: f64,
     /// User CPU of the threads of this measurement.
     pub user: f64,
@@ -125,7 +125,7 @@ fn one() -> u32 {
     1
 }
 
-/// Longest message of this protocol.
+/// Maximum length of a message of this protocol.
 pub(super) const LONGEST: usize = 256 * 1024;
 
 #[cfg(test)]

@@ -38,5 +38,5 @@ pub(super) fn admit(
     Err(Refusal::new(refusal::AUTHORIZATION, error))
 }
 
-/// Longest delay until a call to stop takes effect.
+/// Maximum delay before the thread notices a call to stop.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);

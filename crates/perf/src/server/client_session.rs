@@ -388,7 +388,7 @@ fn later(peer: &str, why: &str) -> PerfError {
     PerfError::Postponed { peer: peer.to_owned(), reason: why.to_owned() }
 }
 
-/// The session stalled while another client waited for its place.
+/// The session stalled while another client waited for a slot.
 fn stalled(peer: &str) -> Refusal {
     let reason = "it stalled, and its place was given to another client".to_owned();
     Refusal::busy(PerfError::PeerFailed { peer: peer.to_owned(), reason })
@@ -407,14 +407,14 @@ fn printable(text: &str) -> String {
 }
 
 const CROWDED: &str = "its streams and those of the other tests need more memory than is allowed";
-/// Longest results of a client: enough for the most streams with weir's additions. Parsing may take
-/// thirty times as much memory.
+/// Maximum length of the results that a client sends, in bytes: enough for the maximum number of
+/// streams with weir's additions. Parsing may take thirty times as much memory.
 const LONGEST_RESULTS: usize = 256 * 1024;
 const LONGEST_VERSION: usize = 64;
-/// Longest output sent to a client: with the rest of the results it fits in the longest message
-/// that a weir client reads.
+/// Maximum length of the output sent to a client, in bytes: together with the other results the
+/// output fits in the largest message that a weir client reads.
 const LONGEST_DOCUMENT: usize = crate::control::LONGEST - LONGEST_RESULTS - far::MOST_BYTES;
-/// Longest wait for the last bytes of a test that ends after an amount of data.
+/// Maximum wait for the last bytes of a test that ends after an amount of data.
 const LONGEST_REST: Duration = Duration::from_secs(10);
 /// Memory of a stream: the used part of its thread's stack, and the buffers for batches of
 /// datagrams.

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_quarter_of_the_sessions_is_for_new_addresses() {
+    fn a_quarter_of_the_sessions_is_reserved_for_new_addresses() {
         let most = TestLimits { sessions: 20, per_address: 4 };
         let room = |tests, of_address| most.room(Share { tests, of_address });
         assert_eq!(room(14, 3), Ok(()));
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn one_address_alone_reaches_its_limit() {
+    fn a_single_address_can_use_its_whole_limit() {
         for (sessions, per_address) in [(1, 4), (5, 5), (8, 7), (32, 30), (32, 4)] {
             let most = TestLimits { sessions, per_address };
             for tests in 0..sessions.min(per_address) {

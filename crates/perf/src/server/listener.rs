@@ -212,12 +212,12 @@ fn is_shortage(errno: Errno) -> bool {
     matches!(errno, Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)
 }
 
-/// Most foreign connections that the server logs as warnings.
+/// Maximum number of foreign connections that the server logs as warnings.
 const MOST_WARNINGS: u64 = 100;
-/// Longest delay until a call to stop takes effect.
+/// Maximum delay before the thread notices a call to stop.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Longest time of the excess connection: short, because it holds a descriptor that others may
-/// need.
+/// Maximum lifetime of the excess connection: short, because other connections may need its
+/// descriptor.
 const LONGEST_EXCESS: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(200);
 /// Connections accepted per call, so that waiting clients are read in between.

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cookie_in_any_pieces_identifies_its_connection() {
+    fn a_cookie_in_segments_of_any_size_identifies_its_connection() {
         let mut fixture = Fixture::new(4);
         let now = Instant::now();
         let (mut client, _) = fixture.connect(now);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_connection_is_evicted() {
+    fn the_oldest_connection_without_a_cookie_is_evicted() {
         let mut fixture = Fixture::new(2);
         let now = Instant::now();
         let (oldest, none) = fixture.connect(now);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn without_descriptors_the_oldest_is_evicted_if_it_had_time_for_its_cookie() {
+    fn a_server_without_descriptors_evicts_the_oldest_connection_that_had_time_for_its_cookie() {
         let mut fixture = Fixture::new(2);
         let now = Instant::now();
         assert_eq!(fixture.pending.evict_oldest(now), None);

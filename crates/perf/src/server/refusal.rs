@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_at_limits_name_the_numbers() {
+    fn the_refusal_at_a_limit_names_the_limit() {
         let limits = Limits {
             streams: 4,
             rate: Some(Rate::from_bits_per_second(10_000_000)),

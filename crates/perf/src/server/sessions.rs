@@ -19,7 +19,7 @@ pub(super) struct Sessions {
     ended: Condvar,
 }
 
-/// A session's place in the table; dropping the reservation frees the place.
+/// A session's slot in the table; dropping the reservation frees the slot.
 #[derive(Debug)]
 pub(super) struct Reservation {
     sessions: Arc<Sessions>,
@@ -50,8 +50,8 @@ pub(super) enum Undelivered {
 }
 
 impl Sessions {
-    /// Checks whether a test of a client at `peer` could begin now, or soon in the place of a
-    /// session that has stalled.
+    /// Checks whether a client at `peer` could begin a test now, or soon in the slot of a session
+    /// that has stalled.
     pub(super) fn room(&self, peer: SocketAddr, most: TestLimits) -> Result<(), LimitReached> {
         let (table, peer, now) = (self.table(), peer.ip().to_canonical(), Instant::now());
         table.room(peer, most).or_else(|full| match table.first_to_give_way(peer, full, now) {
@@ -60,7 +60,7 @@ impl Sessions {
         })
     }
 
-    /// Reserves a place for a client that reached the server at `local`. A client that has a
+    /// Reserves a slot for a client that reached the server at `local`. A client that has a
     /// reservation but has not sent its parameters must not block others: beyond `most_silent`
     /// silent clients the oldest is disconnected. A call to `stop` ends all sessions.
     pub(super) fn reserve(
@@ -202,7 +202,7 @@ impl Reservation {
         &self.progress
     }
 
-    /// True if this session stalled and the server gave its place to another client.
+    /// True if this session stalled and the server gave its slot to another client.
     pub(super) fn gave_way(&self) -> bool {
         let table = self.sessions.table();
         table.sessions.iter().any(|session| session.number == self.number && session.gives_way)
@@ -443,7 +443,7 @@ struct Session {
     silent: Option<TcpStream>,
     stop: Stop,
     progress: Progress,
-    /// The server gave this session's place to another client.
+    /// The server gave this session's slot to another client.
     gives_way: bool,
     deliveries: Sender<Arrival>,
 }
@@ -470,10 +470,10 @@ const MOST_MEMORY_OF_ADDRESS: u64 = (MOST_MEMORY - SMALL_SHARE) / 2;
 /// A test of up to this size may use [`SMALL_SHARE`]: forty streams of the usual size.
 const SMALL_MEMORY: u64 = 16 << 20;
 const SMALL_SHARE: u64 = MOST_MEMORY / 4;
-/// Longest time that a client waits for a stalled test to end: longer than [`Progress`] allows
+/// Maximum time that a client waits for a stalled test to end: longer than [`Progress`] allows
 /// traffic to pause.
 const LONGEST_WAIT: Duration = Duration::from_secs(6);
-/// Longest delay until a call to stop takes effect.
+/// Maximum delay before the thread notices a call to stop.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

@@ -24,8 +24,8 @@ pub(crate) struct Account {
 pub(crate) enum Additions {
     Nothing,
     Ours,
-    /// As [`Self::Ours`], and the kernel's figures over time of the streams that this end sent, for
-    /// a peer that asked for them.
+    /// As [`Self::Ours`], and TCP_INFO over time of the streams that this end sent, for a peer that
+    /// asked for them.
     Series,
 }
 
@@ -54,7 +54,7 @@ impl Account {
         }
     }
 
-    /// Combines both ends' figures. Every number from the peer is checked: one that cannot be a
+    /// Combines both ends' results. Every number from the peer is checked: one that cannot be a
     /// count is treated as unknown.
     pub(crate) fn ended(&self, peer: &Results) -> Ended {
         let theirs = peer.weir.as_ref().map(extras::read).unwrap_or_default();
@@ -94,7 +94,7 @@ impl Account {
         }
     }
 
-    /// This end's figures alone, after a test broke off.
+    /// This end's results alone, after a test broke off.
     pub(crate) fn alone(&self) -> Ended {
         let mut ended = self.ended(&Results::default());
         ended.warnings = vec!["the other end's figures are missing: the test broke off".to_owned()];

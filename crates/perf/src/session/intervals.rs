@@ -4,7 +4,7 @@ use crate::observe::ObservedInterval;
 use crate::stream::StreamSnapshot;
 use units::Bytes;
 
-/// Turns counters that only grow into figures per interval.
+/// Turns counters that only grow into differences per interval.
 #[derive(Debug, Default)]
 pub(super) struct Intervals {
     before: Vec<PreviousCounters>,

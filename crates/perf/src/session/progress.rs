@@ -2,7 +2,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Progress of a session at a server. A session that has waited for its client longer than a live
-/// client takes loses its place, but only if another client needs the place.
+/// client takes loses its slot, but only if another client needs the slot.
 #[derive(Debug, Clone)]
 pub(crate) struct Progress(Arc<Mutex<State>>);
 

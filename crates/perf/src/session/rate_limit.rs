@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_passes_and_a_sustained_rate_does_not() {
+    fn the_rate_limit_admits_a_burst_and_no_sustained_excess() {
         let most = Rate::from_bits_per_second(8_000_000);
         // The limit is a megabyte a second.
         let mut limit = RateLimit::new(most);

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_remainder_is_reported_if_there_is_one() {
+    fn the_rest_of_a_test_is_a_last_interval_unless_it_is_short() {
         let mut table = IntervalSchedule::new(at(0), ms(100), Span::ZERO);
         table.due(at(100)).unwrap();
         assert_eq!(table.rest(at(109)), None);

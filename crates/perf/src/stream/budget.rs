@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_test_by_the_clock_has_no_limit_of_blocks() {
+    fn a_test_of_a_duration_has_no_limit_of_blocks() {
         let budget = budget(Amount::Time(Span::from_secs(1)), Span::ZERO);
         assert_eq!(budget.claim(u64::MAX), u64::MAX);
         assert!(!budget.is_spent(u64::MAX));

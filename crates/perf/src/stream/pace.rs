@@ -86,7 +86,7 @@ fn sleep_until(at: Instant, now: Instant) {
 }
 
 const NANOS: u128 = 1_000_000_000;
-/// Longest delay until a sleeping sender notices the end of a test.
+/// Maximum delay until a sleeping sender notices the end of a test.
 const LONGEST_SLEEP: Duration = Duration::from_millis(50);
 
 #[cfg(test)]
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_due_as_the_rate_demands() {
+    fn blocks_are_due_at_the_pacing_rate() {
         // 1250 bytes at 1 Mbit/s take 10 ms.
         let pace = pace(1_000_000, 1250, 1);
         assert_eq!(pace.due_after(Duration::ZERO), 1);
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_is_due_with_its_first_block() {
+    fn all_blocks_of_a_burst_are_due_together() {
         let pace = pace(1_000_000, 1250, 10);
         assert_eq!(pace.due_after(Duration::ZERO), 10);
         assert_eq!(pace.due_after(Duration::from_millis(99)), 10);

@@ -12,7 +12,7 @@ use std::net::TcpStream;
 pub(super) struct TcpSender {
     source: Source,
     block: usize,
-    /// Most blocks passed in one call.
+    /// Maximum number of blocks passed in one call.
     most: u64,
     pace: Option<Pace>,
 }

@@ -105,7 +105,7 @@ fn omitted_bytes_are_counted_separately_and_no_byte_is_lost() {
 }
 
 #[test]
-fn a_sender_whose_peer_does_not_read_ends_when_told() {
+fn a_sender_whose_peer_does_not_read_ends_with_the_test() {
     let (client, server) = tcp_pair();
     let sender = start(true, vec![DataSocket::Tcp(client)], &TestOptions::default());
     sender.go();
@@ -115,7 +115,7 @@ fn a_sender_whose_peer_does_not_read_ends_when_told() {
 }
 
 #[test]
-fn a_receiver_whose_peer_does_not_send_ends_when_told() {
+fn a_receiver_whose_peer_does_not_send_ends_with_the_test() {
     let options = TestOptions { protocol: Protocol::Udp, ..TestOptions::default() };
     for (socket, options) in [
         (DataSocket::Tcp(tcp_pair().0), TestOptions::default()),
@@ -321,7 +321,7 @@ fn headers_arrive_whole_without_copies_of_the_data() {
 }
 
 #[test]
-fn a_peer_short_of_the_budget_gets_more() {
+fn a_peer_that_lacks_bytes_of_the_amount_gets_more() {
     let options = TestOptions { amount: Amount::Blocks(2), ..TestOptions::default() };
     let (sender, receiver) = tcp_ends(1, &options);
     receiver.go();

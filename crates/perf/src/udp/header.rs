@@ -89,7 +89,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_written_header_is_read_back(seconds: u32, micros in 0u32..1_000_000, number: u64) {
+        fn an_encoded_udp_header_decodes_to_the_same_header(seconds: u32, micros in 0u32..1_000_000, number: u64) {
             let header = Header { seconds, micros, number };
             let mut bytes = [0; 16];
             header.write(&mut bytes, Counter::Wide);
@@ -97,7 +97,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read_or_refused(bytes: Vec<u8>, wide: bool) {
+        fn any_bytes_decode_to_a_udp_header_or_are_refused(bytes: Vec<u8>, wide: bool) {
             let counter = Counter::of(wide);
             let read = Header::read(&bytes, counter);
             prop_assert_eq!(read.is_some(), bytes.len() >= counter.header_bytes());

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_ends_the_wait() {
+    fn the_wait_for_a_hello_ends_at_the_timeout() {
         let server = UdpSocket::bind("127.0.0.1:0").unwrap();
         let client = UdpSocket::bind("127.0.0.1:0").unwrap();
         client.connect(server.local_addr().unwrap()).unwrap();

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn bursts_are_small_or_short() {
+    fn a_udp_burst_lasts_at_most_a_millisecond() {
         assert_eq!(at(Rate::from_mbit(1), None), Span::from_millis(1));
         assert_eq!(at(Rate::from_mbit(80), None), Span::from_micros(500));
         assert_eq!(at(Rate::from_mbit(320), None), Span::from_micros(250));

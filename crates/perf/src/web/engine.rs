@@ -31,7 +31,7 @@ pub(super) struct Engine<'a> {
     broken: Option<PerfError>,
 }
 
-/// The place of a connection, and later of its successors.
+/// A slot for a connection, and later for the connections that replace it.
 #[derive(Debug)]
 struct Slot {
     connection: Option<Connection>,
@@ -106,7 +106,8 @@ impl<'a> Engine<'a> {
         Ok(())
     }
 
-    /// Sends requests from `begin` on. Requests that end before `counts` are in no figure.
+    /// Sends requests from `begin` until `until`. Requests that end before `counts` do not count in
+    /// the results. `schedule`: the send times of an open loop; `None` for a closed loop.
     pub(super) fn run(
         mut self,
         begin: Instant,
@@ -144,7 +145,7 @@ impl<'a> Engine<'a> {
         Ok(self.tally)
     }
 
-    /// Drops all figures so far. Keeps the opening times and the protocol of open connections.
+    /// Discards all counts so far. Keeps the connect times and the protocol of open connections.
     fn forget(&mut self) {
         let Tally { connect, protocol, .. } = std::mem::take(&mut self.tally);
         let connect = if self.options.keep_alive { connect } else { Default::default() };
@@ -434,5 +435,5 @@ const EVENTS: usize = 256;
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
-/// The longest time in which the server may close a connection after its last response.
+/// Maximum time in which the server may close a connection after its last response.
 const LONGEST_CLOSE: Duration = Duration::from_millis(500);

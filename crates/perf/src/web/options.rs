@@ -16,7 +16,7 @@ pub struct WebOptions {
     /// Requests a second, over all connections: an open loop. `None` is a closed loop.
     pub rate: Option<f64>,
     pub time: Span,
-    /// The time at the start that is left out of every figure.
+    /// The time at the start of the measurement that no result includes.
     pub omit: Span,
     /// Time limit of a request, including the opening of its connection.
     pub timeout: Duration,

@@ -4,7 +4,7 @@ use crate::rounds::LatencySummary;
 use std::collections::BTreeMap;
 use units::Span;
 
-/// The figures of a measurement.
+/// The results of a measurement.
 #[derive(Debug, Clone)]
 pub struct WebOutcome {
     pub elapsed: Span,

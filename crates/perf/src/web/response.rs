@@ -276,7 +276,8 @@ fn number(text: &[u8], radix: u64) -> Option<u64> {
     })
 }
 
-/// The place behind the empty line that ends a head. `from`: where the search begins.
+/// The offset behind the empty line that ends a response head. `from`: the offset at which the
+/// search begins.
 fn end_of_head(head: &[u8], from: usize) -> Option<usize> {
     let mut at = from;
     while let Some(found) = head.get(at..)?.iter().position(|byte| *byte == b'\n') {
@@ -337,7 +338,7 @@ mod tests {
     ];
 
     #[test]
-    fn a_response_is_the_same_in_pieces_of_any_size() {
+    fn an_http_response_parses_the_same_in_segments_of_any_size() {
         for (text, status, body) in GOOD {
             for size in 1..=text.len() {
                 let (found, used) = of(text.as_bytes(), size);
@@ -348,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn every_response_that_is_cut_short_is_a_fault() {
+    fn every_truncated_http_response_is_a_fault() {
         for (text, ..) in GOOD.iter().filter(|(text, ..)| !text.starts_with("HTTP/1.0")) {
             for end in 0..text.len() {
                 let (found, _) = of(&text.as_bytes()[..end], 7);
@@ -392,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_behind_a_response_do_not_belong_to_it() {
+    fn bytes_behind_an_http_response_do_not_belong_to_it() {
         let text = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi!";
         let mut response = Response::default();
         let progress = response.take(text).unwrap();
@@ -415,7 +416,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_without_a_panic(
+        fn parsing_any_bytes_as_an_http_response_causes_no_panic(
             bytes in prop::collection::vec(any::<u8>(), 0..400),
             begins in any::<bool>(),
             size in 1_usize..50,

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_late_request_keeps_its_time() {
+    fn a_late_request_keeps_its_scheduled_time() {
         let begin = Instant::now();
         let after = |millis| begin + Duration::from_millis(millis);
         let mut schedule = Schedule::new(begin, 100.0, 0, 1);
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_share_a_rate() {
+    fn the_schedules_of_several_threads_share_the_rate() {
         let begin = Instant::now();
         let mut times = Vec::new();
         for number in 0..4 {

@@ -159,7 +159,7 @@ impl WebServer {
 const TOO_LONG: &[u8] =
     b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 const LONGEST_REQUEST: usize = 16 << 10;
-/// The longest time that a peer may be silent.
+/// Maximum time that a peer may be silent.
 const SILENCE: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(100);
 const STACK: usize = 256 << 10;

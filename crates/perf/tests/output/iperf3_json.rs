@@ -222,7 +222,7 @@ fn paths(value: &Value) -> BTreeMap<String, &'static str> {
     paths
 }
 
-/// The first three are from later versions of iperf3. A weir server has the other figures from its
+/// The first three are from later versions of iperf3. A weir server has the other values from its
 /// client; iperf3's server leaves them out.
 const OURS_ALONE: &[&str] = &[
     ".fq_rate",

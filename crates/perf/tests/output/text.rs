@@ -115,7 +115,7 @@ fn a_server() {
 }
 
 #[test]
-fn the_outcome_alone() {
+fn quiet_output_prints_only_the_result() {
     let case = Case::new(Role::Client, tcp(Direction::Forward, 1));
     let quiet = TextFormat { quiet: true, ..TextFormat::plain() };
     insta::assert_snapshot!(written(&case, quiet.clone()));

@@ -109,7 +109,7 @@ impl TestServer {
     }
 
     /// Runs a whole test of a well-behaved client. Sessions that just ended may still hold their
-    /// place for a moment.
+    /// slots for a moment.
     pub(crate) fn assert_serves(&self) {
         loop {
             match client(self.client_options(Protocol::Tcp)).join().unwrap() {
@@ -137,7 +137,7 @@ impl TestServer {
         self.wait()
     }
 
-    /// Waits for a server that ends by itself.
+    /// Waits for a server that ends without a call to stop.
     pub(crate) fn wait(self) -> Summary {
         self.thread.join().unwrap()
     }

@@ -62,7 +62,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_request_has_the_form_of_ping() {
+    fn an_icmp_echo_request_has_the_right_header_and_checksum() {
         assert_eq!(
             Icmp::V4.request(0x1234, 1, b"ab"),
             [8, 0, 0x84, 0x68, 0x12, 0x34, 0, 1, 97, 98]
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_reply_is_accepted() {
+    fn only_an_icmp_echo_reply_is_accepted() {
         assert_eq!(Icmp::V4.reply(&[0, 0, 1, 2, 3, 4, 5, 6, 7]), Some(&[7][..]));
         assert_eq!(Icmp::V4.reply(&Icmp::V4.request(1, 1, b"own")), None);
         assert_eq!(Icmp::V6.reply(&[129, 0, 0, 0, 0, 0, 0, 0]), Some(&[][..]));

@@ -104,7 +104,7 @@ impl InFlight {
     }
 }
 
-/// Most probes in flight: twenty seconds of probes at the shortest interval.
+/// Maximum number of probes in flight: twenty seconds of probes at the shortest interval.
 const MOST: usize = 2048;
 /// At the end of a phase a probe is lost after this many times the longest round trip …
 const OVERDUE: u64 = 4;
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_counts_once() {
+    fn a_reply_to_a_probe_counts_once() {
         let mut in_flight = in_flight();
         let number = in_flight.send(at(10));
         let answer = in_flight.answer(number, at(10), at(35), Span::from_millis(5));
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_answer_counts_once_too() {
+    fn a_late_reply_to_a_probe_counts_once() {
         let mut in_flight = in_flight();
         let number = in_flight.send(at(0));
         assert_eq!((in_flight.expire(at(2999)), in_flight.expire(at(3000))), (0, 1));
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unsent_probe_is_not_lost() {
+    fn an_unsent_probe_does_not_count_as_lost() {
         let mut in_flight = in_flight();
         let number = in_flight.send(at(0));
         in_flight.retract(number);

@@ -39,7 +39,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_path_is_probed_seldom() {
+    fn a_path_with_a_low_rate_is_probed_less_often() {
         let near = |mean: f64, millis: f64| assert!((mean / millis - 1.0).abs() < 0.05, "{mean}");
         near(mean(false, Rate::default()), 20.0);
         near(mean(true, Rate::default()), 30.0);

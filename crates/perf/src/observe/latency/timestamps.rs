@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_that_is_set_does_not_age_a_datagram() {
+    fn the_age_of_a_kernel_timestamp_is_zero_after_a_clock_step() {
         assert_eq!(age(1_000_500, 1_000_000), 500);
         assert_eq!(age(1_000_000, 1_000_500), 0);
         assert_eq!(age(3_600_000_000_000, 0), 0);

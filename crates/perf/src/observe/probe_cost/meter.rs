@@ -22,7 +22,8 @@ impl Meter {
         if self.begun.is_none() && now < settled { settled } else { current.ends() }
     }
 
-    /// Starts to measure once a period has settled.
+    /// Starts to measure the current period after its settling time, but only in the first half of
+    /// the period. `read` returns the current counters.
     pub(in crate::observe) fn begin(
         &mut self,
         current: &CurrentPeriod,
@@ -74,7 +75,7 @@ impl Meter {
 /// Fraction of a period by which this end may be late. On a core that a stream fills, a wakeup may
 /// take some milliseconds.
 const LATE_PARTS: u64 = 10;
-/// Most periods kept: a day of them.
+/// Maximum number of periods kept: those of a day.
 const MOST: usize = 400_000;
 
 #[cfg(test)]
@@ -88,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_period_is_measured_from_its_settling_to_its_end() {
+    fn a_period_is_measured_from_the_end_of_its_settling_time() {
         let periods = SamplingPeriods { seed: 1, length: Span::from_millis(100) };
         let mut current = CurrentPeriod::begin(periods, at(0));
         let mut meter = Meter::new(CostSettings::of(Span::ZERO, true));

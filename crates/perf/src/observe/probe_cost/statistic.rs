@@ -7,7 +7,7 @@ use units::Share;
 pub struct ProbeCost {
     /// Pairs of periods with and without samples.
     pub pairs: usize,
-    /// The far end sampled in the same periods; otherwise the figure covers this end only.
+    /// The far end sampled in the same periods; otherwise the cost covers this end only.
     pub both_ends: bool,
     /// `None` if there are too few pairs.
     #[serde(flatten)]
@@ -96,7 +96,7 @@ fn log_ratio(block: &[MeasuredPeriod]) -> Option<f64> {
 
 /// Pairs of periods in a block.
 const PAIRS: usize = 2;
-/// Least number of blocks: with fewer, the interval means nothing.
+/// Minimum number of blocks: with fewer, the interval means nothing.
 const LEAST_BLOCKS: usize = 5;
 const TRIMMED_PERCENT: f64 = 20.0;
 
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn an_effect_is_distinguished_from_none() {
+    fn a_probe_cost_of_1_percent_is_distinguished_from_none() {
         let seen = |cost: f64| {
             let reported = (0..100).map(|seed| measured(seed, 500, cost).cost.unwrap());
             reported.filter(|reported| reported.low_percent > 0.0).count()
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_with_a_gap_are_left_out_and_few_blocks_give_no_figure() {
+    fn blocks_with_a_gap_are_left_out_and_few_blocks_give_no_cost() {
         let period = |number| MeasuredPeriod { number, samples: number % 2 == 0, rate: 1.0 };
         let cost = ProbeCost::of(&[0, 1, 3, 4, 5, 6, 7, 8].map(period), false);
         assert_eq!((cost.pairs, cost.cost), (2, None));

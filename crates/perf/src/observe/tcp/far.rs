@@ -140,7 +140,7 @@ fn rounded(value: f64) -> f64 {
 
 /// Share of a message ([`crate::control::LONGEST`]), which may also hold a server's output.
 pub(crate) const MOST_BYTES: usize = 512 << 10;
-/// Most series read from a peer: seven of a test, and one for each of 128 streams.
+/// Maximum number of series read from a peer: seven of a test, and one for each of 128 streams.
 const MOST_SERIES: usize = 160;
 const MOST_LINES: usize = 256;
 /// A day and an hour: the longest test, with a margin.
@@ -252,7 +252,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn resampling_keeps_the_sums(
+        fn resampling_a_series_keeps_its_sum(
             steps in proptest::collection::vec((0.001..1.0_f64, 0_u32..100), 1..50),
             to in proptest::collection::vec(0.001..1.0_f64, 1..50),
         ) {

@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn busy_contains_the_waits_for_window_and_buffer() {
+    fn tcp_busy_time_contains_the_waits_for_window_and_buffer() {
         let limited = LimitedBy::of(&used(1000, 600, 100, 200)).unwrap();
         let near = |share: Share, percent: f64| (share.percent() - percent).abs() < 1e-9;
         assert!(near(limited.application, 40.0));

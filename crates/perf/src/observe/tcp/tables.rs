@@ -112,6 +112,7 @@ const QUANTITIES: [Quantity; 7] = [
 ];
 const THROUGHPUT: &str = "throughput";
 const LIMITS: [&str; 4] = ["application", "receive window", "send buffer", "congestion"];
-/// Most values of one quantity over all streams: with 128 streams each stream has 125 points.
+/// Maximum number of values of one quantity in all streams together: with 128 streams each stream
+/// has 125 points.
 const MOST_VALUES: usize = 16_000;
 const LEAST_POINTS: usize = 100;

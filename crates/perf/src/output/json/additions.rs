@@ -1,4 +1,4 @@
-//! The figures for which iperf3 has no key.
+//! The results for which iperf3 has no key.
 
 use super::{entry, number};
 use crate::event::{CpuUse, Datagrams, Ended, Interval, Latency, LatencySource, PathFacts};

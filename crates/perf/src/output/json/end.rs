@@ -53,7 +53,7 @@ fn tcp_sums(direction: &DirectionStreams<'_, StreamTotal>) -> Sums {
     known(vec![("sum_sent", sent, outcome.sent), ("sum_received", received, outcome.received)])
 }
 
-/// Leaves out an end that reported nothing: readers would take zeros for figures.
+/// Leaves out an end that reported nothing: readers would take zeros for measurements.
 fn known(sums: Vec<(&'static str, Map<String, Value>, End)>) -> Sums {
     let known = sums.into_iter().filter(|(.., end)| end.is_known());
     known.map(|(key, sum, _)| (key, sum)).collect::<Vec<_>>().into_iter()

@@ -54,7 +54,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn numbers_stay_on_a_line() {
+    fn arrays_of_numbers_stay_on_one_line() {
         let text = lines(&json!({"a": [1, null, 2.5], "b": [{"c": "x\"y"}], "d": {}, "e": []}));
         let expected = "{\n  \"a\": [1,null,2.5],\n  \"b\": [\n    {\n      \"c\": \"x\\\"y\"\n    }\n  ],\n  \
                         \"d\": {},\n  \"e\": []\n}\n";

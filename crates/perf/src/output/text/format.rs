@@ -12,7 +12,7 @@ pub struct TextFormat {
     /// Draws a bar for each interval, for a user who watches.
     pub bars: bool,
     pub unit: RateUnit,
-    /// Shows each stream separately, and all known figures.
+    /// Shows each stream separately, and all known results.
     pub verbose: bool,
     /// Shows only the totals: sent, received, and output that the user requested in addition.
     pub quiet: bool,

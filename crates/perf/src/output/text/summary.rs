@@ -109,7 +109,7 @@ fn both_ends(
         .collect()
 }
 
-/// Details that do not fit beside the figures go below them.
+/// Puts details that do not fit beside the result on the next line.
 fn row(head: &str, figures: &str, detail: &str, style: Style, format: &TextFormat) -> String {
     let indent = head.chars().count();
     let taken = indent + figures.chars().count() + 3;
@@ -265,5 +265,5 @@ fn far_output(output: &ServerOutput, format: &TextFormat) -> String {
 }
 
 const LONGEST_WARNING: usize = 1024;
-/// Most cores shown; -V shows more.
+/// Maximum number of cores shown without `-V`.
 const MOST_CORES: usize = 4;

@@ -54,7 +54,7 @@ fn one_address_leaves_sessions_to_others() {
 }
 
 #[test]
-fn a_test_that_stalls_gives_way_and_one_with_traffic_does_not() {
+fn a_stalled_test_gives_way_and_a_test_with_traffic_does_not() {
     let sessions = Arc::new(Sessions::default());
     let reserve = |peer: &str| {
         let ends = (address(peer), address("127.0.0.1:5201"));
@@ -84,7 +84,7 @@ fn a_test_that_stalls_gives_way_and_one_with_traffic_does_not() {
 
 /// A quarter of the memory is left for small tests.
 #[test]
-fn large_tests_leave_memory_to_small_ones() {
+fn large_tests_leave_memory_to_small_tests() {
     let sessions = Arc::new(Sessions::default());
     let large: Vec<_> =
         (1..=2).map(|host| reserve(&sessions, &format!("10.0.0.{host}:1")).0).collect();
@@ -110,7 +110,7 @@ fn one_address_leaves_memory_to_others() {
 }
 
 #[test]
-fn a_connection_reaches_the_session_that_wants_it() {
+fn a_stream_connection_reaches_the_session_of_its_cookie() {
     let sessions = Arc::new(Sessions::default());
     let (reservation, cookie) = reserve(&sessions, "127.0.0.1:1000");
     let deliver = |order| sessions.deliver(&cookie, connection(), order).map_err(|(why, _)| why);

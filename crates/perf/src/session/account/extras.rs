@@ -148,7 +148,7 @@ fn micros(reported: &Value, key: &str) -> Option<Span> {
     Some(Span::from_nanos((micros * 1e3).round() as u64))
 }
 
-/// The longest text from a peer that is shown.
+/// Maximum length of a text that is shown from a peer.
 const LONGEST: usize = 256;
 const SERIES: &str = "series";
 /// Limit for any list: no host has more streams or cores.
@@ -161,7 +161,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn times_arrive_to_the_nanosecond(nanos in 0..1_000_000_000_000_u64) {
+        fn times_in_microseconds_arrive_exact_to_the_nanosecond(nanos in 0..1_000_000_000_000_u64) {
             let reported = json!({"us": Span::from_nanos(nanos).micros_f64()});
             prop_assert_eq!(micros(&reported, "us"), Some(Span::from_nanos(nanos)));
         }

@@ -34,7 +34,7 @@ fn datagrams_in_order_are_not_counted_as_lost() {
 }
 
 #[test]
-fn an_impossible_number_is_never_confirmed() {
+fn an_impossible_sequence_number_is_never_confirmed() {
     let far = 1 << 60;
     let arrivals = after((1..=10).chain([far, far + 1, 11]));
     assert_eq!(figures(arrivals.datagrams()), [11, 11, 0, 0, 0]);
@@ -85,7 +85,7 @@ fn after_a_long_outage_two_consecutive_numbers_are_accepted() {
 }
 
 #[test]
-fn the_highest_possible_numbers_do_no_harm() {
+fn the_highest_possible_sequence_numbers_do_no_harm() {
     let mut arrivals = after([u64::MAX - 70, u64::MAX - 71, u64::MAX, u64::MAX, 0, 1]);
     assert_eq!(figures(arrivals.datagrams()), [1, 1, 0, 0, 0]);
     assert_eq!((arrivals.foreign(), arrivals.too_late()), (4, 1));
@@ -95,7 +95,7 @@ fn the_highest_possible_numbers_do_no_harm() {
 }
 
 #[test]
-fn a_narrow_number_wraps() {
+fn a_32_bit_sequence_number_wraps() {
     let mut arrivals = Arrivals::new(false);
     let wrap = 1u64 << 32;
     arrivals.highest = wrap - 3;
@@ -189,7 +189,7 @@ proptest! {
     }
 
     #[test]
-    fn hostile_numbers_keep_the_sums_right(
+    fn hostile_sequence_numbers_keep_the_counts_consistent(
         numbers in prop::collection::vec(
             prop_oneof![any::<u64>(), 0u64..1000, Just(u64::MAX), Just(1 << 63)], 0..200),
         stamps in prop::collection::vec(any::<(u32, u32, i64)>(), 200),
