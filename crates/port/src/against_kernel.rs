@@ -16,7 +16,7 @@ use crate::interface::Interface;
 use crate::{PacketOptions, PacketPort, Port, PortCounters, socket};
 
 #[test]
-fn segments_equal_those_of_the_kernel() {
+fn software_segmentation_gives_the_same_frames_as_the_kernel() {
     let compared = std::thread::spawn(|| {
         if let Err(error) = unshare(CloneFlags::CLONE_NEWNET) {
             testing::skip_because(testing::Need::NetworkNamespaces, error);

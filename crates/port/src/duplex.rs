@@ -53,7 +53,7 @@ pub trait DuplexPort: Send + Sync + std::fmt::Debug {
     /// Whether the port itself waits for the next peer. The owner must reopen other ports.
     fn reconnects(&self) -> bool;
 
-    /// The longest frame, in bytes.
+    /// Maximum length of a frame, in bytes.
     fn longest(&self) -> usize;
 
     /// The counts since the port was opened.

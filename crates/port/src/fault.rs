@@ -15,14 +15,15 @@ pub(crate) struct Guard {
     place: &'static Place,
 }
 
-/// A guarded mapping, or a free place for one. The handler reads the places without a lock.
+/// A slot with a guarded mapping, or a free slot. The signal handler reads the slots without a
+/// lock.
 #[derive(Debug)]
 struct Place {
     is_taken: AtomicBool,
     /// Odd while `start` and `len` change.
     version: AtomicUsize,
     start: AtomicUsize,
-    /// 0 for a free place.
+    /// 0 for a free slot.
     len: AtomicUsize,
     is_cut: AtomicBool,
 }
@@ -64,7 +65,7 @@ impl Drop for Guard {
 }
 
 impl Place {
-    /// Sets the mapping. Only the owner of the place calls this.
+    /// Sets the mapping. Only the owner of the slot calls this.
     fn set(&self, start: usize, len: usize) {
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version.wrapping_add(1), Ordering::Relaxed);
@@ -74,8 +75,8 @@ impl Place {
         self.version.store(version.wrapping_add(2), Ordering::Release);
     }
 
-    /// The mapping, if it contains `address`. A place that changes meanwhile does not count,
-    /// because its mapping is not in use.
+    /// The mapping, if it contains `address`. A slot that changes meanwhile does not count, because
+    /// its mapping is not in use.
     fn mapping_with(&self, address: usize) -> Option<(usize, usize)> {
         let version = self.version.load(Ordering::Acquire);
         let (start, len) = (self.start.load(Ordering::Relaxed), self.len.load(Ordering::Relaxed));
@@ -172,5 +173,6 @@ static PLACES: [Place; MOST] = [const {
     }
 }; MOST];
 
-/// The most guarded mappings. A front end has a few regions; a switch may have hundreds of ports.
+/// Maximum number of guarded mappings. A front end has a few regions; a switch may have hundreds of
+/// ports.
 const MOST: usize = 4096;

@@ -144,14 +144,14 @@ impl Frame {
         Bytes::new(self.len() as u64)
     }
 
-    /// The work that the frame's sender left to a network card.
+    /// The offload of the frame: the checksum and segmentation that the sender left to a network
+    /// card.
     #[inline]
     pub fn offload(&self) -> Offload {
         self.body.as_ref().map_or(Offload::NONE, |body| body.offload)
     }
 
-    /// Sets the work that is left on the frame. The offload must fit the frame's bytes
-    /// ([`Offload::of`]).
+    /// Sets the offload of the frame. The offload must fit the frame's bytes ([`Offload::of`]).
     #[inline]
     pub fn set_offload(&mut self, offload: Offload) {
         if let Some(body) = &mut self.body {
@@ -159,7 +159,7 @@ impl Frame {
         }
     }
 
-    /// Whether the sender left work to a network card.
+    /// Whether the frame is unfinished: the sender left an offload to a network card.
     #[inline(always)]
     pub fn is_unfinished(&self) -> bool {
         match &self.body {

@@ -86,7 +86,7 @@ impl<T> HugeVec<T> {
             let wanted = (self.capacity + self.capacity / 4).max(FIRST).min(most);
             self.move_to(wanted.max(self.capacity + 1));
         }
-        // SAFETY: `len` is below the capacity, so the place is in the vector's memory, and no
+        // SAFETY: `len` is below the capacity, so the address is in the vector's memory, and no
         // element is there.
         unsafe { self.start.add(self.len).write(element) };
         self.len += 1;
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn fresh_elements_are_zero_and_begin_at_a_cache_line() {
+    fn new_elements_are_zero_and_start_at_a_cache_line() {
         for len in [0, 1, 5, 40_000, 300_000] {
             let vector = HugeVec::<[u64; 8]>::zeroed(len);
             assert_eq!(vector.len(), len);
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_are_dropped_once() {
+    fn a_dropped_vector_drops_each_element_once() {
         let element = Rc::new(());
         let mut vector = HugeVec::with_capacity(2);
         for _ in 0..300_000 {

@@ -9,7 +9,8 @@ use crate::frame::Frame;
 /// Completes packets that the kernel left unfinished, and cuts them into frames.
 #[derive(Debug, Default)]
 pub(crate) struct Intake {
-    /// Whether to leave packets unfinished if an [`Offload`] can describe the work.
+    /// Whether to leave packets unfinished if an [`Offload`] can describe the missing checksum and
+    /// segmentation.
     pub(crate) keeps_offloads: bool,
     /// A super-packet with its tag inserted again.
     tagged: Vec<u8>,

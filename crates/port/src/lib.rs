@@ -104,7 +104,7 @@ pub trait Port: Send + std::fmt::Debug {
     /// happens.
     fn fd(&self) -> Option<BorrowedFd<'_>>;
 
-    /// The longest payload of a frame, without the MAC header and the VLAN tags.
+    /// Maximum length of a frame's payload, without the MAC header and the VLAN tags.
     fn mtu(&self) -> Bytes;
 
     /// The counts since the port was opened, including the kernel's own drops.

@@ -28,7 +28,7 @@ pub struct Offload {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u8)]
 enum Kind {
-    /// No work is left.
+    /// The frame is finished.
     #[default]
     None,
     Tcp,
@@ -42,11 +42,11 @@ mod flag {
 }
 
 impl Offload {
-    /// No work left.
+    /// The offload of a finished frame.
     pub const NONE: Self = Self { start: 0, headers: 0, size: 0, kind: Kind::None, flags: 0 };
 
-    /// The work that a `virtio_net_hdr` describes. `None` if it describes no work, or if not all
-    /// ports could pass the frame on: it must be TCP or UDP over IP, complete, and with that
+    /// The offload that a `virtio_net_hdr` describes. `None` if it describes no offload, or if not
+    /// all ports could pass the frame on: it must be TCP or UDP over IP, complete, and with that
     /// header's partial checksum.
     #[must_use]
     pub fn of(frame: &[u8], virtio: &VirtioHeader) -> Option<Self> {
@@ -71,7 +71,8 @@ impl Offload {
                 GsoKind::UdpL4 => kind == Kind::Udp,
                 GsoKind::UdpFragments | GsoKind::Unknown(_) => false,
             };
-            // The IP header's length must cover all bytes: without padding, and at most 64 KiB.
+            // The IP total length must cover the whole frame: the frame has no padding, and the IP
+            // packet has at most 65,535 bytes.
             let is_whole = layout.end == frame.len()
                 && frame.len() - layout.network_offset <= usize::from(u16::MAX);
             if !fits || !is_whole || gso.size == 0 || headers >= frame.len() {
@@ -87,21 +88,21 @@ impl Offload {
         Some(Self { start: partial.start, headers: headers as u16, size, kind, flags })
     }
 
-    /// Whether any work is left.
+    /// Whether the frame is unfinished: a checksum or the segmentation is missing.
     #[inline(always)]
     #[must_use]
     pub fn is_some(self) -> bool {
         !matches!(self.kind, Kind::None)
     }
 
-    /// Whether the frame stands for several frames.
+    /// Whether the frame is a super-packet, which segmentation cuts into several frames.
     #[inline]
     #[must_use]
     pub fn is_super(self) -> bool {
         self.size != 0
     }
 
-    /// The header that describes the work to packet sockets, TAP devices and virtio.
+    /// The `virtio_net_hdr` that describes the offload to packet sockets, TAP devices and virtio.
     #[must_use]
     pub fn virtio(self) -> VirtioHeader {
         let (offset, gso) = match self.kind {
@@ -119,7 +120,7 @@ impl Offload {
         }
     }
 
-    /// The same work after the headers have grown by `bytes` at the front.
+    /// The same offload after the headers have grown by `bytes` at the front.
     #[inline]
     #[must_use]
     pub(crate) fn moved(mut self, bytes: i32) -> Self {
@@ -297,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn work_that_no_offload_can_describe_is_refused() {
+    fn a_virtio_header_that_no_offload_can_describe_is_refused() {
         let bytes = tcp(3_000, 0);
         assert!(Offload::of(&bytes, &virtio(34, 1_000)).is_some());
         let mut padded = bytes.clone();

@@ -60,7 +60,7 @@ pub struct PacketPort {
 /// The settings of a [`PacketPort`]; the default suits links of up to some Gbit/s.
 #[derive(Debug, Clone, Copy)]
 pub struct PacketOptions {
-    /// The number of slots in the ring: the most packets that can wait.
+    /// The number of slots in the ring: the maximum length of the queue, in packets.
     pub slots: usize,
     pub super_packets: SuperPackets,
     /// Memory for super-packets in the socket's queue.
@@ -501,7 +501,7 @@ fn fetch_frame(
     Some((VirtioHeader::parse(&header)?, frame))
 }
 
-/// An unfinished frame, and the header that describes its work.
+/// An unfinished frame, and the header that describes its offload.
 fn with_header(frame: &Frame) -> ([u8; VirtioHeader::LEN], &[u8]) {
     let header = frame.offload().virtio().to_bytes();
     let mut short = [0; VirtioHeader::LEN];
@@ -565,16 +565,16 @@ const MOST_LARGE_SLOTS: usize = 1024;
 const ENOUGH_QUEUED: Bytes = Bytes::new(16 << 20);
 /// Frames of a larger MTU, such as loopback's, are treated like super-packets.
 const MOST_IN_SLOT: u64 = 9216;
-/// The most bytes of super-packets that are received together, so that they stay in the processor's
-/// cache until the frames are sent.
+/// Maximum number of bytes of super-packets that are received together, so that they stay in the
+/// processor's cache until the frames are sent.
 const MOST_KEPT: usize = 256 << 10;
 const SEND_BUFFER: usize = 16 << 20;
 /// The kernel's limit without "BIG TCP". A slot shows larger packets, and the buffer grows for
 /// them.
 const LARGEST_USUAL: usize = VirtioHeader::LEN + MAC_HEADER + 2 * TAG + 65535;
-/// The most attempts on a full queue. A call takes about a microsecond.
+/// Maximum number of attempts on a full queue. A call takes about a microsecond.
 const ATTEMPTS: u32 = 100;
-/// The most attempts for an unfinished frame before it is sent in finished form.
+/// Maximum number of attempts for an unfinished frame before it is sent in finished form.
 const UNFINISHED_ATTEMPTS: u32 = 3;
 const MOST_REFUSALS: u32 = 8;
 /// The nanoseconds without offloads after that many refusals.

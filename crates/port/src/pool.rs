@@ -170,10 +170,10 @@ thread_local! {
 const LONG: usize = 9216;
 /// A super-packet of 64 KiB with tags.
 const HUGE: usize = 65_536 + 256;
-/// The most kept buffers: 132 MiB, or the frames in flight of a second at 500 Mbit/s.
+/// Maximum number of kept buffers: 132 MiB, or the frames in flight of a second at 500 Mbit/s.
 const KEPT: usize = 65536;
 const KEPT_LONG: usize = 4096;
-/// The most kept buffers of this size: 16 MiB.
+/// Maximum number of kept buffers of this size: 16 MiB.
 const KEPT_HUGE: usize = 256;
 
 #[cfg(test)]
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dropped_frames_buffer_is_used_again() {
+    fn the_buffer_of_a_dropped_frame_is_used_again() {
         for (len, long) in
             [(60, 0), (SHORT, 0), (SHORT + 1, LONG), (60_000, HUGE), (70_000, 70_000)]
         {

@@ -147,7 +147,7 @@ impl Drop for Ring {
     }
 }
 
-/// The size of a block. The kernel tries to allocate the pages of a block in one piece, and usually
+/// The size of a block. The kernel tries to allocate the pages of a block contiguously, and usually
 /// can at this size.
 const BLOCK: usize = 1 << 16;
 const HEADER: usize = size_of::<libc::tpacket2_hdr>();

@@ -61,12 +61,12 @@ impl PacketSender {
         &self.interface
     }
 
-    /// The longest payload of a frame, as [`Port::mtu`](crate::Port::mtu).
+    /// Maximum length of a frame's payload, as [`Port::mtu`](crate::Port::mtu).
     pub fn mtu(&self) -> Bytes {
         self.interface.mtu
     }
 
-    /// The longest frame, including a tag.
+    /// Maximum length of a frame, including a tag.
     pub fn longest(&self) -> usize {
         self.interface.mtu.count() as usize + MAC_HEADER + TAG
     }

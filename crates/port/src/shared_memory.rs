@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn accesses_outside_the_mapping_are_refused() {
+    fn reads_and_writes_outside_the_mapping_are_refused() {
         let memory = SharedMemory::anonymous(4096).unwrap();
         for at in [0, 4095, 4096, usize::MAX] {
             memory.prefetch(at, false);

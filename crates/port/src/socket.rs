@@ -180,7 +180,7 @@ fn send_one(socket: &OwnedFd, packet: &[u8]) -> io::Result<usize> {
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(1) }
 }
 
-/// The most packets of a call of [`send`].
+/// Maximum number of packets per call of [`send`].
 pub(crate) const BATCH: usize = 32;
 
 pub(crate) fn check(result: i32) -> io::Result<RawFd> {

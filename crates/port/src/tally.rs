@@ -20,7 +20,8 @@ impl Tally {
         self.received_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Counts sent packets. `offloads`: the work left on each packet, or empty.
+    /// Counts sent packets. `offloads`: the offload of each packet; empty if all packets are
+    /// finished.
     #[inline]
     pub(crate) fn sent(&self, packets: &[&[u8]], offloads: &[Offload]) {
         let (count, bytes) = if offloads.is_empty() {

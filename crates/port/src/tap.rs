@@ -288,6 +288,6 @@ const MADE_UP_ADDRESSES: [u8; 12] =
     [0x02, b'w', b'e', b'i', b'r', 2, 0x02, b'w', b'e', b'i', b'r', 1];
 /// Packets below this length are copied into buffers of their size.
 const LONG: usize = 4096;
-/// The most bytes of super-packets that are received together, as for packet sockets.
+/// Maximum number of bytes of super-packets that are received together, as for packet sockets.
 const MOST_KEPT: usize = 256 << 10;
 const LARGEST: usize = VirtioHeader::LEN + MAC_HEADER + 2 * TAG + 65535;

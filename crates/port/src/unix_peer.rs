@@ -275,7 +275,7 @@ mod tests {
     use std::io::Read;
 
     #[test]
-    fn listening_replaces_only_a_dead_socket() {
+    fn listening_replaces_only_a_socket_without_a_listener() {
         let folder = std::env::temp_dir().join(format!("weir-door-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let path = folder.join("socket");
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_carries_descriptors() {
+    fn a_unix_socket_message_carries_file_descriptors() {
         let (left, right) = UnixStream::pair().unwrap();
         let (mut reader, writer) = io::pipe().unwrap();
         send(&left, b"hello", &[writer.as_fd()]).unwrap();

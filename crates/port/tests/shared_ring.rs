@@ -59,7 +59,7 @@ fn a_full_ring_refuses_frames_and_accepts_them_later() {
 }
 
 #[test]
-fn a_peer_that_ends_is_replaced_and_its_last_frames_arrive() {
+fn a_new_peer_replaces_a_closed_one_whose_last_frames_arrive() {
     let folder = Folder::new("again");
     let path = folder.path("ring");
     let creator = RingPort::create(&path).unwrap();
@@ -86,7 +86,7 @@ fn a_peer_that_ends_is_replaced_and_its_last_frames_arrive() {
 }
 
 #[test]
-fn a_sleeping_end_is_woken() {
+fn a_sent_frame_wakes_a_sleeping_receiver() {
     let folder = Folder::new("sleep");
     let path = folder.path("ring");
     let creator = RingPort::create(&path).unwrap();

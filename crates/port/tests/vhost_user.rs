@@ -44,7 +44,7 @@ fn frames_of_all_sizes_arrive_in_order_in_both_directions() {
 }
 
 #[test]
-fn either_end_can_disconnect_and_return() {
+fn either_end_of_vhost_user_can_disconnect_and_reconnect() {
     let folder = Folder::new("vhost-again");
     let path = folder.path("socket");
     let path = Path::new(&path);
@@ -184,7 +184,7 @@ fn super_packets_pass_only_to_a_driver_that_accepts_them() {
 }
 
 #[test]
-fn truncated_memory_ends_only_the_connection() {
+fn truncated_guest_memory_ends_only_the_connection() {
     let folder = Folder::new("vhost-cut");
     let path = folder.path("socket");
     let device = VhostDevice::listen(Path::new(&path), 1).unwrap();
@@ -210,7 +210,7 @@ fn truncated_memory_ends_only_the_connection() {
 }
 
 #[test]
-fn malformed_messages_end_only_the_connection() {
+fn malformed_vhost_user_messages_end_only_the_connection() {
     let folder = Folder::new("vhost-messages");
     let path = folder.path("socket");
     let device = VhostDevice::listen(Path::new(&path), 1).unwrap();

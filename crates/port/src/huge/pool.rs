@@ -99,7 +99,7 @@ impl Page {
         let is_fresh = self.written & wanted == 0;
         self.used |= wanted;
         self.written |= wanted;
-        // SAFETY: `first` is below the number of units, so the place is in the page.
+        // SAFETY: `first` is below the number of units, so the address is in the page.
         Some((unsafe { self.start.byte_add(first * UNIT) }, is_fresh))
     }
 }
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn small_tables_share_a_page() {
+    fn small_allocations_share_a_huge_page() {
         let pool = Pool::new();
         let tables: Vec<_> = (0..32).map(|_| pool.take(UNIT).unwrap()).collect();
         assert_eq!(pool.pages().len(), 1);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_allocation_fills_a_page() {
+    fn the_maximum_allocation_fills_a_huge_page() {
         assert!(!takes(UNIT - 1) && takes(UNIT) && takes(HUGE - 1) && !takes(HUGE));
         let pool = Pool::new();
         let start = pool.take(HUGE - 1).unwrap();

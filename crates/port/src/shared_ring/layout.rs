@@ -138,7 +138,7 @@ impl Descriptor {
     }
 }
 
-/// The longest frame: an IP packet of 65,535 bytes with a MAC header and two tags.
+/// Maximum length of a frame: an IP packet of 65,535 bytes with a MAC header and two tags.
 pub const LONGEST: usize = 65_535 + 22;
 const LINE: usize = 64;
 const PAGE: usize = 4096;
@@ -157,7 +157,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_descriptor_that_passes_is_within_the_area(word: u64) {
+        fn an_accepted_descriptor_is_within_the_frame_area(word: u64) {
             let geometry = Geometry::default();
             if let Ok(descriptor) = Descriptor::check(word, geometry) {
                 prop_assert!(descriptor.len as usize <= LONGEST);
@@ -167,7 +167,7 @@ mod tests {
         }
 
         #[test]
-        fn accepted_indexes_stay_within_the_frames_in_flight(produced: u32, consumed: u32, in_flight in 0..4096_u32) {
+        fn accepted_ring_indexes_stay_within_the_frames_in_flight(produced: u32, consumed: u32, in_flight in 0..4096_u32) {
             let geometry = Geometry::default();
             if let Ok(count) = waiting(produced, consumed, geometry) {
                 prop_assert!(count <= geometry.descriptors);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn both_directions_fit_and_do_not_overlap() {
+    fn the_two_rings_fit_in_the_memory_and_do_not_overlap() {
         for descriptors in [LEAST_DESCRIPTORS, 4096, MOST_DESCRIPTORS] {
             for area in [LEAST_AREA, 4 << 20, MOST_AREA] {
                 let geometry = Geometry { descriptors, area }.check().unwrap();

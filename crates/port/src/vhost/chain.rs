@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn chains_are_followed() {
+    fn a_descriptor_chain_gives_its_buffers_in_order() {
         let memory = table(&[(100, 12, NEXT, 2), (0, 0, 0, 0), (200, 60, WRITE, 0)]);
         let pieces = walk_in(&memory, 3, 0).unwrap();
         assert_eq!(pieces.len(), 2);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_in_descriptors_are_followed_once() {
+    fn an_indirect_descriptor_table_may_not_contain_another() {
         let memory = table(&[(16, 32, INDIRECT, 0), (5, 6, NEXT, 1), (7, 8, 0, 0)]);
         assert_eq!(walk_in(&memory, 2, 0).unwrap().len(), 2);
         let nested = table(&[(16, 16, INDIRECT, 0), (0, 16, INDIRECT, 0)]);
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn loops_and_invalid_indexes_are_errors() {
+    fn descriptor_loops_and_invalid_indexes_are_errors() {
         let looped = table(&[(1, 1, NEXT, 1), (1, 1, NEXT, 0)]);
         assert_eq!(walk_in(&looped, 2, 0), Err(ChainError::TooLong));
         assert_eq!(walk_in(&looped, 2, 2), Err(ChainError::Index(2)));
@@ -187,7 +187,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_memory_gives_a_chain_or_an_error(memory in proptest::collection::vec(any::<u8>(), 0..600), size: u16, head: u16) {
+        fn any_memory_gives_a_descriptor_chain_or_an_error(memory in proptest::collection::vec(any::<u8>(), 0..600), size: u16, head: u16) {
             if let Ok(pieces) = walk_in(&memory, size, head) {
                 prop_assert!(pieces.len() <= usize::from(size));
             }

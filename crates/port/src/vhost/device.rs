@@ -103,7 +103,8 @@ impl VhostDevice {
         }
     }
 
-    /// Sends packets to a ring. `offloads`: the work left on each packet, or empty.
+    /// Sends packets to the driver through a ring. `offloads`: the offload of each packet; empty if
+    /// all packets are finished.
     fn send_to(&self, ring: usize, packets: &[&[u8]], offloads: &[Offload]) -> Accepted {
         let absent = Accepted { sent: 0, refusal: Some(Refusal::NoPeer) };
         let Some(slot) = self.rings.slots.get(ring) else { return absent };
@@ -367,7 +368,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The most queues, as in Open vSwitch.
+/// Maximum number of queues, as in Open vSwitch.
 const MOST_QUEUES: usize = 64;
 const OFFLOADS: u64 = features::CHECKSUM | features::GUEST_CHECKSUM;
 const BEFORE_SLEEP: u32 = 32;

@@ -41,7 +41,7 @@ pub(super) struct RingSettings {
     pub(super) header: usize,
     /// Whether a frame may use several chains.
     pub(super) is_mergeable: bool,
-    /// Whether the driver's headers may describe work that it left.
+    /// Whether the driver's headers may describe offloads.
     pub(super) reads_offloads: bool,
     /// Becomes readable when the driver has added entries.
     pub(super) kick: Option<Watched>,
@@ -319,8 +319,8 @@ impl DeviceRing {
         Ok(head)
     }
 
-    /// The frame in the buffers, and its header if that describes work that the driver left. `None`
-    /// if the buffers hold no valid frame.
+    /// The frame in the buffers, and its header if the header describes an offload. `None` if the
+    /// buffers hold no valid frame.
     #[inline]
     fn gather(&self, arrival: Time) -> Option<(Frame, Option<VirtioHeader>)> {
         let total: u64 = self.pieces.iter().map(|piece| u64::from(piece.len)).sum();
@@ -479,10 +479,10 @@ const NO_INTERRUPT: u16 = 1;
 /// The length of a `virtio_net_hdr` that ends with the number of buffers.
 const HEADER: usize = 12;
 const SHORTEST: u64 = 14;
-/// The most bytes of super-packets that are received together, as for packet sockets.
+/// Maximum number of bytes of super-packets that are received together, as for packet sockets.
 const MOST_KEPT: usize = 256 << 10;
-/// The most frames that a call's unfinished frames may stand for, because a later stage may cut
-/// them.
+/// Maximum number of frames that a call's unfinished frames may stand for, because a later stage
+/// may cut them.
 const MOST_FRAMES: u64 = Segmenter::MOST_FRAMES as u64;
 /// The number of entries whose buffers are loaded together.
 const AHEAD: usize = 32;

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn truncated_memory_reads_as_zeros_and_is_marked() {
+    fn truncated_guest_memory_reads_as_zeros_and_is_marked() {
         let region =
             Region { guest_address: 0, size: 0x4000, user_address: 0, file_offset: 0x1000 };
         let files = [file(0x5000), file(0x5000)];
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_outside_are_refused() {
+    fn addresses_outside_the_guest_memory_are_refused() {
         let region = |guest_address, size, file_offset| Region {
             guest_address,
             size,

@@ -238,7 +238,7 @@ fn words32(words: &[u32]) -> Vec<u8> {
 }
 
 pub const HEADER: usize = 12;
-/// The longest known message is not longer.
+/// Maximum length of a message, in bytes. All known messages are shorter.
 pub const LONGEST: usize = 4096;
 pub const NEED_REPLY: u32 = 8;
 pub const REPLY: u32 = 4;
@@ -299,7 +299,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn encoded_messages_parse_to_the_same_messages() {
+    fn encoded_vhost_user_messages_parse_to_the_same_messages() {
         let state = RingState { ring: 1, value: 256 };
         let file = RingFile { ring: 3, has_file: true };
         let region = Region { guest_address: 1, size: 2, user_address: 3, file_offset: 4 };
@@ -331,7 +331,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn arbitrary_bytes_parse_to_a_message_or_an_error(
+        fn arbitrary_bytes_parse_to_a_vhost_user_message_or_an_error(
             request in 0..45_u32,
             payload in proptest::collection::vec(any::<u8>(), 0..300),
         ) {
