@@ -73,7 +73,7 @@ impl CgroupSnapshot {
     pub fn at(paths: &CgroupPaths) -> Result<Self, ProbeError> {
         let mut snapshot = Self { used: paths.used()?, ..Self::default() };
         for (path, version) in paths.levels() {
-            // A group that has been removed by now has no figures.
+            // A group that has been removed by now has no counters.
             if let Some(stat) = optional(&path.join("cpu.stat"))? {
                 snapshot.levels.push(Level {
                     throttling: parse_throttling(&stat),
@@ -86,7 +86,7 @@ impl CgroupSnapshot {
         Ok(snapshot)
     }
 
-    /// The limit with the fewest cores.
+    /// The strictest limit: that with the fewest cores.
     pub fn tightest(&self) -> Option<(&Level, Quota)> {
         self.levels.iter().filter_map(|level| Some((level, level.quota?))).min_by(
             |(_, a), (_, b)| {

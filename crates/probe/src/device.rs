@@ -160,7 +160,7 @@ pub fn cores_of_list(list: &str) -> Vec<usize> {
 }
 
 const MOST_QUEUES: usize = 1024;
-/// Most groups of 32 cores: 8,192 cores, the largest NR_CPUS.
+/// Maximum number of groups of 32 cores: 8,192 cores, the largest NR_CPUS.
 const MOST_GROUPS: usize = 256;
 
 #[cfg(test)]

@@ -174,7 +174,7 @@ pub const INTERVAL: Span = Span::from_nanos(1_003_009);
 /// The idle task of each CPU.
 const IDLE: u32 = 0;
 const LOOK: Duration = Duration::from_millis(25);
-/// Most samples, to bound the memory of a profile.
+/// Maximum number of samples, to bound the memory of a profile.
 const MOST_SAMPLES: usize = 400_000;
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ fn the_time_of_a_child_is_counted_while_it_runs_and_afterwards() {
 }
 
 #[test]
-fn a_listed_process_that_ended_is_reported() {
+fn a_listed_process_that_has_ended_is_reported_as_ended() {
     let child = burner();
     let pid = child.id();
     let earlier = Processes::of([pid, std::process::id()]).unwrap();

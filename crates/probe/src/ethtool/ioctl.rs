@@ -202,7 +202,7 @@ const GLINKSETTINGS: u32 = 0x4c;
 const STRINGS_OF_STATISTICS: u32 = 1;
 /// ETH_GSTRING_LEN.
 const NAME: usize = 32;
-/// `struct ethtool_link_settings` without the masks, and the place of their length.
+/// The size of `struct ethtool_link_settings` without the masks, and the offset of their length.
 const LINK_HEADER: usize = 48;
 const MASK_WORDS: usize = 15;
 const MOST_STATISTICS: usize = 65_536;

@@ -27,7 +27,7 @@ pub struct Link {
     pub peer_most: Option<Rate>,
 }
 
-/// Entries of the receive and transmit rings, and the most that the device can have.
+/// Entries of the receive and transmit rings, and the maximum number that the device supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Rings {
     pub receive: u32,
@@ -44,7 +44,7 @@ pub struct Coalescing {
     pub adaptive_receive: bool,
 }
 
-/// Receive queues, and the most that the device can have.
+/// Receive queues, and the maximum number that the device supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Channels {
     pub now: u32,

@@ -66,7 +66,7 @@ fn follow(
     }
 }
 
-/// Most processes of a pipeline on each side.
+/// Maximum number of processes on each side of a pipeline.
 const LONGEST: usize = 4;
 
 #[cfg(test)]

@@ -78,7 +78,7 @@ impl Task {
     }
 }
 
-/// Most threads read of a process.
+/// Maximum number of threads that are read per process.
 const MOST_THREADS: usize = 4096;
 
 #[cfg(test)]

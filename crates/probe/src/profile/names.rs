@@ -198,13 +198,13 @@ impl FileNames {
 
 /// The functions that handle soft interrupts, by their names in older and newer kernels.
 pub const SOFTIRQS: [&str; 3] = ["handle_softirqs", "__do_softirq", "__softirqentry_text_start"];
-/// Most files, for a process that maps new files all the time.
+/// Maximum number of mappings kept per process: a process may map new files all the time.
 const MOST_FILES: usize = 4_096;
-/// Most files open at once; a process may usually open 1,024.
+/// Maximum number of files open at once; a process may usually open 1,024.
 const MOST_OPEN: usize = 256;
-/// Most bytes of symbol tables of all files, which may belong to any user.
+/// Maximum memory for the symbol tables of all files together, in bytes. Any user may own a file.
 const MOST_TABLES: u64 = 512 << 20;
-/// Most bytes of names of functions.
+/// Maximum memory for function names, in bytes.
 const MOST_TEXTS: usize = 64 << 20;
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 pub struct Symbols {
     /// Parts of the file in memory: a range of offsets in the file, and the address of its start.
     segments: Vec<(Range<u64>, u64)>,
-    /// Addresses, and the places of their names, in the order of the addresses.
+    /// Addresses, each with the offset of its name in `names`, in the order of the addresses.
     functions: Vec<(Range<u64>, usize)>,
     /// Names, each with a zero behind it.
     names: Vec<u8>,
@@ -195,11 +195,12 @@ const SYMBOLS: u32 = 2;
 const DYNAMIC_SYMBOLS: u32 = 11;
 /// STT_FUNC and STT_GNU_IFUNC.
 const FUNCTIONS: [u8; 2] = [2, 10];
-/// Largest table that is read, to bound the memory for a file.
+/// Maximum size of a table that is read, to bound the memory for a file.
 const LARGEST_TABLE: u64 = 128 << 20;
-/// Longest name that is read, to bound the memory.
+/// Maximum length of a name that is read, to bound the memory.
 const LONGEST_NAME: usize = 4_096;
-/// Most segments that are read, to bound the time for an address; linkers make four or five.
+/// Maximum number of segments that are read, to bound the time for an address; linkers make four or
+/// five.
 const MOST_SEGMENTS: usize = 64;
 
 #[cfg(test)]

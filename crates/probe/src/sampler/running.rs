@@ -188,7 +188,7 @@ pub enum SamplerError {
     Died,
 }
 
-/// Shortest interval: below, the sampler would measure its own load.
+/// Minimum interval: below, the sampler would measure its own load.
 const INTERVAL_MIN: Span = Span::from_millis(1);
 /// Default limit of values, 24 MB.
 const POINTS_MAX: usize = 1_000_000;

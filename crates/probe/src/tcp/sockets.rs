@@ -162,7 +162,7 @@ pub struct Memory {
     pub send_limit: Bytes,
     /// Memory of written data that no acknowledgement has freed.
     pub send: Bytes,
-    /// Memory of packets that arrived while the application held the socket.
+    /// Memory of packets that arrived while the application held the socket lock.
     pub backlog: Bytes,
     /// Packets dropped at the socket.
     pub drops: u32,
