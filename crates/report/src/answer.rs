@@ -21,8 +21,8 @@ pub(crate) fn details(results: &Results) -> Vec<String> {
     all
 }
 
-/// The lab's own answer, or sentences about comparisons of the main metric, and the figures that
-/// are missing.
+/// The lab's own answer, or sentences about comparisons of the main metric, and about missing
+/// values.
 pub(crate) fn sentences(results: &Results) -> Vec<String> {
     let mut sentences = match results.answer.is_empty() {
         true => derived(results),
@@ -116,7 +116,8 @@ fn pairs(results: &Results) -> Vec<Pair<'_>> {
 }
 
 /// `Goodput at loss 1%, rtt 20ms: weir-tunnel 505, tcp-cubic 1.9 Mbit/s. weir-tunnel is better than
-/// tcp-cubic: 266× [250, 281] (96.9 % interval).` The verdicts of one place follow its figures.
+/// tcp-cubic: 266× [250, 281] (96.9 % interval).` The verdicts at one point follow the values at
+/// that point.
 fn primary_sentences(results: &Results, primaries: &[&Comparison]) -> Vec<String> {
     let mut places: Vec<(String, Vec<String>)> = Vec::new();
     for one in primaries {
@@ -140,8 +141,8 @@ fn sentence_at(results: &Results, metric: &str, axes: &Axes) -> String {
     format!("{label}{at}: {}.", figures(results, metric, axes))
 }
 
-/// Names the places where another system has a better median than the system that the lab asks
-/// about: the primary comparisons show only a few places.
+/// Names the points where another system has a better median than the system that the lab asks
+/// about: the primary comparisons show only a few points.
 fn behind(results: &Results, primaries: &[&Comparison]) -> Vec<String> {
     let Some(first) = primaries.first() else { return Vec::new() };
     let (subject, metric) = (&first.a, &first.metric);
@@ -183,7 +184,7 @@ fn behind(results: &Results, primaries: &[&Comparison]) -> Vec<String> {
             )
         })
     };
-    // The sentences about the primary comparisons already name a single place.
+    // The sentences about the primary comparisons already name a single point.
     if own.len() < 2 {
         return Vec::new();
     }
@@ -191,8 +192,8 @@ fn behind(results: &Results, primaries: &[&Comparison]) -> Vec<String> {
     systems.iter().filter(|system| *system != subject).filter_map(against).collect()
 }
 
-/// The CPU time at the place of the first primary comparison, if the lab names CPU time beside its
-/// main metric.
+/// The CPU time at the axis values of the first primary comparison, if the lab names CPU time
+/// beside its main metric.
 fn costs(results: &Results, primaries: &[&Comparison]) -> Vec<String> {
     let Some(first) = primaries.first() else { return Vec::new() };
     let also = results.view.iter().flat_map(|view| &view.also);
@@ -226,8 +227,8 @@ fn verdict(results: &Results, one: &Comparison) -> String {
     }
 }
 
-/// `weir-tunnel 505, tcp-bbr 466, tcp-cubic 1.9 Mbit/s`: the figures of all systems at the place of
-/// a comparison, the best first.
+/// `weir-tunnel 505, tcp-bbr 466, tcp-cubic 1.9 Mbit/s`: the values of all systems at the axis
+/// values of a comparison, the best first.
 fn figures(results: &Results, metric: &str, axes: &Axes) -> String {
     let here = results.cells.iter().filter(|cell| cell.axes == *axes);
     let mut known: Vec<(&Cell, Option<&Metric>)> =
@@ -340,7 +341,7 @@ fn clause(verdict: Verdict, comparisons: &[&Comparison]) -> Option<String> {
     Some(format!("{what}{count}{range}"))
 }
 
-/// The figures of a lab with one system.
+/// The results of a lab with one system.
 fn without_comparisons(results: &Results) -> String {
     let measured = tally(results);
     if !results.overall.is_empty() {

@@ -1,5 +1,5 @@
-//! The figures in the columns of the report that a lab repeats: a row for each round of that
-//! report, then a row with their mean.
+//! The values in the columns of the report that a lab repeats: a row for each round of that report,
+//! then a row with their mean.
 
 use crate::{axis, method, missing, number, pivot};
 use results::{Axes, Cell, Reference, Results, metrics};

@@ -5,7 +5,7 @@ use units::Share;
 
 pub(crate) const TITLE: &str = "Verdicts by case";
 
-/// One row for each case, with its verdicts in words.
+/// One row for each case, with its verdicts as text.
 pub(crate) fn lines(confusion: &Confusion) -> (Vec<String>, Vec<Vec<String>>) {
     let heads = [confusion.axis.as_str(), "expected", "right", INTERVAL, "first verdicts"];
     let rows = confusion.rows.iter().map(|row| {

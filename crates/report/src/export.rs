@@ -1,4 +1,4 @@
-//! A run's figures as CSV and its charts as SVG, for other programs.
+//! A run's results as CSV and its charts as SVG, for other programs.
 
 use crate::charts::svg::NARROW_ID;
 use crate::{html, missing};

@@ -123,7 +123,7 @@ fn in_more_words(results: &Results) -> Markup {
     }
 }
 
-/// The first reasons to doubt the figures, a line each.
+/// The first reasons to doubt the results, a line each.
 fn cautions(results: &Results) -> Markup {
     let mut lines: Vec<String> = Vec::new();
     if !results.valid {

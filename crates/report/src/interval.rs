@@ -1,10 +1,10 @@
-//! The interval or the range beside a figure, and its label.
+//! The interval or the range beside a value, and its label.
 
 use crate::number;
 use indexmap::IndexMap;
 use results::{Metric, Ratio};
 
-/// The ends of the interval or range beside a figure, and their label.
+/// The ends of the interval or range beside a value, and their label.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Around {
     /// `[55.0, 58.9]`
@@ -80,7 +80,7 @@ impl Column {
         Self { head: most.map_or_else(|| "interval".to_owned(), |(label, _)| label) }
     }
 
-    /// `–` for a figure that has neither interval nor range.
+    /// `–` for a value that has neither interval nor range.
     pub(crate) fn text(&self, around: Option<Around>) -> String {
         match around {
             None => "–".to_owned(),

@@ -170,7 +170,7 @@ fn headline_tables(out: &mut String, results: &Results) {
     line(out, &format!("{}\n", escape(&notes.join(" "))));
 }
 
-/// The measured figure and the reference's figure; the main metric with its interval.
+/// The measured value and the reference report's value; the main metric with its interval.
 fn entry(entry: &Entry<'_>, main: bool) -> String {
     let published = entry.published.map(|(_, value)| number::format(value));
     match (entry.cell, entry.metric) {

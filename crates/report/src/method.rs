@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::{doubtful, queue_and_fairness};
 use results::{Cell, Form, Results};
 
-/// Explains the statistics in plain words.
+/// Explains the statistics in everyday language.
 pub(crate) fn statistics(results: &Results) -> &'static [&'static str] {
     if is_measured_once(results) {
         return &[ONCE, "A cell that failed has no number."];
@@ -44,7 +44,7 @@ pub(crate) fn statistics(results: &Results) -> &'static [&'static str] {
     ]
 }
 
-/// Whether no figure has a second repeat, as in virtual time.
+/// Whether no metric has a second repeat, as in virtual time.
 fn is_measured_once(results: &Results) -> bool {
     let mut figures = results.cells.iter().flat_map(|cell| cell.metrics.values()).peekable();
     let is_virtual = results.environment.contains_key(queue_and_fairness::OF_VIRTUAL_TIME);

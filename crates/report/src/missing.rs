@@ -6,8 +6,8 @@ use results::{Cell, Missing, Results, metrics};
 
 pub(crate) const WORD: &str = "not measured";
 
-/// The word in place of the figures of a cell that failed, or that this machine cannot measure.
-/// `None` for a measured cell.
+/// The text that a table shows for a cell that failed, or that this machine cannot measure. `None`
+/// for a measured cell.
 pub(crate) const fn in_a_word(cell: &Cell) -> Option<&'static str> {
     match (&cell.failed, &cell.not_run) {
         (Some(_), _) => Some("failed"),
@@ -16,18 +16,18 @@ pub(crate) const fn in_a_word(cell: &Cell) -> Option<&'static str> {
     }
 }
 
-/// The reason why a cell has no figures.
+/// The reason why a cell has no values.
 pub(crate) fn reason(cell: &Cell) -> Option<&str> {
     cell.failed.as_deref().or(cell.not_run.as_deref())
 }
 
-/// The text in a table in place of a missing figure: a word, or a bound, which says more: `≥ 3.88
+/// The text that a table shows for a missing value: `not measured`, or a bound such as `≥ 3.88
 /// Mpps, generator-limited`.
 pub(crate) fn in_place(missing: &Missing) -> &str {
     if missing.reason.starts_with('≥') { &missing.reason } else { WORD }
 }
 
-/// The CSS class of the word in a page. Only a failure is red.
+/// The CSS class of this text in a page. Only a failure is red.
 pub(crate) const fn class(cell: &Cell) -> &'static str {
     if cell.failed.is_some() { "failed" } else { "muted" }
 }

@@ -4,7 +4,7 @@ use crate::{number, pivot};
 use results::{Overall, Results, metrics};
 use stats::Direction;
 
-/// Heads and rows of a table with one column per system. The leading figures are marked.
+/// Heads and rows of a table with one column per system. The best values are marked.
 #[derive(Debug)]
 pub(crate) struct OverallTable {
     /// The number of leading columns with names.
@@ -17,7 +17,7 @@ pub(crate) struct OverallTable {
 #[derive(Debug, Default)]
 pub(crate) struct Figure {
     pub(crate) text: String,
-    /// The number of cells in which the figure's system is the best.
+    /// The number of cells in which the value's system is the best.
     pub(crate) wins: Option<u64>,
     /// Whether no other system's mean is better.
     pub(crate) ahead: bool,

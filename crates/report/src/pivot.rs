@@ -71,7 +71,7 @@ impl<'a> Pivot<'a> {
         Some(Self::of(results, headline(results)?))
     }
 
-    /// The interval or range of each figure in the table.
+    /// The interval or range of each value in the table.
     pub(crate) fn intervals(&self) -> impl Iterator<Item = Around> {
         let rows = self.panels.iter().flat_map(|panel| &panel.rows);
         rows.flat_map(|row| &row.entries).filter_map(|entry| Around::metric(entry.metric?))
@@ -179,8 +179,8 @@ pub(crate) fn metric_names(results: &Results) -> Vec<&str> {
     names
 }
 
-/// Whether the cells differ in a metric. A missing figure differs from a value, and a single cell
-/// does not show that a metric is constant.
+/// Whether the cells differ in a metric. A missing value differs from every value, and a single
+/// cell does not show that a metric is constant.
 pub(crate) fn varies(results: &Results, metric: &str) -> bool {
     let cells = || results.cells.iter().filter(|cell| cell.is_measured());
     let missing = cells().any(|cell| cell.why_missing(metric).is_some());
@@ -191,7 +191,7 @@ pub(crate) fn varies(results: &Results, metric: &str) -> bool {
     missing || differs || cells().count() < 2
 }
 
-/// The names of the metrics in words.
+/// The labels of the metrics.
 pub(crate) fn labels(names: &[&str]) -> String {
     let labels: Vec<String> = names.iter().map(|name| metrics::meaning(name).label).collect();
     labels.join(", ")
@@ -295,7 +295,7 @@ impl<'a> Cells<'a> {
     }
 }
 
-/// The figure of a cell, and the published figure beside it.
+/// The value of a cell, and the published value beside it.
 pub(crate) fn measured<'a>(
     results: &'a Results,
     cell: Option<&'a Cell>,

@@ -1,5 +1,5 @@
-//! The page of a run on record: the answer, the figures that decide the answer, and the origin of
-//! the figures. [`crate::archive`] has the rest of the run.
+//! The page of a run on record: the answer, the measurements that decide the answer, and their
+//! origin. [`crate::archive`] has the rest of the run.
 
 mod decisive;
 
@@ -161,7 +161,7 @@ fn of_build(command: &str) -> String {
     }
 }
 
-/// The text up to a number of words, without line breaks.
+/// The first `words` words of the text, without line breaks.
 fn clip(text: &str, words: usize) -> String {
     let mut all = text.split_whitespace();
     let mut kept: Vec<&str> = all.by_ref().take(words).collect();
@@ -370,7 +370,7 @@ const MOST_LINES: usize = 80;
 const MOST_WORDS: usize = 800;
 const MOST_ROWS: usize = 40;
 const MOST_PEERS: usize = 8;
-/// Most bytes of a chart.
+/// Maximum size of a chart, in bytes.
 const LARGEST_CHART: usize = 200_000;
 
 /// Percent of one CPU. The record names the busiest other program if it used at least this much.

@@ -33,7 +33,7 @@ pub(crate) struct SummaryRow<'a> {
 
 #[derive(Debug)]
 pub(crate) enum Field<'a> {
-    /// A figure, and the comparisons of its system with others.
+    /// A value, and the comparisons of its system with others.
     Value {
         entry: Entry<'a>,
         /// The metric is the lab's main metric.

@@ -256,7 +256,7 @@ pub fn lines(results: &Results, width: usize, colour: bool) -> String {
         row.extend(beside.iter().map(|name| {
             match (cell.metrics.get(*name), cell.why_missing(name)) {
                 (Some(metric), _) => {
-                    // The main metric has separate columns for its published figure.
+                    // The main metric has a separate column for its published value.
                     let published = pivot::published(results, cell, name);
                     let beside =
                         published.map(|(_, value)| format!(" (ref {})", number::format(value)));

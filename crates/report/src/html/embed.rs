@@ -127,7 +127,8 @@ fn rounded(value: f64) -> f64 {
 }
 
 const MOST_POINTS: usize = 1000;
-// Most series of a page: with more, it takes seconds to open. The samples contain all series.
+// Maximum number of series of a page: with more, it takes seconds to open. The samples contain all
+// series.
 const MOST_SERIES: usize = 600;
 /// A pause of more than this many usual steps is a gap.
 const MOST_STEPS: f64 = 4.0;

@@ -51,7 +51,7 @@ fn row(row: &SummaryRow<'_>) -> Markup {
             @for (place, name) in row.names.iter().enumerate() {
                 @if place == 0 { th scope="row" { (name) } } @else { td class="text" { (name) } }
             }
-            // On a phone the columns of verdicts do not fit: the verdicts are below the figure.
+            // On a phone the columns of verdicts do not fit: the verdicts are below the value.
             @for (place, field) in row.fields.iter().enumerate() {
                 @match field {
                     Field::Value { entry, main, verdicts } => {
@@ -64,7 +64,7 @@ fn row(row: &SummaryRow<'_>) -> Markup {
     }
 }
 
-/// The comparisons in the columns behind a figure.
+/// The comparisons in the columns behind a value.
 fn behind<'a>(fields: &[Field<'a>]) -> Vec<&'a Comparison> {
     let verdicts = fields.iter().take_while(|field| matches!(field, Field::Verdict(_)));
     verdicts.filter_map(Field::verdict).collect()
@@ -110,7 +110,7 @@ fn value(
     }
 }
 
-/// `▲ 1.05×`; the pointer shows the interval and the verdict in words.
+/// `▲ 1.05×`; the tooltip shows the interval and the verdict as text.
 fn verdict(one: &Comparison, named: bool) -> Markup {
     let class = match one.verdict {
         Verdict::Better => "verdict good",

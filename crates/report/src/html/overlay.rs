@@ -1,4 +1,4 @@
-//! Curves of several systems at one place, in one chart.
+//! Charts with the curves of several systems at the same axis values.
 
 use maud::{Markup, html};
 
@@ -6,15 +6,15 @@ use super::fold::fold;
 use crate::axis;
 use results::{Axes, Line, Series, Shape};
 
-/// One place's charts.
+/// The charts of one point: a combination of axis values.
 #[derive(Debug)]
 pub(super) struct Overlay {
     axes: Axes,
     pub(super) charts: Vec<Series>,
 }
 
-/// For each place where more than one system has curves, a chart for each kind of curve, with the
-/// first line of every system. Empty if there are many places: the cells' own charts then show the
+/// For each point where more than one system has curves, a chart for each kind of curve, with the
+/// first line of every system. Empty if there are many points: the cells' own charts then show the
 /// curves.
 pub(super) fn overlays(series: &[Series], systems: &[String]) -> Vec<Overlay> {
     let mut places: Vec<(String, Axes, Vec<&Series>)> = Vec::new();
@@ -77,7 +77,7 @@ pub(super) fn section(overlays: &[Overlay], first: usize, common: &Axes) -> Mark
     }
 }
 
-/// A title with only the axes by which the place differs from most other places: among all axes
+/// A title with only the axes by which the point differs from most other points: among all axes
 /// they would be hard to find.
 fn titled(axes: &Axes, common: &Axes) -> String {
     let own: Axes = axes

@@ -328,7 +328,7 @@ fn mean(line: &Line) -> f64 {
     known.iter().sum::<f64>() / known.len().max(1) as f64
 }
 
-/// Most lines of a chart, which has as many colours.
+/// Maximum number of lines of a chart, which has as many colours.
 const MOST_LINES: usize = 8;
 /// Points closer than this share of the usual distance are removed.
 const CROWDED: f64 = 0.2;

@@ -67,7 +67,7 @@ pub(crate) fn environment(measurement: &Measurement) -> Vec<(String, String)> {
     rows
 }
 
-/// Explains the numbers in plain words.
+/// Explains the numbers in everyday language.
 pub(crate) fn meaning() -> [&'static str; 4] {
     [
         "The receiving end counts the received data, over its own time. The sent data is the data that \

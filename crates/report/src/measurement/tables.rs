@@ -10,7 +10,7 @@ use super::Measurement;
 use super::words::{mbit, millis, percent, size};
 use crate::number;
 
-/// A table with names in the first column and figures in the other columns.
+/// A table with names in the first column and values in the other columns.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Table {
     pub(crate) heads: Vec<String>,

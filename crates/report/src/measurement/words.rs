@@ -27,7 +27,7 @@ pub(crate) fn title(started: &Started) -> String {
     }
 }
 
-/// The requested figure first, then its explanation.
+/// The requested value first, then its explanation.
 pub(crate) fn answer(measurement: &Measurement) -> Vec<String> {
     let Measurement { started, ended, .. } = measurement;
     let mut sentences = Vec::new();

@@ -119,5 +119,5 @@ const ROW: f64 = 16.0;
 const LETTER: f64 = 6.7;
 /// Narrowest drawn function: a narrower one would be invisible.
 const NARROWEST: f64 = 0.6;
-/// Most levels, to bound the height of the drawing and the depth of the recursion.
+/// Maximum number of levels, to bound the height of the drawing and the depth of the recursion.
 const DEEPEST: usize = 90;

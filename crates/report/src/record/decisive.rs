@@ -1,4 +1,4 @@
-//! The table of a page on record: the figures that decide the answer.
+//! The table of a page on record: the measurements that decide the answer.
 
 use crate::{Column, Entry, Pivot};
 use crate::{axis, confusion, interval, method, missing, number, overall, pivot};
@@ -17,7 +17,7 @@ pub(crate) struct Decisive {
 pub(crate) enum Rank {
     /// The row has a comparison that the lab file names.
     Primary,
-    /// A reference has figures for the row's place.
+    /// A reference report has values for the row's axis values.
     Published,
     /// A comparison in the row has a verdict.
     Decided,
@@ -26,7 +26,7 @@ pub(crate) enum Rank {
 
 impl Decisive {
     /// The first of these tables that the run has: verdicts by case, columns of the reference
-    /// report, the means of a run with more places than a page has rows, the main metric.
+    /// report, the means of a run with more points than a page has rows, the main metric.
     pub(crate) fn of(results: &Results) -> Option<Self> {
         if let Some(told) = &results.confusion {
             let (heads, rows) = confusion::lines(told);
@@ -59,7 +59,7 @@ impl Decisive {
         order.into_iter().map(|place| self.rows[place].1.clone()).collect()
     }
 
-    /// A row for each cell, with the reference's figure beside the measured figure.
+    /// A row for each cell, with the reference report's value beside the measured value.
     fn of_the_reference(results: &Results) -> Option<Self> {
         let view = results.view.as_ref()?;
         let is_measured =
@@ -153,7 +153,8 @@ impl Decisive {
     }
 }
 
-/// The columns that name the place of a row. Many axes share one column, with unusual values only.
+/// The columns with the axis values of a row. Many axes share one column, which shows unusual
+/// values only.
 struct Places {
     varied: Vec<String>,
     usual: Axes,
@@ -210,7 +211,8 @@ fn rank(results: &Results, at: &Axes, system: Option<&String>) -> Rank {
     here.map(of).min().unwrap_or(Rank::Other)
 }
 
-/// The mean of the rounds, as in a reference report; without rounds the median of the repeats.
+/// The value of the metric `name` in a cell: the mean over the rounds, as in a reference report,
+/// or, in a cell without rounds, the median over the repeats.
 fn figure(cell: &Cell, name: &str) -> Option<f64> {
     if !cell.is_measured() {
         return None;
@@ -253,7 +255,7 @@ fn entry(entry: &Entry<'_>) -> String {
     }
 }
 
-/// Most axes with a column each; more axes share a column.
+/// Maximum number of axes with a column each; more axes share a column.
 const MOST_AXES: usize = 4;
 const MOST_COLUMNS: usize = 12;
 const MOST_BESIDE: usize = 4;

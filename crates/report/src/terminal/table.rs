@@ -226,7 +226,7 @@ fn total(shown: &[usize], widths: &[usize]) -> usize {
 
 const GAP: &str = "  ";
 const LEAST_NAME: usize = 8;
-/// Fewest letters of a cut value of an axis.
+/// Minimum number of letters of a cut value of an axis.
 const LEAST_VALUE: usize = 4;
 
 #[cfg(test)]

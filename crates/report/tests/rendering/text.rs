@@ -112,8 +112,8 @@ fn hostile_text_does_not_break_markdown() {
     }
 }
 
-/// The run's cells have other figures, so only the answer and the tables can show the missing
-/// figure.
+/// The run's cells have other metrics, so only the answer and the tables can show the missing
+/// metric.
 #[test]
 fn a_figure_that_was_not_measured_is_in_the_answer_and_in_the_tables() {
     let mut results = results();

@@ -181,7 +181,7 @@ fn ends_of(ratio: &Ratio) -> Option<[f64; 2]> {
     ratio.ci95.or(ratio.range)
 }
 
-/// The places of a row's parts.
+/// The positions of the parts of a row.
 #[derive(Debug)]
 struct Layout {
     width: f64,

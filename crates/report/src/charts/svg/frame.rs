@@ -95,7 +95,7 @@ impl Frame {
 /// The names of a chart's series, below the chart: beside it a phone would cut them.
 #[derive(Debug)]
 pub(super) struct Legend<'a> {
-    /// Each entry's name, colour, whether its marks are hollow, and its place in the drawing.
+    /// Each entry's name, colour, whether its marks are hollow, and its position in the drawing.
     entries: Vec<(&'a str, usize, bool, f64, usize)>,
     rows: usize,
     /// Width of the drawing.

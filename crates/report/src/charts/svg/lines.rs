@@ -1,5 +1,6 @@
 //! A metric along an axis: one line per system, bands for intervals, dashed lines and hollow marks
-//! for published numbers. An axis of words has points with bars, and no lines between the points.
+//! for published numbers. An axis of categories (values that are not numbers) has points with bars,
+//! and no lines between the points.
 
 use maud::{Markup, html};
 
@@ -74,7 +75,7 @@ impl LineChart {
             [point.value].into_iter().chain(point.interval.into_iter().flatten())
         }));
         let x = self.x_shares();
-        // A line between words would show values that do not exist.
+        // On an axis of categories, a line between two points would show values that do not exist.
         let is_joined = axis::sizes(&self.x_values).is_some();
         let ticks: Vec<(f64, String)> = x.iter().copied().zip(self.x_values.clone()).collect();
         let gap = self.gap(&frame);
@@ -102,8 +103,8 @@ impl LineChart {
         )
     }
 
-    /// The distance between the bars of two lines at one place. All bars of a place stay nearer to
-    /// its own label than to the next label.
+    /// The distance between the bars of two lines at one axis value. All bars of an axis value stay
+    /// nearer to its own label than to the next label.
     fn gap(&self, frame: &Frame) -> f64 {
         let mut places: Vec<usize> =
             self.lines.iter().flat_map(|line| &line.points).map(|point| point.at).collect();
@@ -149,7 +150,8 @@ impl<'a> Drawn<'a> {
         let known = line.points.iter().filter(|point| point.value.is_finite());
         let placed = known.filter_map(|point| Some((frame.x(*x.get(point.at)?), point)));
         let mut drawn = Self { line, is_joined, points: placed.collect() };
-        // Moves bars aside so that no bar hides another. Lines and bands keep the exact places.
+        // Moves bars aside so that no bar hides another. Lines and bands keep their exact
+        // positions.
         if !is_joined {
             drawn.points.iter_mut().for_each(|(x, _)| *x += aside);
         }

@@ -1,4 +1,4 @@
-//! Maps values to places along an axis, and chooses the ticks.
+//! Maps values to positions along an axis, and chooses the ticks.
 
 use crate::number;
 
@@ -12,7 +12,7 @@ pub(super) enum Scale {
         low: f64,
         high: f64,
     },
-    /// Evenly spaced places, each half a step from the edge.
+    /// Evenly spaced positions, the first and the last half a step from the edge.
     Steps(usize),
 }
 
