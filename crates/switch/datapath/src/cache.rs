@@ -44,8 +44,8 @@ pub(super) struct Cache {
     sweep: Sweep,
 }
 
-/// The place of a megaflow: the number of its tuple in the upper half, its index there in the
-/// lower.
+/// The slot of a megaflow: the number of its tuple in the upper half, its index in the tuple in the
+/// lower half.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place(u64);
 
@@ -73,7 +73,7 @@ pub(super) struct Lookup {
     candidates: [u32; BATCH],
     /// The positions of packets for which no megaflow is found yet.
     waiting: [u8; BATCH],
-    /// The packets' places in [`Cache::hints`].
+    /// The index of each packet's hint in [`Cache::hints`].
     hints: [u16; BATCH],
     pub(super) probed: u64,
     pub(super) ahead: Ahead,
@@ -154,8 +154,8 @@ impl Cache {
         self.order.len()
     }
 
-    /// Finds the megaflow of each packet in `chosen`, at most [`BATCH`], and writes its place to
-    /// [`Lookup::places`].
+    /// Finds the megaflow of each packet in `chosen`, at most [`BATCH`], and writes the megaflow's
+    /// slot to [`Lookup::places`].
     pub(super) fn lookup(
         &mut self,
         packets: &[Packet],
@@ -382,7 +382,7 @@ impl Cache {
         self.is_unsettled = true;
     }
 
-    /// Frees the places of removed megaflows: no packet refers to them now.
+    /// Frees the slots of removed megaflows: no packet refers to these slots now.
     #[inline]
     pub(super) fn settle(&mut self) {
         if !std::mem::take(&mut self.is_unsettled) {
@@ -550,7 +550,7 @@ impl Cache {
     fn store(&self, place: Place) -> &Store {
         match &self.tuples[place.tuple()] {
             Some(tuple) => &tuple.store,
-            // The place comes from this batch, and masks are removed only between batches.
+            // The slot comes from this batch, and masks are removed only between batches.
             None => unreachable!("a place in a mask without megaflows"),
         }
     }
@@ -590,9 +590,9 @@ const HINTS: usize = 1 << 16;
 const SEARCHED_MASKS: usize = 3;
 /// Time of a round of the sweep through all megaflows, up to [`SWEPT_EACH_SECOND`] buckets.
 const SWEEP_MS: u64 = 1000;
-/// Most buckets that the sweep visits in a second: about 65,536 megaflows. Without this bound, the
-/// delay of packets by the sweep would grow with the number of megaflows. A request for counts
-/// reads all megaflows at once.
+/// Maximum number of buckets that the sweep visits in a second: about 65,536 megaflows. Without
+/// this bound, the delay of packets by the sweep would grow with the number of megaflows. A request
+/// for counts reads all megaflows at once.
 const SWEPT_EACH_SECOND: usize = 16_384;
 /// Buckets whose megaflows the sweep loads at the same time.
 const SWEPT_TOGETHER: usize = 4;

@@ -76,12 +76,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_of_words_follows_the_example_of_rfc_1624() {
+    fn an_incremental_checksum_update_follows_the_example_of_rfc_1624() {
         assert_eq!(Change::of(0x5555, 0x3285).apply(0xdd2f), 0x0000);
     }
 
     #[test]
-    fn the_crc32c_of_eight_digits_is_right() {
+    fn crc32c_has_the_known_value_for_eight_digits() {
         // The published check value is for nine digits, of which the ninth would lie in the
         // checksum field.
         assert_eq!(crc32c(b"12345678"), 0x6087_809a);

@@ -535,5 +535,5 @@ impl Packet {
     }
 }
 
-/// The most slots of a batch. Packets and copies beyond are dropped.
+/// Maximum number of slots in a batch. The datapath drops packets and copies beyond this number.
 const MAX_COPIES: usize = 4096;

@@ -361,9 +361,9 @@ fn milliseconds(now: Time) -> u64 {
     now.nanos() / 1_000_000
 }
 
-/// The most packets that are processed together.
+/// Maximum number of packets that are processed together.
 pub const BATCH: usize = 32;
 /// The default limit of megaflows: half a gigabyte.
 pub const MAX_MEGAFLOWS: usize = 4 << 20;
-/// The most recirculations of a packet; Open vSwitch has the same limit.
+/// Maximum number of recirculations of a packet; Open vSwitch has the same limit.
 pub const MAX_PASSES: usize = 6;

@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn setting_a_queue_compiles_to_no_operation() {
+    fn a_set_priority_step_compiles_to_no_operation() {
         let with = [
             Step::SetPriority(1),
             Step::Output(PortIndex(2)),

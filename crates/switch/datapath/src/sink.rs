@@ -9,7 +9,7 @@ pub trait Sink {
     fn transmit(&mut self, port: PortIndex, frames: &mut Vec<Frame>);
 
     /// Sends a packet to a controller. The packet is already truncated to the length that the
-    /// controller asked for. `bridge`: the place of the controller's bridge if the packet came
-    /// there through a patch port.
+    /// controller asked for. `bridge`: the index of the controller's bridge if the packet reached
+    /// the bridge through a patch port.
     fn packet_in(&mut self, bridge: Option<u16>, packet: PacketIn);
 }

@@ -210,7 +210,7 @@ pub struct Learn {
     pub send_flow_removed: bool,
     pub delete_learned: bool,
     pub table: u8,
-    /// The most rules that the action adds; 0 for no limit.
+    /// Maximum number of rules that the action adds; 0 for no limit.
     pub limit: u32,
     /// The field that stores whether the limit allowed the rule.
     pub result: Option<Subfield>,

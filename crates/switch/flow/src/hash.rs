@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn both_directions_have_the_same_hash_if_it_is_symmetric() {
+    fn a_symmetric_hash_is_the_same_in_both_directions() {
         for (kind, protocol) in [(0x0800, TCP), (0x0800, UDP), (0x86dd, SCTP), (0x0806, 0)] {
             let there = packet(kind, protocol, 0x0a00_0001, 0x0a00_0207);
             let back = packet(kind, protocol, 0x0a00_0207, 0x0a00_0001);
@@ -121,7 +121,7 @@ mod tests {
 
     /// Connections that differ in only one field fill all values of the low bits about equally.
     #[test]
-    fn connections_spread_over_the_low_bits() {
+    fn hashes_of_connections_fill_the_low_bits_evenly() {
         let one_port = |number: u32| {
             let mut key = packet(0x0800, UDP, 0x0a00_0001, 0x0a00_0002);
             key.write(Field::UdpSrc, number.into());

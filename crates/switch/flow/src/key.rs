@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_written_field_reads_back_and_other_fields_stay() {
+    fn writing_a_field_changes_only_that_field() {
         for field in Field::ALL {
             let ones = field.place().all_ones();
             let mut key = Key::ZERO;

@@ -270,12 +270,12 @@ pub(super) fn is_allowed(kind: u8, version: Version) -> bool {
 
 const ATOMIC: u16 = 1;
 const ORDERED: u16 = 2;
-/// The most bundles of a connection.
+/// Maximum number of bundles of a connection.
 pub(super) const MAX_BUNDLES: usize = 64;
-/// The most messages and bytes of a bundle.
+/// Maximum number of messages in a bundle, and maximum number of bytes.
 const MOST_MESSAGES: usize = 1 << 20;
 pub(super) const MOST_BYTES: usize = 768 << 20;
-/// The most bytes of all bundles of a bridge.
+/// Maximum size of all bundles of a bridge together, in bytes.
 const MOST_OF_ALL: usize = 1 << 30;
-/// The longest pause between messages of a bundle, as in Open vSwitch.
+/// Maximum pause between messages of a bundle, as in Open vSwitch.
 const LONGEST_PAUSE_MS: u64 = 10_000;

@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tuple_of_icmp_without_addresses_matches_all() {
+    fn an_empty_icmp_tuple_matches_all_connections() {
         let mut body = vec![1, 0, 0, 0, 0, 0, 0, 0];
         // The original tuple has a source and an identifier, and the reply tuple has no addresses.
         let source = [0, 0, 0, 20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 1, 1, 2];

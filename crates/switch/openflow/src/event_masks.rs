@@ -51,8 +51,9 @@ impl Masks {
         Ok(())
     }
 
-    /// Reads OpenFlow 1.4's properties. The even number of each pair is the slave's mask. Unknown
-    /// events and reasons are refused.
+    /// Reads the properties of an OpenFlow 1.4 asynchronous configuration. The even property type
+    /// of an event sets the mask for slaves, the odd property type the mask for masters and equals.
+    /// Refuses unknown events and reasons.
     pub(super) fn decode_properties(
         &mut self,
         mut body: Reader<'_>,
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_property_sets_the_reasons_of_a_version() {
+    fn an_async_config_property_sets_the_reasons_of_its_version() {
         // The slave's mask of removed rules.
         let masks = read(Version::V14, 4, 8, 0x1c).unwrap();
         assert!(masks.takes(Event::FlowRemoved, true, 4));
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_reasons_of_openflow_1_3_are_ignored() {
+    fn unknown_reasons_in_openflow_1_3_async_masks_are_ignored() {
         let bytes = [0xff; 24];
         let mut masks = Masks::usual(Version::V13);
         let body = Reader::new(&bytes, Refusal::BadLength);

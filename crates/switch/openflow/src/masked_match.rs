@@ -216,7 +216,7 @@ mod tests {
     use text::{PortNames, parse_match, print_match};
 
     #[test]
-    fn a_written_match_reads_back() {
+    fn an_encoded_match_decodes_to_the_same_match() {
         for text in [
             "",
             "in_port=3,dl_src=02:00:00:00:00:01,dl_dst=01:00:00:00:00:00/01:00:00:00:00:00",

@@ -497,8 +497,8 @@ fn encode_update(
     out.set_u16(start, (out.len() - start) as u16);
 }
 
-/// The most monitors of a connection. Each rule is compared with each monitor, and the bridge's
-/// other peers wait meanwhile.
+/// Maximum number of monitors of a connection. Each rule is compared with each monitor, and the
+/// bridge's other peers wait meanwhile.
 const MAX_MONITORS: usize = 64;
 
 const INITIAL: u16 = 1;

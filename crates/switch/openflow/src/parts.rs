@@ -43,7 +43,8 @@ impl Parts {
     }
 }
 
-/// The most bytes of a request. The features of all tables have about 350,000 bytes.
+/// Maximum length of a request, in bytes. A request with the features of all tables has about
+/// 350,000 bytes.
 const MAX_REQUEST: usize = 1 << 20;
 
 #[cfg(test)]
@@ -51,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_part_completes_a_request() {
+    fn the_last_part_completes_a_multipart_request() {
         let mut parts = Parts::default();
         assert_eq!(parts.add(1, &[1], false), Ok(None));
         assert_eq!(parts.add(1, &[2, 3], false), Ok(None));
@@ -60,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn another_request_discards_the_former_parts() {
+    fn a_new_multipart_request_discards_the_parts_of_the_former() {
         let mut parts = Parts::default();
         assert_eq!(parts.add(1, &[1], false), Ok(None));
         assert_eq!(parts.add(2, &[2], true), Ok(Some(vec![2])));
@@ -68,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_is_too_long_is_refused_once_and_dropped() {
+    fn a_multipart_request_that_is_too_long_is_refused_once_and_dropped() {
         let mut parts = Parts::default();
         let part = vec![0; MAX_REQUEST / 2];
         assert_eq!(parts.add(1, &part, false), Ok(None));

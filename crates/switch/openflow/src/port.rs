@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_changes_the_bits_of_the_configuration_that_it_has() {
+    fn a_port_mod_changes_only_the_config_bits_of_its_version() {
         let all = [0xff; 8];
         let v10 = [&[0, 1][..], &[0; 6][..], &all[..], &[0; 8][..]].concat();
         let v13 = [&[0, 0, 0, 1][..], &[0; 12][..], &all[..], &[0; 8][..]].concat();

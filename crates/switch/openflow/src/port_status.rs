@@ -129,7 +129,7 @@ mod tests {
     const NO_FLOOD: u32 = 1 << 4;
 
     #[test]
-    fn a_new_port_is_live_in_a_second_message() {
+    fn a_new_port_becomes_live_in_a_second_port_status() {
         let statuses = PortStatus::of_added(&port(0, 4));
         assert_eq!(told(&statuses, Version::V12), [(ADD, 0, 0), (MODIFY, 0, 4)]);
         // OpenFlow 1.0 has no flag for that.
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_about_the_configuration_precedes_that_about_the_link() {
+    fn the_port_status_of_the_configuration_precedes_that_of_the_link() {
         let down = PortStatus::of_modified(&port(0, 4), &port(DOWN, 1));
         assert_eq!(told(&down, Version::V14), [(MODIFY, 1, 0), (MODIFY, 1, 1)]);
         assert_eq!(told(&down, Version::V10), [(MODIFY, 1, 0), (MODIFY, 1, 1)]);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_loss_and_the_return_of_a_link_are_reported() {
+    fn a_port_status_reports_link_down_and_link_up() {
         let lost = PortStatus::of_modified(&port(0, 4), &port(0, 1));
         assert_eq!(told(&lost, Version::V13), [(MODIFY, 0, 0), (MODIFY, 0, 1)]);
         assert_eq!(told(&lost, Version::V10), [(MODIFY, 0, 1)]);
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_that_cannot_show_a_change_gets_no_message() {
+    fn a_version_without_the_changed_bit_gets_no_port_status() {
         let flood = PortStatus::of_modified(&port(0, 4), &port(NO_FLOOD, 4));
         assert_eq!(told(&flood, Version::V10), [(MODIFY, 16, 0)]);
         assert!(told(&flood, Version::V13).is_empty());

@@ -234,5 +234,5 @@ pub(super) fn encode_error(
     end_message(start, out);
 }
 
-/// The most bytes of a request that fit into an error message.
+/// Maximum number of bytes of a request that fit into an error message.
 const MOST_REPEATED: usize = 0xffff - 24;

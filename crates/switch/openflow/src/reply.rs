@@ -1,5 +1,6 @@
-//! Replies that list rules, groups, meters, ports, queues or tables. They are written in pieces.
-//! Between the pieces, other peers' requests are answered, and the peer reads what is written.
+//! Replies that list rules, groups, meters, ports, queues or tables. The session writes such a
+//! reply in pieces. Between the pieces, the switch answers other peers' requests, and the peer
+//! reads the bytes written so far.
 
 use std::vec::IntoIter;
 
@@ -110,7 +111,7 @@ impl Reply {
             }
         };
         match self.source {
-            // Each message of updates is complete by itself.
+            // Each message of updates is complete.
             Source::Rules(_, Form::Changes(_)) => reply.finish_unless_empty(),
             _ if is_over => reply.finish(),
             _ => reply.interrupt(),
@@ -231,9 +232,10 @@ fn write_entry(
     }
 }
 
-/// The most entries of a piece. `PIECE_BYTES`: the size above which a piece gets no further entry.
+/// Maximum number of entries in a piece. `PIECE_BYTES`: the size above which a piece gets no
+/// further entry.
 pub const PIECE_RULES: usize = 128;
 const MAX_TABLES: usize = 255;
 const PIECE_BYTES: usize = 64 << 10;
-/// A piece may look at this many rules in the time in which it writes one.
+/// The number of rules that the filter can check in the time in which a piece writes one rule.
 const LOOKS_OF_A_RULE: usize = 16;

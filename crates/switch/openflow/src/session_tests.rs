@@ -225,7 +225,7 @@ fn a_features_reply_has_the_ports_that_fit() {
 }
 
 #[test]
-fn a_peer_is_told_its_own_port_change_only_in_openflow_1_5() {
+fn a_port_mod_gives_its_sender_a_port_status_only_in_openflow_1_5() {
     let port = |config, state| PortDescription {
         number: PortNumber(1),
         hardware_address: [0; 6],
@@ -313,7 +313,7 @@ fn a_new_connection_gets_the_events_of_its_version() {
 }
 
 #[test]
-fn group_changes_are_forwarded_to_peers_that_ask() {
+fn group_mods_are_forwarded_to_peers_that_enabled_request_forward() {
     let mut bridge = Empty::default();
     let mut maker = Session::new(Kind::Service);
     let hello = &conversation(Version::V14)[..8];
@@ -525,7 +525,7 @@ fn nicira_packet_ins_have_the_reasons_of_their_version() {
 }
 
 #[test]
-fn packets_of_openflow_1_5_may_say_that_they_are_ethernet() {
+fn openflow_1_5_packet_outs_may_have_the_packet_type_ethernet_only() {
     let packet = |kind: u8| {
         let mut bytes = vec![6, 13, 0, 46, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0];
         bytes.extend([0, 1, 0, 20, 0x80, 0, 0, 4, 0xff, 0xff, 0xff, 0xfd]);
@@ -539,7 +539,7 @@ fn packets_of_openflow_1_5_may_say_that_they_are_ethernet() {
 }
 
 #[test]
-fn a_selection_method_may_have_its_former_experimenter_number() {
+fn a_selection_method_is_accepted_under_both_experimenter_numbers() {
     for experimenter in [0x4d, 0x40] {
         let mut add = vec![6, 15, 0, 64, 0, 0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0];
         add.extend([0xff; 4]);

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_reports_between_the_limits_of_a_property() {
+    fn a_vacancy_property_sets_both_thresholds_of_a_table() {
         let vacancy = [0, 3, 0, 8, 20, 80, 0, 0];
         let read = |config, properties: &[u8]| decode(config, properties).map(|read| read.vacancy);
         assert_eq!(read(8, &vacancy), Ok(Some(Some((20, 80)))));
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_has_its_reason_and_the_settings() {
+    fn a_table_status_has_its_reason_and_the_table_settings() {
         let config = TableConfig { vacancy: Some((20, 80)), ..TableConfig::default() };
         let change = VacancyChange::Down;
         let status = TableStatus { change, table: 1, config, vacancy: 10 };

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_columns_that_differ_are_written() {
+    fn only_changed_columns_are_written_to_the_database() {
         let row = Uuid::parse("4a2a6ed5-c59f-4e8a-b922-f54d07efc5ba").unwrap();
         let report = |ofport: i64| {
             let mut report = Report::default();

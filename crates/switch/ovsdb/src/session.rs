@@ -317,7 +317,7 @@ fn reason(error: &Json) -> String {
     }
 }
 
-/// The longest wait for a reply. The server needs a while for the first rows of a large database.
+/// Maximum wait for a reply. The server needs a while for the first rows of a large database.
 fn patience(kind: Kind) -> u64 {
     match kind {
         Kind::Monitor | Kind::Once | Kind::Transact => 60_000,

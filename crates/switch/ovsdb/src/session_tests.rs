@@ -85,7 +85,7 @@ fn a_transaction_asserts_the_lock_and_reports_its_outcome() {
 }
 
 #[test]
-fn echoes_are_answered_and_unknown_requests_refused() {
+fn echo_requests_are_answered_and_unknown_requests_are_refused() {
     let mut session = begun();
     answer(&mut session, json!({ "id": "echo", "method": "echo", "params": [1] })).unwrap();
     answer(&mut session, json!({ "id": 9, "method": "steal", "params": [] })).unwrap();

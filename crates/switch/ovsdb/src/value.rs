@@ -205,7 +205,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn printed_values_parse_to_the_same_values(
+        fn printed_ovsdb_values_parse_to_the_same_values(
             members in prop::collection::btree_set(atom(), 0..5),
             pairs in prop::collection::btree_map(atom(), atom(), 0..5),
         ) {
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn other_json_is_no_value() {
+    fn json_outside_rfc_7047_is_no_ovsdb_value() {
         for text in ["null", "1.5", "{}", "[]", r#"["uuid","x"]"#, r#"["map",[["a"]]]"#, "[1,2]"] {
             let json = serde_json::from_str(text).unwrap();
             assert_eq!(Value::parse(&json), Err(WrongValue), "{text}");

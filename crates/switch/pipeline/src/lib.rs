@@ -1,8 +1,9 @@
 //! Tables, groups, meters, MAC learning, and the translation of packets.
 //!
 //! The crate implements the pipeline of a bridge: controllers change [`Tables`], and a datapath
-//! asks a [`Translator`] for the steps of each flow's first packet. Begin with these two types. The
-//! crate does no I/O, and gets the time as an argument of each call.
+//! asks a [`Translator`] for the steps of each flow's first packet. [`Tables`] and [`Translator`]
+//! are the entry points. The crate does no I/O and reads no clock: each call takes the time as an
+//! argument.
 //!
 //! ```
 //! use flow::Key;
@@ -21,23 +22,23 @@
 //!
 //! | file | for |
 //! | --- | --- |
-//! | `tables.rs` | [`Tables`]: all the state of a bridge on which translations depend |
-//! | `table.rs` | a table of rules, its limit and its vacancy |
-//! | `change.rs`, `bundle.rs` | changes of rules, and bundles of changes, all or none |
-//! | `rule.rs`, `classifier.rs` | a rule, and the search for the rule of a packet |
+//! | `tables.rs` | [`Tables`]: the state of a bridge from which packets are translated |
+//! | `table.rs` | a table: its rules, its limit and its vacancy |
+//! | `change.rs`, `bundle.rs` | changes of rules; bundles, which make all of their changes or none |
+//! | `rule.rs`, `classifier.rs` | a rule, and the search for the rule that a packet matches |
 //! | `expiry.rs` | the timeouts of rules |
 //! | `event.rs` | changes of rules, for monitors |
-//! | `learned_cookies.rs` | learned rules that are removed with the learn actions that add them |
+//! | `learned_cookies.rs` | learned rules that are removed together with their learn actions |
 //! | `group.rs`, `meter.rs`, `ports.rs` | groups, meters and ports |
-//! | `slots.rs` | the buckets of a group by the hash of a packet |
-//! | `references.rs` | how many rules name each group and meter |
-//! | `bond.rs` | ports that NORMAL uses as one |
-//! | `mac.rs`, `vlans.rs` | the addresses that NORMAL learns, the VLANs of ports |
-//! | `mirror.rs` | copies of the packets of ports |
+//! | `slots.rs` | select groups: the bucket for each packet hash |
+//! | `references.rs` | the number of rules that name each group and each meter |
+//! | `bond.rs` | bonds: ports that NORMAL uses as one port |
+//! | `mac.rs`, `vlans.rs` | MAC learning of NORMAL; the VLANs of ports |
+//! | `mirror.rs` | mirrors: copies of the packets of ports |
 //! | `patch.rs` | the other ends of patch ports |
-//! | `recirculation.rs` | the states of packets that recirculate or wait for a controller |
+//! | `recirculation.rs` | the saved states of packets that recirculate or wait for a controller |
 //! | `translate.rs` | the translation of a packet |
-//! | `trace.rs` | that translation as text |
+//! | `trace.rs` | a translation as text, for `ofproto/trace` |
 
 mod bond;
 mod bundle;

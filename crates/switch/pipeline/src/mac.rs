@@ -22,7 +22,7 @@ pub struct MacTable {
 /// The counts of a MAC table since the start or the last clearing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MacCounts {
-    /// The present entries, and the most.
+    /// The number of entries, and the maximum number.
     pub entries: usize,
     pub capacity: usize,
     /// Entries that a command added.
@@ -295,7 +295,7 @@ mod tests {
     const C: [u8; 6] = [2, 0, 0, 0, 0, 3];
 
     #[test]
-    fn an_address_is_found_until_it_ages() {
+    fn a_learned_mac_address_is_found_until_it_ages_out() {
         let mut table = MacTable::default();
         assert!(table.learn(0, A, PortNumber(1), 0));
         assert!(!table.learn(0, A, PortNumber(1), 1000));
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_removes_the_address_that_was_unused_longest() {
+    fn a_full_mac_table_evicts_the_address_that_was_unused_longest() {
         let mut table = MacTable::new(300, 2);
         table.learn(0, A, PortNumber(1), 0);
         table.learn(0, B, PortNumber(1), 1);
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_shares_its_space_among_the_ports() {
+    fn a_full_mac_table_shares_its_entries_among_the_ports() {
         let mut table = MacTable::new(300, 10);
         let mut now_ms = 0;
         for port in 1..=5 {
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn an_added_address_stays_at_its_port() {
+    fn a_static_mac_entry_does_not_move() {
         let mut table = MacTable::new(300, 2);
         table.learn(0, A, PortNumber(1), 0);
         let former = FormerMac { port: PortNumber(1), is_fixed: false };
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_multicast_source_is_not_learned() {
+    fn a_multicast_source_address_is_not_learned() {
         let mut table = MacTable::default();
         assert!(!table.learn(0, [1, 0, 0, 0, 0, 1], PortNumber(1), 0));
         assert!(table.entries(0).is_empty());

@@ -12,7 +12,7 @@ pub struct Mirror {
     /// The VLANs whose packets are copied; an empty list means all.
     pub vlans: Vec<u16>,
     pub output: MirrorOutput,
-    /// The longest copy, in bytes.
+    /// Maximum length of a copy, in bytes.
     pub snap_length: Option<u32>,
 }
 
@@ -40,7 +40,7 @@ impl MirroredPorts {
 }
 
 impl Mirror {
-    /// The most mirrors of a bridge, as in Open vSwitch.
+    /// Maximum number of mirrors of a bridge, as in Open vSwitch.
     pub const MOST: usize = 32;
 
     #[must_use]

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_states_share_a_number_until_nobody_uses_them() {
+    fn equal_states_share_a_recirculation_id_until_no_packet_uses_it() {
         let mut states = Recirculations::default();
         let (one, users) = states.intern(frozen(1), 0).expect("space");
         let (same, _) = states.intern(frozen(1), 5).expect("space");

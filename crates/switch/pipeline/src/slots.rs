@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn buckets_have_slots_by_their_weights() {
+    fn a_bucket_gets_slots_in_proportion_to_its_weight() {
         assert_eq!(counts(&[1]), [16]);
         assert_eq!(counts(&[1, 1]), [8, 8]);
         assert_eq!(counts(&[2000, 0]), [16, 0]);
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hash_lists_all_slots_from_its_own_on() {
+    fn the_slots_of_a_hash_start_at_the_hash_and_wrap() {
         let slots = group(&[1, 1, 2], None).expect("slots");
         assert_eq!(slots.mask(), 15);
         for hash in [0, 5, 0xffff_fff7] {

@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_wait_for_their_delay_unless_no_other_member_is_up() {
+    fn a_bond_waits_for_its_delays_unless_no_other_member_is_up() {
         let mut bond = Bond::new([0; 6]);
         let delays = settings(None, 200, 100);
         let mut run = |up: [bool; 3], now_ms: u64| {

@@ -43,7 +43,8 @@ pub struct BridgeState {
     /// The addresses that the bridge's thread uses, or will use after `remotes`.
     places: Mutex<Places>,
     controllers: Mutex<Vec<ControllerState>>,
-    /// Whether the bridge forwards by itself without a controller.
+    /// Whether the bridge forwards as a learning switch while it has no controller (fail mode
+    /// `standalone`).
     is_standalone: AtomicBool,
     /// The bonds by their names.
     pub(super) bonds: Mutex<BTreeMap<String, Bond>>,

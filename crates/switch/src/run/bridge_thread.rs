@@ -289,8 +289,8 @@ impl BridgeThread {
             .count()
     }
 
-    /// If an origin has its most connections, closes the one that has waited longest for a hello,
-    /// unless that one is very recent.
+    /// If an origin has the maximum number of connections, closes the one that has waited longest
+    /// for a hello, unless that one is very recent.
     fn free_a_place(&mut self, origin: Origin) {
         if self.count(origin) < MOST_CONNECTIONS {
             return;
@@ -569,9 +569,9 @@ fn slowest(backlogs: impl Iterator<Item = (usize, Duration)>) -> Option<usize> {
 /// Three times the inactivity probe of controllers, as in Open vSwitch.
 const ALONE_MS: u64 = 15_000;
 const READ: usize = 256 << 10;
-/// The most requests of a connection in one turn.
+/// Maximum number of requests of a connection in one turn.
 const REQUESTS: usize = 4096;
-/// The most accepted connections of each origin.
+/// Maximum number of accepted connections of each origin.
 const MOST_CONNECTIONS: usize = 128;
 /// The time of a turn that all peers by TCP share.
 const TCP_TURN: Duration = Duration::from_millis(100);

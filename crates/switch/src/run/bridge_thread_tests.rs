@@ -139,7 +139,7 @@ fn read_slowly(rig: &mut Rig, peer: &mut UnixStream, mut bytes: Vec<u8>) -> Vec<
 }
 
 #[test]
-fn a_peer_that_requests_all_rules_and_does_not_read_delays_others_by_one_piece() {
+fn a_peer_that_does_not_read_its_flow_dump_delays_others_by_one_piece() {
     let mut rig = Rig::with_rules(20_000);
     let mut silent: Vec<_> = (0..8).map(|_| rig.peer(&[&DUMP, &DUMP])).collect();
     let mut other = rig.peer(&[&BARRIER]);
@@ -184,7 +184,7 @@ fn a_slow_reader_gets_each_rule_once_and_then_later_replies() {
 }
 
 #[test]
-fn a_reply_lists_the_rules_of_the_time_of_its_request() {
+fn a_flow_dump_lists_the_rules_at_the_time_of_the_request() {
     let mut rig = Rig::with_rules(20_000);
     let mut peer = rig.peer(&[&DUMP, &BARRIER]);
     while rig.waiting().iter().sum::<usize>() == 0 {
@@ -205,7 +205,7 @@ fn a_reply_lists_the_rules_of_the_time_of_its_request() {
 }
 
 #[test]
-fn rules_are_selected_in_pieces() {
+fn a_flow_request_with_a_filter_searches_the_rules_over_several_turns() {
     let mut rig = Rig::with_rules(20_000);
     let mut select = DUMP;
     select[32..40].copy_from_slice(&7777_u64.to_be_bytes());
@@ -234,7 +234,7 @@ fn rules_are_selected_in_pieces() {
 }
 
 #[test]
-fn the_datapath_has_the_meters_of_the_tables() {
+fn a_meter_mod_updates_the_meters_of_the_datapath() {
     let mut rig = Rig::with_rules(0);
     let mut meters = |command, meter| {
         let change = MeterMod {
@@ -351,7 +351,7 @@ fn a_silent_tool_gets_an_echo_request_and_is_then_disconnected() {
 }
 
 #[test]
-fn the_peer_that_changes_a_port_is_told_only_the_link_change() {
+fn a_peer_that_sends_a_port_mod_gets_only_the_port_status_of_the_link() {
     let mut rig = Rig::with_rules(0);
     let local = SwitchPort::local("br0", 0, PortIndex(100), None, Time::from_nanos(0));
     let address = local.hardware_address;
@@ -376,7 +376,7 @@ fn the_peer_that_changes_a_port_is_told_only_the_link_change() {
 }
 
 #[test]
-fn a_standalone_bridge_forwards_by_itself_from_15_s_without_a_controller_until_one_is_back() {
+fn a_standalone_bridge_learns_and_forwards_while_it_has_no_controller_for_15_s() {
     let mut rig = Rig::with_rules(1);
     let clock = rig.thread.bridge.clock.clone();
     clock.stop();

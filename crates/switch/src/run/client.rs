@@ -13,7 +13,7 @@ use super::unixctl;
 
 /// The name of the control socket in the switch's folder.
 pub const CONTROL_SOCKET: &str = "weir-switch.ctl";
-/// The longest wait while the switch's listen backlog is full.
+/// Maximum wait while the switch's listen backlog is full.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 const LONGEST_REPLY: u64 = 1 << 30;
 

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stopped_clock_advances_by_warps_alone() {
+    fn only_time_warp_advances_a_stopped_clock() {
         let clock = Clock::start();
         clock.stop();
         let before = clock.now_ns();
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn an_arrival_keeps_its_time_unless_the_clock_is_stopped() {
+    fn a_frame_keeps_its_arrival_time_unless_the_clock_is_stopped() {
         let clock = Clock::start();
         clock.warp(Duration::from_millis(5));
         let seen = monotonic();

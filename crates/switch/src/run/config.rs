@@ -87,7 +87,7 @@ pub struct BridgeConfig {
     pub fail_mode: FailMode,
     /// Seconds without a packet after which NORMAL forgets an address.
     pub mac_aging_time: Option<u64>,
-    /// The most addresses that NORMAL remembers.
+    /// Maximum number of addresses that NORMAL remembers.
     pub mac_table_size: Option<usize>,
     /// A file of rules in ovs-ofctl's syntax that is loaded at the start.
     pub flows: Option<PathBuf>,
@@ -715,7 +715,7 @@ mod tests {
     }
 
     #[test]
-    fn sockets_and_queues_of_interfaces_are_described() {
+    fn the_sockets_and_queues_of_ports_are_parsed_and_checked() {
         let ring = PortConfig::parse("ring:/tmp/a,client").unwrap();
         assert_eq!(
             (ring.path.as_deref(), ring.role),
@@ -737,7 +737,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bits_of_a_mask_are_cpus() {
+    fn a_cpu_mask_names_a_cpu_for_each_set_bit() {
         assert_eq!(parse_cpu_mask("0x6").unwrap(), [1, 2]);
         assert!(parse_cpu_mask("0").is_err() && parse_cpu_mask("x").is_err());
     }

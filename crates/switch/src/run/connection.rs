@@ -416,7 +416,7 @@ pub(super) fn is_transient(error: &io::Error) -> bool {
 const MOST_INPUT: usize = 256 << 10;
 /// With this many unread bytes, a peer gets no further replies.
 const MOST_WAITING_REPLIES: usize = 1 << 20;
-/// With fewer unread bytes than this, a reply in pieces continues.
+/// With fewer unread bytes than this, the switch writes the next piece of a long reply.
 const MOST_WAITING_PIECES: usize = 128 << 10;
 /// With this many unread bytes, packet-ins are dropped.
 const MOST_WAITING_PACKETS: usize = 1 << 20;
@@ -426,7 +426,7 @@ const MOST_WAITING_UPDATES: usize = 128 << 10;
 const MOST_OUTPUT: usize = 1 << 30;
 /// The time to write a list of rules: enough for 262,144 rules of 140 bytes at 1 Mbit/s.
 const LONGEST_LIST: Duration = Duration::from_secs(300);
-/// The most time for requests of a connection in one turn.
+/// Maximum time for requests of a connection in one turn.
 const TURN: Duration = Duration::from_millis(50);
 /// A peer that has sent no hello in this time is disconnected.
 const LONGEST_GREETING: Duration = Duration::from_secs(10);

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_history_is_bounded() {
+    fn the_history_of_coverage_counters_is_bounded() {
         let mut coverage = Coverage::default();
         (0..10_000).for_each(|seconds| coverage.count([seconds; EVENTS.len()], seconds));
         assert_eq!(coverage.history.len(), SAMPLES);

@@ -35,8 +35,8 @@ impl DuplexDevice {
         self.port().as_ref().is_some_and(|port| port.is_connected())
     }
 
-    /// Opens an interface again that did not exist. A port that reconnects to its peer by itself is
-    /// only watched.
+    /// Tries again to open an interface that did not exist. For a port that reconnects to its peer,
+    /// only reports changes of the connection.
     pub(super) fn look_after(&self, name: &str, config: &PortConfig) -> Option<Change> {
         {
             let port = self.port();

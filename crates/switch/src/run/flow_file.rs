@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_has_the_number_of_its_line() {
+    fn the_error_of_a_flow_file_names_the_line() {
         let names = PortNames::none();
         let text = "# rules\n\nip actions=drop # all\nip,foo=1 actions=drop\n";
         let error = parse(text, &names).unwrap_err();

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_silent_peer_gets_one_probe_and_is_then_gone() {
+    fn a_silent_peer_gets_one_echo_request_before_it_is_disconnected() {
         let mut peer = Inactivity::new(5000, 1000);
         assert_eq!(peer.check(5999, true), Verdict::Alive);
         assert_eq!(peer.check(6000, true), Verdict::Probe);
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_restarts_the_pause() {
+    fn a_reply_restarts_the_inactivity_timer() {
         let mut peer = Inactivity::new(5000, 0);
         assert_eq!(peer.check(5000, true), Verdict::Probe);
         peer.heard(5100);
@@ -66,14 +66,14 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_jumps_gives_the_peer_time_to_answer() {
+    fn a_clock_jump_leaves_the_peer_time_to_reply() {
         let mut peer = Inactivity::new(5000, 0);
         assert_eq!(peer.check(3_600_000, true), Verdict::Probe);
         assert_eq!(peer.check(3_600_001, true), Verdict::Alive);
     }
 
     #[test]
-    fn a_peer_without_a_hello_gets_no_probe() {
+    fn a_peer_that_has_sent_no_hello_gets_no_echo_request() {
         let mut peer = Inactivity::new(5000, 0);
         assert_eq!(peer.check(9999, false), Verdict::Alive);
         assert_eq!(peer.check(10_000, false), Verdict::Gone);

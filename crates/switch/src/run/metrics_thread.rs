@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_known_paths_are_answered() {
+    fn the_metrics_server_answers_only_get_of_its_path() {
         let status = |request: &str| {
             let answer = response(request.as_bytes(), || "figures\n".to_owned());
             answer.to_string()[..12].to_owned()

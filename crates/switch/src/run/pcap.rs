@@ -11,7 +11,7 @@ use thiserror::Error;
 use units::Time;
 use wire::pcap::{self, Records};
 
-/// The longest frame that the switch accepts: a jumbo frame with two VLAN tags.
+/// Maximum length of a frame that the switch accepts: a jumbo frame with two VLAN tags.
 pub const LONGEST_FRAME: usize = 9216 + 18;
 
 const SHORTEST_FRAME: usize = 14;
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_capture_reads_back_what_was_written() {
+    fn a_written_pcap_file_parses_to_the_same_frames() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("two.pcap");
         let mut writer = CaptureWriter::create(&path).unwrap();
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_truncated_file_is_refused_or_shorter() {
+    fn a_truncated_pcap_file_is_refused_or_has_fewer_frames() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("cut.pcap");
         let mut writer = CaptureWriter::create(&path).unwrap();

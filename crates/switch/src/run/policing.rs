@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_burst_passes_and_then_frames_at_the_rate() {
+    fn a_policer_admits_its_burst_and_then_its_rate() {
         let mut settings = Policing {
             rate: Some("1mbit".parse().unwrap()),
             burst: Some(Bytes::new(5_000)),
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_limits_are_refused() {
+    fn impossible_policing_limits_are_refused() {
         let problem = |text: &str| toml::from_str::<Policing>(text).unwrap().check().unwrap_err();
         for (text, words) in [
             ("rate = \"100bit\"", "use 1kbit"),

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_leave_at_the_rate_and_the_queue_drops_the_rest() {
+    fn a_shaper_sends_at_its_rate_and_its_queue_drops_the_rest() {
         let rate = "1mbit".parse().unwrap();
         let queue = "droptail:10p".parse().unwrap();
         let mut shaper = Shaper::new(Some(&rate), Some(&queue), Time::ZERO).unwrap().unwrap();
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn cleared_frames_count_once_as_dropped_and_later_frames_leave() {
+    fn frames_cleared_from_a_shaper_count_once_as_dropped() {
         let rate = "1mbit".parse().unwrap();
         let queue = "droptail:10p".parse().unwrap();
         let mut shaper = Shaper::new(Some(&rate), Some(&queue), Time::ZERO).unwrap().unwrap();

@@ -5,9 +5,9 @@ use pipeline::{Rule, Tables};
 
 use super::clock::Clock;
 
-/// Lists of rules for replies that are being written. Replies about the same tables share a list
-/// while no rule changes, and the last reply frees the list. A reply selects each rule of its list
-/// only when it writes that rule.
+/// Snapshots of the rules of a table, or of all tables, for replies that are being written.
+/// Requests for the same tables share a snapshot until a rule changes, and the last reply frees the
+/// snapshot. A reply applies its filter to a rule only when it writes that rule.
 #[derive(Debug, Default)]
 pub(super) struct Snapshots {
     last: Mutex<Option<Last>>,
@@ -102,7 +102,7 @@ fn flows(snapshot: Arc<Snapshot>, filter: &FlowFilter, clock: &Arc<Clock>) -> Fl
     Flows::selected(newest, rules)
 }
 
-/// The most rules and masks that a search at a request's arrival looks at.
+/// Maximum number of rules and masks that a search at a request's arrival looks at.
 const SEARCHED_AT_ONCE: usize = 4096;
 
 #[cfg(test)]
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_shows_the_rules_at_the_time_of_its_request() {
+    fn a_reply_lists_the_rules_at_the_time_of_the_request() {
         let (mut tables, clock) = (Tables::new(), Arc::new(Clock::start()));
         let snapshots = Snapshots::default();
         let all = FlowFilter::all();
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_selects_a_rule_when_it_writes_the_rule() {
+    fn a_reply_filters_a_rule_only_when_it_writes_the_rule() {
         let (mut tables, clock) = (Tables::new(), Arc::new(Clock::start()));
         let snapshots = Snapshots::default();
         [1, 2, 3].into_iter().for_each(|priority| add(&mut tables, priority));
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_listed_in_their_order() {
+    fn changed_rules_are_listed_in_the_order_of_the_changes() {
         let (mut tables, clock) = (Tables::new(), Arc::new(Clock::start()));
         [3, 5, 4].into_iter().for_each(|priority| add(&mut tables, priority));
         let all = FlowFilter::all();
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_about_the_same_tables_share_a_list_until_a_rule_changes() {
+    fn requests_for_the_same_tables_share_a_snapshot_until_a_rule_changes() {
         let mut tables = Tables::new();
         let snapshots = Snapshots::default();
         add(&mut tables, 1);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_reply_frees_its_list() {
+    fn the_last_reply_frees_its_snapshot() {
         let mut tables = Tables::new();
         let snapshots = Snapshots::default();
         add(&mut tables, 1);

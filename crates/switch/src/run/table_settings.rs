@@ -9,7 +9,7 @@ use serde::Deserialize;
 pub struct TableSettings {
     /// The name for ovs-ofctl. OpenFlow does not change it.
     pub name: Option<String>,
-    /// The most rules, by default unlimited.
+    /// Maximum number of rules, by default unlimited.
     pub flow_limit: Option<u32>,
     pub overflow: Overflow,
 }
@@ -52,7 +52,7 @@ impl TableSettings {
     }
 }
 
-/// The most bytes of a name in OpenFlow.
+/// Maximum length of a name in OpenFlow, in bytes.
 const LONGEST_NAME: usize = 32;
 
 #[cfg(test)]

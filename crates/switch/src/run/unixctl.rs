@@ -3,7 +3,7 @@
 use ovsdb::documents::Documents;
 use serde_json::{Value, json};
 
-/// The longest request. `weir switch add-flows` sends a whole file in one request.
+/// Maximum length of a request. `weir switch add-flows` sends a whole file in one request.
 const LONGEST_REQUEST: usize = 256 << 20;
 
 /// The parser of the requests on a connection.
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_parsed_however_reads_split_them() {
+    fn unixctl_requests_are_parsed_at_any_split_of_the_stream() {
         let text =
             br#" {"id":0,"method":"a","params":[]}{"id":"x","method":"b","params":["}\"{"]} "#;
         for cut in 0..text.len() {
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_end_with_their_lines() {
+    fn a_unixctl_reply_ends_with_a_line_break() {
         let text = |outcome| String::from_utf8(reply(&json!(1), &outcome)).unwrap();
         assert!(text(Ok("warped".to_owned())).contains(r#""result":"warped\n""#));
         assert!(text(Ok("a\nb\n".to_owned())).contains(r#""result":"a\nb\n""#));
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_requests_are_errors() {
+    fn malformed_unixctl_requests_are_errors() {
         for text in [
             "x",
             "]",

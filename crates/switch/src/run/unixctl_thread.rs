@@ -125,7 +125,7 @@ impl UnixctlThread {
 
 const READ: usize = 256 << 10;
 const MOST_CLIENTS: usize = 64;
-/// The most bytes of all clients' incomplete requests. A request of `weir switch add-flows` has a
-/// whole file.
+/// Maximum number of bytes of all clients' incomplete requests. A request of `weir switch
+/// add-flows` has a whole file.
 const MOST_HELD: usize = 512 << 20;
 const PAUSE: Duration = Duration::from_millis(500);

@@ -42,7 +42,7 @@ pub struct MirrorSettings {
     /// The port that gets the copies, or the VLAN.
     pub output: Option<String>,
     pub output_vlan: Option<u16>,
-    /// The longest copy, in bytes.
+    /// Maximum length of a copy, in bytes.
     pub snap_length: Option<u32>,
 }
 
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_with_only_a_tag_is_an_access_port() {
+    fn a_port_with_a_tag_and_no_vlan_mode_is_an_access_port() {
         let mut port = PortConfig::of_kind("null");
         assert!(port.vlans().is_plain());
         port.tag = Some(10);

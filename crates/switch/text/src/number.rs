@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_parse_as_in_c() {
+    fn numbers_parse_in_decimal_octal_and_hexadecimal_as_in_c() {
         assert_eq!(integer("0x1 2z", 2), Ok((0x12, "z")));
         assert_eq!(integer("0x10000", 2), Err(NumberError::TooLarge));
         assert_eq!(integer("-1", 8), Ok((u128::from(u64::MAX), "")));

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ports_have_numbers_and_names() {
+    fn ports_parse_from_numbers_and_names() {
         let names: PortNames =
             [(PortNumber(7), "vdpa1"), (PortNumber(8), "a b")].into_iter().collect();
         assert_eq!(parse_port("7", &names), Some(PortNumber(7)));

@@ -195,7 +195,7 @@ impl Ahead {
 }
 
 impl Place {
-    /// [`Guess::NONE`] for a place that a guess cannot name.
+    /// [`Guess::NONE`] for a slot that a guess cannot name.
     fn guess(self) -> Guess {
         let (tuple, index) = (self.tuple() as u64 + 1, u64::from(self.index()));
         let is_small = tuple >> (32 - INDEX_BITS) == 0 && index >> INDEX_BITS == 0;
@@ -210,15 +210,14 @@ impl Place {
 }
 
 impl Cache {
-    /// The place, if it is the place of a megaflow, perhaps of a removed one.
+    /// The slot, if it holds a megaflow or a removed megaflow.
     #[inline]
     fn existing(&self, place: Place) -> Option<Place> {
         let tuple = self.tuples.get(place.tuple())?.as_ref()?;
         tuple.store.has(place.index()).then_some(place)
     }
 
-    /// The place that a guess names, if that is the place of a megaflow. Starts to load the
-    /// megaflow.
+    /// The slot that a guess names, if the slot holds a megaflow. Starts to load the megaflow.
     #[inline(always)]
     fn prefetch_guess(&self, guess: Guess) -> Option<Place> {
         let place = Place::of_guess(guess)?;
@@ -308,7 +307,7 @@ impl Cache {
 const NO_TUPLE: u32 = u32::MAX;
 /// Packets between the prefetch of a bucket and its use: longer than a memory access takes.
 const LAG: usize = 8;
-/// The most connections of a batch that get a new guess: each new guess takes a lock.
+/// Maximum number of connections of a batch that get a new guess: each new guess takes a lock.
 const REMEMBERED: usize = 4;
 /// The bits of a guess that hold the megaflow's index in its mask; the other bits number the mask.
 const INDEX_BITS: u32 = 22;

@@ -27,11 +27,11 @@ pub(super) struct Behaviour {
 }
 
 impl Behaviour {
-    /// The behaviour of a place without a megaflow.
+    /// The behaviour of a slot without a megaflow.
     pub(super) const NONE: Self = Self { program: NO_PROGRAM, steps: u32::MAX };
 }
 
-/// Values by number; a value keeps its place in memory.
+/// Values by number; a value keeps its address in memory.
 #[derive(Debug)]
 struct Slab<T> {
     chunks: Vec<Vec<T>>,
@@ -237,7 +237,7 @@ mod tests {
     use flow::step::Track;
 
     #[test]
-    fn equal_steps_share_memory() {
+    fn equal_action_lists_share_memory() {
         let mut programs = Programs::default();
         let forward = || Arc::from([Step::PopVlan, Step::Output(PortIndex(1))]);
         let first = programs.intern(forward());
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn users_of_a_program_keep_steps_that_differ() {
+    fn megaflows_that_share_a_program_keep_different_steps() {
         let mut programs = Programs::default();
         let mark = |mark| {
             let track = Track { mark: Some((mark, u32::MAX)), ..Track::default() };

@@ -1,4 +1,4 @@
-//! The megaflows of a mask, at places that do not change.
+//! The megaflows of a mask, in slots that do not move in memory.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -100,7 +100,7 @@ impl Head {
         (self.bytes_and_flags >> BYTES_BITS) as u16
     }
 
-    /// Whether the place holds a megaflow.
+    /// Whether the slot holds a megaflow.
     #[inline(always)]
     pub(super) fn is_in_use(&self) -> bool {
         self.behaviour != Behaviour::NONE
@@ -231,19 +231,19 @@ impl Store {
         index
     }
 
-    /// The number of places, used and free.
+    /// The number of slots, used and free.
     pub(super) fn places(&self) -> usize {
         self.len as usize
     }
 
-    /// Takes a megaflow out, for another store. This store does not use the place again.
+    /// Takes a megaflow out, for another store. This store does not use the slot again.
     pub(super) fn take(&mut self, index: u32) -> Option<(Head, &[u64], Cold)> {
         let cold = self.cold_mut(index).take()?;
         Some((self.head(index).clone(), self.tail(index), cold))
     }
 
-    /// Credits a megaflow's counts and removes it; [`Store::reuse`] frees its place. Returns its
-    /// behaviour.
+    /// Credits a megaflow's counts and removes the megaflow; [`Store::reuse`] frees its slot.
+    /// Returns its behaviour.
     pub(super) fn remove(&mut self, index: u32, now_ms: u64) -> Behaviour {
         self.credit(index, now_ms);
         *self.cold_mut(index) = None;
@@ -251,7 +251,7 @@ impl Store {
         self.head(index).behaviour
     }
 
-    /// Frees the places of removed megaflows. Only guesses may still refer to them.
+    /// Frees the slots of removed megaflows. Only guesses may still refer to these slots.
     pub(super) fn reuse(&mut self) {
         for at in 0..self.freed.len() {
             self.head_mut(self.freed[at]).behaviour = Behaviour::NONE;

@@ -260,7 +260,7 @@ mod tests {
     proptest! {
         /// Few distinct hashes over several growths, so that buckets overflow and wrap.
         #[test]
-        fn the_table_behaves_as_a_map(
+        fn the_megaflow_hash_table_behaves_like_a_map(
             steps in prop::collection::vec((0_u8..4, 0_u32..30, any::<prop::sample::Index>()), 1..1500),
             spread in prop::sample::select(vec![1_u32, 0x0888_8889, u32::MAX / 3]),
         ) {
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn an_insertion_moves_few_buckets() {
+    fn an_insertion_into_a_growing_hash_table_moves_few_buckets() {
         let mut table = Table::new();
         let mut most = 0;
         for index in 0..100_000_u32 {

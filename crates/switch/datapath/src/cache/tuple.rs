@@ -149,7 +149,7 @@ impl Tuple {
         self.len -= usize::from(self.table.remove(hash, index));
     }
 
-    /// Whether most places are free, and the megaflows are so few that a packet may wait while
+    /// Whether most slots are free, and the megaflows are so few that a packet may wait while
     /// [`Tuple::compacted`] moves them.
     pub(super) fn is_sparse(&self) -> bool {
         let places = self.store.places();
@@ -242,9 +242,9 @@ const fn split_mix(number: u64) -> u64 {
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Buckets of a growing table that the sweep moves at a time.
 const SWEPT_BUCKETS: usize = 64;
-/// A table with fewer places is never compacted.
+/// A store with fewer slots is never compacted.
 const SPARSE_PLACES: usize = 1 << 15;
-/// The most megaflows that a compaction moves: about a millisecond.
+/// Maximum number of megaflows that a compaction moves: about a millisecond.
 const MOST_MOVED: usize = 8192;
 
 #[cfg(test)]
@@ -255,7 +255,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn a_mask_with_few_megaflows_left_returns_memory_and_keeps_them() {
+    fn a_mask_with_few_megaflows_left_returns_memory_and_keeps_the_megaflows() {
         let mut mask = Key::ZERO;
         // More words than a head has.
         for at in [word::IN_PORT, word::ETH_SRC, word::ETH_DST, word::IPV4, word::NW, word::TP] {

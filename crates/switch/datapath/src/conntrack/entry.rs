@@ -110,7 +110,7 @@ impl Entry {
         },
     };
 
-    /// A free place. `next` is the next free place.
+    /// A free slot. `next` is the next free slot.
     pub(super) fn free(next: u32) -> Self {
         Self { next, ..Self::FREE }
     }

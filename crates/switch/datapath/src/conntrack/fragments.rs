@@ -23,7 +23,8 @@ pub struct FragmentLimits {
     pub is_enabled: [bool; 2],
     /// Shorter fragments are invalid, unless they are the last of a packet.
     pub smallest: [u32; 2],
-    /// The most fragments that wait. Further fragments are invalid.
+    /// Maximum number of fragments that wait for the rest of their packets. Further fragments are
+    /// invalid.
     pub most: u32,
 }
 
@@ -242,7 +243,7 @@ impl Fragments {
 }
 
 impl Pieces {
-    /// Whether all data is there. The pieces do not overlap.
+    /// Whether the fragments cover the whole packet. Stored fragments do not overlap.
     fn is_complete(&self) -> bool {
         let mut next = 0;
         self.has_last
@@ -426,7 +427,7 @@ fn complete_header(header: &mut [u8]) {
     header[10..12].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// The longest wait of a fragment, as in Open vSwitch.
+/// Maximum time that a fragment waits, as in Open vSwitch.
 const LIFETIME_MS: u64 = 15_000;
 /// The flag "more fragments" in byte 6 of an IPv4 header.
 const MORE_FRAGMENTS: u8 = 0x20;

@@ -29,12 +29,12 @@ impl Address {
     }
 }
 
-/// An announcement with an error.
+/// An FTP message for a data connection, with a syntax error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Malformed;
 
-/// Reads the message at the start of a segment's data. `None` if it is no announcement. Clients
-/// announce with commands, servers with replies.
+/// Parses the FTP message at the start of a segment's data. Clients announce a data connection with
+/// a command, servers with a reply. `None` if the message announces no data connection.
 pub(super) fn read(data: &[u8], is_reply: bool) -> Option<Result<Announcement, Malformed>> {
     let message = &data[..data.len().min(LONGEST)];
     let begins = |word: &str| {
@@ -120,7 +120,7 @@ fn decimal(message: &[u8], at: usize, most: usize) -> Option<(u32, usize)> {
     Some((value, at + digits))
 }
 
-/// The most bytes of a segment that are read.
+/// Maximum number of bytes that are read of a segment.
 const LONGEST: usize = 128;
 
 #[cfg(test)]
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn announcements_have_a_port_and_an_address() {
+    fn ftp_commands_and_replies_give_a_port_and_an_address() {
         let active = found("PORT 10,1,1,240,195,80\r\n", false);
         assert_eq!(active.port, 195 << 8 | 80);
         let address = active.address.expect("an address");
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn only_broken_announcements_are_malformed() {
+    fn only_ftp_data_connection_messages_can_be_malformed() {
         for (text, is_reply) in [
             ("USER anonymous\r\n", false),
             ("227 Entering Passive Mode (10,1,1,2,0,21).\r\n", false),

@@ -290,9 +290,9 @@ const SHRINK_BELOW: usize = 8;
 /// Lines that a call of `tidy` moves: half a mebibyte.
 const TIDIED_LINES: usize = 8192;
 const ENTRY_BITS: u32 = 26;
-/// The most shards that a reference can name.
+/// Maximum number of shards that a reference can name.
 pub(super) const MAX_SHARDS: usize = 1 << (32 - ENTRY_BITS);
-/// The most entries of a shard that a reference can name.
+/// Maximum number of entries of a shard that a reference can name.
 pub(super) const MAX_ENTRIES: u32 = (1 << ENTRY_BITS) - 2;
 
 #[cfg(test)]
@@ -304,7 +304,7 @@ mod tests {
     proptest! {
         /// Few distinct tags over several growths, so that lines overflow and wrap.
         #[test]
-        fn the_index_behaves_as_a_list(
+        fn the_connection_index_behaves_like_a_list(
             steps in prop::collection::vec((any::<bool>(), 0u32..40, 0u32..8), 1..2000),
             spread in prop::sample::select(vec![1u32, 0x0101_0101, 16, 15]),
         ) {
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_is_nearly_empty_becomes_small_again() {
+    fn a_nearly_empty_connection_index_shrinks() {
         let mut index = Index::new();
         let reference = |entry| Reference { shard: 0, entry };
         let tag = |entry: u32| entry.wrapping_mul(0x9e37_79b9);

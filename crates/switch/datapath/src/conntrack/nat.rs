@@ -231,7 +231,7 @@ fn words_of(tuple: &Tuple) -> [u64; 6] {
     [high, low, to_high, to_low, ports, rest]
 }
 
-/// The most addresses of a range that are tried for a connection.
+/// Maximum number of addresses of a range that are tried for a connection.
 const MAX_ADDRESSES: u128 = 8;
 const SEQUENTIAL: u32 = 128;
 const RANDOM: u32 = 256;

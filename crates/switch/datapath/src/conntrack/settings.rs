@@ -6,9 +6,10 @@ pub struct Settings {
     /// The seed of hashes and of the ports that `nat(…,random)` chooses. The senders of packets
     /// should not know it.
     pub seed: u64,
-    /// The most threads that track packets at the same time; see [`super::Conntrack::set_threads`].
+    /// Maximum number of threads that track packets at the same time; see
+    /// [`super::Conntrack::set_threads`].
     pub threads: usize,
-    /// The most connections; `dpctl/ct-set-maxconns` changes this limit later.
+    /// Maximum number of connections; `dpctl/ct-set-maxconns` changes this limit later.
     pub max_connections: u32,
     pub timeouts: Timeouts,
     /// Whether packets with wrong checksums are invalid.
@@ -117,5 +118,5 @@ impl Lifetimes {
     }
 }
 
-/// The longest lifetime, a year, so that sums with it do not overflow.
+/// Maximum lifetime, a year, so that sums with it do not overflow.
 const LONGEST_MS: u64 = 365 * 24 * 3600 * 1000;

@@ -151,8 +151,8 @@ impl Shard {
         Some(number)
     }
 
-    /// Removes a connection and its references in this shard's index. `places`: the places of its
-    /// original and its reply tuple. `home` maps a place to its shard.
+    /// Removes a connection and its references in this shard's index. `places`: the hashes of the
+    /// connection's original tuple and reply tuple. `home` maps a tuple's hash to its shard.
     pub(super) fn remove(
         &mut self,
         number: u32,

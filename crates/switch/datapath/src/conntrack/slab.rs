@@ -5,23 +5,23 @@ use super::entry::{Entry, NONE};
 use super::index::MAX_ENTRIES;
 
 /// Entries by number, in chunks that grow up to a huge page, so that growth copies little and few
-/// places are unused. An empty chunk frees its memory.
+/// slots are unused. An empty chunk frees its memory.
 #[derive(Debug)]
 pub(super) struct Slab {
     chunks: Vec<Chunk>,
-    /// No chunk before this one has a free place of a removed entry.
+    /// No chunk before this one has a free slot of a removed entry.
     first_unused: usize,
     /// No chunk before this one has room for further entries.
     first_open: usize,
     len: u32,
-    /// Places of removed entries.
+    /// The number of free slots of removed entries.
     unused: usize,
 }
 
 #[derive(Debug)]
 struct Chunk {
     entries: HugeVec<Entry>,
-    /// The first free place; `Entry::next` links the others.
+    /// The first free slot; `Entry::next` links the others.
     free: u32,
     used: usize,
 }
@@ -59,7 +59,7 @@ impl Slab {
         &mut self.chunks[number as usize / CHUNK].entries[number as usize % CHUNK]
     }
 
-    /// The next number in a circle through all places, without chunks that have no memory.
+    /// The next number in a circle through all slots, without chunks that have no memory.
     pub(super) fn after(&self, number: u32) -> u32 {
         let next = number as usize + 1;
         let (chunk, place) = (next / CHUNK, next % CHUNK);
@@ -114,7 +114,7 @@ impl Slab {
             return;
         }
         self.first_unused = self.first_unused.min(at);
-        // A chunk is kept until enough other places are free. Otherwise, connections that end and
+        // A chunk is kept until enough other slots are free. Otherwise, connections that end and
         // start again would free and allocate the chunk each time.
         let freed = chunk.entries.len();
         if chunk.used == 0 && self.unused - freed >= SPARE {
@@ -167,7 +167,7 @@ static GONE: Entry = Entry::FREE;
 const CHUNK: usize = 16_384;
 /// Initial entries of the first chunk. The others start with a quarter of their full size.
 const FIRST: usize = 64;
-/// Free places that a shard keeps for further connections.
+/// The number of free slots that a shard keeps for further connections.
 const SPARE: usize = CHUNK / 4;
 
 #[cfg(test)]
@@ -205,7 +205,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn entries_keep_their_numbers(
+        fn an_entry_keeps_its_number_until_it_is_removed(
             steps in prop::collection::vec((0u32..100, any::<u32>()), 1..100),
         ) {
             let mut slab = Slab::new();

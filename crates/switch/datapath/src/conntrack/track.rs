@@ -159,8 +159,8 @@ impl Conntrack {
         let home = self.home(case.place);
         if candidate != NONE {
             let shard = self.hold(held, home);
-            // Since `warm`, another packet may have removed the entry or stored another one in its
-            // place. The comparison of the tuple shows that.
+            // Since `warm`, another packet may have removed the entry or stored another entry in
+            // its slot. The comparison of the tuple shows such a change.
             if let Some(entry) = shard.entries.get(candidate)
                 && let Some(is_reply) = case.direction_of(entry)
             {
@@ -444,8 +444,8 @@ impl Conntrack {
         self.forget(&remainders);
     }
 
-    /// Commits a connection without a translation. Its two tuples have the same place, so one lock
-    /// is enough.
+    /// Commits a connection without a translation. Its two tuples hash to the same shard, so one
+    /// lock is enough.
     fn create_plain(&self, case: &mut Case<'_, '_, '_, '_>) -> Tracked {
         let tuple = case.extracted.tuple;
         let reply = tuple.reversed();

@@ -115,9 +115,9 @@ pub(super) struct Hasher {
     keys: [u64; 4],
 }
 
-/// A tuple's place. `home` chooses the shard and depends only on zone and addresses, so that all
-/// ports that a translation may choose from are in one shard. `tag` is the key in that shard's
-/// index.
+/// A tuple's position in the hash table. `home` chooses the shard and depends only on zone and
+/// addresses, so that all ports that a translation may choose from are in one shard. `tag` is the
+/// key in that shard's index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) home: u32,
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_directions_of_a_connection_have_the_same_place() {
+    fn both_directions_hash_to_the_same_shard_and_tag() {
         let hasher = Hasher::new(7);
         let tuple = Tuple {
             source: 0x0a00_0001,
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn swapped_ports_have_another_tag() {
+    fn swapped_ports_hash_to_another_tag() {
         let hasher = Hasher::new(7);
         let ports = Ports { source: 700, destination: 5001 };
         let (source, destination) = (0x0a00_0004, 0x0a00_0002);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_do_not_move_a_tuple_to_another_shard() {
+    fn the_ports_do_not_change_the_shard_of_a_tuple() {
         let hasher = Hasher::new(7);
         let tuple = Tuple {
             source: 1,

@@ -91,7 +91,7 @@ fn numbers_of(frame: &Frame) -> (u32, u32) {
 }
 
 #[test]
-fn an_announced_connection_is_related_to_its_parent() {
+fn an_ftp_data_connection_is_related_to_its_control_connection() {
     let mut switch = Switch::new();
     let (client, server) = (end(CLIENT), end(SERVER));
     let first = Track { mark: Some((7, u32::MAX)), ..helped(commit(1), FTP) };
@@ -120,7 +120,7 @@ fn an_announced_connection_is_related_to_its_parent() {
 }
 
 #[test]
-fn a_connection_without_a_helper_announces_nothing() {
+fn a_connection_without_a_helper_expects_no_connection() {
     let mut switch = Switch::new();
     let (client, server) = (end(CLIENT), end(SERVER));
     switch.connect(client, server, &commit(1), [client, server]);
@@ -208,7 +208,7 @@ fn a_tftp_server_answers_from_another_port() {
 }
 
 #[test]
-fn announcements_of_one_connection_are_bounded() {
+fn the_expected_connections_of_one_control_connection_are_bounded() {
     let mut switch = Switch::new();
     let (client, server) = (end(CLIENT), end(SERVER));
     switch.connect(client, server, &helped(commit(1), FTP), [client, server]);

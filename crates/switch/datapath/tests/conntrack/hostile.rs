@@ -55,7 +55,7 @@ fn a_frame_truncated_inside_its_headers_is_invalid() {
 }
 
 #[test]
-fn every_byte_may_have_any_value() {
+fn a_frame_with_any_value_at_any_byte_is_tracked_or_invalid() {
     let tracker = lenient();
     for sample in samples() {
         for at in 12..sample.bytes.len() {

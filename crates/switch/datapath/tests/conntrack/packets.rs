@@ -61,7 +61,7 @@ fn extended(frame: &Frame, protocol: u8, header: &[u8; 8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_tag_and_padding_are_no_part_of_a_connection() {
+fn a_vlan_tag_and_padding_are_no_part_of_a_connection() {
     let mut switch = Switch::new(true);
     let (client, server) = (end("10.0.0.1:1000"), end("10.0.0.2:80"));
     let out = udp(client, server);

@@ -21,7 +21,7 @@ fn an_uncommitted_connection_stays_new() {
 }
 
 #[test]
-fn udp_is_established_by_an_answer() {
+fn a_reply_establishes_a_udp_connection() {
     let tracker = tracker();
     let (client, server) = (end("10.0.0.1:1000"), end("10.0.0.2:53"));
     assert_eq!(tracker.state(udp(client, server), &commit(3)), "new|trk");
@@ -87,7 +87,7 @@ fn a_tcp_connection_goes_through_its_states() {
 }
 
 #[test]
-fn a_reset_closes_a_connection_only_with_the_right_number() {
+fn a_reset_closes_a_connection_only_with_the_expected_sequence_number() {
     let tracker = tracker();
     let (client, server) = (end("10.0.0.1:1000"), end("10.0.0.2:80"));
     tracker.state(tcp(client, server, Tcp::new(SYN, 100, 0)), &commit(0));
@@ -102,7 +102,7 @@ fn a_reset_closes_a_connection_only_with_the_right_number() {
 }
 
 #[test]
-fn a_tcp_connection_may_begin_with_data_but_not_with_an_answer() {
+fn a_tcp_connection_may_begin_with_data_but_not_with_a_syn_ack() {
     let tracker = tracker();
     let (client, server) = (end("10.0.0.1:1000"), end("10.0.0.2:80"));
     let answer = Tcp::new(SYN | ACK, 500, 101);
@@ -136,7 +136,7 @@ fn segments_beyond_a_scaled_window_are_invalid() {
 }
 
 #[test]
-fn echo_requests_have_a_connection_by_identifier() {
+fn icmp_echo_requests_with_the_same_identifier_are_one_connection() {
     let tracker = tracker();
     for (one, two, request, reply) in
         [(v4(1), v4(2), 8, 0), ("fd00::1".parse().unwrap(), "fd00::2".parse().unwrap(), 128, 129)]
@@ -180,7 +180,7 @@ fn icmp_errors_are_related_to_the_connection_that_they_quote() {
 }
 
 #[test]
-fn protocols_without_ports_have_a_connection_by_addresses() {
+fn packets_without_ports_are_one_connection_per_protocol_and_address_pair() {
     let tracker = tracker();
     assert_eq!(tracker.state(plain(v4(1), v4(2), 47), &commit(0)), "new|trk");
     assert_eq!(tracker.state(plain(v4(2), v4(1), 47), &look(0)), "est|rpl|trk");
@@ -209,7 +209,7 @@ fn only_masked_bits_of_marks_and_labels_change() {
 }
 
 #[test]
-fn force_replaces_a_connection_by_one_in_the_other_direction() {
+fn ct_force_replaces_a_connection_in_the_other_direction() {
     let tracker = tracker();
     let (client, server) = (end("10.0.0.1:1000"), end("10.0.0.2:53"));
     let force = Track { force: true, ..commit(0) };
@@ -221,7 +221,7 @@ fn force_replaces_a_connection_by_one_in_the_other_direction() {
 }
 
 #[test]
-fn a_packet_counts_once_in_a_zone() {
+fn a_packet_that_is_tracked_twice_in_a_zone_keeps_its_state() {
     let tracker = tracker();
     let (client, server) = (end("10.0.0.1:1000"), end("10.0.0.2:80"));
     tracker.state(tcp(client, server, Tcp::new(SYN, 100, 0)), &commit(0));
@@ -372,7 +372,7 @@ fn half_open_connections_end_early_in_a_nearly_full_table() {
 }
 
 #[test]
-fn zones_have_limits() {
+fn the_limit_of_a_zone_refuses_further_connections() {
     let tracker = tracker();
     let server = end("10.0.0.2:53");
     let client = |number: u16| end(&format!("10.0.0.1:{number}"));
@@ -428,7 +428,7 @@ fn a_packet_whose_tuple_a_rule_changes_counts_for_both_connections() {
 }
 
 #[test]
-fn flushes_remove_all_or_a_zone_or_a_tuple() {
+fn a_flush_removes_all_connections_those_of_a_zone_or_those_of_a_tuple() {
     let tracker = tracker();
     let server = end("10.0.0.2:53");
     let client = |number: u16| end(&format!("10.0.0.1:{number}"));

@@ -45,7 +45,7 @@ fn tuples_stay_unique_when_threads_share_a_table() {
 /// Two threads ask for more ports than there are. Each port is given to one client, and no port is
 /// left.
 #[test]
-fn threads_do_not_give_a_port_twice() {
+fn two_threads_never_translate_to_the_same_port() {
     let table = Conntrack::new(&Settings { threads: 2, seed: 8, ..Settings::default() });
     let now = Time::from_nanos(1_000_000_000);
     let track = snat(0, "192.0.2.1-192.0.2.4", Some((1000, 1024)));

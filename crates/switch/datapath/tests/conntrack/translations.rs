@@ -22,7 +22,7 @@ fn for_each_shard_count(test: impl Fn(&Tracker)) {
 }
 
 #[test]
-fn a_source_is_translated_there_and_back() {
+fn source_nat_translates_packets_and_their_replies() {
     for_each_shard_count(|tracker| {
         for (client, server, public) in [
             ("10.0.0.1:1000", "10.0.0.2:80", "192.0.2.1:1000"),
@@ -49,7 +49,7 @@ fn a_source_is_translated_there_and_back() {
 }
 
 #[test]
-fn a_destination_is_translated_there_and_back() {
+fn destination_nat_translates_packets_and_their_replies() {
     for_each_shard_count(|tracker| {
         let (client, service) = (end("10.0.0.1:1000"), end("192.0.2.1:80"));
         let track = dnat(5, "10.0.0.2", Some((8080, 8080)));
@@ -63,7 +63,7 @@ fn a_destination_is_translated_there_and_back() {
 }
 
 #[test]
-fn a_taken_port_is_replaced() {
+fn source_nat_replaces_a_port_in_use() {
     for_each_shard_count(|tracker| {
         let server = end("10.0.0.9:80");
         let track = snat(0, "192.0.2.1", None);
@@ -113,7 +113,7 @@ fn connections_beyond_the_ports_of_a_range_are_dropped() {
 }
 
 #[test]
-fn an_address_of_zero_translates_only_a_taken_port() {
+fn nat_to_address_zero_translates_only_a_port_in_use() {
     for_each_shard_count(|tracker| {
         let (client, server) = (end("10.0.0.1:1000"), end("10.0.0.9:80"));
         let track = snat(0, "0.0.0.0", None);
@@ -198,7 +198,7 @@ fn protocols_without_ports_are_translated_by_address() {
 }
 
 #[test]
-fn errors_are_translated_with_the_packet_that_they_quote() {
+fn icmp_errors_are_translated_with_the_packet_that_they_quote() {
     for_each_shard_count(|tracker| {
         for (client, server, public, router) in [
             ("10.0.0.1:1000", "10.0.0.9:80", "192.0.2.1:1000", "10.0.0.254"),
@@ -253,7 +253,7 @@ fn a_second_pass_in_a_zone_finds_the_translated_connection() {
 }
 
 #[test]
-fn a_udp_packet_without_a_checksum_stays_without_one() {
+fn nat_leaves_a_udp_packet_without_a_checksum() {
     let tracker = tracker();
     let mut frame = udp(end("10.0.0.1:1000"), end("10.0.0.9:80"));
     frame.bytes[40..42].fill(0);

@@ -180,7 +180,7 @@ fn many_megaflows_of_many_masks_are_found_again() {
 }
 
 #[test]
-fn stages_are_measured_in_ticks() {
+fn each_stage_of_the_datapath_is_measured_in_clock_ticks() {
     fn ticks() -> u64 {
         use std::sync::atomic::{AtomicU64, Ordering};
         static NOW: AtomicU64 = AtomicU64::new(0);

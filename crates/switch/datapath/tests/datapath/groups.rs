@@ -167,7 +167,7 @@ fn a_group_in_a_group_uses_the_same_hash() {
 }
 
 #[test]
-fn a_packet_that_was_hashed_before_it_got_a_label_is_hashed_again() {
+fn a_packet_that_gets_an_mpls_label_is_hashed_again() {
     let mut bridge = Bridge::new(&[
         "group_id=2,type=select,bucket=output:2,bucket=output:3",
         "group_id=1,type=select,bucket=push_mpls:0x8847,group:2",
@@ -210,7 +210,7 @@ fn hashed_packets_do_not_share_a_recirculation_state_with_others() {
 }
 
 #[test]
-fn a_packet_out_goes_through_a_group() {
+fn a_packet_out_selects_the_same_bucket_in_both_directions() {
     let mut bridge = Bridge::new(&["group_id=1,type=select,bucket=output:2,bucket=output:3"]);
     let mut ports = [Vec::new(), Vec::new()];
     for (is_back, ports) in [false, true].into_iter().zip(&mut ports) {

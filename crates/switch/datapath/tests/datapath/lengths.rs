@@ -85,7 +85,7 @@ fn a_megaflow_serves_all_lengths_until_a_later_rule_matches_on_the_result() {
 }
 
 #[test]
-fn an_address_is_learned_from_packets_that_take_the_branch() {
+fn a_learn_action_in_one_branch_of_a_length_check_learns_only_from_its_packets() {
     let mut bridge = Bridge::new(&[
         "actions=check_pkt_larger(100)->NXM_NX_REG0[0],resubmit(,1)",
         "cookie=1,table=1,reg0=1,actions=learn(table=2,NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[]),output:2",

@@ -34,7 +34,7 @@ fn sent(actions: &str, packet: &[u8]) -> (u16, Vec<(u32, u8)>) {
 }
 
 #[test]
-fn an_entry_pushed_after_a_pop_has_the_ttl_of_the_packet() {
+fn an_mpls_label_pushed_after_a_pop_has_the_ttl_of_the_packet() {
     for ttl in [255, 64, 1, 7] {
         let packet = under(&[(20, 32)], &format!("udp,nw_ttl={ttl}"));
         for (kind, name) in [(0x8847, "0x8847"), (0x8848, "0x8848")] {
@@ -50,7 +50,7 @@ fn an_entry_pushed_after_a_pop_has_the_ttl_of_the_packet() {
 }
 
 #[test]
-fn an_entry_pushed_on_others_copies_label_and_ttl_of_the_outermost() {
+fn an_mpls_label_pushed_on_others_copies_the_outermost_label_and_ttl() {
     let packet = under(&[(20, 32), (21, 33)], "udp,nw_ttl=9");
     let (_, entries) = sent("pop_mpls:0x8847,push_mpls:0x8848", &packet);
     assert_eq!(entries, [(21, 33), (21, 33)]);
@@ -59,7 +59,7 @@ fn an_entry_pushed_on_others_copies_label_and_ttl_of_the_outermost() {
 }
 
 #[test]
-fn an_entry_on_a_packet_without_a_ttl_has_64() {
+fn an_mpls_label_on_a_packet_without_a_ttl_has_ttl_64() {
     // Open vSwitch uses 64 for a TTL of 0, and for packets that are not IP.
     assert_eq!(sent("push_mpls:0x8847", &frame("udp,nw_ttl=0")).1, [(0, 64)]);
     assert_eq!(sent("push_mpls:0x8847", &frame("udp6,nw_ttl=0")).1, [(2, 64)]);

@@ -59,7 +59,7 @@ fn padding_does_not_count_as_payload() {
 }
 
 #[test]
-fn an_inner_tag_is_the_type_of_the_frame() {
+fn the_ethernet_type_behind_a_tag_may_be_that_of_an_inner_tag() {
     let mut stacked = frame("udp,nw_src=10.0.0.1,dl_vlan=5");
     stacked.splice(12..12, [0x88, 0xa8, 0x20, 0x07]);
     let found = extract(1, &stacked);
@@ -73,7 +73,7 @@ fn an_inner_tag_is_the_type_of_the_frame() {
 }
 
 #[test]
-fn a_length_does_not_count_as_a_type() {
+fn an_802_3_length_is_not_taken_for_an_ethernet_type() {
     let with = |bytes: &[u8]| extract(1, &[&[2; 12][..], bytes, &[0; 20]].concat());
     assert_eq!(with(&[0, 46, 0x42, 0x42, 3]).read(Field::EthType), 0x05ff);
     let snap = [0, 46, 0xaa, 0xaa, 3, 0, 0, 0, 0x08, 0x06];
@@ -138,7 +138,7 @@ fn ports_are_found_after_ipv6_extension_headers() {
 }
 
 #[test]
-fn a_changed_packet_parses_to_the_key_that_it_was_given() {
+fn a_rewritten_packet_parses_to_the_rewritten_key() {
     use rand::RngExt;
     let mut random = Pcg64Mcg::seed_from_u64(5);
     for _ in 0..20_000 {

@@ -13,7 +13,7 @@ use super::bridge::{Bridge, Collected, add, tables};
 use super::frames::frame;
 
 #[test]
-fn tags_are_pushed_and_popped_in_order() {
+fn vlan_tags_are_pushed_and_popped_in_order() {
     let rule = "actions=push_vlan:0x88a8,mod_vlan_vid:7,push_vlan:0x8100,mod_vlan_vid:9,output:2,\
                 strip_vlan,output:3";
     let mut bridge = Bridge::new(&[rule]);
@@ -26,7 +26,7 @@ fn tags_are_pushed_and_popped_in_order() {
 }
 
 #[test]
-fn a_frame_without_headroom_takes_tags_too() {
+fn a_vlan_tag_can_be_pushed_on_a_frame_without_headroom() {
     let mut packet = Packet::arrived(1, Frame::from_bytes(&frame("udp"), Time::ZERO));
     let before = packet.frame.bytes().to_vec();
     for _ in 0..100 {
@@ -40,7 +40,7 @@ fn a_frame_without_headroom_takes_tags_too() {
 }
 
 #[test]
-fn truncation_applies_to_one_output() {
+fn max_len_truncates_a_single_output() {
     let mut bridge = Bridge::new(&["actions=output(port=2,max_len=20),output:3"]);
     let sent = bridge.process(1, &[frame("udp")]).sent;
     let lengths: Vec<_> = sent.iter().map(|(port, bytes)| (*port, bytes.len())).collect();

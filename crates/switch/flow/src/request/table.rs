@@ -41,7 +41,7 @@ pub struct TableMod {
     pub vacancy: Option<Option<(u8, u8)>>,
 }
 
-/// The most rules of a table.
+/// Maximum number of rules of a table.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TableLimit {
     /// `None`: no limit.

@@ -207,7 +207,7 @@ fn any_action() -> impl Strategy<Value = Action> {
 }
 
 #[test]
-fn an_output_keeps_the_length_that_its_sender_gave_for_any_port() {
+fn an_output_action_keeps_its_max_len_for_any_port() {
     let versions =
         [Version::V10, Version::V11, Version::V12, Version::V13, Version::V14, Version::V15];
     let ports = [PortNumber(1), PortNumber::NORMAL, PortNumber::IN_PORT, PortNumber::CONTROLLER];
@@ -223,7 +223,7 @@ fn an_output_keeps_the_length_that_its_sender_gave_for_any_port() {
 }
 
 #[test]
-fn a_set_field_is_encoded_as_its_version_defines() {
+fn set_field_is_encoded_as_each_version_defines() {
     let sets = Action::SetField { field: Field::NwEcn, value: 2, mask: 3 };
     let mut bytes = Vec::new();
     encode_actions(&[sets], Version::V11, &Match::any(), &mut bytes);
@@ -270,7 +270,7 @@ proptest! {
     }
 
     #[test]
-    fn changed_bytes_cause_no_panic(
+    fn encoded_actions_with_changed_bytes_decode_without_a_panic(
         actions in prop::collection::vec(any_action(), 1..4),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
     ) {

@@ -86,7 +86,7 @@ fn update(change: FlowChange, flow: &FlowEntry) -> FlowUpdate<'_> {
 const GONE: FlowChange = FlowChange::Deleted(FlowRemovedReason::Delete);
 
 #[test]
-fn the_changes_of_a_request_are_in_one_message() {
+fn the_changes_of_a_request_are_in_one_monitor_message() {
     let mut bridge = Bridge::default();
     let first = add(&mut bridge, "in_port=1 actions=2");
     let second = add(&mut bridge, "in_port=2 actions=1");
@@ -166,7 +166,7 @@ fn monitors_are_limited_and_a_refused_message_begins_none() {
 }
 
 #[test]
-fn a_used_monitor_number_and_the_end_of_an_unknown_one_are_refused() {
+fn a_used_monitor_id_and_the_removal_of_an_unknown_monitor_are_refused() {
     let mut bridge = Bridge::default();
     let nicira: [(u8, &[u8]); 2] = [
         (2, &[0xb0, 0xc2, 0, 0, 0, 0, 0x23, 0x20, 0, 1, 2, 5]),

@@ -18,7 +18,7 @@ fn assert_lines(text: &str, expected: &[&str]) {
 }
 
 #[test]
-fn show_prints_the_ports() {
+fn ovs_ofctl_show_prints_the_ports() {
     if !is_installed() {
         return;
     }
@@ -38,7 +38,7 @@ fn show_prints_the_ports() {
 }
 
 #[test]
-fn ports_have_counters_and_a_configuration() {
+fn ovs_ofctl_reads_port_counters_and_sets_the_port_configuration() {
     if !is_installed() {
         return;
     }
@@ -80,7 +80,7 @@ fn set_frags_changes_the_handling_of_fragments() {
 }
 
 #[test]
-fn a_port_has_one_queue() {
+fn ovs_ofctl_lists_one_queue_per_port() {
     if !is_installed() {
         return;
     }
@@ -102,7 +102,7 @@ fn a_port_has_one_queue() {
 }
 
 #[test]
-fn rules_are_added_changed_and_deleted() {
+fn ovs_ofctl_adds_changes_and_deletes_rules() {
     if !is_installed() {
         return;
     }
@@ -136,7 +136,7 @@ fn rules_are_added_changed_and_deleted() {
 }
 
 #[test]
-fn a_plain_openflow_1_0_dump_has_the_rules() {
+fn a_dump_in_plain_openflow_1_0_format_has_the_rules() {
     if !is_installed() {
         return;
     }
@@ -161,7 +161,7 @@ fn a_plain_openflow_1_0_dump_has_the_rules() {
 }
 
 #[test]
-fn many_rules_come_in_many_messages() {
+fn a_dump_of_many_rules_has_many_messages() {
     if !is_installed() {
         return;
     }
@@ -177,7 +177,7 @@ fn many_rules_come_in_many_messages() {
 }
 
 #[test]
-fn tables_are_dumped() {
+fn ovs_ofctl_dumps_the_tables() {
     if !is_installed() {
         return;
     }
@@ -210,7 +210,7 @@ fn tables_are_dumped() {
 }
 
 #[test]
-fn groups_are_added_and_dumped() {
+fn ovs_ofctl_adds_and_dumps_groups() {
     if !is_installed() {
         return;
     }
@@ -268,7 +268,7 @@ fn groups_are_added_and_dumped() {
 }
 
 #[test]
-fn meters_are_added_and_dumped() {
+fn ovs_ofctl_adds_and_dumps_meters() {
     if !is_installed() {
         return;
     }
@@ -306,7 +306,7 @@ fn meters_are_added_and_dumped() {
 }
 
 #[test]
-fn a_packet_out_arrives() {
+fn a_packet_out_of_ovs_ofctl_reaches_the_bridge() {
     if !is_installed() {
         return;
     }
@@ -346,7 +346,7 @@ fn a_bundle_makes_all_changes_or_none() {
 }
 
 #[test]
-fn rules_are_replaced_and_compared() {
+fn ovs_ofctl_replaces_and_compares_rules() {
     if !is_installed() {
         return;
     }
@@ -373,7 +373,7 @@ fn rules_are_replaced_and_compared() {
 }
 
 #[test]
-fn connections_are_flushed() {
+fn ovs_ofctl_ct_flush_reaches_the_bridge() {
     if !is_installed() {
         return;
     }
@@ -405,7 +405,7 @@ fn connections_are_flushed() {
 }
 
 #[test]
-fn refusals_have_open_vswitchs_names() {
+fn ovs_ofctl_prints_the_error_names_of_open_vswitch() {
     if !is_installed() {
         return;
     }
@@ -416,7 +416,7 @@ fn refusals_have_open_vswitchs_names() {
 }
 
 #[test]
-fn monitors_see_rules_and_packets() {
+fn ovs_ofctl_monitor_prints_rule_changes_and_packet_ins() {
     if !is_installed() {
         return;
     }

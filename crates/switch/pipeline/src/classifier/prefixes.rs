@@ -238,7 +238,7 @@ mod tests {
     use flow::Field;
 
     #[test]
-    fn a_search_finds_the_prefixes_of_a_value_and_its_depth() {
+    fn a_prefix_search_returns_the_matching_prefixes_and_the_depth() {
         let mut prefixes = Prefixes::<u32>::default();
         let empty = prefixes.search(0x0a01_0203);
         assert_eq!((empty.lengths, empty.depth), (0, 0));
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_depends_on_the_bits_that_distinguish_it_from_all_prefixes() {
+    fn the_mask_of_an_address_has_the_bits_that_distinguish_it_from_all_prefixes() {
         let address = |text: &str| text.parse::<std::net::Ipv6Addr>().unwrap().to_bits();
         let mut addresses = Addresses::default();
         for (source, length) in [("2001:db8:3c4d:1:2:3:4:5", 128), ("2001:db8:1::", 48)] {

@@ -116,7 +116,7 @@ fn deleting_groups_removes_the_rules_that_name_them() {
 }
 
 #[test]
-fn deleting_a_meter_removes_its_rules() {
+fn deleting_a_meter_removes_the_rules_that_name_it() {
     let mut tables = bridge(2);
     let change = |command| MeterMod {
         command,
@@ -175,7 +175,7 @@ fn a_removed_rule_no_longer_counts_for_its_group() {
 }
 
 #[test]
-fn overlap_is_refused_if_asked() {
+fn check_overlap_refuses_an_overlapping_rule() {
     let mut tables = bridge(2);
     tables.flow_mod(add(0, 5, to(1), vec![]), 0).expect("added");
     let mut overlapping = add(0, 5, matching(&[(Field::InPort, 1)]), vec![]);
@@ -186,7 +186,7 @@ fn overlap_is_refused_if_asked() {
 }
 
 #[test]
-fn a_modification_of_nothing_adds_unless_a_cookie_restricts_it() {
+fn a_modification_without_a_matching_rule_adds_one_unless_a_cookie_restricts_it() {
     let mut tables = bridge(2);
     let mut change = add(0, 5, to(1), vec![output(1)]);
     change.command = FlowCommand::Modify;
@@ -254,7 +254,7 @@ fn learn_into(table: u8, cookie: u64) -> Action {
 }
 
 #[test]
-fn learned_rules_are_removed_with_their_last_learn_action() {
+fn deleting_the_last_learn_action_removes_its_learned_rules() {
     let mut tables = bridge(2);
     let cookies = |tables: &Tables| {
         let mut cookies: Vec<_> = flows(tables, 0).iter().map(|flow| flow.cookie).collect();
@@ -294,7 +294,7 @@ fn learned_rules_are_removed_with_their_last_learn_action() {
 }
 
 #[test]
-fn each_change_is_recorded_once() {
+fn each_rule_change_is_recorded_once_for_monitors() {
     let mut tables = bridge(2);
     tables.is_watched = true;
     tables.flow_mod(add(0, 5, to(1), vec![output(1)]), 0).expect("added");
@@ -334,7 +334,7 @@ fn a_change_by_a_packet_is_not_marked_as_requested() {
 }
 
 #[test]
-fn changes_are_made_all_or_none() {
+fn a_list_of_rule_changes_is_made_completely_or_not_at_all() {
     let mut tables = bridge(2);
     for number in 0..10_u32 {
         tables.flow_mod(add(0, 5, to(number), vec![output(1)]), 0).expect("added");
@@ -381,7 +381,7 @@ fn group(command: GroupCommand, group: u32) -> Change {
 }
 
 #[test]
-fn a_bundle_of_rules_groups_and_packets_is_made_whole_or_not_at_all() {
+fn a_bundle_of_rules_groups_and_packets_is_committed_completely_or_not_at_all() {
     let mut tables = bridge(2);
     let packet_out = |actions| PacketOut {
         frame: vec![0; 60],
@@ -444,7 +444,7 @@ fn actions_may_name_any_number_that_a_port_can_have() {
 }
 
 #[test]
-fn rules_expire_by_their_timeouts() {
+fn rules_expire_at_their_idle_and_hard_timeouts() {
     let mut tables = bridge(2);
     let mut idle = add(0, 5, to(1), vec![output(1)]);
     idle.idle_timeout = 10;

@@ -36,7 +36,7 @@ fn settings(is_evicting: Option<bool>, vacancy: Option<Option<(u8, u8)>>) -> Tab
 }
 
 #[test]
-fn a_full_table_refuses_a_further_rule() {
+fn a_full_flow_table_refuses_a_further_rule() {
     let mut tables = limited(2, false);
     for destination in 1..=2 {
         tables.flow_mod(rule(destination), 0).unwrap();
@@ -57,7 +57,7 @@ fn a_full_table_refuses_a_further_rule() {
 }
 
 #[test]
-fn eviction_takes_the_least_important_rule_then_the_first_to_expire() {
+fn eviction_removes_the_least_important_rule_then_the_first_to_expire() {
     let mut tables = limited(3, true);
     let with = |destination, importance, hard_timeout| FlowMod {
         importance,
@@ -113,7 +113,7 @@ fn reported(tables: &Tables) -> Vec<(VacancyChange, u8)> {
 }
 
 #[test]
-fn a_table_reports_that_its_vacancy_falls_and_then_that_it_rises() {
+fn a_table_reports_vacancy_down_and_then_vacancy_up() {
     let mut tables = limited(10, false);
     tables.table_mod(&settings(None, Some(Some((20, 80))))).unwrap();
     for destination in 1..=10 {

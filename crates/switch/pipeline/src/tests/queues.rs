@@ -62,14 +62,14 @@ fn set_queue_sets_the_queue_until_pop_queue() {
 }
 
 #[test]
-fn the_action_set_has_one_queue() {
+fn the_last_set_queue_in_the_action_set_applies() {
     let set = |queue| Action::WriteActions(vec![Action::SetQueue(queue)]);
     let actions = vec![set(1), Action::WriteActions(vec![output(2)]), set(3)];
     assert_eq!(steps(actions), [queue(3), out(2)]);
 }
 
 #[test]
-fn a_copy_has_a_queue_of_its_own() {
+fn a_clone_action_has_a_separate_queue() {
     let copy = |port| Action::Clone(vec![Action::SetQueue(1), output(port)]);
     let expected = [queue(1), out(2), queue(0), out(3)];
     assert_eq!(steps(vec![copy(2), output(3)]), expected);
@@ -97,13 +97,13 @@ fn a_packet_keeps_its_queue_over_a_recirculation() {
 }
 
 #[test]
-fn the_mask_of_a_megaflow_does_not_grow_by_a_queue() {
+fn setting_a_queue_does_not_widen_the_mask_of_a_megaflow() {
     let mask = |actions| translate(&tables(actions, Vec::new()), &udp(1, 1, 2)).mask;
     assert_eq!(mask(vec![enqueue(2, 1), output(3)]), mask(vec![output(2), output(3)]));
 }
 
 #[test]
-fn a_traced_packet_may_have_a_queue() {
+fn a_packet_that_arrives_with_a_queue_has_none_after_pop_queue() {
     let tables = tables(vec![enqueue(2, 1), output(3), Action::PopQueue, output(4)], Vec::new());
     let mut packet = udp(1, 1, 2);
     packet.write_at(Key::PRIORITY, 1);

@@ -126,7 +126,7 @@ fn a_nat_rule_tracks_then_continues_in_the_next_table() {
 }
 
 #[test]
-fn rules_that_track_alike_share_their_recirculation() {
+fn rules_with_the_same_ct_action_share_a_recirculation_id() {
     let mut tables = bridge(2);
     for number in 0..256_u32 {
         let ct = Ct { commit: true, table: Some(1), nat: Some(nat()), ..Ct::default() };

@@ -108,7 +108,7 @@ fn a_length_check_shows_both_branches() {
 }
 
 #[test]
-fn tables_are_indented_unless_they_are_last() {
+fn a_trace_indents_a_resubmission_unless_it_is_the_last_action() {
     let resubmit = |table| Action::Resubmit { port: None, table: Some(table), with_ct: false };
     let mut tables = bridge(4);
     let first = vec![resubmit(5), output(2), resubmit(1)];

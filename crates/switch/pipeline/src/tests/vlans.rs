@@ -20,7 +20,7 @@ fn lan() -> Tables {
 }
 
 #[test]
-fn an_access_port_floods_its_own_vlan_and_tags_for_the_trunk() {
+fn a_frame_from_an_access_port_floods_its_vlan_and_gets_a_tag_on_the_trunk() {
     let translation = translate(&lan(), &udp(1, 9, 9));
     assert_eq!(outputs(&translation), [2, 4]);
     let steps = &translation.steps;
@@ -99,7 +99,7 @@ fn a_mirror_also_copies_outputs_of_rules_and_may_choose_vlans() {
 }
 
 #[test]
-fn a_mirror_into_a_vlan_sends_to_its_ports() {
+fn a_mirror_into_a_vlan_sends_to_the_ports_of_the_vlan() {
     let mut tables = lan();
     tables.set_mirrors(vec![mirror(MirrorOutput::Vlan(20))]);
     assert_eq!(outputs(&translate(&tables, &udp(1, 9, 9))), [3, 4, 2, 4]);

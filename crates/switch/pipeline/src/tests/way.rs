@@ -99,14 +99,14 @@ fn rules_see_the_ports_of_a_first_fragment_only_in_mode_match() {
 }
 
 #[test]
-fn an_output_to_the_input_port_needs_in_port() {
+fn only_the_port_in_port_sends_to_the_input_port() {
     let in_port = Action::Output { port: PortNumber::IN_PORT, max_len: 0 };
     assert_eq!(steps(vec![output(1), output(2)], &udp(1, 1, 2)), [out(2)]);
     assert_eq!(steps(vec![in_port], &udp(1, 1, 2)), [out(1)]);
 }
 
 #[test]
-fn a_tag_is_pushed_with_its_fields_and_popped() {
+fn a_vlan_tag_is_pushed_with_its_fields_and_popped() {
     let packet = udp(1, 1, 2);
     let actions = vec![
         Action::SetVlanVid(10),
@@ -146,7 +146,7 @@ fn an_expired_ttl_goes_to_the_controller_and_ends_the_rule() {
 }
 
 #[test]
-fn a_group_of_all_gives_each_bucket_its_own_copy() {
+fn a_group_of_type_all_gives_each_bucket_a_separate_copy() {
     let bucket = |id, actions| Bucket {
         id,
         weight: 0,
@@ -203,7 +203,7 @@ fn a_chain_of_all_tables_ends_without_exhausting_the_stack() {
 }
 
 #[test]
-fn both_branches_of_a_check_count_for_the_size_of_a_megaflow() {
+fn both_branches_of_a_packet_length_check_count_for_the_size_of_a_megaflow() {
     for (outputs, is_cacheable) in [(4000, true), (4200, false)] {
         let destination = Subfield { field: Field::Reg0, start: 0, width: 1 };
         let mut actions = vec![Action::CheckPacketLarger { destination, length: 100 }];
@@ -215,7 +215,7 @@ fn both_branches_of_a_check_count_for_the_size_of_a_megaflow() {
 }
 
 #[test]
-fn normal_learns_floods_and_forwards() {
+fn normal_learns_the_source_and_floods_or_forwards_by_the_destination() {
     let normal = Action::Output { port: PortNumber::NORMAL, max_len: 0 };
     let mut tables = bridge(4);
     tables.flow_mod(add(0, 1, Match::any(), vec![normal]), 0).expect("added");
@@ -324,7 +324,7 @@ fn way_of_a_miss(miss: TableMiss, action: Action) -> (Vec<u16>, bool) {
 }
 
 #[test]
-fn a_tables_miss_setting_applies_to_packets_without_a_rule() {
+fn the_table_miss_setting_applies_to_packets_without_a_matching_rule() {
     let nowhere: Vec<u16> = Vec::new();
     let goto = || Action::GotoTable(1);
     assert_eq!(way_of_a_miss(TableMiss::Default, goto()), (nowhere.clone(), true));
@@ -350,7 +350,7 @@ fn a_resubmission_changes_the_port_for_the_lookup_alone() {
 }
 
 #[test]
-fn the_output_of_the_action_set_can_be_matched() {
+fn actset_output_matches_the_output_port_in_the_action_set() {
     let mut tables = bridge(4);
     let unset = (Field::ActsetOutput, u128::from(PortNumber::UNSET.0));
     let write = vec![Action::WriteActions(vec![output(2)]), Action::GotoTable(1)];

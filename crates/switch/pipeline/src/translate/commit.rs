@@ -106,5 +106,5 @@ impl Way<'_> {
 /// The bits of an MPLS entry in its word.
 const ENTRY: u64 = 0xffff_ffff_0000_0000;
 const BOTTOM: u64 = 1 << 40;
-/// The most entries that can be pushed, as in Open vSwitch.
+/// Maximum number of entries that can be pushed, as in Open vSwitch.
 const MOST_LABELS: usize = 3;

@@ -267,6 +267,6 @@ fn growth(steps: &[Step]) -> i64 {
     steps.iter().map(of_step).sum()
 }
 
-/// The most checks of a translation. With more, only one packet is translated, because each check
-/// doubles the branches.
+/// Maximum number of checks of a translation. With more, only one packet is translated, because
+/// each check doubles the branches.
 const MOST_CHECKS: usize = 64;

@@ -464,9 +464,10 @@ fn bytes(address: &[u8; 6]) -> u128 {
 
 const MAX_DEPTH: u32 = 64;
 const MAX_RESUBMITS: u32 = 4096;
-/// The most nested tables. Searches of ascending tables do not count as depth, but use the stack.
+/// Maximum number of nested tables. Searches of ascending tables do not count as depth, but use the
+/// stack.
 const MAX_NESTING: usize = 512;
 /// A resubmission with a larger stack fails.
 const MAX_STACK: usize = 65_535;
-/// The most values on the stack. A rule's actions alone cannot push as many.
+/// Maximum number of values on the stack. A rule's actions alone cannot push as many.
 const MOST_PUSHED: usize = 65_536;

@@ -89,7 +89,7 @@ mod tests {
     use super::chosen_level;
 
     #[test]
-    fn the_most_verbose_level_is_chosen() {
+    fn vlog_set_chooses_the_most_verbose_level_of_its_arguments() {
         for (text, expected) in [
             ("dbg", Some("debug")),
             ("dpif_netdev", Some("debug")),

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_representor_is_found_by_its_port() {
+    fn a_representor_interface_is_found_by_its_physical_port_name() {
         let folder = tempfile::tempdir().unwrap();
         for (name, port) in [("eth0", "p0\n"), ("eth0_1", "pf0vf1\n"), ("eth0_2", "pf0vf2\n")] {
             let path = folder.path().join(name);

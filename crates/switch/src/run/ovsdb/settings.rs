@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_that_the_switch_cannot_have_are_reported_and_the_others_work() {
+    fn unsupported_rows_are_reported_and_the_other_rows_take_effect() {
         let mut br0 = bridge("br0");
         let vhost = Device::VhostUser { path: "/tmp/v".into(), is_server: true, queues: 99 };
         br0.ports = vec![

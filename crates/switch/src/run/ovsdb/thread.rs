@@ -408,5 +408,5 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(8);
 const STATUS: Duration = Duration::from_millis(500);
 /// As Open vSwitch's `stats-update-interval`.
 const STATISTICS: Duration = Duration::from_secs(5);
-/// The most log lines about one change.
+/// Maximum number of log lines about one change.
 const MOST_LINES: usize = 20;

@@ -14,7 +14,7 @@ use crate::value::{self, field_named, foreign, is_foreign, is_valid, parse_maske
 
 /// The deepest nesting that ovs-ofctl allows.
 const MAX_DEPTH: u8 = 100;
-/// The most bytes of actions that a message can carry.
+/// Maximum number of bytes of actions that a message can carry.
 const MAX_BYTES: usize = 0xffff;
 
 /// The actions and instructions of a text: `ct(commit),goto_table:1`. An empty list is `drop`.

@@ -10,7 +10,7 @@ use crate::port::{PortNames, parse_port};
 use crate::subfield::{has_header, parse_subfield};
 use crate::token::{KeyValues, Words};
 
-/// The most members of a bundle.
+/// Maximum number of members of a bundle.
 const MAX_MEMBERS: usize = 2048;
 
 pub(crate) const HASH_FIELDS: [(&str, HashFields); 8] = [

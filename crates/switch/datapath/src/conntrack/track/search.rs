@@ -60,8 +60,8 @@ impl Conntrack {
     /// Stores a guess in the connection of a packet.
     pub(crate) fn remember(&self, packet: &Packet, known: Known, moment: Moment, guess: Guess) {
         let mut shard = self.shard(self.home(place(known.hash)));
-        // If the place has another connection by now, that connection's next packet finds the guess
-        // wrong.
+        // If the slot holds another connection by now, that connection's next packet finds the
+        // guess wrong.
         if let Some(entry) = shard.entries.get_mut(known.candidate) {
             let words = &packet.key.words;
             let is_reply = match moment {
