@@ -319,9 +319,9 @@ impl Display for AccessLogAt {
     }
 }
 
-/// The most lines in the queue to the thread, some hundred bytes each.
+/// Maximum number of lines in the queue to the thread, some hundred bytes each.
 const MOST_WAITING: usize = 4096;
-/// The most bytes of one write.
+/// Maximum size of one write, in bytes.
 const BATCH: usize = 64 << 10;
 /// How long the thread may take to write the last lines.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn each_line_is_an_object_and_a_renamed_file_gets_no_more_lines() {
+    fn each_access_log_line_is_a_json_object_and_a_reopened_log_leaves_the_renamed_file() {
         let folder = tempfile::tempdir().unwrap();
         let (path, old) = (folder.path().join("access.log"), folder.path().join("access.log.1"));
         let counters = Arc::new(Counters::default());
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_lost_on_a_full_disk_are_counted_and_later_lines_are_written() {
+    fn access_log_lines_lost_on_a_full_disk_are_counted_and_later_lines_are_written() {
         let folder = tempfile::tempdir().unwrap();
         let (counters, next) = (Arc::new(Counters::default()), Arc::<NextSink>::default());
         let (_queue, lines_in) = sync_channel(1);
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_whose_pipe_nobody_reads_drops_lines_and_never_waits() {
+    fn an_access_log_to_a_pipe_without_a_reader_drops_lines_and_never_waits() {
         let counters = Arc::new(Counters::default());
         let log = AccessLog::new(&counters);
         let (queue, waiting) = sync_channel(2);

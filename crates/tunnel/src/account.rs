@@ -49,7 +49,7 @@ pub(crate) struct Account {
     period: AtomicU64,
     /// Bytes in that period.
     used: AtomicU64,
-    /// The most bytes in a period; 0 means no limit.
+    /// Maximum number of bytes in a period; 0 means no limit.
     most: AtomicU64,
     paces: [Pace; 2],
 }
@@ -423,8 +423,8 @@ impl TunnelMeter {
         true
     }
 
-    /// The most bytes that a tunnel carries in one turn, so that its identity's other tunnels soon
-    /// get their turns.
+    /// Maximum number of bytes that a tunnel carries in one turn, so that its identity's other
+    /// tunnels soon get their turns.
     pub(crate) fn most_at_once(&self, direction: Direction) -> usize {
         self.payer.as_ref().map_or(usize::MAX, |payer| payer.paces[direction as usize].at_once())
     }

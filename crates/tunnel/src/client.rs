@@ -130,7 +130,7 @@ impl fmt::Display for ListenAt {
 
 #[derive(Debug, Clone)]
 pub struct ClientLimits {
-    /// The most tunnels. The process's limit of open files may allow fewer.
+    /// Maximum number of tunnels. The process's limit of open files may allow fewer.
     pub tunnels: usize,
     /// How long an application waits for a connection to the server.
     pub patience: Duration,
@@ -563,7 +563,7 @@ impl Default for ClientLimits {
     }
 }
 
-/// The most parallel connections; more connections carry no more data.
+/// Maximum number of parallel connections; more connections carry no more data.
 const MOST_CONNECTIONS: usize = 16;
 /// Descriptors of a connection: a socket and a timer, twice because attempts to reconnect overlap.
 const DESCRIPTORS_EACH: usize = 4;

@@ -173,5 +173,5 @@ pub const DEFAULT_PORT: u16 = 7500;
 pub const DEFAULT_DIRECTORY: &str = "/etc/weir/tunnel";
 const MOST_ENDPOINTS: usize = 64;
 const MOST_CONNECTIONS: usize = 16;
-/// The most sessions of one identity.
+/// Maximum number of sessions of one identity.
 const MOST_SESSIONS: usize = 4096;

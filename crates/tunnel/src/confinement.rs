@@ -239,7 +239,7 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     #[test]
-    fn a_directory_outside_the_confinement_is_named() {
+    fn the_first_directory_outside_the_confinement_is_reported() {
         let mut own = ConfinedPaths::default();
         own.reads(Path::new("/etc/weir/tunnel.toml"));
         own.binds(Path::new("/run/weir/a.sock"));

@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn some_descriptors_are_reserved_for_other_uses_than_tunnels() {
+    fn tunnels_leave_some_file_descriptors_to_other_uses() {
         let tunnels = |limit, open| Descriptors { limit, open }.for_tunnels();
         assert_eq!(tunnels(64, 24), 24);
         assert_eq!(tunnels(1024, 24), 1024 - 24 - 128);

@@ -97,7 +97,7 @@ pub enum FrameError {
 /// The bytes of an opening or an answer that must be present before its length is known.
 pub const OPENING_HEAD: usize = 6;
 pub const ANSWER_HEAD: usize = 4;
-/// The longest opening, including its head.
+/// Maximum length of an opening, including its head.
 pub const OPENING_LIMIT: usize = OPENING_HEAD + token::LONGEST + PROPERTIES_LIMIT;
 
 impl Opening {
@@ -284,7 +284,8 @@ const TOKEN: u8 = 4;
 const RENEW: u8 = 5;
 const FLOW: u8 = 1;
 const LISTENER: u8 = 2;
-/// The longest address: a name of 255 bytes with its kind and port. A UNIX path is shorter.
+/// Maximum length of an address: a name of 255 bytes with its kind and port. A UNIX path is
+/// shorter.
 const ADDRESS_LIMIT: usize = 300;
 const PROPERTIES_LIMIT: usize = 4096;
 const MESSAGE_LIMIT: usize = 1024;
@@ -319,7 +320,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_opening_decodes_to_itself_and_only_once_complete(
+        fn an_encoded_opening_decodes_to_the_same_opening_once_complete(
             opening in openings(), after in proptest::collection::vec(any::<u8>(), 0..20)
         ) {
             let mut bytes = opening.encode().to_vec();
@@ -333,7 +334,7 @@ mod tests {
         }
 
         #[test]
-        fn an_answer_decodes_to_itself(code in 0u8..6, message in "[ -~ä–語]{0,200}") {
+        fn an_encoded_answer_decodes_to_the_same_answer(code in 0u8..6, message in "[ -~ä–語]{0,200}") {
             let answer = Answer { status: Status::of(code).unwrap(), message };
             let bytes = answer.encode();
             for cut in 0..bytes.len() {
@@ -343,14 +344,14 @@ mod tests {
         }
 
         #[test]
-        fn datagrams_keep_flow_and_payload(flow in 0..FLOWS, payload: Vec<u8>) {
+        fn an_encoded_datagram_decodes_to_the_same_flow_and_payload(flow in 0..FLOWS, payload: Vec<u8>) {
             let bytes = datagram(flow, &payload);
             prop_assert_eq!(bytes.len(), datagram_head(flow) + payload.len());
             prop_assert_eq!(flow_of(bytes), Some((flow, Bytes::from(payload))));
         }
 
         #[test]
-        fn arbitrary_bytes_never_panic(mut bytes: Vec<u8>, start: bool) {
+        fn decoding_arbitrary_bytes_causes_no_panic(mut bytes: Vec<u8>, start: bool) {
             if start && !bytes.is_empty() {
                 bytes[0] = VERSION;
             }
@@ -375,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_property_is_skipped() {
+    fn an_unknown_property_of_an_opening_is_skipped() {
         let mut bytes = Opening::forward("tcp:a:1".parse().unwrap()).encode().to_vec();
         bytes[5] = 9;
         bytes.extend([77, 1, 0, FLOW, 4, 0, 0, 0, 5]);

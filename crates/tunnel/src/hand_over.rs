@@ -359,7 +359,7 @@ pub(crate) const TCP: &str = "tcp";
 pub(crate) const STATUS: &str = "status";
 pub(crate) const METRICS: &str = "metrics";
 const AGREED: u8 = b'+';
-/// The most descriptors that the kernel passes at once (SCM_MAX_FD in include/net/scm.h).
+/// Maximum number of descriptors that the kernel passes at once (SCM_MAX_FD in include/net/scm.h).
 const MOST_FILES: usize = 253;
 const LONGEST: usize = 64 << 10;
 /// How long a new process may take to start.

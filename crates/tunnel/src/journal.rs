@@ -89,7 +89,7 @@ const NETWORK: u128 = !(u64::MAX as u128);
 const BURST: f64 = 10.0;
 /// The time after which a source may cause one more line.
 const EVERY: Duration = Duration::from_secs(10);
-/// The most sources. A source takes about 100 bytes, so all take a few hundred kilobytes.
+/// Maximum number of sources. A source takes about 100 bytes, so all take a few hundred kilobytes.
 const MOST_SOURCES: usize = 4096;
 
 #[cfg(test)]
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_gets_ten_lines_at_once_and_one_more_every_ten_seconds() {
+    fn a_source_gets_ten_log_lines_at_once_and_one_more_every_ten_seconds() {
         let (journal, begun) = (Journal::default(), Instant::now());
         let at = |seconds| begun + Duration::from_secs(seconds);
         let lines = |now, number| {
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn many_sources_take_bounded_memory() {
+    fn the_log_limit_keeps_a_bounded_number_of_sources() {
         let (journal, now) = (Journal::default(), Instant::now());
         for number in 0..20_000 {
             journal.line(now, address(number), Kind::Handshake);
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_one_network_are_one_source() {
+    fn addresses_of_one_network_count_as_one_source_of_log_lines() {
         let (journal, now) = (Journal::default(), Instant::now());
         let host = |host: u16| format!("2001:db8::{host:x}").parse().unwrap();
         let lines = (0..100).filter(|n| journal.line(now, host(*n), Kind::Stranger).is_some());

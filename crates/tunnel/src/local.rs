@@ -257,7 +257,7 @@ mod tests {
     use std::os::unix::net::UnixDatagram;
 
     #[tokio::test]
-    async fn a_live_datagram_socket_of_another_process_stays() {
+    async fn a_listener_does_not_replace_a_live_datagram_socket_of_another_process() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log.sock");
         let theirs = UnixDatagram::bind(&path).unwrap();

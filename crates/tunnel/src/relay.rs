@@ -388,7 +388,7 @@ const RESET: u32 = 2;
 const STUCK: Duration = Duration::from_secs(1);
 /// The least room for a read: with less, a system call would read too few bytes.
 const LEAST_ROOM: usize = 16 * 1024;
-/// The most packets whose payload one write takes.
+/// Maximum number of packets whose payload one write takes.
 const SLICES: usize = 128;
 /// The usual payload of a packet.
 const LEAST_SLICE: usize = 1200;

@@ -625,7 +625,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_of_another_machine_is_misuse_and_an_address_in_use_is_not() {
+    fn listening_at_another_hosts_address_is_a_usage_error_and_at_a_used_address_is_not() {
         let refused = |kind: io::ErrorKind| {
             let bind = QuicError::Bind(([203, 0, 113, 7], 7500).into(), kind.into());
             RunError::from(ServerError::from(bind))

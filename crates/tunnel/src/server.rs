@@ -419,7 +419,7 @@ impl Shared {
         self.guard.borrow().trusted.len()
     }
 
-    /// Reserves a place for a tunnel or a listener of this peer.
+    /// Reserves a slot for a tunnel or a listener of this peer.
     fn place(&self, peer: &PeerName) -> Result<Place, String> {
         self.places.take(peer, self.identities())
     }

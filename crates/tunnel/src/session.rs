@@ -188,7 +188,7 @@ impl<C: Connection> Drop for Tunnel<C> {
 const POLLS_PER_KEEPALIVE: u32 = 4;
 const UNUSED_POLL: Duration = Duration::from_millis(200);
 const UNUSED_POLLS: u32 = 5;
-/// The most datagrams per call of `receive_datagrams`.
+/// Maximum number of datagrams per call of `receive_datagrams`.
 const BATCH: usize = 64;
 /// The first flow number of each end.
 pub(crate) const CLIENTS: u32 = 0;

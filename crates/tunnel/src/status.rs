@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_owner_of_the_socket_gets_the_whole_status() {
+    async fn the_owner_of_the_status_socket_gets_the_whole_status() {
         use std::os::unix::fs::PermissionsExt;
         let home = tempfile::tempdir().unwrap();
         let directory = Directory::at(home.path().join("weir/tunnel"));

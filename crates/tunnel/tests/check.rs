@@ -68,8 +68,9 @@ fn figure(text: &str, name: &str) -> Span {
     figure.replace(' ', "").parse().unwrap()
 }
 
-/// The address of a proxy to `server`. Each packet takes `DELAY` in either direction, until the
-/// client has sent packets after the handshake for a while.
+/// Starts a proxy to `server` and returns the proxy's address. The proxy delays each packet by
+/// `DELAY` in both directions, until three times `DELAY` have passed since the client's first
+/// packet with a short header.
 async fn slow_until_connected(server: SocketAddr) -> SocketAddr {
     let near = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
     let far = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());

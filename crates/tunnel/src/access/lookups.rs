@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_identity_out_of_permits_waits_while_another_is_served() {
+    async fn an_identity_without_lookup_permits_waits_while_another_identity_is_served() {
         let silent = Arc::<SilentResolver>::default();
         let lookups = Lookups::new(Arc::clone(&silent) as _, 4, 6);
         let soon = Instant::now() + Duration::from_millis(50);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_identity_never_takes_all_permits() {
+    async fn one_identity_never_takes_all_lookup_permits() {
         let lookups = Lookups::new(Arc::<SilentResolver>::default(), 1000, 3);
         let long = Instant::now() + Duration::from_secs(60);
         let bounded = lookups.of(&"greedy", long);

@@ -36,7 +36,7 @@ proptest! {
     /// A peer without rules reaches no target and causes no look-up, whatever other peers may
     /// reach.
     #[test]
-    fn a_peer_has_no_rights_of_others(
+    fn a_peer_has_no_rights_of_other_peers(
         others in rules(), target in target(), answers in answers(),
     ) {
         let resolver = ChangingResolver::new(&answers);
@@ -63,7 +63,7 @@ proptest! {
     }
 
     #[test]
-    fn no_rule_text_panics(text in "((tcp|udp|unix):)?.{0,40}") {
+    fn parsing_any_text_as_a_rule_causes_no_panic(text in "((tcp|udp|unix):)?.{0,40}") {
         if let Ok(rule) = text.parse::<Rule>() {
             prop_assert_eq!(rule.to_string().parse::<Rule>().unwrap(), rule);
         }

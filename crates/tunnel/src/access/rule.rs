@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn the_error_of_a_wrong_rule_says_what_to_write() {
+    fn the_error_of_a_wrong_rule_shows_the_right_form() {
         for (text, reported) in [
             ("10.0.0.1:22", "tcp:HOST:PORTS"),
             ("tcp:10.0.0.1", "names no ports"),
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn names_match_whole_or_by_whole_labels() {
+    fn a_name_rule_matches_the_whole_name_or_whole_labels() {
         let below: Hosts = "*.example.org".parse().unwrap();
         for (name, good) in [
             ("a.example.org", true),

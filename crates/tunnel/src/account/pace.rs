@@ -51,7 +51,7 @@ impl Pace {
         self.bucket().take(rate, bytes, -depth(rate), Instant::now()).is_none()
     }
 
-    /// The most bytes that a tunnel may carry in one turn.
+    /// Maximum number of bytes that a tunnel may carry in one turn.
     pub(super) fn at_once(&self) -> usize {
         self.bytes_per_second().map_or(usize::MAX, |rate| depth(rate) as usize)
     }
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn tunnels_carry_the_rate_whatever_their_chunks_and_the_lateness_of_timers() {
+    fn tunnels_keep_the_rate_limit_with_any_chunk_size_and_timer_lateness() {
         for rate in [8e3, 125e3, 6.25e6, 125e6] {
             for chunk in [100, 1400, 64 << 10] {
                 for late in [Duration::ZERO, Duration::from_millis(4)] {
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn datagrams_pass_beside_tunnels_that_leave_no_tokens_and_not_beyond_the_rate() {
+    fn datagrams_pass_within_the_rate_limit_although_tunnels_use_all_tokens() {
         let (mut bucket, begun, rate) = (Bucket::default(), Instant::now(), 125e3);
         let (mut passed, mut streams) = (0, 0);
         for millisecond in 0..10_000 {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_rate_applies_at_once() {
+    fn a_changed_rate_limit_applies_at_once() {
         let pace = Pace::default();
         assert!(!pace.is_limited() && pace.passes_now(usize::MAX >> 12));
         pace.set(Some("8kbit".parse().unwrap()));

@@ -16,7 +16,7 @@ pub struct Quota {
     pub sessions: Option<usize>,
 }
 
-/// The most bytes of both directions together in a calendar period, such as `100GB/month`.
+/// Maximum number of bytes of both directions together in a calendar period, such as `100GB/month`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Volume {
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_volume_is_a_size_for_each_period() {
+    fn a_quota_parses_as_a_size_per_period() {
         for (text, shown) in
             [("100GB/month", "100GB/month"), ("5 MiB / day", "5MiB/day"), ("1/hour", "1B/hour")]
         {
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn periods_end_with_the_calendar() {
+    fn quota_periods_end_at_calendar_boundaries() {
         let at = |text: &str| text.parse::<DateTime>().unwrap().unix_duration();
         for (period, now, end) in [
             (Period::Hour, "2026-12-31T23:59:59Z", "2027-01-01T00:00:00Z"),

@@ -199,13 +199,13 @@ async fn ended(local: &Local) {
     }
 }
 
-/// The most targets of one application at a time.
+/// Maximum number of targets of one application at a time.
 const FLOWS: usize = 256;
-/// The most datagrams that this task passes on before other tasks run.
+/// Maximum number of datagrams that this task passes on before other tasks run.
 const AT_ONCE: usize = 64;
 /// How long a port counts as another user's before this end checks its owner again.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// The length of the longest header of a datagram.
+/// Maximum length of a datagram's header.
 const HEAD: usize = 4 + 1 + 255 + 2;
 
 #[cfg(test)]
@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_application_may_send_and_only_from_one_port() {
+    fn udp_associate_accepts_datagrams_from_one_port_of_the_application_only() {
         let sources = |announced| Sources {
             application: [127, 0, 0, 1].into(),
             announced,

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reason_gets_a_line_once_a_minute_and_after_a_connection() {
+    fn a_connection_failure_is_logged_once_a_minute_and_after_a_connection() {
         let (failures, begin) = (Failures::default(), Instant::now());
         let line = |seconds, reason| failures.line(begin + Duration::from_secs(seconds), reason);
         assert_eq!(line(0, "silent"), Some(0));

@@ -406,7 +406,7 @@ const RENEWALS_APART: Duration = Duration::from_secs(1);
 /// The pause before another attempt to renew a connection.
 const RENEW_AGAIN: Duration = Duration::from_secs(5);
 const MOST_ADDRESSES: usize = 4;
-/// The most handshakes with one silent address.
+/// Maximum number of handshakes with one silent address.
 const MOST_TURNS: usize = 20;
 /// The time between two handshakes. Most handshakes complete within this time; on a longer path, a
 /// second handshake starts, and the first to complete wins.

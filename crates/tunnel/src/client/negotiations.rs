@@ -18,7 +18,7 @@ struct State {
     under_way: VecDeque<(u64, CancellationToken)>,
 }
 
-/// The place of one application. Dropping this value frees the place.
+/// The slot of one application's negotiation. Dropping this value frees the slot.
 #[derive(Debug)]
 pub(super) struct Negotiation {
     negotiations: Arc<Negotiations>,
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_new_application_evicts_the_oldest() {
+    fn a_new_negotiation_evicts_the_oldest_when_the_limit_is_reached() {
         let negotiations = Negotiations::new(2);
         let is_evicted = |one: &Negotiation| one.evicted.is_cancelled();
         let (first, second) = (negotiations.begin(), negotiations.begin());

@@ -288,7 +288,7 @@ async fn farewell(local: Local, reply: &[u8]) {
     let _ = timeout(FAREWELL, goodbye).await;
 }
 
-/// The most applications of one listener that have not named their target.
+/// Maximum number of applications of one listener that have not named their target.
 pub(super) const NEGOTIATIONS: usize = 256;
 /// How long an application may take to name its target.
 const NEGOTIATION: Duration = Duration::from_secs(10);

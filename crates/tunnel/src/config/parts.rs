@@ -140,6 +140,6 @@ fn address(host: &HostPort) -> SocketAddr {
     SocketAddr::new(address, host.port())
 }
 
-/// The most connections of an identity that many clients share.
+/// Maximum number of connections of an identity that many clients share.
 const CONNECTIONS_SHARED: usize = 4096;
 const ROUND_TRIPS: Duration = Duration::from_secs(5);

@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_proxy_listens_on_an_address_and_has_no_target() {
+    fn a_proxy_needs_a_listening_address_and_accepts_no_target() {
         for text in ["socks5:127.0.0.1:1080", "http:[::1]:3128", "tcp:127.0.0.1:1", "unix:/a"] {
             assert_eq!(text.parse::<ListenOn>().unwrap().to_string(), text);
         }

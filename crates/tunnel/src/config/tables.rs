@@ -70,9 +70,9 @@ pub struct PeerTable {
     pub reverse: Vec<Rule>,
     /// The limit of each direction's rate.
     pub rate_limit: Option<Located<Rate>>,
-    /// The most bytes of both directions in a period.
+    /// Maximum number of bytes of both directions in a period.
     pub quota: Option<Located<Volume>>,
-    /// The most connections at a time.
+    /// Maximum number of connections at a time.
     pub sessions: Option<Located<usize>>,
 }
 

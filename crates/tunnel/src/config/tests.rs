@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use units::Rate;
 
 #[test]
-fn each_end_reads_its_own_table_of_one_file() {
+fn client_and_server_read_their_own_tables_of_one_file() {
     let home = KeyDirectory::new();
     let text = format!(
         r#"
@@ -117,7 +117,7 @@ fn flags_take_precedence_over_the_file_and_add_to_its_lists() {
 }
 
 #[test]
-fn the_error_of_a_mistake_names_its_line() {
+fn the_error_of_a_configuration_file_names_the_line() {
     let home = KeyDirectory::new();
     let pin = home.pin;
     let own = "cert-file = \"client.crt\"\nkey-file = \"client.key\"\n";
@@ -211,7 +211,7 @@ fn the_error_of_a_mistake_names_its_line() {
 }
 
 #[test]
-fn a_server_without_an_address_serves_both_families() {
+fn a_server_without_a_listening_address_serves_ipv4_and_ipv6() {
     let home = KeyDirectory::new();
     let text = format!(
         "[server]\ncert-file = \"server.crt\"\nkey-file = \"server.key\"\n\

@@ -294,7 +294,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn written_keys_read_back_and_are_never_overwritten_without_force() {
+    fn written_keys_load_again_and_are_overwritten_only_with_force() {
         let home = tempfile::tempdir().unwrap();
         let (certificate, key) = (home.path().join("a.crt"), home.path().join("a.key"));
         let (identity, made) = Identity::generate("laptop", 730).unwrap();
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renewed_certificate_keeps_its_pin_and_the_next_pair_takes_the_place_of_the_present() {
+    fn a_renewed_certificate_keeps_its_pin_and_the_next_key_replaces_the_present_key() {
         let home = tempfile::tempdir().unwrap();
         let files = |name: &str| {
             [format!("{name}.crt"), format!("{name}.key")].map(|file| home.path().join(file))

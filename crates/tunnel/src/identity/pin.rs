@@ -80,7 +80,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_panics(text: String) {
+        fn parsing_any_text_as_a_pin_causes_no_panic(text: String) {
             let _ = text.parse::<Pin>();
         }
     }

@@ -121,7 +121,7 @@ impl UnixLocal {
     }
 }
 
-/// The longest request that counts as short.
+/// Maximum length of a request that counts as short.
 const MOST_KEPT: usize = 1024;
 
 #[cfg(test)]
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_byte_is_read_once_whatever_the_sizes() {
+    async fn reads_of_any_size_return_each_byte_once() {
         let (local, mut peer) = pair();
         let sizes = [1, 2, 1, 1023, 1024, 1025, 1, 5000, 20_000, 7, 1, 40_000, 3];
         for pause in [false, true] {
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_peer_with_a_small_buffer_can_send_on() {
+    async fn a_peer_with_a_small_send_buffer_can_send_all_its_data() {
         let (local, peer) = pair();
         socket2::SockRef::from(&peer).set_send_buffer_size(8192).unwrap();
         peer.set_nonblocking(true).unwrap();

@@ -27,7 +27,7 @@ pub enum ConnectError {
     Target,
 }
 
-/// The longest header that a proxy reads.
+/// Maximum length of a header that a proxy reads.
 pub const LONGEST_HEAD: usize = 8 * 1024;
 
 impl ConnectRequest {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_complete_with_its_empty_line() {
+    fn a_connect_request_is_complete_at_its_empty_line() {
         let text = "CONNECT example.org:443 HTTP/1.1\r\nHost: example.org:443\r\n\
                     proxy-authorization: basic bWU6eDp5\r\nContent-Length: 0\r\n\r\n\x16\x03\x01";
         let whole = text.len() - 3;
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ambiguous_request_is_refused() {
+    fn an_ambiguous_connect_request_is_refused() {
         for text in [
             "CONNECT a:1 HTTP/1.1\r\nContent-Length: 5\r\n\r\nGET /",
             "CONNECT a:1 HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n",
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn another_method_and_a_long_header_get_their_own_status() {
+    fn another_http_method_and_a_long_header_get_their_own_status_codes() {
         let get = decoded("GET http://a/ HTTP/1.1\r\n\r\n").unwrap_err();
         assert!(get.to_string().starts_with("GET is not supported"), "{get}");
         assert_eq!(get.status(), "405 Method Not Allowed");
@@ -224,7 +224,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn arbitrary_bytes_never_panic(mut bytes: Vec<u8>, begins: bool, ends: bool) {
+        fn decoding_arbitrary_bytes_as_a_connect_request_causes_no_panic(mut bytes: Vec<u8>, begins: bool, ends: bool) {
             if begins {
                 bytes.splice(0..0, *b"CONNECT a:1 HTTP/1.1\r\n");
             }

@@ -67,7 +67,7 @@ pub enum SocksError {
     Address,
 }
 
-/// The longest message: a login with a name and a password of 255 bytes each.
+/// Maximum length of a message: a login with a name and a password of 255 bytes each.
 pub const LONGEST: usize = 3 + 2 * 255;
 
 impl Greeting {
@@ -243,7 +243,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_greeting_decodes_only_once_complete() {
+    fn a_socks5_greeting_decodes_only_once_complete() {
         let bytes = [5, 3, 0, 1, 2, 99];
         for cut in 0..5 {
             assert_eq!(Greeting::decode(&bytes[..cut]), Ok(None));
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_login_has_its_name_and_password() {
+    fn a_socks5_login_decodes_to_name_and_password() {
         let bytes = [1, 2, b'm', b'e', 3, b'x', b'y', b'z', 7];
         for cut in 0..8 {
             assert_eq!(Login::decode(&bytes[..cut]), Ok(None));
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_names_its_target_as_address_or_name() {
+    fn a_socks5_request_decodes_to_an_address_or_a_name() {
         let connect = |host: &str, port| Request::Connect(HostPort::new(host, port).unwrap());
         let mapped: Vec<u8> =
             [&[5, 1, 0, 4], &[0; 10][..], &[0xff, 0xff, 127, 0, 0, 1, 0, 22]].concat();
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_cannot_be_served_gets_its_own_outcome() {
+    fn an_unsupported_socks5_request_gets_its_own_reply_code() {
         for (bytes, outcome) in [
             (&[5, 2, 0, 1, 10, 0, 0, 1, 0, 80][..], Outcome::CommandNotSupported),
             (&[5, 1, 0, 3, 0, 0, 80], Outcome::AddressNotSupported),
@@ -302,14 +302,14 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_carries_the_bound_address() {
+    fn a_socks5_reply_carries_the_bound_address() {
         let bound = "192.0.2.1:1080".parse().unwrap();
         assert_eq!(reply(Outcome::Succeeded, bound)[..], [5, 0, 0, 1, 192, 0, 2, 1, 4, 56]);
         assert_eq!(reply(Outcome::NotAllowed, "[::1]:1".parse().unwrap()).len(), 22);
     }
 
     #[test]
-    fn a_fragment_of_a_datagram_is_dropped() {
+    fn a_fragmented_socks5_datagram_is_dropped() {
         let whole = [0, 0, 0, 1, 10, 0, 0, 1, 0, 53, b'q'];
         let (to, payload) = datagram(&whole).unwrap();
         assert_eq!((to.to_string().as_str(), payload), ("10.0.0.1:53", &b"q"[..]));
@@ -321,7 +321,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_datagram_decodes_to_its_source_and_payload(
+        fn a_socks5_datagram_decodes_to_its_address_and_payload(
             host in "[a-z][a-z0-9.-]{0,200}", port: u16, payload: Vec<u8>, octets: [u8; 16], kind in 0..3
         ) {
             let host = match kind {
@@ -337,7 +337,7 @@ mod tests {
         }
 
         #[test]
-        fn arbitrary_bytes_never_panic(mut bytes: Vec<u8>, version in 0u8..6) {
+        fn decoding_arbitrary_bytes_as_socks5_causes_no_panic(mut bytes: Vec<u8>, version in 0u8..6) {
             if let Some(first) = bytes.first_mut() {
                 *first = version;
             }

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn the_error_of_a_wrong_line_names_the_line() {
+    fn the_error_of_a_users_file_names_the_line() {
         let long = format!("a:{}", "x".repeat(256));
         for (text, error) in [
             ("", UsersError::Nobody),

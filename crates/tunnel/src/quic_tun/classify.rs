@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn another_protocol_is_final_at_once() {
+    fn an_unknown_protocol_is_classified_at_the_first_different_byte() {
         for (client, server, is_final) in [
             (&b"GET / HTTP/1.1"[..], &b""[..], true),
             (b"", b"SSH-2.0-x", true),
@@ -353,7 +353,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn arbitrary_bytes_never_panic(
+        fn classifying_arbitrary_bytes_causes_no_panic(
             mut client: Vec<u8>, mut server in proptest::collection::vec(any::<u8>(), 0..300), kind in 0..3
         ) {
             match kind {

@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn the_error_of_a_wrong_value_says_what_to_write() {
+    fn the_error_of_a_wrong_setting_names_the_accepted_values() {
         for (key, value, reported) in [
             ("listen-on", "host:7500", "an address, not a name"),
             ("token-parser-plugin", "Aes", "choose cleartext"),

@@ -41,7 +41,7 @@ pub enum ResponseError {
     NoToken,
 }
 
-/// The longest response that a client reads.
+/// Maximum length of a response that a client reads.
 pub const LONGEST_RESPONSE: usize = 64 * 1024;
 
 impl SourceUrl {
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_has_host_port_and_path() {
+    fn a_source_url_parses_to_host_port_and_path() {
         for (text, shown) in [
             ("http://172.18.31.36:8081/get", "http://172.18.31.36:8081/get"),
             ("HTTP://tokens.example", "http://tokens.example:80/"),
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn the_request_names_the_applications_address() {
+    fn the_token_request_names_the_applications_address() {
         let url: SourceUrl = "http://a:81/get".parse().unwrap();
         let request = url.request(&shown(Some(([192, 168, 110, 116].into(), 61313))));
         assert!(

@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn the_error_of_a_mistake_in_a_file_names_its_line() {
+    fn the_error_of_a_settings_file_names_the_line() {
         for (name, text, reported) in [
             (
                 "a.yaml",

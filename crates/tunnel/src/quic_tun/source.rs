@@ -160,7 +160,7 @@ impl SourceError {
     }
 }
 
-/// The longest time for a token. A source in the same network answers in milliseconds.
+/// Timeout for a token. A source in the same network answers in milliseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
 const QUERIES: usize = 64;
 const LONGEST_FILE: u64 = 1 << 20;
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_query_of_a_source_that_hangs_times_out() {
+    async fn a_query_to_a_token_source_that_hangs_times_out() {
         #[derive(Debug)]
         struct Silent;
         impl Resolve for Silent {
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_source_is_read_for_each_connection() {
+    async fn a_token_file_is_read_for_each_connection() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("tokens");
         let source = TokenSource::new(SourceKind::File(path.clone())).unwrap();

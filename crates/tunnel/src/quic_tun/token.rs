@@ -74,7 +74,7 @@ pub fn is_fit(token: &str) -> bool {
     (1..=LONGEST).contains(&token.len()) && !token.chars().any(char::is_control)
 }
 
-/// The longest token: a target of 300 bytes in base64 is shorter.
+/// Maximum length of a token: a target of 300 bytes in base64 is shorter.
 pub const LONGEST: usize = 512;
 
 #[cfg(test)]
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_its_target_plain_or_in_base64() {
+    fn a_token_decodes_to_its_target_from_plain_text_or_base64() {
         for (key, token, target) in [
             ("", "tcp:172.18.30.117:22", "tcp:172.18.30.117:22"),
             ("", "TCP:db.internal:5432", "tcp:db.internal:5432"),

@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_protocol_is_recognised_from_either_end() {
+    fn a_protocol_is_recognised_from_the_first_bytes_of_either_end() {
         for is_server in [false, true] {
             let tunnels = Tunnels::new(is_server);
             let record = tunnels.open(0, String::new(), "10.0.0.1:1".parse().unwrap());

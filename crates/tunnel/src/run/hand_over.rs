@@ -252,7 +252,7 @@ impl Left {
 
 /// The time within which clients move to the new process. Clients of earlier versions do not move.
 pub(super) const SETTLED: Duration = Duration::from_secs(15);
-/// The most former processes that carry sessions (`MOST_FORMERS` of the transport).
+/// Maximum number of former processes that carry sessions (`MOST_FORMERS` of the transport).
 const MOST_PROCESSES: usize = 8;
 const LOOK: Duration = Duration::from_millis(50);
 const LOOKS: u32 = 4;

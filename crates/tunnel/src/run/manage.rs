@@ -106,5 +106,5 @@ fn asked(
 /// How long an end may take after its time to reset its last tunnels and notify its peers.
 const GRACE: Duration = Duration::from_secs(15);
 const LOOK: Duration = Duration::from_millis(100);
-/// The longest drain.
+/// Maximum duration of a drain.
 const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);

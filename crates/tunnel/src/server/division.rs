@@ -12,7 +12,7 @@ use std::collections::HashMap;
 #[derive(Debug)]
 pub(super) struct Division {
     capacity: usize,
-    /// The most that one identity may use.
+    /// Maximum number of units that one identity may use.
     each: usize,
     identities: usize,
     used: HashMap<PeerName, usize>,
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn every_identity_gets_its_part_beside_any_number_of_greedy_ones() {
+    fn every_identity_gets_its_share_beside_any_number_of_greedy_identities() {
         for capacity in [23, 100, 940, 20_000] {
             for identities in [2, 3, 5, 10] {
                 for greedy in 1..identities {
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_identity_beside_idle_ones_gets_more_than_half_and_a_single_one_all() {
+    fn a_busy_identity_beside_idle_ones_gets_more_than_half_and_a_single_identity_all() {
         let mut division = Division::new(1000, usize::MAX);
         assert_eq!(take_all(&mut division, 1, 0), 1000);
         let mut division = Division::new(1000, 600);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn returned_units_can_be_taken_again_whatever_changes_meanwhile() {
+    fn returned_units_can_be_taken_again_although_the_number_of_identities_changes() {
         let mut division = Division::new(100, usize::MAX);
         for identities in [3, 1, 8, 2, 50, 400] {
             let first = fill(&mut division, identities, 2);

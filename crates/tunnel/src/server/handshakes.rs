@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn unvalidated_addresses_get_only_a_part_of_the_slots() {
+    fn unvalidated_addresses_get_only_some_of_the_handshake_slots() {
         let handshakes = Handshakes::new(64, 4);
         let now = Instant::now();
         let same: Vec<_> =

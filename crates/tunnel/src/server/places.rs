@@ -1,5 +1,5 @@
-//! Places for tunnels and listeners. Each occupies a file descriptor, so that the process's limit
-//! of descriptors bounds their number, too.
+//! Slots for tunnels and listeners. Each tunnel and each listener occupies a file descriptor, so
+//! the process's limit of descriptors bounds the number of slots, too.
 
 use super::division::{Division, Exceeded};
 use super::limits::Limits;
@@ -13,7 +13,7 @@ pub(super) struct Places {
     are_few_by_descriptors: bool,
 }
 
-/// One place. Dropping the value frees the place.
+/// One slot. Dropping the value frees the slot.
 #[derive(Debug)]
 pub(super) struct Place {
     places: Arc<Places>,
@@ -34,7 +34,7 @@ impl Places {
         Arc::new(Self { division: Mutex::new(division), are_few_by_descriptors })
     }
 
-    /// Takes a place for one of `identities` identities. The error names the limit.
+    /// Takes a slot for `peer`, one of `identities` identities. The error names the limit.
     pub(super) fn take(
         self: &Arc<Self>,
         peer: &PeerName,

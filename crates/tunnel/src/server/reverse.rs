@@ -173,7 +173,7 @@ impl<C: Connection> BoundListener<C> {
         }
     }
 
-    /// Takes a place in the share of the listener's owner.
+    /// Takes a slot in the share of the listener's owner.
     fn place(&self, session: &Session<C>) -> Result<Place, String> {
         if let Some(reason) = session.meter.account().refusal() {
             self.shared.counters.tunnels_over_quota.increment();
@@ -193,7 +193,8 @@ impl<C: Connection> BoundListener<C> {
         }
     }
 
-    /// Waits for the next connection. A connection to a service has a place of the service's user.
+    /// Waits for the next connection. A connection to a service already has a slot of the service's
+    /// user.
     async fn next(&mut self) -> io::Result<(Local, Option<(PeerName, Place)>)> {
         let local = match &mut self.socket {
             Socket::Service(waiting) => match waiting.recv().await {

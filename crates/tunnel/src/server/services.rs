@@ -23,8 +23,8 @@ struct Offer {
     connections: mpsc::Sender<ServiceConnection>,
 }
 
-/// A connection of a client to a service. It occupies a place of the client that uses the service,
-/// and no place of the client that offers it.
+/// A connection of a client to a service. The connection takes a slot of the client that uses the
+/// service, and no slot of the client that offers the service.
 #[derive(Debug)]
 pub(super) struct ServiceConnection {
     pub(super) stream: StdStream,
@@ -33,7 +33,7 @@ pub(super) struct ServiceConnection {
 }
 
 impl Services {
-    /// Connects to a service. `place` is the place of the connection to the client that offers the
+    /// Connects to a service. `place`: the slot for the connection to the client that offers the
     /// service.
     pub(super) fn connect(
         &self,
@@ -88,5 +88,5 @@ impl Services {
     }
 }
 
-/// The most connections that wait for the client that offers a service.
+/// Maximum number of connections that wait for the client that offers a service.
 const WAITING: usize = 64;

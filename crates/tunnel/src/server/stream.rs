@@ -156,7 +156,7 @@ impl<C: Connection> PeerStream<C> {
     async fn grant(&self, opening: Opening) -> Result<(Granted<C>, Place), Answer> {
         match opening.request {
             Request::Forward(target) => {
-                // Reserve the place before the dial, because the limit also bounds dials.
+                // Reserve the slot before the dial, because the limit also bounds dials.
                 let place = self.place()?;
                 Ok((self.dial(target, opening.properties.flow).await?, place))
             }
@@ -203,7 +203,7 @@ impl<C: Connection> PeerStream<C> {
             return Ok(Granted::Datagrams(flow, socket, port, target));
         }
         if let Destination::Service(name) = admitted.destination() {
-            // The stream to the client that offers the service takes a second place of this peer.
+            // The stream to the client that offers the service takes a second slot of this peer.
             let place = self.place()?;
             let connected = self.shared.services.connect(name, &self.peer, place);
             let local = connected.inspect_err(|_| {
@@ -363,6 +363,6 @@ async fn refuse<C: Connection>(sending: &mut C::Sending, mut inbound: Inbound<C>
 /// How long the peer may take to acknowledge the answer to a refused opening.
 const TOLD_WITHIN: Duration = Duration::from_secs(10);
 
-/// The most streams of one connection whose openings this end awaits. Packet loss delays a few
-/// openings.
+/// Maximum number of streams of one connection whose openings this end awaits. Packet loss delays a
+/// few openings.
 const OPENINGS: usize = 256;

@@ -399,7 +399,7 @@ impl StatusError {
 
 /// How often an end tries again to create its directory.
 const ATTEMPTS: usize = 100;
-/// The longest answer: the status of some ten thousand connections.
+/// Maximum length of an answer: the status of some ten thousand connections.
 const LONGEST: u64 = 16 << 20;
 const LONGEST_KEY: u64 = 64 << 10;
 const BACKLOG: i32 = 128;
@@ -415,7 +415,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[tokio::test]
-    async fn a_socket_may_have_a_long_path() {
+    async fn a_status_socket_may_have_a_path_longer_than_sun_path() {
         let folder = tempfile::tempdir().unwrap();
         let deep = folder.path().join("a".repeat(100)).join("b".repeat(100));
         std::fs::create_dir_all(&deep).unwrap();
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_is_bounded_and_its_process_comes_from_the_kernel() {
+    async fn a_status_reply_is_bounded_and_its_process_id_comes_from_the_kernel() {
         let home = tempfile::tempdir().unwrap();
         let file = |name: &str| SocketFile::at(&home.path().join(name)).unwrap();
         let serve = |name: &str, document: Vec<u8>| {

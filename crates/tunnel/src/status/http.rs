@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn the_server_answers_known_paths_only() {
+    fn the_status_server_answers_known_paths_only() {
         let ready: StatusSource = Arc::new(|| Some(status()));
         let reported = |request: &str| response(request.as_bytes(), &ready).to_string();
         assert!(reported("GET /metrics HTTP/1.1\r\n\r\n").contains("weir_tunnel_up_seconds"));

@@ -233,7 +233,7 @@ const TROUBLES: [&str; 11] = [
     "datagrams_dropped",
     "access_lines_dropped",
 ];
-/// The most rows: a browser draws this many without delay.
+/// Maximum number of rows: a browser draws this many without delay.
 const MOST_ROWS: usize = 500;
 const LONGEST_TEXT: usize = 1024;
 const STYLE: &str = "\

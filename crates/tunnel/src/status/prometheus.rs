@@ -81,7 +81,7 @@ fn label(text: &str) -> String {
 
 type Figure = (&'static str, &'static str, &'static str, fn(&ConnectionStatus) -> f64);
 
-/// A figure of an account. The function returns `None` for a limit that the account does not have.
+/// A metric of an account. The function returns `None` for a limit that the account does not have.
 type AccountFigure = (&'static str, &'static str, &'static str, fn(&AccountStatus) -> Option<u64>);
 
 const ACCOUNT_FIGURES: [AccountFigure; 7] = [
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn every_line_follows_the_format() {
+    fn every_line_follows_the_prometheus_text_format() {
         let mut status = status();
         status.connections[0].peer = "a\"b\\c\nd\x1b[2J".to_owned();
         let text = exposition(&status);

@@ -210,7 +210,7 @@ mod tests {
     use super::super::tests::status;
 
     #[test]
-    fn a_connection_that_carried_nothing_is_unused() {
+    fn the_status_text_calls_a_connection_without_a_round_trip_sample_unused() {
         let mut status = status();
         assert!(status.to_string().contains("rtt 20.0 ms (unused), "), "{status}");
         status.connections[0].min_rtt_seconds = 0.0181;
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limited_account_has_a_line() {
+    fn the_status_text_has_a_line_for_an_account_with_a_limit() {
         let mut status = status();
         let text = status.to_string();
         let line = "  quota of laptop: 1.93 GB of 100 GB this month, at most 50.0 Mbit/s in each \

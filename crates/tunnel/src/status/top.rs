@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_view_shows_rates_recent_losses_and_limits_within_its_size() {
+    fn top_shows_rates_recent_losses_and_limits_within_the_terminal_size() {
         let mut status = status();
         let one = &mut status.connections[0];
         (one.session, one.carrier, one.rate_out) = (7, "udp".to_owned(), 12_000_000);

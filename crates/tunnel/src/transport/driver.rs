@@ -664,13 +664,13 @@ thread_local! {
 const FEW_WAKERS: usize = 64;
 /// The size of a receive buffer: no joined packet is larger.
 const RECEIVE: usize = 65_536;
-/// The most memory that a packet retains until the application reads it, unless the kernel joined
+/// Maximum memory that a packet retains until the application reads it, unless the kernel joined
 /// the packet with more bytes.
 const SLAB: usize = 16 * 1024;
 /// The approximate number of packets received per turn: one or two milliseconds of work.
 const TURN: usize = 128;
 /// The number of full packets in one UDP payload.
 const MOST_SEGMENTS: usize = 44;
-/// The most sends per turn. Acknowledgements that have arrived wait during these sends.
+/// Maximum number of sends per turn. Acknowledgements that have arrived wait during these sends.
 const MOST_TRANSMITS: usize = 16;
 const MOST_AGE: std::time::Duration = std::time::Duration::from_secs(1);

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_former_process_gets_exactly_its_own_packets_with_their_addresses() {
+    fn a_former_process_gets_the_packets_of_its_own_connections_only() {
         let (here, there) = UnixDatagram::pair().unwrap();
         let copy = here.try_clone().unwrap();
         let mut formers = Formers::new(vec![(4, here)]).unwrap();

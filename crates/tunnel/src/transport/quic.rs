@@ -145,8 +145,9 @@ impl QuicServer {
     ) -> Result<Self, QuicError> {
         let mut sockets = Vec::new();
         let mut bound = address;
-        // Bind the port alone first. The sockets below share the port, and the kernel would also
-        // share it with another server of this user, which would then get some of the clients.
+        // Bind once without SO_REUSEPORT first: this fails if another server has the port. The
+        // sockets below set SO_REUSEPORT, and the kernel would share the port with another server
+        // of this user, which would then get some of the clients.
         socket::bind(address, false, tuning.socket_buffer)
             .map_err(|error| QuicError::Bind(address, error))?;
         for index in 0..shards.count() {
@@ -590,7 +591,7 @@ fn token_key(secret: &Secret) -> Arc<dyn quic::crypto::HandshakeTokenKey> {
 const IDLE_KEEPALIVES: u32 = 6;
 /// The size of the socket buffer for packets to a former process.
 const FORWARDED: usize = 8 << 20;
-/// The most former processes whose connections go on.
+/// Maximum number of former processes whose connections go on.
 const MOST_FORMERS: usize = 8;
 /// Handshakes queued per socket.
 const WAITING: usize = 1024;

@@ -226,8 +226,8 @@ const LISTENED: u32 = 50;
 /// Bytes per second. Below 100 Mbit/s, waking up for each packet costs a few percent of a core, and
 /// gathered packets would leave in bursts.
 const BUSY: f64 = 12.5e6;
-/// The most threads. One thread runs one connection and the sockets share a port, so more threads
-/// carry no more data.
+/// Maximum number of threads. One thread runs one connection and the sockets share a port, so more
+/// threads carry no more data.
 const MOST: usize = 16;
 
 #[cfg(test)]
@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stalled_thread_and_a_failed_task_are_reported() {
+    fn a_stalled_thread_and_a_failed_task_of_a_shard_are_reported() {
         let health = |shards: &Shards| {
             for _ in 0..1000 {
                 if shards.health() != Health::Good {
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn only_long_paths_extend_the_pause() {
+    fn only_long_round_trips_extend_the_gathering_time() {
         let (least, ms) = (Duration::from_micros(200), Duration::from_millis);
         assert_eq!(gathering(least, Duration::MAX), least);
         assert_eq!(gathering(least, ms(1)), least);

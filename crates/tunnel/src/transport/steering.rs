@@ -92,7 +92,7 @@ mod tests {
     use std::net::SocketAddr;
 
     #[test]
-    fn the_kernel_steers_packets_by_their_mark() {
+    fn the_kernel_steers_packets_to_the_socket_in_their_connection_id() {
         let bind = |address: SocketAddr| {
             let socket = Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap();
             socket.set_reuse_port(true).unwrap();

@@ -765,13 +765,13 @@ const UNLIMITED: u64 = u64::MAX / 16;
 /// A lost packet of TCP delays every later packet, and the kernel retransmits it after growing
 /// pauses. An end therefore waits for a longer silence than over QUIC before it gives up a peer.
 const SILENT_KEEPALIVES: u32 = 9;
-/// The most bytes that one call encrypts.
+/// Maximum number of bytes that one call encrypts.
 const SEND: usize = 64 * 1024;
-/// The most encrypting calls in one turn.
+/// Maximum number of encrypting calls in one turn.
 const TURNS: usize = 8;
-/// The most bytes that the driver receives in one turn.
+/// Maximum number of bytes that the driver receives in one turn.
 const AT_ONCE: usize = 256 * 1024;
-/// The most unsent bytes in the kernel's send queue.
+/// Maximum number of unsent bytes in the kernel's send queue.
 const UNSENT: u32 = 128 * 1024;
 /// How long a peer may take to receive the last bytes.
 const FAREWELL: Duration = Duration::from_secs(1);

@@ -269,7 +269,7 @@ async fn a_path_that_is_blocked_for_a_while_resets_its_tunnels_and_recovers() {
 }
 
 /// The server, which receives nothing, must notify the client, which still receives packets and
-/// would not close the connection by itself.
+/// would not close the connection.
 #[tokio::test]
 async fn a_path_blocked_in_one_direction_resets_its_tunnels_as_soon_as_a_dead_path() {
     let _beside_others = PROCESS.read().await;

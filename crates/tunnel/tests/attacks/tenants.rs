@@ -67,7 +67,7 @@ async fn tenants_that_hold_tunnels_leave_descriptors_to_others_and_to_status() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tenants_that_hold_as_many_tunnels_as_they_can_leave_a_share_to_others() {
+async fn tenants_that_hold_as_many_tunnels_as_they_can_leave_tunnels_to_others() {
     let _beside_others = PROCESS.read().await;
     for (limit, tenants, hostile) in [(300, 3, 2), (240, 6, 5), (100, 2, 1)] {
         let identities = identities(tenants);
@@ -93,7 +93,7 @@ async fn tenants_that_hold_as_many_tunnels_as_they_can_leave_a_share_to_others()
 }
 
 #[test]
-fn a_tenant_that_uses_up_ports_leaves_a_share_to_others() {
+fn a_tenant_that_uses_up_ports_leaves_ports_to_others() {
     let _ = ports_beside_a_hostile_tenant();
 }
 
@@ -189,7 +189,7 @@ async fn open(
     let (mut chunks, mut received) = (Vec::new(), Vec::new());
     loop {
         let more = receiving.read(1000, &mut chunks).await.ok()?;
-        // The answer comes in one piece.
+        // The bytes of the answer arrive in order, so their offsets are ignored.
         chunks.drain(..).for_each(|(_, bytes)| received.extend_from_slice(&bytes));
         if let Ok(Some((answer, _))) = Answer::decode(&received) {
             return (answer.status == Status::Open).then_some((sending, receiving));

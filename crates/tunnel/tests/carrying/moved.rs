@@ -11,7 +11,7 @@ use tunnel::server::Server;
 
 /// Runs in the test's own network namespace, which all threads of the test share.
 #[test]
-fn a_tunnel_continues_from_the_new_address() {
+fn a_tunnel_continues_after_the_client_changes_its_address() {
     if let Err(error) = unshare(CloneFlags::CLONE_NEWNET) {
         return testing::skip_because(testing::Need::NetworkNamespaces, error);
     }

@@ -53,7 +53,7 @@ async fn transfers_arrive_unchanged_over_loss_and_reordering() {
 
 /// Each tunnel always has bytes to send.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn busy_tunnels_share_a_connection_evenly() {
+async fn busy_tunnels_get_equal_shares_of_a_connection() {
     const TUNNELS: usize = 16;
     let (listener, address) = target().await;
     let (server, client, listener_addresses) = pair(&[address]).await;
@@ -91,7 +91,7 @@ async fn busy_tunnels_share_a_connection_evenly() {
 }
 
 #[tokio::test]
-async fn a_client_continues_from_another_port() {
+async fn a_client_continues_after_its_source_port_changes() {
     let (listener, address) = target().await;
     let (server, client, listener_addresses, wire) = pair_over_wire(&[address]).await;
     let echo = tokio::spawn(async move {

@@ -139,7 +139,7 @@ pub async fn soon<T>(event: impl Future<Output = T>) -> T {
 
 /// Sends as much as it can, and reads nothing.
 pub async fn write_endlessly(mut stream: TcpStream) {
-    // All writers share one piece: thousands of pieces would take more memory than the tunnels.
+    // All writers share one buffer: thousands of buffers would take more memory than the tunnels.
     static PIECE: [u8; 64 * 1024] = [7; 64 * 1024];
     while stream.write_all(&PIECE).await.is_ok() {}
 }

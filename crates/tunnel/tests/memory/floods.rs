@@ -72,10 +72,10 @@ const AT_ONCE: usize = 64;
 const CLIENTS: u8 = 16;
 /// A minute, and some time for a machine that is busy.
 const WITHIN: Duration = Duration::from_secs(75);
-/// The most memory that may stay: the buffers of two sockets have 4 MiB, the arenas of two threads
+/// Maximum memory that may stay: the buffers of two sockets have 4 MiB, the arenas of two threads
 /// keep some MiB, and less than 8 MiB await the next return to the kernel. Without that return, 45
 /// MiB and more stay. If the engine keeps the datagrams of evicted handshakes, 36 MiB stay.
 const KEPT: Bytes = Bytes::kib(24 * 1024);
-/// The most memory during a flood: two sockets have at most 512 handshakes in progress, and 128
+/// Maximum memory during a flood: two sockets have at most 512 handshakes in progress, and 128
 /// closed connections.
 const MOST: Bytes = Bytes::kib(96 * 1024);

@@ -78,7 +78,7 @@ async fn idle_connections_reserve_no_memory() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn silent_streams_are_charged_and_the_connection_is_closed() {
+async fn silent_streams_count_against_the_memory_share_and_the_connection_is_closed() {
     let setup = Setup::new(Bytes::kib(8 * 1024));
     let mut peer = setup.raw(&setup.hostile).await;
     let mut opened = 0;

@@ -9,7 +9,7 @@ use tunnel::server::Server;
 /// The window is large while the rate is high. The unread bytes of that time then exceed the window
 /// that the path needs at the lower rate.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_tunnel_that_is_not_read_does_not_stop_others_once_the_rate_has_fallen() {
+async fn a_tunnel_that_is_not_read_does_not_stop_other_tunnels_after_the_rate_has_fallen() {
     let (hogs, hog_address) = target().await;
     let (echoes, echo_address) = target().await;
     let keys = Keys::new();

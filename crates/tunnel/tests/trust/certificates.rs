@@ -19,7 +19,7 @@ use tunnel::identity::{Authorities, Identity, Proof, ServerTrust, TrustedPeer};
 use tunnel::server::{Guard, Server};
 
 #[tokio::test]
-async fn a_connection_ends_when_its_certificate_expires_and_a_pinned_one_stays() {
+async fn a_connection_ends_when_its_certificate_expires_unless_the_certificate_is_pinned() {
     let (target, address) = crate::ends::target().await;
     let echo = tokio::spawn(echo(target));
     let home = tempfile::tempdir().unwrap();

@@ -147,7 +147,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_frame_decodes_to_itself_and_only_once_complete(frame in frames(), after: Vec<u8>) {
+        fn an_encoded_frame_decodes_to_the_same_frame_once_complete(frame in frames(), after: Vec<u8>) {
             let mut bytes = BytesMut::new();
             frame.encode(&mut bytes);
             for cut in 0..bytes.len() {
@@ -159,7 +159,7 @@ mod tests {
         }
 
         #[test]
-        fn arbitrary_bytes_never_panic(bytes: Vec<u8>) {
+        fn decoding_arbitrary_bytes_as_a_frame_causes_no_panic(bytes: Vec<u8>) {
             let mut bytes = BytesMut::from(&bytes[..]);
             while let Ok(Some(_)) = Frame::decode(&mut bytes) {}
         }

@@ -620,8 +620,8 @@ impl Mux {
         self.lost.clone().map_or(Ok(()), Err)
     }
 
-    /// The most frames in the queue `control`. A peer that does not read lets the queue grow, but a
-    /// peer that keeps to the protocol causes only a few frames for each stream.
+    /// Maximum number of frames in the queue `control`. A peer that does not read lets the queue
+    /// grow, but a peer that keeps to the protocol causes only a few frames for each stream.
     fn most_control(&self) -> usize {
         CONTROL + 4 * self.most_streams as usize
     }

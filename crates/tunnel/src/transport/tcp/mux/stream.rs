@@ -67,5 +67,5 @@ impl Stream {
     }
 }
 
-/// The most bytes of one stream in its send queue.
+/// Maximum number of bytes of one stream in its send queue.
 const STREAM_QUEUE: u64 = 256 * 1024;

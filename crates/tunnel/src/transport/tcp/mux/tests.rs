@@ -21,7 +21,7 @@ proptest! {
     /// A peer that sends arbitrary frames makes this end hold at most its credit, and causes no
     /// panic.
     #[test]
-    fn any_frames_are_taken_or_refused_within_the_credit(frames in frames(), drop_at in 0..60usize) {
+    fn arbitrary_frames_never_make_the_receiver_hold_more_than_its_credit(frames in frames(), drop_at in 0..60usize) {
         let (_, mut server) = pair();
         for (index, frame) in frames.iter().enumerate() {
             let mut bytes = BytesMut::new();
@@ -190,7 +190,7 @@ fn the_limit_of_streams_grows_when_streams_end_at_both_ends() {
 }
 
 #[test]
-fn a_frame_that_breaks_the_protocol_is_an_error_that_says_how() {
+fn the_error_of_a_protocol_violation_names_the_violation() {
     let broken = |frames: &[Frame]| {
         let (_, mut server) = pair();
         let mut bytes = BytesMut::new();
@@ -228,7 +228,7 @@ fn a_peer_that_ends_many_streams_without_reading_is_refused() {
 }
 
 #[test]
-fn a_lost_connection_ends_every_wait_and_keeps_received_bytes() {
+fn a_lost_connection_fails_all_calls_after_the_received_bytes_are_read() {
     let (mut client, mut server) = pair();
     let id = client.open().unwrap().unwrap();
     client.write(id, &mut Bytes::from_static(b"last words")).unwrap();
