@@ -45,7 +45,7 @@ pub(crate) fn code(outcome: anyhow::Result<Ending>) -> ExitCode {
 pub(crate) struct Unusable(String);
 
 impl Unusable {
-    /// `doing` is a verb, as in `write`, and `flag` the place where the user named the path.
+    /// `doing` is a verb, as in `write`, and `flag` the flag with which the user named the path.
     pub(crate) fn path(doing: &str, path: &Path, cause: &io::Error, flag: &str) -> Self {
         Self(format!("cannot {doing} {}: {cause}; name another with {flag}", path.display()))
     }

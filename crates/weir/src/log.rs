@@ -37,7 +37,7 @@ pub(crate) enum Logger {
     Daemon,
 }
 
-/// The level and the places of the log, if the user chose them.
+/// The level and the destinations of the log, if the user chose them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LogTo {
     pub(crate) level: Option<&'static str>,
@@ -45,8 +45,8 @@ pub(crate) struct LogTo {
     pub(crate) paths: Vec<String>,
 }
 
-/// Logs to stderr unless `to` names other places. `WEIR_LOG` sets the level, and `WEIR_LOG_FORMAT`
-/// the form unless a flag sets it.
+/// Logs to stderr unless `to` names other destinations. `WEIR_LOG` sets the level, and
+/// `WEIR_LOG_FORMAT` the form unless a flag sets it.
 pub(crate) fn start(logger: Logger, format: Option<LogFormat>, to: &LogTo) -> anyhow::Result<()> {
     let usual = to.level.unwrap_or(match logger {
         Logger::Command => "warn",
@@ -86,7 +86,7 @@ pub(crate) fn start(logger: Logger, format: Option<LogFormat>, to: &LogTo) -> an
     Ok(())
 }
 
-/// Writes each line to several places.
+/// Writes each line to several destinations.
 #[derive(Clone)]
 struct Places(Arc<Vec<Mutex<Box<dyn Write + Send>>>>);
 
@@ -109,7 +109,8 @@ impl Places {
     }
 }
 
-/// A place that fails, for example a full disk, does not keep the line from the other places.
+/// A destination that fails, for example a full disk, does not keep the line from the other
+/// destinations.
 impl Write for Places {
     fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
         for place in &*self.0 {
@@ -258,7 +259,7 @@ impl Visit for Fields {
     }
 }
 
-/// Longest text of a field: longer than any message of this program.
+/// Maximum length of a field's text, in bytes. All messages of this program are shorter.
 const LONGEST: usize = 1024;
 const MESSAGE: &str = "message";
 /// The field that counts omitted events, left out if it is 0.

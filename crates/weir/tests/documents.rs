@@ -148,7 +148,7 @@ fn no_document_and_no_help_puts_sockets_into_a_directory_of_everyone() {
 }
 
 #[test]
-fn every_file_is_accepted() {
+fn every_lab_and_policy_file_in_the_documents_is_accepted() {
     let Some(sandbox) = Sandbox::new() else { return };
     let (mut labs, mut policies) = (0, 0);
     for (path, text) in documents() {

@@ -114,7 +114,7 @@ fn a_command_runs_behind_a_link() {
 }
 
 #[test]
-fn a_path_that_cannot_be_used_is_wrong_use_and_the_flag_is_named() {
+fn an_unusable_path_is_a_usage_error_that_names_the_flag() {
     let Some(sandbox) = Sandbox::new() else { return };
     sandbox.write("file", "");
     std::fs::create_dir(sandbox.path("folder")).unwrap();
@@ -270,7 +270,7 @@ fn a_misspelt_option_is_corrected_and_not_escaped() {
 }
 
 #[test]
-fn a_link_goes_into_the_background() {
+fn weir_link_up_can_run_in_the_background() {
     let Some(sandbox) = Sandbox::new() else { return };
     let name = format!("detached-{}", std::process::id());
     let ends = ["--a", "tap:left0", "--b", "tap:right0", "--delay", "1ms"];
@@ -384,7 +384,7 @@ fn a_share_without_a_percent_sign_is_refused_wherever_a_user_writes_one() {
 }
 
 #[test]
-fn keys_are_printed_as_one_document() {
+fn tunnel_keys_with_json_prints_one_document() {
     let Some(sandbox) = Sandbox::new() else { return };
     let words = ["tunnel", "keys", "server", "--directory", "keys", "--name", "hub", "--json"];
     let output = sandbox.weir(&words);

@@ -24,8 +24,8 @@ fn up(sandbox: &Sandbox, name: &str, more: &[&str]) -> Running {
     running
 }
 
-/// Whether the link ended by itself and printed its figures. On a busy machine frames may be late,
-/// which the exit status shows.
+/// Whether the link shut down in order and printed its counters. On a busy machine frames may be
+/// late, which the exit status shows.
 fn orderly(output: &CommandOutput) -> bool {
     matches!(output.status.code(), Some(0 | 1)) && output.stdout.contains("lateness")
 }
@@ -235,7 +235,7 @@ fn a_link_leaves_nothing_however_it_ends() {
 }
 
 #[test]
-fn a_name_belongs_to_one_link_and_a_vanished_interface_ends_it() {
+fn two_links_cannot_have_the_same_name_and_a_removed_interface_ends_its_link() {
     let Some(sandbox) = Sandbox::new() else { return };
     let name = name("one");
     let mut running = up(&sandbox, &name, &[]);

@@ -428,7 +428,8 @@ fn list(json: bool) -> anyhow::Result<Ending> {
     Ok(Ending::Fine)
 }
 
-/// Prints a block of figures once a second. On a terminal each block overwrites the previous block.
+/// Prints a block of counters once a second. On a terminal each block overwrites the previous
+/// block.
 struct View {
     terminal: bool,
     lines: usize,

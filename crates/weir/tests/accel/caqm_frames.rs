@@ -146,7 +146,7 @@ fn complaints() -> usize {
 }
 
 #[test]
-fn hosts_take_any_frame_and_keep_their_windows() {
+fn malformed_caqm_frames_leave_the_windows_of_hosts_unchanged() {
     let Some(machine) = TestMachine::new() else { return };
     let _pair = Pair::lay(&machine);
     let before = complaints();
@@ -196,7 +196,7 @@ fn hosts_take_any_frame_and_keep_their_windows() {
 }
 
 #[test]
-fn a_port_passes_any_frame() {
+fn a_caqm_port_forwards_malformed_caqm_frames() {
     let Some(machine) = TestMachine::new() else { return };
     let link = ["--rate", "100mbit", "--delay", "1ms", "--queue", "caqm:60KB"];
     let pair = Pair::over(&machine, &link);

@@ -64,7 +64,7 @@ fn leaves_nothing(machine: &TestMachine, before: &str) {
 }
 
 #[test]
-fn the_next_test_removes_the_group_of_a_killed_test() {
+fn the_next_test_removes_the_cgroup_of_a_killed_test() {
     let Some(machine) = TestMachine::new() else { return };
     // A name with the number of a process that cannot exist (PID_MAX_LIMIT of linux/threads.h), and
     // a name with that of a live process.

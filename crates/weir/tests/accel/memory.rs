@@ -5,7 +5,7 @@ use crate::test_machine::TestMachine;
 use crate::test_machine::path::TestPath;
 
 #[test]
-fn the_record_of_an_ended_connection_stays_until_it_is_deleted() {
+fn the_path_memory_of_an_ended_connection_stays_until_it_is_deleted() {
     let Some(machine) = TestMachine::new() else { return };
     let memory = || -> Vec<serde_json::Value> {
         let output = machine.weir(&["accel", "memory", "--json"]);

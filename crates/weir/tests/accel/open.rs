@@ -125,7 +125,7 @@ fn disable_without_an_installation_needs_no_mounts() {
 }
 
 #[test]
-fn missing_mounts_are_named_together() {
+fn one_error_names_all_missing_mounts() {
     let Some(machine) = TestMachine::new() else { return };
     // A mount below /sys shows that no other /sys hides the first process's mounts.
     let script = "for at in $(tac /proc/self/mountinfo | awk '/ - (bpf|cgroup2) / {print $5}'); do \

@@ -98,7 +98,7 @@ fn a_lock_of_another_user_stops_no_command() {
 }
 
 #[test]
-fn the_lock_of_another_user_is_not_taken() {
+fn the_lock_file_of_another_user_is_not_used() {
     let Some(machine) = TestMachine::new() else { return };
     for (script, problem) in [
         ("touch /run/weir-accel.lock && chown 65534 /run/weir-accel.lock", "belongs to user 65534"),
@@ -131,7 +131,7 @@ fn a_command_that_keeps_the_lock_is_named() {
 }
 
 #[test]
-fn foreign_entries_are_reported_and_stop_nothing() {
+fn foreign_entries_in_the_bpf_folder_are_reported_and_do_not_stop_disable() {
     let Some(machine) = TestMachine::new() else { return };
     accel(&machine, &["enable", "tcpa", "--all"]);
     let script = "cd /sys/fs/bpf/weir-accel && mkdir theirs && chown 65534 theirs && mkdir roots && \
@@ -158,7 +158,7 @@ fn foreign_entries_are_reported_and_stop_nothing() {
 }
 
 #[test]
-fn directories_of_another_user_are_reported_and_stay() {
+fn directories_of_another_user_are_reported_and_not_removed() {
     let Some(machine) = TestMachine::new() else { return };
     root(&machine, "chmod 1777 /sys/fs/bpf");
     let names = ["weir-accel", "weir-accel-new", "weir-caqm"];

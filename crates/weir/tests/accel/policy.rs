@@ -9,7 +9,7 @@ fn sysctl(machine: &TestMachine, name: &str) -> String {
 }
 
 #[test]
-fn a_file_replaces_the_rules_in_force() {
+fn a_policy_file_replaces_the_rules_in_force() {
     let Some(machine) = TestMachine::new() else { return };
     assert_eq!(machine.weir(&["accel", "enable", "tcpa", "--all"]).code, Some(0));
     let file = machine.write(
@@ -34,7 +34,7 @@ fn a_file_replaces_the_rules_in_force() {
 }
 
 #[test]
-fn a_wrong_file_changes_nothing() {
+fn a_wrong_policy_file_changes_nothing() {
     let Some(machine) = TestMachine::new() else { return };
     let wmem = sysctl(&machine, "net/ipv4/tcp_wmem");
     assert_eq!(machine.weir(&["accel", "enable", "tcpa", "--port", "1"]).code, Some(0));
@@ -194,7 +194,7 @@ fn a_missing_file_is_reported_and_a_check_changes_nothing() {
 }
 
 #[test]
-fn tunables_change_while_it_runs() {
+fn tunables_change_while_tcpa_is_enabled() {
     let Some(machine) = TestMachine::new() else { return };
     let output = machine.weir(&["accel", "set", "init_cwnd=20"]);
     assert_eq!(output.code, Some(1), "{}", output.stderr);
@@ -285,7 +285,7 @@ fn every_tunable_of_the_report_is_applied_mapped_or_refused_with_the_reason() {
 }
 
 #[test]
-fn the_kernels_switches_hold_while_the_policy_is_in_force() {
+fn a_policy_sets_the_tcp_sysctls_and_disable_restores_them() {
     let Some(machine) = TestMachine::new() else { return };
     let switches = ["tcp_early_retrans", "tcp_reordering", "tcp_thin_linear_timeouts", "tcp_dsack"];
     let values = || switches.map(|name| sysctl(&machine, &format!("net/ipv4/{name}")));

@@ -13,7 +13,7 @@ fn put(machine: &TestMachine, text: &str) {
 }
 
 #[test]
-fn a_file_chooses_between_tcpa_and_caqm() {
+fn a_policy_file_chooses_between_tcpa_and_caqm() {
     let Some(machine) = TestMachine::new() else { return };
     let pair = Pair::lay(&machine);
     put(
@@ -38,7 +38,7 @@ fn a_file_chooses_between_tcpa_and_caqm() {
 }
 
 #[test]
-fn a_file_for_caqm_alone_leaves_tcpa_off() {
+fn a_policy_file_for_caqm_alone_leaves_tcpa_off() {
     let Some(machine) = TestMachine::new() else { return };
     let pair = Pair::lay(&machine);
     put(&machine, &format!("[[rule]]\nalgorithm = \"caqm\"\n\n{AT}"));

@@ -36,7 +36,7 @@ fn ip(machine: &TestMachine, words: &str) {
 }
 
 #[test]
-fn routes_and_rules_combine_as_documented() {
+fn route_metrics_and_rules_combine_as_documented() {
     let Some(machine) = TestMachine::new() else { return };
     for words in [
         "netns add near",

@@ -1,4 +1,4 @@
-//! `weir accel status`: its report of connections and of the core's state.
+//! `weir accel status`: its report of connections and of tcpa's state.
 
 use crate::test_machine::TestMachine;
 use crate::test_machine::transfer::{Transfer, accel, goes_on, with_tcpa};
@@ -13,7 +13,7 @@ fn senders(machine: &TestMachine, port: u16) -> Vec<Value> {
 }
 
 #[test]
-fn status_shows_the_state_of_the_core() {
+fn status_shows_the_state_of_tcpa() {
     let Some(machine) = TestMachine::new() else { return };
     accel(&machine, &["enable", "tcpa", "--all"]);
     let _transfer = Transfer::start(&machine, 5702);

@@ -91,7 +91,7 @@ fn removing_the_package_disables_what_a_user_enabled() {
 
 /// The unit's capabilities and writable paths must suffice for all that a policy does.
 #[test]
-fn the_command_works_as_its_unit_confines_it() {
+fn the_command_works_under_the_confinement_of_its_unit() {
     let Some(machine) = TestMachine::new() else { return };
     if !is_installed("setpriv") {
         return testing::skip(testing::Need::Program("setpriv"));

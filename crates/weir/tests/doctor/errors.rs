@@ -50,7 +50,7 @@ fn a_report_directory_that_is_not_empty_is_refused() {
 }
 
 #[test]
-fn a_device_is_no_recording() {
+fn a_device_file_is_refused_as_a_recording() {
     let Some(sandbox) = Sandbox::new() else { return };
     for device in ["/dev/zero", "/dev/tty", "/dev/full"] {
         let ended = sandbox.weir(&["doctor", device]);

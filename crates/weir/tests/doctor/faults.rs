@@ -16,7 +16,7 @@ fn a_writer_with_little_data_is_limited_by_the_application() {
 }
 
 #[test]
-fn a_reader_that_sleeps_is_named() {
+fn a_reader_that_sleeps_is_diagnosed() {
     let Some(sandbox) = Sandbox::new() else { return };
     let pair = Pair::start(&sandbox, "65536,0", "50000,50");
     let diagnosis = judged_flow(&sandbox, "slow-reader");
@@ -27,7 +27,7 @@ fn a_reader_that_sleeps_is_named() {
 }
 
 #[test]
-fn a_shaper_of_this_machine_is_the_limit() {
+fn a_shaper_of_this_machine_is_diagnosed_as_the_limit() {
     let Some(sandbox) = Sandbox::new() else { return };
     if !is_installed("tc") {
         return testing::skip(testing::Need::Program("tc"));
@@ -46,7 +46,7 @@ fn a_shaper_of_this_machine_is_the_limit() {
 
 /// Two clients are in the accept queue, which has room for many more.
 #[test]
-fn a_server_that_never_accepts_is_named() {
+fn a_full_accept_queue_is_diagnosed() {
     let Some(sandbox) = Sandbox::new() else { return };
     let (listener, _clients) = sandbox.inside(|| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -70,7 +70,8 @@ fn an_idle_namespace_has_no_fault() {
         if kind == "nothing_wrong" {
             Attempt::Right(())
         } else if cause == "stolen-cpu" || cause == "softirq-core" {
-            // The load of other tests and of the hypervisor is no fault of this namespace.
+            // Other tests and the hypervisor use the same CPUs, so the namespace may be free of
+            // faults.
             Attempt::Invalid(diagnosis.to_string())
         } else {
             Attempt::Wrong(diagnosis.to_string())

@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 
 #[test]
-fn watching_a_thousand_connections_prints_its_cpu_time() {
+fn doctor_watches_a_thousand_connections_and_the_test_prints_the_cpu_time() {
     let Some(sandbox) = Sandbox::new() else { return };
     let most = rustix::process::Rlimit { current: Some(8192), maximum: Some(8192) };
     if rustix::process::setrlimit(rustix::process::Resource::Nofile, most).is_err() {

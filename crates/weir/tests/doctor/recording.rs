@@ -6,7 +6,7 @@ use serde_json::Value;
 use testing::Attempt;
 
 #[test]
-fn a_recording_gives_the_same_diagnosis() {
+fn a_recording_gives_the_same_diagnosis_as_the_live_run() {
     let Some(sandbox) = Sandbox::new() else { return };
     let _pair = Pair::start(&sandbox, "20000,20", "65536,0");
     let flow = format!("127.0.0.1:{PORT}");

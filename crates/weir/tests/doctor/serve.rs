@@ -1,4 +1,4 @@
-//! `weir doctor --serve`: figures for Prometheus, and events.
+//! `weir doctor --serve`: metrics for Prometheus, and events.
 
 use crate::support::{Running, Sandbox, await_some, is_installed};
 use serde_json::Value;

@@ -3,7 +3,7 @@ use crate::support::Sandbox;
 use serde_json::Value;
 
 #[test]
-fn wrong_use_is_refused_with_advice() {
+fn usage_errors_of_the_generator_are_refused_with_advice() {
     let Some(sandbox) = Sandbox::new() else { return };
     write_profile(&sandbox, "right.yaml", "cap2/udp_64B.pcap", 100.0, 4);
     sandbox.write("wrong.yaml", "- duraton : 1\n  cap_info : []\n  generator : 7\n");
@@ -81,7 +81,7 @@ fn a_tap_device_is_up_during_the_run() {
 
 /// Packets without a tag must not use the room for a tag.
 #[test]
-fn a_frame_of_one_byte_too_many_is_refused() {
+fn a_frame_one_byte_longer_than_the_mtu_is_refused() {
     let Some(sandbox) = Sandbox::new() else { return };
     cable(&sandbox, "gen0", "gen1");
     let output =

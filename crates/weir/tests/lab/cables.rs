@@ -57,7 +57,7 @@ fn loopback_and_cable_are_measured_without_an_emulator() {
 }
 
 #[test]
-fn one_host_needs_no_link() {
+fn a_lab_with_one_host_needs_no_link() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     let link = "[[link]]\nname = \"veth\"\nbetween = [\"near\", \"far\"]\ndirect = true\n";
     let lab = LAB

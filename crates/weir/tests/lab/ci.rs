@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// A false curl: prints the rate of a download through the old proxy, or through a new proxy that
-/// is slower by a share, with 1 % of noise. A file counts the turns, so that the figures are the
+/// is slower by a share, with 1 % of noise. A file counts the turns, so that the values are the
 /// same each time.
 const CURL: &str = r#"#!/bin/sh
 turn=$(cat turn 2>/dev/null || echo 0)
@@ -15,7 +15,8 @@ case "$*" in *127.0.0.1:3129*) share=$(cat share) ;; *) share=1 ;; esac
 awk "BEGIN { printf \"%.0f\", 1e8 * $share * (1 + 0.01 * sin(12.9898 * $turn)) }"
 "#;
 
-/// Runs the script. Every program but `weir` is false, so no figure depends on the clock.
+/// Runs the script. A script stands in for every program but `weir`, so no result depends on the
+/// clock.
 fn compared(sandbox: &Sandbox, share: &str) -> CommandOutput {
     sandbox.write("share", share);
     let _ = std::fs::remove_file(sandbox.path("turn"));

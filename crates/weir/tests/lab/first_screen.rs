@@ -242,7 +242,7 @@ fn compare(run: &mut Value, metric: &str, a: &str, against: &[&str]) {
 const CHROMIUM: &str = "chromium";
 const SCREENS: [(u32, u32); 2] = [(1400, 900), (390, 844)];
 const GRID: &[&str] = &["share_of_ideal", "queue_ms.p95", "jain", "retransmit_percent"];
-/// An answer with the largest number of words.
+/// A headline with the maximum number of words.
 const LONG: &str = "At 5 % loss and a round trip of 20 ms the tunnel carries 356 of 600 Mbit/s, BBR \
     298 and CUBIC 2.35, for four times as much CPU time on both of the hosts.";
 const PROBE: &str = r##"

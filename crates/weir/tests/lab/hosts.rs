@@ -560,7 +560,7 @@ fn parent(pid: u32) -> u32 {
     rest.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// The longest wait. A shared connection ends ten seconds after its controller was killed.
+/// Timeout. A shared connection ends ten seconds after its controller was killed.
 const PATIENCE: Duration = Duration::from_secs(60);
 const SACK: &str = "net.ipv4.tcp_sack";
 const QUICK: &str = "client = \"cat /proc/sys/net/ipv4/tcp_sack\"\nserver = \"sh -c 'echo up; exec sleep 4242'\"\n\

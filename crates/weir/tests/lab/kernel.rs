@@ -41,7 +41,7 @@ fn failed(results: &Value) -> Option<String> {
     cells.iter().find(failed).map(Value::to_string)
 }
 
-/// Two paths at once: a figure for each path and a figure for both.
+/// Two paths at once: a metric for each path, and a metric for both paths together.
 const TWO_PATHS: &str = r#"name = "two"
 hosts = ["server", "near", "far"]
 [axes]

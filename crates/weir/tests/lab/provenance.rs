@@ -1,4 +1,4 @@
-//! A run must name all that its figures depend on: source, binary, lab file, peers, settings of the
+//! A run must name all that its results depend on: source, binary, lab file, peers, settings of the
 //! kernel, seed, and the algorithm that carried the data.
 
 use crate::support::{Sandbox, await_some, relay};

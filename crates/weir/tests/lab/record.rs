@@ -79,7 +79,7 @@ fn only_a_valid_run_of_a_clean_commit_is_put_on_record() {
     assert!(output.stdout.trim_end().ends_with("docs/results/small.md"), "{output:?}");
     assert!(page.lines().count() <= 80, "{page}");
     assert!(sandbox.read("docs/results/small.toml").contains("rate = \"5mbit\""));
-    // A run with a single figure has no chart.
+    // A run with a single value has no chart.
     assert!(!sandbox.path("docs/results/small.svg").exists() && !page.contains("!["), "{page}");
     let packed = std::fs::read(sandbox.path("small.tar.gz")).unwrap();
     // The same run gives the same bytes, and the archive of another run is kept.

@@ -59,7 +59,7 @@ fn a_run_directory_has_all_files_and_json_prints_its_results() {
         );
         assert_eq!(cell["axes"], axes, "{cell}");
         // Round trips and retransmissions are those of the tunnel's connections, for which the
-        // kernel has no figures.
+        // kernel has no results.
         let tunnelled = cell["system"] == "weir-tunnel";
         let known =
             |name: &str| !(tunnelled && (name.starts_with("rtt") || name.starts_with("retr")));
@@ -158,11 +158,11 @@ fn many_turns_use_no_more_memory_and_descriptors_than_few() {
         .replace("kind = \"bulk\"", "kind = \"link-accuracy\"")
         .replace("kind = \"tcp\"\ncongestion = \"cubic\"", "kind = \"link\"")
         .replace("2bdp", "8MiB")
-        // So many turns that some are left when the last figures are read, however late that is.
-        // The run is then killed.
+        // So many turns that some are left when the last memory use is read, even on a slow
+        // machine. The run is then killed.
         .replace("repeats = 2\nduration = \"2s\"", "repeats = 100\nduration = \"300ms\"");
     sandbox.write("many.toml", lab);
-    // On a stalled machine the figures may be those in the middle of a turn.
+    // On a stalled machine the test may read the memory use in the middle of a turn.
     testing::undisturbed("figures of a process after many turns", |attempt| {
         let run = format!("run-{attempt}");
         let (early, late) = early_and_late(&sandbox, &run);

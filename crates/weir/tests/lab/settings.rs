@@ -15,7 +15,7 @@ fn each_system_may_have_its_own_kernel_settings() {
         let of = |system: &str| {
             let cells = results["cells"].as_array().unwrap();
             let cell = cells.iter().find(|cell| cell["system"] == system).unwrap();
-            // On a stalled machine a turn may fail, and then has no figure.
+            // A turn that fails on a stalled machine has no result.
             cell["metrics"]["goodput_mbit_s"]["median"].as_f64().unwrap_or(f64::NAN)
         };
         let (small, large) = (of("small"), of("large"));

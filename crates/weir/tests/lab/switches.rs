@@ -68,7 +68,7 @@ fn the_lab_flow_rules_runs_in_its_smoke_form() {
     assert_eq!(sandbox.leftovers(), [""; 0]);
 }
 
-/// Runs a lab in its smoke form; repeats the run if its figures are wrong and the machine was
+/// Runs a lab in its smoke form; repeats the run if its results are wrong and the machine was
 /// disturbed.
 fn measured(
     sandbox: &Sandbox,
@@ -197,7 +197,7 @@ fn the_lab_conntrack_runs_in_its_smoke_form() {
 }
 
 #[test]
-fn wrong_labs_of_switches_are_explained() {
+fn mistakes_in_labs_of_switches_are_explained() {
     let Some(sandbox) = Sandbox::new() else { return };
     let lab = |workload: &str, system: &str| {
         format!(

@@ -119,7 +119,7 @@ fn wrong_of(results: &Value, system: &str) -> Option<String> {
 
 /// Only iperf3 needs turns of whole seconds.
 #[test]
-fn turns_may_be_fractions_of_a_second() {
+fn a_turn_may_last_a_fraction_of_a_second() {
     let Some(sandbox) = Sandbox::quiet() else { return };
     sandbox.write("traffic.toml", lab(&["perf", "perf-bare", "sockets"], "direct = true", "300ms"));
     // On a stalled machine the lab reads the connection late, or nothing arrives within the turn.

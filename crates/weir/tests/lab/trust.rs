@@ -42,7 +42,7 @@ fn weir(words: &[&str]) -> Command {
 }
 
 #[test]
-fn on_a_terminal_the_user_decides() {
+fn on_a_terminal_the_user_confirms_the_commands_of_a_lab_file() {
     let Some(sandbox) = Sandbox::new() else { return };
     sandbox.write("foreign.toml", lab(&sandbox));
     for (answer, runs) in [("n\n", false), ("\n", false), ("\x04", false), ("y\n", true)] {
@@ -64,7 +64,7 @@ fn on_a_terminal_the_user_decides() {
 }
 
 #[test]
-fn trust_skips_the_question() {
+fn the_flag_trust_skips_the_question() {
     let Some(sandbox) = Sandbox::new() else { return };
     sandbox.write("foreign.toml", lab(&sandbox));
     let terminal = Terminal::open();
@@ -77,7 +77,7 @@ fn trust_skips_the_question() {
 
 /// Without a terminal nobody can answer: a script that runs another user's file needs `--trust`.
 #[test]
-fn without_a_terminal_nothing_runs_unless_trust_is_given() {
+fn without_a_terminal_no_command_runs_without_the_flag_trust() {
     let Some(sandbox) = Sandbox::new() else { return };
     sandbox.write("foreign.toml", lab(&sandbox));
     let output = sandbox.weir(&["lab", "run", "foreign.toml", "--out", "run"]);

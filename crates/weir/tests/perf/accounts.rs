@@ -123,7 +123,7 @@ fn a_stock_server_serves_our_client_only_with_its_password() {
 }
 
 #[test]
-fn our_ends_agree_with_and_without_options_of_iperf3() {
+fn weir_client_and_server_authenticate_with_and_without_options_of_iperf3() {
     let Some(sandbox) = sandbox() else { return };
     let stock = "perf server --authorized-users-path users.csv --rsa-private-key-path older.pem \
                  --time-skew-threshold 60";
@@ -167,7 +167,7 @@ fn base64(sandbox: &Sandbox, words: &str, input: &[u8]) -> Vec<u8> {
 
 /// iperf3 since 3.17 leaves the hash of OAEP to OpenSSL.
 #[test]
-fn the_padding_is_that_of_openssl() {
+fn the_padding_of_credentials_is_that_of_openssl() {
     let Some(sandbox) = sandbox() else { return };
     // The token of Weir's client.
     let listener = sandbox.inside(|| TcpListener::bind("127.0.0.1:5201").unwrap());

@@ -122,7 +122,7 @@ fn a_port_in_use_is_reported() {
 
 /// The server answers the first fetch but not the second.
 #[test]
-fn fetches_that_are_stopped_have_status_1() {
+fn an_interrupted_perf_download_has_exit_status_1() {
     let Some(sandbox) = Sandbox::new() else { return };
     let listener = sandbox.inside(|| TcpListener::bind("127.0.0.1:0").unwrap());
     let url = format!("http://{}/file", listener.local_addr().unwrap());
@@ -142,7 +142,7 @@ fn fetches_that_are_stopped_have_status_1() {
 }
 
 #[test]
-fn contradictory_arguments_are_wrong_use() {
+fn contradictory_arguments_are_a_usage_error() {
     let Some(sandbox) = Sandbox::new() else { return };
     for words in [
         &["127.0.0.1", "-t", "soon"][..],

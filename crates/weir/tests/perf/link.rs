@@ -28,13 +28,13 @@ fn loss_reordering_and_duplicates_are_counted_as_the_link_made_them() {
 }
 
 #[test]
-fn loss_alone_is_counted_exactly() {
+fn loss_without_other_impairments_is_counted_exactly() {
     let Some(counted) = measured(&["--loss", "5%", "--delay", "1ms"], "up") else { return };
     assert_eq!(counted.of_datagrams("reordered") + counted.of_datagrams("duplicates"), 0);
 }
 
 #[test]
-fn a_clean_link_loses_nothing() {
+fn a_link_without_impairments_loses_and_reorders_no_datagram() {
     let Some(counted) = measured(&["--delay", "1ms"], "up") else { return };
     assert_eq!(counted.link("dropped_loss") + counted.link("dropped_overflow"), 0);
     assert_eq!(counted.of_datagrams("reordered") + counted.of_datagrams("duplicates"), 0);

@@ -24,7 +24,7 @@ fn endless(sandbox: &Sandbox) -> Running {
 }
 
 #[test]
-fn clients_are_served_at_once_and_one_after_another_until_a_signal() {
+fn a_server_serves_concurrent_and_successive_clients_until_a_signal() {
     for signal in ["INT", "TERM"] {
         let Some(sandbox) = Sandbox::new() else { return };
         let server = serve(&sandbox, &[]);

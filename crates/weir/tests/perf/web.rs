@@ -39,7 +39,7 @@ fn the_rate_of_requests_is_in_the_first_line_and_in_json() {
 }
 
 #[test]
-fn latency_and_bandwidth_cover_unix_pipe_and_tcp() {
+fn perf_latency_and_perf_bandwidth_measure_unix_sockets_pipes_and_tcp() {
     let Some(sandbox) = Sandbox::new() else { return };
     for (test, figure) in [("latency", "mean_us"), ("bandwidth", "mbyte_s")] {
         let output = sandbox.weir(&["perf", test, "--time", "100ms", "--json"]);

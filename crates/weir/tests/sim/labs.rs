@@ -190,7 +190,7 @@ fn a_valid_run_that_misses_a_bound_says_why_it_ends_with_status_1() {
 
 /// Each run draws a fresh seed, and names it in the command that repeats the run.
 #[test]
-fn only_the_same_seed_gives_the_same_hash() {
+fn two_runs_have_the_same_result_hash_only_with_the_same_seed() {
     let Some(sandbox) = Sandbox::new() else { return };
     sandbox.write("grid.toml", GRID);
     let with = |out: &str, seed: &[&str]| {

@@ -298,7 +298,7 @@ fn features_of_virtual_time_are_refused_elsewhere() {
 /// Axis values are words of the file, usual values select cells, the run keeps curves if the file
 /// asks for them, and means are grouped by the unusual property.
 #[test]
-fn many_axes_are_grouped_by_unusual_values() {
+fn results_with_many_axes_are_grouped_by_unusual_values() {
     let Some(sandbox) = Sandbox::new() else { return };
     let lab = changed(
         LAB,
@@ -376,7 +376,7 @@ fn a_cell_whose_flows_cannot_finish_has_a_reason() {
 /// The demand exceeds the link's capacity. Data still queued at the end of the measured time is no
 /// goodput, and a cell without any arrival in that time must say so.
 #[test]
-fn late_data_is_no_goodput_and_no_arrival_is_no_figure() {
+fn late_data_does_not_count_as_goodput_and_a_cell_without_arrivals_has_no_result() {
     let Some(sandbox) = Sandbox::new() else { return };
     let lab = |flows: &str| changed(LAB, &[(FLOWS, flows)], "arrivals");
     sandbox.write("lab.toml", lab("to = \"right\"\narrivals = \"100%\"\nsize = \"1MB\""));

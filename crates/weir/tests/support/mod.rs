@@ -20,7 +20,7 @@ pub struct Sandbox {
     home: TempDir,
     outer: Namespace,
     mark: String,
-    /// A lock: labs with figures share two CPUs with all other tests, so they run one at a time.
+    /// A lock: labs that measure share two CPUs with all other tests, so they run one at a time.
     _lock: Option<File>,
 }
 
@@ -67,7 +67,7 @@ pub fn judge(results: &serde_json::Value) -> bool {
     is_valid
 }
 
-/// The lowest figure that a test accepts: `least` for a valid cell, almost zero for an invalid
+/// The minimum value that a test accepts: `least` for a valid cell, almost zero for an invalid
 /// cell.
 pub fn floor(cell: &serde_json::Value, least: f64) -> f64 {
     if cell["valid"] == true {
@@ -423,5 +423,6 @@ fn read(path: &str) -> Result<String, HostError> {
 const OTHER_USER: u32 = 4711;
 /// A limit for events that are immediate on an idle machine; only a hang takes longer.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The longest command of a test takes about a minute; a slow machine takes five times as long.
+/// Timeout of a command. The slowest command of a test takes about a minute, five times as long on
+/// a slow machine.
 const NEVER_LONGER: Duration = Duration::from_secs(600);

@@ -86,7 +86,7 @@ fn ports_bridges_and_threads_change_while_packets_flow() {
 }
 
 #[test]
-fn an_unreadable_file_is_misuse_and_a_file_with_mistakes_is_not() {
+fn an_unreadable_rule_file_is_a_usage_error_and_a_file_with_mistakes_is_not() {
     let Some(sandbox) = sandbox() else { return };
     sandbox.write("wrong.toml", "[bridge.br0]\nfail-mod = \"secure\"\n");
     sandbox.write("binary.toml", [0xff, 0xfe]);

@@ -48,7 +48,7 @@ fn rules_are_replaced_and_compared_as_files() {
 }
 
 #[test]
-fn a_dump_of_megaflows_has_those_that_match_a_filter() {
+fn a_dump_of_megaflows_lists_those_that_match_the_filter() {
     let Some(switch) = start() else { return };
     switch.ofctl(&["add-flow", "br0", "icmp actions=output:3"]);
     // The clock is stopped, because unused megaflows are removed after ten seconds.
@@ -223,7 +223,7 @@ fn normal_learns_addresses_and_forgets_them_after_their_timeout() {
 }
 
 #[test]
-fn added_addresses_stay_and_events_are_counted() {
+fn static_mac_entries_do_not_move_and_events_are_counted() {
     let Some(switch) = start() else { return };
     switch.ofctl(&["add-flow", "br0", "priority=0 actions=NORMAL"]);
     switch.appctl(&["netdev-dummy/receive", "p1", PACKET]);
@@ -300,7 +300,7 @@ fn rules_expire_and_monitors_get_flow_removed() {
 }
 
 #[test]
-fn a_packet_out_runs_its_actions() {
+fn a_packet_out_executes_its_actions() {
     let Some(switch) = start() else { return };
     let frame: String = udp(0).iter().map(|byte| format!("{byte:02x}")).collect();
     let packet = format!("in_port=1 packet={frame} actions=set_field:1.2.3.4->ip_dst,output:3");
@@ -354,7 +354,7 @@ fn the_control_socket_answers_like_open_vswitch() {
 }
 
 #[test]
-fn meters_police_and_groups_copy() {
+fn a_meter_limits_packets_and_a_group_copies_them() {
     let Some(switch) = start() else { return };
     let of13 = ["-O", "OpenFlow13"];
     let run = |words: &[&str]| switch.ofctl(&[&of13[..], words].concat());
@@ -375,7 +375,7 @@ fn meters_police_and_groups_copy() {
 }
 
 #[test]
-fn the_cycles_of_packets_are_shown() {
+fn dpif_netdev_commands_show_the_cycles_per_packet() {
     let Some(switch) = start_with_packets() else { return };
     await_some("packets", || (switch.counted("megaflow hits") > 1000).then_some(()));
     let text = switch.appctl(&["dpif-netdev/pmd-stats-show"]);

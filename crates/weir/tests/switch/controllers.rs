@@ -36,7 +36,7 @@ fn packet(source: u8, destination: u8) -> String {
 }
 
 #[test]
-fn a_controller_programs_the_switch_even_if_it_starts_later() {
+fn a_controller_that_starts_after_the_switch_can_add_rules() {
     let Some(python) = python() else { return };
     let Some(sandbox) = sandbox() else { return };
     sandbox.write(

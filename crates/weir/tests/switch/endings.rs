@@ -18,7 +18,7 @@ fn a_second_switch_in_the_same_folder_is_refused() {
 }
 
 #[test]
-fn a_killed_switch_is_replaced() {
+fn a_new_switch_replaces_a_killed_switch_in_its_folder() {
     let Some(sandbox) = sandbox() else { return };
     let switch = TestSwitch::start(sandbox, &BRIDGE);
     switch.running.signal("KILL");
@@ -54,7 +54,7 @@ fn refused(sandbox: &Sandbox, words: &[&str], part: &str) {
 }
 
 #[test]
-fn wrong_use_is_explained() {
+fn usage_errors_of_the_switch_are_explained() {
     let Some(sandbox) = sandbox() else { return };
     refused(&sandbox, &[], "there is no bridge: add one by --bridge br0");
     refused(&sandbox, &["--bridge", "br0", "--port", "br1:p=null"], "there is no bridge br1");

@@ -300,7 +300,7 @@ fn super_packets_pass_between_hosts_whose_addresses_are_rewritten() {
 }
 
 #[test]
-fn source_translation_hides_a_host() {
+fn source_nat_hides_the_address_of_a_host() {
     let Some(sandbox) = sandbox() else { return };
     let [a, b] = hosts(&sandbox);
     let switch = TestSwitch::start(sandbox, &BRIDGE);

@@ -38,7 +38,7 @@ fn start() -> Option<TestSwitch> {
 }
 
 #[test]
-fn the_arp_responder_answers() {
+fn the_arp_responder_of_the_report_answers_requests() {
     let Some(switch) = start() else { return };
     switch.ofctl(&["mod-flows", "br1-ovs", ARP_RESPONDER]);
     let request = "ffffffffffffde75cc30868408060001080006040001de75cc308684c0a8140a000000000000\
@@ -54,7 +54,7 @@ fn the_arp_responder_answers() {
 }
 
 #[test]
-fn raw_rules_send_every_packet_to_the_port() {
+fn one_rule_rewrites_and_forwards_every_packet_of_the_generator() {
     let Some(switch) = start() else { return };
     let rule = format!("table=0,ip,nw_src=16.0.0.0/8,nw_dst=48.0.0.0/8 actions={SETS}");
     switch.ofctl(&["add-flow", "br0-ovs", &rule]);

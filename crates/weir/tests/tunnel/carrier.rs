@@ -45,7 +45,7 @@ fn a_client_behind_a_filter_of_udp_uses_tcp_says_why_and_returns_to_udp() {
     let kill = |server: &mut Running| {
         server.signal("KILL");
         await_some("the end of the server", || server.has_ended().then_some(()));
-        // A client has several connections, and notices the end of each by itself.
+        // A client has several connections, and notices the end of each connection separately.
         let gone = || !status("client").contains(" at 127.0.0.1:7500");
         await_some("the loss of all connections", || gone().then_some(()));
     };

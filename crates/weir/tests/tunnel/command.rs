@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 #[test]
-fn wrong_use_is_refused_with_advice_and_nothing_starts() {
+fn usage_errors_of_the_tunnel_are_refused_with_advice_and_nothing_starts() {
     let Some(sandbox) = Sandbox::new() else { return };
     let ends = Ends::new(&sandbox);
     sandbox.write("wrong.toml", "[server]\nlisten-onn = \"0.0.0.0:7500\"\n");

@@ -125,7 +125,7 @@ fn an_end_that_shuts_down_in_the_middle_of_a_transfer_resets_it() {
 /// The target has finished its half, and the client has passed on all of it. The kernel delivers
 /// these bytes and the end of file even if the client is killed. The upload is not complete.
 #[test]
-fn a_finished_download_stays_complete_after_its_end_was_killed() {
+fn a_download_stays_complete_if_the_client_is_killed_after_its_end_of_file() {
     let Some(sandbox) = Sandbox::new() else { return };
     let mut transfer = forward(&sandbox);
     transfer.target.write_all(&[7; 100_000]).unwrap();

@@ -42,7 +42,7 @@ fn unix_sockets_are_reached_by_their_path_at_either_side() {
 }
 
 #[test]
-fn datagrams_arrive_unchanged() {
+fn forwarded_udp_datagrams_arrive_unchanged() {
     let Some(sandbox) = Sandbox::new() else { return };
     let ends = Ends::new(&sandbox);
     let target = sandbox.inside(udp_echo);
@@ -77,7 +77,7 @@ fn datagrams_arrive_unchanged() {
 }
 
 #[test]
-fn a_server_listens_for_a_client_where_it_may() {
+fn a_server_listens_for_a_client_only_on_listed_addresses() {
     let Some(sandbox) = Sandbox::new() else { return };
     let ends = Ends::new(&sandbox);
     let target = sandbox.inside(echo);

@@ -138,7 +138,7 @@ fn the_api_lists_open_tunnels_with_their_protocol_at_both_ends() {
 }
 
 #[test]
-fn safe_ends_by_pins_refuse_what_no_rule_lists() {
+fn quic_tun_ends_with_pins_refuse_targets_that_no_rule_lists() {
     let Some(sandbox) = Sandbox::new() else { return };
     links(&sandbox);
     let ends = Ends::new(&sandbox);

@@ -40,7 +40,7 @@ fn a_regular_file_in_the_place_of_a_socket_stays() {
 
 /// A check has to start a runtime to bind the status socket.
 #[test]
-fn a_check_tells_whether_the_sockets_are_free() {
+fn tunnel_check_reports_whether_the_sockets_are_free() {
     let Some(sandbox) = Sandbox::new() else { return };
     let ends = Ends::new(&sandbox);
     let check = || {

@@ -71,7 +71,7 @@ fn the_services_user_can_read_what_keys_wrote_except_the_key() {
 
 /// The package has the same settings for its own paths.
 #[test]
-fn the_packaged_units_are_the_printed_ones() {
+fn the_packaged_units_equal_the_printed_units() {
     let Some(sandbox) = Sandbox::new() else { return };
     for role in ["server", "client"] {
         let file = sandbox.home().join("tunnel.toml");

@@ -1,4 +1,4 @@
-//! `--serve`: figures for Prometheus, and a line of JSON when a verdict begins or ends.
+//! `--serve`: metrics for Prometheus, and a line of JSON when a verdict begins or ends.
 
 mod accel;
 
@@ -19,7 +19,7 @@ use units::Span;
 pub(super) const ADDRESS: &str = "127.0.0.1:9152";
 pub(super) const SERIES: u16 = 500;
 
-/// The figures, which one thread writes and another thread serves.
+/// The metrics, which one thread writes and another thread serves.
 struct Shared {
     standing: Standing,
     begun: Instant,

@@ -43,7 +43,7 @@ impl Subject {
 
 /// The recording in the directory of a report.
 pub(super) const RECORDING: &str = "recording.json";
-/// The figures of a test of `weir perf`, or of a lab.
+/// The results of a test of `weir perf`, or of a lab.
 const RESULTS: &str = "results.json";
 
 #[cfg(test)]

@@ -304,7 +304,7 @@ impl Side {
     }
 
     /// Ends the program and the processes that it has left in the background. Returns the program's
-    /// status if it has ended by itself.
+    /// status if the program had ended before this call.
     fn stop(&self) -> Option<ExitStatus> {
         let ended = self.ended.try_recv().ok();
         self.terminate();

@@ -36,7 +36,7 @@ pub(crate) struct ReportAudience {
     started: Option<Started>,
     /// The start of the traffic.
     began: Option<Time>,
-    /// The time that the figures cover.
+    /// The time that the results cover.
     measured: Option<Range<Time>>,
     /// The figures, kept until the test is over: the reason for a failure comes after them.
     ended: Option<Ended>,

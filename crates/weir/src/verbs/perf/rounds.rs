@@ -177,7 +177,7 @@ pub(crate) fn run(verb: &Verb) -> anyhow::Result<Ending> {
     let mut watcher = Watcher::of(&options);
     let outcome = rounds::run(&options, &stop, &mut watcher);
     watcher.bar.finish_and_clear();
-    // Report the figures measured before a failure, too.
+    // Report the results before a failure, too.
     let (outcomes, error) = (watcher.outcomes, outcome.err());
     if series.json {
         let document = rounds::document(&options, &outcomes, error.as_ref());

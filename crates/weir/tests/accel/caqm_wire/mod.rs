@@ -236,7 +236,7 @@ fn a_second_implementation_as_server_agrees_tag_by_tag() {
 
 /// The peer does not support the option: the bits decide, in both roles.
 #[test]
-fn an_end_that_offers_in_both_ways_agrees_by_bits() {
+fn an_end_that_offers_an_option_and_bits_agrees_by_bits_with_an_older_peer() {
     let Some(machine) = TestMachine::new() else { return };
     let ways = ENABLE.map(|word| if word == "bits" { "both" } else { word });
     let mut bench = Bench::new(&machine, &ways);
@@ -372,7 +372,7 @@ fn the_third_syn_without_an_answer_carries_no_offer() {
 
 /// Both ends are Weir's, and offer in both ways: the option decides.
 #[test]
-fn an_option_is_answered_by_an_option() {
+fn caqm_ends_that_offer_an_option_and_bits_agree_by_the_option() {
     let Some(machine) = TestMachine::new() else { return };
     let pair = crate::test_machine::pair::Pair::lay(&machine);
     let interfaces = ["--interface", "near:eth0", "--interface", "far:eth0"];

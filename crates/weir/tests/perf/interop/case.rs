@@ -5,7 +5,7 @@ use super::sockets::Seen;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// A client's arguments, the same words for every implementation.
+/// A client's arguments, the same for every implementation.
 #[derive(Clone)]
 pub(crate) struct Case {
     pub(crate) name: &'static str,

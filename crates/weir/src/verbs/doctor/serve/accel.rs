@@ -1,11 +1,11 @@
-//! The figures of `weir accel` on this machine, beside the observer's own.
+//! The metrics of `weir accel` on this machine, beside the observer's own.
 
 use accel::{Counter, Status, pins::Presence};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
-/// The last figures, read again once they are older than [`AGE`].
+/// The last metrics, read again once they are older than [`AGE`].
 #[derive(Debug, Default)]
 pub(super) struct AccelFigures {
     read: Option<(Instant, String)>,
