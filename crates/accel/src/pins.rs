@@ -44,7 +44,8 @@ pub struct Pins {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
     Nothing,
-    /// Connections may run with the algorithm; [`Pins::gives`] says whether new ones get it.
+    /// Connections may run with the algorithm; [`Pins::gives`] tells whether new connections get
+    /// it.
     Part,
     Whole,
 }
@@ -302,5 +303,5 @@ pub(crate) static CAQM: PinLayout = PinLayout {
 };
 const LINK: &str = "a link of what is installed";
 const BPF_FILES: &str = "/sys/fs/bpf";
-/// Maximum wait for a name: a foreign algorithm may have it, too.
+/// Timeout of the wait for a free name: an algorithm that is not Weir's may have the name.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);

@@ -124,6 +124,6 @@ fn signed(file: &OwnedFd) -> Option<u32> {
 
 const RUN: &str = "/run";
 const NAME: &str = "weir-accel.lock";
-/// Maximum wait for one holder of the lock; a command takes a second at most.
+/// Timeout of the wait for one holder of the lock; a command takes a second at most.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 const BETWEEN_TRIES: Duration = Duration::from_millis(5);
