@@ -25,13 +25,13 @@ pub fn request(own_mac: [u8; 6], own: IpAddr, target: IpAddr) -> Option<Vec<u8>>
     }
 }
 
-/// The MAC address of `target`, if the frame is the answer of `target`.
+/// The MAC address of `target`, if the frame is its ARP reply or neighbour advertisement.
 pub fn answer(frame: &[u8], target: IpAddr) -> Option<[u8; 6]> {
     let found = parse(frame)?;
     (found.is_answer && found.sender == target).then_some(found.sender_mac)
 }
 
-/// The answer to a request for one of the addresses `own`, for the port to send.
+/// The reply to an ARP request or neighbour solicitation for one of the addresses `own`.
 pub fn reply(frame: &[u8], own_mac: [u8; 6], own: &[IpAddr]) -> Option<Vec<u8>> {
     let found = parse(frame)?;
     if found.is_answer || !own.contains(&found.target) {

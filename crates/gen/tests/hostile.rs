@@ -28,7 +28,7 @@ struct Device {
     seen: u64,
     own: Queue,
     peer: Queue,
-    /// The port sends no ARP answer after this many frames.
+    /// The port sends no ARP reply after this many frames.
     mute_after: u64,
     /// The port takes no packet after this many frames.
     full_after: u64,
@@ -188,8 +188,8 @@ fn arp_requests_are_answered_beside_packets() {
     assert_eq!((lane.arp_received, lane.arp_sent, lane.housekeeping), (20, 20, 20));
 }
 
-/// If the port cannot send an answer, the generator must still count the other packets of the batch
-/// and all later packets.
+/// If the port cannot send an ARP reply, the generator must still count the other packets of the
+/// batch and all later packets.
 #[test]
 fn a_port_that_cannot_send_an_answer_still_counts_packets() {
     let outcome = run(asks, |device| device.mute_after = 0);

@@ -140,7 +140,7 @@ fn syn() -> Capture {
     capture
 }
 
-/// A query for an A record and its answer (RFC 1035).
+/// A DNS query for an A record and its response (RFC 1035).
 fn dns() -> Capture {
     let mut query = vec![0x12, 0x34, 0x01, 0, 0, 1, 0, 0, 0, 0, 0, 0];
     for label in ["www", "example", "com"] {

@@ -99,7 +99,7 @@ impl Lane {
         Self { name: name.to_owned(), kind, addresses, own: Vec::new(), arps: Arps::default() }
     }
 
-    /// Answers requests for the MAC address of `own`.
+    /// Replies to ARP requests and neighbour solicitations for the addresses `own`.
     #[must_use]
     pub fn answering(mut self, own: IpAddr) -> Self {
         self.own.push(own);

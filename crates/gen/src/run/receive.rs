@@ -126,7 +126,7 @@ impl<'a> Receiver<'a> {
         any
     }
 
-    /// Counts every frame. A port that cannot answer may still receive.
+    /// Counts every frame. A port that cannot send replies may still receive.
     fn take(&mut self, lane: usize, batch: &[Frame]) {
         let counts = &self.live.lanes[lane];
         let (mut received, mut bytes, mut errors, mut own, mut arps) = (0, 0, 0, 0, 0);

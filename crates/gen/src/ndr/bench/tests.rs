@@ -106,7 +106,8 @@ fn lossless(lowest: Option<f64>, highest: Option<f64>) -> Bench {
     }
 }
 
-/// A full ring is the device's limit, not the generator's, and the result says what the ring took.
+/// A full ring is the device's limit, not the generator's, and the result has the rate that the
+/// ring takes.
 #[test]
 fn a_slow_ring_is_no_limit_of_the_generator() {
     let mut device = SlowRing { sends: 8e6, takes: 4e5 };
