@@ -126,7 +126,7 @@ pub struct Observer {
     cost: Span,
 }
 
-/// Smoothed round trips of the streams themselves, for a far end that answers no probe.
+/// Smoothed round trips of the streams themselves, for a far end that replies to no probe.
 #[derive(Debug, Default)]
 struct SmoothedRtts {
     window: Tally,
@@ -186,7 +186,7 @@ impl Observer {
         self.cpu = CpuSampler::begin(now, self.plan.cpu, self.account.clone(), self.plan.probes);
         self.tcp = TcpSampler::begin(now, sockets, self.plan.probes);
         let until_now = self.probe.as_mut().and_then(|probe| probe.end_phase(now, Some(now)));
-        // If the far end answers no probe, the round trips of the streams' handshakes stand in.
+        // If the far end replies to no probe, uses the round trips of the streams' handshakes.
         self.idle = self.idle.take().or(until_now).or_else(|| self.smoothed_now());
         self.smoothed = SmoothedRtts::default();
         self.carried = (now, sockets.iter().map(|socket| socket.bytes).sum());
@@ -427,7 +427,7 @@ impl LatencyPlan {
 }
 
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// Extra wait for the first answer of a distant peer.
+/// Extra wait for the first reply of a distant peer.
 const GRACE: Span = Span::from_millis(500);
 /// Time between two points of CPU use: fifty ticks of /proc/stat.
 const CPU_EVERY: Span = Span::from_millis(500);

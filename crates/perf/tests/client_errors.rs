@@ -286,7 +286,8 @@ fn the_start_of_the_test_replaces_a_lost_reply_to_a_udp_hello() {
     });
 }
 
-/// Ignores the first `deaf_to` hellos and answers the next; returns how many it received.
+/// Ignores the first `deaf_to` hellos and replies to the next; returns the number of received
+/// hellos.
 fn hellos(port: u16, deaf_to: usize) -> thread::JoinHandle<usize> {
     let socket = UdpSocket::bind(("127.0.0.1", port)).unwrap();
     thread::spawn(move || {

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use units::{Bytes, Span};
 
-/// A far end that sends the answers of its callback, until dropped.
+/// A far end that sends the replies of its callback, until dropped.
 struct EchoServer {
     offer: EchoOffer,
     stop: Arc<AtomicBool>,
@@ -24,7 +24,7 @@ struct EchoServer {
 }
 
 impl EchoServer {
-    /// `send` gets the number and bytes of every answer, and a function that sends the answer back.
+    /// `send` gets the number and bytes of every reply, and a function that sends the reply.
     fn open(at: IpAddr, mut send: impl FnMut(u64, &[u8], &dyn Fn(&[u8])) + Send + 'static) -> Self {
         let socket = UdpSocket::bind((at, 0)).unwrap();
         socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
@@ -76,7 +76,7 @@ const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 fn the_echo_answers_over_loopback() {
     let echo_server = EchoServer::open(HERE, |_, answer, back| back(answer));
     let mut probe = LatencyProbe::begin(&plan(HERE, Some(echo_server.offer)));
-    // Until the echo has answered, the probe reports the latency of pings.
+    // Until the echo has replied, the probe reports the latency of pings.
     let echoed = |latency: Latency| latency.by == LatencySource::Echo;
     until("an echo", || probe.interval().is_some_and(echoed));
     let idle = probe.end_phase(clock::now(), Some(clock::now())).unwrap();
@@ -102,7 +102,7 @@ fn lost_duplicated_and_reordered_replies_each_count_once() {
     let echo_server = EchoServer::open(HERE, move |number, answer, back| {
         counted.store(number + 1, Ordering::Relaxed);
         match number % 4 {
-            // In every four answers the first is lost, the second is sent twice, and the third and
+            // In every four replies the first is lost, the second is sent twice, and the third and
             // fourth are swapped.
             0 => {}
             1 => (0..2).for_each(|_| back(answer)),
@@ -118,7 +118,7 @@ fn lost_duplicated_and_reordered_replies_each_count_once() {
     let mut probe = LatencyProbe::begin(&plan(HERE, Some(echo_server.offer)));
     let (mut samples, mut lost) = (0, 0);
     until("5 lost probes", || {
-        // Until the echo has answered, the probe reports the latency of pings.
+        // Until the echo has replied, the probe reports the latency of pings.
         let latency = probe.interval().filter(|latency| latency.by == LatencySource::Echo);
         samples += latency.as_ref().map_or(0, |latency| latency.samples);
         lost += latency.as_ref().map_or(0, |latency| latency.lost);
@@ -129,7 +129,7 @@ fn lost_duplicated_and_reordered_replies_each_count_once() {
     // end.
     let most = sent.load(Ordering::Relaxed) + 1;
     assert!(whole.samples >= samples && whole.lost >= lost, "{whole:?}");
-    // If a duplicate counted, there would be as many answers as probes.
+    // If a duplicate counted, there would be as many replies as probes.
     assert!(whole.samples <= most * 3 / 4 + 1, "{whole:?} of {most}");
     assert!(whole.samples + whole.lost <= most, "{whole:?} of {most}");
 }
@@ -281,7 +281,7 @@ fn without_probes_only_the_figures_of_iperf3_are_read() {
     assert!(observed.path(1).unwrap().facts.max_cwnd.is_some());
 }
 
-/// Waits for an answer; false, with a message, if this host does not allow ping.
+/// Waits for a reply; false, with a message, if this host does not allow ping.
 fn wait_for_ping(probe: &LatencyProbe) -> bool {
     if !probe.may_be_answered() {
         testing::skip(testing::Need::Icmp);

@@ -137,7 +137,7 @@ fn every_request_has_its_response_and_both_ends_count_the_same() {
         let options = RoundsOptions {
             sizes: ["1", "1/20000", "20000/1", "37", "1000/1000"].map(size).to_vec(),
             connections: 2,
-            // A stalled machine answers late; this timeout keeps late answers from counting as
+            // A stalled machine replies late; this timeout keeps late replies from counting as
             // lost.
             loss_timeout: Duration::from_secs(20),
             ..server.options(kind)

@@ -386,7 +386,7 @@ fn a_second_udp_hello_opens_no_second_stream() {
     let mut answer = [0; 16];
     for _ in 0..2 {
         first.send(&hostile::HELLO).unwrap();
-        // The server answers a repeated hello: the first answer may have been lost.
+        // The server replies to a repeated hello: the first reply may have been lost.
         assert_eq!(first.recv(&mut answer).unwrap(), 4);
     }
     let second = hostile::datagrams(&server);

@@ -11,7 +11,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant, SystemTime};
 use units::Span;
 
-/// The server's answer to the parameters.
+/// The server's reply to the parameters.
 #[derive(Debug)]
 pub(super) struct Agreed {
     /// The test as it will run: a stock iperf3 omits whole seconds only.

@@ -91,7 +91,7 @@ impl Opener<'_> {
         }
     }
 
-    /// Repeats the hello until the server answers. An iperf3 server that received the first hello
+    /// Repeats the hello until the server replies. An iperf3 server that received the first hello
     /// counts a second one as data. So the second goes out late, and not at all once the server has
     /// reported on the control connection that it has all streams.
     fn answered(
@@ -128,7 +128,7 @@ impl Opener<'_> {
             ready(socket.as_fd(), PollFlags::IN, wait)?;
             let mut datagram = [0; 64];
             match socket.recv(&mut datagram) {
-                // Data of a sending server may overtake its answer.
+                // Data of a sending server may overtake its reply.
                 Ok(count) if is_answer(&datagram[..count]) => return Ok(socket),
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -146,7 +146,7 @@ impl Opener<'_> {
         match Opening::new(socket, Duration::ZERO).run() {
             Ok(()) => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
-            // Refusal of an earlier hello; the hello is repeated when no answer comes.
+            // Refusal of an earlier hello; the client repeats the hello when no reply arrives.
             Err(error) if is_refusal(&error) => Ok(()),
             Err(error) => Err(self.unanswered(error)),
         }

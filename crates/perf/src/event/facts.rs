@@ -204,7 +204,8 @@ pub enum LatencySource {
     Echo,
     /// ICMP echo, for a peer that is not weir.
     Ping,
-    /// The kernel's smoothed round-trip time of the data streams, for a peer that answers no probe.
+    /// The kernel's smoothed round-trip time of the data streams, for a peer that replies to no
+    /// probe.
     TcpInfo,
 }
 

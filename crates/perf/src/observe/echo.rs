@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Numbers are big-endian. The server makes the token for one test and sends it to its client over
-//! the control connection. A sender without the token gets no answer, and an answer is never longer
+//! the control connection. A sender without the token gets no reply, and a reply is never longer
 //! than the request, so the server cannot be abused to flood third parties.
 
 use std::fmt;
@@ -25,7 +25,7 @@ pub struct Echo {
     pub sent_at: Time,
 }
 
-/// The server's answer to `datagram`: the datagram itself, or nothing.
+/// The server's reply to `datagram`: the datagram itself, or nothing.
 pub fn respond(datagram: &[u8], knows: impl FnOnce(&Token) -> bool) -> Option<&[u8]> {
     let echo = Echo::parse(datagram)?;
     knows(&echo.token).then_some(datagram)

@@ -1,6 +1,6 @@
 //! Round trips of probes that travel beside the streams, first without load and then with it.
 //!
-//! Probes go to the far end's echo, if it offered one, and by ping. The method that gets answers
+//! Probes go to the far end's echo, if it offered one, and by ping. The method that gets replies
 //! becomes the probe, with preference for the echo. A round trip ends when the kernel receives the
 //! reply, not when an ordinary thread gets a core to read it: on a loaded host the wait for a core
 //! is the larger part. The probe thread is therefore a real-time thread, which gets a core at once.
@@ -41,9 +41,9 @@ pub struct LatencyProbe {
 #[derive(Debug, Default)]
 pub struct LatencyResult {
     pub latency: Option<Latency>,
-    /// Lost probes, even if the probe got no answer at all.
+    /// Lost probes, even if no probe got a reply.
     pub lost: u64,
-    /// True if any probe was ever answered.
+    /// True if any probe ever got a reply.
     pub answered: bool,
     pub series: Option<Series>,
     /// CPU time of the thread.
@@ -89,12 +89,12 @@ impl LatencyProbe {
         Self { running, problems }
     }
 
-    /// True while probes are sent that may yet be answered.
+    /// True while probes are sent and may still get replies.
     pub fn may_be_answered(&self) -> bool {
         self.running.as_ref().is_some_and(|running| !running.flows().has_ended())
     }
 
-    /// True if any probe has been answered.
+    /// True if any probe has got a reply.
     pub fn has_answer(&self) -> bool {
         self.running.as_ref().is_some_and(|running| running.flows().has_answer())
     }
@@ -238,7 +238,7 @@ fn ask(shared: &Shared, probers: Vec<Prober>) {
     }
 }
 
-/// A real-time thread reads an answer when it arrives, and needs no stamps.
+/// A real-time thread reads a reply when it arrives, and needs no timestamps.
 fn stamped_unless(prompt: bool, mut probers: Vec<Prober>) -> Vec<Prober> {
     if !prompt {
         probers.iter_mut().for_each(Prober::want_stamps);
@@ -285,7 +285,7 @@ fn receive(shared: &Shared, probers: &[Prober]) {
     }
 }
 
-/// Waits for an answer to one of `probers`, or a wakeup from the owner.
+/// Waits for a reply to one of `probers`, or a wakeup from the owner.
 fn wait(shared: &Shared, probers: &[Prober], within: Option<Span>) {
     let sockets = probers.iter().map(AsFd::as_fd);
     let mut all: Vec<_> = std::iter::once(shared.wake.as_fd())
@@ -304,10 +304,10 @@ fn wait(shared: &Shared, probers: &[Prober], within: Option<Span>) {
     }
 }
 
-/// Maximum number of answers read at once: a stranger with the token cannot keep the thread from
+/// Maximum number of replies read at once: a stranger with the token cannot keep the thread from
 /// sending probes.
 const MOST_AT_ONCE: usize = 256;
-/// An answer may lie unread for this long. It is shorter than the time after which the end of a
+/// Maximum time that a reply may lie unread. It is shorter than the time after which the end of a
 /// phase counts a probe as lost.
 const LONGEST_LAG: Span = Span::from_millis(80);
 const NANOS: u64 = 1_000_000_000;

@@ -90,7 +90,7 @@ pub(super) fn warning(full: &CoreUse, cpu: &CpuUse) -> String {
     )
 }
 
-/// Warning about a probe that got no answer under load.
+/// Warning about a probe that got no reply under load.
 pub(super) fn silent_probe(asked: &LatencyResult) -> Option<String> {
     let instead = "the latency shown is the kernel's smoothed round-trip time of the streams, which hides \
                    peaks";

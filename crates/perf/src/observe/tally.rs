@@ -22,7 +22,7 @@ impl Tally {
         self.lost += count;
     }
 
-    /// A probe that had counted as lost was answered after all.
+    /// The reply to a probe arrived after the probe had counted as lost.
     pub(super) fn find(&mut self) {
         self.lost = self.lost.saturating_sub(1);
     }
@@ -40,7 +40,7 @@ impl Tally {
         self.histogram.is_empty()
     }
 
-    /// `None` if nothing was answered, since there is no median then.
+    /// `None` if no probe got a reply, since there is no median then.
     pub(super) fn latency(&self, by: LatencySource) -> Option<Latency> {
         // A bucket's upper end may exceed the largest value in it.
         let at = |quantile| {

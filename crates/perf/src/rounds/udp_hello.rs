@@ -1,5 +1,6 @@
 //! Greeting that opens a measurement over UDP: the client sends the test's cookie until the server
-//! sends it back. The server answers no other sender, so nobody can make it send to third parties.
+//! sends it back. The server replies to no other sender, so nobody can make it send to third
+//! parties.
 
 use super::timeouts::{Timeouts, TransferError};
 use crate::control::Cookie;
@@ -26,7 +27,7 @@ pub(super) fn accept(
     }
 }
 
-/// True if this datagram repeats the client's greeting, because the answer was lost.
+/// True if this datagram repeats the client's greeting, because the reply was lost.
 pub(super) fn answer_again(socket: &UdpSocket, cookie: &Cookie, datagram: &[u8]) -> bool {
     let is_greeting = datagram == cookie.as_bytes();
     if is_greeting {

@@ -114,7 +114,7 @@ impl Requester<'_> {
                 {
                     return Ok(true);
                 }
-                // The answer to a repeated greeting.
+                // The reply to a repeated greeting.
                 Ok(length) if self.response[..length] == self.cookie.as_bytes()[..] => {}
                 Ok(_) => tally.late += 1,
                 Err(error) if is_transient(&error) => return Ok(false),

@@ -35,7 +35,7 @@ pub(super) struct Reservation {
 pub(super) enum Arrival {
     /// `order` increases with each accepted connection.
     Connection { socket: TcpStream, order: u64 },
-    /// A socket connected to the sender of the hello. The server has not answered the hello yet.
+    /// A socket connected to the sender of the hello. The server has not replied to the hello yet.
     Datagrams { socket: UdpSocket, hello: Vec<u8> },
     /// A stream arrived, but this end had no room for it.
     NoRoom(io::Error),

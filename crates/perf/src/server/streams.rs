@@ -210,7 +210,7 @@ fn answer(socket: &UdpSocket, hello: &[u8]) -> std::io::Result<()> {
     }
 }
 
-/// Answers a repeated hello: its client did not get the first answer.
+/// Replies to a repeated hello: its client did not get the first reply.
 fn answer_again(socket: &UdpSocket) {
     let mut bytes = [0; 64];
     if let Ok(length) = socket.recv(&mut bytes) {

@@ -21,13 +21,13 @@ pub fn is_hello(datagram: &[u8]) -> Option<Hello> {
     })
 }
 
-/// The server's answer, in the client's byte order.
+/// The server's reply, in the client's byte order.
 pub fn answer(hello: Hello) -> [u8; 4] {
     let answer = if hello.legacy { LEGACY_ANSWER } else { ANSWER };
     if hello.swapped { answer.swap_bytes().to_ne_bytes() } else { answer.to_ne_bytes() }
 }
 
-/// Recognises a server's answer, in either byte order.
+/// Recognises a server's reply, in either byte order.
 pub fn is_answer(datagram: &[u8]) -> bool {
     datagram.first_chunk().is_some_and(|word| {
         let word = u32::from_ne_bytes(*word);
@@ -48,8 +48,8 @@ impl<'a> Opening<'a> {
         Self { socket, until: Instant::now() + within }
     }
 
-    /// Returns once the server has answered; `WouldBlock` on a timeout. Drops data of a sending
-    /// server that overtakes the answer.
+    /// Returns once the server has replied; `WouldBlock` on a timeout. Drops data of a sending
+    /// server that overtakes the reply.
     pub fn run(&self) -> io::Result<()> {
         let mut datagram = [0; 64];
         self.socket.send(&HELLO.to_ne_bytes())?;

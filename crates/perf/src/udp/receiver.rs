@@ -61,7 +61,7 @@ impl UdpReceiver {
                     count(&self.batch);
                 }
                 Err(Errno::AGAIN) if lifecycle.cut_at().is_some() => return None,
-                // CONNREFUSED: an ICMP answer to a datagram that this end sent to open the stream.
+                // CONNREFUSED: an ICMP error for a datagram that this end sent to open the stream.
                 Err(Errno::AGAIN | Errno::INTR | Errno::CONNREFUSED) => {}
                 Err(errno) => return (!lifecycle.is_over()).then(|| Ending::of(errno)),
             }

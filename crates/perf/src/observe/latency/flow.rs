@@ -35,7 +35,7 @@ impl Flows {
         self.loaded.is_some()
     }
 
-    /// True if any probe was ever answered.
+    /// True if any probe ever got a reply.
     pub(super) fn has_answer(&self) -> bool {
         self.each.iter().any(|flow| flow.answered)
     }
@@ -77,7 +77,7 @@ impl Flows {
         }
     }
 
-    /// Counts overdue probes as lost, and drops the methods that get no answer or are not needed.
+    /// Counts overdue probes as lost, and drops the methods that get no reply or are not needed.
     pub(super) fn settle(&mut self, now: Time) {
         for flow in &mut self.each {
             let lost = flow.in_flight.expire(now);
@@ -112,7 +112,7 @@ impl Flows {
         reported
     }
 
-    /// No answers are read until the probe resumes: overdue probes count as lost, and the other
+    /// No replies are read until the probe resumes: overdue probes count as lost, and the other
     /// probes in flight do not count.
     pub(super) fn pause(&mut self, now: Time) {
         for flow in &mut self.each {
@@ -129,7 +129,7 @@ impl Flows {
         self.chosen().and_then(|flow| flow.phase.latency(flow.by))
     }
 
-    /// Probes lost in this phase by the method that gets answers.
+    /// Probes lost in this phase by the method that gets replies.
     pub(super) fn lost(&self) -> u64 {
         self.chosen().map_or(0, |flow| flow.phase.lost())
     }
@@ -165,12 +165,13 @@ impl Flow {
     }
 }
 
-/// Times of one answer.
+/// Times of one reply.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Times {
-    /// Send time as stated in the answer.
+    /// Send time as stated in the reply.
     pub(super) sent: Time,
-    /// When the thread read the answer, and how long the answer had been in the kernel by then.
+    /// The time at which the thread read the reply, and the time that the reply had been in the
+    /// kernel by then.
     pub(super) now: Time,
     pub(super) lag: Span,
 }
@@ -187,12 +188,12 @@ fn table_of(by: LatencySource) -> Table {
     table
 }
 
-/// Time after which a probe counts as lost: longer than a bad queue. A later answer turns the probe
-/// into an answered one.
+/// Time after which a probe counts as lost: longer than a bad queue. If the reply arrives later,
+/// the probe no longer counts as lost.
 const PATIENCE: Span = Span::from_secs(3);
-/// How long a preferred method may take to answer once another method has answered.
+/// Timeout of a preferred method once another method has got a reply.
 const FIRST_CHOICE: Span = Span::from_millis(400);
-/// After this time without any answer, probing ends.
+/// After this time without any reply, probing ends.
 const ANY_ANSWER: Span = Span::from_secs(5);
 
 #[cfg(test)]

@@ -7,18 +7,18 @@ pub(super) struct InFlight {
     sent: VecDeque<Sent>,
     /// The number of the first in `sent`. Numbers are never reused.
     first: u64,
-    /// After this time a probe counts as lost, unless it is answered later.
+    /// After this time a probe counts as lost, unless its reply arrives later.
     patience: Span,
     longest: Span,
 }
 
-/// Classification of an answer.
+/// Classification of a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
     InTime(Span),
-    /// The answer came after the probe had counted as lost.
+    /// The reply arrived after the probe had counted as lost.
     Late(Span),
-    /// A duplicate, an answer to a probe that is no longer in the table, or a foreign datagram.
+    /// A duplicate, a reply to a probe that is no longer in the table, or a foreign datagram.
     Ignored,
 }
 
@@ -57,8 +57,8 @@ impl InFlight {
         }
     }
 
-    /// Takes the answer to a probe. `sent_at` stands in the answer; the thread read the answer at
-    /// `now`, when it had been in the kernel for `lag`.
+    /// Takes the reply to a probe. `sent_at`: the send time in the reply. `now`: the time at which
+    /// the thread read the reply. `lag`: the time that the reply had been in the kernel.
     pub(super) fn answer(&mut self, sequence: u64, sent_at: Time, now: Time, lag: Span) -> Answer {
         let Some(sent) = self.slot(sequence).filter(|sent| sent.at == sent_at) else {
             return Answer::Ignored;
@@ -84,8 +84,8 @@ impl InFlight {
         self.give_up(State::Lost, |sent| now.since(sent.at) >= patience)
     }
 
-    /// Ends a phase, and returns how many probes in flight are lost. The youngest probes count as
-    /// neither lost nor answered. Forgets all probes in flight.
+    /// Ends a phase, and returns how many probes in flight are lost. The youngest probes count
+    /// neither as lost nor as replied. Forgets all probes in flight.
     pub(super) fn close(&mut self, now: Time) -> u64 {
         let overdue = (self.longest * OVERDUE).max(SOON).min(self.patience);
         let lost = self.give_up(State::Done, |sent| now.since(sent.at) >= overdue);
@@ -174,8 +174,8 @@ mod tests {
     }
 
     proptest! {
-        /// With any loss, duplication and reordering, each probe is answered or lost, never both
-        /// and never twice.
+        /// With any loss, duplication and reordering, each probe counts as replied or lost, never
+        /// both and never twice.
         #[test]
         fn every_probe_counts_once(
             events in proptest::collection::vec((0_u64..4, 0_usize..60, 0_u64..2000), 1..400),

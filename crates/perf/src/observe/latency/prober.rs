@@ -78,8 +78,8 @@ impl Prober {
         }
     }
 
-    /// Asks the kernel to stamp received answers, if it can. While any socket has this option, the
-    /// kernel stamps every packet of the host (`netstamp_needed_key`, net/core/dev.c).
+    /// Asks the kernel to timestamp received replies, if it can. While any socket has this option,
+    /// the kernel stamps every packet of the host (`netstamp_needed_key`, net/core/dev.c).
     pub(super) fn want_stamps(&mut self) {
         self.stamped = timestamps::ask_for_stamps(&self.socket);
     }
@@ -111,7 +111,7 @@ impl Prober {
         Ok(())
     }
 
-    /// The next answer that has arrived; other datagrams are dropped.
+    /// The next reply that has arrived; other datagrams are dropped.
     pub(super) fn answer(&self) -> Option<(Echo, Receipt)> {
         let mut buffer = [0; LONGEST];
         // Reads a bounded number of foreign datagrams; the rest stay in the socket until the next
