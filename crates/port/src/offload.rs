@@ -6,11 +6,11 @@ use wire::{Gso, Segmenter, VirtioHeader};
 
 use crate::Frame;
 
-/// The work that the sender of a TCP or UDP frame left to a network card: the checksum, whose field
-/// holds only the pseudo-header's sum, and perhaps the segmentation.
+/// The offload of a TCP or UDP frame: the checksum, whose field holds only the pseudo-header's sum,
+/// and perhaps the segmentation, which the sender left to the network card.
 ///
-/// The kernel calls this work offloads. A port with the option to keep offloads delivers such
-/// frames unchanged. [`Frame::finish`] does the work in software.
+/// A port with the option to keep offloads delivers such frames unchanged. [`Frame::finish`]
+/// computes the checksum and cuts the segments in software.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct Offload {
@@ -151,7 +151,7 @@ impl Offload {
 }
 
 impl Frame {
-    /// Does the work that the sender left, and appends the resulting frames to `frames`.
+    /// Computes the checksum, cuts a super-packet into frames, and appends the results to `frames`.
     pub fn finish(mut self, frames: &mut Vec<Self>) {
         if !self.offload().is_super() {
             self.complete_checksum();
@@ -182,12 +182,12 @@ impl Frame {
         }
     }
 
-    /// Does the work that senders left on all these frames.
+    /// Finishes all these frames.
     pub fn finish_all(frames: &mut Vec<Self>) {
         Self::finish_unless(frames, |_| false);
     }
 
-    /// Does the work that senders left, except for offloads for which `is_taken` is true.
+    /// Finishes the frames, except those with an offload for which `is_taken` is true.
     pub fn finish_unless(frames: &mut Vec<Self>, is_taken: impl Fn(Offload) -> bool) {
         let is_left = |frame: &Self| frame.is_unfinished() && !is_taken(frame.offload());
         if !frames.iter().any(is_left) {
