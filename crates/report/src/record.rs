@@ -63,7 +63,7 @@ impl Record<'_> {
         check(&results, self.is_disturbed)?;
         without_folders(&mut results);
         let disturbed = results.cells.iter().filter(|cell| !cell.valid).count();
-        // All cells without a disturbance are valid, so the run counts as valid.
+        // `check` accepts invalid cells only if they were disturbed, so the run counts as valid.
         results.valid = true;
         let table = Decisive::of(&results);
         let mut rows = table.as_ref().map_or(0, |table| table.rows.len().min(MOST_ROWS));
