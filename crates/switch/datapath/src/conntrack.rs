@@ -106,7 +106,7 @@ pub struct Conntrack {
 #[derive(Debug)]
 struct Limits {
     connections: AtomicU32,
-    /// [`NO_LIMIT`] for a zone without a limit of its own.
+    /// [`NO_LIMIT`] for a zone without a separate limit.
     zones: Box<[AtomicU32]>,
     default_zone: AtomicU32,
 }

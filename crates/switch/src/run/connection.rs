@@ -26,7 +26,7 @@ pub(super) struct Connection {
     /// The index of the controller in the settings, for a connection to a controller.
     pub(super) controller: Option<usize>,
     is_open: bool,
-    /// Received bytes of requests that are not answered yet.
+    /// Received bytes of requests without a reply yet.
     input: Vec<u8>,
     out: Outgoing,
     has_ended: bool,
@@ -131,7 +131,7 @@ impl Connection {
         flags
     }
 
-    /// Whether a request can be answered now, or a reply can continue.
+    /// Whether the session can process a request now, or continue a reply.
     pub(super) fn has_work(&self) -> bool {
         if self.session.is_replying() {
             return self.takes_pieces();

@@ -1,5 +1,5 @@
 //! The inactivity probe of an OpenFlow connection: a peer that has been silent for a while gets an
-//! echo request. A peer that does not answer in the same time counts as gone.
+//! echo request. A peer that does not reply in the same time is disconnected.
 
 /// The state of a probe. Times are milliseconds of the switch's clock.
 #[derive(Debug)]

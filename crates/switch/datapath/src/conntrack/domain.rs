@@ -57,7 +57,7 @@ enum Other<'a> {
 }
 
 impl Domains {
-    /// Puts each shard into a domain of its own.
+    /// Puts each shard into a separate domain.
     pub(super) fn new(shards: Vec<Shard>) -> Self {
         let count = shards.len();
         let bits = count.trailing_zeros();

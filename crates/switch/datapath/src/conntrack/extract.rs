@@ -1,4 +1,5 @@
-//! The tuple of a packet. The same packets are invalid as in Open vSwitch's userspace datapath.
+//! Extracts the tuple of a packet. Treats the same packets as invalid as Open vSwitch's userspace
+//! datapath.
 
 use flow::{Key, word};
 use wire::checksum::Sum;

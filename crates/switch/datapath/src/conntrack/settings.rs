@@ -36,7 +36,7 @@ impl Default for Settings {
 /// defaults are those of Open vSwitch's userspace datapath.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
-    /// A SYN without an answer.
+    /// A SYN without a SYN-ACK.
     pub tcp_syn_sent: Span,
     /// A handshake that is not complete.
     pub tcp_syn_recv: Span,

@@ -113,7 +113,7 @@ impl Segment {
     }
 
     /// Whether a connection may start with this segment: with a SYN, or with a segment of a
-    /// connection that is older than tracking, but not with the answer to a SYN that was not seen.
+    /// connection that is older than tracking, but not with the SYN-ACK to a SYN that was not seen.
     pub(super) fn may_start(&self) -> bool {
         self.has_valid_flags() && !(self.has(SYN) && self.has(ACK))
     }

@@ -414,7 +414,7 @@ fn a_packet_whose_tuple_a_rule_changes_counts_for_both_connections() {
     rewrite(&mut answer, [10, 0, 1, 1, 10, 0, 0, 2]);
     tracker.track(&mut answer, &look(0));
     assert_eq!(flags(&answer), "est|rpl|trk");
-    // The first connection has also counted the answer.
+    // The first connection has also counted the reply.
     assert_eq!(tracker.state(tcp(client, outside, Tcp::new(ACK, 2, 8)), &look(0)), "est|trk");
     let states: Vec<_> = tracker.dump();
     assert!(states.iter().all(|line| line.contains("state=ESTABLISHED")), "{states:?}");

@@ -70,7 +70,7 @@ fn debug_actions_recirculate_and_keep_packets_out_of_the_cache() {
     tables.flow_mod(add(0, 1, matching(&[]), actions), 0).expect("added");
     let text = trace(&tables);
     assert!(text.contains("Datapath actions: 2,recirc(0x1)\nThis flow is handled by"), "{text}");
-    // Without tracking, the recirculated packet needs a trace of its own.
+    // Without tracking, the recirculated packet needs a separate trace.
     assert!(text.ends_with("supported by datapath.\n"), "{text}");
     let mut packet = udp(1, 0x1000_0001, 0x3000_0003);
     packet.write(Field::RecircId, 1);

@@ -18,7 +18,7 @@ impl Way<'_> {
         let change = self.learned(learn);
         let mut is_allowed = true;
         if self.lengths.is_elsewhere() {
-            // A packet of the other length learns the rule in a translation of its own.
+            // A packet of the other length learns the rule in a separate translation.
             self.is_cacheable = false;
         } else if self.observer.is_none() {
             is_allowed = self.store_learned(learn, &change);

@@ -1,4 +1,4 @@
-//! Space in a full table for ports and zones with few connections.
+//! Fair shares of a full connection table: ports and zones with few connections still get entries.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
