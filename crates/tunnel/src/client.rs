@@ -134,7 +134,7 @@ pub struct ClientLimits {
     pub tunnels: usize,
     /// How long an application waits for a connection to the server.
     pub patience: Duration,
-    /// How long the server may take to answer an opening, including its dial.
+    /// Timeout of the server's answer to an opening, including its dial.
     pub answer: Duration,
     pub datagrams_idle: Duration,
 }

@@ -537,5 +537,5 @@ const LAST_BYTES: Duration = Duration::from_millis(50);
 /// the next ones.
 const RENEWED_AT_ONCE: usize = 50;
 const RENEWALS_APART: Duration = Duration::from_millis(250);
-/// How long a client may take to answer the request for a new connection.
+/// Timeout of a client's new connection after the server's request for one.
 const RENEWAL: Duration = Duration::from_secs(10);

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 #[derive(Debug)]
 pub(crate) struct UdpListener<C: Connection>(Arc<LocalFlows<SocketAddr, C>>);
 
-/// The flows that applications open at a socket of this end, by the return path of the answers.
+/// The flows that applications open at a socket of this end, by the return path of their datagrams.
 #[derive(Debug)]
 pub(crate) struct LocalFlows<P, C: Connection> {
     socket: UdpSocket,
@@ -34,7 +34,7 @@ pub(crate) struct LocalFlows<P, C: Connection> {
     ended: CancellationToken,
 }
 
-/// How the answers of a flow reach its application.
+/// The path of a flow's return datagrams to its application.
 pub(crate) trait ReturnPath: Clone + Eq + Hash + Send + Sync + 'static {
     fn application(&self) -> IpAddr;
 
@@ -93,7 +93,7 @@ impl<C: Connection> UdpListener<C> {
 }
 
 impl<P: ReturnPath, C: Connection> LocalFlows<P, C> {
-    /// At most `most` flows, each of which ends after `idle` without a datagram.
+    /// Carries at most `most` flows. A flow ends after the time `idle` without a datagram.
     pub(crate) fn new(socket: UdpSocket, idle: Duration, most: usize) -> Arc<Self> {
         let (flows, journal) = (Mutex::default(), Journal::default());
         Arc::new(Self { socket, flows, idle, most, journal, ended: CancellationToken::new() })
@@ -168,7 +168,7 @@ impl<P: ReturnPath, C: Connection> LocalFlows<P, C> {
         Some(local)
     }
 
-    /// Returns the answers to the application, until the flow ends.
+    /// Sends the target's datagrams to the application, until the flow ends.
     async fn forward_answers(
         &self,
         path: &P,

@@ -245,8 +245,8 @@ fn response(request: &[u8], tunnels: &Tunnels) -> HttpResponse {
     let mut words = line.split(|byte| *byte == b' ');
     let (method, path) = (words.next(), words.next().unwrap_or_default());
     let path = path.split(|byte| *byte == b'?').next().unwrap_or_default();
-    // A page in a browser could reach this machine by a name of its own (DNS rebinding): refuse
-    // names.
+    // A web page could reach this machine by a name in the page's own domain (DNS rebinding):
+    // refuse names.
     if !is_addressed(request) {
         return refused("403 Forbidden", "Please use the address of this server, not a name");
     }

@@ -18,7 +18,7 @@ pub struct Limits {
     /// Handshakes of one network (an IPv4 address or an IPv6 /64) beyond which the server validates
     /// the network's addresses.
     pub handshakes_unvalidated: usize,
-    /// How long a target may take to answer, including the look-up of its name.
+    /// Timeout of the connection to a target, including the look-up of its name.
     pub dial: Duration,
     /// Name look-ups in progress. Each occupies a thread.
     pub lookups: usize,

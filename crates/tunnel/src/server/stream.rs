@@ -360,7 +360,7 @@ async fn refuse<C: Connection>(sending: &mut C::Sending, mut inbound: Inbound<C>
     let _ = tokio::time::timeout(TOLD_WITHIN, told).await;
 }
 
-/// How long the peer may take to acknowledge the answer to a refused opening.
+/// Timeout of the peer's acknowledgement of the answer to a refused opening.
 const TOLD_WITHIN: Duration = Duration::from_secs(10);
 
 /// Maximum number of streams of one connection whose openings this end awaits. Packet loss delays a

@@ -118,7 +118,8 @@ fn response(request: &[u8], tell: &StatusSource) -> HttpResponse {
     http_response(request, "/, /metrics, /healthz, /readyz", |path| {
         let Some(status) = tell() else { return Some(HttpResponse::unavailable("ending")) };
         Some(match path {
-            // A page in a browser could reach this machine by a name of its own (DNS rebinding).
+            // A web page could reach this machine by a name in the page's own domain (DNS
+            // rebinding).
             "/" if !is_addressed(request) => {
                 HttpResponse::forbidden("use the address of this listener, or localhost")
             }

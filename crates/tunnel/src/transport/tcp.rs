@@ -585,7 +585,7 @@ impl Connection for TlsConnection {
         Size::new(self.shared().lock().mux.held())
     }
 
-    /// Does nothing, because every chunk has memory of its own.
+    /// Does nothing, because every chunk has separate memory.
     fn compact(&self) {}
 
     fn set_receive_window(&self, window: Size) {

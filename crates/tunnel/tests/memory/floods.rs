@@ -17,7 +17,7 @@ fn memory_of_a_flood_is_returned_within_a_minute_and_another_flood_takes_no_more
     let begin = move |number: u32| {
         let (hostile, identity) = (Arc::clone(&hostile), Arc::clone(&identity));
         async move {
-            // Each of these addresses is a network of its own.
+            // Each of these addresses is in a different network.
             let from = IpAddr::V4(Ipv4Addr::from_bits(0x7f10_0001 + number % NETWORKS));
             let mut peer = RawPeer::new(from, &hostile, &identity, at).await;
             peer.send_one().await;

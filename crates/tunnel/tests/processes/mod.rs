@@ -1,4 +1,4 @@
-//! Both ends of a tunnel, and its target, each in a process of its own.
+//! Both ends of a tunnel, and its target, each in a separate process.
 #![allow(dead_code)]
 
 use crate::ends::{Keys, target, tcp_of, to_tcp};
