@@ -665,7 +665,8 @@ const SEED: &str = "--seed";
 const FRESH: &str = "fresh";
 const LARGEST_SEED: u64 = 1 << 53;
 const WITHOUT_TERMINAL: usize = 100;
-/// Most commands that the user is asked about; the next constant is the longest.
+/// Maximum number of commands that a question shows. The next constant is the maximum length of a
+/// command.
 const MOST_COMMANDS: usize = 200;
 const LONGEST_COMMAND: usize = 4_000;
 const SHOW_EXAMPLES: &str = "\

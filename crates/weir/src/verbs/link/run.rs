@@ -322,7 +322,7 @@ fn process(pid: u32) -> Option<Pid> {
 
 const NEAR: &str = "10.0.0.1";
 const FAR: &str = "10.0.0.2";
-/// The wait for a program that never listens.
+/// Timeout of the wait for an idle server that does not listen.
 const HEAD_START: Duration = Duration::from_millis(300);
 const START: Duration = Duration::from_secs(10);
 const LAST_WORDS: Duration = Duration::from_millis(500);
