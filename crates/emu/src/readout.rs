@@ -129,7 +129,7 @@ pub fn table(report: &LinkReport) -> String {
     text
 }
 
-/// The CPU time of a link that has ended, in a clause.
+/// A text about the CPU time of a link that has ended, without a full stop.
 pub fn cost(report: &LinkReport) -> String {
     let frames = report.ab.statistics.delivered.frames + report.ba.statistics.delivered.frames;
     format!(
