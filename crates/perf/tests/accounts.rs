@@ -103,7 +103,7 @@ impl rounds::Audience for NoAudience {
 
 /// The reply is the same for every fault of a token.
 #[test]
-fn every_refusal_is_the_same() {
+fn every_refused_token_gets_the_same_error() {
     let files = Files::new();
     for padding in [Padding::Oaep, Padding::Pkcs1] {
         let other = if padding == Padding::Oaep { Padding::Pkcs1 } else { Padding::Oaep };

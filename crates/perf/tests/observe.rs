@@ -135,7 +135,7 @@ fn lost_duplicated_and_reordered_replies_each_count_once() {
 }
 
 #[test]
-fn a_far_end_without_the_token_is_pinged_instead() {
+fn the_probe_pings_a_far_end_without_the_token() {
     let echo_server = EchoServer::open(HERE, |_, answer, back| back(answer));
     let offer = EchoOffer { token: Token::random(), ..echo_server.offer };
     let mut probe = LatencyProbe::begin(&plan(HERE, Some(offer)));
@@ -264,7 +264,7 @@ fn without_replies_the_latency_comes_from_the_streams() {
 }
 
 #[test]
-fn without_probes_only_the_figures_of_iperf3_are_read() {
+fn without_probes_the_observer_reads_only_what_iperf3_reports() {
     let (near, far) = connected();
     let socket = StreamSocket { id: 1, sends: true, tcp: Some(near.as_fd()), bytes: Bytes::new(1) };
     let latency = Some(plan(HERE, None));

@@ -365,7 +365,7 @@ impl Drop for Iperf3 {
 }
 
 #[test]
-fn a_stock_server_is_recognised_and_released() {
+fn a_stock_iperf3_server_is_recognised_and_released() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let spawned = Command::new("iperf3")
         .args(["-s", "-B", "127.0.0.1", "-p", &port.to_string()])
@@ -441,7 +441,7 @@ fn an_order_out_of_bounds_is_refused_and_the_session_goes_on() {
 }
 
 #[test]
-fn limits_are_reported_to_the_client() {
+fn the_limits_of_the_server_are_reported_to_the_client() {
     let limits = Limits { streams: 2, duration: Some(Span::from_secs(5)), ..Limits::default() };
     let server = Served::with(limits, Ipv4Addr::LOCALHOST.into());
     let refused = |change: fn(&mut RoundsOptions)| {

@@ -319,7 +319,7 @@ fn a_test_above_the_limit_is_refused_as_busy() {
 }
 
 #[test]
-fn clients_that_send_only_a_cookie_block_no_other() {
+fn clients_that_send_only_a_cookie_block_no_other_client() {
     let server = TestServer::open(Limits { sessions: 1, pending: 20, ..long_timeouts() });
     let mut silent = server.silent_clients(60);
     server.assert_serves();
@@ -477,7 +477,7 @@ fn a_server_without_clients_ends() {
 }
 
 #[test]
-fn a_taken_port_is_reported() {
+fn a_port_in_use_is_reported() {
     let first = Server::bind(&on_loopback()).unwrap();
     let port = first.address().port();
     let error = Server::bind(&ServerOptions { port, ..on_loopback() }).unwrap_err().to_string();

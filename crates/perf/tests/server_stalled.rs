@@ -125,7 +125,7 @@ fn a_test_with_traffic_does_not_give_way() {
 }
 
 #[test]
-fn a_client_that_never_ends_its_test_is_ended_soon() {
+fn a_client_that_never_ends_its_test_soon_loses_its_session() {
     hostile::in_time(|| {
         let patience = Duration::from_secs(2);
         let server = TestServer::open(Limits { patience, ..long_timeouts() });
@@ -145,7 +145,7 @@ fn a_client_that_never_ends_its_test_is_ended_soon() {
 
 /// The client reads nothing, so the server's sender waits for room in the socket.
 #[test]
-fn a_client_that_reads_nothing_is_ended() {
+fn a_client_that_reads_nothing_loses_its_session() {
     hostile::in_time(|| {
         let limits = Limits { receive_timeout: Duration::from_secs(2), ..long_timeouts() };
         let server = TestServer::open(limits);
@@ -162,7 +162,7 @@ fn a_client_that_reads_nothing_is_ended() {
 
 /// The client opens each stream within the timeout of a step.
 #[test]
-fn a_client_that_opens_its_streams_slowly_is_ended() {
+fn a_client_that_opens_its_streams_slowly_loses_its_session() {
     hostile::in_time(|| {
         let patience = Duration::from_secs(2);
         let server = TestServer::open(Limits { patience, ..long_timeouts() });

@@ -188,7 +188,7 @@ fn patient(url: &str) -> WebOptions {
 }
 
 #[test]
-fn every_kind_of_connection_and_loop_is_answered_without_errors() {
+fn requests_succeed_over_every_kind_of_connection_and_loop() {
     for (keep_alive, rate, threads) in
         [(true, None, 1), (false, None, 2), (true, Some(200.0), 1), (false, Some(50.0), 1)]
     {

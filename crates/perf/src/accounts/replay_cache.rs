@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_is_new_once_until_it_is_too_old() {
+    fn the_replay_cache_accepts_a_token_once_and_forgets_expired_tokens() {
         let mut seen = ReplayCache::default();
         assert!(seen.is_new(b"a", 110, 100));
         assert!(!seen.is_new(b"a", 110, 110));

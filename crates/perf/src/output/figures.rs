@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_have_three_digits_and_a_unit() {
+    fn printed_numbers_have_three_digits_and_a_unit() {
         let shown = |bits: f64| RateUnit::Fitting.show(bits);
         assert_eq!(shown(200_256_793.0), "200 Mbit/s");
         assert_eq!(shown(99_960_000.0), "100 Mbit/s");

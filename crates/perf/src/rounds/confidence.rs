@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn three_repeats_match_a_hand_calculation() {
+    fn the_confidence_interval_of_three_repeats_matches_a_hand_calculation() {
         // Mean 100, deviation 1: 9.9248 / √3 = 5.730.
         let estimate = MeanEstimate::of(&[99.0, 100.0, 101.0], level(99.0)).unwrap();
         assert_eq!((estimate.mean, estimate.deviation), (100.0, Some(1.0)));
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn confidence_is_written_as_in_netperf() {
+    fn the_confidence_option_parses_as_in_netperf() {
         let read: Confidence = "99,5".parse().unwrap();
         assert_eq!(read, Confidence::usual());
         assert_eq!(read.to_string(), "±2.5 % at 99 %");

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_addresses_are_refused_with_the_right_form() {
+    fn invalid_urls_are_refused_with_the_right_form() {
         for (text, says) in [
             ("ftp://a/", "http://HOST"),
             ("a/b", "http://HOST"),

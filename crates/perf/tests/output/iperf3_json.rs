@@ -76,7 +76,7 @@ fn a_failure_keeps_the_measurements() {
 }
 
 #[test]
-fn paths_that_scripts_read_hold_their_figures() {
+fn json_paths_that_scripts_read_hold_their_values() {
     let value = document(&Case::new(Role::Client, tcp(Direction::Forward, 2)));
     let end = &value["end"];
     assert_eq!(end["sum_sent"]["bytes"], 150_208_512_u64 + 150_208_512 / 3);
@@ -126,7 +126,7 @@ fn a_test_that_broke_off_is_one_complete_document() {
 }
 
 #[test]
-fn figures_missing_from_the_far_end_are_left_out() {
+fn values_missing_from_the_far_end_are_left_out() {
     for mut options in [tcp(Direction::Forward, 1), tcp(Direction::Forward, 2)] {
         for protocol in [Protocol::Tcp, Protocol::Udp] {
             options.protocol = protocol;

@@ -46,7 +46,7 @@ fn datagrams_count_from_the_start_with_the_omitted_datagrams_apart() {
 }
 
 #[test]
-fn without_the_peers_results_its_figures_are_unknown() {
+fn without_the_peers_results_its_measurements_are_unknown() {
     for protocol in [Protocol::Tcp, Protocol::Udp] {
         let streams = vec![stream(1, true, 1000, None), stream(3, false, 500, None)];
         let ended = account(protocol, streams).alone();
@@ -60,7 +60,7 @@ fn without_the_peers_results_its_figures_are_unknown() {
 }
 
 #[test]
-fn a_missing_figure_of_the_peer_is_unknown_and_not_zero() {
+fn a_value_missing_from_the_peers_results_is_unknown_and_not_zero() {
     for (protocol, reported) in [
         (Protocol::Tcp, json!({})),
         (Protocol::Tcp, json!({"streams": [{"id": 1}, {"id": 3}]})),
@@ -94,7 +94,7 @@ fn this_ends_omitted_count_replaces_that_of_an_older_iperf3() {
 }
 
 #[test]
-fn each_absurd_figure_is_unknown() {
+fn each_impossible_value_from_the_peer_counts_as_unknown() {
     let account =
         account(Protocol::Tcp, vec![stream(1, false, 1000, None), stream(3, true, 5, None)]);
     let peer: Results = serde_json::from_value(json!({
@@ -115,7 +115,7 @@ fn each_absurd_figure_is_unknown() {
 }
 
 #[test]
-fn two_weir_ends_exchange_exact_figures() {
+fn two_weir_ends_exchange_exact_results() {
     let receiver = account(
         Protocol::Udp,
         vec![StreamSnapshot {
