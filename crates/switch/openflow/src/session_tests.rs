@@ -133,7 +133,7 @@ fn conversation(version: Version) -> Vec<u8> {
 }
 
 #[test]
-fn replies_do_not_depend_on_how_reads_split_the_stream() {
+fn openflow_replies_are_the_same_at_any_split_of_the_stream() {
     let bytes = conversation(Version::V13);
     let mut whole = Vec::new();
     Session::new(Kind::Service).receive(&bytes, &mut Empty::default(), &mut whole).unwrap();

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn documents_are_parsed_however_reads_split_the_stream() {
+    fn json_documents_are_parsed_at_any_split_of_the_stream() {
         let text = br#" {"id":0,"method":"a"}["}\"{"] "#;
         for cut in 0..text.len() {
             let mut documents = Documents::with_limit(100);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_that_is_too_long_is_refused() {
+    fn a_json_document_that_is_too_long_is_refused() {
         let mut documents = Documents::with_limit(4);
         documents.receive(b"[[[").unwrap();
         assert_eq!(documents.receive(b"[["), Err(Malformed));

@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_become_bridges_with_ports() {
+    fn database_rows_become_bridges_with_ports() {
         let reference = |number: u32| json!(["uuid", id(number)]);
         let new = |row: Json| json!({ "new": row });
         let found = topology(json!({
@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_are_missing_or_wrong_are_left_out() {
+    fn missing_and_wrong_database_rows_are_left_out() {
         assert_eq!(topology(json!({})), Topology::default());
         let found = topology(json!({ "Open_vSwitch": { id(1): { "new": {
             "bridges": ["uuid", id(2)], "next_cfg": "x" } } } }));

@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn the_active_member_changes_with_the_carrier_and_returns_only_to_a_primary() {
+    fn the_active_bond_member_changes_with_the_carrier_and_returns_only_to_a_primary() {
         let mut bond = Bond::new([0; 6]);
         let mut active = |settings: &BondSettings, up: [bool; 3]| {
             bond.run(settings, &ports(up), 0);

@@ -220,7 +220,7 @@ fn fragments_beyond_the_limits_are_invalid() {
 }
 
 #[test]
-fn incomplete_packets_are_discarded_after_a_time() {
+fn fragments_of_an_incomplete_packet_are_discarded_after_a_timeout() {
     let mut switch = Switch::new();
     let pieces = cut(&packet(true), &[1400]);
     switch.track(&pieces[0], &commit(1));
@@ -235,7 +235,7 @@ fn incomplete_packets_are_discarded_after_a_time() {
 }
 
 #[test]
-fn a_packet_longer_than_ip_allows_is_discarded() {
+fn fragments_of_a_packet_longer_than_ip_allows_are_discarded() {
     let mut switch = Switch::new();
     let mut pieces = cut(&packet(false), &[1400]);
     switch.table.change_fragment_limits(|limits| limits.most = 5000);

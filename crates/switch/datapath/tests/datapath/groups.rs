@@ -65,7 +65,7 @@ fn many_connections_share_a_megaflow_for_each_slot() {
 }
 
 #[test]
-fn megaflows_show_the_hash_and_its_bits() {
+fn printed_megaflows_have_the_packet_hash_and_its_mask() {
     let mut bridge =
         Bridge::new(&["group_id=1,type=select,bucket=output:2", "ip actions=group:1,output:3"]);
     for _ in 0..2 {
@@ -137,7 +137,7 @@ fn a_bucket_is_live_while_the_group_that_it_watches_has_a_live_bucket() {
 }
 
 #[test]
-fn weights_that_need_too_many_slots_are_kept_in_the_pipeline() {
+fn a_group_whose_weights_need_too_many_slots_selects_in_the_pipeline() {
     let mut bridge = Bridge::new(&[
         "group_id=1,type=select,bucket=output:2,bucket=weight:1000,actions=output:3",
         "ip actions=group:1",

@@ -34,7 +34,7 @@ fn packets_of_all_lengths_share_a_megaflow_and_each_counts_for_its_rules() {
 }
 
 #[test]
-fn a_check_measures_the_packet_with_its_new_tags() {
+fn a_packet_length_check_counts_pushed_vlan_tags() {
     let mut bridge = Bridge::new(&[
         "actions=push_vlan:0x8100,check_pkt_larger(100)->NXM_NX_REG0[0],resubmit(,1)",
         "table=1,reg0=1,actions=output:2",

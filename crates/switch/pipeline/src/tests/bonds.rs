@@ -20,7 +20,7 @@ fn bond(members: &[u32], active: u32) -> Bond {
 }
 
 #[test]
-fn the_active_member_sends_and_receives_until_its_port_is_removed() {
+fn the_active_bond_member_sends_and_receives_until_its_port_is_removed() {
     let normal = Action::Output { port: PortNumber::NORMAL, max_len: 0 };
     let mut tables = bridge(4);
     tables.flow_mod(add(0, 1, Match::any(), vec![normal]), 0).expect("added");
