@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn unusable_keys_are_refused_with_advice() {
+    fn unusable_key_files_are_refused_with_advice() {
         let home = tempfile::tempdir().unwrap();
         let path = |name: &str| home.path().join(name);
         let make = |name: &str| {

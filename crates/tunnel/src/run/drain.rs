@@ -58,7 +58,7 @@ mod tests {
     use std::cell::Cell;
 
     #[tokio::test]
-    async fn a_drain_ends_with_the_last_tunnel_or_its_time() {
+    async fn a_drain_ends_with_the_last_tunnel_or_at_its_timeout() {
         let until = |seconds| Some(Instant::now() + Duration::from_secs(seconds));
         for (limit, most) in [(until(3600), 3), (until(0), u64::MAX)] {
             let (sender, receiver) = watch::channel(None);

@@ -263,7 +263,7 @@ mod tests {
     use std::cell::Cell;
 
     #[tokio::test]
-    async fn a_former_process_ends_with_its_last_session_or_its_time() {
+    async fn a_former_process_ends_with_its_last_session_or_at_its_timeout() {
         for (hours, most) in [(1, 3), (0, u64::MAX)] {
             let (sender, completed) = watch::channel(None);
             let mut left = Left { completed, since: None };

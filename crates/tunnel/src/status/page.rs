@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_shows_sessions_and_limits_and_loads_nothing() {
+    fn the_status_page_shows_sessions_and_limits_and_loads_no_resources() {
         let html = page(&status());
         for text in [
             "<h1>weir tunnel server</h1>",

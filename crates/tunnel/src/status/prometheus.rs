@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_dashboard_and_the_alerts_use_figures_that_exist() {
+    fn the_dashboard_and_the_alerts_use_metrics_that_exist() {
         let text = exposition(&status());
         for file in [
             include_str!("../../../../packaging/grafana/weir-tunnel.json"),

@@ -117,7 +117,7 @@ mod tests {
     use super::super::tests::status;
 
     #[test]
-    fn sessions_are_a_table_with_the_busiest_first_and_texts_are_escaped() {
+    fn the_session_table_lists_the_busiest_session_first_and_escapes_texts() {
         let mut status = status();
         let mut busy = status.connections[0].clone();
         let idle = &mut status.connections[0];

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_has_the_unit_of_its_quota_and_carried_data_stays_in_mb() {
+    fn the_status_text_shows_memory_in_the_unit_of_its_limit_and_carried_data_in_mb() {
         let mut status = status();
         (status.memory_held, status.memory_granted) = (6 << 10, 3 << 19);
         status.memory_limit = 64 << 20;

@@ -28,7 +28,7 @@ async fn clients_that_never_read_stay_within_the_budget_and_do_not_stop_others()
 /// them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "sixteen thousand sockets"]
-async fn thousands_that_never_read_stay_within_the_budget_and_do_not_stop_others() {
+async fn thousands_of_clients_that_never_read_stay_within_the_budget_and_do_not_stop_others() {
     let count = std::env::var("WEIR_READERS").map_or(4000, |count| count.parse().unwrap());
     never_read(count, Bytes::kib(256 * 1024)).await;
 }

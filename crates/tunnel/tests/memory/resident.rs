@@ -23,7 +23,7 @@ use tunnel::server::Server;
 use units::Bytes;
 
 #[test]
-fn resident_memory_stays_near_the_budget_under_each_attack() {
+fn resident_memory_stays_near_the_memory_budget_under_each_attack() {
     let budget = Bytes::kib(64 * 1024);
     println!(
         "| attack, budget {budget} | counted, most | resident before | most | of the budget |"
