@@ -222,7 +222,7 @@ fn packets_that_a_failed_port_did_not_take_are_send_errors() {
 
 /// The reason of an invalid trial must be the port, not a slow generator.
 #[test]
-fn a_port_without_another_end_is_not_reported_as_a_slow_generator() {
+fn a_port_without_a_peer_is_not_reported_as_a_slow_generator() {
     let mut lanes = lanes(whole, |device| device.is_alone = true);
     let mut tester = PortTester::new(&mut lanes, plan(), 1, Arc::default());
     tester.real_time = false;

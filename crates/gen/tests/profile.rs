@@ -116,7 +116,7 @@ fn all_keys_of_trex_are_accepted() {
 }
 
 #[test]
-fn all_mistakes_are_named_with_line_and_spelling() {
+fn every_error_names_its_line_and_the_right_spelling() {
     let text = REPORT
         .replace("clients_end   : \"16.0.0.255\"", "clientz_end : \"16.0.0.255\"")
         .replace("\"48.0.255.255\"", "\"47.0.0.1\"")
@@ -137,7 +137,7 @@ fn all_mistakes_are_named_with_line_and_spelling() {
 
 /// A template that names a pool with a mistake gives no further mistake.
 #[test]
-fn the_mistakes_of_a_pool_are_named_with_line_and_spelling() {
+fn every_error_in_an_address_pool_names_its_line_and_the_right_spelling() {
     let text = REPORT.replace(
         "          udp_aging      : 0\n",
         "          udp_aging      : 0\n          generator_clients :\n             \
@@ -178,7 +178,7 @@ fn the_default_pool_is_the_first_pool() {
 }
 
 #[test]
-fn missing_and_contradicting_keys_are_mistakes() {
+fn missing_and_contradicting_keys_are_errors() {
     // Each line has ten times as many values as the previous line.
     let line = |number: usize| {
         let ten = vec![format!("*a{}", number - 1); 10].join(", ");
@@ -215,7 +215,7 @@ fn missing_and_contradicting_keys_are_mistakes() {
 }
 
 #[test]
-fn an_alias_has_the_value_of_its_anchor() {
+fn a_yaml_alias_has_the_value_of_its_anchor() {
     let text = REPORT.replace("cps   : 10000.0", "cps : &rate 77.5").replace(
         "       limit : 255",
         "     - &second\n       name: cap2/dns.pcap\n       cps : *rate\n       ipg : 1\n       \
@@ -228,7 +228,7 @@ fn an_alias_has_the_value_of_its_anchor() {
 }
 
 #[test]
-fn a_second_document_is_a_mistake_unless_it_is_empty() {
+fn a_second_yaml_document_is_an_error_unless_it_is_empty() {
     let first = with_template("");
     let second = mistakes(&format!("{first}---\n{}", first));
     assert_eq!(second, ["p.yaml:26: a second document: move it to another file"]);

@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn the_advice_for_long_packets_names_the_namespace_and_the_mtu() {
+    fn the_error_for_packets_above_the_mtu_names_the_namespace_and_the_mtu() {
         for (name, command) in [
             ("gen0", "`ip link set gen0 mtu 9220`"),
             ("ns1:gen0", "`ip -n ns1 link set gen0 mtu 9220`"),

@@ -368,7 +368,7 @@ impl Tester for Busy {
 }
 
 #[test]
-fn every_second_trial_invalid_ends_the_test_with_the_count_of_all_invalid_trials() {
+fn a_test_whose_every_second_trial_is_invalid_ends_with_the_count_of_invalid_trials() {
     let long = Goal { duration_sum: Span::from_secs(1000), ..Goal::with_loss(Share::ZERO) };
     let bench = Bench { goals: vec![long], ..lossless(Some(1e3), Some(1e6)) };
     let mut machine = Busy(SlowRing { sends: 1e9, takes: 4e5 }, false);
@@ -392,7 +392,7 @@ impl Tester for Alone {
 }
 
 #[test]
-fn a_port_without_another_end_is_not_blamed_on_the_cpus() {
+fn a_port_without_a_peer_gives_advice_about_the_peer_and_not_about_cpus() {
     let result = lossless(Some(1e3), Some(1e6)).run(&mut Alone, || false, |_| {}).unwrap();
     let text = super::super::text(&[("64".to_owned(), result)]);
     let (_, told) = text.split_once("INVALID: ").unwrap();
