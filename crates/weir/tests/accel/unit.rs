@@ -22,7 +22,7 @@ fn words<'a>(unit: &'a str, key: &str) -> Vec<&'a str> {
 }
 
 #[test]
-fn a_unit_names_the_command_and_the_file() {
+fn the_systemd_unit_names_the_command_and_the_policy_file() {
     let unit = unit("/etc/some/policy.toml");
     let weir = env!("CARGO_BIN_EXE_weir");
     assert!(
@@ -34,7 +34,7 @@ fn a_unit_names_the_command_and_the_file() {
 }
 
 #[test]
-fn the_unit_confines_the_service() {
+fn the_systemd_unit_confines_the_service() {
     let Some(folder) = installed("systemd-analyze") else { return };
     let file = folder.path().join("weir-accel.service");
     std::fs::write(&file, unit("/etc/weir/accel.toml")).unwrap();

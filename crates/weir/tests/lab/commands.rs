@@ -24,7 +24,7 @@ fn reason(sandbox: &Sandbox, workload: &str) -> String {
 }
 
 #[test]
-fn a_command_and_its_server_are_measured_by_the_figures_that_they_print() {
+fn a_command_and_its_server_are_measured_by_the_numbers_that_they_print() {
     let Some(sandbox) = Sandbox::new() else { return };
     for program in ["curl", "python3"] {
         if !is_installed(program) {

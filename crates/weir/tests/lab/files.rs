@@ -262,7 +262,7 @@ const NONSENSE_OF_PROGRAMS: &[(&str, &str, &str)] = &[
 ];
 
 #[test]
-fn mistakes_are_refused_with_their_place() {
+fn mistakes_in_a_lab_file_are_refused_with_file_and_line() {
     let Some(sandbox) = Sandbox::new() else { return };
     let (mut messages, mut wrong) = (String::new(), Vec::new());
     let both = NONSENSE.iter().map(|change| (LAB.to_owned(), change));

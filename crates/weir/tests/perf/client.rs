@@ -87,7 +87,7 @@ fn both_spellings_of_values_are_understood() {
 }
 
 #[test]
-fn a_signal_ends_the_test_with_the_figures_so_far() {
+fn a_signal_ends_the_test_with_the_results_so_far() {
     let Some(sandbox) = Sandbox::new() else { return };
     let Some(server) = iperf3(&sandbox) else { return };
     let client =

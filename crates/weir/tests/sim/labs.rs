@@ -106,7 +106,7 @@ fn a_caqm_port_follows_the_round_trip_and_a_period_far_from_it_gives_a_warning()
 
 /// The main metric of this lab differs from the reference report's.
 #[test]
-fn published_figures_are_on_the_terminal_and_in_the_report() {
+fn published_values_are_on_the_terminal_and_in_the_report() {
     let Some(sandbox) = Sandbox::new() else { return };
     let output = sandbox.weir(&["sim", "run", "caqm-fabric", "--smoke", "--out", "run"]);
     assert!(output.status.success(), "{output:?}");

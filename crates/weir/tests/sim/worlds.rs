@@ -259,7 +259,7 @@ const NONSENSE: &[(&str, &str, &str)] = &[
 ];
 
 #[test]
-fn mistakes_in_a_world_are_refused_with_their_place() {
+fn mistakes_in_a_world_are_refused_with_file_and_line() {
     let Some(sandbox) = Sandbox::new() else { return };
     let (mut messages, mut wrong) = (String::new(), Vec::new());
     for (what, old, new) in NONSENSE {

@@ -68,7 +68,7 @@ fn a_dump_of_megaflows_lists_those_that_match_the_filter() {
 }
 
 #[test]
-fn fragments_have_limits_and_counters() {
+fn dpctl_ipf_commands_set_the_limits_of_fragments_and_show_the_counters() {
     let Some(switch) = start() else { return };
     let set = |words: &[&str]| switch.appctl(words);
     assert!(set(&["dpctl/ipf-set-min-frag", "v4", "1000"]).contains("successful"));

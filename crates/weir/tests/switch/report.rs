@@ -73,7 +73,7 @@ fn one_rule_rewrites_and_forwards_every_packet_of_the_generator() {
 }
 
 #[test]
-fn a_rule_for_each_destination_counts_only_its_packets() {
+fn packets_match_the_rule_of_their_destination() {
     let Some(switch) = start() else { return };
     for flow in 0..FLOWS {
         let rule = format!("table=0,ip,nw_dst=48.0.0.{} actions={SETS}", flow + 1);
