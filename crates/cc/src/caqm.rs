@@ -138,7 +138,7 @@ impl CaqmSender {
 }
 
 impl CaqmReceiver {
-    /// A receiver that owes no answers.
+    /// A receiver without requests to acknowledge.
     pub fn new(settings: &CaqmSettings) -> Self {
         Self { settings: *settings, owed: Owed::default() }
     }

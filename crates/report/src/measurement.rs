@@ -55,7 +55,7 @@ pub struct Recorder {
 /// Paths of a measurement's files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MeasurementFiles {
-    /// `results.json`: the figures of the test.
+    /// `results.json`: the results of the test.
     pub results: PathBuf,
     /// `report.md`: the report as text.
     pub markdown: PathBuf,

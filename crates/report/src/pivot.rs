@@ -12,7 +12,7 @@ use results::{Axes, Cell, Metric, Missing, Reference, Results, metrics};
 pub struct Pivot<'a> {
     /// The metric's name in the results, for example `goodput_mbit_s`.
     pub metric: &'a str,
-    /// The metric's name in words.
+    /// The metric's label.
     pub label: String,
     /// The metric's unit; empty for a number without a unit.
     pub unit: String,
@@ -27,7 +27,7 @@ pub struct Pivot<'a> {
 /// The contents of a column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Column {
-    /// The measured figures of this system, beside the published figures that belong to the same
+    /// The measured values of this system, beside the published values that belong to the same
     /// cells.
     Measured(String),
     /// A published system without a measured system of the same row.
@@ -57,7 +57,7 @@ pub struct Row<'a> {
 pub struct Entry<'a> {
     /// The cell; `None` if the system was not measured at this point.
     pub cell: Option<&'a Cell>,
-    /// The cell's figure; `None` if it lacks the metric.
+    /// The cell's value; `None` if the cell lacks the metric.
     pub metric: Option<&'a Metric>,
     /// The reason why the metric is missing, if the cell should have it.
     pub missing: Option<&'a Missing>,

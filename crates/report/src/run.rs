@@ -10,9 +10,9 @@ use results::{Results, Samples, Series};
 /// Paths of a run's files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunFiles {
-    /// `results.json`: all figures and verdicts.
+    /// `results.json`: all values and verdicts.
     pub results: PathBuf,
-    /// `samples.parquet`: the figures of every repeat, and the time series.
+    /// `samples.parquet`: the values of every repeat, and the time series.
     pub samples: PathBuf,
     /// `report.md`: the report as text.
     pub markdown: PathBuf,

@@ -2,7 +2,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use units::Span;
 
-/// The settings that all hosts and ports of a network share. The core replaces a value outside its
+/// The settings that all hosts and ports of a network share. CAQM replaces a value outside its
 /// bounds by the nearest bound.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,15 +46,14 @@ pub struct OutOfBounds {
     pub bounds: RangeInclusive<u32>,
 }
 
-/// A parameter with its value and the values that the core accepts. The name is the reference
-/// kernel's.
+/// A parameter with its value and the values that CAQM accepts. The name is the reference kernel's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CaqmParameter {
     /// The name in the reference kernel, for example `alpha`.
     pub name: &'static str,
     /// The present value, in the unit of its field in [`CaqmSettings`].
     pub value: u32,
-    /// The values that the core accepts unchanged.
+    /// The values that CAQM accepts unchanged.
     pub bounds: RangeInclusive<u32>,
 }
 
