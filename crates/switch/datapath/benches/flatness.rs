@@ -7,7 +7,7 @@
 //! The connection table is made for `--threads` threads, with several locks for each, but only one
 //! thread uses it. This thread passes frames of 60 bytes from memory through a datapath and drops
 //! them. The source copies each frame into a buffer of the pool. The copy's cost is measured alone
-//! and subtracted, because frames of 262,144 flows do not fit the cache. Turns of all sizes
+//! and subtracted, because frames of 262,144 flows do not fit the cache. The runs of all sizes
 //! alternate. The bench measures the thread's processor time, so that other processes disturb less.
 
 use std::hint::black_box;
@@ -112,7 +112,7 @@ struct Bench {
     tracker: ThreadTracker,
     source: Source,
     table: Arc<Conntrack>,
-    /// Nanoseconds per packet in the last turn.
+    /// Nanoseconds per packet in the last run.
     pace: f64,
     now: Time,
     /// Nanoseconds per packet in each round: of the source with the switch, and of the source
@@ -214,7 +214,7 @@ impl Bench {
 fn measure(set: &Set, rounds: usize, threads: usize, shows_stages: bool) {
     let mut benches: Vec<_> = SIZES.iter().map(|flows| Bench::new(set, *flows, threads)).collect();
     for bench in &mut benches {
-        // The first packets of all flows, and a turn to warm up.
+        // The first packets of all flows, and a run to warm up.
         bench.run((bench.flows as usize * 2).next_multiple_of(BATCH).max(PACKETS));
         bench.datapath.clear_statistics();
     }
@@ -321,6 +321,7 @@ fn port(number: u16) -> BridgePort {
 const FORWARD: &str = "mod_dl_src:02:ac:10:ff:01:01,mod_dl_dst:de:75:cc:e1:c6:85,output:2";
 const SIZES: [u32; 4] = [1, 1024, 65_536, 262_144];
 const LENGTH: usize = 60;
-/// Packets of a turn. The kernel counts processor time in steps of 4 ms, here 2 ns per packet.
+/// Packets per run. The kernel counts processor time in steps of 4 ms, which is 2 ns per packet of
+/// a run.
 const PACKETS: usize = 1 << 21;
 const ROUNDS: usize = 5;

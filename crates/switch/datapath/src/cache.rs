@@ -28,7 +28,7 @@ use super::{BATCH, milliseconds};
 
 #[derive(Debug)]
 pub(super) struct Cache {
-    /// By number. A tuple keeps its number while a batch is processed.
+    /// Indexed by the tuple's number. A tuple keeps its number while a batch is processed.
     tuples: Vec<Option<Tuple>>,
     by_mask: HashMap<Key, u32>,
     /// Numbers of tuples, the most used first.
@@ -39,7 +39,7 @@ pub(super) struct Cache {
     programs: Programs,
     len: usize,
     pub(super) limit: usize,
-    /// Megaflows were removed since [`Cache::settle`].
+    /// Whether megaflows were removed since the last [`Cache::settle`].
     is_unsettled: bool,
     sweep: Sweep,
 }
@@ -57,7 +57,8 @@ struct Sweep {
     last_ms: u64,
     /// Thousandths of buckets that the sweep still has to visit.
     due: u64,
-    /// `is_crediting`: this round credits counts. `credited_ms`: start of the last round that did.
+    /// `is_crediting`: whether this round adds the megaflows' counts to their rules' counters.
+    /// `credited_ms`: start of the last round that did.
     is_crediting: bool,
     credited_ms: u64,
 }
@@ -353,9 +354,8 @@ impl Cache {
                 self.programs.release(unused);
                 return former;
             }
-            // The new mask may be narrower: other packets of the former megaflow then get further
-            // megaflows. The counts of the former one continue in the first of them, which is this
-            // one.
+            // The new mask may be narrower, so the former megaflow's other packets may get separate
+            // megaflows. This megaflow is the first of them and continues the former one's counts.
             head.inherit(self.head(former));
             self.remove(former, key, now_ms);
         }
@@ -564,7 +564,7 @@ impl Cache {
     }
 }
 
-/// A hash that is the same for all packets of a connection in one direction.
+/// Returns a hash that is the same for all packets of a connection in one direction.
 fn hint_of(key: &Key) -> u16 {
     let words = &key.words;
     let mut sum = words[word::IN_PORT];

@@ -28,9 +28,9 @@ impl Change {
     }
 }
 
-/// The field of a TCP or UDP checksum after a change `pseudo` of the addresses and a change `rest`
-/// of other words. In an unfinished frame the field holds the pseudo-header's sum without the
-/// complement, and a network card adds the rest.
+/// Returns the checksum field of TCP or UDP after a change `pseudo` of the addresses and a change
+/// `rest` of other words. A frame is unfinished if the network card completes the checksum; its
+/// field then holds the pseudo-header's sum without the complement.
 #[inline(always)]
 pub(super) fn fixed(field: u16, pseudo: Change, rest: Change, is_unfinished: bool) -> u16 {
     match is_unfinished {

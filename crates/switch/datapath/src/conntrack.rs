@@ -21,12 +21,12 @@
 //!
 //! # Rules beyond the manual pages
 //!
-//! - Fragments wait until all fragments of their packet are there. After 15 seconds they are
+//! - Fragments wait until all fragments of their packet have arrived. After 15 seconds they are
 //!   discarded and counted. The whole packet is tracked; then all its fragments go on in order.
 //! - Without reassembly, the first fragment of a packet is tracked by its ports; its checksum and
 //!   the length of its data are not checked. Later fragments have no ports and are invalid.
-//! - A packet that a connection's state calls invalid is not translated: it has the flags `inv`
-//!   and `trk` alone.
+//! - A packet that a connection's state calls invalid is not translated: it has the flags `inv` and
+//!   `trk` alone.
 //! - If a new translation finds no free port, or the table has no space for it, the packet is
 //!   dropped and counted, because it would leave untranslated. If the table has no space for a new
 //!   connection without a translation, the packet goes on and the connection stays uncommitted, as
@@ -106,7 +106,7 @@ pub struct Conntrack {
 #[derive(Debug)]
 struct Limits {
     connections: AtomicU32,
-    /// [`NO_LIMIT`] for a zone without a separate limit.
+    /// The limit of each zone; [`NO_LIMIT`] for a zone without a separate limit.
     zones: Box<[AtomicU32]>,
     default_zone: AtomicU32,
 }
@@ -243,5 +243,5 @@ const EXPIRY_BUDGET: u32 = 256;
 /// Collected connections per millisecond. A thread without packets collects ten times a second.
 const EXPIRED_EACH_MS: u32 = 20;
 const LONGEST_PAUSE_MS: u64 = 100;
-/// The value for no limit.
+/// Stands for no limit.
 const NO_LIMIT: u32 = u32::MAX;

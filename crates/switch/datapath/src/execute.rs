@@ -23,7 +23,8 @@ pub(super) struct Lane {
     /// slots.
     pub(super) packets: Vec<Packet>,
     used: usize,
-    /// The slots of the packets of this pass, and of those that recirculate to the next pass.
+    /// The slots of the packets of this pass. `next`: the slots of the packets that recirculate to
+    /// the next pass.
     pub(super) current: Vec<u16>,
     next: Vec<u16>,
     outputs: Outputs,
@@ -67,8 +68,8 @@ impl Lane {
         }
     }
 
-    /// Makes frames the packets of the first pass. Calls `then` with each packet's number and the
-    /// packet.
+    /// Builds the packets of the first pass from frames. Calls `then` with each packet's number and
+    /// the packet.
     #[inline]
     pub(super) fn begin(
         &mut self,
@@ -95,7 +96,7 @@ impl Lane {
         self.statistics.received += self.used as u64;
     }
 
-    /// Ends a pass: the next pass has the packets that recirculated.
+    /// Ends a pass: the packets that recirculated become the packets of the next pass.
     pub(super) fn turn(&mut self) {
         std::mem::swap(&mut self.current, &mut self.next);
         self.next.clear();
@@ -154,7 +155,7 @@ impl Lane {
     }
 }
 
-/// Runs programs.
+/// Runs programs on the packets of a lane.
 pub(super) struct Runner<'a, K: ?Sized, S: ?Sized> {
     lane: &'a mut Lane,
     tracker: &'a mut K,
@@ -162,7 +163,7 @@ pub(super) struct Runner<'a, K: ?Sized, S: ?Sized> {
     now: Time,
 }
 
-/// The end of a program for a packet.
+/// How a program ends for a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Done,
@@ -255,8 +256,8 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
         tracked
     }
 
-    /// Runs the rest of a program for the fragments that the tracker released with the last of
-    /// them.
+    /// Runs the rest of a program for the fragments that the tracker had kept and released with
+    /// their packet's last fragment.
     #[inline(never)]
     pub(super) fn released(&mut self, index: u16, rest: &[Op], steps: Steps<'_>) {
         let Some(fragments) = self.lane.packets[usize::from(index)].released.take() else { return };
@@ -382,7 +383,7 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
         End::Done
     }
 
-    /// Cuts a super-packet into its frames, and runs the operations for each of them.
+    /// Segments a super-packet into its frames, and runs the operations for each of them.
     #[inline(never)]
     fn run_cut(&mut self, index: u16, ops: &[Op], steps: Steps<'_>) -> End {
         for packet in self.lane.packets[usize::from(index)].cut() {
@@ -411,7 +412,7 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
                 return;
             }
             Verdict::Remarked(precedence) => {
-                // The steps after this one get the packet without the remark.
+                // Only the controller's copy is remarked; later steps get the packet as it was.
                 let mut copy = Packet::default();
                 copy.copy_from(packet);
                 copy.raise_drop_precedence(precedence);
@@ -422,7 +423,7 @@ impl<'a, K: Tracker + ?Sized, S: Sink + ?Sized> Runner<'a, K, S> {
         self.sink.packet_in(step.bridge, packet_in);
     }
 
-    /// Runs the operations for packets of this packet's length.
+    /// Runs the branch of a length check that applies to this packet's length.
     #[inline(never)]
     fn check_length(
         &mut self,
@@ -460,7 +461,7 @@ fn track_call(zone: u16, flags: u8, ordinal: u16, steps: Steps<'_>) -> TrackCall
     }
 }
 
-/// The tracking call of a program's first operation, if that tracks the packet.
+/// Returns the tracking call of a program's first operation, if that operation tracks the packet.
 #[inline(always)]
 pub(super) fn first_call(tracking: Tracking, steps: Steps<'_>) -> Option<TrackCall<'_>> {
     match tracking {
@@ -502,7 +503,7 @@ fn packet_in(step: &ControllerStep, packet: &Packet) -> PacketIn {
 }
 
 impl Packet {
-    /// Makes the packet a recirculated one.
+    /// Sets the recirculation id in the packet's key.
     #[inline(always)]
     pub(super) fn recirculate(&mut self, id: u32) {
         let word = &mut self.key.words[word::IN_PORT];

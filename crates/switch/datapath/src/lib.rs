@@ -124,11 +124,11 @@ pub struct Datapath {
     lookup: Lookup,
     many_megaflows: usize,
     early: Early,
-    /// New megaflows, each with its whole first packet; `None` unless [`Datapath::report_installs`]
-    /// asked for them.
+    /// Megaflows added since the last [`Datapath::take_installs`], each with the key of its whole
+    /// first packet; `None` unless [`Datapath::report_installs`] asked for them.
     installs: Option<Vec<Megaflow>>,
     ticks: fn() -> u64,
-    /// The time of the last call.
+    /// The time that the caller gave in its last call.
     now: Time,
 }
 
@@ -136,8 +136,8 @@ pub struct Datapath {
 pub struct Settings {
     /// The bridge's meters.
     pub meters: Arc<Meters>,
-    /// A counter of time for [`Stages`], for example the processor's time stamp counter. Its rate
-    /// may be unknown. [`no_ticks`] switches the measurement of stages off.
+    /// A clock for [`Stages`], for example the processor's time stamp counter. Its rate may be
+    /// unknown. [`no_ticks`] switches the measurement of stages off.
     pub ticks: fn() -> u64,
     /// If a mask has at least this many megaflows, a packet of a known connection is first compared
     /// with the megaflow that matched the connection's last packet, without the mask's hash table.
@@ -150,7 +150,7 @@ impl Default for Settings {
     }
 }
 
-/// A clock that stands still.
+/// A clock that always returns 0, which switches the measurement of stages off.
 #[must_use]
 pub fn no_ticks() -> u64 {
     0
@@ -288,14 +288,16 @@ impl Datapath {
         self.cache.credit_all(milliseconds(self.now));
     }
 
-    /// Switches on or off that [`Datapath::take_installs`] gets new megaflows, for logs.
+    /// Switches the recording of new megaflows for [`Datapath::take_installs`] on or off. Logs use
+    /// it.
     pub fn report_installs(&mut self, are_wanted: bool) {
         if are_wanted != self.installs.is_some() {
             self.installs = are_wanted.then(Vec::new);
         }
     }
 
-    /// The new megaflows since the last call. The key of each is that of a whole packet.
+    /// Returns the megaflows added since the last call. The key of each is the whole key of its
+    /// first packet.
     pub fn take_installs(&mut self) -> Vec<Megaflow> {
         self.installs.as_mut().map(std::mem::take).unwrap_or_default()
     }
@@ -306,7 +308,7 @@ impl Datapath {
         self.cache.limit = most.max(1);
     }
 
-    /// All megaflows.
+    /// Returns all megaflows.
     pub fn megaflows(&self) -> impl Iterator<Item = Megaflow> + '_ {
         self.cache.megaflows(milliseconds(self.now))
     }
@@ -350,7 +352,7 @@ impl Datapath {
     }
 }
 
-/// Counts the frames of a packet, and their bytes.
+/// Adds the frames of a packet, and their bytes, to the counters of its translation.
 fn credit(translation: &Translation, (frames, bytes): (u64, u64), now: Time) {
     for counters in &translation.counters {
         counters.add(frames, bytes, milliseconds(now));
@@ -363,7 +365,7 @@ fn milliseconds(now: Time) -> u64 {
 
 /// Maximum number of packets that are processed together.
 pub const BATCH: usize = 32;
-/// The default limit of megaflows: half a gigabyte.
+/// The default limit of megaflows, which take half a gigabyte of memory.
 pub const MAX_MEGAFLOWS: usize = 4 << 20;
 /// Maximum number of recirculations of a packet; Open vSwitch has the same limit.
 pub const MAX_PASSES: usize = 6;

@@ -45,7 +45,7 @@ struct Bucket {
     band: Band,
     capacity: u64,
     tokens: u64,
-    /// Time that has given no whole token yet, in millionths of a token.
+    /// The fraction of a token that has accumulated, in millionths of a token.
     rest: u64,
 }
 
@@ -56,7 +56,7 @@ impl Meters {
         self.configure_at(entry.meter.into(), entry, now);
     }
 
-    /// As [`Meters::configure`], for a meter of any bridge.
+    /// Like [`Meters::configure`], for a meter of any bridge.
     pub fn configure_at(&self, id: MeterId, entry: &MeterEntry, now: Time) {
         let bands = entry.bands.iter().map(|band| Bucket::new(*band, entry.has_burst));
         let meter = Meter {
@@ -83,7 +83,7 @@ impl Meters {
         self.lock().get(&id.into()).map(|meter| meter.counts.clone())
     }
 
-    /// Measures a packet of `length` bytes. If the meter no longer exists, the packet passes.
+    /// Meters a packet of `length` bytes. If the meter no longer exists, the packet passes.
     pub fn measure(&self, id: impl Into<MeterId>, length: usize, now: Time) -> Verdict {
         let mut meters = self.lock();
         match meters.get_mut(&id.into()) {
@@ -92,8 +92,8 @@ impl Meters {
         }
     }
 
-    /// Measures `frames` frames of `bytes` bytes in total if all of them pass. Otherwise it
-    /// measures nothing and returns false.
+    /// Meters `frames` frames of `bytes` bytes in total if all of them pass. Otherwise it takes no
+    /// tokens and returns false.
     pub fn measure_all(&self, id: impl Into<MeterId>, frames: u64, bytes: u64, now: Time) -> bool {
         let mut meters = self.lock();
         meters.get_mut(&id.into()).is_none_or(|meter| meter.measure_all(frames, bytes, now))
@@ -156,8 +156,8 @@ impl Bucket {
         Self { band, capacity, tokens: capacity, rest: 0 }
     }
 
-    /// A rate of one kilobit or one packet a second is 1000 tokens a second, or a millionth of a
-    /// token in a nanosecond.
+    /// A rate of one kilobit or one packet per second adds 1000 tokens a second, or a millionth of
+    /// a token per nanosecond.
     fn fill(&mut self, nanos: u64) {
         let millionths = u128::from(self.band.rate) * u128::from(nanos) + u128::from(self.rest);
         self.rest = (millionths % 1_000_000) as u64;

@@ -17,7 +17,8 @@ pub struct Packet {
     /// Whether the key's words are 0, except for the port, those of tracking, and those of a usual
     /// frame ([`parse_over`]). If so, the next frame in this slot need not clear them.
     pub(super) is_usual: bool,
-    /// The fragments that the tracker had kept, and that continue in place of this one.
+    /// The fragments that the tracker kept until this one completed their packet. They continue in
+    /// place of this one.
     pub released: Option<Box<Vec<Packet>>>,
 }
 
@@ -77,7 +78,7 @@ impl Packet {
         (self.is_stale, self.is_usual) = (false, false);
     }
 
-    /// Marks that headers have moved, and that the key has words that a usual frame lacks.
+    /// Marks that headers have moved, and that the key may have words that a usual frame lacks.
     pub(super) fn become_stale(&mut self) {
         (self.is_stale, self.is_usual) = (true, false);
     }
@@ -128,14 +129,14 @@ impl Packet {
         }
     }
 
-    /// Computes the checksum that the sender left out. The packet must stand for only one frame.
+    /// Computes the checksum that the sender left out. The packet must not be a super-packet.
     #[cold]
     pub(super) fn complete_checksum(&mut self) {
         self.frame.complete_checksum();
         self.layout.flags &= !flag::UNFINISHED;
     }
 
-    /// Cuts a super-packet into packets, each with the metadata of this one.
+    /// Segments a super-packet into packets, each with the metadata of this one.
     pub(super) fn cut(&mut self) -> impl Iterator<Item = Self> + use<> {
         let mut frames = Vec::new();
         std::mem::take(&mut self.frame).finish(&mut frames);

@@ -29,9 +29,9 @@ pub(crate) fn parse(frame: &[u8], key: &mut Key, layout: &mut Layout) {
     }
 }
 
-/// [`parse`] into a key that holds the fields of a former frame. `is_usual`: the former frame was a
-/// usual one, and only the words of a usual frame are set. Returns whether this frame is a usual
-/// one.
+/// Like [`parse`], for a key that holds the fields of a former frame. `is_usual`: the former frame
+/// was a usual one, so only the words of a usual frame are set. Returns whether this frame is a
+/// usual one.
 #[inline]
 pub(super) fn parse_over(frame: &[u8], key: &mut Key, layout: &mut Layout, is_usual: bool) -> bool {
     if !is_usual {
@@ -121,7 +121,8 @@ fn parse_any(frame: &[u8], key: &mut Key) -> Layout {
     layout
 }
 
-/// The Ethernet type at `at`, or the type in an LLC and SNAP header, and the next header's offset.
+/// Returns the Ethernet type at `at`, or the type in an LLC and SNAP header, and the offset of the
+/// next header.
 fn ether_type(frame: &[u8], at: usize) -> (u16, usize) {
     let kind = u16_at(frame, at);
     let next = at + 2;
@@ -171,7 +172,7 @@ fn ipv4(frame: &[u8], key: &mut Key, layout: &mut Layout) {
 
 fn arp(frame: &[u8], key: &mut Key, layout: &mut Layout) {
     let Some(packet) = frame[layout.network as usize..].first_chunk::<28>() else { return };
-    // Ethernet and IPv4, with the address lengths of these.
+    // The hardware type must be Ethernet and the protocol type IPv4, with their address lengths.
     if packet[..6] != [0, 1, 8, 0, 6, 4] {
         return;
     }
@@ -200,7 +201,7 @@ pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     bytes[at..].first_chunk().map_or(0, |chunk| u32::from_be_bytes(*chunk))
 }
 
-/// The eight bytes from `at` on; 0 if the slice ends before.
+/// Reads the eight bytes from `at` on; returns 0 if the slice ends before.
 #[inline(always)]
 pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     bytes[at..].first_chunk().map_or(0, |chunk| u64::from_be_bytes(*chunk))

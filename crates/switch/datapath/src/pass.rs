@@ -43,7 +43,7 @@ impl Datapath {
         self.lane.statistics.dropped_by_depth += self.lane.current.len() as u64;
     }
 
-    /// One pass of at most [`BATCH`] packets.
+    /// Runs one pass of at most [`BATCH`] packets.
     fn pass<T, K, S>(
         &mut self,
         pass: usize,
@@ -183,8 +183,8 @@ impl Datapath {
                     *recirculation = id;
                 }
             }
-            // If only the recirculation is left of a packet's program, the packet's next key is
-            // already known, and the next lookup starts here.
+            // If a packet's program only recirculates the packet after tracking, the packet's next
+            // key is already known. The next lookup then starts here.
             let (cache, ahead) = (&self.cache, &mut self.lookup.ahead);
             ahead.prepare(1, cache);
             runner.track_batch(&mut batch[..chosen.len()], |packet, awaited, guess| {
@@ -226,7 +226,8 @@ impl Datapath {
         watch.lap(&mut runner.statistics().stages.actions);
     }
 
-    /// Runs one packet, and has the pipeline translate it if it has no current megaflow.
+    /// Runs the program of one packet. The pipeline translates the packet if it has no current
+    /// megaflow.
     fn run_one<T, K, S>(
         &mut self,
         index: u16,
@@ -289,7 +290,7 @@ impl Datapath {
         runner.packet(index, ops, 0, Steps::Cached(&self.cache, place), hash);
     }
 
-    /// A stopwatch for the next batch, which runs for one batch in [`Stages::SAMPLING`].
+    /// Returns a stopwatch for the next batch. It measures one batch in [`Stages::SAMPLING`].
     pub(super) fn watch(&mut self) -> Stopwatch {
         if !self.lane.statistics.batches.is_multiple_of(Stages::SAMPLING) {
             return Stopwatch::stopped();
@@ -351,8 +352,8 @@ impl Early {
         }
     }
 
-    /// The connections of the packets, each with the guess for its arrival. `None`: the connection
-    /// cannot have a guess.
+    /// Returns the connections of the packets, each with the guess for its arrival. `None`: the
+    /// connection cannot have a guess.
     #[inline]
     pub(super) fn recall<K: Tracker + ?Sized>(
         &self,
@@ -368,7 +369,8 @@ impl Early {
         known.map(|(hash, candidate)| Known { hash: *hash, candidate: *candidate }).zip(guesses)
     }
 
-    /// The search's result for the first pass, if all packets are tracked in the expected zone.
+    /// Returns the search's result for the first pass, if all packets are tracked in the expected
+    /// zone.
     fn take(&mut self, chosen: &[u16], zones: &[Option<u16>; BATCH]) -> Option<Sought> {
         // The numbers of a batch's packets are their positions in the first pass.
         let is_first = self.count > 0 && std::mem::take(&mut self.count) == chosen.len();

@@ -36,7 +36,7 @@ pub(super) enum Op {
     Hash(PacketHash),
     Recirculate(u32),
     Meter(flow::step::MeterId),
-    /// Operations on a copy.
+    /// Runs operations on a copy.
     Clone {
         ops: Box<[Op]>,
         is_last: bool,
@@ -48,8 +48,8 @@ pub(super) enum Op {
 }
 
 impl Op {
-    /// Whether the operation needs finished frames, as a wire carries them. `is_tagged`: the packet
-    /// has a VLAN tag.
+    /// Whether the operation needs frames with complete checksums that are not super-packets.
+    /// `is_tagged`: the packet has a VLAN tag.
     pub(super) fn needs_frames(&self, is_tagged: bool) -> bool {
         match self {
             Self::Output { length, .. } => *length != WHOLE,
@@ -189,7 +189,7 @@ impl Compiler {
     }
 }
 
-/// The controller step with this ordinal, in the compiler's order.
+/// Returns the controller step with this ordinal, in the compiler's order.
 pub(super) fn controller<'a>(
     steps: &'a [Step],
     ordinal: &mut u16,
@@ -215,7 +215,7 @@ pub(super) fn controller<'a>(
     None
 }
 
-/// The length check with this ordinal, in the compiler's order.
+/// Returns the length check with this ordinal, in the compiler's order.
 pub(super) fn length_check<'a>(steps: &'a [Step], ordinal: &mut u16) -> Option<&'a LengthCheck> {
     for step in steps {
         let found = match step {
@@ -234,7 +234,7 @@ pub(super) fn length_check<'a>(steps: &'a [Step], ordinal: &mut u16) -> Option<&
     None
 }
 
-/// The length of output without truncation.
+/// The output length of packets that are not truncated.
 pub(super) const WHOLE: u32 = u32::MAX;
 
 #[cfg(test)]

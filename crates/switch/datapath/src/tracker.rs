@@ -21,14 +21,14 @@ use super::packet::Packet;
 /// `track_batch` gets them together, with the results of `hash` and `warm`. In other batches
 /// `track` gets each packet alone. If an earlier step changed a packet, `track` gets no hash.
 pub trait Tracker {
-    /// The hash of the packet's connection in a zone.
+    /// Returns a hash of the packet's connection in a zone.
     fn hash(&self, packet: &Packet, zone: u16) -> u64;
 
     /// Starts to load what [`Tracker::warm`] reads for this hash.
     fn announce(&self, _hash: u64) {}
 
     /// Starts to load the connections of these announced hashes. Writes a number for each to
-    /// `candidates`, which comes back in [`Awaited::candidate`].
+    /// `candidates`; the caller passes this number back in [`Awaited::candidate`].
     fn warm(&self, hashes: &[u64], candidates: &mut [u32]);
 
     /// Tracks a packet. `hash` is the result of [`Tracker::hash`] for the packet in its present
@@ -139,8 +139,9 @@ pub enum Tracked {
     Held,
 }
 
-/// One `ct(…)`. The fields that each packet needs are here. Those for a new connection cost a few
-/// memory accesses ([`TrackCall::track`]), which packets of known connections should avoid.
+/// One call of `ct(…)`. It holds the fields that each packet needs. The fields for a new connection
+/// cost a few memory accesses ([`TrackCall::track`]), which packets of known connections should
+/// avoid.
 #[derive(Clone, Copy)]
 pub struct TrackCall<'a> {
     pub zone: u16,
@@ -172,7 +173,7 @@ impl<'a> Steps<'a> {
 }
 
 impl<'a> TrackCall<'a> {
-    /// The call of the first `Track` in `steps`, for tests.
+    /// Builds the call of the first `Track` in `steps`, for tests.
     #[must_use]
     pub fn first_of(steps: &'a [Step]) -> Option<Self> {
         let track = nth(steps, &mut 0)?;
@@ -187,7 +188,7 @@ impl<'a> TrackCall<'a> {
         })
     }
 
-    /// The whole `Track` step.
+    /// Returns the whole `Track` step.
     #[must_use]
     pub fn track(&self) -> &'a Track {
         static NOTHING: std::sync::OnceLock<Track> = std::sync::OnceLock::new();

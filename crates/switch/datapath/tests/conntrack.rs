@@ -1,4 +1,4 @@
-//! Tests of connection tracking against a naive model and against written rules.
+//! Tests of connection tracking, against a naive model and against expected values written by hand.
 
 #[path = "conntrack/fragments.rs"]
 mod fragments;

@@ -212,7 +212,7 @@ pub struct Learn {
     pub table: u8,
     /// Maximum number of rules that the action adds; 0 for no limit.
     pub limit: u32,
-    /// The field that stores whether the limit allowed the rule.
+    /// The field to which the action writes whether the limit allowed the rule.
     pub result: Option<Subfield>,
     pub specs: Vec<LearnSpec>,
 }
@@ -242,7 +242,7 @@ pub struct Multipath {
     pub fields: HashFields,
     pub basis: u16,
     pub algorithm: MultipathAlgorithm,
-    /// The number of links less one, as on the wire.
+    /// The number of bundle members minus 1, as in the OpenFlow action.
     pub max_link: u16,
     pub argument: u32,
     pub destination: Subfield,

@@ -16,7 +16,7 @@ impl Place {
     }
 }
 
-/// The kind of packet that has the field.
+/// The packets that have the field: OpenFlow's prerequisite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Prerequisite {
     Any,

@@ -3,7 +3,7 @@ use super::field::{Field, Place};
 /// The number of words of a [`Key`].
 pub const WORDS: usize = 37;
 
-/// All fields of a packet, and its metadata, at fixed places. A mask has the same layout.
+/// All fields of a packet, and its metadata, at fixed positions. A mask has the same layout.
 ///
 /// Values are in host order. A field lies within one word, except fields of 128 bits, which take
 /// two words, the more significant one first. So masking, hashing and comparing work on words, and
@@ -52,8 +52,8 @@ pub mod word {
 impl Key {
     pub const ZERO: Self = Self { words: [0; WORDS] };
 
-    /// The queue in which the packet leaves, which texts call `skb_priority`. Rules cannot match
-    /// the queue, and a packet arrives with queue 0.
+    /// The packet's egress queue, printed as `skb_priority`. Rules cannot match the queue, and a
+    /// packet arrives with queue 0.
     pub const PRIORITY: Place = Place { word: word::VLAN_TPID as u8, shift: 32, width: 32 };
 
     #[inline]
@@ -90,7 +90,7 @@ impl Key {
         self.words[word] = self.words[word] & !ones | (value as u64) << place.shift & ones;
     }
 
-    /// A bit for each word that is not zero.
+    /// Returns a bit mask of the words that are not zero.
     #[inline]
     #[must_use]
     pub fn used_words(&self) -> u64 {
@@ -101,7 +101,7 @@ impl Key {
         used
     }
 
-    /// The fields that `mask` covers; zero elsewhere.
+    /// Returns a copy of the key in which all bits outside `mask` are 0.
     #[inline]
     #[must_use]
     pub fn masked(&self, mask: &Key) -> Key {

@@ -55,11 +55,12 @@ pub enum Step {
     /// Parses the packet and looks it up again with this `recirc_id`. Always the last step.
     Recirculate(u32),
     Meter(MeterId),
-    /// Sets the queue of later outputs. Only texts show it, because no port has several queues.
+    /// Sets the egress queue of later outputs. Dumps show the step, but it has no effect, because
+    /// no port has several queues.
     SetPriority(u32),
     /// Truncates the packet for the next output only.
     Truncate(u32),
-    /// Steps on a copy of the packet.
+    /// Runs these steps on a copy of the packet.
     Clone(Arc<[Step]>),
     /// Runs steps on a copy of the packet, depending on its length.
     CheckLength(Box<LengthCheck>),
@@ -77,8 +78,8 @@ pub fn sets_priority(steps: &[Step]) -> bool {
     })
 }
 
-/// Steps for packets that are larger than `length`, and for the others. The length is no part of
-/// the key, so that only megaflows with this step pay for the check.
+/// Runs one branch for packets larger than `length`, and another branch for all others. The key
+/// does not include the length, so that only megaflows with this step pay for the check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LengthCheck {
     pub length: u16,
@@ -86,7 +87,8 @@ pub struct LengthCheck {
     pub others: Branch,
 }
 
-/// The steps of one case of a check, and the counters that count only its packets.
+/// The steps of one branch of a length check, and the counters that count only this branch's
+/// packets.
 #[derive(Debug, Clone)]
 pub struct Branch {
     pub steps: Arc<[Step]>,
@@ -94,7 +96,7 @@ pub struct Branch {
 }
 
 impl LengthCheck {
-    /// The two branches, in the order in which their steps are numbered.
+    /// Returns the two branches, in the order in which their steps are numbered.
     #[inline]
     pub fn branches(&self) -> impl Iterator<Item = &Branch> {
         [&self.larger, &self.others].into_iter()
@@ -118,7 +120,8 @@ impl PartialEq for Branch {
 
 impl Eq for Branch {}
 
-/// Sets header fields: the bits of `mask` become those of `value`. Both have a key's layout.
+/// Sets header fields: the bits of `mask` become those of `value`. `value` and `mask` have a key's
+/// layout.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rewrite {
     pub value: Key,
@@ -139,7 +142,7 @@ pub struct Track {
     pub zone: u16,
     pub commit: bool,
     pub force: bool,
-    /// The value and the mask.
+    /// The value and the mask of the change of ct_mark.
     pub mark: Option<(u32, u32)>,
     pub label: Option<(u128, u128)>,
     pub nat: Option<Nat>,
@@ -148,8 +151,8 @@ pub struct Track {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ControllerStep {
-    /// The index of the bridge whose controllers get the packet, if the packet came there through a
-    /// patch port.
+    /// The index of the bridge whose controllers get the packet, if the packet reached that bridge
+    /// through a patch port.
     pub bridge: Option<u16>,
     pub max_len: u16,
     pub controller: u16,
@@ -161,7 +164,7 @@ pub struct ControllerStep {
     pub userdata: Vec<u8>,
     /// The metadata fields of the packet at this point, and the Ethernet type if it is tracked.
     pub metadata: Key,
-    /// Whether the results of tracking are taken from the packet, and not from `metadata`.
+    /// Whether the connection-tracking fields are taken from the packet instead of from `metadata`.
     pub is_tracked: bool,
     /// The number of the state in which the packet waits until the controller resumes it.
     pub continuation: Option<u32>,

@@ -6,7 +6,7 @@ use super::{BATCH, Cache, Lookup, NO_PROGRAM, Place};
 use crate::packet::Packet;
 use crate::{Guess, Known, Moment, Tracker};
 
-/// Lookups of a batch that begin while packets are parsed or tracked, so that memory answers
+/// Lookups of a batch that begin while packets are parsed or tracked, so that memory is loaded
 /// meanwhile. If one megaflow matched most of the last batch, a packet is compared with that
 /// megaflow first, without a hash table. A packet of a known connection is compared with the
 /// megaflow that matched the connection's last packet. The lookup of any other packet begins in the
@@ -18,7 +18,7 @@ pub(crate) struct Ahead {
     /// The tuples that matched most packets of the last first pass and of the last later pass.
     usual: [u32; 2],
     tuple: u32,
-    /// The megaflows that matched most packets of those passes.
+    /// The megaflows that matched most packets of the last first pass and of the last later pass.
     favorites: [Place; 2],
     favorite: Place,
     /// A bit for each packet that the favorite matches.
@@ -303,7 +303,7 @@ impl Cache {
     }
 }
 
-/// The number of no tuple.
+/// Stands for no tuple.
 const NO_TUPLE: u32 = u32::MAX;
 /// Packets between the prefetch of a bucket and its use: longer than a memory access takes.
 const LAG: usize = 8;

@@ -110,8 +110,8 @@ pub(crate) enum Tracking {
     Elsewhere,
 }
 
-/// The operations after a first one that tracks, or all operations of a program that does not
-/// track. The usual ones are stored here, so that a packet need not fetch the list of operations.
+/// The operations after the tracking operation, or all operations of a program that does not track.
+/// The most frequent lists are stored here, so that a packet need not fetch the list of operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rest {
     Recirculate(u32),
@@ -225,9 +225,9 @@ fn any_track(ops: &[Op]) -> bool {
     })
 }
 
-/// The number of no program.
+/// Stands for no program.
 pub(crate) const NO_PROGRAM: u32 = u32::MAX;
-/// Programs that are together in memory.
+/// Number of programs in one chunk of memory.
 const CHUNK: usize = 1024;
 const PARTS: usize = 256;
 

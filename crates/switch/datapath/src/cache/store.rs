@@ -60,7 +60,7 @@ pub(super) struct Store {
     tail: usize,
     colds: Vec<HugeVec<Option<Cold>>>,
     free: Vec<u32>,
-    /// Places of removed megaflows. Packets of the present batch may still refer to them.
+    /// Slots of removed megaflows. Packets of the current batch may still refer to them.
     freed: Vec<u32>,
     len: u32,
 }

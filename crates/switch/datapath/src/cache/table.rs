@@ -50,7 +50,8 @@ impl Table {
         prefetch(&self.current.buckets[self.current.home(hash)]);
     }
 
-    /// The first megaflow in the bucket of a hash, counted from 1, or [`NONE`], or [`FURTHER`].
+    /// Returns the first megaflow with this hash in the hash's bucket. Megaflows are counted from
+    /// 1; [`NONE`] and [`FURTHER`] stand for the other results.
     #[inline(always)]
     pub(super) fn candidate(&self, hash: u32) -> u32 {
         let bucket = &self.current.buckets[self.current.home(hash)];
@@ -241,7 +242,7 @@ impl Buckets {
 /// the search must continue elsewhere.
 pub(super) const NONE: u32 = 0;
 pub(super) const FURTHER: u32 = u32::MAX;
-/// In a slot, in place of the number of a removed megaflow.
+/// Replaces the number of a removed megaflow in its slot.
 const GRAVE: u32 = u32::MAX;
 pub(super) const SLOTS: usize = 8;
 /// Buckets that an insertion moves. At least 1.6 B insertions follow until a table of B buckets
@@ -258,7 +259,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Few distinct hashes over several growths, so that buckets overflow and wrap.
+        /// The test uses few distinct hashes, so that buckets overflow and wrap, and grows the
+        /// table several times.
         #[test]
         fn the_megaflow_hash_table_behaves_like_a_map(
             steps in prop::collection::vec((0_u8..4, 0_u32..30, any::<prop::sample::Index>()), 1..1500),

@@ -11,7 +11,7 @@ pub(super) struct Tuple {
     pub(super) mask: Key,
     /// The words that the mask uses: their numbers and the mask's bits.
     words: Box<[(u8, u64)]>,
-    /// The first words of the mask, as in a [`Head`], padded with words of which no bit counts.
+    /// The first words of the mask, as in a [`Head`], padded with words whose mask is 0.
     first_words: [(u8, u64); INLINE],
     table: Table,
     len: usize,
@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn a_mask_with_few_megaflows_left_returns_memory_and_keeps_the_megaflows() {
         let mut mask = Key::ZERO;
-        // More words than a head has.
+        // The mask has more words than a head holds.
         for at in [word::IN_PORT, word::ETH_SRC, word::ETH_DST, word::IPV4, word::NW, word::TP] {
             mask.words[at] = u64::MAX;
         }

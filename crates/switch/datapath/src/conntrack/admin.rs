@@ -36,7 +36,7 @@ pub struct Statistics {
     pub bytes: u64,
 }
 
-/// `dpctl/ct-stats-show`
+/// The counts that `dpctl/ct-stats-show` prints.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Counts {
     pub total: u32,
@@ -112,7 +112,7 @@ impl Conntrack {
         })
     }
 
-    /// `dpctl/ct-get-nconns`
+    /// Returns the number of connections, as `dpctl/ct-get-nconns` prints it.
     #[must_use]
     pub fn connections(&self) -> u32 {
         self.totals.connections.load(Ordering::Relaxed)
@@ -134,7 +134,7 @@ impl Conntrack {
         shown_limit(self.limits.default_zone.load(Ordering::Relaxed))
     }
 
-    /// Sets that limit; 0 removes it.
+    /// Sets the limit of zones that have no limit of their own; 0 removes it.
     pub fn set_default_zone_limit(&self, limit: u32) {
         self.limits.default_zone.store(stored_limit(limit), Ordering::Relaxed);
     }
@@ -165,8 +165,8 @@ impl Conntrack {
         self.limits.zones[usize::from(zone)].store(NO_LIMIT, Ordering::Relaxed);
     }
 
-    /// Applies to packets from now on; a connection keeps its present lifetime until its next
-    /// packet.
+    /// Sets the timeouts for packets from now on; a connection keeps its present lifetime until its
+    /// next packet.
     pub fn set_timeouts(&self, timeouts: &Timeouts) {
         let lifetimes = Lifetimes::new(timeouts);
         self.change_rules(|rules| rules.lifetimes = lifetimes);

@@ -77,8 +77,8 @@ impl Domains {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Divides the shards into this number of domains, or the next power of two. Threads that want
-    /// a shard wait until then.
+    /// Divides the shards into this number of domains, or the next power of two. Meanwhile, threads
+    /// that want a shard wait.
     pub(super) fn divide(&self, count: usize) {
         let count = count.clamp(1, self.locks.len()).next_power_of_two();
         if count == self.count.load(Ordering::Relaxed) {
@@ -105,7 +105,7 @@ impl Domains {
         }
     }
 
-    /// `None` if a thread holds the domain.
+    /// Locks a shard's domain if no thread holds it; otherwise returns `None`.
     pub(super) fn try_lock(&self, shard: u8) -> Option<Held<'_>> {
         Held::new(self.domain(shard).0.try_lock().ok()?, shard)
     }
@@ -185,7 +185,8 @@ impl<'a> Held<'a> {
         domain.has(shard).then(|| Self { at: usize::from(shard) >> domain.bits, domain })
     }
 
-    /// Switches to another shard of the locked domain. False if the shard is in another domain.
+    /// Switches to another shard of the locked domain. Returns false if the shard is in another
+    /// domain.
     #[inline(always)]
     pub(super) fn turn(&mut self, shard: u8) -> bool {
         let has = self.domain.has(shard);
@@ -243,7 +244,7 @@ impl<'a> Both<'a> {
     }
 }
 
-/// The positions of the bits that are set, the lowest first.
+/// Returns the positions of the bits that are set, the lowest first.
 #[inline]
 pub(super) fn ones(mut bits: u64) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {

@@ -49,9 +49,9 @@ pub(super) struct Far {
 enum Stage {
     /// One packet, or only ICMP requests.
     First,
-    /// Several packets from the first end.
+    /// Several packets, all from the first endpoint.
     Multiple,
-    /// Packets from both ends.
+    /// Packets from both endpoints.
     Both,
 }
 
@@ -193,7 +193,7 @@ impl Entry {
         reply
     }
 
-    /// Connections without a label, which most are, do without the second cache line.
+    /// Most connections have no label and need no access to the second cache line.
     #[inline]
     pub(super) fn label(&self) -> u128 {
         if self.flags & LABEL == 0 { 0 } else { self.far.label }
@@ -341,7 +341,7 @@ impl Entry {
         self.far.holder = holder;
     }
 
-    /// Whether both ends have sent packets.
+    /// Whether both endpoints have sent packets.
     pub(super) fn has_reply(&self) -> bool {
         match self.protocol {
             TCP => !self.is_half_open(),
@@ -367,7 +367,7 @@ impl Entry {
         self.flags |= ASSISTED;
     }
 
-    /// The later of the states of the connection's two ends.
+    /// The later of the states of the connection's two endpoints.
     pub(super) fn tcp_state(&self) -> Option<tcp::State> {
         let [first, second] = &self.far.ends;
         (self.protocol == TCP).then(|| first.state.max(second.state))
@@ -439,7 +439,7 @@ fn guess_place(moment: Moment, is_reply: bool) -> (usize, u32) {
     (word, u32::from(is_reply) * 32)
 }
 
-/// The addresses of a new connection, as [`Entry`] holds them.
+/// Returns the addresses of a new connection in the layout of [`Entry`].
 #[inline]
 fn near(tuple: &Tuple) -> [u64; 4] {
     let (source, destination) = (tuple.source, tuple.destination);
@@ -461,7 +461,7 @@ pub(super) struct Rules {
     pub(super) checks_tcp_sequence: bool,
 }
 
-/// No entry.
+/// Stands for no entry.
 pub(super) const NONE: u32 = u32::MAX;
 const IN_USE: u8 = 1;
 const SOURCE: u8 = 1 << 1;

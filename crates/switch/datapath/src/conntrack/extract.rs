@@ -15,7 +15,8 @@ pub(super) struct Extracted {
     /// For an ICMP error, the headers of the packet that it quotes. `tuple` is then the reverse of
     /// the quoted packet's tuple, which is the direction of the error itself.
     pub(super) inner: Option<Inner>,
-    /// The first fragment of a packet. Its checksum and length also cover bytes of later fragments.
+    /// Whether this is the first fragment of a packet, whose checksum and length also cover bytes
+    /// of later fragments.
     pub(super) is_fragment: bool,
 }
 
@@ -36,7 +37,8 @@ impl Inner {
     }
 }
 
-/// The tuple of a whole TCP or UDP packet over IPv4, which most packets are, from the key alone.
+/// Reads the tuple of an unfragmented TCP or UDP packet over IPv4 from the key alone. Most packets
+/// are of this type.
 #[inline]
 pub(super) fn quick_tuple(key: &Key, zone: u16) -> Option<Tuple> {
     let words = &key.words;
@@ -223,7 +225,7 @@ struct Quoted {
     inner: Inner,
 }
 
-/// The packet that an ICMP error quotes: an IP header and at least eight bytes.
+/// Reads the packet that an ICMP error quotes: an IP header and at least eight bytes.
 fn quoted(frame: &[u8], headers: Headers, zone: u16, kind: Kind) -> Option<Quoted> {
     let start = headers.transport + 8;
     let packet = frame.get(start..headers.end)?;

@@ -51,7 +51,7 @@ pub struct FragmentCounts {
     pub expired: u64,
     pub too_small: u64,
     pub overlapped: u64,
-    /// Discarded because the whole packet would be too long.
+    /// Fragments discarded because the whole packet would be too long.
     pub purged: u64,
 }
 
@@ -102,7 +102,7 @@ struct Pieces {
     /// Sorted by the position of their data.
     list: Vec<Piece>,
     has_last: bool,
-    /// When the fragments are discarded, in milliseconds of the caller's clock.
+    /// The time at which the fragments are discarded, in milliseconds of the caller's clock.
     expires: u64,
 }
 
@@ -126,7 +126,7 @@ struct Place {
     header: usize,
 }
 
-/// The result of [`Fragments::take`].
+/// The result of [`Fragments::take`] for a packet.
 pub(super) enum Taken {
     /// The packet is tracked as if it were no fragment.
     Whole,
@@ -283,8 +283,8 @@ impl Place {
 }
 
 impl Assembled {
-    /// The fragments in the order of their data. Each has the whole packet's connection state and
-    /// addresses, and the first one also its transport header.
+    /// Returns the fragments in the order of their data. Each has the whole packet's connection
+    /// state and addresses; the first also has its transport header.
     pub(super) fn spread(self) -> Vec<Packet> {
         let Self { packet: whole, pieces } = self;
         let is_v6 = whole.layout.has(flag::IPV6);
@@ -374,8 +374,9 @@ fn locate_v6(packet: &Packet, zone: u16) -> Option<(Origin, Place)> {
     Some((origin, place))
 }
 
-/// The position of a fragment's data. A first fragment without data is invalid, because it has no
-/// transport header. A later one without data waits like any other, as in Open vSwitch.
+/// Finds the position of a fragment's data; `None` if the fragment is invalid. A first fragment
+/// without data is invalid, because it has no transport header. A later one without data waits like
+/// any other, as in Open vSwitch.
 fn placed(start: usize, end: usize, from: u32, has_more: bool, header: usize) -> Option<Place> {
     let length = u32::try_from(end.checked_sub(start)?).ok()?;
     if length == 0 && from == 0 {
@@ -384,7 +385,8 @@ fn placed(start: usize, end: usize, from: u32, has_more: bool, header: usize) ->
     Some(Place { start, from, to: from + length, has_more, header })
 }
 
-/// Makes the whole packet. `None` if it would be longer than an IP packet can be.
+/// Builds the whole packet from its fragments; `None` if it would be longer than an IP packet can
+/// be.
 fn assemble(pieces: Vec<Piece>, is_v6: bool) -> Option<Assembled> {
     let Piece { packet: first, place } = pieces.first()?;
     let network = first.layout.network as usize;

@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Range;
 
-/// A port at which an end of the control connection listens for a data connection.
+/// A port at which an endpoint of the control connection listens for a data connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Announcement {
     pub(super) port: u16,
@@ -29,7 +29,7 @@ impl Address {
     }
 }
 
-/// An FTP message for a data connection, with a syntax error.
+/// The error of an FTP message that should announce a data connection but has wrong syntax.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Malformed;
 
@@ -120,7 +120,7 @@ fn decimal(message: &[u8], at: usize, most: usize) -> Option<(u32, usize)> {
     Some((value, at + digits))
 }
 
-/// Maximum number of bytes that are read of a segment.
+/// Maximum number of bytes of a segment that the parser reads.
 const LONGEST: usize = 128;
 
 #[cfg(test)]

@@ -147,13 +147,13 @@ impl Helpers {
         let Some(found) = ftp::read(data, is_reply) else { return Ok(()) };
         let announcement = found?;
         let (original, reply) = (entry.original(), entry.reply());
-        // The announcer's address as the announcer sees it, and as the other end sees it.
+        // The announcer's address as the announcer sees it, and as its peer sees it.
         let (own, shown) = match is_reply {
             true => (reply.source_address(), original.destination_address()),
             false => (original.source_address(), reply.destination_address()),
         };
         if let Some(address) = &announcement.address {
-            // The address of a third host is an attack on that host (RFC 2577 section 3).
+            // An announced address of a third host is an attack on that host (RFC 2577 section 3).
             if address.value != own && address.value != shown {
                 return Err(Malformed);
             }
@@ -171,7 +171,7 @@ impl Helpers {
         Ok(())
     }
 
-    /// Expects the connection to a port that an end of a control connection has announced.
+    /// Expects the connection to a port that an endpoint of a control connection has announced.
     fn expect(&self, entry: &Entry, port: u16, is_reply: bool) {
         let (original, reply) = (entry.original(), entry.reply());
         let is_destination = entry.translation() == Some(Translation::Destination);
@@ -251,7 +251,7 @@ impl Relations {
 }
 
 impl Splice {
-    /// Rewrites the text, and the lengths and checksums that depend on it.
+    /// Replaces the text, and updates the lengths and checksums that depend on it.
     pub(super) fn apply(&self, packet: &mut Packet) {
         let Self { at, length, text } = self;
         let bytes = packet.frame.bytes();
@@ -273,8 +273,8 @@ impl Splice {
     }
 }
 
-/// Writes the lengths and checksums of a TCP packet. For an unfinished packet, the checksum field
-/// gets only the pseudo-header's sum.
+/// Writes the lengths and checksums of a TCP packet. If the network card completes the checksum,
+/// the field gets only the pseudo-header's sum.
 fn complete(frame: &mut [u8], headers: Headers, is_v6: bool, is_unfinished: bool) -> Option<()> {
     let Headers { network, transport, end } = headers;
     let length = end.checked_sub(network)?;

@@ -302,7 +302,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Few distinct tags over several growths, so that lines overflow and wrap.
+        /// The test uses few distinct tags, so that lines overflow and wrap, and grows the index
+        /// several times.
         #[test]
         fn the_connection_index_behaves_like_a_list(
             steps in prop::collection::vec((any::<bool>(), 0u32..40, 0u32..8), 1..2000),

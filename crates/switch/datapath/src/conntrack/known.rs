@@ -17,7 +17,7 @@ use crate::checksum::{Change, fixed};
 use crate::{Guess, Moment, Packet, TrackCall, flag};
 
 impl Conntrack {
-    /// Tracks a packet by `number`, the entry that was found for it. Returns the guess for the
+    /// Tracks a packet; `number` is the entry that was found for it. Returns the guess for the
     /// lookup after tracking. Returns `None` without a change if the packet or its connection needs
     /// [`Conntrack::track`], which handles all packets.
     ///
@@ -109,7 +109,7 @@ impl Conntrack {
         words[word::CT_NW + 1..word::CT_TP].fill(0);
         words[word::CT_TP] = u64::from(protocol) << 32 | u64::from(original.ports);
         if entry.expires < expires_before {
-            // The entry must not wait in its slot, which is later than the new expiry.
+            // An entry must not stay in a timer slot that is later than its new expiry.
             wheel.remove(entries, number);
             wheel.insert(entries, number);
         }

@@ -7,7 +7,8 @@ use flow::action::{Nat, NatAddresses, NatDirection};
 use super::entry::Translation;
 use super::tuple::{Hasher, Kind, Ports, Tuple, is_icmp};
 
-/// The translations that a `nat(…)` allows for a connection, in the order in which they are tried.
+/// The translations that a `nat(…)` argument allows for a connection, in the order in which they
+/// are tried.
 #[derive(Debug)]
 pub(super) struct Choice {
     pub(super) translation: Translation,
@@ -19,7 +20,7 @@ pub(super) struct Choice {
     ranges: Vec<PortRange>,
 }
 
-/// Ports to try: from `first` up, then around.
+/// Ports to try: from `first` to the highest, then from the lowest to `first`.
 #[derive(Debug, Clone)]
 struct PortRange {
     side: Side,
@@ -31,7 +32,7 @@ struct PortRange {
 enum Side {
     Source,
     Destination,
-    /// ICMP, whose identifier is both ports.
+    /// Both ports: ICMP, whose identifier is stored in both.
     Both,
 }
 
@@ -68,7 +69,8 @@ impl Choice {
         Some(choice)
     }
 
-    /// The translation of an expected connection, which follows from its parent's translation.
+    /// Builds the translation of an expected connection, which follows from its parent's
+    /// translation.
     pub(super) fn only(translation: Translation, address: u128, original: &Tuple) -> Self {
         Self {
             translation,
@@ -204,13 +206,14 @@ fn address_range(nat: &Nat, kind: Kind, own: u128) -> RangeInclusive<u128> {
         (Some(NatAddresses::V6(range)), true) => {
             u128::from(*range.start())..=u128::from(*range.end())
         }
-        // No address, or one of the other IP version.
+        // No address, or an address of the other IP version.
         _ => own..=own,
     };
     if *range.start() == 0 || range.is_empty() { own..=own } else { range }
 }
 
-/// Ports that may replace a source port. A privileged port gets a privileged one.
+/// Returns the ports that may replace a source port. A privileged port is replaced by a privileged
+/// port.
 fn near(port: u16) -> RangeInclusive<u16> {
     match port {
         0..512 => 1..=511,

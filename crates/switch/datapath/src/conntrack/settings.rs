@@ -36,22 +36,22 @@ impl Default for Settings {
 /// defaults are those of Open vSwitch's userspace datapath.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
-    /// A SYN without a SYN-ACK.
+    /// For a SYN without a SYN-ACK.
     pub tcp_syn_sent: Span,
-    /// A handshake that is not complete.
+    /// For a handshake that is not complete.
     pub tcp_syn_recv: Span,
     pub tcp_established: Span,
-    /// One end has closed.
+    /// For a connection of which one endpoint has sent a FIN.
     pub tcp_fin_wait: Span,
-    /// Both ends have closed.
+    /// For a connection of which both endpoints have sent a FIN.
     pub tcp_time_wait: Span,
-    /// Both ends have closed and acknowledged, or one has reset the connection.
+    /// For a connection of which both FINs are acknowledged, or which was reset.
     pub tcp_close: Span,
-    /// UDP and all other protocols: one packet so far.
+    /// For UDP and all other protocols: one packet so far.
     pub udp_first: Span,
-    /// UDP: several packets, all from the first end.
+    /// For UDP: several packets, all from the first endpoint.
     pub udp_single: Span,
-    /// UDP: packets from both ends.
+    /// For UDP: packets from both endpoints.
     pub udp_multiple: Span,
     pub icmp_first: Span,
     pub icmp_reply: Span,

@@ -17,7 +17,7 @@ pub(super) struct Shard {
     pub(super) wheel: Wheel,
     pub(super) rules: Rules,
     pub(super) counts: ShardCounts,
-    /// The position of the last search for a victim among all entries.
+    /// The entry at which the last search for an entry to evict ended.
     hand: u32,
 }
 
@@ -116,8 +116,8 @@ impl Shard {
         })
     }
 
-    /// Finds a connection for which `may_go` is true. Looks at `looks` of the connections that
-    /// expire soonest, then at `looks` further ones, from the last search's end on.
+    /// Finds a connection to evict, for which `may_go` is true. Looks at `looks` of the connections
+    /// that expire soonest, then at `looks` further ones from where the last search ended.
     pub(super) fn victim(&mut self, looks: u32, may_go: impl Fn(&Entry) -> bool) -> Option<u32> {
         let entries = &self.entries;
         let soonest = self.wheel.soonest(entries, looks, |number| may_go(entries.entry(number)));

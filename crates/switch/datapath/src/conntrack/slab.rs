@@ -21,7 +21,7 @@ pub(super) struct Slab {
 #[derive(Debug)]
 struct Chunk {
     entries: HugeVec<Entry>,
-    /// The first free slot; `Entry::next` links the others.
+    /// The first free slot; each free slot's `Entry::next` names the next one.
     free: u32,
     used: usize,
 }
@@ -31,7 +31,7 @@ impl Slab {
         Self { chunks: Vec::new(), first_unused: 0, first_open: 0, len: 0, unused: 0 }
     }
 
-    /// The entry of this number, which is in use or was removed under the present lock.
+    /// Returns the entry of this number, which is in use or was removed under the present lock.
     #[inline]
     pub(super) fn entry(&self, number: u32) -> &Entry {
         &self.chunks[number as usize / CHUNK].entries[number as usize % CHUNK]
@@ -59,7 +59,8 @@ impl Slab {
         &mut self.chunks[number as usize / CHUNK].entries[number as usize % CHUNK]
     }
 
-    /// The next number in a circle through all slots, without chunks that have no memory.
+    /// Returns the number after `number` in a cycle through all slots; skips chunks that have no
+    /// memory.
     pub(super) fn after(&self, number: u32) -> u32 {
         let next = number as usize + 1;
         let (chunk, place) = (next / CHUNK, next % CHUNK);
@@ -211,7 +212,8 @@ mod tests {
             let mut slab = Slab::new();
             let mut held: HashMap<u32, u32> = HashMap::new();
             for (mark, (kind, pick)) in steps.into_iter().enumerate() {
-                // Sometimes many at once, so that chunks are allocated and freed.
+                // Some steps insert or remove many entries at once, so that chunks are allocated
+                // and freed.
                 let count = if kind > 97 { CHUNK as u32 + pick % 999 } else { 1 };
                 for _ in 0..count {
                     let number = held.keys().copied().nth(pick as usize % held.len().clamp(1, 50));

@@ -5,14 +5,14 @@
 use super::extract::{u16_at, u32_at};
 use super::settings::Phase;
 
-/// One end of a connection, as derived from its packets.
+/// One endpoint of a connection, as derived from its packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct End {
-    /// The sequence number after the last data that the end has sent.
+    /// The sequence number after the last data that the endpoint has sent.
     sent: u32,
-    /// The sequence number up to which the other end lets the end send.
+    /// The sequence number up to which the peer's window lets the endpoint send.
     allowed: u32,
-    /// The largest window that the end has advertised, not scaled.
+    /// The largest window that the endpoint has advertised, not scaled.
     window: u16,
     scale: Scale,
     pub(super) state: State,
@@ -23,7 +23,7 @@ impl End {
         Self { sent: 0, allowed: 0, window: 0, scale: Scale::NONE, state: State::Closed };
 }
 
-/// The state of one end, in Open vSwitch's order.
+/// The state of one endpoint, in Open vSwitch's order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum State {
     Closed,
@@ -40,7 +40,7 @@ struct Scale(u8);
 
 impl Scale {
     const NONE: Self = Self(0);
-    /// The connection was picked up after its handshake.
+    /// The scale of a connection that was picked up after its handshake.
     const UNKNOWN: Self = Self(1 << 6);
 
     /// The scale in the option of a SYN segment.
@@ -97,7 +97,7 @@ impl Segment {
         self.flags & flag != 0
     }
 
-    /// The number of sequence numbers that the segment occupies.
+    /// The length of the segment in sequence numbers.
     fn length(&self) -> u32 {
         self.payload + u32::from(self.has(SYN)) + u32::from(self.has(FIN))
     }
@@ -119,7 +119,7 @@ impl Segment {
     }
 }
 
-/// The states of both ends after the first segment of the connection.
+/// The states of both endpoints after the first segment of the connection.
 pub(super) fn start(segment: &Segment) -> [End; 2] {
     let mut first = End {
         sent: segment.sequence,
@@ -141,7 +141,7 @@ pub(super) fn start(segment: &Segment) -> [End; 2] {
     [first, second]
 }
 
-/// Updates both ends with a segment. `ends[0]` is the end that started the connection.
+/// Updates both endpoints with a segment. `ends[0]` is the endpoint that started the connection.
 pub(super) fn update(
     ends: &mut [End; 2],
     segment: &Segment,
@@ -192,7 +192,7 @@ pub(super) fn update(
     Update::Invalid
 }
 
-/// A segment, compared with the windows of both ends.
+/// A segment, compared with the windows of both endpoints.
 struct Window {
     source_scale: u32,
     destination_scale: u32,
@@ -227,7 +227,7 @@ impl Window {
         }
     }
 
-    /// Initializes an end from its first segment.
+    /// Initializes an endpoint from its first segment.
     fn first_segment(&mut self, source: &mut End, destination: &mut End, segment: &Segment) {
         if segment.has(SYN)
             && let Some(scale) = destination.scale.known()
@@ -325,7 +325,7 @@ fn advance_states(source: &mut End, destination: &mut End, segment: &Segment) ->
 }
 
 impl State {
-    /// The name in `dpctl/dump-conntrack`, which shows the later of both ends' states.
+    /// The name in `dpctl/dump-conntrack`, which shows the later of both endpoints' states.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Closed => "CLOSED",
@@ -376,7 +376,7 @@ const PSH: u8 = 1 << 3;
 const ACK: u8 = 1 << 4;
 const URG: u8 = 1 << 5;
 const MAX_SCALE: u8 = 14;
-/// `End::allowed` of an end that has not sent anything.
+/// `End::allowed` of an endpoint that has not sent anything.
 const NOT_SEEN: u32 = 1;
-/// The tolerance: a full window and a segment of 1500 bytes.
+/// How far a segment may lie outside the window: by a full window and a segment of 1500 bytes.
 const FUDGE: u32 = 0xffff + 1500;

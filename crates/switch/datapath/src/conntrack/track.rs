@@ -28,7 +28,7 @@ use super::{Conntrack, NO_LIMIT, milliseconds};
 use crate::tracker::Awaited;
 use crate::{Guess, Packet, TrackCall, Tracked};
 
-/// A packet, its call, and the results of its lookup so far.
+/// A packet to track, its `ct` call, and the results of its lookup so far.
 struct Case<'v, 'f, 'c, 'd> {
     view: &'v mut View<'f>,
     call: &'c TrackCall<'d>,
@@ -115,7 +115,8 @@ impl Conntrack {
         }
     }
 
-    /// Tracks a packet by `track`, or a fragment with the packet that it belongs to.
+    /// Tracks a packet by calling `track`; tracks a fragment together with the packet that it
+    /// belongs to.
     #[inline(always)]
     pub(super) fn track_packet(
         &self,
@@ -338,7 +339,7 @@ impl Conntrack {
         }
         case.show(flags, entry);
         if entry.expires < expires_before {
-            // The entry must not wait in its slot, which is later than the new expiry.
+            // An entry must not stay in a timer slot that is later than its new expiry.
             shard.wheel.remove(&mut shard.entries, number);
             shard.wheel.insert(&mut shard.entries, number);
         }
@@ -405,7 +406,8 @@ impl Conntrack {
         if count >= limit - limit / 8 {
             self.reclaim(case);
         }
-        // The own shard may hold expired connections; `reclaim` has collected some.
+        // The new connection's own shard may still count expired connections; `reclaim` has
+        // collected only some of them.
         if count >= limit
             && is_over(of_all, limit)
             && (!self.evict(case, None, limit) || is_over(of_all, limit))
@@ -697,7 +699,7 @@ impl Case<'_, '_, '_, '_> {
         if self.parent.is_some() && self.extracted.inner.is_none() { state::RELATED } else { 0 }
     }
 
-    /// Translates the packet, and returns the flag for the kind of translation.
+    /// Translates the packet, and returns the flag for source or for destination translation.
     fn translate(&mut self, entry: &Entry, is_reply: bool) -> u16 {
         // The reverse of the tuple that the other direction expects.
         let wanted = if is_reply { entry.original() } else { entry.reply() }.reversed();
@@ -750,7 +752,7 @@ fn place(hash: u64) -> Place {
 /// because shard numbers are small.
 pub(super) const FAR: u64 = 1 << 63;
 const MOST_WARM: usize = 64;
-/// Steps of the wheel at each new connection: more than one, so that collection keeps up.
+/// Steps of the timer wheel at each new connection: more than one, so that collection keeps up.
 const COMMIT_BUDGET: u32 = 4;
 const RECLAIM_BUDGET: u32 = 32;
 /// The lifetime of a half-open connection when the table is nearly full.

@@ -20,7 +20,8 @@ pub(super) struct Ports {
     pub(super) destination: u16,
 }
 
-/// The IP version, and for ICMP the request and the direction of a message.
+/// The IP version, and for ICMP the type of request and whether the message is a request or its
+/// reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Kind(u8);
 
@@ -174,7 +175,7 @@ fn address(bits: u128, kind: Kind) -> IpAddr {
 }
 
 const V6_BIT: u8 = 0x80;
-/// Requests at even places, each followed by its reply: echo, timestamp, information.
+/// Requests at even indices, each followed by its reply: echo, timestamp, information.
 const ICMP_TYPES: &[u8] = &[8, 0, 13, 14, 15, 16];
 const ICMPV6_TYPES: &[u8] = &[128, 129];
 

@@ -12,9 +12,10 @@ pub struct View<'a> {
     pub key: &'a mut Key,
     pub frame: &'a mut [u8],
     pub headers: Headers,
-    /// The checksum of TCP or UDP is only the pseudo-header's sum.
+    /// Whether the TCP or UDP checksum is only the pseudo-header's sum, which the network card
+    /// completes.
     pub(super) is_unfinished: bool,
-    /// The packet may change its length.
+    /// Whether tracking may change the packet's length.
     pub(super) is_resizable: bool,
     /// A replacement of text that the caller has to apply.
     pub(super) splice: Option<Splice>,

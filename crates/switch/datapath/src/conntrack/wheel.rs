@@ -34,8 +34,9 @@ impl Wheel {
         let (level, position) = if distance < SLOTS as u64 {
             (0, expiry.max(self.tick))
         } else {
-            // The current slot of an upper level is never used: it comes again only after a whole
-            // turn. Entries that expire after the last slot wait in it, and move on from there.
+            // The current slot of an upper level is never used: its time has passed, and comes
+            // again only after a revolution of the level. Entries that expire later than the last
+            // slot wait in the last slot, and move on from there.
             let (level, ticks) =
                 if distance < LEVEL_2_TICKS { (1, LEVEL_1_TICKS) } else { (2, LEVEL_2_TICKS) };
             let last = self.tick / ticks + SLOTS as u64 - 1;
@@ -129,8 +130,8 @@ impl Wheel {
         chosen
     }
 
-    /// Moves an entry of an upper level's slot that begins at this tick to a lower level. False if
-    /// there is no such entry.
+    /// Moves an entry of an upper level's slot that begins at this tick to a lower level. Returns
+    /// false if there is no such entry.
     fn cascade(&mut self, slab: &mut Slab) -> bool {
         for (level, ticks) in [(2, LEVEL_2_TICKS), (1, LEVEL_1_TICKS)] {
             if self.tick.is_multiple_of(ticks) {
@@ -146,7 +147,7 @@ impl Wheel {
         false
     }
 
-    /// The next tick that has a used slot in level 0, or `boundary`.
+    /// Returns the next tick that has a used slot in level 0, or `boundary`.
     fn next_used(&self, boundary: u64) -> u64 {
         let mut tick = self.tick + 1;
         while tick < boundary {

@@ -26,8 +26,8 @@ pub(super) fn parse(segment: &[u8], key: &mut Key, layout: &mut Layout) {
     layout.flags |= flag::NEIGHBOR;
 }
 
-/// The options with a link-layer address: 1 for the source's, 2 for the target's, each with the
-/// offset of the address.
+/// Returns the options with a link-layer address: 1 for the source's, 2 for the target's, each with
+/// the offset of the address.
 pub(crate) fn options(segment: &[u8]) -> impl Iterator<Item = (u8, usize)> + '_ {
     let mut at = BODY;
     std::iter::from_fn(move || {

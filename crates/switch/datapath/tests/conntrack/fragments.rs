@@ -118,7 +118,7 @@ fn fragments_wait_for_the_whole_packet_and_show_its_connection() {
 }
 
 #[test]
-fn the_data_of_fragments_may_not_overlap() {
+fn overlapping_fragments_are_invalid() {
     let mut switch = Switch::new();
     let pieces = cut(&packet(false), &[1400]);
     let other = cut(&packet(false), &[1392]);
@@ -131,7 +131,7 @@ fn the_data_of_fragments_may_not_overlap() {
 }
 
 #[test]
-fn fragments_of_other_packets_and_zones_do_not_complete_one() {
+fn fragments_of_other_packets_and_zones_complete_no_packet() {
     let mut switch = Switch::new();
     let pieces = cut(&packet(false), &[1400]);
     let mut other = pieces[1].clone();
@@ -144,7 +144,7 @@ fn fragments_of_other_packets_and_zones_do_not_complete_one() {
     assert_eq!(switch.table.fragment_status().packets.len(), 3);
 }
 
-/// The last fragment of a packet, without data, at this offset of the transport data.
+/// Builds the last fragment of a packet, without data, at this offset of the transport data.
 fn empty(is_v6: bool, place: usize) -> Vec<u8> {
     let mut pieces = cut(&packet(is_v6), &[place]);
     let mut bytes = pieces.swap_remove(1);

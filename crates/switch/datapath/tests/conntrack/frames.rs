@@ -6,7 +6,7 @@ use datapath::conntrack::Headers;
 use flow::{Field, Key};
 use wire::checksum::Sum;
 
-/// One end of a packet: an address with a port.
+/// One endpoint of a packet: an address with a port.
 pub(crate) type End = (IpAddr, u16);
 
 #[derive(Debug, Clone)]
@@ -36,7 +36,7 @@ pub(crate) fn udp_with(from: End, to: End, data: &[u8]) -> Frame {
     frame(from, to, 17, segment)
 }
 
-/// A packet of a protocol without ports.
+/// Builds a packet of a protocol without ports.
 pub(crate) fn plain(from: IpAddr, to: IpAddr, protocol: u8) -> Frame {
     frame((from, 0), (to, 0), protocol, vec![1, 2, 3, 4, 5, 6, 7, 8])
 }
@@ -76,7 +76,7 @@ pub(crate) fn tcp(from: End, to: End, tcp: Tcp) -> Frame {
     frame(from, to, 6, segment)
 }
 
-/// A segment with `data` as its payload.
+/// Builds a segment with `data` as its payload.
 pub(crate) fn tcp_with(from: End, to: End, tcp: Tcp, data: &[u8]) -> Frame {
     let mut segment = vec![0; 20];
     segment[4..8].copy_from_slice(&tcp.sequence.to_be_bytes());
@@ -87,7 +87,7 @@ pub(crate) fn tcp_with(from: End, to: End, tcp: Tcp, data: &[u8]) -> Frame {
     frame(from, to, 6, segment)
 }
 
-/// An echo request (`kind` 8 or 128) or reply (0 or 129).
+/// Builds an echo request (`kind` 8 or 128) or reply (0 or 129).
 pub(crate) fn echo(from: IpAddr, to: IpAddr, kind: u8, identifier: u16) -> Frame {
     let mut message = vec![kind, 0, 0, 0];
     message.extend_from_slice(&identifier.to_be_bytes());
@@ -95,7 +95,7 @@ pub(crate) fn echo(from: IpAddr, to: IpAddr, kind: u8, identifier: u16) -> Frame
     frame((from, 0), (to, 0), if from.is_ipv4() { 1 } else { 58 }, message)
 }
 
-/// An ICMP error that a router sends about the packet `quoted`.
+/// Builds an ICMP error that a router sends about the packet `quoted`.
 pub(crate) fn unreachable(router: IpAddr, to: IpAddr, quoted: &Frame) -> Frame {
     let mut message = vec![if router.is_ipv4() { 3 } else { 1 }, 1, 0, 0, 0, 0, 0, 0];
     message.extend_from_slice(&quoted.bytes[14..]);
@@ -262,7 +262,7 @@ impl Frame {
     }
 }
 
-/// The CRC32c of a packet, computed bit by bit, with the checksum field as zero.
+/// Computes the CRC32c of a packet bit by bit, with the checksum field as zero.
 fn crc32c(packet: &[u8]) -> u32 {
     let mut crc = u32::MAX;
     for (at, byte) in packet.iter().enumerate() {

@@ -36,7 +36,8 @@ impl Switch {
         Self { tracker: ThreadTracker::new(table.clone()), table }
     }
 
-    /// Tracks a frame. Returns the result with its flags, after a check of its key and checksums.
+    /// Tracks a frame, and checks its key and checksums. Returns the frame after tracking, and its
+    /// flags.
     fn track(&mut self, frame: &Frame, track: &Track) -> (Frame, u16) {
         let mut packet = Packet::arrived(1, PortFrame::from_bytes(&frame.bytes, Time::ZERO));
         let steps = [Step::Track(Box::new(track.clone()))];
@@ -60,7 +61,7 @@ impl Switch {
         self.track(frame, track).1
     }
 
-    /// Opens a control connection. `first` is the call for its first packet. `shown` are the ends
+    /// Opens a control connection. `first` is the call for its first packet. `shown`: the endpoints
     /// after translation.
     fn connect(&mut self, client: End, server: End, first: &Track, shown: [End; 2]) {
         let syn = tcp(client, server, Tcp::new(SYN, 100, 0));
@@ -131,7 +132,7 @@ fn a_connection_without_a_helper_expects_no_connection() {
 }
 
 #[test]
-fn servers_may_announce_and_announced_third_hosts_are_invalid() {
+fn a_server_may_announce_its_own_port_but_not_a_third_host() {
     let mut switch = Switch::new();
     let (client, server) = (end("[fd00::1]:40000"), end("[fd00::2]:21"));
     switch.connect(client, server, &helped(commit(1), FTP), [client, server]);
@@ -144,7 +145,7 @@ fn servers_may_announce_and_announced_third_hosts_are_invalid() {
 }
 
 #[test]
-fn a_translated_client_is_announced_by_its_new_address() {
+fn an_ftp_command_of_a_translated_client_carries_its_new_address() {
     let mut switch = Switch::new();
     let (client, server, outside) = (end(CLIENT), end(SERVER), end("10.0.0.240:40000"));
     let first = helped(snat(1, "10.0.0.240", None), FTP);
@@ -158,7 +159,8 @@ fn a_translated_client_is_announced_by_its_new_address() {
         assert_eq!(data_of(&seen), "PORT 10,0,0,240,195,80\r\n");
         assert_eq!(numbers_of(&seen), (101, 501));
     }
-    // Acknowledgements of the server and later data of the client match the longer text.
+    // Acknowledgements of the server and later data of the client are corrected by the length that
+    // the text gained.
     let length = text.len() as u32;
     let answer = says(server, outside, (501, 101 + length + 2), "200 OK\r\n");
     let (seen, _) = switch.track(&answer, &look(1));
@@ -198,7 +200,7 @@ fn a_translated_server_announces_the_address_that_the_client_knows() {
 }
 
 #[test]
-fn a_tftp_server_answers_from_another_port() {
+fn a_tftp_reply_from_another_port_is_related() {
     let mut switch = Switch::new();
     let (client, server) = (end("10.0.0.1:3000"), end("10.0.0.2:69"));
     assert_eq!(switch.flags(&udp(client, server), &helped(commit(1), TFTP)), NEW);

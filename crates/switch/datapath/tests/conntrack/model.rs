@@ -23,7 +23,7 @@ pub(crate) mod timeout {
     pub(crate) const ICMP_REPLY: u64 = 256 * 125;
 }
 
-/// Both ends, the ICMP type of a packet in this direction, the protocol and the zone.
+/// Both endpoints, the ICMP type of a packet in this direction, the protocol and the zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tuple {
     pub(crate) from: End,
@@ -58,8 +58,8 @@ pub(crate) struct Connection {
     peers: [Peer; 2],
 }
 
-/// One end, as in `struct tcp_peer` of pf: the end of the data that it has sent and that it may
-/// send, and its window.
+/// One endpoint, as in `struct tcp_peer` of pf: the sequence numbers up to which it has sent and
+/// may send, and its window.
 #[derive(Debug, Clone, Copy, Default)]
 struct Peer {
     seqlo: u32,
@@ -83,7 +83,7 @@ pub(crate) struct Prediction {
     pub(crate) mark: u32,
     pub(crate) label: u128,
     pub(crate) original: Option<Tuple>,
-    /// The packet's ends after tracking; `None` if a new translation chooses them.
+    /// The packet's endpoints after tracking; `None` if a new translation chooses them.
     pub(crate) ends: Option<(End, End)>,
 }
 
@@ -101,8 +101,8 @@ impl Model {
         self.connections.retain(|connection| connection.expires > now);
     }
 
-    /// `prior`: the flags of an earlier pass in this zone. `quoted`: the tuple of the packet in an
-    /// error.
+    /// `prior`: the flags of an earlier pass in this zone. `quoted`: the tuple of the packet that
+    /// an ICMP error quotes.
     pub(crate) fn track(
         &mut self,
         frame: &Frame,
@@ -297,8 +297,8 @@ impl Model {
         Ok(())
     }
 
-    /// Whether a tuple may count as used. With several shards, a tuple with a used reverse tuple
-    /// does, because both have the same hash.
+    /// Whether the tracker may treat a tuple as used. With several shards, it also does so if the
+    /// reverse tuple is used, because both have the same hash.
     fn may_be_used(&self, tuple: &Tuple) -> bool {
         self.is_used(tuple) || self.is_used(&tuple.reversed())
     }

@@ -104,7 +104,7 @@ fn frames_that_are_not_ip_are_invalid() {
 }
 
 #[test]
-fn every_cut_frame_is_tracked_or_invalid() {
+fn every_truncated_frame_is_tracked_or_invalid() {
     let (client, server) = (end("10.0.0.1:1000"), end("10.0.0.2:80"));
     let (client6, server6) = (end("[fd00::1]:1000"), end("[fd00::2]:80"));
     let samples = [
@@ -119,7 +119,7 @@ fn every_cut_frame_is_tracked_or_invalid() {
     for sample in &samples {
         for bytes in [sample.bytes.clone(), tagged(sample)] {
             for length in 0..bytes.len() {
-                // With the length in the original header, and with the length of the truncated
+                // Tries the length in the original header, and then the length of the truncated
                 // packet.
                 let mut fitting = bytes[..length].to_vec();
                 switch.track(&fitting, &snat(0, "192.0.2.1", None));

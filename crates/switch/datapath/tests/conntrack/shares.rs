@@ -129,7 +129,7 @@ fn a_flood_returns_its_memory_and_the_next_flood_takes_no_more() {
         }
         most.push(tracker.table.statistics().bytes);
         tracker.pass(Span::from_secs(70));
-        // A minute with the calls of a thread that has no packets.
+        // For a minute, `expire` is called as by a thread that has no packets.
         for _ in 0..600 {
             tracker.table.expire(tracker.now);
             tracker.pass(Span::from_millis(100));

@@ -110,7 +110,7 @@ fn a_tcp_connection_may_begin_with_data_but_not_with_a_syn_ack() {
     assert_eq!(tracker.table.connections(), 0);
     let data = Tcp { payload: 100, ..Tcp::new(ACK, 101, 501) };
     assert_eq!(tracker.state(tcp(client, server, data), &commit(0)), "new|trk");
-    // The window is unknown, and the peer's window may be scaled.
+    // The tracker knows neither the window nor whether the peer scales its window.
     let data = Tcp { payload: 100, ..Tcp::new(ACK, 50_000, 501) };
     assert_eq!(tracker.state(tcp(client, server, data), &look(0)), "est|trk");
     let back = Tcp { payload: 100, ..Tcp::new(ACK, 501, 50_100) };
@@ -146,7 +146,7 @@ fn icmp_echo_requests_with_the_same_identifier_are_one_connection() {
         assert_eq!(tracker.state(echo(one, two, request, 7), &look(0)), "new|trk");
         assert_eq!(tracker.state(echo(two, one, reply, 8), &look(0)), "inv|trk");
         assert_eq!(tracker.state(echo(two, one, reply, 7), &look(0)), "est|rpl|trk");
-        // A request of the other end with the same identifier is another connection.
+        // An echo request of the other endpoint with the same identifier is another connection.
         assert_eq!(tracker.state(echo(two, one, request, 7), &commit(0)), "new|trk");
     }
     let lines = tracker.dump();
@@ -301,7 +301,7 @@ fn connections_end_at_their_timeouts() {
 }
 
 #[test]
-fn a_closed_connection_does_not_stay_for_a_day() {
+fn a_reset_shortens_the_lifetime_of_an_established_connection() {
     let mut tracker = tracker();
     let (client, server) = (end("10.0.0.1:1000"), end("10.0.0.2:80"));
     tracker.state(tcp(client, server, Tcp::new(SYN, 100, 0)), &commit(0));

@@ -42,8 +42,8 @@ fn tuples_stay_unique_when_threads_share_a_table() {
     assert_eq!(table.connections(), 0);
 }
 
-/// Two threads ask for more ports than there are. Each port is given to one client, and no port is
-/// left.
+/// Two threads ask for more ports than the range has. Each port is given to one client, and no port
+/// is left.
 #[test]
 fn two_threads_never_translate_to_the_same_port() {
     let table = Conntrack::new(&Settings { threads: 2, seed: 8, ..Settings::default() });

@@ -62,7 +62,7 @@ pub(crate) fn track_at(table: &Conntrack, frame: &mut Frame, track: &Track, now:
     table.track(&mut view, &call, Some(hash), now)
 }
 
-/// The flags as text, such as `new|trk`, in the order of the bits.
+/// Returns the flags as text, such as `new|trk`, in the order of the bits.
 pub(crate) fn flags(frame: &Frame) -> String {
     let names = ["new", "est", "rel", "rpl", "inv", "trk", "snat", "dnat"];
     let bits = frame.key.read(Field::CtState);

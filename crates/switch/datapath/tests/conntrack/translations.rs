@@ -154,7 +154,7 @@ fn a_persistent_address_depends_on_the_source_alone() {
 }
 
 #[test]
-fn random_ports_of_a_range_vary() {
+fn nat_with_random_chooses_varying_ports() {
     let tracker = tracker();
     let track = snat(0, "192.0.2.1", Some((2000, 60_000)));
     let nat = Nat { random: true, ..track.nat.clone().unwrap_or_default() };
@@ -210,8 +210,8 @@ fn icmp_errors_are_translated_with_the_packet_that_they_quote() {
                 let track = snat(0, &public.0.to_string(), None);
                 let request = make(client, server);
                 let out = sent(tracker, request.clone(), &track);
-                // A router behind the switch sends an error. The client gets it with its own packet
-                // quoted.
+                // A router behind the switch sends an error. The client gets the error, which
+                // quotes the client's packet as the client sent it.
                 let error = unreachable(router, public.0, &out);
                 let back = sent(tracker, error, &look(0));
                 assert_eq!(flags(&back), "rel|rpl|trk|dnat");
@@ -226,7 +226,7 @@ fn icmp_errors_are_translated_with_the_packet_that_they_quote() {
 }
 
 #[test]
-fn an_error_of_the_far_end_hides_its_translated_address() {
+fn an_icmp_error_from_a_translated_server_hides_its_real_address() {
     let tracker = tracker();
     let (client, service, server) = (end("10.0.0.1:1000"), end("192.0.2.1:80"), end("10.0.0.9:80"));
     let request = udp(client, service);

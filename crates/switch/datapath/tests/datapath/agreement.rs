@@ -76,7 +76,7 @@ fn compare(seed: u64, sets: usize, packets: usize) {
     assert!(hits > (sets * packets) as u64 / 4, "{hits} hits");
 }
 
-/// Panics with the first difference.
+/// Panics with the first difference between sent and expected frames.
 fn explain(
     sent: &[(u16, Vec<u8>)],
     expected: &[(u16, Vec<u8>)],

@@ -38,7 +38,7 @@ fn a_change_of_rules_applies_to_the_next_packet() {
     changed.sort_unstable();
     assert_eq!(changed, [2, 3]);
     assert_eq!(ports(&mut bridge).len(), 2);
-    // Both rules have counted all their packets: four and two.
+    // Each rule has counted all its packets: four and two.
     let mut counts: Vec<_> = bridge.counts().iter().map(|(packets, _)| *packets).collect();
     counts.sort_unstable();
     assert_eq!(counts, [2, 4]);

@@ -5,13 +5,14 @@ use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 use text::{PortNames, compose, parse_packet};
 
-/// The frame of a packet in OpenFlow's syntax: `udp,nw_dst=10.0.0.1`.
+/// Builds the frame of a packet in OpenFlow's syntax: `udp,nw_dst=10.0.0.1`.
 pub(super) fn frame(text: &str) -> Vec<u8> {
     let key = parse_packet(text, &PortNames::none());
     compose(&key.unwrap_or_else(|error| panic!("{text}: {error}")))
 }
 
-/// A valid random frame, out of few different ones, so that rules match and megaflows are shared.
+/// Builds a valid random frame from few distinct values, so that rules match and megaflows are
+/// shared.
 pub(super) fn random_frame(random: &mut Pcg64Mcg) -> Vec<u8> {
     let mut key = Key::ZERO;
     let mut set = |field, values: std::ops::Range<u128>| {
@@ -67,7 +68,7 @@ pub(super) fn random_frame(random: &mut Pcg64Mcg) -> Vec<u8> {
     }
     let mut frame = compose(&key);
     if random.random_range(0..12) == 0 {
-        // A second tag.
+        // Adds a second VLAN tag.
         let tag = [0x81, 0x00, 0x00, random.random_range(1..4)];
         frame.splice(12..12, tag);
     }
@@ -75,7 +76,7 @@ pub(super) fn random_frame(random: &mut Pcg64Mcg) -> Vec<u8> {
         frame.resize(frame.len().max(60), 0);
     }
     if random.random_range(0..8) == 0 && kind == 0x0800 && frame[12..14] == [8, 0] {
-        // A UDP datagram without a checksum.
+        // Removes the checksum of a UDP datagram.
         if frame[23] == 17 && frame.len() >= 42 && frame[20] & 0x3f == 0 {
             frame[40..42].fill(0);
         }

@@ -14,7 +14,7 @@ use units::Time;
 use super::bridge::{Bridge, Collected, group_counts};
 use super::frames::frame;
 
-/// A packet of a UDP connection, in the forward or the reply direction.
+/// Builds a packet of a UDP connection, in the forward or the reply direction.
 fn packet(connection: u32, is_back: bool) -> Vec<u8> {
     let (port, host) = (1000 + connection / 200, connection % 200);
     let there = ("10.0.0.1".to_owned(), port, format!("10.0.1.{host}"), 53);
@@ -23,7 +23,7 @@ fn packet(connection: u32, is_back: bool) -> Vec<u8> {
     frame(&format!("udp,nw_src={source},nw_dst={destination},tp_src={from},tp_dst={to},nw_ttl=64"))
 }
 
-/// The output ports of one packet of each connection.
+/// Returns the output ports of one packet of each connection.
 fn ports(bridge: &mut Bridge, connections: u32, is_back: bool) -> Vec<u16> {
     let packets = (0..connections).map(|connection| packet(connection, is_back));
     let sent = packets.map(|packet| bridge.process(1, &[packet]).sent);

@@ -1,5 +1,5 @@
-//! Rules that depend on a packet's length: one megaflow serves packets of all lengths, and does the
-//! same as a translation of each packet.
+//! Rules that depend on a packet's length: one megaflow serves packets of all lengths, with the
+//! same results as if the pipeline translated each packet.
 
 use datapath::{Around, NoTracker, extract};
 use flow::Key;
@@ -131,7 +131,7 @@ fn of_length(length: usize) -> Vec<u8> {
     bytes
 }
 
-/// The ports and lengths of frames, sorted.
+/// Returns the ports and lengths of frames, sorted.
 fn sent(collected: Collected) -> Vec<(u16, usize)> {
     let mut sent: Vec<_> =
         collected.sent.iter().map(|(port, bytes)| (*port, bytes.len())).collect();

@@ -41,7 +41,7 @@ fn a_frame_truncated_at_any_byte_causes_no_panic() {
 }
 
 #[test]
-fn random_changes_cause_no_panic() {
+fn randomly_changed_frames_cause_no_panic() {
     let mut random = Pcg64Mcg::seed_from_u64(8);
     let mut bridge = Bridge::new(&rules());
     for _ in 0..5_000 {
@@ -58,7 +58,7 @@ fn random_changes_cause_no_panic() {
 }
 
 #[test]
-fn any_write_to_any_frame_stays_within_it() {
+fn a_field_write_stays_within_the_frame() {
     let mut random = Pcg64Mcg::seed_from_u64(9);
     for _ in 0..50_000 {
         let mut bytes = random_frame(&mut random);

@@ -3,8 +3,8 @@
 use super::bridge::Bridge;
 use super::frames::frame;
 
-/// A frame with an IP packet below MPLS entries. Each entry is a label and a TTL, the outermost
-/// first.
+/// Builds a frame with an IP packet below MPLS entries. Each entry is a label and a TTL, the
+/// outermost first.
 fn under(entries: &[(u32, u8)], packet: &str) -> Vec<u8> {
     let mut frame = frame(packet);
     let rest = frame.split_off(14);
@@ -17,7 +17,8 @@ fn under(entries: &[(u32, u8)], packet: &str) -> Vec<u8> {
     frame
 }
 
-/// The Ethernet type of the frame that `actions` send, and its MPLS entries as label and TTL.
+/// Returns the Ethernet type of the frame that `actions` send, and its MPLS entries as label and
+/// TTL.
 fn sent(actions: &str, packet: &[u8]) -> (u16, Vec<(u32, u8)>) {
     let mut bridge = Bridge::new(&[format!("actions={actions},output:2")]);
     let sent = bridge.process(1, &[packet.to_vec()]).sent;

@@ -148,7 +148,8 @@ fn a_rewritten_packet_parses_to_the_rewritten_key() {
         assert_eq!(extract(2, &bytes), parsed);
         for _ in 0..3 {
             let index = random.random_range(word::ETH_SRC..flow::WORDS);
-            // Fields stay if other fields' positions depend on them, or if no action writes them.
+            // Fields stay if the position of other fields depends on them, or if no action writes
+            // them.
             let mask = match index {
                 word::NW if parsed.read(Field::EthType) == 0x0806 => 0xff << 48,
                 word::NW => 0xffff << 32,

@@ -1,5 +1,4 @@
-//! Changes of a frame without optimization: fields are overwritten, and all checksums are computed
-//! again.
+//! Changes a frame without optimization: overwrites fields, and computes all checksums again.
 
 use datapath::extract;
 use flow::{Field, Key, word};

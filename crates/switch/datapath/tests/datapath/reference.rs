@@ -1,4 +1,4 @@
-//! The reference: it translates each packet, and changes frames with [`PlainFrame`].
+//! The reference implementation: it translates each packet, and changes frames with [`PlainFrame`].
 
 use datapath::extract;
 use flow::step::{Step, Translate};

@@ -59,7 +59,7 @@ fn actions_in_a_clone_change_only_the_copy() {
 }
 
 #[test]
-fn controllers_get_packets_cut_to_their_length() {
+fn packet_ins_are_truncated_to_max_len() {
     let mut bridge = Bridge::new(&["cookie=5,priority=3 actions=controller(max_len=30,id=4)"]);
     let packet_ins = bridge.process(3, &[frame("udp")]).packet_ins;
     let [packet] = &packet_ins[..] else { panic!("{packet_ins:?}") };
@@ -103,7 +103,8 @@ fn a_meter_passes_its_burst_and_then_its_rate() {
     assert_eq!(datapath.statistics().dropped_by_meter, 69);
 }
 
-/// The packet-ins and the output for six packets, with a meter that lets one packet-in pass.
+/// Returns the packet-ins and the output for six packets, with a meter that lets one packet-in
+/// pass.
 fn limited(rule: &str, number: u32, band: BandKind) -> (Vec<PacketIn>, Vec<(u16, Vec<u8>)>) {
     let band = Band { kind: band, rate: 1, burst: 0 };
     let mut tables = tables(&[] as &[&str]);

@@ -138,7 +138,7 @@ fn packets_of_a_connection_find_a_new_megaflow_after_theirs_is_removed() {
     }
 }
 
-/// The same holds for the megaflows that packets match before tracking, and for replies.
+/// The same is required for the megaflows that packets match before tracking, and for replies.
 #[test]
 fn packets_find_a_new_megaflow_before_tracking_after_theirs_is_removed() {
     let rules: Vec<_> = (1..=20)
@@ -201,7 +201,7 @@ fn process(
     reference.pass(packet, 4);
 }
 
-/// The reference: one packet after the other, without caches.
+/// The reference processes one packet after the other, without caches.
 struct Reference<'a> {
     tables: &'a Tables,
     in_port: u32,
@@ -289,7 +289,7 @@ fn all_fragments_continue_when_the_last_one_arrives() {
     }
 }
 
-/// A UDP packet of 10.0.0.1 in two fragments.
+/// Builds a UDP packet of 10.0.0.1 in two fragments.
 fn fragments(source_port: u8) -> [Vec<u8>; 2] {
     let mut segment = vec![0, source_port, 0, 53, 0, 0, 0, 0];
     segment.resize(2008, 0xab);
@@ -319,8 +319,8 @@ fn random_rules(random: &mut Pcg64Mcg) -> Vec<String> {
         ",nat(dst=10.0.0.1-10.0.0.2)",
         ",nat(dst=10.0.0.4:80)",
     ];
-    // Groups may precede tracking, but then for all packets: each is tracked one pass later, so
-    // that connections begin in the order of their packets.
+    // In half of the cases, groups precede tracking for all packets. All packets are then tracked
+    // one pass later, so that connections begin in the order of their packets.
     let has_groups = random.random_range(0..2) == 0;
     let mut groups = vec![
         "group_id=1,type=select,bucket=watch_port:2,actions=output:2,\

@@ -175,7 +175,7 @@ fn unfinished(random: &mut Pcg64Mcg) -> Frame {
     frame
 }
 
-/// Whether the checksum of a TCP or UDP packet over IP is right.
+/// Whether the checksum of a TCP or UDP packet over IP is correct.
 fn has_right_sum(frame: &[u8]) -> bool {
     let layout = Layout::parse(frame).expect("a MAC header");
     let protocol = match layout.transport {

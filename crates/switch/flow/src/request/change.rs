@@ -7,6 +7,6 @@ pub enum Change {
     Flow(FlowMod),
     Group(GroupMod),
     Port(PortMod),
-    /// Runs with the rules as the changes before it have left them.
+    /// A packet-out; it is processed with the rules as the earlier changes of the bundle left them.
     PacketOut(PacketOut),
 }

@@ -24,7 +24,7 @@ pub struct FlowFlags {
 }
 
 impl FlowFlags {
-    /// The flags that still matter after the rule was added.
+    /// Returns the flags that still matter after the rule was added.
     #[must_use]
     pub fn lasting(self) -> Self {
         Self { check_overlap: false, reset_counts: false, ..self }

@@ -20,7 +20,7 @@ impl Fragments {
         }
     }
 
-    /// The value of a number; `None` for reassembly, which the tables do not support.
+    /// Returns the mode with this number; `None` for reassembly, which the tables do not support.
     #[must_use]
     pub fn from_number(number: u16) -> Option<Self> {
         [Self::Normal, Self::Drop, Self::Match].into_iter().find(|way| way.number() == number)

@@ -33,8 +33,8 @@ pub struct GroupMod {
     pub group: u32,
     pub kind: GroupType,
     pub buckets: Vec<Bucket>,
-    /// In OpenFlow 1.5, the bucket before or after which buckets are inserted, or that is removed:
-    /// a number, or [`GroupMod::FIRST`], [`GroupMod::LAST`], [`GroupMod::EVERY`].
+    /// The bucket of an OpenFlow 1.5 command: buckets are inserted before or after it, or it is
+    /// removed. A number, or [`GroupMod::FIRST`], [`GroupMod::LAST`], [`GroupMod::EVERY`].
     pub bucket: u32,
     pub selection: Option<Selection>,
 }

@@ -22,7 +22,8 @@ pub struct MeterMod {
 
 impl MeterMod {
     pub const ALL: u32 = 0xffff_ffff;
-    /// A virtual meter: for packets on a slow path. [`MeterMod::CONTROLLER`] is for packet-ins.
+    /// Virtual meters: `SLOW_PATH` for packets on a slow path, [`MeterMod::CONTROLLER`] for
+    /// packet-ins.
     pub const SLOW_PATH: u32 = 0xffff_fffd;
     pub const CONTROLLER: u32 = 0xffff_fffe;
 }

@@ -12,8 +12,8 @@ use crate::tracker::Known;
 use crate::{Guess, Moment, Packet};
 
 impl Conntrack {
-    /// The shard and the tag of a packet's tuple, as one number for [`Conntrack::warm`] and
-    /// [`Conntrack::track`]. 0 for a packet without a tuple.
+    /// Returns the shard and the tag of a packet's tuple, as one number for [`Conntrack::warm`] and
+    /// [`Conntrack::track`]; 0 for a packet without a tuple.
     #[must_use]
     #[inline]
     pub fn hash(&self, key: &Key, frame: &[u8], headers: Headers, zone: u16) -> u64 {

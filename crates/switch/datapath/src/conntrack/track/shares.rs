@@ -79,6 +79,6 @@ impl Case<'_, '_, '_, '_> {
 
 /// A holder's share is this fraction of the limit. A holder with more cannot replace connections.
 const SHARE: u32 = 4;
-/// Connections that are considered per shard: this many of those that expire soonest, and as many
-/// of all.
+/// Connections that are considered per shard: up to this many of those that expire soonest, and up
+/// to as many of all others.
 const LOOKS: u32 = 32;
