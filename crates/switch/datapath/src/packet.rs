@@ -17,7 +17,7 @@ pub struct Packet {
     /// Whether the key's words are 0, except for the port, those of tracking, and those of a usual
     /// frame ([`parse_over`]). If so, the next frame in this slot need not clear them.
     pub(super) is_usual: bool,
-    /// The fragments that the tracker kept until this one completed their packet. They continue in
+    /// The fragments that the tracker kept until this one completed their packet. These continue in
     /// place of this one.
     pub released: Option<Box<Vec<Packet>>>,
 }

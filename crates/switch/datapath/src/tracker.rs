@@ -139,7 +139,7 @@ pub enum Tracked {
     Held,
 }
 
-/// One call of `ct(…)`. It holds the fields that each packet needs. The fields for a new connection
+/// A call of `ct(…)`. It holds the fields that each packet needs. The fields for a new connection
 /// cost a few memory accesses ([`TrackCall::track`]), which packets of known connections should
 /// avoid.
 #[derive(Clone, Copy)]

@@ -32,7 +32,7 @@ struct PortRange {
 enum Side {
     Source,
     Destination,
-    /// Both ports: ICMP, whose identifier is stored in both.
+    /// ICMP, whose identifier is stored in both ports.
     Both,
 }
 

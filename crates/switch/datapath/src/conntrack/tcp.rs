@@ -5,7 +5,7 @@
 use super::extract::{u16_at, u32_at};
 use super::settings::Phase;
 
-/// One endpoint of a connection, as derived from its packets.
+/// An endpoint of a connection, as derived from its packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct End {
     /// The sequence number after the last data that the endpoint has sent.

@@ -6,7 +6,7 @@ use datapath::conntrack::Headers;
 use flow::{Field, Key};
 use wire::checksum::Sum;
 
-/// One endpoint of a packet: an address with a port.
+/// An endpoint of a packet: an address with a port.
 pub(crate) type End = (IpAddr, u16);
 
 #[derive(Debug, Clone)]

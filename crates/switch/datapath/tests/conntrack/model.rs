@@ -23,7 +23,7 @@ pub(crate) mod timeout {
     pub(crate) const ICMP_REPLY: u64 = 256 * 125;
 }
 
-/// Both endpoints, the ICMP type of a packet in this direction, the protocol and the zone.
+/// The endpoints, the ICMP type of a packet in this direction, the protocol and the zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tuple {
     pub(crate) from: End,
@@ -58,7 +58,7 @@ pub(crate) struct Connection {
     peers: [Peer; 2],
 }
 
-/// One endpoint, as in `struct tcp_peer` of pf: the sequence numbers up to which it has sent and
+/// An endpoint, as in `struct tcp_peer` of pf: the sequence numbers up to which it has sent and
 /// may send, and its window.
 #[derive(Debug, Clone, Copy, Default)]
 struct Peer {
