@@ -1,4 +1,4 @@
-//! Bonds: ports that NORMAL and mirrors use as one.
+//! Bonds: several ports that NORMAL and mirrors use as one port.
 
 use flow::port_number::PortNumber;
 
@@ -23,8 +23,8 @@ pub struct Bond {
 pub enum Balance {
     #[default]
     ActiveBackup,
-    /// By source address and VLAN.
+    /// By source MAC address and VLAN.
     Slb,
-    /// By addresses and ports.
+    /// By the addresses and ports of the packet.
     Tcp,
 }

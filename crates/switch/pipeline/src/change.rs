@@ -33,7 +33,7 @@ impl Tables {
         Ok(())
     }
 
-    /// Makes a change through the tables' inner locks, as learn actions need it.
+    /// Makes a change through the tables' inner locks, which learn actions need.
     pub(super) fn change(&self, change: &FlowMod, now_ms: u64) -> Result<(), Refusal> {
         let mut log = Log::default();
         let result = self.apply(change, now_ms, &mut log);
@@ -255,7 +255,7 @@ impl Tables {
         self.check_list(actions, table, false)
     }
 
-    /// As [`Tables::check_actions`], for a bucket, which may name a group that is added later.
+    /// Like [`Tables::check_actions`], for a bucket, which may name a group that is added later.
     pub(super) fn check_bucket(&self, actions: &[Action]) -> Result<(), Refusal> {
         self.check_list(actions, None, true)
     }

@@ -39,8 +39,8 @@ impl Classifier {
         self.rules == 0
     }
 
-    /// The rule of the highest priority that matches the packet. Adds to `mask` the bits of the key
-    /// on which the result depends.
+    /// Finds the rule of the highest priority that matches the packet. Adds to `mask` the bits of
+    /// the key on which the result depends.
     #[must_use]
     pub fn lookup(&self, key: &Key, mask: &mut Key) -> Option<Arc<Rule>> {
         if self.conjunctive == 0 {
@@ -57,8 +57,8 @@ impl Classifier {
             for id in complete_conjunctions(rules) {
                 let mut key = key.clone();
                 key.write(Field::ConjId, id.into());
-                // The rule on conj_id has no conjunction action itself, so the search treats it as
-                // an ordinary one.
+                // The rule that matches on conj_id has no conjunction action itself, so the search
+                // treats it as an ordinary rule.
                 if let Some(rule) = self.search(&key, mask, Some(&mut Vec::new()))
                     && rule.priority >= priority
                 {
@@ -76,7 +76,7 @@ impl Classifier {
         tuple.equal(&matching.value).find(|rule| rule.priority == priority)
     }
 
-    /// The mask in the form that rules of this table share.
+    /// Returns the mask as an object that rules of this table share.
     pub(crate) fn mask(&self, mask: &Key) -> Arc<Mask> {
         match self.tuple_of(mask) {
             Some(index) => self.tuples[index].mask().clone(),
@@ -158,8 +158,8 @@ impl Classifier {
         found
     }
 
-    /// The number of masks and rules that [`Classifier::within`] looks at. With more than `most`
-    /// masks, any number above `most`.
+    /// Returns the number of masks and rules that [`Classifier::within`] looks at. If there are
+    /// more than `most` masks, it returns any number above `most`.
     #[must_use]
     pub fn search_length(&self, wider: &Match, most: usize) -> usize {
         let masks = self.tuples.len();
@@ -212,8 +212,8 @@ impl Classifier {
                 }
             }
             if !is_any {
-                // No rule matches. Instead of all port bits of the mask, fewer bits are enough to
-                // show that.
+                // No rule matches. Fewer bits than all port bits of the mask are enough to show
+                // that.
                 mask.words[word::TP] = former | tuple.ports_looked_at(key);
             }
         }
@@ -233,7 +233,8 @@ impl Classifier {
     }
 }
 
-/// The conjunctions all of whose clauses have a rule in `rules`, which have the same priority.
+/// Returns the complete conjunctions: all their clauses have a rule in `rules`. The rules have the
+/// same priority.
 fn complete_conjunctions(rules: &[&Arc<Rule>]) -> Vec<u32> {
     let mut clauses: BTreeMap<u32, (u64, u8)> = BTreeMap::new();
     for action in rules.iter().flat_map(|rule| rule.actions.iter()) {

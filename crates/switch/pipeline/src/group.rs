@@ -69,7 +69,7 @@ impl Groups {
         self.by_id.get(&id)
     }
 
-    /// The groups with numbers in a range.
+    /// Returns the groups with numbers in a range.
     pub(super) fn within(&self, numbers: RangeInclusive<u32>) -> impl Iterator<Item = &Group> {
         self.by_id.range(numbers).map(|(_, group)| group)
     }
@@ -204,7 +204,7 @@ fn position(buckets: &[Bucket], id: u32) -> Result<usize, Refusal> {
     buckets.iter().position(|bucket| bucket.id == id).ok_or(Refusal::UnknownBucket)
 }
 
-/// The first number that is reserved.
+/// The first reserved group number.
 const FIRST_RESERVED: u32 = 0xffff_ff01;
 const NO_GROUP: u32 = 0xffff_ffff;
 const MAX_DEPTH: u32 = 64;

@@ -35,7 +35,7 @@
 //! | `bond.rs` | bonds: ports that NORMAL uses as one port |
 //! | `mac.rs`, `vlans.rs` | MAC learning of NORMAL; the VLANs of ports |
 //! | `mirror.rs` | mirrors: copies of the packets of ports |
-//! | `patch.rs` | the other ends of patch ports |
+//! | `patch.rs` | the peers of patch ports |
 //! | `recirculation.rs` | the saved states of packets that recirculate or wait for a controller |
 //! | `translate.rs` | the translation of a packet |
 //! | `trace.rs` | a translation as text, for `ofproto/trace` |

@@ -30,9 +30,9 @@ pub struct MacCounts {
     pub learned: u64,
     pub expired: u64,
     pub evicted: u64,
-    /// Addresses that appeared at another port.
+    /// Learned addresses that moved to another port.
     pub moved: u64,
-    /// Addresses of added entries that appeared at another port.
+    /// Packets from the address of an added entry that arrived at another port; the entry stayed.
     pub not_moved: u64,
 }
 
@@ -59,7 +59,7 @@ pub struct MacEntry {
     pub port: PortNumber,
     pub vlan: u16,
     pub address: [u8; 6],
-    /// The age; `None` for an entry that a command added.
+    /// The age of the entry; `None` for an entry that a command added.
     pub age_seconds: Option<u64>,
 }
 
@@ -128,8 +128,8 @@ impl MacTable {
         seen.used.store(now_ms, Ordering::Relaxed);
         let entry = Learned { port, listed_ms: now_ms, seen, is_fixed: false };
         if known.is_none() && self.entries.len() >= self.capacity {
-            // Before the new address is counted, because its port may have fewer addresses than
-            // others.
+            // Evicts before the new address is counted, because its port may have fewer addresses
+            // than others.
             self.forget_oldest();
         }
         self.counts.learned += 1;
@@ -165,7 +165,7 @@ impl MacTable {
         Ok(former.map(|former| FormerMac { port: former.port, is_fixed: former.is_fixed }))
     }
 
-    /// Removes an entry that a command added; false if there is none.
+    /// Removes an entry that a command added. Returns false if there is none.
     pub fn remove_added(&mut self, vlan: u16, address: [u8; 6]) -> bool {
         let is_there = self.entries.get(&(vlan, address)).is_some_and(|entry| entry.is_fixed);
         if is_there {
@@ -229,8 +229,8 @@ impl MacTable {
         known.into_iter().map(entry).collect()
     }
 
-    /// Removes the oldest address of the ports with the most addresses. Ports with fewer keep
-    /// theirs.
+    /// Removes the oldest address of the ports with the most addresses. Ports with fewer addresses
+    /// keep all of theirs.
     fn forget_oldest(&mut self) {
         let Some(most) = self.by_port.values().max().copied() else { return };
         loop {
@@ -276,7 +276,7 @@ impl MacTable {
     }
 }
 
-/// The table has no space for another entry.
+/// The error of adding an entry to a full MAC table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MacTableFull;
 

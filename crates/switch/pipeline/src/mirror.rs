@@ -25,7 +25,7 @@ pub enum MirroredPorts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MirrorOutput {
     Port(PortNumber),
-    /// All ports that carry the VLAN.
+    /// Output to all ports that carry the VLAN.
     Vlan(u16),
 }
 

@@ -10,7 +10,7 @@ use super::tables::Tables;
 /// The peer of a patch port.
 #[derive(Debug, Clone)]
 pub struct Patch {
-    /// The index of the peer's bridge in the switch, and the peer's number there.
+    /// The index of the peer's bridge in the switch, and the peer's port number in that bridge.
     pub bridge: u16,
     pub port: PortNumber,
     /// The counts of the sending port and of the receiving port.

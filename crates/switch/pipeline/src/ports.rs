@@ -31,7 +31,7 @@ pub struct BridgePort {
 #[derive(Debug, Default)]
 pub struct Ports {
     by_number: BTreeMap<PortNumber, BridgePort>,
-    /// The VLANs of ports that do not carry all frames unchanged.
+    /// The VLAN settings of ports that do not carry all frames unchanged.
     vlans: BTreeMap<PortNumber, PortVlans>,
     pub(crate) mirrors: Vec<Mirror>,
     /// The peers of patch ports.
@@ -60,7 +60,7 @@ impl Ports {
         self.by_number.remove(&number)
     }
 
-    /// The VLANs of a port; `None` if the port receives and sends all frames unchanged.
+    /// The VLAN settings of a port; `None` if the port receives and sends all frames unchanged.
     #[must_use]
     pub fn vlans(&self, number: PortNumber) -> Option<&PortVlans> {
         self.vlans.get(&number)

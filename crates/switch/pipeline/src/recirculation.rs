@@ -8,7 +8,7 @@ use flow::step::Counters;
 /// The state in which a packet continues after the datapath has parsed and looked it up again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frozen {
-    /// The index of the packet's bridge, if the packet came there through a patch port.
+    /// The index of the packet's bridge, if the packet reached that bridge through a patch port.
     pub bridge: Option<u16>,
     /// The table to search; `None`: only run `rest`.
     pub table: Option<u8>,
@@ -56,7 +56,8 @@ struct State {
 }
 
 impl Recirculations {
-    /// Returns the number of a state, and the counters whose holders keep the state.
+    /// Stores a state. Returns its number and its counters; the state is kept as long as someone
+    /// holds these counters.
     pub fn intern(&mut self, frozen: Frozen, now_ms: u64) -> Option<(u32, Arc<Counters>)> {
         let hash = frozen.hash();
         for id in self.by_hash.get(&hash).into_iter().flatten() {
@@ -94,7 +95,7 @@ impl Recirculations {
         self.states.is_empty()
     }
 
-    /// Removes states that no megaflow uses and no packet in flight can still need.
+    /// Removes states that no megaflow uses and that no packet still in the datapath can need.
     pub fn sweep(&mut self, now_ms: u64) {
         let by_hash = &mut self.by_hash;
         self.states.retain(|id, state| {

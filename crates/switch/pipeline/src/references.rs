@@ -15,7 +15,8 @@ pub(super) enum Named {
     Meter(u32),
 }
 
-/// Signed, because a rule that two threads replace in turn may be removed before it is counted.
+/// The counts are signed: if two threads replace a rule in turn, its removal may be counted before
+/// its addition.
 #[derive(Debug, Default)]
 pub(super) struct References(HashMap<Named, i64>);
 

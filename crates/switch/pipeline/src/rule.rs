@@ -26,7 +26,7 @@ impl Mask {
         }
     }
 
-    /// The masked words of `key`, without the words that the mask does not use.
+    /// Returns the masked words of `key` that the mask uses.
     #[must_use]
     pub fn pack(&self, key: &Key) -> Box<[u64]> {
         self.words.iter().map(|(index, mask)| key.words[usize::from(*index)] & mask).collect()
@@ -53,8 +53,8 @@ pub struct Rule {
     pub changed: u64,
     pub actions: Arc<[Action]>,
     pub counters: Arc<Counters>,
-    /// When a learn action last confirmed the rule. Megaflows that would learn it again add to
-    /// these counters.
+    /// The time at which a learn action last confirmed the rule. Megaflows of packets that would
+    /// learn the rule again add to these counters.
     pub(crate) refreshed: OnceLock<Arc<Counters>>,
 }
 
@@ -180,8 +180,8 @@ impl Rule {
         self.modified_ms.max(refreshed)
     }
 
-    /// The time at which the rule expires without further packets, and whether by its idle timeout.
-    /// As in Open vSwitch, a rule expires only after more than its timeout.
+    /// Returns the time at which the rule expires if no further packet comes, and whether its idle
+    /// timeout is the reason. As in Open vSwitch, a rule expires only after more than its timeout.
     #[must_use]
     pub fn deadline(&self) -> Option<(u64, bool)> {
         let after = |seconds: u16, since: u64| {
@@ -196,7 +196,7 @@ impl Rule {
         }
     }
 
-    /// Whether an action, or one written to the action set, outputs to `port`.
+    /// Whether one of the actions outputs to `port`, at once or through the action set.
     #[must_use]
     pub fn sends_to(&self, port: PortNumber) -> bool {
         port == PortNumber::NONE || any(&self.actions, &|action| outputs_to(action, port))
@@ -233,7 +233,7 @@ impl Rule {
     }
 }
 
-/// Whether `test` is true for an action or a nested one.
+/// Whether `test` is true for one of the actions or for a nested action.
 pub(crate) fn any(actions: &[Action], test: &dyn Fn(&Action) -> bool) -> bool {
     actions.iter().any(|action| {
         test(action)

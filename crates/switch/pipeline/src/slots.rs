@@ -8,13 +8,13 @@ use flow::step::PacketHash;
 #[derive(Debug, Clone)]
 pub(super) struct Slots {
     pub(super) hash: PacketHash,
-    /// The positions of buckets. The length is a power of two.
+    /// The index of each slot's bucket. The number of slots is a power of two.
     buckets: Box<[u32]>,
 }
 
 impl Slots {
-    /// The slots of a group. `None` if the group hashes in the pipeline: it asks for that, or no
-    /// bucket has a weight, or the weights need too many slots.
+    /// Builds the slots of a group. `None` if the group hashes in the pipeline: it asks for that,
+    /// or no bucket has a weight, or the weights need too many slots.
     pub(super) fn new(entry: &GroupEntry) -> Option<Self> {
         if entry.kind != GroupType::Select {
             return None;
@@ -23,21 +23,22 @@ impl Slots {
         Some(Self { hash: hash_of(entry)?, buckets: distribute(&weights)? })
     }
 
-    /// The bits of the hash that choose a slot.
+    /// Returns the mask of the hash bits that choose a slot.
     pub(super) fn mask(&self) -> u32 {
         self.buckets.len() as u32 - 1
     }
 
-    /// The positions of buckets, the slot's first. The following ones serve if a bucket is not
-    /// live: the slots after one bucket's slots belong to many buckets, so that these share its
-    /// connections by their weights.
+    /// Returns the buckets of all slots, that of the hash's slot first. If a bucket is not live,
+    /// the next one in this order takes its packets. The slots after one bucket's slots belong to
+    /// many buckets, so that these share its connections by their weights.
     pub(super) fn of(&self, hash: u32) -> impl Iterator<Item = usize> {
         let (behind, first) = self.buckets.split_at((hash & self.mask()) as usize);
         first.iter().chain(behind).map(|position| *position as usize)
     }
 }
 
-/// The hash that the group asks for. Without a method the hash is symmetric, as in Open vSwitch.
+/// Returns the hash that the group asks for. Without a method the hash is symmetric, as in Open
+/// vSwitch.
 fn hash_of(entry: &GroupEntry) -> Option<PacketHash> {
     match &entry.selection {
         None => Some(PacketHash { is_symmetric: true, basis: 0 }),
@@ -49,9 +50,9 @@ fn hash_of(entry: &GroupEntry) -> Option<PacketHash> {
     }
 }
 
-/// The bucket's position for each slot, by Webster's method: each slot goes to the bucket whose
-/// weight, divided by the odd number for its slots so far, is highest. The lightest bucket gets at
-/// least one slot.
+/// Assigns a bucket to each slot by Webster's method. Each slot goes to the bucket whose weight,
+/// divided by the odd number for its slots so far, is highest. The lightest bucket gets at least
+/// one slot.
 fn distribute(weights: &[u16]) -> Option<Box<[u32]>> {
     let total: u64 = weights.iter().map(|weight| u64::from(*weight)).sum();
     let least = weights.iter().filter(|weight| **weight > 0).min()?;
@@ -83,7 +84,7 @@ fn distribute(weights: &[u16]) -> Option<Box<[u32]>> {
 /// The limits of the number of slots, as in Open vSwitch.
 const FEWEST: u64 = 16;
 const MOST: u64 = 256;
-/// Open vSwitch's number of the symmetric algorithm.
+/// The number by which Open vSwitch names the symmetric algorithm.
 const SYMMETRIC_L4: u64 = 1;
 
 #[cfg(test)]

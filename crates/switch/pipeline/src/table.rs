@@ -19,7 +19,7 @@ pub(super) struct Table {
     name: String,
     /// Whether the switch's settings name the table, which OpenFlow then cannot rename.
     has_fixed_name: bool,
-    /// The change of the vacancy that is to be reported next.
+    /// The change of the vacancy that the table reports next.
     awaited: Option<VacancyChange>,
 }
 
@@ -48,8 +48,8 @@ impl Table {
         }
     }
 
-    /// Changes the settings. After reports are turned on, the first report is the fall of the
-    /// vacancy, or its rise if it is below the upper limit now.
+    /// Changes the settings. If reports are turned on, the first report is a fall of the vacancy,
+    /// or a rise if the vacancy is now below the upper limit.
     pub(super) fn configure(&mut self, change: &TableMod) {
         self.config.miss = change.miss.unwrap_or(self.config.miss);
         self.config.is_evicting = change.is_evicting.unwrap_or(self.config.is_evicting);
@@ -61,8 +61,8 @@ impl Table {
         }
     }
 
-    /// Sets the name that OpenFlow gives. Returns false if the switch's settings give the table
-    /// another name.
+    /// Sets the table's name as OpenFlow asks. Returns false if the switch's settings give the
+    /// table another name.
     pub(super) fn rename(&mut self, name: &str) -> bool {
         if self.has_fixed_name {
             return self.name == name;
@@ -71,7 +71,7 @@ impl Table {
         true
     }
 
-    /// Sets the name of the switch's settings, or removes it.
+    /// Sets the table's name from the switch's settings, or removes it.
     pub(super) fn fix_name(&mut self, name: Option<&str>) {
         if name.is_some() || self.has_fixed_name {
             name.unwrap_or_default().clone_into(&mut self.name);
@@ -106,7 +106,8 @@ impl Table {
         self.awaited.is_some()
     }
 
-    /// The due report of the vacancy. A fall is followed by a rise, and a rise by a fall.
+    /// Returns the vacancy report that is due, if any. A fall is followed by a rise, and a rise by
+    /// a fall.
     pub(super) fn report(&mut self, number: u8) -> Option<TableStatus> {
         let (down, up) = self.config.vacancy?;
         let vacancy = self.vacancy();
@@ -144,5 +145,5 @@ impl Table {
     }
 }
 
-/// The limit that a table without one reports.
+/// The limit that is reported for a table without a limit.
 const MAX_ENTRIES: u32 = 1_000_000;

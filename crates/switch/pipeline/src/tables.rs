@@ -59,7 +59,8 @@ pub struct Tables {
     followers: Vec<Arc<AtomicU64>>,
     /// Whether packets that match no rule go to the controllers.
     pub is_miss_sent: bool,
-    /// Whether NORMAL replaces all rules while no controller is connected.
+    /// Whether the bridge forwards by NORMAL instead of its rules, because no controller is
+    /// connected.
     is_standalone: bool,
     fragments: Fragments,
     /// Whether megaflows and steps must equal those of Open vSwitch.
@@ -69,13 +70,13 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// The tables of the first bridge of a switch.
+    /// Creates the tables of the first bridge of a switch.
     #[must_use]
     pub fn new() -> Self {
         Self::at(0)
     }
 
-    /// The tables of the bridge with this index in the switch.
+    /// Creates the tables of the bridge with this index in the switch.
     #[must_use]
     pub fn at(place: u16) -> Self {
         Self {
@@ -134,7 +135,7 @@ impl Tables {
         self.is_standalone
     }
 
-    /// Turns on or off that NORMAL replaces all rules.
+    /// Sets whether the bridge forwards by NORMAL instead of its rules.
     pub fn set_standalone(&mut self, is_standalone: bool) {
         if self.is_standalone != is_standalone {
             self.is_standalone = is_standalone;
@@ -162,7 +163,7 @@ impl Tables {
         Ok(self.rules(filter)?.iter().map(|rule| rule.entry(now_ms)).collect())
     }
 
-    /// As [`Tables::flows`], but returns the rules themselves.
+    /// Like [`Tables::flows`], but returns the rules themselves.
     pub fn rules(&self, filter: &FlowFilter) -> Result<Vec<Arc<Rule>>, Refusal> {
         let mut rules = self.filtered(filter)?;
         rules.sort_by_cached_key(|rule| (rule.table, std::cmp::Reverse(rule.priority)));
@@ -266,7 +267,8 @@ impl Tables {
         mirrors.truncate(Mirror::MOST);
         if self.ports.mirrors != mirrors {
             for mirror in &mirrors {
-                // NORMAL does not send to an output port of a mirror.
+                // NORMAL does not send to a mirror's output port, so the addresses learned at this
+                // port are removed.
                 if let MirrorOutput::Port(port) = mirror.output {
                     lock(&self.macs).forget(port);
                 }
@@ -303,7 +305,7 @@ impl Tables {
         let former: BTreeMap<_, _> =
             members.map(|port| (*port, self.ports.bundle(*port))).collect();
         self.ports.set_bonds(bonds);
-        // Addresses learned at these ports now belong to another port.
+        // Addresses learned at these ports now belong to another port, so they are removed.
         let moved = former.into_iter().filter(|(port, former)| self.ports.bundle(*port) != *former);
         let gone: BTreeSet<_> = moved.flat_map(|(port, former)| [port, former]).collect();
         for port in gone {
@@ -337,7 +339,7 @@ impl Tables {
         for bucket in &change.buckets {
             self.check_bucket(&bucket.actions)?;
         }
-        // Sorted by number.
+        // The list of deleted groups is sorted by number.
         let gone = self.groups.change(change, now_ms)?;
         let is_gone =
             |action: &Action| matches!(action, Action::Group(id) if gone.binary_search(id).is_ok());
@@ -406,8 +408,8 @@ impl Tables {
         Ok(self.chosen_meters(meter)?.map(|meter| meter.entry.clone()).collect())
     }
 
-    /// The statistics of meters without packets, which the datapath counts, and with the rules that
-    /// use the meters.
+    /// Returns the statistics of meters: the rules that use each meter, but no packets, which the
+    /// datapath counts.
     pub fn meter_statistics(
         &self,
         meter: u32,
@@ -456,8 +458,8 @@ impl Tables {
         lock(&self.timers).next()
     }
 
-    /// The rules with the flag send_flow_rem that changes, not timeouts, removed since the last
-    /// call.
+    /// Returns the rules with the flag send_flow_rem that changes, not timeouts, have removed since
+    /// the last call.
     #[must_use]
     pub fn take_removals(&self) -> Vec<Removal> {
         std::mem::take(&mut *lock(&self.removals))
@@ -475,7 +477,7 @@ impl Tables {
         std::mem::take(&mut *lock(&self.table_statuses))
     }
 
-    /// Makes changes that a controller requested, and marks their events so.
+    /// Makes changes that a controller requested, and marks their events as requested.
     pub fn requested<T>(&mut self, change: impl FnOnce(&mut Self) -> T) -> T {
         self.is_requested = true;
         let outcome = change(self);
@@ -498,7 +500,7 @@ impl Tables {
         lock(&self.macs).clear_counts();
     }
 
-    /// Changes the limits of the age and the number of learned addresses.
+    /// Changes the aging time and the maximum number of learned addresses.
     pub fn limit_macs(&mut self, aging_seconds: u64, capacity: usize) {
         lock(&self.macs).limit(aging_seconds, capacity);
         self.invalidate();
@@ -522,7 +524,7 @@ impl Tables {
         former
     }
 
-    /// Removes an address that a command added; false if there is none.
+    /// Removes an address that a command added. Returns false if there is none.
     pub fn remove_mac(&mut self, vlan: u16, address: [u8; 6]) -> bool {
         let is_removed = lock(&self.macs).remove_added(vlan, address);
         self.invalidate();
@@ -598,7 +600,7 @@ impl Tables {
         self.tables[usize::from(number)].write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// As [`Tables::rules`], in any order.
+    /// Like [`Tables::rules`], but in any order.
     pub fn filtered(&self, filter: &FlowFilter) -> Result<Vec<Arc<Rule>>, Refusal> {
         let mut found = Vec::new();
         for number in tables_of(filter) {

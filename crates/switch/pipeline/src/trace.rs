@@ -13,17 +13,18 @@ use super::rule::Rule;
 use super::tables::{Tables, lock};
 use super::translate::{Failure, Observe, Translator, is_oversized};
 
-/// Prints matches and actions like ovs-ofctl, and steps as datapath actions.
+/// Prints matches and actions like ovs-ofctl, and prints steps as datapath actions.
 pub trait Print {
     fn matching(&self, matching: &Match) -> String;
     /// Prints the match of a megaflow.
     fn megaflow(&self, matching: &Match) -> String;
     fn actions(&self, actions: &[Action]) -> String;
-    /// Prints steps. `key`: the packet that they are for.
+    /// Prints steps for the packet `key`.
     fn steps(&self, steps: &[Step], key: &Key) -> String;
     /// Prints flags of `ct_state`: `new|trk`.
     fn connection_state(&self, state: u16) -> String;
-    /// The next lines belong to another bridge, or with `None` to the first one.
+    /// Tells the printer that the next lines belong to another bridge, or with `None` to the first
+    /// bridge.
     fn enters(&self, _bridge: Option<&str>) {}
 }
 
@@ -54,8 +55,8 @@ impl<'a, P: Print> Trace<'a, P> {
         Translator::new(self.tables).with_neighbors(self.neighbors)
     }
 
-    /// The trace of a packet, and of the packets that continue after connection tracking, as new
-    /// packets of tracked connections.
+    /// Traces a packet, and then each packet that continues after connection tracking, as a new
+    /// packet of a tracked connection.
     #[must_use]
     pub fn run(&self, key: &Key, frame: &[u8], now_ms: u64) -> String {
         let mut text = String::new();
@@ -63,7 +64,7 @@ impl<'a, P: Print> Trace<'a, P> {
         self.run_waiting(waiting, frame, now_ms, text)
     }
 
-    /// As [`Trace::run`], for a packet-out.
+    /// Like [`Trace::run`], for a packet-out.
     #[must_use]
     pub fn run_packet_out(&self, packet: &PacketOut, key: &Key, now_ms: u64) -> String {
         let mut text = String::new();
@@ -150,7 +151,8 @@ impl<'a, P: Print> Trace<'a, P> {
         mask.write(Field::RecircId, u128::MAX);
         mask.remove_metadata();
         if key.words[word::VLAN_TPID] & TPID == 0 {
-            // The type, which every megaflow of Open vSwitch matches, shows that there is no tag.
+            // Every megaflow of Open vSwitch matches the Ethernet type, which already shows that
+            // there is no tag.
             mask.write(Field::VlanTci, 0);
             mask.words[word::VLAN_TPID] = 0;
         }
@@ -160,8 +162,8 @@ impl<'a, P: Print> Trace<'a, P> {
         self.printer.megaflow(&Match { value: key.masked(&mask), mask })
     }
 
-    /// The packets that continue after connection tracking, as in Open vSwitch's traces. Packets
-    /// that recirculate for another reason need a trace of their own.
+    /// Returns the packets that continue after connection tracking, as in Open vSwitch's traces.
+    /// Packets that recirculate for another reason need a trace of their own.
     fn continuations(&self, steps: &[Step], end: &Key) -> Vec<(u32, Key)> {
         let mut found = Vec::new();
         let mut end = end.clone();
@@ -226,8 +228,8 @@ fn translate_addresses(track: &Track, key: &mut Key) {
     }
 }
 
-/// The lines between the bridge's name and the final flow. The lines form a tree: below a rule are
-/// its actions and the tables that the actions search.
+/// The lines of a trace from the bridge's name to the final flow. The lines form a tree: below a
+/// rule are its actions and the tables that the actions search.
 struct Lines<'a, P> {
     printer: &'a P,
     nodes: Vec<Node>,
@@ -354,7 +356,7 @@ impl<P: Print> Observe for Lines<'_, P> {
         }
         let last = lines.len() - 1;
         for (index, line) in lines.iter().enumerate() {
-            // Indented like the tree's inner nodes.
+            // The line is indented like the tree's inner nodes.
             let indent = if index < last { 8 } else { 4 };
             self.push(depth, format!("{:indent$}{line}", ""), true);
         }
@@ -365,7 +367,8 @@ fn is_ip(key: &Key) -> bool {
     matches!(key.read(Field::EthType), 0x0800 | 0x86dd)
 }
 
-/// The fields that a packet of this type has, and the metadata that is not zero.
+/// Returns a mask of the fields that a packet of this type has, and of the metadata that is not
+/// zero.
 fn flow_mask(key: &Key) -> Key {
     let mut mask = Key::ZERO;
     let protocol = key.read(Field::NwProto);
@@ -407,9 +410,9 @@ fn is_metadata(field: Field) -> bool {
 }
 
 const MAX_RECIRCULATIONS: usize = 64;
-/// The type of the outer VLAN tag, in the word that holds it.
+/// The bits of the outer VLAN tag's type in its key word.
 const TPID: u64 = 0xffff;
 const NEW_AND_TRACKED: u128 = 0x21;
-/// Open vSwitch's wording.
+/// The message is Open vSwitch's.
 const SLOW: &str = "This flow is handled by the userspace slow path because it:\n  - Uses action(s) \
                     not supported by datapath.\n";

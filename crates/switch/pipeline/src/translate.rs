@@ -64,19 +64,19 @@ impl Failure {
     ];
 }
 
-/// Gets the parts of a translation in order, for traces. `depth`: the nesting of tables.
+/// Receives the parts of a translation in order, for traces. `depth`: the nesting of tables.
 pub trait Observe {
     fn searched(&mut self, depth: usize, table: u8, rule: Option<&Rule>);
     fn drops_fragment(&mut self, depth: usize, table: u8);
     fn acts(&mut self, depth: usize, action: &Action);
     fn notes(&mut self, depth: usize, note: &str);
-    /// The actions of a bucket follow.
+    /// Tells that the actions of a bucket follow.
     fn enters(&mut self, depth: usize, bucket: u32);
-    /// The packet continues in a recirculation state.
+    /// Tells that the packet continues in a recirculation state.
     fn thaws(&mut self, depth: usize, state: &Frozen);
-    /// The translation starts again from the beginning.
+    /// Tells that the translation starts again from the beginning.
     fn restarts(&mut self);
-    /// The packet continues in another bridge, until [`Observe::returns`].
+    /// Tells that the packet continues in another bridge, until [`Observe::returns`].
     fn crosses(&mut self, depth: usize, bridge: &str);
     fn returns(&mut self);
 }
@@ -106,7 +106,7 @@ impl<'a> Translator<'a> {
         Way { neighbors: self.neighbors, ..Way::new(self.tables, key, frame, now_ms) }
     }
 
-    /// The steps of a packet-out, for this packet alone.
+    /// Translates a packet-out to steps, for this packet alone.
     #[must_use]
     pub fn packet_out(&self, packet: &PacketOut, key: &Key, now_ms: u64) -> Translation {
         let mut key = key.clone();
@@ -122,7 +122,7 @@ impl<'a> Translator<'a> {
         Translation { is_cacheable: false, ..way.finish().0 }
     }
 
-    /// The steps of a packet that a controller resumes, or `None` if its state no longer exists.
+    /// Translates a packet that a controller resumes. `None` if its state no longer exists.
     #[must_use]
     pub fn resume(&self, resumption: &Resumption, key: &Key, now_ms: u64) -> Option<Translation> {
         let state = lock(&self.tables.recirculations).state(resumption.state)?;
@@ -154,7 +154,7 @@ impl<'a> Translator<'a> {
         Way::complete(make, Way::start, Some(observer))
     }
 
-    /// As [`Translator::observe`], for a packet-out.
+    /// Like [`Translator::observe`], for a packet-out.
     pub fn observe_packet_out(
         &self,
         packet: &PacketOut,
@@ -179,7 +179,7 @@ impl Translate for Translator<'_> {
 
 /// The translation of a packet in progress.
 struct Way<'a> {
-    /// The tables of the packet's present bridge, and those of the bridge where it arrived
+    /// The tables of the bridge in which the packet is now, and of the bridge in which it arrived
     /// (`home`).
     tables: &'a Tables,
     home: &'a Tables,
@@ -251,7 +251,7 @@ struct Way<'a> {
     observer: Option<&'a mut dyn Observe>,
 }
 
-/// The parts of a translation that a bucket or a clone changes only for itself.
+/// The state of a translation that is restored after a bucket or a clone.
 #[derive(Clone)]
 struct Saved {
     flow: Key,
@@ -399,7 +399,7 @@ impl<'a> Way<'a> {
             self.counters.push(self.home.failures[failure as usize].clone());
         }
         self.flatten_last();
-        // A megaflow of this size would cost more memory than its translations cost time.
+        // A megaflow of this size would take more memory than it saves time.
         self.is_cacheable &= !is_oversized(&self.steps) && self.counters.len() <= MOST_STEPS;
         let translation = Translation {
             mask: self.mask,
@@ -407,7 +407,7 @@ impl<'a> Way<'a> {
             counters: self.counters,
             is_cacheable: self.is_cacheable,
         };
-        // The datapath and texts do not know this field of the pipeline.
+        // Only the pipeline knows this field; the datapath and dumps do not.
         self.flow.write(Field::ActsetOutput, 0);
         (translation, self.flow, self.failure)
     }
@@ -509,7 +509,8 @@ impl<'a> Way<'a> {
         self.end_copy(saved, lengths);
     }
 
-    // Copies nest deeply, so the saved packet must not be on the stack of each.
+    // Copies may nest deeply, so the saved packet is on the heap. A separate function keeps it off
+    // each stack frame.
     #[inline(never)]
     fn begin_copy(&mut self) -> (Box<Saved>, Lengths) {
         let saved = Box::new(self.save());
@@ -542,7 +543,8 @@ impl<'a> Way<'a> {
             self.steps.extend(inner);
             self.priority = priority;
         } else if self.is_alike && inner.iter().all(is_reversible) {
-            // As in Open vSwitch, the former values are restored later, without a clone.
+            // As in Open vSwitch, later actions get the former values back by further rewrites,
+            // without a clone.
             for step in &inner {
                 if let Step::Rewrite(rewrite) = step {
                     self.pending.unite(&rewrite.mask);
@@ -593,7 +595,7 @@ impl<'a> Way<'a> {
         self.steps = saved.steps;
     }
 
-    /// A clone at the end is replaced by its steps, because no later step uses the packet.
+    /// Replaces a clone at the end by its steps, because no later step uses the packet.
     fn flatten_last(&mut self) {
         while let Some(Step::Clone(inner)) = self.steps.last() {
             let inner = inner.clone();

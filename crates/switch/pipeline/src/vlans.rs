@@ -30,8 +30,8 @@ impl PortVlans {
         self.mode == VlanMode::Trunk && self.trunks.is_empty()
     }
 
-    /// The VLAN of a received frame; `None` if the port drops the frame. A tag of VLAN 0 carries
-    /// only a priority.
+    /// Returns the VLAN of a received frame; `None` if the port drops the frame. A tag of VLAN 0
+    /// carries only a priority.
     #[must_use]
     pub fn of_received(&self, tag: Option<u16>) -> Option<u16> {
         let tag = tag.unwrap_or(0);
@@ -59,7 +59,7 @@ impl PortVlans {
         }
     }
 
-    /// The tag with which a frame of the VLAN leaves.
+    /// Returns the tag with which a frame of the VLAN leaves; `None` for no tag.
     #[must_use]
     pub fn tag_of_sent(&self, vlan: u16) -> Option<u16> {
         let is_untagged = match self.mode {

@@ -7,12 +7,12 @@ use flow::{Key, word};
 /// The prefixes of a value that rules match, each with the number of its rules.
 ///
 /// A search finds the longest common prefix of a packet's value and any of the rules' prefixes. The
-/// bits of that common prefix and one bit more show which prefixes the value has, so that a
-/// megaflow need not depend on the later bits.
+/// bits of that common prefix and one more bit show which prefixes match the value. A megaflow need
+/// not depend on the later bits.
 #[derive(Debug, Default)]
 pub(super) struct Prefixes<T> {
-    /// By the prefix, padded with zeros, and its length: a prefix precedes all prefixes that extend
-    /// it.
+    /// Sorted by the prefix, padded with zeros, and then by its length: a prefix precedes all
+    /// prefixes that extend it.
     rules: BTreeMap<(T, u8), u32>,
     /// The number of rules by the length of their prefix.
     lengths: BTreeMap<u8, u32>,
@@ -24,10 +24,10 @@ pub(super) trait Value:
 {
     const WIDTH: u8;
 
-    /// `length` ones from the highest bit down.
+    /// Returns `length` ones from the highest bit down.
     fn ones(length: u8) -> Self;
 
-    /// The number of leading zeros.
+    /// Returns the number of leading zeros.
     fn zeros(self) -> u8;
 }
 
@@ -196,8 +196,8 @@ impl<'a> Searches<'a> {
         Self { addresses, found: [None; 4] }
     }
 
-    /// Whether the packet has no rule's prefix of these lengths. If so, adds to `mask` the bits on
-    /// which that depends, unless they are more than the prefixes themselves; then returns false.
+    /// Whether no rule has a prefix of these lengths that matches the packet. If so, adds to `mask`
+    /// the bits that show this. Returns false if these bits are more than the prefixes themselves.
     pub(super) fn exclude(&mut self, lengths: Lengths, key: &Key, mask: &mut Key) -> bool {
         for (side, length) in lengths.into_iter().enumerate() {
             if length == 0 {
@@ -221,7 +221,7 @@ impl<'a> Searches<'a> {
     }
 }
 
-/// The leading bits of an address, as bits of its words.
+/// Returns the leading bits of an address, as bits of its words.
 fn bits_of(side: usize, depth: u8) -> [(usize, u64); 2] {
     if side < 2 {
         let bits = u64::from(u32::ones(depth)) << (32 * (1 - side));
@@ -270,8 +270,8 @@ mod tests {
         };
         let mut short = Prefixes::<u32>::default();
         let mut long = Prefixes::<u128>::default();
-        // Values and prefixes have the same starts, so that prefixes of all lengths differ from one
-        // another.
+        // Values and prefixes have common leading bits, so that their common prefixes have all
+        // lengths.
         let wide = |value: u32| u128::from(value) << 96 | u128::from(value.swap_bytes());
         for _ in 0..200 {
             let length = (next() >> 8) % 33;

@@ -8,7 +8,8 @@ use super::prefixes::{Lengths, Searches, has_addresses};
 use crate::rule::Mask;
 
 /// Sets of the possible values of the first words of a tuple's rules: metadata, then Ethernet, then
-/// IP. If a packet's words are not in the set of a stage, the later words need not be looked at.
+/// IP. If a packet's words are not in the set of a stage, no rule matches, and the later words need
+/// not be looked at.
 #[derive(Debug)]
 pub(super) struct Stages {
     /// For each stage but the last: the number of words up to its end, and the hashes of these

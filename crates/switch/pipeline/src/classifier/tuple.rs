@@ -74,8 +74,8 @@ impl Tuple {
         self.slots.iter().flatten().map(|(_, rule)| rule)
     }
 
-    /// The packet's hash, or `None` if its first words already show that no rule matches. Adds to
-    /// `mask` the bits that were looked at.
+    /// Returns the packet's hash, or `None` if its first words already show that no rule matches.
+    /// Adds to `mask` the bits that were looked at.
     pub(super) fn probe(
         &self,
         key: &Key,
@@ -98,7 +98,8 @@ impl Tuple {
         Values::of(|index| self.value_of(index, values))
     }
 
-    /// The bits of a packet's ports that show that no rule matches, in the word of the ports.
+    /// Returns the port bits of a packet that show that no rule matches, as bits of the key's word
+    /// for ports.
     pub(super) fn ports_looked_at(&self, key: &Key) -> u64 {
         let Some(ports) = &self.ports else { return 0 };
         let found = ports.values.search(ports_in(key) & ports.mask);
@@ -110,7 +111,7 @@ impl Tuple {
         place.and_then(|place| values.get(place)).copied().unwrap_or(0)
     }
 
-    /// All rules with this hash, and perhaps others.
+    /// Returns all rules with this hash, and possibly others.
     pub(super) fn at(&self, hash: u32) -> impl Iterator<Item = &Arc<Rule>> {
         let start = hash as usize;
         let slots = (0..self.slots.len()).map(move |step| &self.slots[self.index(start + step)]);
@@ -118,7 +119,7 @@ impl Tuple {
         used.filter(move |(other, _)| *other == hash).map(|(_, rule)| rule)
     }
 
-    /// The rules with this value.
+    /// Returns the rules with this value.
     pub(super) fn equal(&self, value: &Key) -> impl Iterator<Item = &Arc<Rule>> {
         let values = self.mask.pack(value);
         let hash = hash_all(&values);
@@ -212,5 +213,5 @@ fn ports_in(key: &Key) -> u32 {
     (key.words[word::TP] >> PORTS) as u32
 }
 
-/// The lowest bit of the ports in their word.
+/// The lowest bit of the ports in the key's word for ports.
 const PORTS: u32 = 32;

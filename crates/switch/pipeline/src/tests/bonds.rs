@@ -1,4 +1,4 @@
-//! Bonds: ports that NORMAL uses as one.
+//! Bonds: several ports that NORMAL uses as one port.
 
 use flow::Match;
 use flow::action::Action;

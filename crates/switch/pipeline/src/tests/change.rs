@@ -334,7 +334,7 @@ fn a_change_by_a_packet_is_not_marked_as_requested() {
 }
 
 #[test]
-fn a_list_of_rule_changes_is_made_completely_or_not_at_all() {
+fn change_all_makes_all_rule_changes_or_none() {
     let mut tables = bridge(2);
     for number in 0..10_u32 {
         tables.flow_mod(add(0, 5, to(number), vec![output(1)]), 0).expect("added");
@@ -381,7 +381,7 @@ fn group(command: GroupCommand, group: u32) -> Change {
 }
 
 #[test]
-fn a_bundle_of_rules_groups_and_packets_is_committed_completely_or_not_at_all() {
+fn a_bundle_commits_all_rules_groups_and_packet_outs_or_none() {
     let mut tables = bridge(2);
     let packet_out = |actions| PacketOut {
         frame: vec![0; 60],
@@ -433,7 +433,7 @@ fn a_bucket_may_name_a_group_that_is_added_later() {
 }
 
 #[test]
-fn actions_may_name_any_number_that_a_port_can_have() {
+fn output_actions_accept_every_unreserved_port_number() {
     let mut tables = bridge(2);
     for port in [0, 1, 0xfeff] {
         tables.flow_mod(add(0, 5, to(1), vec![output(port)]), 0).expect("added");

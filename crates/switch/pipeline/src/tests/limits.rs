@@ -12,7 +12,7 @@ fn to(destination: u32) -> Match {
     matching(&[(Field::EthType, 0x0800), (Field::IpDst, destination.into())])
 }
 
-/// A rule of table 0, which drops packets.
+/// Returns a rule of table 0, which drops packets.
 fn rule(destination: u32) -> FlowMod {
     add(0, 1, to(destination), Vec::new())
 }
@@ -106,7 +106,7 @@ fn a_new_limit_evicts_rules_only_if_eviction_is_on() {
     assert_eq!(count(&tables), 2);
 }
 
-/// The reported changes of the vacancy, each with its value.
+/// Returns the reported changes of the vacancy, each with its value.
 fn reported(tables: &Tables) -> Vec<(VacancyChange, u8)> {
     let of = |status: TableStatus| (status.change, status.vacancy);
     tables.take_table_statuses().into_iter().map(of).collect()

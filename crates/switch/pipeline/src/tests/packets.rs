@@ -36,7 +36,7 @@ pub(super) fn key(fields: &[(Field, u128)]) -> Key {
     key
 }
 
-/// A UDP packet.
+/// Builds the key of a UDP packet.
 pub(super) fn udp(in_port: u32, source: u32, destination: u32) -> Key {
     key(&[
         (Field::InPort, in_port.into()),

@@ -15,7 +15,7 @@ use crate::{BridgePort, Neighbor, Patch, Tables, Translator};
 /// The number of the patch port in each bridge.
 const PATCH: u32 = 9;
 
-/// Two bridges with a port each (1 and 2), connected by patch ports.
+/// Builds two bridges with one port each (1 and 2), connected by patch ports.
 fn pair() -> [Tables; 2] {
     let mut pair = [Tables::at(0), Tables::at(1)];
     let cable: [Arc<Counters>; 4] = Default::default();
@@ -107,7 +107,7 @@ fn tracked_packets_continue_in_the_bridge_that_tracked_them() {
 fn a_loop_of_patch_ports_ends_at_the_depth_limit_and_keeps_other_outputs() {
     let bridges = pair();
     rule(&bridges[0], 0, &[], vec![output(PATCH), output(1)]);
-    // Not a plain output, which does not send to the port of the packet.
+    // `IN_PORT`, because a plain output does not send to the port from which the packet came.
     let back = Action::Output { port: PortNumber::IN_PORT, max_len: 0 };
     rule(&bridges[1], 0, &[], vec![output(2), back]);
     let mut key = udp(5, 7, 8);

@@ -8,7 +8,7 @@ use flow::{Field, Key, Match};
 use super::packets::{add, bridge, output, outputs, translate, udp};
 use crate::Tables;
 
-/// A bridge with one rule in table 0 and one in table 1.
+/// Builds a bridge with one rule in table 0 and one in table 1.
 fn tables(first: Vec<Action>, second: Vec<Action>) -> Tables {
     let mut tables = bridge(4);
     tables.flow_mod(add(0, 1, Match::any(), first), 0).expect("added");
@@ -56,7 +56,7 @@ fn set_queue_sets_the_queue_until_pop_queue() {
     ];
     let expected = [out(2), queue(6), out(3), queue(7), out(4), queue(6), out(4), queue(0), out(2)];
     assert_eq!(steps(actions), expected);
-    // No output follows the queue.
+    // The queue has no effect, because no output follows it.
     assert_eq!(steps(vec![set(5), Action::PopQueue, output(2), set(6)]), [out(2)]);
     assert_eq!(steps(vec![set(0), output(2)]), [out(2)]);
 }
@@ -110,7 +110,8 @@ fn a_packet_that_arrives_with_a_queue_has_none_after_pop_queue() {
     assert_eq!(*translate(&tables, &packet).steps, [out(2), out(3), out(4)]);
 }
 
-/// Rules that run the next table twice at each level, and `outputs` outputs in the last table.
+/// Builds tables in which each level runs the next table twice; the last table has `outputs`
+/// outputs.
 fn doubling(levels: u8, outputs: usize) -> Tables {
     let mut tables = bridge(4);
     for table in 0..levels {

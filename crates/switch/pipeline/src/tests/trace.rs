@@ -13,7 +13,7 @@ use text::{
 use super::packets::{add, bridge, matching, output, udp};
 use crate::{Print, Tables, Trace};
 
-/// Prints less than ovs-ofctl: only the fields and the types of actions.
+/// A printer of less than ovs-ofctl prints: only the fields and the types of actions.
 struct Names;
 
 impl Print for Names {
@@ -96,8 +96,8 @@ fn a_length_check_shows_both_branches() {
     let steps = "check_pkt_len(size=200,gt(2,3),le(drop)),4";
     let text = trace(&tables);
     assert!(text.ends_with(&format!("Datapath actions: {steps}\n")), "{text}");
-    // If a later rule outside the branches matches on the result, only this packet's length is
-    // traced.
+    // A later rule outside the branches matches on the result. The trace then covers only this
+    // packet's length.
     let actions = vec![resubmit(1), resubmit(3)];
     tables.flow_mod(add(0, 1, matching(&[]), actions), 0).expect("added");
     let outside = matching(&[(Field::Reg0, 0)]);
@@ -237,7 +237,7 @@ Final flow: unchanged
     assert!(text.ends_with("Datapath actions: 2\n"), "{text}");
 }
 
-/// Prints everything that ovs-appctl prints.
+/// A printer of everything that ovs-appctl prints.
 struct Whole;
 
 impl Print for Whole {
@@ -286,7 +286,7 @@ Datapath actions: hash(sym_l4(0)),recirc(0x1)
     let text = trace(&packet);
     assert!(text.ends_with(expected), "{text}");
     packet.write(Field::RecircId, 1);
-    // The datapath has not hashed this packet.
+    // The packet has no datapath hash yet.
     let text = trace(&packet);
     assert!(text.ends_with("Datapath actions: hash(sym_l4(0)),recirc(0x1)\n"), "{text}");
     packet.write(Field::DpHash, 0x105);

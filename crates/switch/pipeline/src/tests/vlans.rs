@@ -7,7 +7,7 @@ use flow::{Field, Match};
 use super::packets::{add, bridge, output, outputs, translate, udp};
 use crate::{Mirror, MirrorOutput, MirroredPorts, PortVlans, Tables, VlanMode};
 
-/// Ports 1 and 2 belong to VLAN 10, port 3 to VLAN 20, and port 4 is a trunk.
+/// Builds a bridge: ports 1 and 2 belong to VLAN 10, port 3 to VLAN 20, and port 4 is a trunk.
 fn lan() -> Tables {
     let mut tables = bridge(4);
     for (port, tag) in [(1, 10), (2, 10), (3, 20)] {
@@ -29,7 +29,7 @@ fn a_frame_from_an_access_port_floods_its_vlan_and_gets_a_tag_on_the_trunk() {
 }
 
 #[test]
-fn a_trunk_loses_its_tag_for_an_access_port() {
+fn a_frame_from_a_trunk_leaves_an_access_port_untagged() {
     let mut packet = udp(4, 9, 9);
     packet.write(Field::VlanTci, 0x1000 | 20);
     let translation = translate(&lan(), &packet);
@@ -68,7 +68,7 @@ fn mirror(output: MirrorOutput) -> Mirror {
 fn a_mirror_port_gets_one_copy_and_no_flooded_packets() {
     let mut tables = lan();
     tables.set_mirrors(vec![mirror(MirrorOutput::Port(PortNumber(4)))]);
-    // The copy has its VLAN's tag, because the output port is a trunk.
+    // The mirror's copy has a VLAN tag, because the output port is a trunk.
     assert_eq!(outputs(&translate(&tables, &udp(1, 9, 9))), [4, 2]);
     assert_eq!(outputs(&translate(&tables, &udp(2, 9, 9))), [1, 4]);
     assert!(outputs(&translate(&tables, &udp(4, 9, 9))).is_empty());
@@ -87,7 +87,7 @@ fn a_mirror_copies_packets_from_an_access_port_to_a_trunk() {
 }
 
 #[test]
-fn a_mirror_also_copies_outputs_of_rules_and_may_choose_vlans() {
+fn a_mirror_copies_outputs_of_rules_and_can_select_vlans() {
     let mut tables = bridge(3);
     tables.flow_mod(add(0, 1, Match::any(), vec![output(1)]), 0).expect("added");
     let mut mirror = mirror(MirrorOutput::Port(PortNumber(3)));

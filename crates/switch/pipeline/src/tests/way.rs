@@ -88,7 +88,7 @@ fn rules_see_the_ports_of_a_first_fragment_only_in_mode_match() {
             assert_eq!(outputs(&translation), ports, "{way:?}");
             let source = translation.mask.read(Field::UdpSrc);
             assert_eq!(source, 0, "the port is copied to, and no rule looks at it");
-            // The action copies the port that the packet really has.
+            // The action copies the packet's real port, which the rules do not see.
             let copied = translation.steps.iter().find_map(|step| match step {
                 Step::Rewrite(rewrite) => Some(rewrite.value.read(Field::UdpSrc)),
                 _ => None,
@@ -307,8 +307,8 @@ fn a_conjunction_needs_a_rule_of_each_clause() {
     assert_eq!(outputs(&translate(&tables, &udp(1, 2, 8))), [3]);
 }
 
-/// The output ports of the tables that a packet without a rule reaches, and whether controllers get
-/// the packet.
+/// Returns the output ports of the tables that a packet without a matching rule reaches, and
+/// whether controllers get the packet.
 fn way_of_a_miss(miss: TableMiss, action: Action) -> (Vec<u16>, bool) {
     let mut tables = bridge(4);
     tables.is_miss_sent = true;
@@ -331,7 +331,8 @@ fn the_table_miss_setting_applies_to_packets_without_a_matching_rule() {
     assert_eq!(way_of_a_miss(TableMiss::Controller, goto()), (nowhere.clone(), true));
     assert_eq!(way_of_a_miss(TableMiss::Drop, goto()), (nowhere.clone(), false));
     assert_eq!(way_of_a_miss(TableMiss::Continue, goto()), (vec![3], false));
-    // A resubmission drops the packet there, whatever the table's setting.
+    // A resubmission drops the packet if no rule of the table matches, whatever the table's
+    // setting.
     for miss in [TableMiss::Default, TableMiss::Controller, TableMiss::Continue] {
         let resubmit = Action::Resubmit { port: None, table: Some(1), with_ct: false };
         assert_eq!(way_of_a_miss(miss, resubmit), (nowhere.clone(), false));
@@ -392,7 +393,7 @@ fn a_packet_that_a_controller_resumes_continues_after_the_pause() {
 }
 
 #[test]
-fn packets_for_controllers_have_the_reason_of_their_output() {
+fn packet_ins_carry_the_reason_of_their_output() {
     let to_controller = || Action::Output { port: PortNumber::CONTROLLER, max_len: 0 };
     let reason = |priority, matching: Match, actions| {
         let mut tables = bridge(4);

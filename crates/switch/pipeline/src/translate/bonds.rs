@@ -8,7 +8,7 @@ use super::Way;
 use crate::bond::Balance;
 
 impl Way<'_> {
-    /// The port that sends a packet for `port`, which may represent a bond.
+    /// Chooses the port that sends a packet for `port`, which may represent a bond.
     pub(super) fn sender(&mut self, port: PortNumber, vlan: u16) -> Option<PortNumber> {
         let tables = self.tables;
         let Some(bond) = tables.port_set().bond(port) else { return Some(port) };
@@ -34,7 +34,7 @@ impl Way<'_> {
         let is_refused = match bond.balance {
             Balance::ActiveBackup => !is_active,
             Balance::Slb => is_multicast && !is_active && !bond.all_active,
-            // The other switch handles the ports as a bond, too.
+            // In balance-tcp, the connected switch also treats the ports as a bond.
             Balance::Tcp => !bond.enabled.contains(&in_port),
         };
         if is_refused {

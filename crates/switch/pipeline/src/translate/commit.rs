@@ -1,4 +1,4 @@
-//! Turning the changes of a packet into steps, before an output or a recirculation.
+//! Turns the changes of a packet into steps, before an output or a recirculation.
 
 use flow::step::{Rewrite, Step};
 use flow::{Field, Key, WORDS, word};
@@ -80,7 +80,7 @@ impl Way<'_> {
                 0
             };
             let label = if is_ipv4 || !is_ip { 0 } else { 2 };
-            // The packet's hash was of headers that are now under the entry.
+            // The packet's hash covered headers that are now under the MPLS entry.
             self.assume(Field::DpHash, 0);
             label << 44 | class << 41 | BOTTOM | ttl << 32
         };

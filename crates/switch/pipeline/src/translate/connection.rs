@@ -60,13 +60,14 @@ impl Way<'_> {
         }
     }
 
-    /// The mark and the label that `exec` sets, each with its mask.
+    /// Returns the mark and the label that `exec` sets, each with its mask.
     fn marks(&mut self, ct: &Ct) -> (Masked<u32>, Masked<u128>) {
         if ct.exec.is_empty() {
             return (None, None);
         }
         let former = (self.flow.clone(), self.written.clone(), self.pending.clone());
-        // After the run, the bits in `written` are those that `exec` wrote.
+        // The bits are cleared first: after `exec` has run, `written` holds only the bits that it
+        // wrote.
         self.written.write(Field::CtMark, 0);
         self.written.write(Field::CtLabel, 0);
         self.lengths.enter_list(true);
@@ -82,7 +83,7 @@ impl Way<'_> {
         (mark, (label_mask != 0).then_some((label, label_mask)))
     }
 
-    /// As `on_a_copy`, but the copy keeps the action set.
+    /// Like `on_a_copy`, but the copy keeps the action set.
     fn on_a_copy_with_set(&mut self, act: impl FnOnce(&mut Self)) {
         let set = self.action_set.clone();
         self.on_a_copy(|way| {

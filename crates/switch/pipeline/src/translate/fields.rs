@@ -6,7 +6,8 @@ use flow::{Field, Key, Place, Prerequisite, word};
 use super::Way;
 
 impl Way<'_> {
-    /// Makes the steps depend on these bits of the packet, except on bits that were written before.
+    /// Records that the steps depend on these bits of the packet, except on bits that actions wrote
+    /// before.
     pub(super) fn depend(&mut self, index: usize, bits: u64) {
         self.mask.words[index] |= bits & !self.written.words[index];
         self.lengths.depend(index, bits);
@@ -89,7 +90,7 @@ impl Way<'_> {
         }
     }
 
-    /// Sets state of the packet that the datapath knows, without a Rewrite.
+    /// Sets a field to the value that the datapath already has, so that no Rewrite step is needed.
     pub(super) fn assume(&mut self, field: Field, value: u128) {
         self.flow.write(field, value);
         self.written.write(field, u128::MAX);

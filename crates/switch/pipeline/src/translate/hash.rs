@@ -21,7 +21,7 @@ impl Way<'_> {
         mix(hash, 0)
     }
 
-    /// A hash that is equal for both directions of a connection.
+    /// Returns a hash that is equal for both directions of a connection.
     pub(super) fn hash_connection(&mut self, basis: u64) -> u64 {
         self.hash_by(HashFields::SymmetricL3L4Udp, basis)
     }

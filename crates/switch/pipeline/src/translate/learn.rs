@@ -18,7 +18,8 @@ impl Way<'_> {
         let change = self.learned(learn);
         let mut is_allowed = true;
         if self.lengths.is_elsewhere() {
-            // A packet of the other length learns the rule in a separate translation.
+            // Packets with the other result of the length check learn the rule in a separate
+            // translation.
             self.is_cacheable = false;
         } else if self.observer.is_none() {
             is_allowed = self.store_learned(learn, &change);
@@ -28,7 +29,7 @@ impl Way<'_> {
         }
     }
 
-    /// The rule that the packet adds.
+    /// Returns the change that adds the learned rule.
     fn learned(&mut self, learn: &Learn) -> FlowMod {
         let mut change = FlowMod::new(FlowCommand::ModifyStrict);
         change.table = Some(learn.table);
@@ -71,7 +72,7 @@ impl Way<'_> {
         change
     }
 
-    /// Stores the learned rule. `false` if the limit allows no further rule.
+    /// Stores the learned rule. Returns `false` if the limit allows no further rule.
     fn store_learned(&mut self, learn: &Learn, change: &FlowMod) -> bool {
         if learn.table >= flow::request::TABLES {
             return false;
@@ -87,8 +88,8 @@ impl Way<'_> {
             }
         }
         if learn.delete_learned {
-            // The learned rule is removed with the rule that learns it. A megaflow must not outlive
-            // both.
+            // The learned rule may be removed together with the rule that learns it. A megaflow
+            // must not outlive both.
             self.is_cacheable &= self.rule.is_some();
         }
         true

@@ -1,10 +1,10 @@
 //! `check_pkt_larger`: a translation that branches by the length of the packet.
 //!
-//! The length is no part of a packet's key, so that packets whose length no rule checks do not pay
-//! for it. As in Open vSwitch, the actions after the check in the same rule are translated for both
-//! results, and the datapath chooses. Later actions of enclosing rules are translated once, for
-//! both results. If they depend on the result, the packet is translated again, only for its own
-//! length, and the datapath does not cache that translation.
+//! The length is not part of a packet's key, so that it costs nothing if no rule checks it. As in
+//! Open vSwitch, the actions after the check in the same rule are translated for both results, and
+//! the datapath chooses. Later actions of enclosing rules are translated once, for both results. If
+//! they depend on the result, the packet is translated again, only for its own length, and the
+//! datapath does not cache that translation.
 
 use flow::action::{Action, Subfield};
 use flow::step::{Branch, LengthCheck, Step, Translation};
@@ -17,17 +17,18 @@ use super::{Failure, Observe, Saved, Way};
 pub(super) struct Lengths {
     /// Whether the translation is only for the length of its packet.
     is_fixed: bool,
-    /// Whether it has to be, because checks in the datapath cannot express it.
+    /// Whether the translation must be repeated for one length only, because length checks in the
+    /// datapath cannot express it.
     must_be_fixed: bool,
     /// The number of enclosing lists, in this copy of the packet, that have further actions.
     outer: usize,
     is_copy: bool,
-    /// Whether the packet of this translation does not run this branch.
+    /// Whether this branch is for the other result of a length check than that of this packet.
     is_elsewhere: bool,
     /// The bytes that the steps before a copy have added to the packet.
     growth: i64,
     checks: usize,
-    /// The bits that the branches of the last check have left different.
+    /// The bits that differ between the ends of the last check's branches.
     open: Option<Box<Key>>,
 }
 
@@ -36,7 +37,7 @@ impl Lengths {
         Self { is_fixed: true, ..Self::default() }
     }
 
-    /// Whether this translation is given up.
+    /// Whether this translation is abandoned.
     pub(super) fn is_over(&self) -> bool {
         self.must_be_fixed
     }
@@ -45,7 +46,7 @@ impl Lengths {
         self.is_elsewhere
     }
 
-    /// Enters a nested list of actions. `goes_on`: the enclosing list has further actions.
+    /// Enters a nested list of actions. `goes_on`: whether the enclosing list has further actions.
     pub(super) fn enter_list(&mut self, goes_on: bool) {
         self.outer += usize::from(goes_on);
     }
@@ -66,7 +67,7 @@ impl Lengths {
         std::mem::replace(self, inner)
     }
 
-    /// Notes that the copy runs through another bridge's pipeline, and so runs its action set at
+    /// Records that the copy runs through another bridge's pipeline, which runs the action set at
     /// its end.
     pub(super) fn enter_pipeline(&mut self) {
         self.is_copy = false;
@@ -77,14 +78,14 @@ impl Lengths {
         *self = Self { must_be_fixed, checks, ..former };
     }
 
-    /// Notes that the steps depend on these bits.
+    /// Records that the steps depend on these bits.
     pub(super) fn depend(&mut self, index: usize, bits: u64) {
         if let Some(open) = &self.open {
             self.must_be_fixed |= open.words[index] & bits != 0;
         }
     }
 
-    /// Notes that these bits are equal for packets of all lengths again.
+    /// Records that these bits are equal again for packets of all lengths.
     pub(super) fn close(&mut self, bits: &Key) {
         if let Some(open) = &mut self.open {
             open.words.iter_mut().zip(&bits.words).for_each(|(open, bits)| *open &= !bits);
@@ -93,7 +94,7 @@ impl Lengths {
 }
 
 impl<'w> Way<'w> {
-    /// Translates a packet: for packets of all lengths, if possible.
+    /// Translates a packet, if possible for packets of all lengths.
     pub(super) fn complete(
         make: impl Fn() -> Self,
         begin: impl Fn(&mut Self),
@@ -120,8 +121,8 @@ impl<'w> Way<'w> {
 
 impl Way<'_> {
     /// Checks the length, and runs the actions after the check. Returns `false` if the caller has
-    /// to run them. A function of its own, because tables nest deeply and its state must not be on
-    /// the stack of each.
+    /// to run them. It is a separate function, because tables nest deeply and its state would take
+    /// stack space at each level.
     #[inline(never)]
     pub(super) fn check_length(
         &mut self,
@@ -165,7 +166,7 @@ impl Way<'_> {
         true
     }
 
-    /// The steps for one result of a check, and the state at their end.
+    /// Translates one branch of a check. Returns its steps and the state at its end.
     #[inline(never)]
     fn branch(
         &mut self,
@@ -185,7 +186,8 @@ impl Way<'_> {
         self.write(destination, result.into());
         self.run(rest);
         if self.lengths.outer > 0 {
-            // The actions after the list would have to wait for the datapath, too.
+            // Actions after the list would also have to wait for the datapath, which a branch
+            // cannot express.
             self.lengths.must_be_fixed |= self.freezing.take().is_some();
             self.hashing = None;
         } else if self.lengths.is_copy {
@@ -267,6 +269,6 @@ fn growth(steps: &[Step]) -> i64 {
     steps.iter().map(of_step).sum()
 }
 
-/// Maximum number of checks of a translation. With more, only one packet is translated, because
-/// each check doubles the branches.
+/// Maximum number of checks of a translation. With more checks, the translation is for one packet
+/// only, because each check doubles the branches.
 const MOST_CHECKS: usize = 64;

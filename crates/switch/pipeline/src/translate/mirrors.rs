@@ -17,7 +17,7 @@ impl Way<'_> {
         }
     }
 
-    /// After an action changes the packet, mirrors get another copy, as in Open vSwitch.
+    /// Makes mirrors copy the packet again after an action has changed it, as in Open vSwitch.
     pub(super) fn forget_mirrors(&mut self, action: &Action) {
         if self.mirrored == 0 {
             return;
@@ -50,7 +50,8 @@ impl Way<'_> {
         }
     }
 
-    /// Whether the packet has the field, and the field is no metadata.
+    /// Whether writing the field changes the packet: the packet has the field, and the field is not
+    /// metadata.
     fn changes(&mut self, field: Field) -> bool {
         usize::from(field.place().word) >= word::ETH_SRC && self.has(field.prerequisite())
     }
@@ -64,7 +65,8 @@ impl Way<'_> {
                 continue;
             }
             let in_port = self.in_port();
-            // A sent packet already has the tag for its output, so the VLAN is the output port's.
+            // A sent packet already has the tag for its output port, so the VLAN is read as if it
+            // came from that port.
             let Some(vlan) = self.vlan_from(port) else { continue };
             if !mirror.takes_vlan(vlan) || tables.port_set().is_output_of(mirror, in_port) {
                 continue;
@@ -90,7 +92,7 @@ impl Way<'_> {
         }
     }
 
-    /// The VLAN of the packet in its present form, as if it came from the port.
+    /// Returns the VLAN of the packet in its present form, as if it came from the port.
     pub(super) fn vlan_from(&mut self, port: PortNumber) -> Option<u16> {
         let tag = self.is_tagged().then(|| self.read_field(Field::DlVlan) as u16);
         match self.tables.port_set().vlans(port) {
@@ -99,7 +101,7 @@ impl Way<'_> {
         }
     }
 
-    /// The ports that carry the VLAN, the local port first as in Open vSwitch. A bond is
+    /// Returns the ports that carry the VLAN, the local port first as in Open vSwitch. A bond is
     /// represented by one port.
     pub(super) fn ports_of(
         &mut self,
@@ -118,7 +120,8 @@ impl Way<'_> {
         ports
     }
 
-    /// Outputs to ports, each with the tag for its VLANs. Afterwards the packet is unchanged.
+    /// Outputs to ports, each with the tag that its VLAN settings require. Afterwards the packet is
+    /// unchanged.
     pub(super) fn emit_in(&mut self, vlan: u16, ports: &[PortNumber], truncate: Option<u32>) {
         let former = self.is_tagged().then(|| self.read_field(Field::DlVlan) as u16);
         let mut whole = None;

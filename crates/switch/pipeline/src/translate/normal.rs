@@ -40,17 +40,19 @@ impl Way<'_> {
         if !self.is_admissible(in_port, vlan) {
             return;
         }
-        // A bond is one port.
+        // All members of a bond count as one port.
         let tables = self.tables;
         let bundle_of = |port| tables.port_set().bundle(port);
         let bundle = bundle_of(in_port);
         let mut macs = lock(&self.tables.macs);
-        // In another bridge that patch ports reach, a packet-out is a packet like any other.
+        // In a bridge that the packet enters through a patch port, a packet-out is a packet like
+        // any other.
         let is_received = !self.is_packet_out || self.floor > 0;
         let is_learning = self.observer.is_none() && is_received && has_port;
         let is_taught = is_learning && !self.lengths.is_elsewhere();
         let is_new = is_taught && macs.learn(vlan, source, bundle, self.now_ms);
-        // Packets of the other length are learned in a translation of their own.
+        // A branch for other packet lengths does not learn this packet's address. Packets of those
+        // lengths are learned in a translation of their own.
         self.is_cacheable &=
             !is_learning || is_taught || macs.port(vlan, source, self.now_ms) == Some(bundle);
         let seen = if is_learning { macs.seen(vlan, source) } else { None };

@@ -132,7 +132,8 @@ impl Way<'_> {
             cookie: self.cookie,
             userdata: controller.userdata.clone(),
             metadata,
-            // Otherwise each connection would need a separate megaflow.
+            // If the fields were taken from `metadata`, each connection would need a separate
+            // megaflow.
             is_tracked: self.is_tracked && !self.has_given_results,
             continuation,
             meter: self.tables.controller_meter(controller.meter),

@@ -9,8 +9,8 @@ use crate::patch::{Neighbor, Patch};
 use crate::ports::config;
 
 impl<'a> Way<'a> {
-    /// The bridge with this index: a bridge that patch ports reach, or the one where the packet
-    /// arrived.
+    /// Returns the bridge with this index: a bridge that patch ports reach, or the one where the
+    /// packet arrived.
     pub(super) fn neighbor(&self, place: u16) -> Option<Neighbor<'a>> {
         let mut neighbors = self.neighbors.iter().copied();
         neighbors.find(|neighbor| neighbor.tables.place == place).or_else(|| {
@@ -58,8 +58,9 @@ impl<'a> Way<'a> {
         (self.table, self.rule, self.cookie) = (former.table, former.rule, former.cookie);
         (self.floor, self.mirrored) = (former.floor, former.mirrored);
         (self.is_in_set, self.is_in_bucket) = (former.is_in_set, former.is_in_bucket);
-        // A limit in the other bridge ends the translation only there. A resubmission that the
-        // limit refused must not leave its port for the next lookup here.
+        // A limit that is reached in the other bridge ends the translation only in that bridge. The
+        // input port that a refused resubmission set must not apply to the next lookup in this
+        // bridge.
         self.failure = None;
         self.lookup_port = None;
         if let Some(observer) = self.observer.as_deref_mut() {

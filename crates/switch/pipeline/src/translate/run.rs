@@ -1,4 +1,4 @@
-//! Searching tables, and running actions.
+//! Searches tables and runs actions.
 
 use std::sync::Arc;
 
@@ -203,7 +203,8 @@ impl Way<'_> {
                 return;
             }
             if let Some(frozen) = &self.freezing {
-                // A group that waits for the packet's hash runs again afterwards.
+                // A group that waits for the packet's hash runs again when the datapath has hashed
+                // the packet.
                 let is_again = self.hashing.is_some() && frozen.is_empty();
                 let rest = self.rest(if is_again { &actions[index..] } else { rest });
                 self.freezing.get_or_insert_default().push(rest);
@@ -216,7 +217,7 @@ impl Way<'_> {
         Rest { table: self.table, cookie: self.cookie, actions: actions.to_vec() }
     }
 
-    /// Runs an action. `false` ends the actions of this rule.
+    /// Runs an action. Returns `false` if it ends the actions of this rule.
     fn act(&mut self, action: &Action) -> bool {
         match action {
             Action::Output { port, max_len } => self.output(*port, *max_len, None),
@@ -354,7 +355,8 @@ impl Way<'_> {
         former
     }
 
-    /// The size of the stack as Open vSwitch counts it: the bytes of each value, and one more.
+    /// Returns the size of the stack as Open vSwitch counts it: the bytes of each value, and one
+    /// more.
     fn stack_size(&self) -> usize {
         self.stack.iter().map(|(width, _)| usize::from(*width).div_ceil(8) + 1).sum()
     }
@@ -400,7 +402,7 @@ impl Way<'_> {
     }
 }
 
-/// The packet's key in its connection's original direction, without translation.
+/// Returns the packet's key in its connection's original direction, without translation.
 fn original_direction(flow: &Key) -> Key {
     let mut key = flow.clone();
     key.words[word::IPV4] = flow.words[word::CT_NW];
@@ -414,7 +416,7 @@ fn original_direction(flow: &Key) -> Key {
     key
 }
 
-/// The bits of the packet that correspond to the bits of `mask` in [`original_direction`].
+/// Returns the bits of the packet that correspond to the bits of `mask` in [`original_direction`].
 fn of_tracked(mask: &Key) -> Key {
     let mut bits = mask.clone();
     bits.words[word::CT_NW] |= std::mem::take(&mut bits.words[word::IPV4]);
@@ -440,7 +442,7 @@ fn of_tracked(mask: &Key) -> Key {
 /// Whether an action may read or change fields under an MPLS entry.
 fn needs_packet(action: &Action) -> bool {
     if let Action::Output { port, .. } = action {
-        // The packet enters the tables.
+        // Output to TABLE searches the tables, whose rules may match on these fields.
         return *port == PortNumber::TABLE;
     }
     !matches!(

@@ -11,7 +11,7 @@ use super::fields::PRESENT;
 pub(super) struct Tags {
     /// The tags under the outer one, the innermost first.
     hidden: Vec<Hidden>,
-    /// The number of tags of the packet to remove, then the types of the tags to add.
+    /// The number of tags to remove from the packet; then the types of the tags to add.
     pops: usize,
     pushes: Vec<u16>,
 }
