@@ -34,7 +34,7 @@ impl Database {
         for (table, id, new) in changes {
             let rows = self.tables.entry(table.clone()).or_default();
             match new {
-                // Columns that are read only once keep their value.
+                // The update lacks columns that are read only once; they keep their value.
                 Some(new) => rows.entry(id).or_default().columns.extend(new),
                 None => drop(rows.remove(&id)),
             }
@@ -68,13 +68,13 @@ impl Database {
         self.tables.get(table)?.get(&id)
     }
 
-    /// The row of a table that has at most one row.
+    /// Returns the row of a table that has at most one row.
     #[must_use]
     pub fn single(&self, table: &str) -> Option<(Uuid, &Row)> {
         self.rows(table).next()
     }
 
-    /// The rows of `table` that a column of a row refers to, with their identities.
+    /// Returns the rows of `table` that a column of a row refers to, with their UUIDs.
     pub fn referred<'a>(
         &'a self,
         row: &'a Row,
@@ -121,7 +121,7 @@ impl Row {
         })
     }
 
-    /// The identities of the rows that a set, or the values of a map, refer to.
+    /// Returns the UUIDs of the rows that a set, or the values of a map, refer to.
     pub fn rows(&self, column: &str) -> impl Iterator<Item = Uuid> {
         let members = self.members(column);
         members.chain(self.pairs(column).map(|(_, value)| value)).filter_map(|atom| match atom {
@@ -139,7 +139,7 @@ impl Row {
         .flatten()
     }
 
-    /// The value of `key` in a column that maps texts to texts.
+    /// Returns the value of `key` in a column that maps strings to strings.
     #[must_use]
     pub fn entry(&self, column: &str, key: &str) -> Option<&str> {
         match self.columns.get(column) {

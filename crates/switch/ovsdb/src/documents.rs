@@ -1,4 +1,4 @@
-//! The JSON documents in a stream of bytes, as JSON-RPC 1.0 sends them.
+//! Splits a stream of bytes into JSON documents, as JSON-RPC 1.0 sends them.
 
 use serde_json::Value;
 
@@ -26,7 +26,7 @@ struct Scan {
 pub struct Malformed;
 
 impl Documents {
-    /// A parser that refuses documents of more than `limit` bytes.
+    /// Creates a parser that refuses documents of more than `limit` bytes.
     #[must_use]
     pub fn with_limit(limit: usize) -> Self {
         Self { received: Vec::new(), limit, scan: Scan::default() }
@@ -40,13 +40,13 @@ impl Documents {
         Ok(())
     }
 
-    /// The number of bytes of an incomplete document.
+    /// Returns the number of bytes of an incomplete document.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.received.len()
     }
 
-    /// The next complete document.
+    /// Returns the next complete document, if there is one.
     pub fn take(&mut self) -> Result<Option<Value>, Malformed> {
         let Some(end) = self.end_of_document()? else { return Ok(None) };
         let document = serde_json::from_slice(&self.received[..end]).map_err(|_| Malformed)?;

@@ -8,13 +8,13 @@ use crate::database::Row;
 
 /// The facts about this machine on which the types of interfaces depend.
 pub trait Machine {
-    /// The kernel's interface of a PCI function, or of the function's `representor`.
+    /// Returns the kernel's interface of a PCI function, or of the function's `representor`.
     fn interface_of_pci(&self, address: &str, representor: Option<u32>) -> Option<String>;
 
     /// Whether kernel interfaces and TAP devices become dummy ports, for tests.
     fn has_dummies_alone(&self) -> bool;
 
-    /// The folder for the sockets of interfaces that have no path.
+    /// The directory for the sockets of interfaces that have no path.
     fn rundir(&self) -> &Path;
 }
 
@@ -66,7 +66,7 @@ pub enum CopyMode {
     Copy,
 }
 
-/// The device of a row, and the reason if the device does not exist.
+/// The device of a row. `absence`: the reason if the device does not exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
     pub device: Device,
@@ -96,7 +96,8 @@ pub const TYPES: [&str; 10] = [
 const TUNNELS: [&str; 10] =
     ["bareudp", "erspan", "geneve", "gre", "gtpu", "ip6erspan", "ip6gre", "lisp", "stt", "vxlan"];
 
-/// The device that a row of `Interface` describes, or the text for its column `error`.
+/// Finds the device that a row of `Interface` describes. The error is the text for the row's column
+/// `error`.
 pub fn device(row: &Row, machine: &dyn Machine) -> Result<Found, String> {
     let name = row.text("name").unwrap_or_default();
     let option = |key: &str| row.entry("options", key);
@@ -184,7 +185,8 @@ pub fn device(row: &Row, machine: &dyn Machine) -> Result<Found, String> {
     }
 }
 
-/// A DPDK device: a PCI function that a kernel driver uses here, or a virtual device.
+/// Finds a DPDK device: a PCI function that a kernel driver uses on this machine, or a virtual
+/// device.
 fn dpdk(row: &Row, arguments: &str, machine: &dyn Machine) -> Result<Found, String> {
     let own_name = row.text("name").unwrap_or_default();
     let mut parts = split(arguments);
@@ -269,7 +271,7 @@ fn dummy(row: &Row, machine: &dyn Machine) -> Device {
         }
     }
     match (option("pcap"), option("tx_pcap")) {
-        // The file of `pcap` also gets the frames that the port receives.
+        // The file that `pcap` writes also gets the frames that the port receives.
         (Some(write), _) => Device::Dummy { write: Some(write.into()) },
         (None, Some(write)) => {
             Device::Pcap { file: None, write: Some(write.into()), repeats: false, queues: 1 }
@@ -302,7 +304,7 @@ fn is_pci(text: &str) -> bool {
         && function.len() == 1
 }
 
-/// The virtual function's number in `[1]`, `1`, `vf1` or `pf0vf1`.
+/// Reads the virtual function's number from `[1]`, `1`, `vf1` or `pf0vf1`.
 fn representor(text: &str) -> Option<u32> {
     let text = text.trim_start_matches('[').trim_end_matches(']');
     let digits = text.rsplit(|c: char| !c.is_ascii_digit()).next()?;
@@ -415,7 +417,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn other_types_are_supported_or_refused_with_advice() {
+    fn interface_types_are_supported_or_refused_with_advice() {
         let vhost = Device::VhostUser { path: "/run/ovs/p0".into(), is_server: true, queues: 1 };
         assert_eq!(found("dpdkvhostuser", &[]), Ok(vhost.into()));
         assert_eq!(found("internal", &[]), Ok(Device::Tap { interface: None }.into()));

@@ -6,7 +6,7 @@ use serde_json::{Map, Value as Json, json};
 
 use crate::value::{Uuid, Value};
 
-/// A row of a table.
+/// A row, named by its table and its UUID.
 pub type Place = (&'static str, Uuid);
 
 /// The values that the database should have.
@@ -56,7 +56,7 @@ impl Written {
     }
 }
 
-/// An operation that sets columns of a row.
+/// Builds an operation that sets columns of a row.
 fn update((table, row): Place, columns: Map<String, Json>) -> Json {
     let uuid = json!(["uuid", row.to_string()]);
     json!({ "op": "update", "table": table, "where": [["_uuid", "==", uuid]], "row": columns })

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value as Json, json};
 
 pub const DATABASE: &str = "Open_vSwitch";
-/// The lock of ovs-vswitchd, so that only one process follows the database.
+/// The name of ovs-vswitchd's lock, which ensures that only one process follows the database.
 pub const LOCK: &str = "ovs_vswitchd";
 /// The highest major version of the schema that the switch knows.
 const KNOWN: u64 = 8;
@@ -159,7 +159,7 @@ impl Schema {
         first.is_none_or(|first| first > KNOWN)
     }
 
-    /// The `<monitor-requests>` for the columns that this schema has.
+    /// Builds the `<monitor-requests>` for the columns that this schema has.
     pub(crate) fn monitor_requests(&self) -> Json {
         let mut requests = Map::new();
         for table in TABLES {
@@ -173,8 +173,8 @@ impl Schema {
         requests.into()
     }
 
-    /// The operations that read the columns of the session's start, each with its table. A monitor
-    /// of these columns would send back each value that the switch writes.
+    /// Builds the operations that read the columns in `once` at the start of a session, each with
+    /// its table. A monitor of these columns would send back each value that the switch writes.
     pub(crate) fn once_requests(&self) -> Vec<(&'static str, Json)> {
         let request = |table: &'static Table| {
             let known = table.once.iter().filter(|column| self.has(table.name, column));
@@ -195,7 +195,7 @@ impl Schema {
 mod tests {
     use super::*;
 
-    /// A schema with this version and all columns that the switch reads.
+    /// Builds a schema with this version and all columns that the switch reads.
     fn whole(version: &str) -> Json {
         let mut tables = Map::new();
         for table in TABLES {

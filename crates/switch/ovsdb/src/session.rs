@@ -22,7 +22,7 @@ pub struct Session {
     is_settled: bool,
     /// The tables whose columns are read once, in the order of the operations.
     once: Vec<&'static str>,
-    /// When the server last sent something.
+    /// The time at which the server last sent something.
     heard_ms: u64,
 }
 
@@ -30,7 +30,7 @@ pub struct Session {
 struct Waiting {
     id: u64,
     kind: Kind,
-    /// When the reply is due.
+    /// The time at which the reply is due.
     until_ms: u64,
 }
 
@@ -256,8 +256,8 @@ impl Session {
                 let requests = self.schema.monitor_requests();
                 let requests = json!([DATABASE, "weir", requests]);
                 self.request(Kind::Monitor, "monitor", &requests, now_ms);
-                // After the monitor request, so that the rows of these columns are known when the
-                // values arrive.
+                // This request follows the monitor request, so that the rows of these columns are
+                // known when the values arrive.
                 let (tables, operations): (Vec<_>, Vec<_>) =
                     self.schema.once_requests().into_iter().unzip();
                 self.once = tables;
@@ -325,7 +325,7 @@ fn patience(kind: Kind) -> u64 {
     }
 }
 
-/// A message about ten thousand ports has some ten megabytes.
+/// Maximum length of a message. A message about ten thousand ports has some ten megabytes.
 const LONGEST_MESSAGE: usize = 128 << 20;
 const MOST_OUTPUT: usize = 128 << 20;
 /// After this time without a message, the switch sends an echo request, as ovs-vswitchd does.

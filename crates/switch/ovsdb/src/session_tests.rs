@@ -27,8 +27,8 @@ fn schema() -> Json {
     } })
 }
 
-/// A session that has asked for the lock (request 1), the monitor (request 2) and the port numbers
-/// (request 3).
+/// Begins a session that has asked for the lock (request 1), the monitor (request 2) and the port
+/// numbers (request 3).
 fn begun() -> Session {
     let mut session = Session::begin(0);
     assert_eq!(sent(&mut session)[0]["method"], "get_schema");

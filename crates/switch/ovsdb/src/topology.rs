@@ -69,7 +69,7 @@ pub struct Port {
     pub name: String,
     pub port_row: Uuid,
     pub interface_row: Uuid,
-    /// The device, or the text for the interface's column `error`.
+    /// The device; if there is none, the text for the interface's column `error`.
     pub device: Result<Found, String>,
     pub hardware_address: Option<String>,
     /// The OpenFlow number that the row requests.
@@ -128,7 +128,7 @@ pub struct Mirror {
     pub snap_length: Option<u32>,
 }
 
-/// The rate at which frames leave, in bit/s, and the queueing discipline before the rate limit.
+/// The egress rate limit in bit/s, and the queueing discipline before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Egress {
     pub bits_per_second: u64,
@@ -373,7 +373,7 @@ fn mirrors(database: &Database, bridge: &Row) -> Vec<Mirror> {
     mirrors
 }
 
-/// The egress settings of a QoS, whose `max-rate` is in bit/s.
+/// Reads the egress settings of a QoS row, whose `max-rate` is in bit/s.
 fn egress(qos: &Row, port: &str, ignored: &mut Vec<String>) -> Option<Egress> {
     let kind = qos.text("type").unwrap_or_default();
     let queue = match kind {
@@ -421,7 +421,7 @@ fn tables(database: &Database, row: &Row) -> Vec<Table> {
     tables
 }
 
-/// The address in `tcp:ADDRESS[:PORT]` or `ptcp:[PORT][:ADDRESS]`.
+/// Reads the address in `tcp:ADDRESS[:PORT]` or `ptcp:[PORT][:ADDRESS]`.
 fn target(text: &str) -> Target {
     let refused = |why: &str| Target::Refused(format!("{}: {why}", foreign(text)));
     let is_port = |port: &str| port.parse::<u16>().is_ok_and(|port| port > 0);

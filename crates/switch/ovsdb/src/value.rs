@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde_json::{Value as Json, json};
 
-/// The identity of a row.
+/// The UUID of a row.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Uuid(u128);
 
@@ -24,7 +24,7 @@ pub enum Value {
     Map(BTreeMap<Atom, Atom>),
 }
 
-/// A JSON value that OVSDB does not allow, or whose type no column of the switch has.
+/// The error for a JSON value that OVSDB does not allow, or whose type no column of the switch has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a value has no type of OVSDB")]
 pub struct WrongValue;
@@ -129,7 +129,7 @@ impl From<u64> for Atom {
 }
 
 impl Value {
-    /// The empty set, which means that there is no value.
+    /// Returns the empty set, which means that there is no value.
     #[must_use]
     pub fn none() -> Self {
         Self::Set(BTreeSet::new())

@@ -1,12 +1,12 @@
-//! Frames from keys.
+//! Builds frames from keys.
 
 use flow::{Field, Key, word};
 
-/// The payload that Open vSwitch's netdev-dummy appends: bytes 0, 1, 2 and so on.
+/// The length of the payload that Open vSwitch's netdev-dummy appends: bytes 0, 1, 2 and so on.
 const PAYLOAD: usize = 64;
 const VLAN_PRESENT: u128 = 0x1000;
 
-/// A frame with the headers of a key, valid lengths and checksums, and a payload of 64 bytes
+/// Builds a frame with the headers of a key, valid lengths and checksums, and a payload of 64 bytes
 /// where the protocol has one.
 #[must_use]
 pub fn compose(key: &Key) -> Vec<u8> {
@@ -31,7 +31,7 @@ pub fn compose(key: &Key) -> Vec<u8> {
     frame
 }
 
-/// The low `bytes` bytes of a number, the most significant first.
+/// Appends the low `bytes` bytes of a number, the most significant first.
 fn put(frame: &mut Vec<u8>, value: u128, bytes: usize) {
     frame.extend_from_slice(&value.to_be_bytes()[16 - bytes..]);
 }
@@ -43,7 +43,7 @@ fn ipv4(frame: &mut Vec<u8>, key: &Key) {
     put(frame, key.read(Field::NwTos) << 2 | key.read(Field::NwEcn), 1);
     put(frame, 20 + segment.len() as u128, 2);
     put(frame, 0, 2);
-    // The flag "more fragments", and an offset for later fragments.
+    // Sets the flag "more fragments", and a nonzero offset for later fragments.
     let offset = match key.read(Field::IpFrag) & 3 {
         0 => 0,
         1 => 0x2000,
@@ -75,7 +75,8 @@ fn ipv6(frame: &mut Vec<u8>, key: &Key) {
     append(frame, segment, key, pseudo);
 }
 
-/// The sum over addresses, protocol and length that TCP, UDP and ICMPv6 include.
+/// Sums the addresses, the protocol and the length, which the checksums of TCP, UDP and ICMPv6
+/// cover.
 fn pseudo_header(addresses: &[u8], key: &Key, length: usize) -> u32 {
     sum(addresses) + key.read(Field::NwProto) as u32 + length as u32
 }
@@ -99,7 +100,7 @@ fn append(frame: &mut Vec<u8>, mut segment: Vec<u8>, key: &Key, pseudo: u32) {
     frame.extend_from_slice(&segment);
 }
 
-/// The transport header and the payload. A later fragment has neither.
+/// Returns the transport header and the payload. A later fragment has neither.
 fn transport(key: &Key) -> Vec<u8> {
     let mut segment = Vec::new();
     if key.read(Field::IpFrag) & 2 != 0 {
@@ -188,7 +189,7 @@ fn sum(bytes: &[u8]) -> u32 {
         .sum()
 }
 
-/// The Internet checksum of RFC 1071.
+/// Computes the Internet checksum of RFC 1071.
 fn checksum(bytes: &[u8], start: u32) -> u16 {
     let mut total = sum(bytes) + start;
     while total >> 16 != 0 {

@@ -11,9 +11,9 @@ use super::flags::{CT_STATE, TCP_FLAGS};
 use super::port::{PortNames, print_name};
 use super::steps::print_steps;
 
-/// Prints a megaflow with its counters. Its `in_port` is the datapath's port number. `used`: the
-/// milliseconds since its last packet, if there was one. `names`: the names of the datapath's
-/// ports.
+/// Prints a megaflow with its counters. Its `in_port` is the datapath's port number. `used`:
+/// milliseconds since the megaflow's last packet, if it had one. `names`: the names of the
+/// datapath's ports.
 #[must_use]
 pub fn print_datapath_flow(flow: &Megaflow, used: Option<u64>, names: &PortNames) -> String {
     let mut out = print_datapath_key_with(&flow.key, &flow.mask, names);
@@ -36,7 +36,7 @@ pub fn print_datapath_flow(flow: &Megaflow, used: Option<u64>, names: &PortNames
     out
 }
 
-/// The fields of a megaflow that its mask covers: `recirc_id(0),in_port(3),…`.
+/// Prints the fields of a megaflow that its mask covers: `recirc_id(0),in_port(3),…`.
 #[must_use]
 pub fn print_datapath_key(key: &Key, mask: &Key) -> String {
     print_datapath_key_with(key, mask, &PortNames::none())
@@ -70,7 +70,7 @@ struct Printer<'a> {
 }
 
 impl Printer<'_> {
-    /// The mask of a field, and the packet's value, which may have bits outside the mask.
+    /// Returns the packet's value of a field, which may have bits outside the mask, and the mask.
     fn part(&self, field: Field) -> (u128, u128) {
         (self.key.read(field), self.mask.read(field))
     }

@@ -25,7 +25,7 @@ impl Default for FlowPrint {
     }
 }
 
-/// A line for each rule, without the header that ovs-ofctl prints for OpenFlow's reply.
+/// Prints a line for each rule, without the header that ovs-ofctl prints for OpenFlow's reply.
 #[must_use]
 pub fn print_dump(entries: &[FlowEntry], print: FlowPrint, names: &PortNames) -> String {
     let mut out = String::new();

@@ -5,7 +5,7 @@ use thiserror::Error;
 #[error("{0}")]
 pub struct TextError(pub String);
 
-/// A [`TextError`] with a formatted text.
+/// Makes a [`TextError`] with a formatted text.
 macro_rules! refuse {
     ($($part:tt)*) => { $crate::error::TextError(format!($($part)*)) };
 }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::error::{TextError, refuse};
 use super::number::scan;
 
-/// Names of flags by bit number, and the word for them in error texts.
+/// Names of flags by bit number. `kind`: the noun for these flags in error messages.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FlagNames {
     pub kind: &'static str,

@@ -10,7 +10,7 @@ use super::number::{number_8, number_16, number_32, number_64};
 use super::port::{PortNames, parse_port};
 use super::token::KeyValues;
 
-/// The change that `ovs-ofctl add-flow`, `mod-flows` or `del-flows` makes for this text.
+/// Parses the change that `ovs-ofctl add-flow`, `mod-flows` or `del-flows` makes for this text.
 pub fn parse_flow(
     text: &str,
     command: FlowCommand,
@@ -25,8 +25,8 @@ pub fn parse_flow(
     parse(text, Some(command), takes, names)
 }
 
-/// A line of a file for `ovs-ofctl add-flows` or for a bundle. A command may precede the rule, as
-/// in `delete table=1`.
+/// Parses a line of a file for `ovs-ofctl add-flows` or for a bundle. A command may precede the
+/// rule, as in `delete table=1`.
 pub fn parse_flow_line(text: &str, names: &PortNames) -> Result<FlowMod, TextError> {
     let text = text.trim_start_matches([' ', '\t', '\r', '\n']);
     let end = super::token::until(text, b", \t\r\n");
@@ -45,7 +45,7 @@ pub fn parse_flow_line(text: &str, names: &PortNames) -> Result<FlowMod, TextErr
     }
 }
 
-/// The filter of `ovs-ofctl dump-flows` with this text.
+/// Parses the filter of `ovs-ofctl dump-flows`.
 pub fn parse_filter(text: &str, names: &PortNames) -> Result<FlowFilter, TextError> {
     let change = parse(text, None, Takes::SELECTION, names)?;
     Ok(FlowFilter {
@@ -110,7 +110,7 @@ fn parse(
     Ok(change)
 }
 
-/// The texts before and after `actions=`.
+/// Splits a rule at `actions=`.
 fn split_actions(text: &str) -> Result<(&str, &str), TextError> {
     let parts = text
         .split_once("action")

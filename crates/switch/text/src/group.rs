@@ -16,7 +16,8 @@ use super::value::{self, field_named, ones, parse_exact, print_value, stored, wr
 const MAX_GROUP: u32 = 0xffff_ff00;
 const MAX_METHOD: usize = 16;
 
-/// The change that `ovs-ofctl add-group` and its sister commands make for this text.
+/// Parses the change that `ovs-ofctl add-group` or another of its group commands makes for this
+/// text.
 pub fn parse_group(
     text: &str,
     command: GroupCommand,
@@ -222,7 +223,7 @@ pub fn parse_bucket(text: &str, kind: GroupType, names: &PortNames) -> Result<Bu
         watch_group: FlowMod::ANY_GROUP,
         actions: Vec::new(),
     };
-    // Keys that are not a bucket's are actions.
+    // Keys that buckets do not have are actions.
     let mut actions = String::new();
     for (key, value) in KeyValues::new(text) {
         match key.to_ascii_lowercase().as_str() {

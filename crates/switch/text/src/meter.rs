@@ -12,7 +12,7 @@ const MAX_METER: u32 = 0xffff_0000;
 const SPACE: &[u8] = b", \t\r\n";
 const KEY_END: &[u8] = b"=, \t\r\n";
 
-/// The change that `ovs-ofctl add-meter`, `mod-meter` or `del-meter` makes for this text.
+/// Parses the change that `ovs-ofctl add-meter`, `mod-meter` or `del-meter` makes for this text.
 pub fn parse_meter(text: &str, command: MeterCommand) -> Result<MeterMod, TextError> {
     let takes_bands = command != MeterCommand::Delete;
     let (keys, bands) = if takes_bands { split_bands(text)? } else { (text, "") };

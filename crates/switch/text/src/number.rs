@@ -8,8 +8,8 @@ pub(crate) enum NumberError {
     TooLarge,
 }
 
-/// A number of at most `bytes` bytes at the start of `text`, and the rest. Hexadecimal numbers may
-/// have spaces between their digits.
+/// Parses a number of at most `bytes` bytes at the start of `text`. Also returns the rest.
+/// Hexadecimal numbers may have spaces between their digits.
 pub(crate) fn integer(text: &str, bytes: u8) -> Result<(u128, &str), NumberError> {
     let limit = u32::from(bytes) * 8;
     if let Some(digits) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
@@ -90,7 +90,7 @@ pub(crate) fn leading(text: &str) -> i64 {
     scan(text, 10).map_or(0, |(value, _)| value as i64)
 }
 
-/// The whole text as a number between `low` and `high`.
+/// Parses the whole text as a number between `low` and `high`.
 fn whole(text: &str, low: i64, high: i64) -> Option<i64> {
     let (value, rest) = unsigned(text, 0).ok()?;
     let negative = text.trim_start_matches(is_space).starts_with('-');

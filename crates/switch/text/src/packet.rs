@@ -11,8 +11,8 @@ use super::number::integer;
 use super::port::PortNames;
 use super::token::KeyValues;
 
-/// The packet of `ovs-appctl ofproto/trace br0 in_port=1,tcp,nw_dst=10.0.0.1`. Without `in_port`,
-/// it has no port.
+/// Parses the packet of `ovs-appctl ofproto/trace br0 in_port=1,tcp,nw_dst=10.0.0.1`. Without
+/// `in_port`, it has no port.
 pub fn parse_packet(text: &str, names: &PortNames) -> Result<Key, TextError> {
     let (mut rest, mut priority) = (String::new(), 0);
     // ovs-appctl accepts keys that a match does not have.
@@ -33,12 +33,13 @@ pub fn parse_packet(text: &str, names: &PortNames) -> Result<Key, TextError> {
     Ok(key)
 }
 
-/// The packet of `ovs-appctl netdev-dummy/receive p1 'in_port(1),eth(…),eth_type(0x0800),ipv4(…)'`.
+/// Parses the packet of `ovs-appctl netdev-dummy/receive p1
+/// 'in_port(1),eth(…),eth_type(0x0800),ipv4(…)'`.
 pub fn parse_datapath_key(text: &str) -> Result<Key, TextError> {
     parse_datapath_key_with(text, &PortNames::none())
 }
 
-/// As [`parse_datapath_key`], for a text that may have port names and a megaflow's number, as
+/// Like [`parse_datapath_key`], for a text that may have port names and a megaflow's number, as
 /// printed by `dpctl/dump-flows -m`.
 pub fn parse_datapath_key_with(text: &str, names: &PortNames) -> Result<Key, TextError> {
     let mut key = Key::ZERO;
@@ -106,7 +107,7 @@ fn parse_groups(key: &mut Key, text: &str, names: &PortNames, depth: u8) -> Resu
             "encap" => parse_groups(key, value, names, depth + 1)?,
             "eth_type" => {
                 let kind = number(value)?;
-                // The type of a VLAN tag. The packet's own type follows in encap(…).
+                // This is the type of a VLAN tag. The packet's own type follows in `encap(…)`.
                 if matches!(kind, 0x8100 | 0x88a8) && text.contains("encap(") {
                     let word = &mut key.words[flow::word::VLAN_TPID];
                     *word = *word >> 32 << 32 | kind as u64;

@@ -22,7 +22,7 @@ pub struct PortNames {
 }
 
 impl PortNames {
-    /// No names: texts have only numbers.
+    /// Returns an empty list: texts have only numbers.
     #[must_use]
     pub fn none() -> Self {
         Self::default()
@@ -55,7 +55,7 @@ impl<Name: Into<String>> FromIterator<(PortNumber, Name)> for PortNames {
     }
 }
 
-/// Reads a port: a number, a reserved name or a name.
+/// Parses a port: its number, a reserved name such as `LOCAL`, or its own name.
 pub(crate) fn parse_port(text: &str, names: &PortNames) -> Option<PortNumber> {
     if text.starts_with('-') {
         return None;
@@ -93,7 +93,8 @@ pub(crate) fn print_port(out: &mut String, port: PortNumber, names: &PortNames) 
     }
 }
 
-/// Prints a name, without quotes if it has only letters, digits and a few signs.
+/// Prints a name, without quotes if it has only letters, digits and the characters `_`, `-` and
+/// `.`.
 pub(crate) fn print_name(out: &mut String, name: &str) {
     let first = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphabetic());
     let rest = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');

@@ -205,7 +205,7 @@ fn write_rewrite(out: &mut String, rewrite: &Rewrite, packet: &Key) {
     }
 }
 
-/// The changes of one header, in the syntax of a megaflow.
+/// Prints the changes of one header, in the syntax of a megaflow.
 fn header(value: &Key, mask: &Key, fields: &[Field], packet: &Key, name: &str) -> String {
     let mut bits = Key::ZERO;
     for field in fields {
@@ -221,7 +221,7 @@ fn header(value: &Key, mask: &Key, fields: &[Field], packet: &Key, name: &str) -
             bits.write(*field, ones);
         }
     }
-    // The fields that tell which headers the packet has.
+    // These fields tell which headers the packet has.
     let is_arp = fields.contains(&Field::ArpOp);
     for field in [Field::EthType, Field::NwProto].into_iter().take(2 - usize::from(is_arp)) {
         key.write(field, packet.read(field));

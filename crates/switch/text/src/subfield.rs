@@ -1,4 +1,4 @@
-//! Parts of fields: `NXM_NX_REG0[0..15]`, `reg0[3]`, `NXM_OF_ETH_SRC[]`.
+//! Subfields: parts of fields such as `NXM_NX_REG0[0..15]`, `reg0[3]`, `NXM_OF_ETH_SRC[]`.
 
 use std::fmt::Write;
 
@@ -82,7 +82,7 @@ pub(crate) fn print_subfield(out: &mut String, part: Subfield) {
     }
 }
 
-/// The field's name in Nicira's extension, or OpenFlow's name if Nicira has none.
+/// Returns the field's name in Nicira's extension, or OpenFlow's name if Nicira has none.
 fn header_name(field: Field) -> &'static str {
     field.nxm().or(field.oxm()).map_or(field.name(), |(_, name)| name)
 }

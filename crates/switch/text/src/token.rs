@@ -46,12 +46,12 @@ impl<'a> Iterator for KeyValues<'a> {
     }
 }
 
-/// The offset of the first byte out of `stop`, or the length of `text`.
+/// Returns the offset of the first byte that is in `stop`, or the length of `text`.
 pub(crate) fn until(text: &str, stop: &[u8]) -> usize {
     text.bytes().position(|byte| stop.contains(&byte)).unwrap_or(text.len())
 }
 
-/// As [`until`], but skips text in parentheses.
+/// Like [`until`], but skips text in parentheses.
 fn balanced(text: &str, stop: &[u8]) -> usize {
     let bytes = text.as_bytes();
     let mut at = 0;

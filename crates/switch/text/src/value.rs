@@ -34,7 +34,7 @@ static HEADERS: LazyLock<HashMap<&'static str, Field>> = LazyLock::new(|| {
     names
 });
 
-/// The forms of a fragment match: name, value, mask. Bit 0 means fragment, bit 1 means later
+/// The syntax of a fragment match: name, value, mask. Bit 0 means fragment, bit 1 means later
 /// fragment.
 const FRAGMENTS: [(&str, u128, u128); 7] = [
     ("no", 0, 3),
@@ -46,12 +46,12 @@ const FRAGMENTS: [(&str, u128, u128); 7] = [
     ("later", 2, 2),
 ];
 
-/// The field with this name in rules: `nw_src`.
+/// Returns the field with this name in rules: `nw_src`.
 pub(crate) fn field_named(name: &str) -> Option<Field> {
     NAMES.get(name).copied()
 }
 
-/// The field with this name in messages: `NXM_OF_IP_SRC`.
+/// Returns the field with this name in messages: `NXM_OF_IP_SRC`.
 pub(crate) fn field_of_header(name: &str) -> Option<Field> {
     HEADERS.get(name).copied()
 }
@@ -68,18 +68,18 @@ pub(crate) fn foreign(name: &str) -> TextError {
     refuse!("{}: Weir does not support this field", &name[..end])
 }
 
-/// The bytes of a field's value in a message.
+/// Returns the length of a field's value in a message, in bytes.
 pub(crate) fn bytes(field: Field) -> u8 {
     let entry = field.nxm().or(field.oxm());
     entry.map_or(field.place().width.div_ceil(8), |(entry, _)| entry.bytes)
 }
 
-/// All bits of a value in a message.
+/// Returns the mask of all bits of a field's value in a message.
 pub(crate) fn ones(field: Field) -> u128 {
     u128::MAX >> (128 - u32::from(bytes(field)) * 8)
 }
 
-/// The number of a field's bits that parts such as `NXM_OF_IP_TOS[0..3]` refer to.
+/// Returns the number of a field's bits that subfields such as `NXM_OF_IP_TOS[0..3]` refer to.
 pub(crate) fn bits(field: Field) -> u8 {
     match field {
         Field::InPort => 16,
@@ -239,7 +239,7 @@ fn parse_port_value(field: Field, text: &str, names: &PortNames) -> Result<u128,
 
 fn parse_fragment(text: &str) -> Result<(u128, u128), TextError> {
     let found = FRAGMENTS.iter().find(|(name, ..)| text.eq_ignore_ascii_case(name));
-    // The mask also has the bits above the field's two, so that `0xff` is an exact match.
+    // The mask also has the byte's six upper bits, so that a mask of `0xff` is an exact match.
     found.map(|(_, value, mask)| (*value, mask | !3)).ok_or_else(|| {
         refuse!(
             "{text}: unknown fragment type (valid types are \"no\", \"yes\", \"first\", \

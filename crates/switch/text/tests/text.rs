@@ -28,7 +28,8 @@ use text::{
 
 const RULES: u64 = 4000;
 
-/// The output of ovs-ofctl, standard output and standard error, or `None` if it is not installed.
+/// Runs ovs-ofctl. Returns its standard output and standard error, or `None` if it is not
+/// installed.
 fn ovs_ofctl(arguments: &[&str]) -> Option<String> {
     let output = Command::new("ovs-ofctl").args(arguments).env("TZ", "UTC").output().ok()?;
     let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -50,7 +51,7 @@ fn file(text: &str) -> tempfile::NamedTempFile {
     file
 }
 
-/// The match and the actions of a rule, as `ovs-ofctl diff-flows` prints them.
+/// Returns the match and the actions of a rule, as `ovs-ofctl diff-flows` prints them.
 fn normal_form(rule: &str) -> String {
     let change = parse_flow(rule, FlowCommand::Add, &PortNames::none())
         .unwrap_or_else(|error| panic!("{rule}: {error}"));
@@ -79,7 +80,7 @@ fn generated_rules_have_the_normal_form_of_ovs_ofctl() {
     let mut seen = 0;
     for line in theirs.lines() {
         let Some((head, actions)) = line.split_once(" actions=") else {
-            // A warning about ports that OpenFlow 1.0 numbers differently is no rule.
+            // A warning about ports that OpenFlow 1.0 numbers differently is not a rule.
             if !line.contains("|WARN|") {
                 let number = line.split(':').nth(2).and_then(|number| number.parse::<usize>().ok());
                 let rule = number.and_then(|number| text.lines().nth(number - 1));
@@ -125,7 +126,7 @@ fn wrong_rules_have_the_errors_of_ovs_ofctl() {
     assert!(differences.is_empty(), "{differences}");
 }
 
-/// The error of an ovs-ofctl run that fails before it connects to a bridge, if any.
+/// Returns the error of an ovs-ofctl run that fails before it connects to a bridge, if any.
 fn error_of(arguments: &[&str]) -> Option<String> {
     let output = ovs_ofctl(arguments).expect("a run");
     let error = output.lines().find_map(|line| line.strip_prefix("ovs-ofctl: "))?;
@@ -245,7 +246,7 @@ fn the_queue_of_a_packet_parses_and_prints_but_no_rule_matches_it() {
 }
 
 #[test]
-fn no_text_panics() {
+fn parsing_random_text_causes_no_panic() {
     let names = PortNames::none();
     let mut random = Pcg64::seed_from_u64(22);
     let mut texts: Vec<String> = wrong::RULES.iter().map(|rule| (*rule).to_owned()).collect();

@@ -82,7 +82,7 @@ pub(crate) fn nat(text: &str) -> Result<Nat, TextError> {
 
 type Range = (Option<NatAddresses>, Option<RangeInclusive<u16>>);
 
-/// `10.0.0.1-10.0.0.9:1000-2000`, `[fd00::1]:80`
+/// Parses `10.0.0.1-10.0.0.9:1000-2000` or `[fd00::1]:80`.
 fn range(text: &str) -> Result<Range, TextError> {
     let invalid = || refuse!("invalid nat range \"{text}\"");
     let mut rest = text;

@@ -77,7 +77,8 @@ fn spec(text: &str, key: &str, value: &str, names: &PortNames) -> Result<LearnSp
     }
 }
 
-/// `NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[]`, `eth_type=0x800`, `vlan_tci[0..11]`
+/// Parses a match of the learned rule: `NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[]`, `eth_type=0x800`,
+/// `vlan_tci[0..11]`.
 fn matching(
     text: &str,
     key: &str,
@@ -136,7 +137,8 @@ fn immediate(
     Ok(number)
 }
 
-/// `load:NXM_OF_IN_PORT[]->NXM_NX_REG0[0..15]`, `load:5->reg1[]`
+/// Parses a load of the learned rule: `load:NXM_OF_IN_PORT[]->NXM_NX_REG0[0..15]`,
+/// `load:5->reg1[]`.
 fn load(key: &str, value: &str) -> Result<LearnSpec, TextError> {
     let Some(arrow) = value.find("->") else {
         return Err(refuse!("{key}: missing `->' in `{value}'"));

@@ -17,12 +17,12 @@ const MAX_DEPTH: u8 = 100;
 /// Maximum number of bytes of actions that a message can carry.
 const MAX_BYTES: usize = 0xffff;
 
-/// The actions and instructions of a text: `ct(commit),goto_table:1`. An empty list is `drop`.
+/// Parses actions and instructions: `ct(commit),goto_table:1`. An empty list is `drop`.
 pub fn parse_actions(text: &str, names: &PortNames) -> Result<Vec<Action>, TextError> {
     Parser::new(names).list(text, Context::Rule)
 }
 
-/// Parses lists of actions, and notes which OpenFlow versions can carry them.
+/// Parses lists of actions, and records which OpenFlow versions can carry them.
 #[derive(Debug)]
 pub(crate) struct Parser<'a> {
     pub names: &'a PortNames,
@@ -267,12 +267,12 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// A table's number, 255 for all.
+/// Parses a table's number; 255 means all tables.
 pub(crate) fn table(text: &str) -> Option<u8> {
     number_8(text, "table").ok()
 }
 
-/// The texts before and after `->`.
+/// Splits a text at `->`.
 fn split_arrow(text: &str) -> Result<(&str, &str), TextError> {
     match text.split_once("->") {
         None => Err(refuse!("{text}: missing `->'")),
@@ -331,7 +331,7 @@ fn controller(text: &str) -> Result<Action, TextError> {
     })
 }
 
-/// The reasons of a packet-in by number.
+/// The reasons of a packet-in, indexed by number.
 pub(crate) const REASONS: [&str; 6] =
     ["no_match", "action", "invalid_ttl", "action_set", "group", "packet_out"];
 
@@ -519,7 +519,7 @@ fn write_metadata(text: &str) -> Result<Action, TextError> {
     Ok(Action::WriteMetadata { value: number_64(value)?, mask })
 }
 
-/// The connection field that an action changes, if any.
+/// Returns the connection field that an action changes, if any.
 pub(crate) fn changed_field(action: &Action) -> Option<Field> {
     match action {
         Action::SetField { field, .. } => Some(*field),

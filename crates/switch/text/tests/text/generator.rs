@@ -3,7 +3,7 @@
 use rand::RngExt;
 use rand_pcg::Pcg64;
 
-/// A rule with its actions, in a random form that ovs-ofctl accepts.
+/// Generates a rule with its actions, in a random syntax that ovs-ofctl accepts.
 pub(crate) fn rule(random: &mut Pcg64) -> String {
     let (protocol, mut keys) = protocol(random);
     for _ in 0..random.random_range(0..4) {
@@ -11,7 +11,7 @@ pub(crate) fn rule(random: &mut Pcg64) -> String {
     }
     let count = random.random_range(0..5);
     let mut actions: Vec<String> = (0..count).map(|_| action(random, protocol, 0)).collect();
-    // Only at the end: actions after it would not have an IP packet.
+    // The MPLS push must come last, because actions after it would not have an IP packet.
     if random.random_bool(0.1) {
         actions.push("push_mpls:0x8847".to_owned());
     }
@@ -31,7 +31,7 @@ pub(crate) fn rule(random: &mut Pcg64) -> String {
     format!("{} actions={}", keys.join(","), actions.join(","))
 }
 
-/// A match whose protocol may lack the match's fields.
+/// Generates a match that may have fields of another protocol than its own.
 pub(crate) fn loose_match(random: &mut Pcg64) -> String {
     let (_, mut keys) = protocol(random);
     let (_, others) = protocol(random);
@@ -39,7 +39,7 @@ pub(crate) fn loose_match(random: &mut Pcg64) -> String {
     if random.random_bool(0.5) {
         keys.push(metadata(random));
     }
-    // Open vSwitch stores the type of a neighbour discovery option in the place of TCP's flags.
+    // Open vSwitch stores the type of a neighbour discovery option in the memory of TCP's flags.
     let is_discovery = keys.iter().any(|key| key.starts_with("icmpv6"));
     keys.retain(|key| !(is_discovery && key.starts_with("tcp_flags")));
     keys.retain(|key| !key.starts_with("ct_nw") && !key.starts_with("priority"));
@@ -157,7 +157,7 @@ const CT_STATES: &[&str] = &[
     "0",
 ];
 
-/// A keyword of a protocol, and keys that the protocol allows.
+/// Returns a protocol's keyword, and keys that the protocol allows.
 fn protocol(random: &mut Pcg64) -> (&'static str, Vec<String>) {
     let protocol = pick(
         random,
