@@ -1,4 +1,4 @@
-//! Encoding of actions: the standard actions of each version, and Nicira's.
+//! Encodes actions: the standard actions of each version, and Nicira's.
 
 mod decode;
 mod encode;
@@ -26,12 +26,12 @@ const VENDOR: u16 = 0xffff;
 const NICIRA: u32 = 0x0000_2320;
 const ONF: u32 = 0x4f4e_4600;
 
-/// A subfield's `start` and `width` in Nicira's 16 bits.
+/// Encodes a subfield's `start` and `width` in Nicira's 16 bits.
 fn span(part: Subfield) -> u16 {
     u16::from(part.start) << 6 | (u16::from(part.width).wrapping_sub(1) & 0x3f)
 }
 
-/// The subfield of the field in `header` that Nicira's 16 bits describe.
+/// Decodes the subfield of the field in `header` from Nicira's 16 bits.
 fn part_of_span(header: Header, span: u16) -> Result<Subfield, Refusal> {
     part(header, span >> 6, (span & 0x3f) + 1)
 }
@@ -54,7 +54,7 @@ fn put_header(part: Subfield, out: &mut Vec<u8>) {
     out.put_u32(Header::of(part.field, Version::V10).0);
 }
 
-/// Begins an action of Nicira's; [`finish`] sets its length.
+/// Begins a Nicira action; [`finish`] sets its length.
 fn begin_nicira(subtype: u16, out: &mut Vec<u8>) -> usize {
     let start = out.len();
     out.put_u16(VENDOR);

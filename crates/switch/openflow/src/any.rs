@@ -12,8 +12,8 @@ use super::oxm_match::{read_entries, write_entries};
 use super::packet::decode_packet_out;
 use super::port::decode_port_mod;
 
-/// Decodes `bytes` as each part of each version's messages, and encodes the valid results again.
-/// For fuzzing: nothing here may panic.
+/// Decodes `bytes` as each type of message part in each version, and encodes the valid results
+/// again. Fuzzing calls this function, which must not panic.
 pub fn decode_any(bytes: &[u8]) {
     let body = Reader::new(bytes, Refusal::BadLength);
     let mut out = Vec::new();

@@ -20,7 +20,7 @@ pub enum FlowRemovedReason {
 }
 
 impl FlowRemovedReason {
-    /// The reason that a version uses for this one.
+    /// Returns the reason that a version uses in place of this one.
     pub(super) fn in_version(self, version: Version) -> Self {
         match self {
             Self::MeterDelete if version < Version::V14 => Self::Delete,
@@ -42,7 +42,7 @@ pub(super) fn encode_flow_removed(
         out.put_u64(flow.cookie);
         out.put_u16(flow.priority);
         out.put_u8(reason as u8);
-        // The table plus one, as in Open vSwitch, so that 0 means unknown.
+        // Writes the table's number plus one, as in Open vSwitch, so that 0 means unknown.
         out.put_u8(flow.table.wrapping_add(1));
         put_duration(flow.duration, out);
         out.put_u16(flow.idle_timeout);

@@ -35,7 +35,7 @@ impl Default for BundleMemory {
     }
 }
 
-/// A bundle's part of that memory, which the drop returns.
+/// A bundle's part of a [`BundleMemory`]; dropping it returns the memory.
 #[derive(Debug)]
 struct Share {
     memory: Arc<BundleMemory>,
@@ -43,7 +43,7 @@ struct Share {
 }
 
 impl Share {
-    /// Takes `bytes` more if they are free. Returns whether they were.
+    /// Reserves `bytes` more bytes. Returns false if the memory has not enough free bytes.
     fn grow(&mut self, bytes: usize) -> bool {
         let free = &self.memory.free;
         let less = |free: usize| free.checked_sub(bytes);
@@ -78,10 +78,10 @@ impl Limits {
 struct Bundle {
     flags: u16,
     is_closed: bool,
-    /// Whether a message exceeded the limits. The bundle was emptied then, and cannot be committed.
+    /// Whether a message exceeded the limits. Such a bundle is empty and cannot be committed.
     is_overfull: bool,
     share: Share,
-    /// The message that opened the bundle: its number and its start, for an error about it.
+    /// The number and the first bytes of the message that opened the bundle, for an error about it.
     opening: (u32, Vec<u8>),
     /// Whether a message concerned the bundle since the last call of `expire`.
     is_touched: bool,
@@ -98,7 +98,7 @@ pub(super) struct Bundles {
     pub(super) limits: Limits,
 }
 
-/// The common start of both messages of bundles.
+/// The fields with which both types of bundle messages begin.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Control {
     pub(super) id: u32,
@@ -118,12 +118,13 @@ impl Control {
     }
 }
 
-/// The result of a commit that the bridge received.
+/// The result of a commit that was passed to the bridge.
 #[derive(Debug)]
 pub(super) enum Committed {
     /// All changes were made. The list has the changes of groups with their message numbers.
     Done(Vec<(u32, GroupMod)>),
-    /// No change was made. The number and the bytes of the refused message.
+    /// No change was made. The fields are the number and the bytes of the refused message, and the
+    /// reason.
     Refused(u32, Vec<u8>, Refusal),
 }
 
@@ -186,7 +187,8 @@ impl Bundles {
             && bundle.share.bytes.saturating_add(bytes) <= self.limits.bytes
             && bundle.share.grow(bytes);
         if !has_place {
-            // Without this message, a commit would not make the changes that the peer asked for.
+            // The bundle now lacks this message, so a commit would not make all changes that the
+            // peer asked for.
             bundle.is_overfull = true;
             bundle.waiting = Vec::new();
             bundle.share.clear();
@@ -211,7 +213,7 @@ impl Bundles {
         Ok(())
     }
 
-    /// Removes the bundles that no message has concerned for ten seconds. Returns the messages that
+    /// Removes the bundles that have had no message for ten seconds. Returns the messages that
     /// opened these bundles.
     pub(super) fn expire(&mut self, now_ms: u64) -> Vec<(u32, Vec<u8>)> {
         let mut expired = Vec::new();

@@ -26,7 +26,7 @@ fn check(
     table: Option<u8>,
     version: Version,
 ) -> Result<(), Refusal> {
-    // In OpenFlow 1.0, standard actions may have no effect.
+    // OpenFlow 1.0 accepts standard actions that have no effect on the rule's packets.
     let is_strict = version > Version::V10;
     for action in actions {
         match action {

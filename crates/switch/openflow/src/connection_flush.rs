@@ -32,8 +32,8 @@ pub(super) fn decode_flush(mut body: Reader<'_>) -> Result<ConnectionFlush, Refu
             _ => return Err(Refusal::NotPermitted),
         }
     }
-    // A request about ICMP always carries identifiers, types and codes. They do not count in a
-    // tuple without addresses.
+    // A request about ICMP always carries identifiers, types and codes. These values are ignored in
+    // a tuple without addresses.
     if matches!(protocol, ICMP | ICMPV6) {
         for tuple in [&mut flush.original, &mut flush.reply].into_iter().flatten() {
             if tuple.source.is_none() && tuple.destination.is_none() {

@@ -3,7 +3,7 @@ use flow::request::Refusal;
 use super::Version;
 use super::octets::{Put, Reader};
 
-/// The kinds of events, in the order of their masks in OpenFlow 1.4.
+/// The types of events, in the order of their masks in OpenFlow 1.4.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Event {
     PacketIn,
@@ -13,7 +13,7 @@ pub(super) enum Event {
     RequestForward,
 }
 
-/// The reasons for which the peer gets each kind of event: as master or equal, and as slave.
+/// For each type of event, the reasons that the peer gets: first as master or equal, then as slave.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Masks([[u32; 2]; KINDS]);
 
@@ -91,16 +91,16 @@ impl Masks {
     }
 }
 
-/// The reasons of each kind of event that a version has.
+/// Returns the reasons that a version has for each type of event.
 fn known_reasons(version: Version) -> [u32; KINDS] {
     let packet_in = if version < Version::V14 { 0x07 } else { 0x3f };
     [packet_in, 0x07, 0x3f, 0x07, 0x18, 0x03]
 }
 
-/// Packet-ins, ports, rules, roles, tables, and forwarded requests.
+/// The number of event types: packet-ins, ports, rules, roles, tables, and forwarded requests.
 const KINDS: usize = 6;
 const KINDS_OF_V13: usize = 3;
-/// The bytes of a property.
+/// The length of a property in bytes.
 const PROPERTY: u16 = 8;
 
 #[cfg(test)]
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn an_async_config_property_sets_the_reasons_of_its_version() {
-        // The slave's mask of removed rules.
+        // The property sets the slave's mask for flow_removed.
         let masks = read(Version::V14, 4, 8, 0x1c).unwrap();
         assert!(masks.takes(Event::FlowRemoved, true, 4));
         assert!(!masks.takes(Event::FlowRemoved, true, 0));

@@ -84,7 +84,7 @@ pub(super) fn decode_later(mut body: Reader<'_>, version: Version) -> Result<Flo
     finish(change, actions, version)
 }
 
-/// The flags of an existing rule, as dumps show them.
+/// Returns the flags of an existing rule, as dumps show them.
 pub(super) fn state_flags(flags: FlowFlags) -> u16 {
     u16::from(flags.send_flow_removed)
         | u16::from(flags.check_overlap) << 1
@@ -128,7 +128,7 @@ fn finish(
         return Ok(change);
     }
     if change.table.is_some_and(|table| table >= TABLES) {
-        // As in Open vSwitch, which reserves the last table.
+        // Open vSwitch also refuses the last table, which it reserves for itself.
         return Err(Refusal::ReservedTable);
     }
     change.out_port = PortNumber::NONE;

@@ -174,7 +174,7 @@ pub(super) fn encode_table(table: &TableEntry, version: Version, out: &mut Vec<u
     out.put_u64(table.matched);
 }
 
-/// Writes the abilities of a table in OpenFlow 1.1 and 1.2. Later versions have table features.
+/// Writes the capabilities of a table in OpenFlow 1.1 and 1.2. Later versions have table features.
 fn encode_table_abilities(table: &TableEntry, version: Version, out: &mut Vec<u8>) {
     let is_last = table.table + 1 == TABLES;
     let instructions = if is_last { ALL_INSTRUCTIONS & !GOTO_TABLE } else { ALL_INSTRUCTIONS };
@@ -236,12 +236,13 @@ fn put_counter(number: u32, value: u128, bytes: u8, out: &mut Vec<u8>) {
     out.put_number(value, bytes.into());
 }
 
-/// A duration on the wire: 32 bits of seconds, then 32 bits of nanoseconds.
+/// Converts a duration to its encoding in messages: 32 bits of seconds, then 32 bits of
+/// nanoseconds.
 fn seconds(duration: Duration) -> u128 {
     u128::from(duration.as_secs().min(u32::MAX.into())) << 32 | u128::from(duration.subsec_nanos())
 }
 
-/// Nicira's age: seconds plus one, so that 0 means unknown.
+/// Converts an age to Nicira's encoding: seconds plus one, so that 0 means unknown.
 fn age(age: Duration) -> u16 {
     u16::try_from(age.as_secs().saturating_add(1)).unwrap_or(u16::MAX)
 }

@@ -4,7 +4,7 @@ use flow::action::{Action, Bundle, Controller, Ct, Learn, LearnSpec, Multipath, 
 use flow::port_number::PortNumber;
 use flow::request::{Bucket, Change};
 
-/// The heap bytes of a change, besides its own size.
+/// Returns the heap memory of a change in bytes, besides the size of [`Change`] itself.
 pub(super) fn footprint(change: &Change) -> usize {
     match change {
         Change::Flow(change) => of_actions(&change.actions),

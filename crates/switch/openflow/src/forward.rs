@@ -7,7 +7,8 @@ use super::message::{
 };
 use super::meter::encode_meter_mod;
 
-/// A controller's change of groups or meters. Other controllers may ask for such changes.
+/// A controller's change of groups or meters, to be forwarded to other controllers that ask for
+/// such changes.
 #[derive(Debug)]
 pub struct Forward {
     pub(super) xid: u32,
@@ -21,7 +22,7 @@ pub(super) enum Request {
 }
 
 impl Forward {
-    /// The number of the request among the reasons for forwarded requests.
+    /// Returns the reason number that a forwarded request of this type has.
     pub(super) fn reason(&self) -> u8 {
         match self.request {
             Request::Group(_) => 0,

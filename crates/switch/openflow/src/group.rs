@@ -11,8 +11,8 @@ use super::flow_statistics::put_duration;
 use super::match_entry::{Header, write_entry};
 use super::octets::{Put, Reader};
 
-/// Reads a group_mod. OpenFlow 1.3 and 1.4 have one form; OpenFlow 1.5 and Nicira's extension of
-/// 1.0 have another.
+/// Reads a group_mod. OpenFlow 1.3 and 1.4 share one format; OpenFlow 1.5 and Nicira's extension of
+/// 1.0 share another.
 pub(super) fn decode_group_mod(
     mut body: Reader<'_>,
     version: Version,
@@ -95,8 +95,8 @@ pub(super) fn encode_group(group: &GroupEntry, version: Version, out: &mut Vec<u
     out.set_u16(start, (out.len() - start) as u16);
 }
 
-/// Writes the common part of a group's description and change: the type and number, in the long
-/// form also the number of a bucket, and the buckets.
+/// Writes the common part of a group's description and change: the type, the number and the
+/// buckets. The long format also has the number of a bucket.
 fn encode_buckets(
     (kind, group, bucket): (GroupType, u32, u32),
     buckets: &[Bucket],
@@ -157,7 +157,7 @@ pub(super) fn encode_group_features(version: Version, out: &mut Vec<u8>) {
     for _ in 0..4 {
         out.put_u32(MAX_GROUP);
     }
-    // A bit for each action of the version.
+    // Writes a bit for each action of the version.
     let actions = match version {
         Version::V10 => 0xfff,
         Version::V15 => 0x33ff_8001,

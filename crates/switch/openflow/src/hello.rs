@@ -14,8 +14,8 @@ pub(super) fn encode_hello(versions: &[Version], out: &mut Vec<u8>) {
     end_message(start, out);
 }
 
-/// The highest common version. A hello without a bitmap offers its header's version and all lower
-/// versions.
+/// Returns the highest common version. A hello without a bitmap offers its header's version and all
+/// lower versions.
 pub(super) fn negotiate(ours: &[Version], hello: &[u8]) -> Option<Version> {
     let offered = bitmap(hello).unwrap_or_else(|| {
         let highest = hello.first().copied().unwrap_or_default().min(30);

@@ -73,7 +73,7 @@ pub(super) fn read_masked_match(reader: &mut Reader<'_>) -> Result<Match, Refusa
     Ok(matching)
 }
 
-/// Writes OpenFlow 1.1's match, without the fields and masks that it cannot express.
+/// Writes OpenFlow 1.1's match. Leaves out the fields and masks that OpenFlow 1.1 cannot express.
 pub(super) fn write_masked_match(matching: &Match, out: &mut Vec<u8>) {
     let value = |field: Field| matching.value.read(field);
     let is_arp = matches!(value(Field::EthType), 0x0806 | 0x8035);
@@ -205,7 +205,7 @@ const TP_DST: u32 = 1 << 7;
 const MPLS_LABEL: u32 = 1 << 8;
 const MPLS_TC: u32 = 1 << 9;
 
-/// The bit that marks a tag as present, in the key's word of the tag.
+/// The bit that marks a VLAN tag as present, in the key's word of the tag.
 const TAGGED: u16 = 0x1000;
 const ANY_VLAN: u16 = 0xfffe;
 const NO_VLAN: u16 = 0xffff;

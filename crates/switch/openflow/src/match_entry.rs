@@ -15,7 +15,7 @@ pub(super) struct Entry {
     pub(super) has_mask: bool,
 }
 
-/// The 32 bits that identify a field on the wire.
+/// The 32 bits that identify a field in messages.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Header(pub(super) u32);
 
@@ -30,12 +30,12 @@ impl Header {
         )
     }
 
-    /// The header of a field with a mask.
+    /// Returns the header of a field with a mask, in the messages of a version.
     pub(super) fn masked(field: Field, version: Version) -> Self {
         Self::new(wire(field, version), true)
     }
 
-    /// The header of a field without a mask, in the messages of a version.
+    /// Returns the header of a field without a mask, in the messages of a version.
     pub(super) fn of(field: Field, version: Version) -> Self {
         Self::new(wire(field, version), false)
     }
@@ -44,7 +44,7 @@ impl Header {
         self.0 & 0x100 != 0
     }
 
-    /// The number of bytes after the header.
+    /// Returns the number of bytes after the header.
     pub(super) fn length(self) -> usize {
         (self.0 & 0xff) as usize
     }
@@ -57,7 +57,7 @@ impl Header {
         (self.0 >> 9 & 0x7f) as usize
     }
 
-    /// The field, if its class, number and length are known.
+    /// Returns the field, if its class, number and length are known.
     pub(super) fn field(self) -> Option<Field> {
         let class = CLASSES.iter().position(|class| *class == self.class())?;
         let field = *Field::ALL.get(usize::from(FIELDS[class][self.number()]))?;
@@ -130,7 +130,8 @@ pub(super) fn write_entry(
     let shift = if field == Field::NwTos { 2 } else { 0 };
     out.put_number((value & ones) << shift, bytes);
     if has_mask {
-        // The mask's bits beyond a field that is narrower than its bytes stay zero.
+        // The field may be narrower than its bytes in the message; the mask's bits beyond the field
+        // stay zero.
         out.put_number((mask & ones) << shift, bytes);
     }
 }
@@ -177,7 +178,8 @@ pub(super) fn has_prerequisite(matching: &Match, field: Field) -> bool {
     }
 }
 
-/// The wire form of a field in the messages of a version. OpenFlow 1.0 prefers Nicira's classes.
+/// Returns the class, number and length of a field in the messages of a version. OpenFlow 1.0
+/// prefers Nicira's classes.
 fn wire(field: Field, version: Version) -> WireField {
     let field = match field {
         Field::DlVlan => Field::VlanVid,

@@ -20,12 +20,12 @@ pub(super) struct Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// A reader of the bytes after the header.
+    /// Returns a reader of the bytes after the header.
     pub(super) fn body(&self) -> Reader<'a> {
         Reader::new(self.bytes.get(8..).unwrap_or_default(), Refusal::BadLength)
     }
 
-    /// The header of a reply.
+    /// Returns the header of a reply.
     pub(super) fn reply(&self, kind: u8) -> Header {
         Header { kind, ..self.header }
     }
@@ -45,7 +45,7 @@ pub(super) fn end_message(start: usize, out: &mut Vec<u8>) {
     out.set_u16(start + 2, (out.len() - start) as u16);
 }
 
-/// Writes the header of a message of Nicira's.
+/// Writes the header of a Nicira message.
 pub(super) fn begin_nicira_message(
     version: Version,
     xid: u32,

@@ -28,7 +28,7 @@ pub struct FlowUpdate<'a> {
     pub change: FlowChange,
     pub flow: &'a FlowEntry,
     /// The actions before the change. A monitor of a port also gets a rule whose new actions no
-    /// longer output there.
+    /// longer output to that port.
     pub former: &'a [Action],
 }
 
@@ -39,8 +39,8 @@ pub(super) struct Monitors {
     /// The number of the latest change that the peer may know.
     seen: u64,
     /// While monitors are paused because the peer reads too slowly: `seen` when the pause began.
-    /// During the pause, the peer gets only removals of rules. The peer gets all other changes
-    /// after it has read the earlier output.
+    /// During the pause, the peer gets only removals of rules. All other changes follow after the
+    /// peer has read the earlier output.
     paused: Option<u64>,
     /// Whether a reply lists the rules as they were at `seen`. Later changes of rules are held
     /// back.
@@ -83,8 +83,8 @@ impl Monitors {
             rules(bridge, &monitors, None)
         });
         let flows = flows.inspect_err(|_| {
-            // A refused message must not leave any of its monitors, because the peer assumes that
-            // it has none.
+            // A refused message must begin none of its monitors, because the peer assumes that it
+            // has none.
             self.monitors.retain(|id, _| !new.contains(id));
         })?;
         self.listed = self.listed.max(flows.newest());
@@ -116,8 +116,8 @@ impl Monitors {
         Ok(())
     }
 
-    /// Writes a rule in the reply to the request that began the monitors `ids`, unless the rule was
-    /// removed. In that case, the peer already got the removal.
+    /// Writes a rule in the reply to the request that began the monitors `ids`. Writes nothing if
+    /// the rule was removed meanwhile, because the peer already got the removal.
     pub(super) fn initial(
         &self,
         ids: &[u32],
@@ -180,9 +180,9 @@ impl Monitors {
         for update in updates {
             let Some(flags) = self.flags(update) else { continue };
             let is_whole = match self.paused {
-                // The peer does not know rules that were added during the pause. Changes up to the
-                // pause are not part of the later resumption, and are sent now while a reply is
-                // being written.
+                // The peer does not know rules that were added during the pause and not listed
+                // since, so their removals are not sent. A change from before the pause is sent now
+                // if a reply is being written, because the resumption will not list it.
                 Some(paused) => {
                     let is_told = match update.change {
                         FlowChange::Deleted(_) => update.flow.added <= paused.max(self.listed),
@@ -249,8 +249,8 @@ impl Monitors {
         Some(Reply::new(version, 0, part(version), flows, Form::Changes(since)))
     }
 
-    /// Writes a rule that was added or changed during the pause that began at `since`, unless the
-    /// rule was removed. In that case, the peer already got the removal.
+    /// Writes a rule that was added or changed during the pause that began at `since`. Writes
+    /// nothing if the rule was removed meanwhile, because the peer already got the removal.
     pub(super) fn held_back(
         &self,
         since: u64,
@@ -270,7 +270,7 @@ impl Monitors {
         }
     }
 
-    /// The combined flags of all monitors that ask for a change; `None` if no monitor does.
+    /// Returns the combined flags of all monitors that ask for a change; `None` if no monitor does.
     fn flags(&self, update: &FlowUpdate<'_>) -> Option<u16> {
         let flag = match update.change {
             FlowChange::Added => ADD,
@@ -301,7 +301,7 @@ fn part(version: Version) -> Part {
     }
 }
 
-/// Reads the request for a monitor, or `None` to cancel one.
+/// Reads a request to begin a monitor. `None` in place of the monitor: the request cancels one.
 fn decode(body: &mut Reader<'_>, version: Version) -> Result<(u32, Option<Monitor>), Refusal> {
     let id = body.u32()?;
     let mut out_group = FlowMod::ANY_GROUP;
@@ -360,9 +360,9 @@ fn from_nicira(flags: u16) -> Result<u16, Refusal> {
     Ok(flags)
 }
 
-/// The rules from which monitors select, each once. With `since`, only rules changed after it.
-/// Several monitors select from one list of all rules, so that their number does not multiply the
-/// work.
+/// Lists the rules from which monitors select, each once. With `since`, it lists only rules that
+/// changed after that change number. Several monitors select from one list of all rules, so that
+/// their number does not multiply the work.
 fn rules(bridge: &dyn Bridge, monitors: &[&Monitor], since: Option<u64>) -> Result<Flows, Refusal> {
     let tables = || monitors.iter().filter_map(|monitor| monitor.filter.table);
     if tables().any(|table| table >= TABLES) {
@@ -394,7 +394,7 @@ fn selects(filter: &FlowFilter, flow: &FlowEntry, former: &[Action]) -> bool {
         && (filter.out_group == FlowMod::ANY_GROUP || any(&flow.actions, &is_group))
 }
 
-/// Whether `test` is true for an action or a nested one.
+/// Whether `test` is true for one of the actions or for a nested action.
 fn any(actions: &[Action], test: &dyn Fn(&Action) -> bool) -> bool {
     actions.iter().any(|action| {
         test(action)

@@ -14,9 +14,9 @@ pub(super) struct Multipart<'a> {
     version: Version,
     xid: u32,
     part: Part,
-    /// The start of the message that is being written.
+    /// The offset of the message that is being written.
     start: usize,
-    /// The start of its entries.
+    /// The offset of that message's entries.
     entries: usize,
     out: &'a mut Vec<u8>,
 }
@@ -54,7 +54,7 @@ impl<'a> Multipart<'a> {
         self.end(0);
     }
 
-    /// As [`Multipart::finish`], but writes nothing if there are no entries.
+    /// Like [`Multipart::finish`], but writes nothing if there are no entries.
     pub(super) fn finish_unless_empty(self) {
         if self.out.len() == self.entries {
             self.out.truncate(self.start);

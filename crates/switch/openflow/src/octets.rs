@@ -56,7 +56,7 @@ impl<'a> Reader<'a> {
         Ok(u64::from_be_bytes(self.array()?))
     }
 
-    /// A number of at most 16 bytes.
+    /// Reads a number of at most 16 bytes.
     pub(super) fn number(&mut self, bytes: usize) -> Result<u128, Refusal> {
         let mut number = 0;
         for byte in self.take(bytes.min(16))? {
@@ -72,7 +72,7 @@ pub(super) trait Put {
     fn put_u16(&mut self, value: u16);
     fn put_u32(&mut self, value: u32);
     fn put_u64(&mut self, value: u64);
-    /// The low `bytes` bytes of a number.
+    /// Appends the low `bytes` bytes of a number.
     fn put_number(&mut self, value: u128, bytes: usize);
     fn put_zeros(&mut self, count: usize);
     /// Writes text into a field of `width` bytes, of which the last is zero.

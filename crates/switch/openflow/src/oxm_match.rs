@@ -23,7 +23,7 @@ pub(super) fn read_entries(
         }
         if reader.rest().starts_with(&PACKET_TYPE) {
             reader.skip(PACKET_TYPE.len())?;
-            // A bridge has only Ethernet packets, as a match without this entry means.
+            // A bridge has only Ethernet packets. A match without this entry means the same.
             if reader.u32()? != ETHERNET {
                 return Err(Refusal::BadMatchValue);
             }
@@ -51,7 +51,7 @@ pub(super) fn read_entries(
 }
 
 /// Reads the match of OpenFlow 1.2 and later: type, length, entries, padding. OpenFlow 1.1's match
-/// has another form.
+/// has another format.
 pub(super) fn read_match(reader: &mut Reader<'_>, version: Version) -> Result<Match, Refusal> {
     let kind = reader.u16()?;
     let length = usize::from(reader.u16()?);
@@ -115,7 +115,7 @@ fn write_field(matching: &Match, field: Field, used: u64, version: Version, out:
     write_entry(field, matching.value.read(field), matching.mask.read(field), version, out);
 }
 
-/// Whether a version's messages use this name, out of several names for the same bits.
+/// Whether a version's messages name the field so. Several fields are names for the same bits.
 fn is_written(field: Field, version: Version) -> bool {
     let is_nxm = version == Version::V10;
     match field {
@@ -142,7 +142,7 @@ fn is_tuple_of_tracking(field: Field) -> bool {
     )
 }
 
-/// The length of the value if the entry is a cookie.
+/// Returns the length of the value if the entry is a cookie.
 fn cookie_length(bytes: &[u8], version: Version) -> Option<usize> {
     if version != Version::V10 {
         return None;

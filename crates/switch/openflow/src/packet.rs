@@ -8,7 +8,7 @@ use super::message::{Header, begin_message, begin_nicira_message, end_message};
 use super::octets::{Put, Reader};
 use super::oxm_match::{read_entries, read_match, write_entries, write_match};
 
-/// The form of packet-ins that a controller asked for.
+/// The format of packet-ins that a controller asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PacketInFormat {
     Standard,
@@ -141,7 +141,7 @@ pub(super) fn encode_packet_in(
     }
 }
 
-/// The number of a reason in a version's messages.
+/// Returns the number of a reason in a version's messages.
 pub(super) fn reason_number(reason: PacketInReason, version: Version) -> u8 {
     match reason {
         PacketInReason::NoMatch => 0,
@@ -190,7 +190,7 @@ fn encode_nicira2(packet: &PacketIn, frame: &[u8], version: Version, out: &mut V
         property(7, out, |out| out.extend_from_slice(&packet.userdata));
     }
     if let Some(state) = packet.continuation {
-        // An opaque value that the controller sends back.
+        // The continuation is an opaque value that the controller sends back.
         property(8, out, |out| {
             out.put_zeros(4);
             out.put_u16(STATE);
@@ -210,7 +210,7 @@ fn property(kind: u16, out: &mut Vec<u8>, value: impl FnOnce(&mut Vec<u8>)) {
     out.pad_to_8(start);
 }
 
-/// The non-zero metadata of a packet, as a match.
+/// Returns the non-zero metadata of a packet, as a match.
 fn metadata(packet: &PacketIn) -> Match {
     let mut matching = Match::any();
     for field in METADATA {
@@ -234,7 +234,7 @@ fn metadata(packet: &PacketIn) -> Match {
     matching
 }
 
-/// The states new, established, related and reply.
+/// The ct_state flags new, est, rel and rpl.
 const CONNECTION_STATES: u128 = 0xf;
 /// The property of a continuation that holds the number of the packet's state.
 const STATE: u16 = 0x7000;

@@ -2,7 +2,7 @@
 
 use flow::request::Refusal;
 
-/// The parts of a request that is not complete.
+/// The parts of an incomplete multipart request.
 #[derive(Debug, Default)]
 pub(super) struct Parts {
     pending: Option<Pending>,

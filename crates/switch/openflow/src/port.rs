@@ -92,7 +92,8 @@ pub(super) fn decode_port_request(
     })
 }
 
-/// The number of a port that has statistics. `NONE` means all such ports.
+/// Returns the numbers of ports that have statistics: `port`, or all such ports if `port` is
+/// `NONE`.
 pub(super) fn port_numbers(port: PortNumber, bridge: &dyn Bridge) -> Option<Vec<u32>> {
     bridge.settle_ports();
     if port == PortNumber::NONE {
@@ -121,7 +122,8 @@ pub(super) fn decode_port_mod(mut body: Reader<'_>, version: Version) -> Result<
     Ok(PortMod { number, hardware_address, config: config & mask, mask })
 }
 
-/// The bit for a speed. OpenFlow 1.0 has no bit for higher and for other speeds.
+/// Returns the feature bit for a speed. OpenFlow 1.0 has no bit for speeds above 10 Gbit/s or for
+/// unlisted speeds.
 fn feature(speed_kbit: u32, version: Version) -> u32 {
     match speed_kbit {
         0 => 0,

@@ -21,8 +21,8 @@ pub enum PortChange {
 pub struct PortStatus {
     pub change: PortChange,
     pub port: PortDescription,
-    /// The port before a modification. If a version does not show the difference, no message is
-    /// written.
+    /// The port before a modification. If both states look the same in a version, that version gets
+    /// no message.
     pub former: Option<PortDescription>,
 }
 
@@ -107,14 +107,14 @@ mod tests {
         }
     }
 
-    /// The change, configuration and state in each message of a version.
+    /// Returns the change, configuration and state in each message of a version.
     fn told(statuses: &[PortStatus], version: Version) -> Vec<(u8, u8, u8)> {
         let mut told = Vec::new();
         for status in statuses {
             let mut out = Vec::new();
             status.encode(version, &mut out);
-            // The configuration follows the header, the change, the number, the address and the
-            // name.
+            // Offset of the configuration: it follows the header, the change, the number, the
+            // address and the name.
             let config = if version == Version::V10 { 16 + 24 } else { 16 + 32 };
             if !out.is_empty() {
                 told.push((out[8], out[config + 3], out[config + 7]));
@@ -132,7 +132,7 @@ mod tests {
     fn a_new_port_becomes_live_in_a_second_port_status() {
         let statuses = PortStatus::of_added(&port(0, 4));
         assert_eq!(told(&statuses, Version::V12), [(ADD, 0, 0), (MODIFY, 0, 4)]);
-        // OpenFlow 1.0 has no flag for that.
+        // OpenFlow 1.0 has no flag "live", so it gets one message.
         assert_eq!(told(&statuses, Version::V10), [(ADD, 0, 0)]);
         let statuses = PortStatus::of_added(&port(0, 1));
         assert_eq!(told(&statuses, Version::V12), [(ADD, 0, 1)]);

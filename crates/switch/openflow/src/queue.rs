@@ -9,7 +9,7 @@ use super::message::{Message, begin_message, end_message};
 use super::octets::{Put, Reader};
 use super::port::port_numbers;
 
-/// The ports that a request for the statistics or descriptions of queues selects.
+/// Reads a request for the statistics or descriptions of queues. Returns the ports that it selects.
 pub(super) fn decode_queue_request(
     mut body: Reader<'_>,
     version: Version,
@@ -104,7 +104,7 @@ fn read_port(body: &mut Reader<'_>, version: Version) -> Result<PortNumber, Refu
     })
 }
 
-/// The number of a port, or of all ports.
+/// Returns the number of a port, or of all ports.
 fn ports(port: PortNumber, bridge: &dyn Bridge) -> Result<Vec<u32>, Refusal> {
     let wanted = if port == PortNumber::ALL { PortNumber::NONE } else { port };
     port_numbers(wanted, bridge).ok_or(Refusal::BadQueuePort)

@@ -4,7 +4,7 @@ use super::Version;
 use super::message::{Header, begin_message, end_message};
 use super::octets::Put;
 
-/// The kind of request that is refused. Some error codes depend on it.
+/// The type of request that is refused. Some error codes depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Subject {
     Other,
@@ -15,7 +15,7 @@ pub(super) enum Subject {
     Table,
 }
 
-/// The type and code of an error, for each experimenter that defined it.
+/// The type and code of an error message, by the organization that defined them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Code {
     Standard(u16, u16),
@@ -154,8 +154,8 @@ impl Code {
             Refusal::BadMonitorFlags => Standard(16, 5),
             Refusal::UnknownMonitor if version <= Version::V13 => Self::NiciraLater(8),
             Refusal::UnknownMonitor => Standard(16, 3),
-            // Earlier versions have no command: they have separate messages to begin and to end a
-            // monitor.
+            // Versions before OpenFlow 1.4 have no command, because they have separate messages to
+            // begin and to end a monitor.
             Refusal::BadMonitorCommand => Standard(16, 4),
             Refusal::BadPropertyLength if version == Version::V13 => Standard(13, 3),
             Refusal::BadPropertyLength if version >= Version::V14 => Standard(14, 1),
@@ -191,7 +191,7 @@ impl Code {
         }
     }
 
-    /// The code for a failure of a bundle. `code`: the number in OpenFlow 1.4.
+    /// Returns the code for a failure of a bundle. `code`: the number in OpenFlow 1.4.
     pub(super) fn bundle(code: u16, version: Version) -> Self {
         if version == Version::V13 { Code::Onf(2300 + code) } else { Code::Standard(17, code) }
     }

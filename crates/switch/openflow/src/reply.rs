@@ -35,7 +35,7 @@ enum Source {
     Numbers(Entries, IntoIter<u32>),
 }
 
-/// The form of a reply that lists rules.
+/// The format of a reply that lists rules.
 #[derive(Debug)]
 pub(super) enum Form {
     Standard,
@@ -89,8 +89,9 @@ impl Reply {
         matches!(self.source, Source::Rules(_, Form::Changes(_)))
     }
 
-    /// Writes the next entries in messages of their own. Returns the number of written entries, in
-    /// which a rule that was only looked at counts for less, and whether the reply is complete.
+    /// Writes the next entries in separate messages. Returns the number of written entries, and
+    /// whether the reply is complete. A rule that was only looked at counts as a fraction of an
+    /// entry.
     pub(super) fn write_some(
         &mut self,
         monitors: &Monitors,
@@ -111,7 +112,7 @@ impl Reply {
             }
         };
         match self.source {
-            // Each message of updates is complete.
+            // Each message of updates is complete in itself.
             Source::Rules(_, Form::Changes(_)) => reply.finish_unless_empty(),
             _ if is_over => reply.finish(),
             _ => reply.interrupt(),

@@ -71,13 +71,13 @@ pub struct Session {
 }
 
 impl Session {
-    /// A session that supports all versions.
+    /// Creates a session that supports all versions.
     #[must_use]
     pub fn new(kind: Kind) -> Self {
         Self::with_versions(kind, &Version::ALL)
     }
 
-    /// A session whose bundles share memory with those of other sessions.
+    /// Creates a session whose bundles share memory with those of other sessions.
     #[must_use]
     pub fn sharing(kind: Kind, memory: Arc<BundleMemory>) -> Self {
         Self { bundles: Bundles::new(memory), ..Self::new(kind) }
@@ -124,8 +124,8 @@ impl Session {
         !self.monitors.is_empty()
     }
 
-    /// Whether the peer gets packets that match no rule: if it speaks OpenFlow 1.0 and asks for
-    /// packet-ins. In later versions, such packets are dropped.
+    /// Whether the peer gets packets that match no rule. Only OpenFlow 1.0 peers that ask for
+    /// packet-ins do; in later versions, such packets are dropped.
     #[must_use]
     pub fn takes_misses(&self) -> bool {
         self.version == Some(Version::V10) && self.miss_send_len > 0 && self.controller == 0
@@ -152,8 +152,8 @@ impl Session {
         Ok(())
     }
 
-    /// As [`Session::receive`], for one whole message when no incomplete message is pending. A long
-    /// reply is only begun: until [`Session::is_replying`] is false, the caller must call
+    /// Like [`Session::receive`], for one whole message when no incomplete message is pending. A
+    /// long reply is only begun: until [`Session::is_replying`] is false, the caller must call
     /// [`Session::go_on`] instead.
     pub fn begin(
         &mut self,
@@ -187,7 +187,7 @@ impl Session {
     /// Writes an echo request, which the peer must answer if it is alive.
     pub fn echo(&mut self, out: &mut Vec<u8>) {
         let version = self.version.unwrap_or(Version::V10);
-        // Open vSwitch's echo requests have the same number.
+        // Open vSwitch's echo requests also have the number 0.
         let header = Header { version, kind: ECHO_REQUEST, xid: 0 };
         let start = begin_message(header, out);
         end_message(start, out);
@@ -278,7 +278,7 @@ impl Session {
     }
 }
 
-/// The length in a message's header, if it has arrived.
+/// Returns the length in a message's header, if it has arrived.
 fn message_length(bytes: &[u8]) -> Result<Option<usize>, ProtocolError> {
     let Some(header) = bytes.first_chunk::<8>() else { return Ok(None) };
     let length = u16::from_be_bytes([header[2], header[3]]);
@@ -303,7 +303,7 @@ fn subject(kind: u8, bytes: &[u8], version: Version) -> Subject {
     }
 }
 
-/// The bytes of a packet that a controller gets by default.
+/// The default number of bytes of a packet that a controller gets.
 const USUAL_MISS_SEND_LEN: u16 = 128;
 
 const HELLO: u8 = 0;

@@ -120,7 +120,7 @@ impl Bridge for Empty {
     }
 }
 
-/// A hello of a version, without a bitmap, then echo requests of growing length.
+/// Builds a hello of a version, without a bitmap, and then echo requests of growing length.
 fn conversation(version: Version) -> Vec<u8> {
     let mut bytes = vec![version.number(), 0, 0, 8, 0, 0, 0, 1];
     for length in [0_u16, 1, 7, 100, 3000] {
@@ -155,7 +155,7 @@ fn the_session_uses_the_highest_common_version() {
         session.receive(&conversation(version)[..8], &mut Empty::default(), &mut out).unwrap();
         assert_eq!(session.version(), Some(version));
     }
-    // A hello of 1.5 whose bitmap has 1.0 and 1.3.
+    // The hello's header has 1.5, and its bitmap has 1.0 and 1.3.
     let hello = [6, 0, 0, 16, 0, 0, 0, 1, 0, 1, 0, 8, 0, 0, 0, 0x12];
     let mut session = Session::new(Kind::Service);
     session.receive(&hello, &mut Empty::default(), &mut Vec::new()).unwrap();
@@ -261,7 +261,7 @@ fn vacancy_events_need_openflow_1_4_and_a_request() {
         session.receive(hello, &mut Empty::default(), &mut Vec::new()).unwrap();
         session.table_status(&status, &mut out);
         assert!(out.is_empty(), "nobody asked");
-        // Nicira's request for events as master: vacancies that fall or rise.
+        // This Nicira request asks for events as master: vacancies that fall or rise.
         let mut ask = vec![version.number(), 4, 0, 24, 0, 0, 0, 1];
         ask.extend(NICIRA.to_be_bytes());
         ask.extend([0, 0, 0, 27, 0, 9, 0, 8, 0, 0, 0, 0x18]);
@@ -329,7 +329,7 @@ fn group_mods_are_forwarded_to_peers_that_enabled_request_forward() {
         let mut out = Vec::new();
         other.forward(&forwards[0], &mut out);
         assert!(out.is_empty(), "nobody asked");
-        // Nicira's request for events as master: forwarded requests of both kinds.
+        // This Nicira request asks for events as master: forwarded requests for groups and meters.
         let mut ask = vec![version.number(), 4, 0, 24, 0, 0, 0, 1];
         ask.extend(NICIRA.to_be_bytes());
         ask.extend([0, 0, 0, 27, 0, 11, 0, 8, 0, 0, 0, 3]);
@@ -341,12 +341,12 @@ fn group_mods_are_forwarded_to_peers_that_enabled_request_forward() {
     }
 }
 
-/// A control message for a bundle in OpenFlow 1.4.
+/// Builds a control message for a bundle in OpenFlow 1.4.
 fn control(id: u8, kind: u8) -> Vec<u8> {
     vec![5, 33, 0, 16, 0, 0, 0, 1, 0, 0, 0, id, 0, kind, 0, 3]
 }
 
-/// A message that adds a rule to a bundle in OpenFlow 1.4.
+/// Builds a message that adds a rule to a bundle in OpenFlow 1.4.
 fn addition(id: u8, table: u8) -> Vec<u8> {
     let mut bytes = vec![5, 34, 0, 72, 0, 0, 0, 1, 0, 0, 0, id, 0, 0, 0, 3];
     bytes.extend([5, 14, 0, 56, 0, 0, 0, 1]);
@@ -357,7 +357,7 @@ fn addition(id: u8, table: u8) -> Vec<u8> {
     bytes
 }
 
-/// A session of OpenFlow 1.4 whose bundles use `memory`.
+/// Opens a session of OpenFlow 1.4 whose bundles use `memory`.
 fn with_memory(memory: &Arc<BundleMemory>) -> Session {
     let mut session = Session::sharing(Kind::Service, memory.clone());
     let hello = &conversation(Version::V14)[..8];
@@ -365,7 +365,7 @@ fn with_memory(memory: &Arc<BundleMemory>) -> Session {
     session
 }
 
-/// OpenFlow's code of the bundle failure that a message causes.
+/// Sends a message. Returns OpenFlow's code of the bundle failure that it causes, if any.
 fn failure(session: &mut Session, bridge: &mut Empty, message: &[u8]) -> Option<u8> {
     let mut out = Vec::new();
     session.receive(message, bridge, &mut out).unwrap();
@@ -567,7 +567,7 @@ fn messages_of_every_type_and_length_cause_no_panic() {
                     out.clear();
                 }
             }
-            // Multipart requests and Nicira's messages, by number.
+            // Sends multipart requests and Nicira messages of every number.
             for number in 0..40_u16 {
                 for length in 16..120_u16 {
                     for head in
@@ -598,7 +598,7 @@ fn messages_of_every_type_and_length_cause_no_panic() {
 
 proptest::proptest! {
     #[test]
-    fn arbitrary_bytes_cause_no_panic(version in 0..4_usize, kind in 0..40_u8, body in proptest::collection::vec(proptest::num::u8::ANY, 0..400)) {
+    fn arbitrary_message_bodies_cause_no_panic(version in 0..4_usize, kind in 0..40_u8, body in proptest::collection::vec(proptest::num::u8::ANY, 0..400)) {
         let version = Version::ALL[version];
         let mut bytes = vec![version.number(), 0, 0, 8, 0, 0, 0, 1, version.number(), kind];
         bytes.extend((8 + body.len() as u16).to_be_bytes());

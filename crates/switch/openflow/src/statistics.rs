@@ -103,7 +103,7 @@ pub(super) fn answer(
     Ok(None)
 }
 
-/// The kind of entries in the reply to a request about numbered objects.
+/// Returns the type of entries in the reply to a request about numbered objects.
 fn entries(part: Part, version: Version) -> Option<Entries> {
     let is_v10 = version == Version::V10;
     Some(match part {
@@ -124,8 +124,8 @@ fn entries(part: Part, version: Version) -> Option<Entries> {
     })
 }
 
-/// The numbers of the objects that a request selects. A request for the features of tables may also
-/// name tables.
+/// Reads the numbers of the objects that a request selects. A request for table features may also
+/// rename tables.
 fn numbers(
     entries: Entries,
     version: Version,
@@ -166,7 +166,7 @@ fn numbers(
     })
 }
 
-/// Whether a request also changes the bridge, by naming tables.
+/// Whether a request also changes the bridge: a table-features request that renames tables does.
 pub(super) fn is_change(message: &Message<'_>) -> bool {
     let mut body = message.body();
     message.header.version >= Version::V13

@@ -6,7 +6,7 @@ use super::Version;
 use super::match_entry::Header;
 use super::octets::{Put, Reader};
 
-/// Writes the abilities of a table, which are those of the switch.
+/// Writes the features of a table: its name, its limit, and the capabilities of the switch.
 pub(super) fn encode_table_features(table: &TableEntry, version: Version, out: &mut Vec<u8>) {
     let start = out.len();
     out.put_u16(0);
@@ -46,7 +46,7 @@ pub(super) fn encode_table_features(table: &TableEntry, version: Version, out: &
             out.put_u32(header.0);
         }
     });
-    // A match may leave out each field.
+    // A match may leave out any field.
     property(WILDCARDS, out, |out| put_fields(version, |_| true, out));
     for kind in [WRITE_SETFIELD, APPLY_SETFIELD] {
         property(kind, out, |out| put_fields(version, Field::is_writable, out));
@@ -96,7 +96,7 @@ fn fields(is_listed: fn(Field) -> bool) -> impl Iterator<Item = Field> {
 }
 
 const GOTO_TABLE: u16 = 1;
-/// The bytes of a table's name.
+/// The length of a table's name in a message, in bytes.
 const NAME: usize = 32;
 
 const INSTRUCTIONS: u16 = 0;

@@ -41,7 +41,7 @@ pub(super) fn decode_table_mod(
         }
         let [down, up, now, _] = body.array()?;
         if kind == VACANCY_PROPERTY {
-            // The present vacancy is not for the controller to set.
+            // The controller cannot set the present vacancy.
             if down > up || up > 100 || now != 0 {
                 return Err(Refusal::BadPropertyValue);
             }
@@ -57,7 +57,8 @@ pub(super) fn encode_table_description(table: &TableEntry, out: &mut Vec<u8>) {
     encode_description(table.table, table.config, table.vacancy, out);
 }
 
-/// Writes that a table's vacancy has crossed a limit; nothing before OpenFlow 1.4.
+/// Writes a table_status: a table's vacancy has crossed a limit. Versions before OpenFlow 1.4 have
+/// no such message.
 pub(super) fn encode_table_status(status: &TableStatus, version: Version, out: &mut Vec<u8>) {
     let start = begin_message(Header { version, kind: TABLE_STATUS, xid: 0 }, out);
     out.put_u8(status.change as u8);
@@ -93,7 +94,7 @@ const EVICTION: u32 = 1 << 2;
 const VACANCY: u32 = 1 << 3;
 const EVICTION_PROPERTY: u16 = 2;
 const VACANCY_PROPERTY: u16 = 3;
-/// The bytes of a property.
+/// The length of a property in bytes.
 const PROPERTY: u16 = 8;
 const TABLE_STATUS: u8 = 31;
 

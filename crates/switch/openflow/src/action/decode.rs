@@ -9,7 +9,7 @@ use super::super::octets::Reader;
 use super::nicira_decode::decode_nicira;
 use super::{NICIRA, ONF, VENDOR, part, read_header, writable};
 
-/// The depth of a list of actions within others, and whether it is within `ct`.
+/// The nesting depth of a list of actions, and whether it is within `ct`.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Nesting {
     depth: u8,
@@ -197,7 +197,7 @@ pub(super) fn set_field(body: &mut Reader<'_>, version: Version) -> Result<Actio
     Ok(Action::SetField { field: entry.field, value: entry.value, mask: entry.mask })
 }
 
-/// The refusal for a set_field, from the refusal of its match entry.
+/// Converts the refusal of a match entry to that of a set_field.
 pub(super) fn as_set_refusal(refusal: Refusal) -> Refusal {
     match refusal {
         Refusal::BadMatchField => Refusal::BadSetField,

@@ -32,7 +32,7 @@ impl Encoder {
         }
     }
 
-    /// Writes an action. In OpenFlow 1.0 some actions have no form, and nothing is written.
+    /// Writes an action. Writes nothing for an action that OpenFlow 1.0 cannot express.
     pub(crate) fn encode(&mut self, action: &Action, out: &mut Vec<u8>) {
         match action {
             Action::Output { port, max_len } => self.output(*port, *max_len, out),
@@ -207,8 +207,9 @@ impl Encoder {
         finish(start, out);
     }
 
-    /// Writes an action of OpenFlow 1.0 on a whole field, which later versions write as set_field.
-    /// `kind` is the action's number in OpenFlow 1.0; most have a number one lower in OpenFlow 1.1.
+    /// Writes an action that sets a whole field: in OpenFlow 1.0 and 1.1 the action of that field,
+    /// in later versions set_field. `kind` is the action's number in OpenFlow 1.0; most have a
+    /// number one lower in OpenFlow 1.1.
     fn legacy(&self, kind: u16, field: Field, value: u128, out: &mut Vec<u8>) {
         if self.has_set_field() {
             return self.set_whole(field, value, out);
@@ -277,7 +278,7 @@ impl Encoder {
         }
     }
 
-    /// Writes an action with a number, which in OpenFlow 1.0 is an action of Nicira's.
+    /// Writes an action whose only argument is a number. In OpenFlow 1.0 it is a Nicira action.
     fn number_action(&self, kind: u16, nicira: u16, number: u32, out: &mut Vec<u8>) {
         if self.is_v10() {
             let start = begin_nicira(nicira, out);
@@ -319,8 +320,8 @@ impl Encoder {
     }
 }
 
-/// Writes a list of actions. Instructions of OpenFlow 1.1 are left to
-/// [`super::encode_instructions`].
+/// Writes a list of actions. [`super::encode_instructions`] writes the instructions of OpenFlow
+/// 1.1.
 pub(crate) fn encode_actions(
     actions: &[Action],
     version: Version,
@@ -347,7 +348,7 @@ fn from_bytes(bytes: &[u8]) -> u128 {
     bytes.iter().fold(0, |value, byte| value << 8 | u128::from(*byte))
 }
 
-/// The number of the action that sets a field in OpenFlow 1.0.
+/// Returns the number of the action that sets a field in OpenFlow 1.0.
 fn legacy_kind(field: Field) -> Option<u16> {
     Some(match field {
         Field::EthSrc => 4,

@@ -16,7 +16,7 @@ use super::learn::decode_learn;
 use super::track::{decode_nat, decode_track};
 use super::{part, part_of_span, read_header, writable};
 
-/// Reads an action of Nicira's, from its first byte on.
+/// Reads a Nicira action, from its first byte on.
 pub(super) fn decode_nicira(
     action: &[u8],
     version: Version,

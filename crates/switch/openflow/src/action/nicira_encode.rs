@@ -12,7 +12,7 @@ use super::nicira_decode::IN_PORT_MEMBERS;
 use super::track::encode_track;
 use super::{begin_nicira, finish, put_header, span};
 
-/// Writes an action in Nicira's form.
+/// Writes an action in Nicira's encoding.
 pub(super) fn encode_nicira(action: &Action, encoder: &mut Encoder, out: &mut Vec<u8>) {
     match action {
         Action::OutputRegister { source, max_len } => nicira(15, out, |out| {
@@ -94,7 +94,7 @@ pub(super) fn encode_nicira(action: &Action, encoder: &mut Encoder, out: &mut Ve
             out.put_u64(*value);
             out.put_u64(*mask);
         }),
-        // `Encoder::encode` has written the action, or the version has no form of it.
+        // `Encoder::encode` has written the action, or the version cannot express it.
         _ => {}
     }
 }

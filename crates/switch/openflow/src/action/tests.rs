@@ -232,7 +232,7 @@ fn set_field_is_encoded_as_each_version_defines() {
 
 /// `move:ONFOXM_ET_ACTSET_OUTPUT[]->OXM_OF_PKT_REG0[0..31]`, as ovs-ofctl sends it in OpenFlow 1.3.
 #[test]
-fn actions_may_name_fields_of_experimenters() {
+fn actions_accept_oxm_headers_of_experimenters() {
     let mut bytes = vec![0xff, 0xff, 0, 32, 0, 0, 0x23, 0x20, 0, 6, 0, 32, 0, 0, 0, 0];
     bytes.extend([0xff, 0xff, 0x56, 0x08, 0x4f, 0x4e, 0x46, 0]);
     bytes.extend([0x80, 1, 0, 8]);
@@ -306,7 +306,7 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_bytes_cause_no_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn decoding_arbitrary_action_bytes_causes_no_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         super::super::decode_any(&bytes);
     }
 }

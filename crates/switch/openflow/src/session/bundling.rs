@@ -91,9 +91,9 @@ impl Session {
     }
 }
 
-/// OpenFlow's code: a message of a bundle was refused.
+/// OpenFlow's error code: a message of a bundle was refused.
 const MESSAGE_FAILED: u16 = 13;
-/// OpenFlow's code: a bundle was idle for too long.
+/// OpenFlow's error code: a bundle was idle for too long.
 const TIMED_OUT: u16 = 14;
 
 pub(super) const ONF_BUNDLE_CONTROL: u32 = 2300;

@@ -41,7 +41,7 @@ impl Session {
         }
     }
 
-    /// Writes that a table's vacancy crossed a limit if the peer asks for it.
+    /// Tells the peer that a table's vacancy crossed a limit, if the peer asks for it.
     pub fn table_status(&mut self, status: &TableStatus, out: &mut Vec<u8>) {
         let version = self.takes(Event::TableStatus, status.change as u8);
         if let Some(version) = version.filter(|version| *version >= Version::V14) {
@@ -75,7 +75,7 @@ impl Session {
     }
 
     /// Writes the updates that were held back since [`Session::pause_monitors`], or begins a reply
-    /// with them, as [`Session::begin`] does.
+    /// with them; see [`Session::begin`].
     pub fn resume_monitors(&mut self, bridge: &dyn Bridge, out: &mut Vec<u8>) {
         if let Some(version) = self.version.filter(|_| !self.is_replying()) {
             self.reply = self.monitors.resume(version, bridge);

@@ -81,7 +81,7 @@ impl Session {
                     _ => return Err(Refusal::NotPermitted),
                 };
             }
-            // The request for ages in replies, which all of Nicira's replies have anyway.
+            // The message asks for ages in replies; Nicira's replies always have them.
             18 => {}
             19 => {
                 self.ask_for_events();

@@ -1,4 +1,4 @@
-//! Requests by their types.
+//! Dispatches requests by their message types.
 
 use flow::request::{Bridge, Change, Fragments, PacketInReason, Refusal};
 
@@ -165,7 +165,7 @@ impl Session {
             // Capabilities: statistics of flows, tables, ports, groups and queues, and bundles.
             // Like Open vSwitch 3.1, without monitors.
             out.put_u32(match version {
-                // Including matches of ARP addresses.
+                // These capabilities include matches of ARP addresses.
                 Version::V11 => 0xcf,
                 Version::V12 | Version::V13 => 0x4f,
                 _ => 0x24f,

@@ -15,8 +15,8 @@ pub(super) enum Role {
 }
 
 impl Session {
-    /// Whether the peer has become master since the last call. The caller then demotes all other
-    /// masters.
+    /// Returns whether the peer has become master since the last call. If so, the caller must
+    /// demote all other masters.
     pub fn take_claim(&mut self) -> bool {
         std::mem::take(&mut self.has_claimed)
     }

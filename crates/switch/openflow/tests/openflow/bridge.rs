@@ -23,7 +23,7 @@ pub(crate) struct Bridge {
     pub(crate) port_config: [u32; 3],
     pub(crate) generation: Option<u64>,
     pub(crate) fragments: Fragments,
-    /// The names of tables.
+    /// The names that requests gave to tables.
     pub(crate) names: HashMap<u8, String>,
     pub(crate) flushes: Vec<ConnectionFlush>,
     /// All changes of rules, as monitors get them.

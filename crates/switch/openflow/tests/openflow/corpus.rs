@@ -2,7 +2,7 @@
 
 use super::server::{Server, is_installed};
 
-/// The rules that ovs-ofctl dumps, without counters, sorted.
+/// Returns the rules that ovs-ofctl dumps, without counters, sorted.
 fn dumped(server: &Server, options: &[&str]) -> Vec<String> {
     let mut options = options.to_vec();
     options.push("--no-stats");

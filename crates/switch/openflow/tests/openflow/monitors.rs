@@ -22,8 +22,8 @@ const ABBREVIATED: u16 = 4;
 const PAUSED: u16 = 5;
 const RESUMED: u16 = 6;
 
-/// A session of OpenFlow 1.4 with a monitor of rules that output to a port, and the events of the
-/// reply.
+/// Opens a session of OpenFlow 1.4 with a monitor of rules that output to a port. Also returns the
+/// events of the reply.
 fn monitor(bridge: &mut Bridge, flags: u16, port: u32) -> (Session, Vec<Vec<u16>>) {
     monitor_of(bridge, &monitor_request(7, flags, port))
 }
@@ -37,7 +37,7 @@ fn monitor_of(bridge: &mut Bridge, request: &[u8]) -> (Session, Vec<Vec<u16>>) {
     (session, events(&out))
 }
 
-/// OpenFlow 1.4's request for a monitor of rules that output to a port.
+/// Builds OpenFlow 1.4's request for a monitor of rules that output to a port.
 fn monitor_request(id: u32, flags: u16, port: u32) -> Vec<u8> {
     let mut bytes = vec![5, 18, 0, 40, 0, 0, 0, 2, 0, 16, 0, 0, 0, 0, 0, 0];
     bytes.extend(id.to_be_bytes());
@@ -48,7 +48,7 @@ fn monitor_request(id: u32, flags: u16, port: u32) -> Vec<u8> {
     bytes
 }
 
-/// The events of each message.
+/// Returns the events of each message.
 fn events(mut bytes: &[u8]) -> Vec<Vec<u16>> {
     let number = |bytes: &[u8], at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
     let mut messages = Vec::new();
@@ -94,7 +94,7 @@ fn the_changes_of_a_request_are_in_one_monitor_message() {
     assert_eq!(reply, [[STARTED, STARTED]]);
     let updates = [update(FlowChange::Modified, &first), update(GONE, &second)];
     assert_eq!(write(&mut session, &updates, None), [[MODIFIED, REMOVED]]);
-    // For the peer's own request, only its number is sent, once.
+    // The peer's own request is reported only by its number, once.
     assert_eq!(write(&mut session, &updates, Some(9)), [[ABBREVIATED]]);
     let (mut session, _) = monitor(&mut bridge, CHANGES | WHOLE, u32::MAX);
     assert_eq!(write(&mut session, &updates, Some(9)), [[MODIFIED, REMOVED]]);
@@ -105,7 +105,7 @@ fn the_changes_of_a_request_are_in_one_monitor_message() {
     assert_eq!(write(&mut session, &updates, Some(9)), [[MODIFIED, REMOVED]]);
 }
 
-/// A request for monitors by Nicira's extension, in a version.
+/// Builds a request for monitors by Nicira's extension, in a version.
 fn nicira_monitor(version: u8, ids: &[u8]) -> Vec<u8> {
     let [high, low] = (24 + 16 * ids.len() as u16).to_be_bytes();
     let mut bytes = vec![version, 18, high, low, 0, 0, 0, 2, 0xff, 0xff];
@@ -125,7 +125,7 @@ fn monitors_of_openflow_1_1_and_1_2_have_the_actions_of_their_version() {
         let mut out = Vec::new();
         session.receive(&[version, 0, 0, 8, 0, 0, 0, 1], &mut bridge, &mut out).unwrap();
         session.receive(&nicira_monitor(version, &[1]), &mut bridge, &mut out).unwrap();
-        // An output action with a port of 32 bits and a length.
+        // The output action has a port of 32 bits and a length.
         let output = [0, 0, 0, 16, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0];
         assert_eq!(out[out.len() - 16..], output, "version {version}");
     }
@@ -166,7 +166,7 @@ fn monitors_are_limited_and_a_refused_message_begins_none() {
 }
 
 #[test]
-fn a_used_monitor_id_and_the_removal_of_an_unknown_monitor_are_refused() {
+fn reusing_a_monitor_id_or_cancelling_an_unknown_monitor_is_refused() {
     let mut bridge = Bridge::default();
     let nicira: [(u8, &[u8]); 2] = [
         (2, &[0xb0, 0xc2, 0, 0, 0, 0, 0x23, 0x20, 0, 1, 2, 5]),
@@ -212,7 +212,7 @@ fn changes_are_recorded_before_a_monitor_lists_rules() {
 }
 
 #[test]
-fn a_monitor_of_a_port_gets_rules_that_no_longer_output_there() {
+fn a_monitor_of_a_port_gets_rules_that_stop_outputting_to_the_port() {
     let mut bridge = Bridge::default();
     let flow = add(&mut bridge, "in_port=1 actions=1");
     let (mut session, _) = monitor(&mut bridge, CHANGES, 2);
@@ -268,8 +268,8 @@ fn a_paused_monitor_gets_removals_of_known_rules_and_the_rest_later() {
     assert!(!session.has_paused_monitors());
 }
 
-/// A session whose new monitor selects more rules than a piece has. Also returns the first piece
-/// and the rules.
+/// Opens a session whose new monitor selects more rules than fit in a piece. Also returns the first
+/// piece and the rules.
 fn begin_monitor(bridge: &mut Bridge) -> (Session, Vec<u8>, Vec<FlowEntry>) {
     let flows = (0..300).map(|vlan| add(bridge, &format!("dl_vlan={vlan} actions=1"))).collect();
     let (mut session, _) = monitor(bridge, CHANGES, 3);
@@ -308,7 +308,7 @@ fn changes_during_a_monitors_first_reply_follow_the_reply() {
     let mut bridge = Bridge::default();
     let (mut session, out, flows) = begin_monitor(&mut bridge);
     let told = events(&out).concat().len();
-    // A change before the request whose update the peer has not got yet.
+    // The peer has not yet got the update of a change that preceded the request.
     let former = update(FlowChange::Modified, &flows[299]);
     assert_eq!(write(&mut session, &[former], None), [[MODIFIED]]);
     let new = add(&mut bridge, "in_port=1 actions=2");
@@ -365,7 +365,7 @@ fn a_paused_monitor_gets_removals_of_rules_that_a_later_reply_listed() {
         .receive(&monitor_request(8, INITIAL | CHANGES, u32::MAX), &mut bridge, &mut out)
         .unwrap();
     assert_eq!(events(&out), [[STARTED]]);
-    // A further reply without rules changes nothing about that.
+    // A further reply without rules must not change which removals the peer gets.
     bridge.flows.clear();
     session
         .receive(&monitor_request(9, INITIAL | CHANGES, u32::MAX), &mut bridge, &mut out)

@@ -5,7 +5,7 @@ use openflow::{Kind, Session};
 
 use super::bridge::Bridge;
 
-/// A bridge with groups and meters from 0 to 299.
+/// Builds a bridge with groups and meters from 0 to 299.
 fn bridge() -> Bridge {
     let mut bridge = Bridge::default();
     for number in 0..300 {
@@ -31,8 +31,8 @@ fn bridge() -> Bridge {
     bridge
 }
 
-/// The numbers of the entries in a reply. `length` and `number`: the offsets of an entry's length
-/// and of its number.
+/// Returns the numbers of the entries in a reply. `length` and `number`: the offsets of an entry's
+/// length and of its number.
 fn numbers(mut bytes: &[u8], length: usize, number: usize) -> Vec<u32> {
     let length_at = |bytes: &[u8], at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
     let mut numbers = Vec::new();
@@ -51,7 +51,7 @@ fn numbers(mut bytes: &[u8], length: usize, number: usize) -> Vec<u32> {
 
 #[test]
 fn groups_and_meters_are_sent_in_pieces() {
-    // Requests for statistics and descriptions of all groups, then of all meters.
+    // The requests ask for statistics and descriptions of all groups, then of all meters.
     let requests = [(6, 0xfc, 0, 4), (7, 0xfc, 0, 4), (9, 0xff, 4, 0), (10, 0xff, 0, 4)];
     for (kind, all, length, number) in requests {
         let mut bridge = bridge();

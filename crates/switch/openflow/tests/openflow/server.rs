@@ -1,4 +1,4 @@
-//! The bridge at a UNIX socket, for the real ovs-ofctl.
+//! A server that offers the bridge at a UNIX socket, for the real ovs-ofctl.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -101,7 +101,7 @@ impl Server {
         }
     }
 
-    /// As [`Server::run`], but panics if the run fails.
+    /// Like [`Server::run`], but panics if the run fails.
     pub(crate) fn ok(&self, options: &[&str], verb: &str, arguments: &[&str]) -> String {
         let ran = self.run(options, verb, arguments);
         assert!(ran.is_success, "{options:?} {verb} {arguments:?}: {}", ran.stderr);
