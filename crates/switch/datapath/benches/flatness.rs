@@ -261,7 +261,7 @@ fn measure(set: &Set, rounds: usize, threads: usize, shows_stages: bool) {
     }
 }
 
-/// The thread's processor time: the first number of `schedstat`
+/// Returns the thread's processor time: the first number of `schedstat`
 /// (Documentation/scheduler/sched-stats.rst).
 fn processor_nanos() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").expect("schedstat");

@@ -326,7 +326,7 @@ impl Cache {
         }
     }
 
-    /// The steps of a megaflow.
+    /// Returns the steps of a megaflow.
     pub(super) fn steps(&self, place: Place) -> &[Step] {
         self.programs.steps(self.head(place).behaviour)
     }

@@ -8,7 +8,7 @@ pub(super) struct Change(u32);
 impl Change {
     pub(super) const NONE: Self = Self(0);
 
-    /// The change of the four 16-bit words of `old` to those of `new`.
+    /// Computes the change from the four 16-bit words of `old` to those of `new`.
     #[inline(always)]
     pub(super) fn of(old: u64, new: u64) -> Self {
         Self(sum(!old) + sum(new))
@@ -18,7 +18,7 @@ impl Change {
         Self(self.0 + other.0)
     }
 
-    /// The checksum after the change.
+    /// Returns the checksum after the change.
     #[inline(always)]
     pub(super) fn apply(self, checksum: u16) -> u16 {
         let mut sum = u32::from(!checksum) + self.0;
@@ -45,7 +45,7 @@ fn sum(words: u64) -> u32 {
     (pairs as u32) + (pairs >> 32) as u32
 }
 
-/// The checksum of an SCTP packet, as if its checksum field were 0.
+/// Computes the checksum of an SCTP packet, as if its checksum field were 0.
 pub(super) fn crc32c(packet: &[u8]) -> u32 {
     let bytes = packet.iter().enumerate();
     let crc = bytes.fold(u32::MAX, |crc, (at, byte)| {

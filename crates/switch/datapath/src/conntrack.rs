@@ -226,7 +226,7 @@ impl Conntrack {
     }
 }
 
-/// The number of shards for this number of threads.
+/// Returns the number of shards for this number of threads.
 fn shards(threads: usize) -> usize {
     let count = if threads <= 1 { 1 } else { threads.saturating_mul(SHARDS_PER_THREAD) };
     count.min(MAX_SHARDS).next_power_of_two()

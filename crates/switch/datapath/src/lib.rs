@@ -313,7 +313,7 @@ impl Datapath {
         self.cache.megaflows(milliseconds(self.now))
     }
 
-    /// The number of megaflows.
+    /// Returns the number of megaflows.
     #[must_use]
     pub fn len(&self) -> usize {
         self.cache.len()
@@ -324,13 +324,14 @@ impl Datapath {
         self.cache.len() == 0
     }
 
-    /// The memory of all megaflows in bytes, without the steps that several megaflows share.
+    /// Returns the memory of all megaflows in bytes, without the steps that several megaflows
+    /// share.
     #[must_use]
     pub fn memory(&self) -> usize {
         self.cache.memory()
     }
 
-    /// The number of different masks of megaflows.
+    /// Returns the number of different masks of megaflows.
     #[must_use]
     pub fn masks(&self) -> usize {
         self.cache.masks()

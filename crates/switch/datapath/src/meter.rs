@@ -72,7 +72,7 @@ impl Meters {
         self.lock().remove(&id.into());
     }
 
-    /// The meters of a bridge.
+    /// Returns the meters of a bridge.
     #[must_use]
     pub fn of_bridge(&self, bridge: u16) -> Vec<MeterId> {
         self.lock().keys().copied().filter(|id| id.bridge == bridge).collect()

@@ -63,7 +63,7 @@ impl Layout {
 }
 
 impl Packet {
-    /// The packet of a frame that arrived on the OpenFlow port `in_port`.
+    /// Builds the packet of a frame that arrived on the OpenFlow port `in_port`.
     #[must_use]
     pub fn arrived(in_port: u32, frame: Frame) -> Self {
         let mut packet = Self { frame, ..Self::default() };
@@ -83,7 +83,7 @@ impl Packet {
         (self.is_stale, self.is_usual) = (true, false);
     }
 
-    /// The IP protocol, after IPv6 extension headers; 0 without a valid IP header.
+    /// Returns the IP protocol, after IPv6 extension headers; 0 without a valid IP header.
     #[must_use]
     pub fn protocol(&self) -> u8 {
         if self.layout.flags & (flag::IPV4 | flag::IPV6) == 0 {
@@ -98,7 +98,8 @@ impl Packet {
             && self.key.words[word::NW] >> 24 & 0xff != 0
     }
 
-    /// The transport header and its payload, without padding; empty without a transport header.
+    /// Returns the transport header and its payload, without padding; empty without a transport
+    /// header.
     #[must_use]
     pub fn segment(&self) -> &[u8] {
         if !self.layout.has(flag::TRANSPORT) {

@@ -11,7 +11,7 @@ use flow::{Field, Key, word};
 
 use super::packet::{Layout, flag};
 
-/// The key of a frame that arrived on the OpenFlow port `in_port`.
+/// Parses a frame that arrived on the OpenFlow port `in_port`, and returns its key.
 #[must_use]
 pub fn extract(in_port: u32, frame: &[u8]) -> Key {
     let mut key = Key::ZERO;

@@ -95,7 +95,7 @@ macro_rules! fields {
                 }),* }
             }
 
-            /// The name in rules, as in `set_field:1->reg0`.
+            /// Returns the name in rules, as in `set_field:1->reg0`.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Field::$name => $text),* }
@@ -132,13 +132,13 @@ macro_rules! fields {
                 matches!(match self { $(Field::$name => Access::$access),* }, Access::Write)
             }
 
-            /// The entry and its name in Nicira's extension of OpenFlow 1.0.
+            /// Returns the entry and its name in Nicira's extension of OpenFlow 1.0.
             #[must_use]
             pub const fn nxm(self) -> Option<(WireField, &'static str)> {
                 match self { $(Field::$name => $nxm),* }
             }
 
-            /// The entry and its name in OpenFlow 1.2 and later.
+            /// Returns the entry and its name in OpenFlow 1.2 and later.
             #[must_use]
             pub const fn oxm(self) -> Option<(WireField, &'static str)> {
                 match self { $(Field::$name => $oxm),* }
@@ -262,7 +262,8 @@ fields! {
 }
 
 impl Field {
-    /// The field with this name in a rule: a name of ovs-ofctl, an alias, or an NXM or OXM name.
+    /// Returns the field with this name in a rule: a name of ovs-ofctl, an alias, or an NXM or OXM
+    /// name.
     #[must_use]
     pub fn named(name: &str) -> Option<Field> {
         let is_named =

@@ -71,8 +71,8 @@ mod tests {
     const SYMMETRIC: PacketHash = PacketHash { is_symmetric: true, basis: 0 };
     const DIRECTED: PacketHash = PacketHash { is_symmetric: false, basis: 0 };
 
-    /// A packet of this Ethernet type and protocol. `source` and `destination` are both addresses
-    /// and ports.
+    /// Builds the key of a packet of this Ethernet type and protocol. `source` and `destination`
+    /// are both addresses and ports.
     fn packet(kind: u16, protocol: u8, source: u32, destination: u32) -> Key {
         let mut key = Key::ZERO;
         let fields = [

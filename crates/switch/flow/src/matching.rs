@@ -10,7 +10,7 @@ pub struct Match {
 }
 
 impl Match {
-    /// A match of all packets.
+    /// Returns a match of all packets.
     #[inline]
     #[must_use]
     pub fn any() -> Self {

@@ -19,7 +19,7 @@ pub struct Megaflow {
 }
 
 impl Megaflow {
-    /// The megaflow for a packet and its translation, with counters of zero.
+    /// Builds the megaflow for a packet and its translation, with counters of zero.
     #[must_use]
     pub fn new(key: &Key, translation: &Translation) -> Self {
         let mut mask = translation.mask.clone();

@@ -15,7 +15,7 @@ impl PortNumber {
     /// No port in actions, any port in requests.
     pub const NONE: Self = Self(0xffff_ffff);
 
-    /// The port's number in OpenFlow 1.0, if it has one.
+    /// Returns the port's number in OpenFlow 1.0, if it has one.
     #[inline]
     #[must_use]
     pub fn to_16_bits(self) -> Option<u16> {

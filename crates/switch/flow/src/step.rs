@@ -24,7 +24,7 @@ pub struct MeterId {
 }
 
 impl From<u32> for MeterId {
-    /// A meter of the first bridge.
+    /// Returns the id of a meter of the first bridge.
     fn from(meter: u32) -> Self {
         Self { bridge: 0, meter }
     }
@@ -209,6 +209,6 @@ pub trait Translate {
     /// continues.
     fn translate(&mut self, key: &Key, frame: &[u8], now_ms: u64) -> Translation;
 
-    /// A number that changes whenever earlier translations may be outdated.
+    /// Returns a number that changes whenever earlier translations may be outdated.
     fn generation(&self) -> u64;
 }

@@ -18,8 +18,8 @@ pub(super) enum Event {
 pub(super) struct Masks([[u32; 2]; KINDS]);
 
 impl Masks {
-    /// The masks of a new connection: all reasons of its version, except those that controllers
-    /// must ask for.
+    /// Returns the masks of a new connection: all reasons of its version, except those that
+    /// controllers must ask for.
     pub(super) fn usual(version: Version) -> Self {
         let (packet_in, flow_removed) = match version {
             // OpenFlow 1.0 has no groups, and no reason for rules that are removed with their

@@ -45,7 +45,7 @@ impl<'a> Multipart<'a> {
         self.out.extend_from_slice(&entry);
     }
 
-    /// The length of the buffer to which the reply is written.
+    /// Returns the length of the buffer to which the reply is written.
     pub(super) fn length(&self) -> usize {
         self.out.len()
     }

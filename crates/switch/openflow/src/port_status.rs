@@ -27,7 +27,7 @@ pub struct PortStatus {
 }
 
 impl PortStatus {
-    /// The messages about a new port. As in Open vSwitch, the port becomes live in a second
+    /// Builds the messages about a new port. As in Open vSwitch, the port becomes live in a second
     /// message.
     #[must_use]
     pub fn of_added(port: &PortDescription) -> Vec<Self> {
@@ -42,7 +42,7 @@ impl PortStatus {
         Self { change: PortChange::Delete, port, former: None }
     }
 
-    /// The messages about a modified port. As in Open vSwitch, the first message has the new
+    /// Builds the messages about a modified port. As in Open vSwitch, the first message has the new
     /// configuration, and clears the flag "live" of a port that goes down. The second message has
     /// the link's state.
     #[must_use]

@@ -69,8 +69,8 @@ impl Reply {
         Self { version, xid, part, source: Source::Rules(flows, form) }
     }
 
-    /// A reply about the objects with these numbers. An object that is removed before its entry is
-    /// written gets no entry.
+    /// Begins a reply about the objects with these numbers. An object that is removed before its
+    /// entry is written gets no entry.
     pub(super) fn of_numbers(
         version: Version,
         xid: u32,

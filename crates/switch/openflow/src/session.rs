@@ -112,7 +112,7 @@ impl Session {
         encode_hello(&self.versions, out);
     }
 
-    /// The negotiated version, once the peer's hello has arrived.
+    /// Returns the negotiated version, once the peer's hello has arrived.
     #[must_use]
     pub fn version(&self) -> Option<Version> {
         self.version

@@ -16,7 +16,7 @@ impl Version {
     pub const ALL: [Version; 6] =
         [Version::V10, Version::V11, Version::V12, Version::V13, Version::V14, Version::V15];
 
-    /// The number in the header of each message.
+    /// Returns the number in the header of each message.
     #[must_use]
     pub const fn number(self) -> u8 {
         self as u8

@@ -104,7 +104,7 @@ impl Row {
         self.first(column) == Some(&Atom::Boolean(true))
     }
 
-    /// The members of a set.
+    /// Returns the members of a set.
     pub fn members(&self, column: &str) -> impl Iterator<Item = &Atom> {
         match self.columns.get(column) {
             Some(Value::Set(members)) => Some(members),

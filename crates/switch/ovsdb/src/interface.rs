@@ -14,7 +14,7 @@ pub trait Machine {
     /// Whether kernel interfaces and TAP devices become dummy ports, for tests.
     fn has_dummies_alone(&self) -> bool;
 
-    /// The directory for the sockets of interfaces that have no path.
+    /// Returns the directory for the sockets of interfaces that have no path.
     fn rundir(&self) -> &Path;
 }
 

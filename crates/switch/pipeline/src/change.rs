@@ -162,7 +162,7 @@ impl Tables {
         });
     }
 
-    /// The rules of a table that a modification or deletion selects.
+    /// Returns the rules of a table that a modification or deletion selects.
     fn chosen(&self, change: &FlowMod, number: u8) -> Vec<Arc<Rule>> {
         let table = self.table(number);
         let is_strict =

@@ -69,7 +69,7 @@ impl Classifier {
         hard
     }
 
-    /// The rule with this match and priority.
+    /// Finds the rule with this match and priority.
     #[must_use]
     pub fn find(&self, matching: &Match, priority: u16) -> Option<&Arc<Rule>> {
         let tuple = &self.tuples[self.tuple_of(&matching.mask)?];
@@ -143,7 +143,7 @@ impl Classifier {
         self.tuples.iter().flat_map(Tuple::iter)
     }
 
-    /// The rules that match only packets that `wider` matches.
+    /// Returns the rules that match only packets that `wider` matches.
     #[must_use]
     pub fn within(&self, wider: &Match) -> Vec<Arc<Rule>> {
         let mut found = Vec::new();

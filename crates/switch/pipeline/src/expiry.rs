@@ -45,8 +45,8 @@ impl Timers {
         }
     }
 
-    /// A rule that may have expired. The caller checks the rule's deadline, and adds the rule again
-    /// if the deadline is later.
+    /// Takes out a rule that may have expired. The caller checks the rule's deadline, and adds the
+    /// rule again if the deadline is later.
     pub(super) fn due(&mut self, now_ms: u64) -> Option<Arc<Rule>> {
         while self.heap.peek().is_some_and(|Reverse(timer)| timer.at <= now_ms) {
             if let Some(rule) = self.heap.pop().and_then(|Reverse(timer)| timer.rule.upgrade()) {
@@ -56,7 +56,7 @@ impl Timers {
         None
     }
 
-    /// The earliest time at which `due` can return a rule.
+    /// Returns the earliest time at which `due` can return a rule.
     pub(super) fn next(&self) -> Option<u64> {
         self.heap.peek().map(|Reverse(timer)| timer.at)
     }

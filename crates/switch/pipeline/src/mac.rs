@@ -215,7 +215,7 @@ impl MacTable {
         self.by_port.remove(&port);
     }
 
-    /// All entries as `fdb/show` lists them, the longest unused first.
+    /// Returns all entries as `fdb/show` lists them, the longest unused first.
     #[must_use]
     pub fn entries(&self, now_ms: u64) -> Vec<MacEntry> {
         let mut known: Vec<_> = self.entries.iter().collect();

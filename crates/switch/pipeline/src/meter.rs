@@ -22,7 +22,7 @@ impl Meter {
         Self { entry, created_ms }
     }
 
-    /// The statistics of a meter, without the packets that the datapath counts.
+    /// Returns the statistics of a meter, without the packets that the datapath counts.
     #[must_use]
     pub fn statistics(&self, flows: u32, now_ms: u64) -> MeterStatistics {
         MeterStatistics {

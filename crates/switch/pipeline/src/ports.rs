@@ -60,7 +60,8 @@ impl Ports {
         self.by_number.remove(&number)
     }
 
-    /// The VLAN settings of a port; `None` if the port receives and sends all frames unchanged.
+    /// Returns the VLAN settings of a port; `None` if the port receives and sends all frames
+    /// unchanged.
     #[must_use]
     pub fn vlans(&self, number: PortNumber) -> Option<&PortVlans> {
         self.vlans.get(&number)
@@ -73,7 +74,7 @@ impl Ports {
         };
     }
 
-    /// The peer of a patch port.
+    /// Returns the peer of a patch port.
     #[must_use]
     pub fn patch(&self, number: PortNumber) -> Option<&Patch> {
         self.patches.get(&number)
@@ -96,7 +97,7 @@ impl Ports {
         &self.bonds
     }
 
-    /// The bond of a member port.
+    /// Returns the bond of a member port.
     #[must_use]
     pub fn bond(&self, number: PortNumber) -> Option<&Bond> {
         self.bond_of.get(&number).and_then(|place| self.bonds.get(*place))
@@ -112,7 +113,7 @@ impl Ports {
         self.bonds = bonds;
     }
 
-    /// The port that represents the bond of a port, or the port itself if it is in no bond.
+    /// Returns the port that represents the bond of a port, or the port itself if it is in no bond.
     #[must_use]
     pub fn bundle(&self, number: PortNumber) -> PortNumber {
         self.bond(number).and_then(|bond| bond.members.first().copied()).unwrap_or(number)

@@ -29,7 +29,7 @@ impl References {
         self.change(rule, -1);
     }
 
-    /// The number of rules that name a group or meter.
+    /// Returns the number of rules that name a group or meter.
     pub(super) fn of(&self, named: Named) -> u32 {
         self.0.get(&named).map_or(0, |rules| u32::try_from(*rules).unwrap_or(0))
     }
@@ -45,7 +45,7 @@ impl References {
     }
 }
 
-/// The groups and meters that a rule names, each once.
+/// Returns the groups and meters that a rule names, each once.
 fn named_by(rule: &Rule) -> BTreeSet<Named> {
     let found = RefCell::new(BTreeSet::new());
     any(&rule.actions, &|action| {

@@ -83,15 +83,15 @@ impl Rule {
         }
     }
 
-    /// New counters of zero that keep the time of the last packet.
+    /// Returns new counters of zero that keep the time of the last packet.
     pub(crate) fn reset_counters(&self) -> Arc<Counters> {
         let counters = Counters::default();
         counters.used.store(self.counters.used.load(Ordering::Relaxed), Ordering::Relaxed);
         Arc::new(counters)
     }
 
-    /// A copy of the rule with other actions, and with the cookie and counters that the change asks
-    /// for.
+    /// Builds a copy of the rule with other actions, and with the cookie and counters that the
+    /// change asks for.
     pub(crate) fn modified(&self, change: &FlowMod, actions: &Arc<[Action]>, now_ms: u64) -> Self {
         let counters = match change.flags.reset_counts {
             true => self.reset_counters(),
@@ -161,19 +161,20 @@ impl Rule {
         self.priority == 0 && self.mask.words.is_empty()
     }
 
-    /// The idle timeout in seconds; 0 for none.
+    /// Returns the idle timeout in seconds; 0 for none.
     #[must_use]
     pub fn idle_timeout(&self) -> u16 {
         self.idle_timeout.load(Ordering::Relaxed)
     }
 
-    /// The hard timeout in seconds; 0 for none.
+    /// Returns the hard timeout in seconds; 0 for none.
     #[must_use]
     pub fn hard_timeout(&self) -> u16 {
         self.hard_timeout.load(Ordering::Relaxed)
     }
 
-    /// The time of the last change, or of the last packet that would have learned the rule again.
+    /// Returns the time of the last change, or of the last packet that would have learned the rule
+    /// again.
     #[must_use]
     pub fn confirmed_ms(&self) -> u64 {
         let refreshed = self.refreshed.get().map_or(0, |at| at.used.load(Ordering::Relaxed));

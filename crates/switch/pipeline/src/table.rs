@@ -84,12 +84,12 @@ impl Table {
         self.limit.rules.is_some_and(|most| self.rules.len() >= most as usize)
     }
 
-    /// The rule to evict for a new one.
+    /// Returns the rule to evict for a new one.
     pub(super) fn first_to_go(&self) -> Option<Arc<Rule>> {
         self.evictable().min_by_key(|(order, _)| *order).map(|(_, rule)| rule.clone())
     }
 
-    /// The rules to evict because the table has more than its limit.
+    /// Returns the rules to evict because the table has more than its limit.
     pub(super) fn beyond_limit(&self) -> Vec<Arc<Rule>> {
         let most = self.limit.rules.map_or(usize::MAX, |most| most as usize);
         let excess = self.rules.len().saturating_sub(most);
@@ -125,16 +125,16 @@ impl Table {
         Some(TableStatus { change, table: number, config: self.config, vacancy })
     }
 
-    /// The percentage of free entries.
+    /// Returns the percentage of free entries.
     fn vacancy(&self) -> u8 {
         let most = u64::from(self.limit.rules.unwrap_or(u32::MAX)).max(1);
         let free = most.saturating_sub(self.rules.len() as u64);
         (free * 100 / most) as u8
     }
 
-    /// The rules that may be evicted, with their order, if eviction is on. As in Open vSwitch,
-    /// rules without timeouts stay. The least important rule is evicted first, then the one that
-    /// expires first.
+    /// Returns the rules that may be evicted, with their order, if eviction is on. As in Open
+    /// vSwitch, rules without timeouts stay. The least important rule is evicted first, then the
+    /// one that expires first.
     fn evictable(&self) -> impl Iterator<Item = ((u16, u64, u64), &Arc<Rule>)> {
         let is_evicting = self.limit.is_evicting || self.config.is_evicting;
         let rules = self.rules.iter().filter(move |_| is_evicting);

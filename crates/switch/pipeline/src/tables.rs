@@ -106,13 +106,14 @@ impl Tables {
         }
     }
 
-    /// A number that changes whenever earlier translations may be outdated.
+    /// Returns a number that changes whenever earlier translations may be outdated.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// The source of [`Tables::generation`], for readers that do not borrow the tables.
+    /// Returns the counter behind [`Tables::generation`], for readers that do not borrow the
+    /// tables.
     #[must_use]
     pub fn generation_source(&self) -> Arc<AtomicU64> {
         self.generation.clone()
@@ -124,7 +125,7 @@ impl Tables {
         self.fragments
     }
 
-    /// The number of packets that a limit dropped.
+    /// Returns the number of packets that a limit dropped.
     #[must_use]
     pub fn failed_packets(&self, failure: Failure) -> u64 {
         self.failures[failure as usize].packets.load(Ordering::Relaxed)
@@ -158,7 +159,7 @@ impl Tables {
         }
     }
 
-    /// The rules that match a filter, by table, then the highest priority first.
+    /// Returns the rules that match a filter, by table, then the highest priority first.
     pub fn flows(&self, filter: &FlowFilter, now_ms: u64) -> Result<Vec<FlowEntry>, Refusal> {
         Ok(self.rules(filter)?.iter().map(|rule| rule.entry(now_ms)).collect())
     }
@@ -351,7 +352,8 @@ impl Tables {
         Ok(())
     }
 
-    /// The number of a group if it exists, or of all groups if `group` is [`GroupMod::ALL`].
+    /// Returns the number of a group if it exists, or of all groups if `group` is
+    /// [`GroupMod::ALL`].
     #[must_use]
     pub fn group_numbers(&self, group: u32) -> Vec<u32> {
         self.chosen_groups(group).map(|group| group.entry.group).collect()
@@ -399,7 +401,7 @@ impl Tables {
         Ok(())
     }
 
-    /// The number of a meter, or of all meters if `meter` is [`MeterMod::ALL`].
+    /// Returns the number of a meter, or of all meters if `meter` is [`MeterMod::ALL`].
     pub fn meter_numbers(&self, meter: u32) -> Result<Vec<u32>, Refusal> {
         Ok(self.chosen_meters(meter)?.map(|meter| meter.entry.meter).collect())
     }
@@ -452,7 +454,7 @@ impl Tables {
         removed
     }
 
-    /// The earliest time at which [`Tables::expire`] can remove a rule.
+    /// Returns the earliest time at which [`Tables::expire`] can remove a rule.
     #[must_use]
     pub fn next_expiry_ms(&self) -> Option<u64> {
         lock(&self.timers).next()
@@ -465,13 +467,13 @@ impl Tables {
         std::mem::take(&mut *lock(&self.removals))
     }
 
-    /// The changes of rules since the last call, in order, if the tables are watched.
+    /// Returns the changes of rules since the last call, in order, if the tables are watched.
     #[must_use]
     pub fn take_events(&self) -> Vec<RecordedEvent> {
         std::mem::take(&mut *lock(&self.events))
     }
 
-    /// The changes of tables' vacancies since the last call.
+    /// Returns the changes of tables' vacancies since the last call.
     #[must_use]
     pub fn take_table_statuses(&self) -> Vec<TableStatus> {
         std::mem::take(&mut *lock(&self.table_statuses))
@@ -485,7 +487,7 @@ impl Tables {
         outcome
     }
 
-    /// The addresses that NORMAL learned, for `fdb/show`.
+    /// Returns the addresses that NORMAL learned, for `fdb/show`.
     #[must_use]
     pub fn mac_entries(&self, now_ms: u64) -> Vec<MacEntry> {
         lock(&self.macs).entries(now_ms)
@@ -572,7 +574,7 @@ impl Tables {
         }
     }
 
-    /// The number for a new change of a rule.
+    /// Returns the number for a new change of a rule.
     pub(super) fn next_change(&self) -> u64 {
         self.changes.fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -581,13 +583,14 @@ impl Tables {
         self.meters.contains_key(&meter)
     }
 
-    /// The meter of packet-ins: the action's own meter if it exists, otherwise the virtual meter.
+    /// Returns the meter of packet-ins: the action's own meter if it exists, otherwise the virtual
+    /// meter.
     pub(super) fn controller_meter(&self, own: Option<u32>) -> Option<MeterId> {
         let mut meters = [own, Some(MeterMod::CONTROLLER)].into_iter().flatten();
         meters.find(|meter| self.has_meter(*meter)).map(|meter| self.meter_id(meter))
     }
 
-    /// The meter's identity in the datapath.
+    /// Returns the meter's identity in the datapath.
     pub(super) fn meter_id(&self, meter: u32) -> MeterId {
         MeterId { bridge: self.place, meter }
     }
@@ -644,7 +647,7 @@ impl Default for Tables {
     }
 }
 
-/// The numbers of the tables that a filter selects.
+/// Returns the numbers of the tables that a filter selects.
 fn tables_of(filter: &FlowFilter) -> std::ops::Range<u8> {
     match filter.table {
         None => 0..TABLES,

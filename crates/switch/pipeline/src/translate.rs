@@ -87,7 +87,7 @@ impl<'a> Translator<'a> {
         Self { tables, neighbors: &[] }
     }
 
-    /// The tables of the bridge in which packets arrive.
+    /// Returns the tables of the bridge in which packets arrive.
     #[must_use]
     pub fn tables(&self) -> &'a Tables {
         self.tables

@@ -214,7 +214,7 @@ struct Printer<'a> {
 }
 
 impl Printer<'_> {
-    /// The Ethernet type, or 0 if the match has none.
+    /// Returns the Ethernet type, or 0 if the match has none.
     fn kind(&self) -> u16 {
         self.matching.value.read(Field::EthType) as u16
     }

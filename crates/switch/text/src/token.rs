@@ -11,7 +11,7 @@ impl<'a> KeyValues<'a> {
         Self { rest: text }
     }
 
-    /// The text that is not read yet.
+    /// Returns the text that is not read yet.
     pub(crate) fn rest(&self) -> &'a str {
         self.rest
     }

@@ -210,14 +210,15 @@ impl Place {
 }
 
 impl Cache {
-    /// The slot, if it holds a megaflow or a removed megaflow.
+    /// Returns the slot, if it holds a megaflow or a removed megaflow.
     #[inline]
     fn existing(&self, place: Place) -> Option<Place> {
         let tuple = self.tuples.get(place.tuple())?.as_ref()?;
         tuple.store.has(place.index()).then_some(place)
     }
 
-    /// The slot that a guess names, if the slot holds a megaflow. Starts to load the megaflow.
+    /// Returns the slot that a guess names, if the slot holds a megaflow. Starts to load the
+    /// megaflow.
     #[inline(always)]
     fn prefetch_guess(&self, guess: Guess) -> Option<Place> {
         let place = Place::of_guess(guess)?;

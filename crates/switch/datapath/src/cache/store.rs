@@ -66,7 +66,7 @@ pub(super) struct Store {
 }
 
 impl Head {
-    /// A head whose key is not set yet.
+    /// Builds a head whose key is not set yet.
     pub(super) fn new(behaviour: Behaviour, generation: u32, now_ms: u32) -> Self {
         Self { behaviour, generation, used_ms: now_ms, ..Self::default() }
     }
@@ -76,7 +76,7 @@ impl Head {
         (self.packets, self.bytes_and_flags) = (former.packets, former.bytes_and_flags);
     }
 
-    /// The counts, packed as in [`Cold`].
+    /// Returns the counts, packed as in [`Cold`].
     fn credited(&self) -> u64 {
         let packets = self.packets & PACKET_CREDIT_MASK;
         packets << BYTE_CREDIT_BITS | self.bytes() & BYTE_CREDIT_MASK
@@ -106,7 +106,7 @@ impl Head {
         self.behaviour != Behaviour::NONE
     }
 
-    /// The number of the program, or [`NO_PROGRAM`] if it is not of this generation.
+    /// Returns the number of the program, or [`NO_PROGRAM`] if it is not of this generation.
     #[inline(always)]
     pub(super) fn current_program(&self, generation: u64) -> u32 {
         if self.generation == generation as u32 { self.behaviour.program } else { NO_PROGRAM }
@@ -184,7 +184,7 @@ impl Store {
         }
     }
 
-    /// The words of a megaflow's key that are not in its head.
+    /// Returns the words of a megaflow's key that are not in its head.
     #[inline(always)]
     pub(super) fn tail(&self, index: u32) -> &[u64] {
         if self.tail == 0 {
@@ -231,7 +231,7 @@ impl Store {
         index
     }
 
-    /// The number of slots, used and free.
+    /// Returns the number of slots, used and free.
     pub(super) fn places(&self) -> usize {
         self.len as usize
     }
@@ -293,7 +293,8 @@ impl Store {
         cold.counters.add(new_packets, new_bytes, used_ms);
     }
 
-    /// The memory of all megaflows, without the steps and counters that they share with rules.
+    /// Returns the memory of all megaflows, without the steps and counters that they share with
+    /// rules.
     pub(super) fn memory(&self) -> usize {
         let heads = self.heads.iter().map(HugeVec::capacity).sum::<usize>() * size_of::<Head>();
         let tails = self.tails.iter().map(HugeVec::capacity).sum::<usize>() * size_of::<u64>();
@@ -372,7 +373,7 @@ fn add(counters: &Counters, packets: u64, bytes: u64, used_ms: u64) {
     counters.used.fetch_max(used_ms, Ordering::Relaxed);
 }
 
-/// The full value of a past time whose low 32 bits are given.
+/// Returns the full value of a past time whose low 32 bits are given.
 pub(super) fn widen(low: u32, now_ms: u64) -> u64 {
     now_ms.saturating_sub((now_ms as u32).wrapping_sub(low).into())
 }

@@ -40,7 +40,7 @@ impl Table {
         (self.current.buckets.capacity() + former) * size_of::<Bucket>()
     }
 
-    /// The number of buckets. Growth moves megaflows to other buckets.
+    /// Returns the number of buckets. Growth moves megaflows to other buckets.
     pub(super) fn len(&self) -> usize {
         self.current.buckets.len() + self.former.as_ref().map_or(0, |former| former.buckets.len())
     }
@@ -70,7 +70,7 @@ impl Table {
         }
     }
 
-    /// The megaflow with this hash that `accept` accepts.
+    /// Finds the megaflow with this hash that `accept` accepts.
     pub(super) fn find(&self, hash: u32, mut accept: impl FnMut(u32) -> bool) -> Option<u32> {
         let found = self.current.find(hash, &mut accept);
         if found.is_some() {
@@ -95,7 +95,7 @@ impl Table {
             || self.former.as_mut().is_some_and(|former| former.remove(hash, index))
     }
 
-    /// The megaflows of a bucket, with their positions.
+    /// Returns the megaflows of a bucket, with their positions.
     pub(super) fn in_bucket(&self, bucket: usize) -> impl Iterator<Item = (usize, u32)> + use<> {
         let slots = self.bucket(bucket).copied().unwrap_or_default().into_iter().enumerate();
         slots.filter_map(|(position, slot)| match slot as u32 {
@@ -223,7 +223,7 @@ impl Buckets {
         }
     }
 
-    /// The bucket of a hash: the hash's upper bits, scaled to the number of buckets.
+    /// Returns the bucket of a hash: the hash's upper bits, scaled to the number of buckets.
     #[inline(always)]
     fn home(&self, hash: u32) -> usize {
         ((u64::from(hash) * self.buckets.len() as u64) >> 32) as usize

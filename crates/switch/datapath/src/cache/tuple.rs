@@ -42,7 +42,7 @@ impl Tuple {
         self.table.memory() + self.store.memory()
     }
 
-    /// The number of buckets, for [`Tuple::in_bucket`].
+    /// Returns the number of buckets, for [`Tuple::in_bucket`].
     pub(super) fn buckets(&self) -> usize {
         self.table.len()
     }
@@ -64,7 +64,8 @@ impl Tuple {
         self.table.prefetch(hash);
     }
 
-    /// The first megaflow in the bucket of a hash that may match the packet; starts to load it.
+    /// Returns the first megaflow in the bucket of a hash that may match the packet; starts to load
+    /// it.
     #[inline(always)]
     pub(super) fn candidate(&self, hash: u32) -> u32 {
         let candidate = self.table.candidate(hash);
@@ -74,7 +75,7 @@ impl Tuple {
         candidate
     }
 
-    /// The megaflow of a packet, given the result of [`Tuple::candidate`].
+    /// Returns the megaflow of a packet, given the result of [`Tuple::candidate`].
     #[inline(always)]
     pub(super) fn confirm(&self, candidate: u32, hash: u32, key: &Key) -> Option<u32> {
         match candidate {
@@ -110,14 +111,14 @@ impl Tuple {
         difference == 0
     }
 
-    /// The head of a megaflow, which may have been removed long ago, if it matches the key.
+    /// Returns the head of a megaflow, which may have been removed long ago, if it matches the key.
     #[inline(always)]
     pub(super) fn matching_head(&self, index: u32, key: &Key) -> Option<&Head> {
         let head = self.store.head(index);
         (head.is_in_use() && self.has_key(index, head, key)).then_some(head)
     }
 
-    /// The key of a megaflow under the mask.
+    /// Returns the key of a megaflow under the mask.
     pub(super) fn key(&self, index: u32) -> Key {
         let mut key = Key::ZERO;
         let inline = self.store.head(index).words.iter().take(self.words.len());
@@ -171,7 +172,7 @@ impl Tuple {
         copy
     }
 
-    /// The megaflows of a bucket, with their positions.
+    /// Returns the megaflows of a bucket, with their positions.
     pub(super) fn in_bucket(&self, bucket: usize) -> impl Iterator<Item = (usize, u32)> + use<> {
         self.table.in_bucket(bucket)
     }
@@ -181,8 +182,8 @@ impl Tuple {
         self.table.migrate(SWEPT_BUCKETS);
     }
 
-    /// The megaflows of a few buckets, each with its bucket and its position there. Starts to load
-    /// their parts that the sweep reads, and the buckets of the next group.
+    /// Returns the megaflows of a few buckets, each with its bucket and its position there. Starts
+    /// to load their parts that the sweep reads, and the buckets of the next group.
     pub(super) fn prefetch_group<'a>(
         &self,
         group: std::ops::Range<usize>,

@@ -128,7 +128,7 @@ impl Conntrack {
         self.limits.connections.store(limit, Ordering::Relaxed);
     }
 
-    /// The limit of zones that have no limit of their own; 0 for none.
+    /// Returns the limit of zones that have no limit of their own; 0 for none.
     #[must_use]
     pub fn default_zone_limit(&self) -> u32 {
         shown_limit(self.limits.default_zone.load(Ordering::Relaxed))
@@ -147,7 +147,7 @@ impl Conntrack {
         ZoneLimit { zone, limit, count }
     }
 
-    /// The zones that have a limit of their own.
+    /// Returns the zones that have a limit of their own.
     #[must_use]
     pub fn zone_limits(&self) -> Vec<ZoneLimit> {
         let has_limit =
@@ -181,7 +181,7 @@ impl Conntrack {
         self.change_rules(|rules| rules.checks_tcp_sequence = checks);
     }
 
-    /// The waiting fragments, and their limits.
+    /// Returns the waiting fragments, and their limits.
     #[must_use]
     pub fn fragment_status(&self) -> FragmentStatus {
         self.fragments.status()

@@ -71,7 +71,7 @@ impl Domains {
         self.locks.len()
     }
 
-    /// The number of domains.
+    /// Returns the number of domains.
     #[inline]
     pub(super) fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
@@ -226,12 +226,12 @@ impl DerefMut for Held<'_> {
 }
 
 impl<'a> Both<'a> {
-    /// The shard of the original tuple.
+    /// Returns the shard of the original tuple.
     pub(super) fn own(&mut self) -> &mut Shard {
         &mut self.own
     }
 
-    /// The shard of the reply tuple, perhaps the same as the shard of the original tuple.
+    /// Returns the shard of the reply tuple, perhaps the same as the shard of the original tuple.
     pub(super) fn other(&mut self) -> &mut Shard {
         match &mut self.other {
             Other::Near(at) => &mut self.own.domain.shards[*at],

@@ -110,12 +110,12 @@ impl Entry {
         },
     };
 
-    /// A free slot. `next` is the next free slot.
+    /// Builds a free slot. `next` is the next free slot.
     pub(super) fn free(next: u32) -> Self {
         Self { next, ..Self::FREE }
     }
 
-    /// A connection that starts with a packet of this tuple. For TCP, `segment` is required.
+    /// Builds a connection that starts with a packet of this tuple. For TCP, `segment` is required.
     pub(super) fn new(
         tuple: &Tuple,
         segment: Option<&Segment>,
@@ -204,15 +204,15 @@ impl Entry {
         self.flags = self.flags & !LABEL | if label == 0 { 0 } else { LABEL };
     }
 
-    /// The guess that [`Entry::set_guess`] stored for a direction, or [`Guess::NONE`].
+    /// Returns the guess that [`Entry::set_guess`] stored for a direction, or [`Guess::NONE`].
     #[inline(always)]
     pub(super) fn guess_v4(&self, moment: Moment, is_reply: bool) -> Guess {
         let (word, shift) = guess_place(moment, is_reply);
         Guess((self.near[word] >> shift) as u32)
     }
 
-    /// The guess for a packet that arrives with these addresses. The packet may belong to another
-    /// connection.
+    /// Returns the guess for a packet that arrives with these addresses. The packet may belong to
+    /// another connection.
     #[inline(always)]
     pub(super) fn guess_at_arrival(&self, addresses: u64) -> Option<Guess> {
         let is_reply = self.is_reply_v4(addresses);
@@ -280,7 +280,7 @@ impl Entry {
         (self.reply_v4() == packet).then_some(true)
     }
 
-    /// The words of the original direction over IPv4.
+    /// Returns the words of the original direction over IPv4.
     #[inline(always)]
     pub(super) fn original_v4(&self) -> Words {
         let Ports { source, destination } = self.ports;
@@ -303,8 +303,8 @@ impl Entry {
         }
     }
 
-    /// The addresses and ports with which a packet over IPv4 leaves after translation: the reverse
-    /// of those of the other direction.
+    /// Returns the addresses and ports with which a packet over IPv4 leaves after translation: the
+    /// reverse of those of the other direction.
     #[inline(always)]
     pub(super) fn translated_v4(&self, is_reply: bool) -> Words {
         let other = if is_reply { self.original_v4() } else { self.reply_v4() };
@@ -367,7 +367,7 @@ impl Entry {
         self.flags |= ASSISTED;
     }
 
-    /// The later of the states of the connection's two endpoints.
+    /// Returns the later of the states of the connection's two endpoints.
     pub(super) fn tcp_state(&self) -> Option<tcp::State> {
         let [first, second] = &self.far.ends;
         (self.protocol == TCP).then(|| first.state.max(second.state))
@@ -429,7 +429,7 @@ impl Entry {
     }
 }
 
-/// The word of `near` that holds a guess, and the guess's lowest bit there.
+/// Returns the word of `near` that holds a guess, and the guess's lowest bit there.
 #[inline(always)]
 fn guess_place(moment: Moment, is_reply: bool) -> (usize, u32) {
     let word = match moment {

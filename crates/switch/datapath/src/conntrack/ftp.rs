@@ -22,7 +22,7 @@ pub(super) struct Address {
 }
 
 impl Address {
-    /// The text of `address` in the format of this message.
+    /// Prints `address` in the format of this message.
     pub(super) fn rewritten(&self, address: IpAddr) -> String {
         let text = address.to_string();
         if self.has_commas { text.replace('.', ",") } else { text }

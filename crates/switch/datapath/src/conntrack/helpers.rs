@@ -79,7 +79,7 @@ pub(super) struct Splice {
 }
 
 impl Helpers {
-    /// The expectation that a packet of this tuple fulfils.
+    /// Returns the expectation that a packet of this tuple fulfils.
     pub(super) fn expected(&self, tuple: &Tuple) -> Option<Expectation> {
         if self.expected.load(Ordering::Relaxed) == 0 {
             return None;

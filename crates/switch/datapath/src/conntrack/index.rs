@@ -159,7 +159,7 @@ impl Lines {
         tag as usize & (self.lines.len() - 1)
     }
 
-    /// The line after `line` in a search.
+    /// Returns the line after `line` in a search.
     #[inline]
     fn next(&self, line: usize) -> usize {
         ((line + 1) & (self.lines.len() - 1)).max(self.cleared)
@@ -263,7 +263,7 @@ fn is_full(line: &Line) -> bool {
     line.iter().all(|slot| *slot != 0)
 }
 
-/// A slot: the tag in the low half, then the entry's number plus one, then the shard.
+/// Encodes a slot: the tag in the low half, then the entry's number plus one, then the shard.
 #[inline]
 fn pack(tag: u32, reference: Reference) -> u64 {
     u64::from(tag)

@@ -82,8 +82,8 @@ impl Choice {
         }
     }
 
-    /// The reply tuples to try, one for each address, the preferred address first. All tuples with
-    /// the same address are in the same shard, because zone and addresses decide it.
+    /// Returns the reply tuples to try, one for each address, the preferred address first. All
+    /// tuples with the same address are in the same shard, because zone and addresses decide it.
     pub(super) fn addresses(&self) -> impl Iterator<Item = Tuple> + '_ {
         let (start, end) = (*self.addresses.start(), *self.addresses.end());
         let spread = end.saturating_sub(start).saturating_add(1);
@@ -99,7 +99,7 @@ impl Choice {
         })
     }
 
-    /// The first reply tuple with this address for which `is_free` is true.
+    /// Returns the first reply tuple with this address for which `is_free` is true.
     pub(super) fn free_ports(
         &self,
         address: Tuple,
@@ -196,8 +196,8 @@ impl PortRange {
     }
 }
 
-/// The addresses that `nat` allows. An address of 0 keeps the packet's own address: only ports
-/// change, if they are taken.
+/// Returns the addresses that `nat` allows. An address of 0 keeps the packet's own address: only
+/// ports change, if they are taken.
 fn address_range(nat: &Nat, kind: Kind, own: u128) -> RangeInclusive<u128> {
     let range = match (&nat.addresses, kind.is_v6()) {
         (Some(NatAddresses::V4(range)), false) => {

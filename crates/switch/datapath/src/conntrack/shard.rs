@@ -105,8 +105,8 @@ impl Shard {
         }
     }
 
-    /// The first entry of this shard that has the tag of a lookup, or [`super::entry::NONE`].
-    /// Starts to load the entry.
+    /// Returns the first entry of this shard that has the tag of a lookup, or
+    /// [`super::entry::NONE`]. Starts to load the entry.
     #[inline]
     pub(super) fn candidate(&self, tag: u32, has_far: bool) -> u32 {
         let found = self.index.find(tag, |reference| reference.shard == self.number);

@@ -37,13 +37,13 @@ impl Slab {
         &self.chunks[number as usize / CHUNK].entries[number as usize % CHUNK]
     }
 
-    /// The entry of this number; `None` if the number is out of range.
+    /// Returns the entry of this number; `None` if the number is out of range.
     #[inline]
     pub(super) fn get(&self, number: u32) -> Option<&Entry> {
         self.chunks.get(number as usize / CHUNK)?.entries.get(number as usize % CHUNK)
     }
 
-    /// The entry of this number, or a free entry if the chunk of that number was freed.
+    /// Returns the entry of this number, or a free entry if the chunk of that number was freed.
     #[inline]
     pub(super) fn any(&self, number: u32) -> &Entry {
         self.get(number).unwrap_or(&GONE)

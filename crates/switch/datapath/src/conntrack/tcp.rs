@@ -43,7 +43,7 @@ impl Scale {
     /// The scale of a connection that was picked up after its handshake.
     const UNKNOWN: Self = Self(1 << 6);
 
-    /// The scale in the option of a SYN segment.
+    /// Builds the scale that the option of a SYN segment announces.
     fn by_option(shift: u8) -> Self {
         Self(1 << 7 | shift)
     }
@@ -97,7 +97,7 @@ impl Segment {
         self.flags & flag != 0
     }
 
-    /// The length of the segment in sequence numbers.
+    /// Returns the length of the segment in sequence numbers.
     fn length(&self) -> u32 {
         self.payload + u32::from(self.has(SYN)) + u32::from(self.has(FIN))
     }
@@ -119,7 +119,7 @@ impl Segment {
     }
 }
 
-/// The states of both endpoints after the first segment of the connection.
+/// Returns the states of both endpoints after the first segment of the connection.
 pub(super) fn start(segment: &Segment) -> [End; 2] {
     let mut first = End {
         sent: segment.sequence,
@@ -325,7 +325,7 @@ fn advance_states(source: &mut End, destination: &mut End, segment: &Segment) ->
 }
 
 impl State {
-    /// The name in `dpctl/dump-conntrack`, which shows the later of both endpoints' states.
+    /// Returns the name in `dpctl/dump-conntrack`, which shows the later of both endpoints' states.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Closed => "CLOSED",
@@ -356,7 +356,7 @@ fn unscaled(window: u16, scale: u8) -> u16 {
     u32::from(window).div_ceil(1 << scale) as u16
 }
 
-/// The shift of the window scale option, at most 14 (RFC 7323 section 2.3).
+/// Reads the shift of the window scale option, at most 14 (RFC 7323 section 2.3).
 fn window_scale(mut options: &[u8]) -> Option<u8> {
     loop {
         match options {

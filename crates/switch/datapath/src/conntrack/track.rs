@@ -661,8 +661,8 @@ struct Translated {
 }
 
 impl Case<'_, '_, '_, '_> {
-    /// The tuple to look up. An already translated packet has the reversed tuple of the other
-    /// direction.
+    /// Returns the tuple to look up. An already translated packet has the reversed tuple of the
+    /// other direction.
     #[inline]
     fn sought(&self) -> Tuple {
         let tuple = self.extracted.tuple;
@@ -694,7 +694,7 @@ impl Case<'_, '_, '_, '_> {
         entry
     }
 
-    /// The flag `rel` if another connection announced this one.
+    /// Returns the flag `rel` if another connection announced this one.
     fn related(&self) -> u16 {
         if self.parent.is_some() && self.extracted.inner.is_none() { state::RELATED } else { 0 }
     }

@@ -33,14 +33,14 @@ impl Kind {
         self.0 & V6_BIT != 0
     }
 
-    /// The kind of an ICMP or ICMPv6 request or reply; `None` for other messages.
+    /// Returns the kind of an ICMP or ICMPv6 request or reply; `None` for other messages.
     pub(super) fn of_icmp(self, kind: u8) -> Option<Self> {
         let list = if self.is_v6() { ICMPV6_TYPES } else { ICMP_TYPES };
         let position = list.iter().position(|listed| *listed == kind)?;
         Some(Self(self.0 | position as u8))
     }
 
-    /// The ICMP type of a message in this direction.
+    /// Returns the ICMP type of a message in this direction.
     pub(super) fn icmp_type(self) -> u8 {
         let list = if self.is_v6() { ICMPV6_TYPES } else { ICMP_TYPES };
         list.get(usize::from(self.0 & !V6_BIT)).copied().unwrap_or(0)
@@ -55,7 +55,7 @@ impl Kind {
         if is_icmp(protocol) { Self(self.0 ^ 1) } else { self }
     }
 
-    /// The kind without the direction.
+    /// Returns the kind without the direction.
     fn undirected(self) -> u8 {
         self.0 & !1
     }
@@ -86,7 +86,7 @@ impl Tuple {
         address(self.destination, self.kind)
     }
 
-    /// The ports that ct_tp_src and ct_tp_dst show: type and code for ICMP.
+    /// Returns the ports that ct_tp_src and ct_tp_dst show: type and code for ICMP.
     pub(super) fn shown_ports(&self) -> Ports {
         if is_icmp(self.protocol) {
             return Ports { source: self.kind.icmp_type().into(), destination: 0 };
@@ -153,7 +153,7 @@ impl Hasher {
         Place { home: (home >> 32) as u32, tag: (tag >> 32) as u32 ^ tag as u32 }
     }
 
-    /// A hash of words for a choice: of the source address, or of the whole tuple.
+    /// Hashes `words` for the choice of a translation: the source address, or the whole tuple.
     pub(super) fn choice(&self, words: &[u64]) -> u64 {
         words.iter().fold(self.keys[1], |hash, word| fold(hash ^ word, self.keys[3]))
     }

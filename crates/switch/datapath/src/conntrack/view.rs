@@ -48,14 +48,15 @@ impl Headers {
 }
 
 impl<'a> View<'a> {
-    /// A view of a packet that keeps its length.
+    /// Builds a view of a packet that keeps its length.
     #[must_use]
     #[inline]
     pub fn new(key: &'a mut Key, frame: &'a mut [u8], headers: Headers) -> Self {
         Self { key, frame, headers, is_unfinished: false, is_resizable: false, splice: None }
     }
 
-    /// A view of any packet. A packet that is not IP, or no longer IP, has no headers to track.
+    /// Builds a view of any packet. A packet that is not IP, or no longer IP, has no headers to
+    /// track.
     #[inline]
     pub(super) fn of(packet: &'a mut Packet) -> Self {
         let headers = Headers::of(packet);

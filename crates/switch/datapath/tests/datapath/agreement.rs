@@ -99,7 +99,7 @@ fn explain(
     panic!("set {set}, together only: {extra:02x?} for {missing:02x?}: {rules:#?}");
 }
 
-/// A random group. Its buckets may lead to groups with higher numbers.
+/// Builds a random group. Its buckets may lead to groups with higher numbers.
 fn random_group(random: &mut Pcg64Mcg, id: usize) -> String {
     let kind = ["select", "select", "select", "all", "ff"][random.random_range(0..5)];
     let mut group = format!("group_id={id},type={kind}");

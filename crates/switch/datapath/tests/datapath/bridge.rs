@@ -66,7 +66,7 @@ pub(super) fn add(tables: &mut Tables, rule: &str) {
     tables.flow_mod(change, 0).unwrap_or_else(|refusal| panic!("{rule}: {refusal:?}"));
 }
 
-/// The packets and bytes of all groups and of their buckets.
+/// Returns the packets and bytes of all groups and of their buckets.
 pub(super) fn group_counts(tables: &Tables) -> Vec<(u64, u64)> {
     let groups = tables.group_statistics(GroupMod::ALL, 0);
     let counts = groups.iter().flat_map(|group| {
@@ -76,7 +76,7 @@ pub(super) fn group_counts(tables: &Tables) -> Vec<(u64, u64)> {
     counts.collect()
 }
 
-/// The packets and bytes of all rules, in the order of the tables.
+/// Returns the packets and bytes of all rules, in the order of the tables.
 pub(super) fn counts(tables: &Tables) -> Vec<(u64, u64)> {
     let filter: FlowFilter = parse_filter("", &PortNames::none()).expect("a filter");
     let flows = tables.flows(&filter, 0).expect("a valid filter");

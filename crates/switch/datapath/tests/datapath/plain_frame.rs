@@ -115,7 +115,7 @@ impl PlainFrame {
         }
     }
 
-    /// The range of the transport header and its payload.
+    /// Returns the range of the transport header and its payload.
     fn segment(&self, is_ipv4: bool) -> (usize, usize) {
         let at = self.network;
         let field = at + if is_ipv4 { 2 } else { 4 };

@@ -121,7 +121,8 @@ fn metered() -> (Tables, Arc<Meters>) {
     (tables, Arc::new(meters))
 }
 
-/// A TCP or UDP packet with a partial checksum, as a kernel sends it, usually a super-packet.
+/// Builds a TCP or UDP packet with a partial checksum, as a kernel sends it, usually a
+/// super-packet.
 fn unfinished(random: &mut Pcg64Mcg) -> Frame {
     let [is_v6, is_tcp] = [(); 2].map(|()| random.random_bool(0.5));
     let payload = random.random_range(0..4_000_usize);

@@ -9,7 +9,7 @@ use crate::port_number::PortNumber;
 pub trait Bridge {
     fn datapath_id(&self) -> u64;
 
-    /// The name that `ovs-ofctl show` prints as `dp_desc`.
+    /// Returns the name that `ovs-ofctl show` prints as `dp_desc`.
     fn description(&self) -> String;
 
     fn flow_mod(&mut self, change: FlowMod) -> Result<(), Refusal>;
@@ -21,17 +21,17 @@ pub trait Bridge {
     /// list of rules includes all changes that were not recorded.
     fn watch(&mut self);
 
-    /// The rules that match a filter now, by table, then the highest priority first.
+    /// Returns the rules that match a filter now, by table, then the highest priority first.
     fn flows(&self, filter: &FlowFilter) -> Result<Flows, Refusal>;
 
-    /// The rules that match a filter now and were added or changed after the change with number
-    /// `since`, in the order of their changes.
+    /// Returns the rules that match a filter now and were added or changed after the change with
+    /// number `since`, in the order of their changes.
     fn changes(&self, filter: &FlowFilter, since: u64) -> Result<Flows, Refusal>;
 
     /// Whether the bridge still has a rule, perhaps with other actions.
     fn has_flow(&self, flow: &FlowEntry) -> bool;
 
-    /// The numbers of all tables, in ascending order.
+    /// Returns the numbers of all tables, in ascending order.
     fn table_numbers(&self) -> Vec<u8>;
 
     fn table(&self, number: u8) -> Option<TableEntry>;
@@ -41,7 +41,7 @@ pub trait Bridge {
     /// Gives a table a name for users.
     fn name_table(&mut self, table: u8, name: &str) -> Result<(), Refusal>;
 
-    /// The numbers of all ports, in ascending order.
+    /// Returns the numbers of all ports, in ascending order.
     fn port_numbers(&self) -> Vec<PortNumber>;
 
     fn port(&self, number: PortNumber) -> Option<PortDescription>;
@@ -55,7 +55,8 @@ pub trait Bridge {
 
     fn group_mod(&mut self, change: GroupMod) -> Result<(), Refusal>;
 
-    /// The number of a group if it exists, or of all groups if `group` is [`GroupMod::ALL`].
+    /// Returns the number of a group if it exists, or of all groups if `group` is
+    /// [`GroupMod::ALL`].
     fn group_numbers(&self, group: u32) -> Vec<u32>;
 
     fn group(&self, group: u32) -> Option<GroupEntry>;
@@ -64,7 +65,7 @@ pub trait Bridge {
 
     fn meter_mod(&mut self, change: MeterMod) -> Result<(), Refusal>;
 
-    /// The number of a meter, or of all meters if `meter` is [`MeterMod::ALL`].
+    /// Returns the number of a meter, or of all meters if `meter` is [`MeterMod::ALL`].
     fn meter_numbers(&self, meter: u32) -> Result<Vec<u32>, Refusal>;
 
     fn meter(&self, meter: u32) -> Option<MeterEntry>;
@@ -83,6 +84,6 @@ pub trait Bridge {
     /// Removes tracked connections.
     fn flush_connections(&mut self, flush: &ConnectionFlush);
 
-    /// The generation of the last change of the master controller.
+    /// Returns the generation of the last change of the master controller.
     fn generation(&mut self) -> &mut Option<u64>;
 }

@@ -11,7 +11,7 @@ pub enum TableMiss {
 }
 
 impl TableMiss {
-    /// The number in OpenFlow 1.1 and 1.2.
+    /// Returns the number in OpenFlow 1.1 and 1.2.
     #[must_use]
     pub fn number(self) -> u32 {
         match self {

@@ -83,7 +83,7 @@ impl Session {
         }
     }
 
-    /// The changes of groups and meters that the peer made since the last call.
+    /// Returns the changes of groups and meters that the peer made since the last call.
     #[must_use]
     pub fn take_forwards(&mut self) -> Vec<Forward> {
         std::mem::take(&mut self.forwards)
@@ -101,7 +101,7 @@ impl Session {
         self.forwards.push(Forward { xid, request });
     }
 
-    /// The session's version if the peer gets events with this reason.
+    /// Returns the session's version if the peer gets events with this reason.
     fn takes(&self, event: Event, reason: u8) -> Option<Version> {
         if self.kind == Kind::Service && self.miss_send_len == 0 {
             return None;

@@ -70,7 +70,7 @@ impl Server {
         format!("unix:{}", self.directory.path().join("br0.mgmt").display())
     }
 
-    /// A command that runs ovs-ofctl, with its control socket in the server's directory.
+    /// Builds a command that runs ovs-ofctl, with its control socket in the server's directory.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new("ovs-ofctl");
         command.env("OVS_RUNDIR", self.directory.path());

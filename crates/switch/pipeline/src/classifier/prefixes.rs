@@ -173,7 +173,7 @@ impl Values {
     }
 }
 
-/// The length of a mask if it is a prefix, otherwise 0.
+/// Returns the length of a mask if it is a prefix, otherwise 0.
 fn length_of<T: Value>(mask: T) -> u8 {
     let length = (mask ^ T::ones(T::WIDTH)).zeros();
     if mask == T::ones(length) { length } else { 0 }

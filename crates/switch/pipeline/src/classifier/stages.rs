@@ -80,7 +80,7 @@ impl Stages {
     }
 }
 
-/// The hash of all words of a rule.
+/// Returns the hash of all words of a rule.
 pub(super) fn hash_all(values: &[u64]) -> u32 {
     (hash_up_to(values, values.len()) >> 32) as u32
 }

@@ -85,12 +85,12 @@ impl Tuple {
         self.stages.probe(&self.mask, self.lengths, key, mask, searches)
     }
 
-    /// The lengths of the address prefixes that the rules match.
+    /// Returns the lengths of the address prefixes that the rules match.
     pub(super) fn lengths(&self) -> Lengths {
         self.lengths
     }
 
-    /// The addresses that a rule matches.
+    /// Returns the addresses that a rule matches.
     pub(super) fn addresses_of(&self, values: &[u64]) -> Values {
         if self.lengths == [0; 4] {
             return Values::default();

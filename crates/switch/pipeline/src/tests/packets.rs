@@ -8,7 +8,7 @@ use flow::{Field, Key, Match};
 
 use crate::{BridgePort, Tables, Translator};
 
-/// A bridge with ports 1 to `ports`. The index of a port is its number.
+/// Builds a bridge with ports 1 to `ports`. The index of a port is its number.
 pub(super) fn bridge(ports: u16) -> Tables {
     let mut tables = Tables::new();
     for number in 1..=ports {

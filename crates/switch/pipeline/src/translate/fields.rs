@@ -136,7 +136,7 @@ impl Way<'_> {
     }
 }
 
-/// The position of a part's field.
+/// Returns the position of a part's field.
 fn place(part: Subfield) -> Place {
     part.field.place()
 }

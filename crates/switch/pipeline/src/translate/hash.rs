@@ -101,8 +101,8 @@ impl Way<'_> {
     }
 }
 
-/// Weighted rendezvous hashing (Thaler and Ravishankar, with logarithms as in Schindelhauer and
-/// Schomaker): the bucket with the highest score gets the flow.
+/// Scores a bucket by weighted rendezvous hashing (Thaler and Ravishankar, with logarithms as in
+/// Schindelhauer and Schomaker). The bucket with the highest score gets the flow.
 pub(super) fn score(hash: u64, bucket: u32, weight: u16) -> f64 {
     let uniform = ((mix(hash, bucket.into()) >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
     f64::from(weight) / -uniform.ln()

@@ -259,7 +259,7 @@ impl Saved {
     }
 }
 
-/// The number of bytes that steps add to a packet.
+/// Counts the bytes that steps add to a packet.
 fn growth(steps: &[Step]) -> i64 {
     let of_step = |step: &Step| match step {
         Step::PushVlan { .. } | Step::PushMpls { .. } => 4,

@@ -141,7 +141,7 @@ impl Way<'_> {
         self.steps.push(Step::Controller(Box::new(step)));
     }
 
-    /// OpenFlow's reason for an output to a controller.
+    /// Returns OpenFlow's reason for an output to a controller.
     fn reason(&self) -> u8 {
         if self.is_packet_out {
             PACKET_OUT

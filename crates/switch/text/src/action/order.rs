@@ -107,7 +107,7 @@ fn instruction(action: &Action) -> usize {
     }
 }
 
-/// The name of an action in error texts.
+/// Returns the name of an action in error texts.
 fn name(action: &Action) -> &'static str {
     match action {
         Action::Output { .. } => "output",

@@ -69,7 +69,7 @@ impl Conntrack {
 }
 
 impl Case<'_, '_, '_, '_> {
-    /// The index of the counter of a new connection's holder.
+    /// Returns the index of the counter of a new connection's holder.
     pub(super) fn holder(&self) -> u16 {
         let port = self.view.key.words[word::IN_PORT] >> 32;
         let mixed = (port << 16 | u64::from(self.call.zone)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
