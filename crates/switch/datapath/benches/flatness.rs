@@ -4,7 +4,7 @@
 //! `cargo bench -p weir-switch-datapath --bench flatness -- [SET…] [--rounds N] [--threads N]
 //! [--stages]`
 //!
-//! The connection table is made for `--threads` threads, with several locks for each, but only one
+//! The connection table is made for `--threads` threads, with several locks per thread; only one
 //! thread uses it. This thread passes frames of 60 bytes from memory through a datapath and drops
 //! them. The source copies each frame into a buffer of the pool. The copy's cost is measured alone
 //! and subtracted, because frames of 262,144 flows do not fit the cache. The runs of all sizes

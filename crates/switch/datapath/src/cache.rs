@@ -432,9 +432,9 @@ impl Cache {
         )
     }
 
-    /// Goes through the megaflows that are due since the last call, for at most a second, and
-    /// removes those that are idle or outdated. Some rounds also credit counts. Returns the number
-    /// of removed megaflows.
+    /// Goes through the megaflows that are due since the last call, covering at most one second,
+    /// and removes idle and outdated ones. Some rounds also credit counts. Returns the number of
+    /// removed megaflows.
     pub(super) fn sweep(&mut self, generation: u64, now_ms: u64) -> u64 {
         let passed = now_ms.saturating_sub(self.sweep.last_ms).min(SWEEP_MS);
         self.sweep.last_ms = now_ms;

@@ -27,10 +27,9 @@
 //!   the length of its data are not checked. Later fragments have no ports and are invalid.
 //! - A packet that a connection's state calls invalid is not translated: it has the flags `inv` and
 //!   `trk` alone.
-//! - If a new translation finds no free port, or the table has no space for it, the packet is
-//!   dropped and counted, because it would leave untranslated. If the table has no space for a new
-//!   connection without a translation, the packet goes on and the connection stays uncommitted, as
-//!   in Open vSwitch.
+//! - If a new translation finds no free port or the table is full, the packet is dropped and
+//!   counted, because it would leave untranslated. A new connection without a translation stays
+//!   uncommitted if the table is full, and its packet continues, as in Open vSwitch.
 //! - A packet counts once for its connection, even if it passes `ct` in the same zone several
 //!   times.
 //! - When the table is nearly full, TCP connections whose handshake is not complete are removed
@@ -217,8 +216,8 @@ impl Conntrack {
         shard.remove(number, places, |place| self.home(place))
     }
 
-    /// Removes the references to removed connections from the indices of other shards. Until then,
-    /// such a reference leads to an entry with another tuple, which a lookup skips.
+    /// Removes the references to removed connections from the indices of other shards. Until this
+    /// call, such a reference names an entry with another tuple, which lookups skip.
     fn forget(&self, remainders: &[Remainder]) {
         for Remainder { place, reference } in remainders {
             self.shard(self.home(*place)).index.remove(place.tag, *reference);

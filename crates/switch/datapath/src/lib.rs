@@ -139,8 +139,9 @@ pub struct Settings {
     /// A clock for [`Stages`], for example the processor's time stamp counter. Its rate may be
     /// unknown. [`no_ticks`] switches the measurement of stages off.
     pub ticks: fn() -> u64,
-    /// If a mask has at least this many megaflows, a packet of a known connection is first compared
-    /// with the megaflow that matched the connection's last packet, without the mask's hash table.
+    /// Number of megaflows in a mask from which lookups try the connection's guess first. A packet
+    /// of a known connection is then compared with the megaflow that matched the connection's last
+    /// packet, before the mask's hash table.
     pub many_megaflows: usize,
 }
 
@@ -269,9 +270,9 @@ impl Datapath {
         self.lane.transmit(around.sink);
     }
 
-    /// Does a bounded part of the maintenance: removes megaflows without a packet for ten seconds,
-    /// and every half minute adds the counts of megaflows to those of their rules. If called at
-    /// least every 100 ms, it visits each megaflow, or 65,536 of them, once a second.
+    /// Does a bounded part of the maintenance: removes megaflows that have had no packet for ten
+    /// seconds. Every half minute it also adds the megaflows' counts to their rules' counts. If
+    /// called at least every 100 ms, it visits each megaflow, or 65,536 of them, once a second.
     pub fn maintain<T, K, S>(&mut self, now: Time, around: &mut Around<'_, T, K, S>)
     where
         T: Translate + ?Sized,
@@ -283,7 +284,7 @@ impl Datapath {
         self.lane.statistics.expired += expired;
     }
 
-    /// Adds the counts of all megaflows to those of their rules, for `dump-flows`.
+    /// Adds the counts of all megaflows to their rules' counts, for `dump-flows`.
     pub fn credit(&mut self) {
         self.cache.credit_all(milliseconds(self.now));
     }

@@ -7,8 +7,8 @@ use units::Time;
 
 /// The meters of bridges, which all datapaths share.
 ///
-/// The pipeline has its own list of meters. The caller that changes a meter there must change it
-/// here too.
+/// The pipeline has its own list of meters. A caller that changes a meter in the pipeline must also
+/// change it in this list.
 #[derive(Debug, Default)]
 pub struct Meters {
     by_id: Mutex<HashMap<MeterId, Meter>>,

@@ -14,7 +14,7 @@ pub struct Packet {
     pub layout: Layout,
     /// Whether a header was pushed or popped since the last [`Packet::parse`].
     pub(super) is_stale: bool,
-    /// Whether the key's words are 0, except for the port, those of tracking, and those of a usual
+    /// Whether the key's words are 0, except for the words of the port, of tracking, and of a usual
     /// frame ([`parse_over`]). If so, the next frame in this slot need not clear them.
     pub(super) is_usual: bool,
     /// The fragments that the tracker kept until this one completed their packet. These continue in

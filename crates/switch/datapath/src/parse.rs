@@ -46,7 +46,7 @@ pub(super) fn parse_over(frame: &[u8], key: &mut Key, layout: &mut Layout, is_us
 }
 
 /// Parses a usual frame: untagged IPv4 without options and fragments that carries TCP or UDP.
-/// Returns `None` for other frames and for a frame with a defect, without writing anything.
+/// Returns `None` for any other frame and for a malformed frame; writes nothing then.
 ///
 /// It stores the layout field by field. A wider store followed by a narrower load would be fast,
 /// but a wider load after narrow stores stalls the processor.

@@ -247,7 +247,7 @@ impl Datapath {
         let is_current = |place| place != Place::NONE && self.cache.is_current(place, generation);
         if !is_current(place) {
             // An earlier packet of the batch may have installed or replaced the megaflow. The hash
-            // is for the zone of the former megaflow.
+            // was computed for the zone of the former megaflow.
             place = self.cache.find(&packet.key);
             hash = None;
         }

@@ -109,7 +109,7 @@ impl Compiler {
         for step in steps {
             ops.extend(self.step(step, &mut length));
         }
-        // These operations can consume the packet, but only as the last ones.
+        // Output, clone and length check consume the packet if they are the last operation.
         match ops.last_mut() {
             Some(Op::Output { is_last, .. } | Op::Clone { is_last, .. }) => *is_last = true,
             Some(Op::CheckLength(check)) => check.is_last = true,

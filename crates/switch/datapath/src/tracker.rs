@@ -9,17 +9,17 @@ use super::packet::Packet;
 /// Connection tracking, as the datapath sees it: Open vSwitch's `ct(…)`.
 ///
 /// [`Tracker::track`] finds or makes the connection of a packet, applies the connection's address
-/// translation to the packet ([`Packet::set_ipv4`], [`Packet::set_ipv6`] and
-/// [`Packet::set_ports`] keep checksums and key right; ICMP errors carry a packet of their own,
-/// which the tracker edits in [`Packet::frame`]), and writes the state to the key: `ct_state`,
-/// `ct_zone`, `ct_mark`, `ct_label` and the connection's original addresses and ports, all in the
-/// words from [`flow::word::CT`] to [`flow::word::CT_TP`].
+/// translation to the packet ([`Packet::set_ipv4`], [`Packet::set_ipv6`] and [`Packet::set_ports`]
+/// keep checksums and key right; ICMP errors carry a packet of their own, which the tracker edits
+/// in [`Packet::frame`]), and writes the state to the key: `ct_state`, `ct_zone`, `ct_mark`,
+/// `ct_label` and the connection's original addresses and ports, all in the words from
+/// [`flow::word::CT`] to [`flow::word::CT_TP`].
 ///
 /// A lookup in a large table need not wait for memory if the tracker knows the packets of a batch
 /// early. `announce` passes the hash of a packet that will probably be tracked, and `warm` the
-/// hashes of a batch. If all packets of a batch are tracked by the first step of known megaflows,
-/// `track_batch` gets them together, with the results of `hash` and `warm`. In other batches
-/// `track` gets each packet alone. If an earlier step changed a packet, `track` gets no hash.
+/// hashes of a batch. If tracking is the first step of all packets' megaflows, `track_batch` gets
+/// the whole batch with the results of `hash` and `warm`. In other batches `track` gets each packet
+/// alone. If an earlier step changed a packet, `track` gets no hash.
 pub trait Tracker {
     /// Returns a hash of the packet's connection in a zone.
     fn hash(&self, packet: &Packet, zone: u16) -> u64;

@@ -34,7 +34,7 @@ impl From<u32> for MeterId {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     Output(PortIndex),
-    /// Changes header fields. Steps such as `PushVlan` change which headers there are.
+    /// Changes header fields. Steps such as `PushVlan` add or remove headers.
     Rewrite(Box<Rewrite>),
     PushVlan {
         tpid: u16,

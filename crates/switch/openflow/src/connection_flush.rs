@@ -65,7 +65,7 @@ fn decode_tuple(mut body: Reader<'_>) -> Result<TupleMatch, Refusal> {
     Ok(tuple)
 }
 
-/// Reads the kind and the value of a property. The next property begins at a multiple of eight
+/// Reads the type and the value of a property. The next property begins at a multiple of eight
 /// bytes.
 fn property<'a>(body: &mut Reader<'a>) -> Result<(u16, Reader<'a>), Refusal> {
     let (kind, length) = (body.u16()?, usize::from(body.u16()?));

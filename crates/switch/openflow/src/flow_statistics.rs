@@ -248,7 +248,7 @@ fn age(age: Duration) -> u16 {
 }
 
 fn end_entry(start: usize, out: &mut Vec<u8>) {
-    // A wrong length of a long entry does not matter, because Multipart leaves such an entry out.
+    // An entry that is too long gets a wrong length here, but Multipart leaves such an entry out.
     out.set_u16(start, (out.len() - start) as u16);
 }
 

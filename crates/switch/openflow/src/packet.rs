@@ -219,7 +219,7 @@ fn metadata(packet: &PacketIn) -> Match {
             matching.set(*field, value);
         }
     }
-    // A packet without a connection, such as an invalid packet, has no original tuple.
+    // The original tuple exists only for packets with a connection, not for invalid packets.
     let has_connection = packet.metadata.read(Field::CtState) & CONNECTION_STATES != 0;
     if has_connection && packet.metadata.read(Field::CtNwProto) != 0 {
         let fields: &[Field] = match packet.metadata.read(Field::EthType) {

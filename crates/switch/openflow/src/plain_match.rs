@@ -85,7 +85,7 @@ pub(super) fn read_plain_match(reader: &mut Reader<'_>) -> Result<Match, Refusal
     Ok(matching)
 }
 
-/// Writes OpenFlow 1.0's match, without the fields and masks that it cannot express.
+/// Writes OpenFlow 1.0's match. Leaves out the fields and masks that OpenFlow 1.0 cannot express.
 pub(super) fn write_plain_match(matching: &Match, out: &mut Vec<u8>) {
     let value = |field: Field| matching.value.read(field);
     let mut wildcards = 0;

@@ -142,7 +142,8 @@ fn feature(speed_kbit: u32, version: Version) -> u32 {
 const LINK_DOWN: u32 = 1;
 /// Port down, no receive, no forward, no packet-in: all bits that OpenFlow 1.1 has.
 const CONFIG: u32 = 1 | 1 << 2 | 1 << 5 | 1 << 6;
-/// OpenFlow 1.0 also has bits for no spanning tree, no receipt of its packets, and no flood.
+/// OpenFlow 1.0 also has bits that switch off spanning tree, the receipt of spanning-tree packets,
+/// and flooding.
 const CONFIG_V10: u32 = CONFIG | 1 << 1 | 1 << 3 | 1 << 4;
 
 #[cfg(test)]

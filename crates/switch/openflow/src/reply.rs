@@ -1,6 +1,6 @@
 //! Replies that list rules, groups, meters, ports, queues or tables. The session writes such a
-//! reply in pieces. Between the pieces, the switch answers other peers' requests, and the peer
-//! reads the bytes written so far.
+//! reply in pieces of a limited size. Between the pieces, the switch handles other peers' requests,
+//! and the peer reads the bytes written so far.
 
 use std::vec::IntoIter;
 

@@ -184,7 +184,7 @@ impl Session {
         count
     }
 
-    /// Writes an echo request, which the peer must answer if it is alive.
+    /// Writes an echo request, which a live peer answers with an echo reply.
     pub fn echo(&mut self, out: &mut Vec<u8>) {
         let version = self.version.unwrap_or(Version::V10);
         // Open vSwitch's echo requests also have the number 0.

@@ -128,7 +128,7 @@ impl Session {
         Ok(())
     }
 
-    /// Returns the bytes to send to the server. The caller removes those that it has sent.
+    /// Returns the bytes to send to the server. The caller removes the bytes that it has sent.
     pub fn output(&mut self) -> &mut Vec<u8> {
         &mut self.output
     }

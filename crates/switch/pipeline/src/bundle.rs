@@ -4,7 +4,7 @@ use super::change::Log;
 use super::tables::Tables;
 
 impl Tables {
-    /// Refuses a packet-out whose actions name a group, port or the like that does not exist.
+    /// Refuses a packet-out whose actions name an invalid group, meter, table or port.
     pub fn check_packet_out(&self, packet: &PacketOut) -> Result<(), Refusal> {
         self.check_actions(&packet.actions, None)
     }

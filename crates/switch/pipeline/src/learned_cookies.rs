@@ -45,7 +45,8 @@ impl LearnedCookies {
 
 impl Tables {
     /// Counts the groups, meters and learn actions of added and removed rules, and removes the
-    /// learned rules that no learn action adds any more. Those rules may have learn actions, too.
+    /// learned rules that no learn action adds any more. The removed rules may themselves have
+    /// learn actions.
     pub(super) fn count_rules<'a>(
         &self,
         came: impl Iterator<Item = &'a Rule>,

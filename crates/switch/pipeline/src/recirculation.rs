@@ -26,7 +26,7 @@ pub struct Frozen {
     pub is_hashed: bool,
     /// A bit for each mirror that has already copied the packet.
     pub mirrored: u32,
-    /// The remaining actions, those of the innermost rule first.
+    /// The remaining actions of each rule, the innermost rule first.
     pub rest: Vec<Rest>,
 }
 
@@ -95,7 +95,8 @@ impl Recirculations {
         self.states.is_empty()
     }
 
-    /// Removes states that no megaflow uses and that no packet still in the datapath can need.
+    /// Removes states that are no longer needed by a megaflow or by a packet that is still in the
+    /// datapath.
     pub fn sweep(&mut self, now_ms: u64) {
         let by_hash = &mut self.by_hash;
         self.states.retain(|id, state| {

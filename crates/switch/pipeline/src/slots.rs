@@ -13,8 +13,8 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// Builds the slots of a group. `None` if the group hashes in the pipeline: it asks for that,
-    /// or no bucket has a weight, or the weights need too many slots.
+    /// Builds the slots of a group. `None` if the group hashes in the pipeline: the group asks for
+    /// it, all weights are 0, or the weights need too many slots.
     pub(super) fn new(entry: &GroupEntry) -> Option<Self> {
         if entry.kind != GroupType::Select {
             return None;

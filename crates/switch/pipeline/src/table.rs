@@ -48,8 +48,8 @@ impl Table {
         }
     }
 
-    /// Changes the settings. If reports are turned on, the first report is a fall of the vacancy,
-    /// or a rise if the vacancy is now below the upper limit.
+    /// Changes the settings. If the change turns reports on, a fall of the vacancy is reported
+    /// first. If the vacancy is now below the upper limit, a rise is reported first.
     pub(super) fn configure(&mut self, change: &TableMod) {
         self.config.miss = change.miss.unwrap_or(self.config.miss);
         self.config.is_evicting = change.is_evicting.unwrap_or(self.config.is_evicting);

@@ -543,7 +543,7 @@ impl<'a> Way<'a> {
             self.steps.extend(inner);
             self.priority = priority;
         } else if self.is_alike && inner.iter().all(is_reversible) {
-            // As in Open vSwitch, later actions get the former values back by further rewrites,
+            // As in Open vSwitch, further rewrites restore the former values for later actions,
             // without a clone.
             for step in &inner {
                 if let Step::Rewrite(rewrite) = step {

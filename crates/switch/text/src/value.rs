@@ -79,7 +79,7 @@ pub(crate) fn ones(field: Field) -> u128 {
     u128::MAX >> (128 - u32::from(bytes(field)) * 8)
 }
 
-/// Returns the number of a field's bits that subfields such as `NXM_OF_IP_TOS[0..3]` refer to.
+/// Returns the width of a field for subfields such as `NXM_OF_IP_TOS[0..3]`.
 pub(crate) fn bits(field: Field) -> u8 {
     match field {
         Field::InPort => 16,

@@ -109,8 +109,8 @@ fn wrong_rules_have_the_errors_of_ovs_ofctl() {
     }
     let mut differences = String::new();
     for rule in wrong::RULES {
-        // Neither command connects to a switch: the first needs none, and the second names none
-        // that exists.
+        // Neither command connects to a switch: parse-flow needs no switch, and del-flows names a
+        // bridge that does not exist.
         let arguments = match rule.strip_prefix("delete ") {
             None => ["--no-names", "parse-flow", rule, ""],
             Some(filter) => ["--no-names", "del-flows", "no-such-bridge", filter],

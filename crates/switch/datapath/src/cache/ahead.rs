@@ -195,7 +195,8 @@ impl Ahead {
 }
 
 impl Place {
-    /// [`Guess::NONE`] for a slot that a guess cannot name.
+    /// Returns the guess that names this slot, or [`Guess::NONE`] if the slot's number is too large
+    /// for a guess.
     fn guess(self) -> Guess {
         let (tuple, index) = (self.tuple() as u64 + 1, u64::from(self.index()));
         let is_small = tuple >> (32 - INDEX_BITS) == 0 && index >> INDEX_BITS == 0;

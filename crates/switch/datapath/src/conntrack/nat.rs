@@ -37,8 +37,8 @@ enum Side {
 }
 
 impl Choice {
-    /// `None` if `nat` has no direction: such a `nat` applies an existing translation and makes
-    /// none.
+    /// Builds the choice of translations for a connection. `None` if `nat` has no direction: it
+    /// then only applies an existing translation.
     pub(super) fn new(nat: &Nat, original: &Tuple, hasher: &Hasher, random: u64) -> Option<Self> {
         let translation = match nat.direction? {
             NatDirection::Source => Translation::Source,
@@ -168,8 +168,8 @@ impl Side {
 }
 
 impl PortRange {
-    /// Tries all ports of a small range. In a large range it tries the ports from the first on, and
-    /// then random ports, so that the work is bounded when nearly all are taken.
+    /// Tries all ports of a small range. In a large range it tries some ports from the first on,
+    /// and then random ports. This bounds the work when nearly all ports are taken.
     fn probe(&self, random: u64, mut is_free: impl FnMut(u16) -> bool) -> bool {
         let (start, end) = (*self.ports.start(), *self.ports.end());
         if start > end {

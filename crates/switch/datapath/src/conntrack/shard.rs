@@ -49,7 +49,8 @@ pub(super) struct Candidates {
     list: [Option<Reference>; 4],
 }
 
-/// A removed connection's reference in the index of another shard, which has to be removed too.
+/// A reference that must be removed from the index of another shard, because its connection was
+/// removed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Remainder {
     pub(super) place: Place,

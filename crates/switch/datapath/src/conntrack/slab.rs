@@ -82,8 +82,8 @@ impl Slab {
         }
     }
 
-    /// Stores an entry and returns its number; `None` if references cannot express a further
-    /// number.
+    /// Stores an entry and returns its number; Returns `None` if the next number is too large for a
+    /// reference.
     pub(super) fn insert(&mut self, entry: Entry) -> Option<u32> {
         if self.unused == 0 {
             return self.append(entry);

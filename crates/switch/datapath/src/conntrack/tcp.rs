@@ -112,8 +112,9 @@ impl Segment {
         self.has(ACK) || !(self.has(FIN) || self.has(PSH) || self.has(URG))
     }
 
-    /// Whether a connection may start with this segment: with a SYN, or with a segment of a
-    /// connection that is older than tracking, but not with the SYN-ACK to a SYN that was not seen.
+    /// Whether a connection may start with this segment. A SYN may start it, and so may a segment
+    /// from the middle of a connection that is older than tracking. A SYN-ACK may not, because its
+    /// SYN was missed.
     pub(super) fn may_start(&self) -> bool {
         self.has_valid_flags() && !(self.has(SYN) && self.has(ACK))
     }

@@ -26,7 +26,7 @@ fn an_ip_header_without_a_protocol_stays_as_it_is() {
     ] {
         assert_eq!(sent(actions, &plain), plain, "{actions}");
     }
-    // The Ethernet header changes even so.
+    // The Ethernet header still changes.
     let other = sent("ip,actions=mod_dl_dst:02:00:00:00:00:77,mod_nw_dst:1.2.3.4", &plain);
     assert_eq!((&other[..6], &other[14..]), (&[2, 0, 0, 0, 0, 0x77][..], &plain[14..]));
     let with = frame("ip,nw_proto=1,nw_src=10.0.0.1,nw_dst=10.0.0.2,nw_ttl=64");

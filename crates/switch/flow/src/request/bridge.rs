@@ -17,8 +17,8 @@ pub trait Bridge {
     /// Makes all changes or none. An error has the index of the refused change.
     fn commit(&mut self, changes: Vec<Change>) -> Result<(), (usize, Refusal)>;
 
-    /// Starts to record changes of rules for monitors, including changes by packets. Every later
-    /// list of rules includes all changes that were not recorded.
+    /// Starts to record changes of rules for monitors, including changes by packets. Rules listed
+    /// after this call include all earlier changes, which are not recorded.
     fn watch(&mut self);
 
     /// Returns the rules that match a filter now, by table, then the highest priority first.

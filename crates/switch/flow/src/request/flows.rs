@@ -2,9 +2,9 @@ use std::fmt;
 
 use super::FlowEntry;
 
-/// The rules of a reply: the rules at the time of the request, each once. The iterator selects each
-/// rule, and reads its counters and ages, only when it reaches the rule, so that no request looks
-/// at all rules at once.
+/// The rules of a reply: the rules at the time of the request, each once. The iterator checks a
+/// rule, and reads its counters and ages, only when it reaches the rule. So no request looks at all
+/// rules at once.
 pub struct Flows {
     newest: u64,
     /// The number of rules that the iterator has not looked at.

@@ -23,7 +23,8 @@ pub struct PacketIn {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resumption {
     pub frame: Vec<u8>,
-    /// The metadata: in_port, registers and the like, and the results of tracking.
+    /// The metadata: in_port, registers and other metadata fields, and the results of connection
+    /// tracking.
     pub metadata: Key,
     pub state: u32,
 }

@@ -4,7 +4,7 @@ use flow::request::Refusal;
 use super::super::octets::{Put, Reader};
 use super::{begin_nicira, finish, part, put_header, read_header, writable};
 
-/// Reads `learn` after its subtype. The long form also has a limit and a result field.
+/// Reads `learn` after its subtype. The long format also has a limit and a result field.
 pub(super) fn decode_learn(body: &mut Reader<'_>, is_long: bool) -> Result<Action, Refusal> {
     let (idle_timeout, hard_timeout) = (body.u16()?, body.u16()?);
     let priority = body.u16()?;

@@ -41,7 +41,8 @@ impl Way<'_> {
         read_part(&self.flow, source)
     }
 
-    /// Handles `load`, `move` and the like. Does nothing if the packet lacks the field.
+    /// Handles `load`, `move` and other writes to a part of a field. Does nothing if the packet
+    /// lacks the field.
     pub(super) fn write(&mut self, to: Subfield, value: u128) {
         let mask = ones(to.width) << to.start;
         self.write_masked(to.field, value << to.start, mask);

@@ -83,7 +83,7 @@ impl Way<'_> {
                 // Reserved frames are not copied, because a trunk could carry the copies to another
                 // switch.
                 MirrorOutput::Vlan(output) if output != vlan && !self.is_destination_reserved() => {
-                    // As in Open vSwitch, the packet's own port gets a copy, too.
+                    // As in Open vSwitch, the port from which the packet came also gets a copy.
                     let ports = self.ports_of(output, |_| true);
                     self.emit_in(output, &ports, mirror.snap_length);
                 }

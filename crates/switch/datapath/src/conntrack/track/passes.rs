@@ -21,8 +21,8 @@ impl Case<'_, '_, '_, '_> {
         }
     }
 
-    /// Whether this pass updates the connection with the packet: no earlier pass did, or the
-    /// connection was new then, for which a second update does no harm.
+    /// Whether this pass updates the connection with the packet. It does so if no earlier pass did,
+    /// or if the connection was new then; a second update of a new connection does no harm.
     pub(super) fn is_uncounted(&self) -> bool {
         self.prior == 0 || self.prior & state::NEW != 0
     }

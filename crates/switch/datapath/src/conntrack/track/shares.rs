@@ -38,8 +38,8 @@ impl Conntrack {
     /// none of them may go.
     ///
     /// A connection without a reply may go if its holder has more connections than the new one's
-    /// holder. A connection with replies may go only if its holder has its share of the limit, and
-    /// more than twice as many connections as the new one's holder.
+    /// holder. A connection with replies may go only under two conditions. Its holder has reached
+    /// its share of the limit, and has more than twice as many connections as the new one's holder.
     pub(super) fn evict(&self, case: &Case<'_, '_, '_, '_>, zone: Option<u16>, limit: u32) -> bool {
         let own = self.totals.holders.count(case.holder());
         if own >= limit / SHARE {
