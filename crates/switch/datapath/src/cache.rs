@@ -286,12 +286,12 @@ impl Cache {
         self.programs.program(self.head(place).behaviour.program)
     }
 
-    /// Counts a packet of a megaflow.
+    /// Adds a packet to the counts of its megaflow.
     pub(super) fn count(&mut self, place: Place, packet: &Packet, now: Time) {
         self.add(place, Share::of(packet), now);
     }
 
-    /// Counts packets of a batch in their megaflows, `places`.
+    /// Counts each packet of a batch at its megaflow. `places`: the slots of the megaflows.
     #[inline]
     pub(super) fn count_all(
         &mut self,

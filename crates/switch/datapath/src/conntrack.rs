@@ -35,13 +35,13 @@
 //! - When the table is nearly full, TCP connections whose handshake is not complete are removed
 //!   five seconds after their last packet.
 //! - When the table or a zone is full, a new connection of a port with few connections in its zone
-//!   replaces a connection of a port with many. The replaced connection has no replies, unless its
+//!   replaces a connection of a port with many. A connection with replies is replaced only if its
 //!   port has a quarter of the limit.
 //! - No two live connections of a zone have equal tuples in either direction. A connection without
 //!   a translation stays uncommitted, and is counted, if its reply tuple belongs to another
 //!   connection.
-//! - With several shards, a translation counts a tuple as used if a connection of another shard has
-//!   the same 32 bits of hash, such as a connection with the reverse tuple. The new connection then
+//! - With several shards, a translation also counts a tuple as used if a connection of another
+//!   shard has the same 32-bit hash. The reverse tuple has the same hash. The new connection then
 //!   gets another port although its own is free; at 262,144 connections that happens to one in
 //!   16,000.
 

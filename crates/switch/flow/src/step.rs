@@ -142,7 +142,7 @@ pub struct Track {
     pub zone: u16,
     pub commit: bool,
     pub force: bool,
-    /// The value and the mask of the change of ct_mark.
+    /// The new value of ct_mark, and the mask of the bits that change.
     pub mark: Option<(u32, u32)>,
     pub label: Option<(u128, u128)>,
     pub nat: Option<Nat>,

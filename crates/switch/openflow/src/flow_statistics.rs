@@ -193,7 +193,7 @@ fn encode_table_abilities(table: &TableEntry, version: Version, out: &mut Vec<u8
         let basic = numbers.filter(|wire| wire.class == OXM_BASIC && wire.number <= LAST_V12_FIELD);
         basic.fold(0_u64, |bits, wire| bits | 1 << wire.number)
     };
-    // A match may have each field, and may leave it out.
+    // A match may contain any field, and may leave out any field.
     out.put_u64(fields(|_| true));
     out.put_u64(fields(|_| true));
     out.put_u32(V12_ACTIONS);
@@ -258,8 +258,8 @@ const ALL_WILDCARDS: u32 = (1 << 22) - 1;
 const V11_FIELDS: u32 = 0x3fff;
 /// A bit for each action: output and group, set_… and the MPLS actions, queues and TTLs.
 const V11_ACTIONS: u32 = 0x03ff_e7ff;
-/// A bit for each action: output, MPLS, VLAN, queue, group, TTL, and set_field. The copies of TTLs
-/// are missing.
+/// A bit for each action: output, MPLS, VLAN, queue, group, TTL, and set_field. The switch lacks
+/// the actions that copy a TTL.
 const V12_ACTIONS: u32 = 0x03ff_8001;
 /// goto_table, write_metadata, write_actions, apply_actions, clear_actions.
 const ALL_INSTRUCTIONS: u32 = 0x3e;

@@ -31,7 +31,7 @@ impl Behaviour {
     pub(super) const NONE: Self = Self { program: NO_PROGRAM, steps: u32::MAX };
 }
 
-/// Values by number; a value keeps its address in memory.
+/// A list of values, indexed by number. A value keeps its address in memory.
 #[derive(Debug)]
 struct Slab<T> {
     chunks: Vec<Vec<T>>,

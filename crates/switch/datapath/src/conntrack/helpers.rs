@@ -65,7 +65,7 @@ pub(super) struct Relations {
 struct Skew {
     /// The sequence number of the last rewritten segment, before the change.
     position: u32,
-    /// The change up to `position`, and after it.
+    /// The change of sequence numbers up to `position`, and after it.
     before: i32,
     after: i32,
 }

@@ -230,7 +230,8 @@ fn set_field_is_encoded_as_each_version_defines() {
     assert_eq!(decode_actions(&bytes, Version::V11), Ok(vec![Action::SetIpEcn(2)]));
 }
 
-/// `move:ONFOXM_ET_ACTSET_OUTPUT[]->OXM_OF_PKT_REG0[0..31]`, as ovs-ofctl sends it in OpenFlow 1.3.
+/// The action is `move:ONFOXM_ET_ACTSET_OUTPUT[]->OXM_OF_PKT_REG0[0..31]`, as ovs-ofctl sends it in
+/// OpenFlow 1.3.
 #[test]
 fn actions_accept_oxm_headers_of_experimenters() {
     let mut bytes = vec![0xff, 0xff, 0, 32, 0, 0, 0x23, 0x20, 0, 6, 0, 32, 0, 0, 0, 0];

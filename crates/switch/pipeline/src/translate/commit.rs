@@ -37,8 +37,8 @@ impl Way<'_> {
         }
     }
 
-    /// As in OVS, removes bits that the packet already has, and network headers that the datapath
-    /// leaves unchanged.
+    /// As in OVS, removes bits from `mask` whose value the packet already has, and bits of network
+    /// headers that the datapath leaves unchanged.
     fn narrow(&mut self, mask: &mut Key) {
         if self.flow.read(Field::NwProto) == 0 {
             (0..WORDS).filter(|index| word::is_network(*index)).for_each(|index| {

@@ -355,8 +355,8 @@ impl Way<'_> {
         former
     }
 
-    /// Returns the size of the stack as Open vSwitch counts it: the bytes of each value, and one
-    /// more.
+    /// Returns the size of the stack as Open vSwitch counts it: for each value its bytes, and one
+    /// byte more.
     fn stack_size(&self) -> usize {
         self.stack.iter().map(|(width, _)| usize::from(*width).div_ceil(8) + 1).sum()
     }
