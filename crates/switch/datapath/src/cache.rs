@@ -33,8 +33,8 @@ pub(super) struct Cache {
     by_mask: HashMap<Key, u32>,
     /// Numbers of tuples, the most used first.
     order: Vec<u32>,
-    /// The tuple that matched the last packet, by [`hint_of`] the packet. A lookup in many masks
-    /// begins with that tuple.
+    /// For each value of [`hint_of`], the tuple that matched the last packet with this value. A
+    /// lookup in many masks begins with that tuple.
     hints: Vec<u32>,
     programs: Programs,
     len: usize,
@@ -361,7 +361,8 @@ impl Cache {
         }
         let number = self.tuple_number(&mask);
         let Some(tuple) = &mut self.tuples[number as usize] else { return Place::NONE };
-        // A lookup may have found an outdated megaflow of another mask before one of this mask.
+        // The lookup may have stopped at an outdated megaflow of another mask, although this mask
+        // also has a megaflow for the packet.
         if let Some(index) = tuple.find(tuple.hash(key), key) {
             let unused = tuple.store.replace(index, behaviour, generation as u32, cold, now_ms);
             self.programs.release(unused);

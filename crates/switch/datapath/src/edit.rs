@@ -162,7 +162,7 @@ impl Packet {
         self.key.words[word::MPLS] = if is_mpls { self.long(at) & !0xffff_ffff } else { 0 };
     }
 
-    /// Both IPv4 addresses: the source in the upper half.
+    /// Sets both IPv4 addresses. The upper half of `addresses` is the source.
     pub fn set_ipv4(&mut self, addresses: u64) {
         self.write(word::IPV4, addresses, u64::MAX);
     }
@@ -174,7 +174,7 @@ impl Packet {
         }
     }
 
-    /// The ports of TCP, UDP or SCTP.
+    /// Sets the ports of TCP, UDP or SCTP.
     pub fn set_ports(&mut self, source: u16, destination: u16) {
         let ports = u64::from(source) << 48 | u64::from(destination) << 32;
         self.write(word::TP, ports, 0xffff_ffff << 32);

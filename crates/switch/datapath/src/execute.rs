@@ -36,7 +36,7 @@ pub(super) struct Lane {
 #[derive(Debug, Default)]
 struct Outputs {
     by_port: Vec<Vec<Frame>>,
-    /// Ports with frames.
+    /// The ports that have outgoing frames.
     ports: Vec<PortIndex>,
 }
 

@@ -14,7 +14,7 @@ pub struct Meters {
     by_id: Mutex<HashMap<MeterId, Meter>>,
 }
 
-/// A meter's counts of packets and bytes: in all, and for each band.
+/// A meter's counts of packets and bytes: in total, and for each band.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MeterCounts {
     pub packets: u64,

@@ -107,7 +107,7 @@ pub struct Known {
 /// A packet of a batch that waits for its tracking.
 #[derive(Debug)]
 pub struct Awaited<'a> {
-    /// The packet's index among the packets.
+    /// The packet's index in the batch's list of packets.
     pub index: u16,
     pub call: TrackCall<'a>,
     /// The result of [`Tracker::hash`].

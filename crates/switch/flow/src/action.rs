@@ -84,7 +84,7 @@ pub enum Action {
     SetEthDst([u8; 6]),
     SetIpv4Src(Ipv4Addr),
     SetIpv4Dst(Ipv4Addr),
-    /// `mod_nw_tos`: the value has the two bits of ECN clear.
+    /// `mod_nw_tos`: the two ECN bits of the value are 0.
     SetIpTos(u8),
     SetIpEcn(u8),
     SetIpTtl(u8),
@@ -137,7 +137,7 @@ pub enum Action {
     GotoTable(u8),
 }
 
-/// `controller(…)` with further options than a length.
+/// `controller(…)` with options besides the length.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Controller {
     pub max_len: u16,
@@ -242,7 +242,7 @@ pub struct Multipath {
     pub fields: HashFields,
     pub basis: u16,
     pub algorithm: MultipathAlgorithm,
-    /// The number of bundle members minus 1, as in the OpenFlow action.
+    /// The number of links to choose from minus 1, as in the OpenFlow action.
     pub max_link: u16,
     pub argument: u32,
     pub destination: Subfield,

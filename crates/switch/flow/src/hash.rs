@@ -139,7 +139,7 @@ mod tests {
             for number in 1..=65_000 {
                 counts[SYMMETRIC.of(&maker(number)) as usize % 256] += 1;
             }
-            // 254 are expected, with a standard deviation of 16.
+            // The expected count is 254, with a standard deviation of 16.
             assert!(counts.iter().all(|count| (170..340).contains(count)), "{counts:?}");
         }
     }

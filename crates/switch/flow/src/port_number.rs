@@ -12,7 +12,7 @@ impl PortNumber {
     pub const ALL: Self = Self(0xffff_fffc);
     pub const CONTROLLER: Self = Self(0xffff_fffd);
     pub const LOCAL: Self = Self(0xffff_fffe);
-    /// No port in actions, any port in requests.
+    /// Means no port in actions, and any port in requests.
     pub const NONE: Self = Self(0xffff_ffff);
 
     /// Returns the port's number in OpenFlow 1.0, if it has one.

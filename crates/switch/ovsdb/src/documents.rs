@@ -20,7 +20,7 @@ struct Scan {
     escaped: bool,
 }
 
-/// The peer has sent bytes that are not JSON, or a document that is too long.
+/// The error if the peer has sent bytes that are not JSON, or a document that is too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("malformed JSON")]
 pub struct Malformed;

@@ -7,7 +7,8 @@ use crate::database::Database;
 use crate::documents::{Documents, Malformed};
 use crate::schema::{DATABASE, LOCK, Schema, SchemaError};
 
-/// The client's side of a connection. The caller does the I/O and passes the time.
+/// The client's side of a connection. The caller does the I/O, and passes the current time to each
+/// call.
 #[derive(Debug)]
 pub struct Session {
     documents: Documents,

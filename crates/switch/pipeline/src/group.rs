@@ -20,7 +20,7 @@ use super::slots::Slots;
 pub struct Group {
     pub entry: GroupEntry,
     pub counters: Arc<Counters>,
-    /// In the order of the buckets.
+    /// The counters of the buckets, in the order of the buckets.
     pub bucket_counters: Vec<Arc<Counters>>,
     pub created_ms: u64,
     /// The slots of a group that chooses its buckets by the datapath's hash.

@@ -9,8 +9,8 @@ use flow::step::Counters;
 #[derive(Debug)]
 pub struct MacTable {
     entries: HashMap<(u16, [u8; 6]), Learned>,
-    /// The learned entries by the listed time of their last use, the oldest first. The time may be
-    /// outdated.
+    /// The learned entries, sorted by the time of their last use, the oldest first. This listed
+    /// time may be outdated.
     by_age: BTreeSet<(u64, u16, [u8; 6])>,
     /// The number of learned entries of each port.
     by_port: HashMap<PortNumber, usize>,
@@ -32,7 +32,7 @@ pub struct MacCounts {
     pub evicted: u64,
     /// Learned addresses that moved to another port.
     pub moved: u64,
-    /// Packets from the address of an added entry that arrived at another port; the entry stayed.
+    /// Times that the address of an added entry appeared at another port; the entry stayed.
     pub not_moved: u64,
 }
 
@@ -92,14 +92,14 @@ impl MacTable {
         self.capacity = capacity.max(1);
     }
 
-    /// The port of an address.
+    /// Returns the port of an address.
     #[must_use]
     pub fn port(&self, vlan: u16, address: [u8; 6], now_ms: u64) -> Option<PortNumber> {
         let entry = self.entries.get(&(vlan, address))?;
         (entry.is_fixed || now_ms < entry.used_ms() + self.aging_ms).then_some(entry.port)
     }
 
-    /// The counters of an entry. Each packet counted there renews the entry.
+    /// Returns the counters of an entry. Each packet counted there renews the entry.
     #[must_use]
     pub fn seen(&self, vlan: u16, address: [u8; 6]) -> Option<Arc<Counters>> {
         self.entries.get(&(vlan, address)).map(|entry| entry.seen.clone())

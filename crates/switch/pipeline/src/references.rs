@@ -15,8 +15,8 @@ pub(super) enum Named {
     Meter(u32),
 }
 
-/// The counts are signed: if two threads replace a rule in turn, its removal may be counted before
-/// its addition.
+/// The counts are signed: if two threads replace a rule in turn, a rule's removal may be counted
+/// before its addition.
 #[derive(Debug, Default)]
 pub(super) struct References(HashMap<Named, i64>);
 

@@ -35,7 +35,8 @@ pub struct Trace<'a, P> {
     bridge: &'a str,
     neighbors: &'a [Neighbor<'a>],
     printer: P,
-    /// The states of tracked packets, in order; further packets are new connections.
+    /// The ct_state flags of the tracked packets, in order. Packets beyond this list are new
+    /// connections.
     pub states: Vec<u16>,
 }
 

@@ -177,7 +177,7 @@ impl Translate for Translator<'_> {
     }
 }
 
-/// The translation of a packet in progress.
+/// The state of a packet's translation.
 struct Way<'a> {
     /// The tables of the bridge in which the packet is now, and of the bridge in which it arrived
     /// (`home`).

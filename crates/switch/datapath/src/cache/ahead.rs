@@ -23,14 +23,14 @@ pub(crate) struct Ahead {
     favorite: Place,
     /// A bit for each packet that the favorite matches.
     taken: u32,
-    /// By packet number.
+    /// Indexed by packet number.
     hashes: [u32; BATCH],
     candidates: [u32; BATCH],
     /// The packets whose lookup has begun, in order. The buckets of the first `loaded` were read.
     begun: [u8; BATCH],
     count: usize,
     loaded: usize,
-    /// By packet number, for packets whose bit in `guessed` is set.
+    /// Indexed by packet number, for packets whose bit in `guessed` is set.
     guesses: [Place; BATCH],
     guessed: u32,
     /// The connections of packets whose bit in `known` is set: their guess is not confirmed yet.

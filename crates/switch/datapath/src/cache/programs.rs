@@ -13,7 +13,8 @@ use crate::program::{Op, WHOLE, compile};
 pub(super) struct Programs {
     programs: Slab<Program>,
     steps: Slab<Steps>,
-    /// By the hash of the operations. The hash's last bits choose the part.
+    /// The numbers of programs, by the hash of their operations. The hash's last bits choose the
+    /// part.
     by_hash: Box<[HashMap<u64, Vec<u32>>]>,
     hasher: RandomState,
 }
@@ -102,7 +103,7 @@ pub(crate) struct Program {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tracking {
     None,
-    /// The first operation tracks, and no other.
+    /// Only the first operation tracks.
     First {
         zone: u16,
         flags: u8,

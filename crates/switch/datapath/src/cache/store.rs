@@ -27,7 +27,7 @@ pub(super) struct Head {
     pub(super) behaviour: Behaviour,
 }
 
-/// Packets to be counted.
+/// Packets and bytes that are to be added to a megaflow's counts.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Share {
     packets: u64,
@@ -150,7 +150,7 @@ impl Store {
         }
     }
 
-    /// [`Store::prefetch`] for a number that may be out of range.
+    /// Like [`Store::prefetch`], for a number that may be out of range.
     #[inline(always)]
     pub(super) fn prefetch_any(&self, index: u32) -> Option<()> {
         self.has(index).then(|| self.prefetch(index))

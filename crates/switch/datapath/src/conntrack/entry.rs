@@ -29,7 +29,7 @@ pub(super) struct Entry {
     pub(super) far: Far,
 }
 
-/// The second cache line.
+/// The second cache line of an [`Entry`].
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub(super) struct Far {
@@ -38,9 +38,9 @@ pub(super) struct Far {
     translated: u128,
     reply_ports: Ports,
     ends: [End; 2],
-    /// The timer slot.
+    /// The entry's timer slot.
     pub(super) slot: u16,
-    /// The counter of the port and the zone in which the connection began.
+    /// The index of the counter for the port and the zone in which the connection began.
     holder: u16,
 }
 

@@ -14,14 +14,15 @@ use wire::checksum::Sum;
 use super::extract::{has_valid_header, u16_at, u32_at};
 use crate::{Packet, flag};
 
-/// The limits that `dpctl/ipf-set-…` sets, with Open vSwitch's defaults. The arrays hold IPv4 and
-/// IPv6.
+/// The limits that `dpctl/ipf-set-…` sets, with Open vSwitch's defaults. Each array has the value
+/// for IPv4, then for IPv6.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FragmentLimits {
     /// Whether fragments of this IP version are reassembled. Without that, later fragments are
     /// invalid.
     pub is_enabled: [bool; 2],
-    /// Shorter fragments are invalid, unless they are the last of a packet.
+    /// Minimum length of a fragment. Shorter fragments are invalid, unless they are the last of a
+    /// packet.
     pub smallest: [u32; 2],
     /// Maximum number of fragments that wait for the rest of their packets. Further fragments are
     /// invalid.
@@ -63,7 +64,7 @@ pub struct IncompletePacket {
     pub recirculation: u32,
     pub identification: u32,
     pub zone: u16,
-    /// 0 for IPv6, whose fragments do not carry the protocol of the packet.
+    /// The IP protocol; 0 for IPv6, whose fragments do not carry the protocol of the packet.
     pub protocol: u8,
     pub fragments: usize,
     pub has_first: bool,
@@ -99,7 +100,7 @@ struct Origin {
 
 #[derive(Debug)]
 struct Pieces {
-    /// Sorted by the position of their data.
+    /// The fragments, sorted by the position of their data.
     list: Vec<Piece>,
     has_last: bool,
     /// The time at which the fragments are discarded, in milliseconds of the caller's clock.
@@ -407,7 +408,7 @@ fn assemble(pieces: Vec<Piece>, is_v6: bool) -> Option<Assembled> {
     if is_v6 {
         let length = (length - 40) as u16;
         bytes.get_mut(network + 4..network + 6)?.copy_from_slice(&length.to_be_bytes());
-        // The fragment header of an unfragmented packet (RFC 8200 section 4.5).
+        // A fragment offset and flags of 0 mark an unfragmented packet (RFC 8200 section 4.5).
         bytes.get_mut(place.header + 2..place.header + 4)?.fill(0);
     } else {
         let length = length as u16;

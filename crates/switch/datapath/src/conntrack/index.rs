@@ -281,7 +281,7 @@ fn unpack(slot: u64) -> Reference {
 const FIRST_LINES: usize = 16;
 /// The average number of used slots per line at which the table grows.
 const GROW_AT: usize = 5;
-/// Lines that an insertion moves. One line would be enough: at growth, the former table has
+/// Lines that an insertion moves. A single line would be enough: at growth, the former table has
 /// `GROW_AT` entries a line, and the table grows again only after as many insertions as it has
 /// entries.
 const MIGRATED_LINES: usize = 2;

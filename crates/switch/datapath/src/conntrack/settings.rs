@@ -36,16 +36,16 @@ impl Default for Settings {
 /// defaults are those of Open vSwitch's userspace datapath.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
-    /// For a SYN without a SYN-ACK.
+    /// After a SYN, before the SYN-ACK.
     pub tcp_syn_sent: Span,
-    /// For a handshake that is not complete.
+    /// While the handshake is not complete.
     pub tcp_syn_recv: Span,
     pub tcp_established: Span,
-    /// For a connection of which one endpoint has sent a FIN.
+    /// After the FIN of one endpoint.
     pub tcp_fin_wait: Span,
-    /// For a connection of which both endpoints have sent a FIN.
+    /// After the FINs of both endpoints.
     pub tcp_time_wait: Span,
-    /// For a connection of which both FINs are acknowledged, or which was reset.
+    /// After both FINs are acknowledged, or after a reset.
     pub tcp_close: Span,
     /// For UDP and all other protocols: one packet so far.
     pub udp_first: Span,

@@ -164,9 +164,10 @@ impl Slab {
 }
 
 static GONE: Entry = Entry::FREE;
-/// Entries of a chunk: 2 MiB.
+/// Number of entries in a chunk, which takes 2 MiB.
 const CHUNK: usize = 16_384;
-/// Initial entries of the first chunk. The others start with a quarter of their full size.
+/// Initial number of entries in the first chunk. The other chunks start with a quarter of their
+/// full size.
 const FIRST: usize = 64;
 /// The number of free slots that a shard keeps for further connections.
 const SPARE: usize = CHUNK / 4;

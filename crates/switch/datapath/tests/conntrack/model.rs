@@ -65,9 +65,9 @@ struct Peer {
     seqlo: u32,
     seqhi: u32,
     max_win: u32,
-    /// 0x80 and the shift if the scale is known, 0x40 if it is unknown.
+    /// The window scale: 0x80 and the shift if it is known, 0x40 if it is unknown.
     wscale: u32,
-    /// 0 closed, 1 SYN sent, 2 established, 3 closing, 4 FIN acknowledged, 5 reset.
+    /// The state: 0 closed, 1 SYN sent, 2 established, 3 closing, 4 FIN acknowledged, 5 reset.
     state: u8,
 }
 

@@ -48,7 +48,8 @@ fn tagged(frame: &Frame) -> Vec<u8> {
     bytes
 }
 
-/// An IPv6 packet with an extension header of this protocol number before its transport header.
+/// Builds an IPv6 packet with an extension header of this protocol number before its transport
+/// header.
 fn extended(frame: &Frame, protocol: u8, header: &[u8; 8]) -> Vec<u8> {
     let mut bytes = frame.bytes.clone();
     let mut header = *header;

@@ -32,7 +32,7 @@ impl Sink for Collected {
     }
 }
 
-/// Tables with ports 1 to 4. The index of a port is its number.
+/// Builds tables with ports 1 to 4. The index of a port is its number.
 pub(super) fn tables(rules: &[impl AsRef<str>]) -> Tables {
     let mut tables = Tables::new();
     for number in 1..=4_u16 {

@@ -55,7 +55,7 @@ fn many_connections_share_a_megaflow_for_each_slot() {
     assert_eq!(ports(&mut bridge, 2000, false), there);
     assert_eq!(bridge.datapath.len(), 17);
     let counts = counts(&there);
-    // 500 and 1500 are expected.
+    // The expected counts are 500 and 1500.
     assert!((400..600).contains(&counts[&2]) && counts[&2] + counts[&3] == 2000, "{counts:?}");
     let length = packet(0, false).len() as u64;
     let number = |port| 3 * counts[&port] as u64;

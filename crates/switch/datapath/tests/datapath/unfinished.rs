@@ -60,7 +60,7 @@ fn a_super_packet_is_processed_like_its_frames() {
     assert!(whole.received < cut.received && whole.sent < cut.sent);
 }
 
-/// Rules that match on the destination port.
+/// Returns rules that match on the destination port.
 fn rules() -> Vec<String> {
     let actions = [
         "set_field:{a}->{src},mod_tp_src:77,output:2,set_field:{b}->{dst},output:3",
@@ -103,7 +103,7 @@ fn rules() -> Vec<String> {
     rules
 }
 
-/// Tables with the rules, and the meters that the rules use.
+/// Builds tables with the rules, and the meters that the rules use.
 fn metered() -> (Tables, Arc<Meters>) {
     let mut tables = tables(&[] as &[&str]);
     let change = MeterMod {

@@ -22,7 +22,7 @@ impl Flows {
         Self::selected(newest, entries.map(Some))
     }
 
-    /// As [`Flows::new`], with `None` for each rule that the reply leaves out.
+    /// Like [`Flows::new`], with `None` for each rule that the reply leaves out.
     #[must_use]
     pub fn selected(
         newest: u64,

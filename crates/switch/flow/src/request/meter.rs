@@ -57,6 +57,6 @@ pub struct MeterStatistics {
     pub packets: u64,
     pub bytes: u64,
     pub duration: Duration,
-    /// Packets and bytes by band.
+    /// Packets and bytes of each band.
     pub bands: Vec<(u64, u64)>,
 }

@@ -328,6 +328,6 @@ fn controller2(body: &mut Reader<'_>) -> Result<Action, Refusal> {
     Ok(Action::Controller(Box::new(controller)))
 }
 
-/// `NXM_OF_IN_PORT`, the only type of member.
+/// `NXM_OF_IN_PORT`, the only type of bundle member.
 pub(super) const IN_PORT_MEMBERS: u32 = 0x0000_0002;
 const MAX_MEMBERS: usize = 2048;

@@ -186,7 +186,7 @@ fn ovs_ofctl_dumps_the_tables() {
     for version in VERSIONS {
         let text = server.ok(&["-O", version], "dump-tables", &[]);
         assert_lines(&text, &["active=1, lookup=11, matched=5"]);
-        // One message has the statistics of all tables.
+        // A single message has the statistics of all tables.
         assert_eq!(text.matches("OFPST_TABLE reply").count(), 1, "{text}");
         if version != "OpenFlow10" {
             server.ok(&["-O", version], "mod-table", &["3", &format!("name:of_{version}")]);

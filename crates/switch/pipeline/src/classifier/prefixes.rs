@@ -86,7 +86,7 @@ impl<T: Value> Prefixes<T> {
     }
 
     pub(super) fn search(&self, value: T) -> Found {
-        // One of the two neighbours has the longest common prefix.
+        // The longest common prefix is with the prefix just before or just after the value.
         let below = self.rules.range(..=(value, T::WIDTH)).next_back();
         let above = self.rules.range((value, T::WIDTH + 1)..).next();
         let mut common = 0;

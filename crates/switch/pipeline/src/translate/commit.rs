@@ -103,7 +103,7 @@ impl Way<'_> {
     }
 }
 
-/// The bits of an MPLS entry in its word.
+/// The bits of an MPLS entry in the key's word.
 const ENTRY: u64 = 0xffff_ffff_0000_0000;
 const BOTTOM: u64 = 1 << 40;
 /// Maximum number of entries that can be pushed, as in Open vSwitch.

@@ -15,8 +15,8 @@ const TRACKED: u128 = 0x20;
 const BAD_PORT: &str = "OFPBAC_BAD_OUT_PORT";
 const BAD_ARGUMENT: &str = "OFPBAC_BAD_ARGUMENT";
 
-/// Checks actions against a match. The error is the name of OpenFlow's error. `needs_openflow_11`:
-/// an action has no form in OpenFlow 1.0, which would allow more.
+/// Checks that actions fit a match. Otherwise returns the name of OpenFlow's error.
+/// `needs_openflow_11`: an action does not exist in OpenFlow 1.0, which would allow more.
 pub(crate) fn check(
     actions: &[Action],
     matching: &Match,
