@@ -300,8 +300,8 @@ impl Cache {
         packets: &[Packet],
         now: Time,
     ) {
-        // Consecutive packets often have the same megaflow. They are counted together, because each
-        // write to a counter waits for the write before it.
+        // Consecutive packets often have the same megaflow. These packets are counted together,
+        // because each write to a counter waits for the write before it.
         let (mut former, mut share) = (Place::NONE, Share::default());
         for (place, index) in places.iter().zip(chosen) {
             if *place != former {

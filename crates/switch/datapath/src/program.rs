@@ -11,7 +11,7 @@ pub(super) enum Op {
         is_last: bool,
         length: u32,
     },
-    /// Both MAC addresses, the destination first.
+    /// The source and destination MAC addresses, the destination first.
     Addresses([u8; 12]),
     /// Words of the key: each with its index, value and mask.
     Write(Box<[(u8, u64, u64)]>),

@@ -33,8 +33,8 @@ pub struct Statistics {
     pub stages: Stages,
 }
 
-/// The time of each stage, in ticks of the datapath's clock. One batch in [`Stages::SAMPLING`] is
-/// measured, so that reading the clock costs nearly nothing.
+/// The time of each stage, in ticks of the datapath's clock. A batch in every [`Stages::SAMPLING`]
+/// is measured, so that reading the clock costs nearly nothing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stages {
     /// The number of packets in the measured batches.

@@ -31,8 +31,8 @@ impl Subfield {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// `max_len`: how many bytes of the packet the port CONTROLLER gets. Other ports ignore the
-    /// length, but a rule keeps it.
+    /// `max_len`: how many bytes of the packet the port CONTROLLER gets. A rule keeps the length
+    /// for any port, but only CONTROLLER uses it.
     Output {
         port: PortNumber,
         max_len: u16,

@@ -101,7 +101,7 @@ macro_rules! fields {
                 match self { $(Field::$name => $text),* }
             }
 
-            /// Other names that rules may use.
+            /// Returns further names that rules may use.
             #[must_use]
             pub const fn aliases(self) -> &'static [&'static str] {
                 match self { $(Field::$name => &[$($alias),*]),* }

@@ -7,8 +7,8 @@ use super::expiry::RemovalReason;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordedEvent {
     pub event: RuleEvent,
-    /// Whether a controller requested the change. Other changes come from packets, timeouts and
-    /// commands.
+    /// Whether a controller requested the change. If not, it came from a packet, a timeout or a
+    /// command.
     pub is_requested: bool,
 }
 

@@ -173,8 +173,8 @@ pub fn print_match_with(matching: &Match, names: &PortNames) -> String {
     out
 }
 
-/// Prints a megaflow's match like Open vSwitch's traces. They print ICMP types and codes with the
-/// masks of the ports in whose low bits they are stored.
+/// Prints a megaflow's match like Open vSwitch's traces. The traces print ICMP types and codes with
+/// masks, because the port fields hold them in their low bits.
 #[must_use]
 pub fn print_megaflow_match(matching: &Match, names: &PortNames) -> String {
     let mut out = String::new();

@@ -47,7 +47,7 @@ pub(super) struct Far {
 /// The progress of a connection that is not TCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// One packet, or only ICMP requests.
+    /// A single packet, or only ICMP requests.
     First,
     /// Several packets, all from the first endpoint.
     Multiple,

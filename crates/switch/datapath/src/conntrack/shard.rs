@@ -6,9 +6,9 @@ use super::wheel::Wheel;
 
 /// A part of the connections.
 ///
-/// A connection is stored in the shard of its original tuple. That shard's index has a reference to
-/// it, and so has the index of the shard of its reply tuple. The two shards differ only if a
-/// translation changed the addresses.
+/// A connection is stored in the shard of its original tuple. The index of this shard has a
+/// reference to it, and so has the index of its reply tuple's shard. The two shards differ only if
+/// a translation changed the addresses.
 #[derive(Debug)]
 pub(super) struct Shard {
     pub(super) number: u8,
@@ -38,7 +38,8 @@ pub(super) enum Found {
         entry: u32,
         is_reply: bool,
     },
-    /// Only entries of other shards have the tag of the lookup. One of them may be the connection.
+    /// Only entries of other shards have the tag of the lookup. An entry among these may be the
+    /// connection.
     Elsewhere(Candidates),
     Nowhere,
 }

@@ -110,7 +110,7 @@ pub(super) const UDP: u8 = 17;
 pub(super) const ICMPV6: u8 = 58;
 pub(super) const SCTP: u8 = 132;
 
-/// A keyed hash of tuples. Both directions of an untranslated connection have the same hash.
+/// A keyed hash of tuples. The hash is the same for both directions of an untranslated connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Hasher {
     keys: [u64; 4],

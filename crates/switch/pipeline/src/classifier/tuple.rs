@@ -22,7 +22,7 @@ pub(super) struct Tuple {
     ports: Option<Ports>,
 }
 
-/// Both ports as one number, the source first.
+/// The source and destination ports as one number, the source first.
 #[derive(Debug)]
 struct Ports {
     mask: u32,

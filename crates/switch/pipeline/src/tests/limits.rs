@@ -45,7 +45,7 @@ fn a_full_flow_table_refuses_a_further_rule() {
     for change in [rule(3), modify] {
         assert_eq!(tables.flow_mod(change, 0), Err(Refusal::TableFull));
     }
-    // A rule that replaces another needs no space. Other tables have no limit.
+    // A rule that replaces another needs no space, and the other tables have no limit.
     tables.flow_mod(rule(1), 0).unwrap();
     tables.flow_mod(FlowMod { table: Some(1), ..rule(3) }, 0).unwrap();
     assert_eq!(tables.table_entry(0).unwrap().max_entries, 2);

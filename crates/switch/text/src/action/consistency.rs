@@ -114,7 +114,8 @@ fn one(
             Ok(())
         }
         Action::Resubmit { with_ct: true, .. } => {
-            // The match requires a connection state, or that the state is not invalid.
+            // The match must require a flag that only packets with a connection have, or exclude
+            // `inv`.
             let (state, mask) =
                 (packet.value.read(Field::CtState), packet.mask.read(Field::CtState));
             let is_known =
