@@ -37,7 +37,7 @@ pub struct Scheduling {
     /// From this long before a deadline the thread spins instead of sleeping: a sleep ends 50 µs
     /// late on virtual machines, and spinning all the time would cost a core.
     pub spin: Span,
-    /// Stalls on purpose, to measure the effect of lateness on a measurement.
+    /// Deliberate stalls, to measure the effect of lateness on a measurement.
     pub stalls: Option<Stalls>,
 }
 
@@ -127,7 +127,7 @@ impl Emulator {
         }
     }
 
-    /// The thread's ID, to find its CPU time.
+    /// Returns the thread's ID, to find its CPU time.
     pub fn tid(&self) -> u32 {
         self.tid
     }
@@ -215,7 +215,7 @@ fn join(
     })
 }
 
-/// If the thread does nothing for this long, it gets no CPU time.
+/// A thread that makes no progress for this long gets no CPU time.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

@@ -286,7 +286,7 @@ loss = "1%"
 "#;
 
     #[test]
-    fn a_file_takes_the_same_keys_as_flags_and_flags_take_precedence() {
+    fn a_link_file_accepts_the_keys_of_flags_and_flags_take_precedence() {
         let mut flags = LinkOptions::default();
         flags.set("rate", "1gbit").unwrap();
         flags.set("b", "other:eth1").unwrap();
@@ -302,7 +302,7 @@ loss = "1%"
     }
 
     #[test]
-    fn a_file_is_refused_by_line_and_with_the_nearest_key() {
+    fn the_error_of_a_link_file_names_the_line_and_the_nearest_key() {
         let message = |text: &str| LinkOptions::parse("l.toml", text).unwrap_err().to_string();
         assert_eq!(
             message("rate = \"1mbit\"\n\nlos = \"1%\"").split(';').next().unwrap(),
@@ -330,7 +330,7 @@ loss = "1%"
     }
 
     #[test]
-    fn numbers_out_of_range_are_refused() {
+    fn link_options_out_of_range_are_refused() {
         for (key, value) in [
             ("mtu", "10"),
             ("cpu", "-1"),

@@ -28,8 +28,8 @@ fn read_trace(path: &str) -> Result<Trace, UsageError> {
     Trace::parse(&text).map_err(|error| UsageError::value("trace", format!("{path}: {error}")))
 }
 
-/// Largest trace: a quarter of the control socket's limit for a message, enough for some hours of a
-/// fast link.
+/// Maximum length of a trace: a quarter of the control socket's limit for a message, enough for
+/// some hours of a fast link.
 const LARGEST_TRACE: u64 = 1 << 20;
 
 #[cfg(test)]

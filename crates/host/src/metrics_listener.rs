@@ -66,7 +66,7 @@ impl MetricsListener {
         }
     }
 
-    /// Answers requests by `respond` until `end` can be read or its other end is closed. If all
+    /// Answers requests by `respond` until `end` is readable or its peer closes it. If all
     /// slots are taken, a slow client loses its slot to a new client, so that it delays no other
     /// client.
     pub fn serve(&self, end: BorrowedFd<'_>, mut respond: impl FnMut(&[u8]) -> HttpResponse) {
@@ -129,7 +129,7 @@ impl MetricsListener {
 }
 
 impl Client {
-    /// `false` if the client is done.
+    /// Serves the client. Returns `false` if the client is done.
     fn serve(&mut self, respond: &mut impl FnMut(&[u8]) -> HttpResponse) -> io::Result<bool> {
         if self.since.elapsed() > PATIENCE {
             return Ok(false);

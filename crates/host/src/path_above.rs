@@ -59,7 +59,7 @@ pub(crate) fn check_above(path: &Path) -> Result<(), HostError> {
 struct Trusted {
     user: u32,
     group: u32,
-    /// The number that stands for all users that this user namespace lacks, including root of the
+    /// The user ID that stands for all users that this user namespace lacks, including root of the
     /// machine.
     unmapped: Option<u32>,
 }
@@ -94,7 +94,7 @@ impl Trusted {
     }
 }
 
-/// The mode of a file, as chmod(1) takes it.
+/// Formats the mode of a file, as chmod(1) takes it.
 pub(crate) fn shown(mode: Mode) -> String {
     format!("mode {:04o}", mode.as_raw_mode() & 0o7777)
 }
@@ -105,7 +105,7 @@ fn refusal(path: &Path, found: String) -> HostError {
     HostError::NotPrivate { path: path.to_owned(), found, advice: advice.to_owned() }
 }
 
-/// The names of a path, the last name first.
+/// Returns the names of a path, the last name first.
 fn names(path: &Path) -> Vec<OsString> {
     let names = path.components().filter_map(|component| match component {
         Component::Normal(name) => Some(name.to_owned()),
@@ -117,7 +117,8 @@ fn names(path: &Path) -> Vec<OsString> {
     names
 }
 
-/// `None` if this user namespace has all users of the machine.
+/// Returns the user ID for unmapped users; `None` if this user namespace has all users of the
+/// machine.
 fn unmapped() -> Option<u32> {
     let map = std::fs::read_to_string("/proc/self/uid_map").ok()?;
     if map.split_whitespace().eq(["0", "0", "4294967295"]) {

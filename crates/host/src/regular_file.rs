@@ -15,12 +15,12 @@ pub fn open_regular_file(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// The text of a regular file, without a limit of its length.
+/// Reads the text of a regular file, without a limit of its length.
 pub fn read_regular_file(path: &Path) -> io::Result<String> {
     io::read_to_string(open_regular_file(path)?)
 }
 
-/// The bytes of a regular file, without a limit of its length.
+/// Reads the bytes of a regular file, without a limit of its length.
 pub fn read_regular_bytes(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open_regular_file(path)?.read_to_end(&mut bytes)?;

@@ -31,7 +31,7 @@ pub struct BoundFile {
     inode: Inode,
 }
 
-/// One file of one file system.
+/// Identifies a file by its device and inode number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Inode(u64, u64);
 
@@ -43,7 +43,7 @@ struct Examined {
 }
 
 impl SocketFile {
-    /// The socket at `path`, whose folder must exist.
+    /// Returns the socket at `path`, whose folder must exist.
     pub fn at(path: &Path) -> io::Result<Self> {
         let name = path.file_name().ok_or_else(|| {
             io::Error::new(io::ErrorKind::InvalidInput, "this path names no file: add a name")
@@ -58,7 +58,7 @@ impl SocketFile {
         Self { folder: Arc::clone(folder), name: name.to_owned(), path: path.join(name) }
     }
 
-    /// The sockets of a folder, by name.
+    /// Returns the sockets of a folder, by name.
     pub(crate) fn all_inside(folder: &Arc<OwnedFd>, path: &Path) -> io::Result<Vec<Self>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let listing = rustix::fs::openat(&**folder, ".", flags, Mode::empty())?;
@@ -82,8 +82,8 @@ impl SocketFile {
         &self.name
     }
 
-    /// The path for connect(2), valid until this value is dropped. An address holds 107 bytes
-    /// (unix(7)); a longer path is replaced by a path through the folder's descriptor.
+    /// Returns the path for connect(2), valid until this value is dropped. An address holds 107
+    /// bytes (unix(7)); a longer path is replaced by a path through the folder's descriptor.
     pub fn address(&self) -> PathBuf {
         by_descriptor(&self.folder).join(&self.name)
     }

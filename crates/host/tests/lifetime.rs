@@ -29,7 +29,7 @@ fn program(argv: &[&str]) -> Program {
 }
 
 #[test]
-fn two_hosts_exchange_data_over_a_cable() {
+fn two_hosts_exchange_data_over_a_veth_pair() {
     let (Some(a), Some(b)) = (namespace("a"), namespace("b")) else {
         return;
     };

@@ -16,16 +16,17 @@ pub trait DuplexPort: Send + Sync + std::fmt::Debug {
         limit: usize,
     ) -> Result<usize, PortError>;
 
-    /// Sends packets in order until one is refused. The port neither repeats nor drops packets: the
-    /// caller gets the reason, and decides.
+    /// Sends packets in order until one is refused. The port neither retries nor drops packets: the
+    /// caller gets the reason for the refusal, and decides.
     fn send(&self, packets: &[&[u8]]) -> Result<Accepted, PortError>;
 
-    /// Whether the peer accepts frames with this offload. Other peers get finished frames.
+    /// Whether the peer accepts frames with this offload. Frames for other peers must be finished
+    /// first.
     fn takes(&self, _offload: Offload) -> bool {
         false
     }
 
-    /// As [`Self::send`], for frames with the offload of each.
+    /// As [`Self::send`], for unfinished frames with the offload of each.
     fn send_unfinished(
         &self,
         packets: &[&[u8]],
@@ -34,8 +35,8 @@ pub trait DuplexPort: Send + Sync + std::fmt::Debug {
         self.send(packets)
     }
 
-    /// The share of a receive queue's capacity that these frames used, 1 for a full queue. 0 if the
-    /// kernel is at the other end, because it counts the frames that it drops there.
+    /// The share of a receive queue's capacity that these frames used: 1 for a full queue. Always 0
+    /// if the kernel is the peer, because the kernel counts the frames that it drops.
     fn occupancy(&self, _frames: &[Frame]) -> f64 {
         0.0
     }

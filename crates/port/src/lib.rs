@@ -83,7 +83,7 @@ use units::Bytes;
 pub use vhost::{VhostDevice, VhostDriver};
 pub use xdp::{CopyMode, XdpOptions, XdpPort};
 
-/// An end of a link. Receiving and sending never block.
+/// A port receives and sends frames. Neither operation ever blocks.
 pub trait Port: Send + std::fmt::Debug {
     /// Appends the frames that have arrived, oldest first, and returns their number. Stops at
     /// `limit`, but keeps the frames of a super-packet together, so that there may be more. Arrival

@@ -34,7 +34,7 @@ pub fn pair() -> Result<(PairPort, PairPort), PortError> {
     Ok((left, right))
 }
 
-/// An end of a [`pair`].
+/// A port of a [`pair`].
 #[derive(Debug)]
 pub struct PairPort {
     outgoing: mpsc::Sender<Frame>,

@@ -3,7 +3,7 @@
 //!
 //! A packet arrives without a `virtio_net_hdr`. On a veth pair, the peer's partial checksums would
 //! look wrong, so the user must switch them off (`ethtool -K PEER tx off`). Network cards complete
-//! checksums before.
+//! checksums before that.
 
 mod bpf;
 mod port;

@@ -24,7 +24,7 @@ struct Shared {
     inspector: Inspector,
     down: AtomicBool,
     clients: AtomicUsize,
-    /// Clients that requested the end. Their connections close once the link has removed all its
+    /// Clients that requested `down`. Their connections close once the link has removed all its
     /// objects.
     parting: Mutex<Vec<Lines>>,
 }

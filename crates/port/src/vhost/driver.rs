@@ -214,7 +214,7 @@ impl State {
     }
 }
 
-/// Connects to a device, waits for its end, and connects to the next one.
+/// Connects to a device, waits until it disconnects, and connects to the next one.
 fn attend(state: &State, place: &Path, meeting: &Meeting, stop: &StopSignal) {
     loop {
         let met = match meeting.next(stop) {

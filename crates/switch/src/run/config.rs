@@ -91,11 +91,11 @@ pub struct BridgeConfig {
     pub mac_table_size: Option<usize>,
     /// A file of rules in ovs-ofctl's syntax that is loaded at the start.
     pub flows: Option<PathBuf>,
-    /// Tables by their numbers.
+    /// Settings of tables, by table number.
     pub table: IndexMap<String, TableSettings>,
-    /// Copies of packets.
+    /// Mirrors by name; a mirror copies packets.
     pub mirror: IndexMap<String, MirrorSettings>,
-    /// Ports that `NORMAL` uses as one.
+    /// Bonds by name: sets of ports that `NORMAL` uses as one.
     pub bond: IndexMap<String, BondSettings>,
     pub port: IndexMap<String, PortConfig>,
 }
@@ -243,7 +243,7 @@ impl TryFrom<String> for HardwareAddress {
     }
 }
 
-/// The end of a UNIX socket.
+/// The role of a port at its UNIX socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
@@ -345,8 +345,8 @@ impl Config {
         Ok(())
     }
 
-    /// All reasons why a switch with these settings would not start, or a port would not work.
-    /// Reads the files that the settings name.
+    /// Returns all reasons why a switch with these settings would not start, or a port would not
+    /// work. Reads the files that the settings name.
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
         if let Err(error) = self.check() {
@@ -488,7 +488,7 @@ impl BridgeConfig {
         self.fail_mode == FailMode::Standalone && self.controller.is_empty()
     }
 
-    /// The names of the ports with the numbers that a switch gives them.
+    /// Returns the names of the ports with the numbers that a switch gives them.
     fn names(&self) -> PortNames {
         let mut names = PortNames::none();
         let taken: Vec<_> = self.port.values().filter_map(|port| port.number).collect();

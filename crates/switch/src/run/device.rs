@@ -158,7 +158,8 @@ impl Device {
         }
     }
 
-    /// Whether the device accepts frames with this offload. Other devices get finished frames.
+    /// Whether the device accepts frames with this offload. For other devices, the switch completes
+    /// checksums and segmentation first.
     pub(super) fn takes(&self, offload: Offload) -> bool {
         match self {
             Self::Null => true,
@@ -209,8 +210,8 @@ impl Device {
         }
     }
 
-    /// A descriptor that becomes readable when a frame arrives. `None` for a device without such a
-    /// descriptor, or without frames.
+    /// Returns a descriptor that becomes readable when a frame arrives; `None` for a device without
+    /// such a descriptor, or without frames.
     pub(super) fn fd(&self, queue: usize) -> Option<OwnedFd> {
         match self {
             Self::Packet(device) | Self::Tap(device) => {
@@ -243,7 +244,7 @@ impl Device {
         }
     }
 
-    /// A line of text for users.
+    /// Describes the device in a line of text for users.
     pub(super) fn describe(&self) -> String {
         match self {
             Self::Null => "discards every frame".to_owned(),

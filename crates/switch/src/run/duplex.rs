@@ -135,7 +135,7 @@ fn may_receive(port: &dyn DuplexPort) -> bool {
     port.reconnects() || port.is_connected()
 }
 
-/// `offloads`: the unfinished work of each packet, or empty.
+/// `offloads`: per packet, the checksum and segmentation still to do; empty if there is none.
 fn send(
     port: &dyn DuplexPort,
     packets: &[&[u8]],

@@ -35,7 +35,7 @@ pub enum SwitchError {
 }
 
 impl SwitchError {
-    /// Whether the cause is the user's input and not the machine.
+    /// Whether the cause is the user's input rather than the machine.
     #[must_use]
     pub fn is_misuse(&self) -> bool {
         match self {

@@ -20,7 +20,7 @@ use crate::run::progress::Part;
 use crate::run::table_settings::{Overflow, TableSettings};
 use crate::run::vlan_settings::MirrorSettings;
 
-/// The settings, and the results that do not fit into settings.
+/// The settings that a topology describes, and the parts that settings cannot express.
 #[derive(Debug, Default)]
 pub(super) struct Wanted {
     pub(super) config: Config,
@@ -35,7 +35,7 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    /// The settings of `base`, plus the bridges and CPUs of the database.
+    /// Returns the settings of `base`, plus the bridges and CPUs of the database.
     pub(super) fn of(topology: &Topology, base: &Config) -> Self {
         let config = Config { bridge: IndexMap::new(), ..base.clone() };
         let ignored = topology.ignored.clone();
