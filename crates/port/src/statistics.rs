@@ -6,8 +6,8 @@ use netlink_packet_route::link::{LinkAttribute, LinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 
-/// The drops that an interface has counted since [`InterfaceDrops::watch`]: packets that the kernel lost
-/// before a port could receive them.
+/// The drops that an interface has counted since [`InterfaceDrops::watch`]: packets that the kernel
+/// lost before a port could receive them.
 pub(crate) struct InterfaceDrops {
     socket: Socket,
     index: u32,

@@ -49,7 +49,8 @@ impl InterruptSnapshot {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct InterruptUse {
     pub elapsed: Span,
-    /// The lines by number (`38`) or, for the processor's internal interrupts, by name (`LOC`).
+    /// The interrupt lines by number (`38`) or, for the processor's internal interrupts, by name
+    /// (`LOC`).
     pub lines: BTreeMap<String, InterruptLine>,
 }
 
@@ -68,7 +69,7 @@ impl InterruptLine {
 }
 
 impl InterruptUse {
-    /// All interrupts, by core.
+    /// Sums all interrupts per core.
     pub fn per_core(&self) -> BTreeMap<usize, u64> {
         let mut sums = BTreeMap::new();
         for (core, count) in self.lines.values().flat_map(|line| &line.cores) {
@@ -81,7 +82,7 @@ impl InterruptUse {
         self.lines.values().map(InterruptLine::total).sum()
     }
 
-    /// The lines whose description contains `word`, such as a device's name.
+    /// Returns the lines whose description contains `word`, such as a device's name.
     pub fn described<'a>(
         &'a self,
         word: &'a str,

@@ -7,9 +7,9 @@ use units::Bytes;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UdpSocket {
     pub local: SocketAddr,
-    /// The peer of a connected socket.
+    /// The remote address of a connected socket.
     pub remote: Option<SocketAddr>,
-    /// As in `/proc/PID/fd`.
+    /// The inode, as in `/proc/PID/fd`.
     pub inode: u32,
     /// Bytes received and not yet read.
     pub receive_queue: Bytes,
@@ -17,7 +17,7 @@ pub struct UdpSocket {
     pub drops: u64,
 }
 
-/// Parses the table; leaves out lines of another form.
+/// Parses the table; skips lines of another format.
 pub fn parse(text: &str) -> Vec<UdpSocket> {
     text.lines().skip(1).take(MOST).filter_map(socket).collect()
 }
@@ -34,7 +34,7 @@ fn socket(line: &str) -> Option<UdpSocket> {
     })
 }
 
-/// An address and a port as these tables write them.
+/// Parses an address and a port as these tables write them.
 pub(crate) fn end(text: &str) -> Option<SocketAddr> {
     let (address, port) = text.split_once(':')?;
     Some(SocketAddr::new(ip(address)?, u16::from_str_radix(port, 16).ok()?))

@@ -1,4 +1,4 @@
-//! Real processes and threads.
+//! Readings of real processes and threads.
 
 #![allow(clippy::unwrap_used)]
 

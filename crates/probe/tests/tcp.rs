@@ -1,4 +1,4 @@
-//! Reads real TCP connections in a namespace from both sources.
+//! Reads real TCP connections in a namespace, by inet_diag and by getsockopt(2).
 
 #![allow(clippy::unwrap_used)]
 
@@ -107,7 +107,7 @@ fn ipv6_and_mapped_ipv4_connections_are_listed_and_looked_up() {
             let peer = server.peer_addr().unwrap();
             let by_ends = tcp::connection(address, peer).unwrap().unwrap();
             assert_eq!(by_ends.cookie, seen[0].cookie);
-            // The listening socket would accept this connection, but it is not a connection.
+            // The listening socket would accept this connection, but the connection does not exist.
             let other = SocketAddr::new(peer.ip(), peer.port() ^ 1);
             assert_eq!(tcp::connection(address, other).unwrap(), None);
             drop(server);

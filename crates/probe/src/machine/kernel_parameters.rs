@@ -1,8 +1,8 @@
-/// The parameters of a kernel's command line that change measurements, unchanged.
+/// Returns the parameters of a kernel's command line that change measurements, as written there.
 ///
 /// Reports are passed on, and a command line may hold secrets (`systemd.set_credential=…`), so only
 /// well-known names are returned. Other parameters, such as `quiet` and `net.ifnames`, change no
-/// figure.
+/// measurement.
 pub(super) fn telling(command_line: &str) -> String {
     // The words behind `--` belong to init.
     let words = command_line.split_whitespace().take_while(|word| *word != "--");
@@ -11,7 +11,7 @@ pub(super) fn telling(command_line: &str) -> String {
 
 fn is_telling(word: &str) -> bool {
     let (name, value) = word.split_once('=').unwrap_or((word, ""));
-    // The kernel takes a dash for an underscore (parameqn() of kernel/params.c).
+    // The kernel treats a dash as an underscore (parameqn() of kernel/params.c).
     let name = name.replace('-', "_");
     let is_known =
         NAMES.contains(&name.as_str()) || MODULES.iter().any(|module| name.starts_with(module));

@@ -57,10 +57,10 @@ pub const SYSCTLS: &[&str] = &[
     "net.ipv4.udp_rmem_min",
 ];
 
-/// Reads a setting; `net.` settings are those of the calling thread's network namespace. Single
-/// blanks separate the columns.
+/// Reads a setting; `net.` settings are those of the calling thread's network namespace. Columns
+/// are separated by single blanks.
 pub fn sysctl(name: &str) -> Result<String, ProbeError> {
-    // Slashes stand for dots within a part (interfaces like eth0.5), as in sysctl(8).
+    // As in sysctl(8), a slash in the name stands for a dot within a part (interfaces like eth0.5).
     let path: String = name
         .chars()
         .map(|letter| match letter {
@@ -84,7 +84,7 @@ pub fn sysctl(name: &str) -> Result<String, ProbeError> {
     }
 }
 
-/// The settings of [`SYSCTLS`] that this kernel has.
+/// Reads the settings of [`SYSCTLS`] that this kernel has.
 pub fn sysctls() -> Vec<(String, String)> {
     SYSCTLS.iter().filter_map(|name| Some(((*name).to_owned(), sysctl(name).ok()?))).collect()
 }

@@ -26,7 +26,7 @@ pub trait Probe: Send {
     fn read(&mut self, sample: &mut Sample<'_>) -> Result<(), ProbeError>;
 }
 
-/// The values of one moment.
+/// The values of all probes at one moment.
 #[derive(Debug)]
 pub struct Sample<'a> {
     at: Time,
@@ -40,7 +40,8 @@ impl Sample<'_> {
         self.at
     }
 
-    /// `metric` carries its unit in its name (`queue_kbyte`); `subject` names the measured object.
+    /// Adds a value. `metric` has its unit in its name (`queue_kbyte`); `subject` names the
+    /// measured object.
     pub fn put(&mut self, metric: &str, subject: &str, value: f64) {
         self.store.put(metric, subject, Point { sample: self.number, at: self.at, value });
     }

@@ -6,7 +6,7 @@ use units::{Rate, Share, Span};
 
 use crate::ProbeError;
 
-/// The congestion control algorithm of a TCP socket.
+/// Returns the congestion control algorithm of a TCP socket.
 pub fn congestion_control_of(socket: impl AsFd) -> Result<String, ProbeError> {
     sockopt::tcp_congestion(socket).map_err(|errno| ProbeError::Kernel {
         what: "the congestion control of a socket",
@@ -43,7 +43,7 @@ pub fn set_congestion_control(socket: impl AsFd, name: &str) -> Result<(), Refus
 pub struct Refused {
     pub wanted: String,
     pub has: String,
-    /// The algorithms that this namespace may use without loading a module.
+    /// The algorithms that a socket in this namespace can use without loading a module.
     pub available: Vec<String>,
     #[source]
     pub source: Option<io::Error>,
@@ -78,8 +78,8 @@ pub enum CongestionInfo {
 }
 
 impl CongestionInfo {
-    /// `kind` is the attribute's number in the kernel's answer. `None` for other kinds and for
-    /// bytes of another length (linux/inet_diag.h).
+    /// Parses an attribute; `kind` is its type in the kernel's reply. Returns `None` for other
+    /// attributes, and for bytes of another length (linux/inet_diag.h).
     pub fn parse(kind: u16, bytes: &[u8]) -> Option<Self> {
         let word = |index: usize| {
             let bytes = bytes.get(4 * index..4 * index + 4)?;

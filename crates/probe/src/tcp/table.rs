@@ -1,12 +1,12 @@
-//! `/proc/PID/net/tcp` and `tcp6`: the connections of another process's network namespace, for
-//! which inet_diag does not answer.
+//! The connections of another process's network namespace: `/proc/PID/net/tcp` and `tcp6`.
+//! inet_diag reports only the namespace of its own socket.
 
 use std::net::SocketAddr;
 
 use crate::udp::end;
 
-/// The inodes and ends of the sockets whose local and remote end `is_wanted` accepts. Leaves out
-/// lines of another form.
+/// Returns the inodes, local and remote addresses of the sockets whose addresses `is_wanted`
+/// accepts. Skips lines of another format.
 pub fn sockets(
     text: &str,
     is_wanted: impl Fn(SocketAddr, SocketAddr) -> bool,
