@@ -173,7 +173,7 @@ impl Handle {
         self.request(|answer| Command::Change { cable, direction, config, answer })?
     }
 
-    /// The statistics so far, without the queues' traces, which are available at the end.
+    /// Returns the statistics so far, without the queues' traces, which are available at the end.
     pub fn statistics(&self) -> Result<EmulatorStatistics, EmuError> {
         self.request(|answer| Command::Statistics { answer })
     }
@@ -240,7 +240,7 @@ mod tests {
         assert!(was_used, "the emulator did not end before the other program");
     }
 
-    /// A real-time program that keeps the CPU busy. The program ends after about a minute.
+    /// Starts a real-time program that keeps the CPU busy and ends after about a minute.
     fn real_time_program(cpu: usize) -> Option<Child> {
         let (cpu, count) = (cpu.to_string(), "i=0; while [ $i -lt 60000000 ]; do i=$((i+1)); done");
         let words = ["-f", "90", "taskset", "-c", &cpu, "sh", "-c", count];

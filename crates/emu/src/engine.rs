@@ -60,8 +60,8 @@ pub(crate) struct DirectionLink {
 }
 
 impl Engine {
-    /// Must run on the emulator's own thread, because the scheduling policy is a property of the
-    /// thread.
+    /// Prepares the thread. Must run on the emulator's own thread, because the scheduling policy is
+    /// a property of the thread.
     pub(crate) fn new(
         cables: Vec<Cable>,
         scheduling: Scheduling,

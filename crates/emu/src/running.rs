@@ -55,7 +55,7 @@ struct Ways {
 }
 
 impl RunningLink {
-    /// `name` is the name claimed for the link.
+    /// Starts a link under `name`, which was claimed for it.
     pub fn start(name: &str, plan: LinkPlan, privilege: Privilege) -> Result<Self, EmuError> {
         let (mut ends, [a, b]) = Ends::attach(&plan, privilege)?;
         let identity = Identity {

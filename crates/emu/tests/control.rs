@@ -74,8 +74,8 @@ impl Testbed {
     }
 }
 
-/// The path of the sockets' directory. A temporary directory is open to all users, so the program
-/// makes this one inside it, with its own mode.
+/// Returns the path of the sockets' directory. A temporary directory is open to all users, so the
+/// program makes this one inside it, with its own mode.
 fn links(path: &TempDir) -> PathBuf {
     path.path().join("links")
 }

@@ -70,7 +70,7 @@ fn a_bulk_transfer_arrives_intact_over_a_bad_path() {
     assert!(forward.corrupted.frames > 0 && forward.duplicated.frames > 0);
 }
 
-/// A hash other than the TCP checksum.
+/// Returns a hasher whose hash is independent of the TCP checksum.
 fn fresh() -> impl Hasher {
     ByBytes(0xcbf2_9ce4_8422_2325)
 }

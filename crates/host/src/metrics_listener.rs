@@ -53,7 +53,7 @@ impl MetricsListener {
         }))
     }
 
-    /// The address as text.
+    /// Returns the address as text.
     pub fn place(&self) -> Option<String> {
         match &self.0 {
             Bound::Tcp(listener) => {

@@ -206,7 +206,7 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Duration;
 
-    /// A directory where anybody may write, and a directory where only this user may.
+    /// Makes a directory where anybody may write, and a directory where only this user may.
     fn folders() -> Option<(tempfile::TempDir, PathBuf, PathBuf)> {
         if !geteuid().is_root() {
             eprintln!("SKIPPED: only root can make files of other users");

@@ -81,7 +81,8 @@ impl Trusted {
         Err(refusal(path, format!("is {what} of user {owner}")))
     }
 
-    /// In a directory with the sticky bit, users can replace only their own files (unlink(2)).
+    /// Refuses a directory in which another user could replace files. In a directory with the
+    /// sticky bit, users can replace only their own files (unlink(2)).
     fn check_directory(&self, path: &Path, found: &Stat) -> Result<(), HostError> {
         self.check_owner(path, "a directory", found)?;
         let mode = Mode::from_raw_mode(found.st_mode);

@@ -37,7 +37,7 @@ pub fn steer_receiving(
     })
 }
 
-/// The kernel's notation for CPU masks: groups of 32 bits in hexadecimal, the highest first.
+/// Formats a CPU mask as the kernel does: groups of 32 bits in hexadecimal, the highest first.
 fn mask(cpus: &[usize]) -> String {
     let groups = cpus.iter().max().map_or(1, |highest| highest / 32 + 1);
     let mut words = vec![0_u32; groups];

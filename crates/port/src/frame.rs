@@ -144,8 +144,8 @@ impl Frame {
         Bytes::new(self.len() as u64)
     }
 
-    /// The offload of the frame: the checksum and segmentation that the sender left to a network
-    /// card.
+    /// Returns the offload of the frame: the checksum and segmentation that the sender left to a
+    /// network card.
     #[inline]
     pub fn offload(&self) -> Offload {
         self.body.as_ref().map_or(Offload::NONE, |body| body.offload)
@@ -185,7 +185,7 @@ impl Frame {
         self.body.as_ref().map_or(0, |body| body.offload.longest_on_wire(body.len as usize))
     }
 
-    /// When the kernel received the frame, on `CLOCK_MONOTONIC`.
+    /// Returns the time when the kernel received the frame, on `CLOCK_MONOTONIC`.
     pub fn arrival(&self) -> Time {
         self.body.as_ref().map_or(Time::ZERO, |body| body.arrival)
     }

@@ -181,7 +181,7 @@ impl PacketPort {
         })
     }
 
-    /// The properties of the interface when the port was opened.
+    /// Returns the properties that the interface had when the port was opened.
     pub fn interface(&self) -> &Interface {
         &self.interface
     }

@@ -76,7 +76,7 @@ impl TapPort {
         self
     }
 
-    /// The device's properties at its creation, with the name that the kernel gave it.
+    /// Returns the device's properties at its creation, with the name that the kernel gave it.
     pub fn interface(&self) -> &Interface {
         &self.interface
     }

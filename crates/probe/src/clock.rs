@@ -3,7 +3,7 @@
 use rustix::time::{ClockId, clock_gettime};
 use units::{Span, Time};
 
-/// `CLOCK_MONOTONIC` now.
+/// Returns the time of `CLOCK_MONOTONIC`.
 pub fn now() -> Time {
     Time::from_nanos(nanos(ClockId::Monotonic))
 }

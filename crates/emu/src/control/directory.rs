@@ -20,7 +20,7 @@ pub struct Claim {
 }
 
 impl Directory {
-    /// Call this before a user namespace changes the user id.
+    /// Returns the directory of this user. Call this before a user namespace changes the user id.
     pub fn of_user() -> Self {
         Self(PrivateDirectory::of_user())
     }

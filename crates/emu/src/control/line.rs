@@ -13,7 +13,8 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// `patience` bounds each line and each write as a whole, however slowly the bytes arrive.
+    /// Wraps a stream. `patience` bounds each line and each write as a whole, however slowly the
+    /// bytes arrive.
     pub(crate) fn new(stream: UnixStream, patience: Duration) -> Self {
         Self { stream, pending: Vec::new(), patience }
     }

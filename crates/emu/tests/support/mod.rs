@@ -39,7 +39,7 @@ pub fn testbed(forward: &LinkConfig, backward: &LinkConfig) -> Option<Testbed> {
     Some(Testbed { hosts, emulator, _wires: wires })
 }
 
-/// Ordinary scheduling: tests share the machine, and no frame has a deadline.
+/// Returns ordinary scheduling: tests share the machine, and no frame has a deadline.
 pub fn ordinary() -> Scheduling {
     Scheduling { real_time: false, spin: Span::ZERO, ..Scheduling::default() }
 }

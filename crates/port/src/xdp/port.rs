@@ -120,7 +120,7 @@ impl XdpPort {
         })
     }
 
-    /// The properties of the interface when the port was opened.
+    /// Returns the properties that the interface had when the port was opened.
     pub fn interface(&self) -> &Interface {
         &self.interface
     }
@@ -157,7 +157,7 @@ impl XdpPort {
         PortError::InterfaceDown { name: self.interface.name.clone() }
     }
 
-    /// Called while no packet arrives: wakes the driver and checks the interface.
+    /// Wakes the driver and checks the interface. Called while no packet arrives.
     fn idle(&self, receiving: &mut Receiving) -> Result<(), PortError> {
         if self.has_pending.load(Ordering::Relaxed)
             && let Ok(queue) = self.transmitting.try_lock()

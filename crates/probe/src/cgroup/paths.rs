@@ -145,7 +145,7 @@ struct Mount {
 }
 
 impl Mount {
-    /// `32 31 0:29 ROOT POINT rw,relatime … - TYPE SOURCE rw,cpu`
+    /// Parses a line such as `32 31 0:29 ROOT POINT rw,relatime … - TYPE SOURCE rw,cpu`.
     fn parse(line: &str) -> Option<Self> {
         let (left, right) = line.split_once(" - ")?;
         let mut left = left.split(' ').skip(3);

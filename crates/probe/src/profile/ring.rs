@@ -104,8 +104,8 @@ impl Ring {
         Ok(Self { _event: event, memory, length, page })
     }
 
-    /// Moves the stacks that `keep` selects from the ring to `into`, at most `room`. Returns the number of
-    /// lost stacks.
+    /// Moves the stacks that `keep` selects from the ring to `into`, at most `room`. Returns the
+    /// number of lost stacks.
     pub(super) fn read(
         &self,
         into: &mut Vec<Raw>,

@@ -18,7 +18,7 @@ use recording::Store;
 
 /// A source that the sampler's thread reads repeatedly.
 pub trait Probe: Send {
-    /// The probe's name in reports of its failures.
+    /// Returns the probe's name for reports of its failures.
     fn name(&self) -> &str;
 
     /// Adds the probe's readings to `sample`. The first call often has no earlier reading to
@@ -35,7 +35,7 @@ pub struct Sample<'a> {
 }
 
 impl Sample<'_> {
-    /// `CLOCK_MONOTONIC` when this moment's first probe was read.
+    /// Returns the time (`CLOCK_MONOTONIC`) when this moment's first probe was read.
     pub fn at(&self) -> Time {
         self.at
     }

@@ -25,7 +25,7 @@ macro_rules! tcp_info {
                 }
             }
 
-            /// For each field, its end in the structure and whether it is known.
+            /// Returns each field's end offset in the structure, and whether the field is known.
             #[cfg(test)]
             fn known(&self) -> Vec<(usize, bool)> {
                 vec![$(($offset + size_of::<$raw>(), self.$field.is_some()),)*]

@@ -132,7 +132,7 @@ impl BridgeState {
         self.tables.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The bridge's index in the switch, in the type that tables use.
+    /// Returns the bridge's index in the switch, in the type that tables use.
     pub(super) fn place(&self) -> u16 {
         place_of(self.index)
     }
@@ -192,13 +192,13 @@ impl BridgeState {
         act(tables, &others)
     }
 
-    /// The tables' generation, read without a lock.
+    /// Reads the tables' generation without a lock.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// The ports, sorted by number.
+    /// Returns the ports, sorted by number.
     #[must_use]
     pub fn ports(&self) -> Vec<Arc<SwitchPort>> {
         self.port_map().values().cloned().collect()
@@ -288,7 +288,7 @@ impl BridgeState {
         std::mem::take(&mut *self.lock_events())
     }
 
-    /// The number of packet-ins that were dropped because the queue was full.
+    /// Returns the number of packet-ins that were dropped because the queue was full.
     #[must_use]
     pub fn lost_packet_ins(&self) -> u64 {
         self.lost_packet_ins.load(Ordering::Relaxed)
@@ -346,7 +346,7 @@ impl BridgeState {
         self.bonds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The existing ports of a bond's members, sorted by name.
+    /// Returns the existing ports of a bond's members, sorted by name.
     pub(super) fn members(&self, settings: &BondSettings) -> Vec<MemberPort> {
         members_of(settings, &self.ports_by_name())
     }

@@ -280,8 +280,8 @@ impl BridgeThread {
         self.last_number
     }
 
-    /// The number of accepted connections of an origin. Connections to controllers of the settings
-    /// do not count.
+    /// Returns the number of accepted connections of an origin. Connections to controllers of the
+    /// settings do not count.
     fn count(&self, origin: Origin) -> usize {
         self.connections
             .iter()
@@ -289,8 +289,8 @@ impl BridgeThread {
             .count()
     }
 
-    /// If an origin has the maximum number of connections, closes the one that has waited longest
-    /// for a hello, unless that one is very recent.
+    /// Closes a connection if an origin has its maximum number: the one that has waited longest for
+    /// a hello, unless it is very recent.
     fn free_a_place(&mut self, origin: Origin) {
         if self.count(origin) < MOST_CONNECTIONS {
             return;

@@ -30,7 +30,7 @@ struct Rig {
 }
 
 impl Rig {
-    /// A bridge with rules whose cookies are 0, 1 and so on.
+    /// Creates a bridge with rules whose cookies are 0, 1 and so on.
     fn with_rules(count: u32) -> Self {
         let folder = TempDir::new().unwrap();
         let stop = Arc::new(AtomicBool::new(false));

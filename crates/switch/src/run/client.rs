@@ -44,7 +44,7 @@ pub enum ClientError {
     Refused(String),
 }
 
-/// Advice for errors whose system message is not enough.
+/// Returns advice for errors whose system message is not enough.
 fn remedy(error: &io::Error) -> &'static str {
     match error.kind() {
         ErrorKind::PermissionDenied => ": run this command as the switch's user, or as root",

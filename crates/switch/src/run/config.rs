@@ -276,7 +276,7 @@ impl From<ovsdb::interface::CopyMode> for CopyMode {
 pub struct RxqAffinity(pub Vec<(usize, usize)>);
 
 impl RxqAffinity {
-    /// The CPU that polls a queue.
+    /// Returns the CPU that polls a queue.
     #[must_use]
     pub fn cpu(&self, queue: usize) -> Option<usize> {
         self.0.iter().find(|(of, _)| *of == queue).map(|(_, cpu)| *cpu)
@@ -528,7 +528,7 @@ impl PortConfig {
         }
     }
 
-    /// The number of receive queues.
+    /// Returns the number of receive queues.
     #[must_use]
     pub fn queues(&self) -> usize {
         self.queues.unwrap_or(1)
@@ -658,7 +658,7 @@ impl PortConfig {
     }
 }
 
-/// The CPUs of a hexadecimal mask, as in Open vSwitch's pmd-cpu-mask: `6` is CPUs 1 and 2.
+/// Parses the CPUs of a hexadecimal mask, as in Open vSwitch's pmd-cpu-mask: `6` is CPUs 1 and 2.
 pub fn parse_cpu_mask(text: &str) -> Result<Vec<usize>, String> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
     let mask = u128::from_str_radix(digits, 16).ok().filter(|mask| *mask != 0);

@@ -58,7 +58,7 @@ pub(super) enum Closed {
 }
 
 impl Connection {
-    /// A connection of a tool or controller that connected to the switch.
+    /// Creates the connection of a tool or controller that connected to the switch.
     pub(super) fn accepted(
         number: u64,
         stream: Stream,
@@ -68,7 +68,7 @@ impl Connection {
         Self::new(number, stream, None, memory, now_ms)
     }
 
-    /// A connection to a controller, before it is established.
+    /// Creates a connection to a controller, before it is established.
     pub(super) fn connecting(
         number: u64,
         stream: Stream,
@@ -115,7 +115,7 @@ impl Connection {
         self.stream.origin()
     }
 
-    /// The origin of an accepted connection; `None` for a connection to a controller.
+    /// Returns the origin of an accepted connection; `None` for a connection to a controller.
     pub(super) fn accepted_by(&self) -> Option<Origin> {
         (self.kind == Kind::Service).then(|| self.origin())
     }
@@ -317,8 +317,8 @@ impl Connection {
         self.session.demote(generation, self.out.buffer());
     }
 
-    /// `own`: the number of the peer's request, if a request of this peer made the requested
-    /// changes.
+    /// Sends flow monitor updates. `own`: the transaction ID of the peer's request, if a request of
+    /// this peer made the changes.
     pub(super) fn rule_events(&mut self, events: &[RecordedEvent], own: Option<u32>) {
         if events.is_empty() || !self.is_monitoring() {
             return;
@@ -353,7 +353,7 @@ impl Connection {
         self.session.table_status(status, self.out.buffer());
     }
 
-    /// `requester`: the connection that requested the change.
+    /// Sends a port status. `requester`: the connection that requested the change.
     pub(super) fn port_status(&mut self, status: &PortStatus, requester: Option<u64>) {
         let is_own = requester == Some(self.number);
         self.session.port_status(status, is_own, self.out.buffer());

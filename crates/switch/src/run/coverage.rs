@@ -52,7 +52,7 @@ impl Coverage {
         }
     }
 
-    /// The counters, sorted by name.
+    /// Returns the counters, sorted by name.
     pub(super) fn events(&self, seconds: u64) -> Vec<Event> {
         let mut events: Vec<_> = EVENTS
             .iter()
@@ -67,8 +67,8 @@ impl Coverage {
         events
     }
 
-    /// The events per second since the last sample before a window. As in Open vSwitch, the divisor
-    /// is the whole window even if the switch started within it.
+    /// Returns the events per second since the last sample before a window. As in Open vSwitch, the
+    /// divisor is the whole window even if the switch started within it.
     fn rate(&self, index: usize, window: u64, seconds: u64) -> f64 {
         let start = seconds.checked_sub(window);
         let before = start.and_then(|start| self.history.iter().find(|s| s.seconds <= start));

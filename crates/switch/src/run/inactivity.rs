@@ -27,7 +27,8 @@ impl Inactivity {
         self.probed_ms = None;
     }
 
-    /// `is_established`: whether the peer can be sent an echo request.
+    /// Checks the time since the peer last sent something. `is_established`: whether the peer can
+    /// be sent an echo request.
     pub(super) fn check(&mut self, now_ms: u64, is_established: bool) -> Verdict {
         let passed = |since: u64| now_ms.saturating_sub(since);
         match self.probed_ms {

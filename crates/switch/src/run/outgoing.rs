@@ -19,7 +19,7 @@ impl Outgoing {
         self.bytes.len() - self.sent
     }
 
-    /// The buffer to which new bytes are appended.
+    /// Returns the buffer to which new bytes are appended.
     pub(super) fn buffer(&mut self) -> &mut Vec<u8> {
         if self.waiting() == 0 {
             self.since = Instant::now();

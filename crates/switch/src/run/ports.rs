@@ -237,7 +237,7 @@ impl SwitchPort {
         self.config() & PORT_DOWN != 0
     }
 
-    /// The number of queues from which frames can arrive.
+    /// Returns the number of queues from which frames can arrive.
     #[must_use]
     pub fn queues(&self) -> usize {
         self.device.queues()

@@ -222,7 +222,7 @@ fn dump_flows(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
 /// A bridge's megaflows on one thread.
 type BridgeFlows = (Arc<BridgeState>, Vec<Megaflow>);
 
-/// All megaflows by thread: the core of a packet thread, or `None` for the main thread.
+/// Returns all megaflows by thread: the core of a packet thread, or `None` for the main thread.
 fn megaflows(switch: &Switch) -> Vec<(Option<usize>, Vec<BridgeFlows>)> {
     let bridges = switch.bridges();
     let of_main = bridges.iter().map(|bridge| switch.main().megaflows(bridge.index)).collect();
@@ -322,7 +322,8 @@ fn memory(switch: &Arc<Switch>, _: &[String]) -> Outcome {
     Ok(format!("megaflows:{megaflows} pmds:{threads} ports:{ports} rules:{rules}\n"))
 }
 
-/// Open vSwitch's list of datapath features. The datapath supports all that its pipeline uses.
+/// Prints Open vSwitch's list of datapath features. The datapath supports all features that its
+/// pipeline uses.
 fn features(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     bridge(switch, &arguments[0])?;
     Ok(FEATURES.iter().map(|(name, value)| format!("{name}: {value}\n")).collect())

@@ -150,7 +150,7 @@ fn ports(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     Ok(text)
 }
 
-/// A counter as ovs-ofctl prints it: `?` if the port does not have it.
+/// Formats a counter as ovs-ofctl does: `?` if the port does not have it.
 fn count(count: Option<u64>) -> String {
     count.map_or_else(|| "?".to_owned(), |count| count.to_string())
 }

@@ -344,7 +344,7 @@ fn write_stages(text: &mut String, thread: &ThreadStatistics) {
 mod tests {
     use super::*;
 
-    /// The thread was busy for an hour, and then had no packet for a minute.
+    /// The thread was busy for an hour, and then received no packet for a minute.
     #[test]
     fn a_thread_that_has_become_idle_has_no_overhead() {
         let queue = QueueUsage {

@@ -316,8 +316,8 @@ impl Wanted {
     }
 }
 
-/// The policing of an interface. As in Open vSwitch, a rate of 0 means no limit, and a burst of 0
-/// the default.
+/// Converts the policing of an interface. As in Open vSwitch, a rate of 0 means no limit, and a
+/// burst of 0 the default.
 fn policing(police: &Police) -> Policing {
     let Police { rate_kbit, burst_kbit, rate_kpkts, burst_kpkts } = *police;
     let rate = (rate_kbit > 0).then(|| Rate::from_bits_per_second(u64::from(rate_kbit) * 1000));
