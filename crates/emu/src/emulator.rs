@@ -34,8 +34,8 @@ pub struct Scheduling {
     pub cpu: Option<usize>,
     /// SCHED_FIFO, if the kernel grants it.
     pub real_time: bool,
-    /// From this long before a deadline the thread spins instead of sleeping: a sleep ends 50 µs
-    /// late on virtual machines, and spinning all the time would cost a core.
+    /// The thread sleeps until this long before a deadline, and then spins. A sleep ends 50 µs late
+    /// on virtual machines, and spinning all the time would cost a core.
     pub spin: Span,
     /// Deliberate stalls, to measure the effect of lateness on a measurement.
     pub stalls: Option<Stalls>,

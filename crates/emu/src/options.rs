@@ -26,7 +26,7 @@ pub struct LinkOptions {
 }
 
 impl LinkOptions {
-    /// Every key besides those of [`Settings`].
+    /// All keys of link options except those of [`Settings`].
     pub const KEYS: [&str; 10] = [
         "name",
         "a",
@@ -162,8 +162,8 @@ impl LinkOptions {
         }
         let forward = self.ab.or(&self.both);
         let mut backward = self.ba.or(&self.both);
-        // With the same random stream for both, a loss in one direction would always be a loss in
-        // the other.
+        // Use another seed for this direction: with the same random stream, a loss in one direction
+        // would always be a loss in the other.
         if self.ba.seed.is_none() {
             backward.seed = Some(backward.seed.unwrap_or_default().wrapping_add(1));
         }

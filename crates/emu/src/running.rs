@@ -128,7 +128,7 @@ impl Inspector {
             )
             .into());
         }
-        // Holds the lock throughout, so that two concurrent changes apply in the same order to
+        // Hold the lock throughout, so that two concurrent changes apply in the same order to
         // settings and links.
         let mut ways = self.ways();
         let settings = [ab.or(both).or(&ways.settings[0]), ba.or(both).or(&ways.settings[1])];

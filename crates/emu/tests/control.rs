@@ -164,8 +164,8 @@ fn closed_and_silent_clients_do_not_block_other_clients() {
         let mut stream = testbed.raw();
         let _ = stream.write_all(b"{\"do\":");
     }
-    // More silent clients than the link serves at once: the link refuses further clients until
-    // there is room.
+    // More silent clients than the link serves at once. The link refuses further clients until a
+    // slot is free.
     let silent: Vec<UnixStream> = (0..32).map(|_| testbed.raw()).collect();
     drop(silent);
     support::until("there is room again", || {
@@ -222,7 +222,7 @@ fn a_directory_that_others_may_enter_is_not_trusted() {
     let path = private();
     std::fs::set_permissions(path.path(), Permissions::from_mode(0o755)).unwrap();
     let directory = Directory::at(path.path());
-    // Another user who may enter the directory can put a socket there that answers instead of the
+    // Another user who may enter the directory can put a socket into it that replies instead of the
     // link.
     let _theirs = UnixListener::bind(path.path().join("wan.sock")).unwrap();
     let refused = [

@@ -61,8 +61,8 @@ impl Confined {
         let name = program.argv.first().cloned().unwrap_or_default();
         let (started, start) = mpsc::channel();
         let (ending, ended) = mpsc::channel();
-        // The parent-death signal depends on the thread that forked, not on the process: this
-        // thread ends when the program ends.
+        // The parent-death signal is sent when the thread that forked ends, not when the process
+        // ends. So this thread ends only when the program does.
         let keeper = std::thread::Builder::new()
             .name(format!("keeper of {}", name.replace('\0', "")))
             .spawn(move || match fork_into(inside.as_ref(), program) {
@@ -202,7 +202,8 @@ fn fork_into(
         .stdin(Stdio::null())
         .stdout(program.stdout)
         .stderr(program.stderr)
-        // Ctrl-C signals the foreground group; the lab decides how its programs end.
+        // Ctrl-C signals the foreground process group. The programs are not in it, because the lab
+        // decides how they end.
         .process_group(0);
     // Reads this process's ID from /proc, which may have been mounted in another process namespace.
     let parent = std::fs::read_link("/proc/self").ok().and_then(|pid| pid.to_str()?.parse().ok());

@@ -45,7 +45,7 @@ impl Display for MetricsAddress {
     }
 }
 
-/// Parses during deserialisation, so that an error names the text's place in its file.
+/// Parses during deserialisation, so that an error names the line of the value in its file.
 impl<'de> Deserialize<'de> for MetricsAddress {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_str(Text)

@@ -56,7 +56,7 @@ fn open(path: &Path, earlier: Earlier, mode: u32) -> io::Result<File> {
     // Without O_NONBLOCK, open(2) of a pipe would wait for a reader.
     let fixed = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOCTTY;
     let flags = fixed | OFlags::NONBLOCK | end;
-    // A link in /proc/PID/fd leads to the open file itself.
+    // A link in /proc/PID/fd leads to the open file itself, so it is followed.
     let flags = if place.is_process_file { flags } else { flags | OFlags::NOFOLLOW };
     let mode = Mode::from_raw_mode(mode);
     let file = openat(&place.directory, &place.name, flags, mode);

@@ -7,9 +7,9 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-/// Refuses a path if a user other than this user and root can replace a directory or a symbolic
-/// link in the path before its last name. Accepts names that do not exist yet: only this user or
-/// root can make them there.
+/// Returns an error if a user other than this user and root can replace a directory or a symbolic
+/// link above the path's last name. Names that do not exist yet are accepted, because only this
+/// user or root can make them.
 pub(crate) fn check_above(path: &Path) -> Result<(), HostError> {
     let failed = |path: &Path, source: io::Error| HostError::Io {
         doing: format!("cannot look at {}", path.display()),

@@ -43,7 +43,7 @@ pub fn acquire() -> Result<Privilege, HostError> {
     fs::write("/proc/self/setgroups", "deny").map_err(denied)?;
     fs::write("/proc/self/uid_map", format!("0 {uid} 1")).map_err(denied)?;
     fs::write("/proc/self/gid_map", format!("0 {gid} 1")).map_err(denied)?;
-    // AppArmor may grant such a namespace and then forbid everything in it.
+    // AppArmor may allow a user namespace and then forbid every operation in it.
     crate::wiring::bring_up_here("lo")?;
     Ok(Privilege::UserNamespace)
 }

@@ -103,8 +103,8 @@ impl SocketFile {
         self.remove(seen.inode)
     }
 
-    /// Listens at the path, with the file mode `mode` if there is one. Replaces the socket of a
-    /// dead process.
+    /// Listens at the path; `mode`: the mode of the socket's file. Replaces the socket of a dead
+    /// process.
     pub fn listen(self, mode: Option<Mode>) -> io::Result<(UnixListener, BoundFile)> {
         self.clear()?;
         let kind = SocketFlags::CLOEXEC;
@@ -115,7 +115,8 @@ impl SocketFile {
             // mode.
             rustix::fs::fchmod(&socket, mode)?;
         }
-        // Use the short form only if necessary, because ss(8) shows the address.
+        // Use the path through the descriptor only if the path is too long, because ss(8) shows the
+        // address.
         let short = self.path.as_os_str().len() > LONGEST_ADDRESS;
         let address = if short { self.address() } else { self.path.clone() };
         rustix::net::bind(&socket, &SocketAddrUnix::new(address)?).map_err(
@@ -200,10 +201,10 @@ impl SocketFile {
 }
 
 impl Examined {
-    /// Whether no process has this socket any more. The kernel looks for the socket of the inode,
-    /// then compares the types: only a dead socket refuses the connection of a datagram socket
-    /// (unix_find_bsd in net/unix/af_unix.c). A listener does not notice the attempt, and the call
-    /// does not block.
+    /// Whether the socket is dead: no process has it any more. The kernel looks for the socket of
+    /// the inode, then compares the types: only a dead socket refuses the connection of a datagram
+    /// socket (unix_find_bsd in net/unix/af_unix.c). A listener does not notice the attempt, and
+    /// the call does not block.
     fn is_dead(&self) -> io::Result<bool> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let family = AddressFamily::UNIX;

@@ -25,7 +25,7 @@ pub fn steer_receiving(
         mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), None::<&str>)
             .map_err(failed)?;
         let setting = format!("/sys/class/net/{interface}/queues/rx-0/rps_cpus");
-        // With O_CREAT, sysfs answers EACCES for a file that does not exist.
+        // Open without O_CREAT, because sysfs would return EACCES for a file that does not exist.
         let file = OpenOptions::new().write(true).open(setting);
         let written = file.and_then(|mut file| file.write_all(mask(cpus).as_bytes()));
         written.map_err(|error| match error.kind() {

@@ -67,8 +67,8 @@ pub fn add_address(
             HostError::NotSupported { doing, .. } if address.ip.is_ipv6() => {
                 HostError::NotSupported { feature: "IPv6", doing }
             }
-            // The kernel refuses the address as if privileges were missing (addrconf_add_dev() of
-            // net/ipv6/addrconf.c).
+            // If IPv6 is disabled, the kernel returns the error for missing privileges
+            // (addrconf_add_dev() of net/ipv6/addrconf.c).
             HostError::NotPermitted { doing } if address.ip.is_ipv6() && is_off(interface) => {
                 HostError::NotSupported { feature: "IPv6 at this interface (disable_ipv6)", doing }
             }

@@ -15,9 +15,9 @@ use crate::{Frame, Port, PortCounters, PortError, SendReport, socket};
 
 /// A port on an interface, through a packet socket.
 ///
-/// Packets arrive in a ring of small slots. The kernel queues packets that are larger than a slot,
-/// which are the super-packets, also on the socket (`PACKET_COPY_THRESH`, `tpacket_rcv` in
-/// net/packet/af_packet.c): the slot keeps the packet's place in the order and its timestamp, and a
+/// Packets arrive in a ring of small slots. The kernel also queues packets that are larger than a
+/// slot, the super-packets, on the socket (`PACKET_COPY_THRESH`, `tpacket_rcv` in
+/// net/packet/af_packet.c). The slot keeps the packet's position in the order and its timestamp. A
 /// system call, which serves some forty frames at once, fetches the bytes. If the socket's queue
 /// may not be large enough, the ring has fewer and larger slots instead ([`SuperPackets`]).
 ///

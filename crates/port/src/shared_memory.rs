@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 use crate::fault::Guard;
 use crate::prefetch::{prefetch_address, prefetch_to_write};
 
-/// A mapping. Bytes are copied in and out, and words are atomic, so that there is never a reference
-/// to bytes that the other side may change. Every access is checked against the length, because its
-/// offset may come from the other side.
+/// A mapping. Bytes are copied in and out, and words are accessed atomically, so no reference to
+/// bytes that the other side may change ever exists. Every access is checked against the length,
+/// because its offset may come from the other side.
 #[derive(Debug)]
 pub(crate) struct SharedMemory {
     start: NonNull<u8>,

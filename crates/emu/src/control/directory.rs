@@ -39,7 +39,7 @@ impl Directory {
         let mut attempts = 0..ATTEMPTS;
         loop {
             match self.try_to_claim(name) {
-                // Another command has removed the empty directory in between.
+                // Another command has removed the empty directory before it was opened.
                 Err(EmuError::Control { source, .. })
                     if source.kind() == io::ErrorKind::NotFound && attempts.next().is_some() => {}
                 outcome => return outcome,

@@ -37,7 +37,7 @@ struct Ends {
     is_connected: AtomicBool,
     changes: AtomicU64,
     tally: Tally,
-    /// Why there is no peer.
+    /// The reason why no peer is connected.
     problem: Mutex<Option<String>>,
 }
 

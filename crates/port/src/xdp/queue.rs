@@ -156,7 +156,7 @@ impl ReceiveQueue {
 }
 
 impl TransmitQueue {
-    /// Uses the [`ENTRIES`] buffers after those for receiving.
+    /// Creates the queue, which uses the [`ENTRIES`] buffers after those for receiving.
     pub(super) fn new(
         buffers: Arc<SharedMemory>,
         chunk: u64,

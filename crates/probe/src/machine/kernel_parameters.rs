@@ -4,7 +4,7 @@
 /// well-known names are returned. Other parameters, such as `quiet` and `net.ifnames`, change no
 /// measurement.
 pub(super) fn telling(command_line: &str) -> String {
-    // The words behind `--` belong to init.
+    // Parameters after `--` are passed to init.
     let words = command_line.split_whitespace().take_while(|word| *word != "--");
     words.filter(|word| is_telling(word)).collect::<Vec<_>>().join(" ")
 }

@@ -184,7 +184,8 @@ impl Processes {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProcessesUse {
     pub elapsed: Span,
-    /// The use by process ID; processes that started in between count from their start.
+    /// The use by process ID. Processes that started after the earlier snapshot count from their
+    /// start.
     pub each: BTreeMap<u32, ProcessUse>,
     /// For a tree: time of descendants that ended and were waited for, accurate to a tick per
     /// descendant.

@@ -63,7 +63,7 @@ impl BondMode {
 }
 
 impl BondSettings {
-    /// Checks the settings. `is_port` tells whether the bridge has a port of a name.
+    /// Checks the settings. `is_port` tells whether the bridge has a port with a given name.
     pub(super) fn check(&self, is_port: impl Fn(&str) -> bool) -> Result<(), String> {
         if let Some(unknown) = self.members.iter().find(|name| !is_port(name)) {
             return Err(format!("there is no port {unknown:?}: name ports of the bridge"));

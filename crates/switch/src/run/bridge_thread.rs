@@ -48,7 +48,7 @@ pub(super) struct BridgeThread {
 #[derive(Debug, Clone)]
 struct Controller {
     address: SocketAddr,
-    /// The time of the next attempt; `None` while there is a connection.
+    /// The time of the next connection attempt; `None` while connected.
     next: Option<Instant>,
     pause: Duration,
     last_error: Option<String>,
@@ -165,7 +165,7 @@ impl BridgeThread {
                 "bridge {name}: no controller for {} s: forwards as a learning switch",
                 lost_ms / 1000
             );
-            // The tables never refuse to delete all rules.
+            // Deleting all rules never fails.
             let _ = tables.flow_mod(FlowMod::new(FlowCommand::Delete), now_ms);
         } else {
             tracing::info!("bridge {name}: no longer forwards as a learning switch");

@@ -90,7 +90,7 @@ impl Rig {
     }
 }
 
-/// Reads at most `most` bytes of those that have arrived. Returns their number.
+/// Reads at most `most` of the bytes that have arrived. Returns the number of bytes read.
 fn read(peer: &mut UnixStream, most: usize, to: &mut Vec<u8>) -> usize {
     let former = to.len();
     match peer.take(most as u64).read_to_end(to) {
@@ -398,7 +398,7 @@ fn a_standalone_bridge_learns_and_forwards_while_it_has_no_controller_for_15_s()
     assert_eq!(state(&rig), (false, 1));
     rig.later(Duration::from_millis(1));
     assert_eq!(state(&rig), (true, 0));
-    // The connections opened before are closed, because the test answers on none of them.
+    // The earlier connections are closed, because the test never replies on them.
     while rig.thread.connections.iter().any(|c| c.controller.is_some()) {
         rig.later(Duration::from_secs(5));
     }

@@ -31,7 +31,7 @@ const LONGEST_NAME: usize = 64;
 const MOST_QUEUES: usize = 64;
 const AGING_TIMES: RangeInclusive<u64> = 1..=86_400;
 const TABLE_SIZES: RangeInclusive<usize> = 1..=1_000_000;
-/// The kinds of ports.
+/// The values of a port's `kind`.
 const KINDS: [&str; 9] =
     ["pcap", "null", "dummy", "packet", "tap", "ring", "xdp", "vhost-user", "patch"];
 

@@ -230,7 +230,7 @@ impl Connection {
     }
 
     /// Writes replies if the connection is established. Returns an error if the peer has closed its
-    /// end and got all replies.
+    /// side and got all replies.
     pub(super) fn write_if_open(&mut self, now_ms: u64) -> Result<(), Closed> {
         if self.is_abandoned {
             return Err(Closed::Stuck);
@@ -248,7 +248,7 @@ impl Connection {
         (self.out.waiting(), self.out.pause())
     }
 
-    /// Drops the output for the peer. The connection is closed at its next turn.
+    /// Drops the output for the peer. The connection is closed when it is served next.
     pub(super) fn abandon(&mut self) {
         self.out = Outgoing::new();
         self.is_abandoned = true;
@@ -416,7 +416,7 @@ pub(super) fn is_transient(error: &io::Error) -> bool {
 const MOST_INPUT: usize = 256 << 10;
 /// With this many unread bytes, a peer gets no further replies.
 const MOST_WAITING_REPLIES: usize = 1 << 20;
-/// With fewer unread bytes than this, the switch writes the next piece of a long reply.
+/// With fewer unread bytes than this, the switch writes the next part of a long reply.
 const MOST_WAITING_PIECES: usize = 128 << 10;
 /// With this many unread bytes, packet-ins are dropped.
 const MOST_WAITING_PACKETS: usize = 1 << 20;

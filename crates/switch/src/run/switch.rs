@@ -127,7 +127,7 @@ impl Switch {
         Ok(notes)
     }
 
-    /// Makes the switch end.
+    /// Requests the end of the switch.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Release);
     }

@@ -72,7 +72,7 @@ impl PortConfig {
 }
 
 impl MirrorSettings {
-    /// Checks a mirror. `is_port` tells whether the bridge has a port of a name.
+    /// Checks a mirror. `is_port` tells whether the bridge has a port with a given name.
     pub(super) fn check(&self, is_port: impl Fn(&str) -> bool) -> Result<(), String> {
         match (&self.output, self.output_vlan) {
             (Some(_), Some(_)) => {

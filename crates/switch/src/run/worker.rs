@@ -218,7 +218,7 @@ impl Worker {
         next.map(|next| next.since(now))
     }
 
-    /// Adds the counts of a bridge's megaflows to those of their rules.
+    /// Adds the packet counts of a bridge's megaflows to the counters of their rules.
     pub(super) fn credit(&mut self, bridge: usize) {
         if let Some(worker) = self.bridges.get_mut(bridge).and_then(Option::as_mut) {
             worker.datapath.credit();

@@ -322,7 +322,7 @@ impl OvsdbThread {
         let Some(bridge) = self.switch.bridge(bridge) else { return };
         let now_ms = self.switch.clock.now_ms();
         let mut tables = bridge.tables_mut();
-        // The tables never refuse to delete all rules, or to add a rule without a match.
+        // Deleting all rules never fails, and neither does adding a rule without a match.
         let _ = tables.flow_mod(FlowMod::new(FlowCommand::Delete), now_ms);
         if is_open {
             let mut normal = FlowMod::new(FlowCommand::Add);

@@ -24,7 +24,7 @@ pub(super) fn add_first_rules(
         let mut normal = FlowMod::new(FlowCommand::Add);
         normal.priority = 0;
         normal.actions = vec![Action::Output { port: PortNumber::NORMAL, max_len: 0 }];
-        // The tables never refuse a rule without a match.
+        // Adding a rule without a match never fails.
         let _ = bridge.tables_mut().flow_mod(normal, now_ms);
     }
     if let Some(path) = &settings.flows {
