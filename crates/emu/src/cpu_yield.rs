@@ -108,7 +108,7 @@ mod tests {
             let now = start + Span::from_micros(after);
             cpu_yield.due(now, || now + Span::from_micros(frame)).is_some()
         };
-        assert!(!due(399, 1_000), "the emulator yields before a gap");
+        assert!(!due(399, 1_000), "the emulator yields before 400 µs have passed");
         assert!(!due(400, 29));
         assert!(due(450, 30));
         assert!(!due(949, 0));

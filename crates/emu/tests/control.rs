@@ -240,7 +240,7 @@ fn a_directory_that_others_may_enter_is_not_trusted() {
 }
 
 #[test]
-fn a_file_that_is_not_a_socket_is_not_replaced() {
+fn a_regular_file_at_the_path_of_a_socket_is_kept() {
     let path = private();
     let directory = Directory::at(links(&path));
     directory.prepare().unwrap();
