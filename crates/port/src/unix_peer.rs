@@ -155,12 +155,12 @@ pub(crate) struct Meeting {
 }
 
 impl Meeting {
-    /// Accepts peers at a path.
+    /// Creates a meeting that listens at a path.
     pub(crate) fn at(path: &Path) -> io::Result<Self> {
         Ok(Self { path: path.to_owned(), door: Some(Door::open(path)?), is_strict: true })
     }
 
-    /// Connects to a process of the same user or root that listens at a path.
+    /// Creates a meeting that connects to a process of the same user or root at a path.
     pub(crate) fn with(path: &Path) -> Self {
         Self { path: path.to_owned(), door: None, is_strict: true }
     }

@@ -2,7 +2,7 @@ use std::path::{Path, PathBuf};
 
 use ovsdb::interface::Machine;
 
-/// The parts of this machine from which interface types are derived.
+/// The properties of this machine on which the types of interfaces depend.
 #[derive(Debug)]
 pub(super) struct ThisMachine {
     pub(super) rundir: PathBuf,

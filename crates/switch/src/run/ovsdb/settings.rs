@@ -20,7 +20,7 @@ use crate::run::progress::Part;
 use crate::run::table_settings::{Overflow, TableSettings};
 use crate::run::vlan_settings::MirrorSettings;
 
-/// The settings that a topology describes, and the parts that settings cannot express.
+/// The settings that a topology describes, with failures and other results that are no settings.
 #[derive(Debug, Default)]
 pub(super) struct Wanted {
     pub(super) config: Config,
