@@ -92,7 +92,7 @@ impl RunningAccess {
         Ok((count, horizon))
     }
 
-    /// Sends frames to the hosts of their addresses, and frames for no host's address to all hosts.
+    /// Sends each frame to the host with its destination address, and other frames to all hosts.
     pub(crate) fn send(
         &mut self,
         first: &mut dyn Port,

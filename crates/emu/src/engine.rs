@@ -211,7 +211,7 @@ impl Engine {
     fn answer(&mut self) {
         while let Ok(command) = self.commands.try_recv() {
             let now = clock::now();
-            // Ignores a caller that has gone; the change still applies.
+            // Continue even if the caller has gone: the change still applies.
             match command {
                 Command::Statistics { answer } => {
                     let _ = answer.send(self.statistics(now, false));

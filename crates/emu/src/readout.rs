@@ -56,7 +56,7 @@ pub fn table(report: &LinkReport) -> String {
     let ways = [&report.ab, &report.ba];
     let _ = writeln!(text, "link {}, {}", report.name, shown::seconds(report.running.secs_f64()));
     let mut row = |what: &str, [ab, ba]: [String; 2]| {
-        // Padding counts characters; an arrow is one character.
+        // Padding counts characters, and an arrow is one character.
         let _ = writeln!(text, "{what:<18}  {ab:<w$}  {ba}", w = heads[0].chars().count().max(24));
     };
     row("", heads.clone());

@@ -173,7 +173,7 @@ fn closed_and_silent_clients_do_not_block_other_clients() {
     });
     // A client that sends a request and does not wait for the reply.
     for _ in 0..50 {
-        // The link may already have closed this connection as one too many.
+        // The link may already have closed this connection because it has too many clients.
         let _ = testbed.raw().write_all(b"{\"do\":\"show\"}\n{\"do\":\"show\"}\n");
     }
     support::until("there is room again", || {

@@ -20,12 +20,12 @@ impl ListeningProcess {
     /// `also`. A process that has passed its socket on and ended is an error.
     pub fn behind(stream: &impl AsFd, also: Option<u32>) -> Result<Self, HostError> {
         let peer = trusted_peer(stream, also)?;
-        // 0 means a process outside this process namespace (pid_namespaces(7)).
+        // The kernel reports 0 for a process outside this process namespace (pid_namespaces(7)).
         let number = Pid::from_raw(peer.pid()).ok_or_else(|| asking(nix::Error::ESRCH))?;
         let pid = peer.pid();
         let process = match getsockopt(stream, sockopt::PeerPidfd) {
             Ok(process) => process,
-            // Linux before 6.5.
+            // Linux before 6.5 lacks SO_PEERPIDFD.
             Err(nix::Error::ENOPROTOOPT) => by_number(number, peer.uid())?,
             Err(nix::Error::ESRCH | nix::Error::EINVAL) => {
                 return Err(HostError::ProcessGone { pid });

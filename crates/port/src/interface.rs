@@ -16,7 +16,7 @@ pub struct Interface {
     pub index: u32,
     pub address: [u8; 6],
     pub mtu: Bytes,
-    /// Whether its owner has enabled the interface.
+    /// Whether the interface is enabled (IFF_UP).
     pub up: bool,
     /// Whether the interface is enabled and has a carrier.
     pub running: bool,

@@ -39,7 +39,7 @@ pub struct PacketPort {
     /// A separate socket for sending, so that neither direction takes the other's locks, and no
     /// frame needs a meaningless `virtio_net_hdr`.
     sender: OwnedFd,
-    /// A third socket for unfinished frames, whose packets have that header.
+    /// A third socket for unfinished frames, whose packets have a `virtio_net_hdr`.
     unfinished_sender: Option<OwnedFd>,
     /// The unused socket for unfinished frames, and the time when the port stopped using it because
     /// the interface does not segment.
@@ -427,7 +427,7 @@ impl Port for PacketPort {
     }
 
     fn counters(&mut self) -> PortCounters {
-        // This does not fail on a socket that has been set up.
+        // Reading the drops does not fail on a configured socket.
         self.counters.kernel_drops +=
             u64::from(socket::take_drops(&self.receiver).unwrap_or_default());
         if let Some(drops) = &mut self.drops {
@@ -563,7 +563,8 @@ const SLOT_OVERHEAD: usize = 128;
 /// Holds any packet of 64 KiB, and is a whole number of pages.
 const LARGE_SLOT: usize = 17 << 12;
 const MOST_LARGE_SLOTS: usize = 1024;
-/// Holds a hundred super-packets. A smaller queue would hold fewer than the ring.
+/// Minimum size of the socket's queue: it holds a hundred super-packets. A smaller queue would hold
+/// fewer than the ring of large slots.
 const ENOUGH_QUEUED: Bytes = Bytes::new(16 << 20);
 /// Frames of a larger MTU, such as loopback's, are treated like super-packets.
 const MOST_IN_SLOT: u64 = 9216;

@@ -24,7 +24,7 @@ pub struct CgroupSnapshot {
     pub taken: Time,
     /// CPU time used by the process's own group and the groups below it.
     pub used: Option<Span>,
-    /// The groups with the CPU controller, innermost first.
+    /// The groups that have the CPU controller, innermost first.
     pub levels: Vec<Level>,
 }
 

@@ -34,7 +34,7 @@ pub struct PciBus {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct QueueCores {
     pub cores: Vec<usize>,
-    /// `rps_flow_cnt` (RFS).
+    /// The number of flows that RFS remembers for the queue (`rps_flow_cnt`).
     pub flows: Option<u64>,
 }
 
@@ -48,7 +48,7 @@ pub struct Interrupt {
 
 impl Device {
     pub fn read(tree: &Tree, interface: &str) -> Self {
-        // A name from the kernel has no slash; a name from a file may have one.
+        // An interface's name from the kernel has no slash; one from a recorded file may have one.
         if interface.contains('/') || interface.starts_with('.') {
             return Self::default();
         }
@@ -76,7 +76,7 @@ impl Device {
 }
 
 fn bus(tree: &Tree, device: &str) -> Option<PciBus> {
-    // "8.0 GT/s PCIe"
+    // Parses a line such as "8.0 GT/s PCIe".
     let speed = |name: &str| {
         let line = tree.line(&format!("{device}/{name}"))?;
         line.split(' ').next()?.parse::<f64>().ok().filter(|speed| *speed > 0.0)

@@ -115,7 +115,7 @@ impl ProbeError {
     }
 }
 
-/// `/proc/interrupts` of 512 cores has about 5 MB.
+/// Maximum bytes read of a file: `/proc/interrupts` of 512 cores has about 5 MB.
 const LONGEST: u64 = 32 << 20;
 /// Usual size of a file, in bytes.
 const USUAL: usize = 4096;

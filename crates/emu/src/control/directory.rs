@@ -159,7 +159,7 @@ fn control(doing: &str, source: io::Error) -> EmuError {
 }
 
 const SUFFIX: &str = ".sock";
-/// A socket's path holds 107 bytes.
+/// Maximum length of a link's name, because the path of a socket holds only 107 bytes.
 const LONGEST_NAME: usize = 40;
 /// Maximum number of times that a command makes its directory again.
 const ATTEMPTS: usize = 100;

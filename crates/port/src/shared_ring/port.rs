@@ -215,7 +215,7 @@ impl Ends {
         let (memory, geometry) = (&handed.memory, handed.geometry);
         let watched = socket.as_fd().try_clone_to_owned().and_then(|fd| self.bell.watch(fd)).ok();
         let mut consumer = Consumer::new(memory.clone(), geometry, receives);
-        // The receiving thread may sleep from the start.
+        // Ask for a wake-up now, because the receiving thread may already sleep.
         let _ = consumer.prepare_to_sleep();
         *lock(&self.receiving) = Some(Receiving {
             consumer,

@@ -37,7 +37,7 @@ pub(super) struct Rings {
     changes: AtomicU64,
     tally: Tally,
     problem: Mutex<Option<String>>,
-    /// The connection, so that it can be ended.
+    /// The socket of the connection, so that any thread can close it.
     stream: Mutex<Option<UnixStream>>,
 }
 

@@ -118,7 +118,7 @@ impl DeviceRing {
         // The memory keeps them even if this process was killed.
         ring.next_used = ring.load(used, INDEX);
         ring.next_available = ring.next_used;
-        // The receiving thread may sleep from the start.
+        // Ask for kicks now, because the receiving thread may already sleep.
         ring.ask_for_kicks(true);
         Ok(ring)
     }

@@ -67,7 +67,7 @@ pub struct Driver {
     pub name: String,
     pub version: String,
     pub firmware: String,
-    /// `0000:00:03.0`
+    /// The bus address, such as `0000:00:03.0`.
     pub bus_address: String,
 }
 

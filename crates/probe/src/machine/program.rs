@@ -24,7 +24,7 @@ pub fn program_text(program: &str, flags: &[&str]) -> Result<String, ProbeError>
         .stderr(Stdio::piped())
         .spawn();
     let mut child = match spawned {
-        // An unreadable directory in PATH gives PermissionDenied.
+        // A directory in PATH that cannot be read gives PermissionDenied.
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => {
             return Err(ProbeError::NotFound {
                 what: format!("program {program:?} that may be run"),

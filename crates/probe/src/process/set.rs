@@ -6,7 +6,7 @@ use super::stat::{CpuTime, Process};
 use crate::clock;
 use crate::error::{ProbeError, read_text};
 
-/// Several processes, read together.
+/// Several processes, read at the same time.
 #[derive(Debug, Clone)]
 pub struct Processes {
     pub taken: Time,

@@ -145,9 +145,9 @@ const VEGAS: u16 = 3;
 const DCTCP: u16 = 9;
 const BBR: u16 = 16;
 const NO_SAMPLE: u32 = u32::MAX;
-/// net/ipv4/tcp_dctcp.h, DCTCP_MAX_ALPHA.
+/// The value for a share of 1 (net/ipv4/tcp_dctcp.h, DCTCP_MAX_ALPHA).
 const DCTCP_MAX_ALPHA: f64 = 1024.0;
-/// net/ipv4/tcp_bbr.c, BBR_UNIT.
+/// The value for a gain of 1 (net/ipv4/tcp_bbr.c, BBR_UNIT).
 const BBR_UNIT: f64 = 256.0;
 
 #[cfg(test)]

@@ -94,7 +94,7 @@ impl BondSettings {
 #[derive(Debug)]
 pub(super) struct Bond {
     pub(super) settings: BondSettings,
-    /// Sorted by name.
+    /// The members, sorted by name.
     members: Vec<Member>,
     /// The name of the active member, and the address of the last active member, which stays when
     /// all members are down.
@@ -126,8 +126,8 @@ impl Bond {
         Self { settings, members, active: None, active_address }
     }
 
-    /// Updates the bond from its settings and the links. `ports`: the existing ports of members,
-    /// sorted by name.
+    /// Updates the bond from its settings and the link states. `ports`: the existing ports of
+    /// members, sorted by name.
     pub(super) fn run(&mut self, settings: &BondSettings, ports: &[MemberPort], now_ms: u64) {
         if self.settings != *settings {
             self.settings = settings.clone();

@@ -116,8 +116,8 @@ impl BridgeThread {
         self.check();
     }
 
-    /// Applies other controllers and addresses. A connection to a controller that stays in the
-    /// settings remains open.
+    /// Applies new controllers and listening addresses. A connection to a controller that stays in
+    /// the settings remains open.
     fn change_remotes(&mut self) {
         let Some(remotes) = self.bridge.take_remotes() else { return };
         self.tcp.retain(|(address, _)| remotes.listen.contains(address));

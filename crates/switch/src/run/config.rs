@@ -68,7 +68,7 @@ pub struct Config {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct BridgeConfig {
-    /// 16 hexadecimal digits, by default derived from the bridge's name.
+    /// The datapath ID: 16 hexadecimal digits, by default derived from the bridge's name.
     pub datapath_id: Option<String>,
     /// The address of the bridge's own port, by default derived from the bridge's name.
     pub hardware_address: Option<HardwareAddress>,
@@ -200,9 +200,9 @@ pub struct PortConfig {
     pub busy_poll: bool,
     /// The address that OpenFlow shows, by default derived from the port's name.
     pub hardware_address: Option<HardwareAddress>,
-    /// The OpenFlow number, by default the first free one.
+    /// The OpenFlow port number, by default the first free one.
     pub number: Option<u32>,
-    /// Receive queues of a pcap or vhost-user port.
+    /// The number of receive queues of a pcap or vhost-user port.
     pub queues: Option<usize>,
     /// The rate at which frames leave: `100mbit`.
     pub rate: Option<Capacity>,

@@ -121,7 +121,7 @@ impl Switch {
     }
 }
 
-/// In the order of [`Switch::count_events`].
+/// The names of the counters, in the order of [`Switch::count_events`].
 const EVENTS: [&str; 18] = [
     "conntrack_full",
     "conntrack_zone_full",

@@ -37,7 +37,7 @@ pub enum PcapError {
 #[derive(Debug)]
 pub struct Capture {
     lines: HugeVec<Line>,
-    /// Each frame's first line, and its length.
+    /// The index of each frame's first cache line, and its length.
     frames: Vec<(u32, u32)>,
 }
 
@@ -109,7 +109,7 @@ impl Capture {
         Some((self.lines.get(line..line + length.div_ceil(LINE))?, length))
     }
 
-    /// Starts to load a frame.
+    /// Prefetches a frame.
     #[inline]
     pub fn prefetch(&self, index: usize) {
         if let Some(line) =

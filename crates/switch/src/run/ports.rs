@@ -41,7 +41,7 @@ pub struct SwitchPort {
     /// The port's index in the switch.
     pub index: PortIndex,
     pub hardware_address: [u8; 6],
-    /// OFPPC_* flags.
+    /// The port's configuration: OFPPC_* flags.
     config: AtomicU32,
     pub counts: Counts,
     pub settings: PortConfig,

@@ -497,7 +497,8 @@ impl Switch {
         }
         bridge.run_bonds();
         self.ports.publish();
-        // `ports` holds the removed ports, so that no new port gets the address of a removed port.
+        // `ports` keeps the removed ports in memory, so that no new port is allocated at the
+        // address of a removed one.
         let address = |port: &Arc<SwitchPort>| Arc::as_ptr(port).addr();
         let gone: Arc<HashSet<_>> = Arc::new(ports.iter().map(address).collect());
         // Wait until no thread polls the removed ports, so that their devices are closed when this

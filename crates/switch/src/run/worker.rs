@@ -23,7 +23,7 @@ pub(super) struct Worker {
     conntrack: Arc<Conntrack>,
     tracker: ThreadTracker,
     outlets: Outlets,
-    /// By bridge index.
+    /// The packet processing of each bridge, by bridge index.
     bridges: Vec<Option<BridgeWorker>>,
     /// The limit of megaflows per bridge.
     limit: usize,
