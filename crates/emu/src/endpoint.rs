@@ -174,7 +174,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_panics_and_a_parsed_endpoint_prints_as_written(text in "[a-z:/.%0-9 ]{0,24}") {
+        fn the_endpoint_parser_never_panics_and_parsed_endpoints_print_as_written(text in "[a-z:/.%0-9 ]{0,24}") {
             if let Ok(endpoint) = text.parse::<Endpoint>() {
                 prop_assert_eq!(endpoint.to_string(), text);
             }

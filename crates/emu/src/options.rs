@@ -319,7 +319,7 @@ loss = "1%"
     }
 
     #[test]
-    fn a_link_needs_two_different_sides() {
+    fn a_link_needs_two_different_endpoints() {
         let message = |pairs: &[(&str, &str)]| {
             let mut options = LinkOptions::default();
             pairs.iter().for_each(|(key, value)| options.set(key, value).unwrap());
@@ -346,7 +346,7 @@ loss = "1%"
 
     proptest! {
         #[test]
-        fn the_parser_of_the_file_never_panics(text in "[a-z\\[\\]=\"\\n 0-9%.-]{0,80}") {
+        fn the_parser_of_link_files_never_panics(text in "[a-z\\[\\]=\"\\n 0-9%.-]{0,80}") {
             let _ = LinkOptions::parse("x", &text);
         }
     }

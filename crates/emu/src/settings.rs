@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_trace_is_read_from_its_file() {
+    fn a_rate_trace_is_read_from_its_file() {
         let mut settings = Settings::default();
         let missing = set_pair(&mut settings, "trace=/no/such/file").unwrap_err().to_string();
         assert!(missing.contains("; check the path"), "{missing}");

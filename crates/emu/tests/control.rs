@@ -118,7 +118,7 @@ fn a_client_can_show_change_and_stop_a_link() {
 }
 
 #[test]
-fn invalid_input_is_answered_or_cut_off_and_harms_no_other_client() {
+fn invalid_control_requests_get_an_error_or_are_cut_off() {
     let Some(testbed) = testbed() else { return };
     for garbage in [
         "\n",
@@ -182,7 +182,7 @@ fn closed_and_silent_clients_do_not_block_other_clients() {
 }
 
 #[test]
-fn a_name_is_unique_and_names_of_dead_links_are_free() {
+fn a_link_name_is_unique_and_the_name_of_a_dead_link_is_free() {
     let path = private();
     let directory = Directory::at(links(&path));
     directory.prepare().unwrap();
@@ -217,7 +217,7 @@ fn each_of_many_unnamed_links_gets_a_name() {
 }
 
 #[test]
-fn a_directory_that_others_may_enter_is_not_trusted() {
+fn a_socket_directory_that_other_users_may_enter_is_refused() {
     use std::os::unix::fs::PermissionsExt;
     let path = private();
     std::fs::set_permissions(path.path(), Permissions::from_mode(0o755)).unwrap();

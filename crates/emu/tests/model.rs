@@ -66,7 +66,7 @@ fn equal_seeds_give_equal_drops_over_ports_in_memory() {
 }
 
 #[test]
-fn every_frame_is_accounted_for() {
+fn frame_counters_add_up_under_loss_duplication_and_reordering() {
     const COUNT: u32 = 4000;
     let config = config(&[
         "rate=20mbit",
@@ -156,7 +156,7 @@ fn an_invalid_setting_or_cable_changes_nothing() {
 }
 
 #[test]
-fn an_interface_that_vanishes_ends_the_link_and_is_named() {
+fn the_error_of_a_link_names_its_removed_interface() {
     for side in [0, 1] {
         let Some(testbed) = testbed(&Default::default(), &Default::default()) else { return };
         host::remove_interface(&testbed.hosts[side], "eth0").unwrap();

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ended_process_is_not_alive() {
+    fn the_descriptor_of_an_ended_process_reports_it_as_dead() {
         let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
         let pid = Pid::from_child(&child);
         let process = by_number(pid, rustix::process::geteuid().as_raw()).unwrap();

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_addresses_of_this_host_are_accepted() {
+    fn only_local_metrics_addresses_are_accepted() {
         for text in ["127.0.0.1:9150", "[::1]:9150", "unix:/run/weir/metrics"] {
             let address: MetricsAddress = text.parse().expect(text);
             assert_eq!(address.to_string(), text);

@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_get_of_a_known_path_is_answered() {
+    fn an_http_get_of_a_known_path_gets_its_response() {
         let response = |request: &str| {
             http_response(request.as_bytes(), "/metrics", |path| match path {
                 "/metrics" => Some(HttpResponse::metrics("up 1\n".to_owned())),

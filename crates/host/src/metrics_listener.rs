@@ -222,7 +222,7 @@ mod tests {
     /// More clients than there are slots send nothing, and one client does not read a response that
     /// is larger than the socket's buffers.
     #[test]
-    fn silent_clients_and_slow_readers_keep_no_other_client_waiting() {
+    fn silent_and_slow_metrics_clients_do_not_delay_other_clients() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("metrics");
         let listener = MetricsListener::bind(&MetricsAddress::Unix(path.clone())).unwrap();

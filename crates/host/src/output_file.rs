@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn links_and_files_of_others_are_left_alone_where_anybody_may_write() {
+    fn symbolic_links_and_files_of_other_users_in_open_directories_are_refused() {
         let Some((_folder, open, own)) = folders() else { return };
         let precious = own.join("precious");
         fs::write(&precious, "precious").unwrap();
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn own_links_and_files_are_written() {
+    fn output_is_written_through_own_links_and_to_own_files() {
         let Some((_folder, open, own)) = folders() else { return };
         fs::write(own.join("target"), "earlier ").unwrap();
         symlink(own.join("target"), open.join("link")).unwrap();
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_is_written_if_a_program_reads_it_and_is_never_waited_for() {
+    fn opening_a_pipe_for_output_fails_at_once_unless_a_program_reads_it() {
         let folder = tempfile::tempdir().unwrap();
         let pipe = folder.path().join("pipe");
         mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();

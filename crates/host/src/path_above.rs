@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_above_that_others_can_change_is_refused() {
+    fn a_parent_directory_that_other_users_can_change_is_refused() {
         let home = tempfile::tempdir().unwrap();
         for mode in [0o777, 0o733, 0o702] {
             let path = home.path().join(format!("{mode:o}"));
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_and_links_of_another_user_are_refused() {
+    fn parent_directories_and_links_of_another_user_are_refused() {
         if !rustix::process::geteuid().is_root() {
             return testing::skip(testing::Need::Root);
         }

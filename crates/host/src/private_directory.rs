@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_directory_may_be_entered_and_not_changed_by_others() {
+    fn a_named_directory_may_be_entered_but_not_changed_by_other_users() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("named");
         PrivateDirectory::make_named(&path).unwrap();
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_link_is_refused_with_and_without_a_slash() {
+    fn a_symbolic_link_is_refused_with_and_without_a_final_slash() {
         let home = tempfile::tempdir().unwrap();
         std::fs::create_dir(home.path().join("a")).unwrap();
         std::os::unix::fs::symlink("a", home.path().join("link")).unwrap();

@@ -51,7 +51,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn only_regular_files_are_read_and_no_pipe_is_waited_for() {
+    fn only_regular_files_are_read_and_opening_a_pipe_does_not_block() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         mknodat(CWD, at("pipe"), Kind::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();

@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_with_a_full_backlog_is_alive_and_blocks_nobody() {
+    fn a_listener_with_a_full_backlog_counts_as_alive_without_blocking() {
         let folder = tempfile::tempdir().unwrap();
         let (path, file) = socket(&folder);
         let listener = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None);

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn masks_are_written_in_groups_of_32() {
+    fn cpu_masks_are_written_in_groups_of_32_bits() {
         assert_eq!(mask(&[0]), "00000001");
         assert_eq!(mask(&[1, 3]), "0000000a");
         assert_eq!(mask(&[0, 33]), "00000002,00000001");

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_timestamp_is_clamped_to_the_batch_and_never_decreases() {
+    fn an_arrival_time_is_clamped_to_its_batch_and_never_decreases() {
         let mut clock = ArrivalClock::new();
         let mut last = Time::ZERO;
         for _ in 0..100 {

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn new_elements_are_zero_and_start_at_a_cache_line() {
+    fn elements_of_a_zeroed_vector_start_at_a_cache_line() {
         for len in [0, 1, 5, 40_000, 300_000] {
             let vector = HugeVec::<[u64; 8]>::zeroed(len);
             assert_eq!(vector.len(), len);

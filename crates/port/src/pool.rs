@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_returns_its_buffers_and_those_dropped_meanwhile() {
+    fn a_lease_returns_its_buffers_and_those_of_frames_dropped_during_the_lease() {
         let kept = || with_pool(|pool| (pool.bodies.len(), pool.long.len()));
         with_pool(std::mem::take);
         let mut lease = FramePool::lease();

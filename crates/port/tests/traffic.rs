@@ -38,7 +38,7 @@ fn tcp_over_ipv4_and_ipv6_arrives_intact() {
 }
 
 #[test]
-fn tcp_with_a_vlan_interface_on_top_arrives_intact() {
+fn tcp_over_a_vlan_interface_arrives_intact() {
     let Some(testbed) = Testbed::new() else { return };
     for (number, host) in [(1, &testbed.left), (2, &testbed.right)] {
         let made = host

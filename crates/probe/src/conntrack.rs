@@ -36,7 +36,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_parser_of_the_table_never_panics(text in "([a-f0-9z ]{0,40}\n){0,4}") {
+        fn the_parser_of_conntrack_counters_never_panics(text in "([a-f0-9z ]{0,40}\n){0,4}") {
             let _ = parse(&text);
         }
     }

@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_that_a_card_missed_are_drops() {
+    fn packets_that_a_network_card_missed_count_as_drops() {
         let mut stats = Stats64::default();
         (stats.rx_dropped, stats.rx_missed_errors) = (3, 4);
         assert_eq!(Counters::of(&stats).received.drops, 7);

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_description_may_start_with_a_number() {
+    fn the_description_of_an_interrupt_may_start_with_a_number() {
         let text = "CPU0 CPU2\n 9: 5 6 0-level x\nLOC: 1 2 Local timer interrupts\n";
         let earlier = InterruptSnapshot::parse("CPU0 CPU2\n9: 1 1\nLOC: 1 1\n").unwrap();
         let spent = InterruptSnapshot::parse(text).unwrap().since(&earlier);

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn the_size_of_memory_is_parsed() {
+    fn the_memory_size_in_meminfo_is_parsed() {
         let text = "MemFree: 1 kB\nMemTotal:       24689820 kB\n";
         assert_eq!(parse_memory(text).unwrap(), Bytes::kib(24_689_820));
         assert!(parse_memory("MemTotal: lots\n").is_err());

@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn fq_limits_the_rate_of_each_flow() {
+    fn the_maxrate_of_fq_is_parsed_as_the_rate_limit_of_a_flow() {
         let limit = |rate: u32| {
             let attribute = |kind: u16, value: u32| {
                 let header = [8u16.to_ne_bytes(), kind.to_ne_bytes()].concat();
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn handles_are_printed_as_by_tc() {
+    fn qdisc_handles_are_printed_as_by_tc() {
         let handle = |major, minor| Handle { major, minor }.to_string();
         assert_eq!(handle(1, 0), "1:");
         assert_eq!(handle(0x8001, 10), "8001:a");

@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_without_cores_is_malformed() {
+    fn a_softirqs_table_without_cores_is_an_error() {
         for text in ["", "\n", "NET_RX: 1 2\n", "CPU0 CPUx\n"] {
             assert!(SoftirqSnapshot::parse(text).is_err(), "{text:?}");
         }

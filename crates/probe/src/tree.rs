@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_read_below_the_root() {
+    fn files_of_a_tree_are_read_below_its_root() {
         let here = Tree::here();
         assert!(here.text("/proc/stat").unwrap().starts_with("cpu"));
         assert!(here.names("/proc").unwrap().contains(&"self".to_owned()));

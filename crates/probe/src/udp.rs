@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     #[cfg(target_endian = "little")]
-    fn recorded_lines_are_parsed() {
+    fn recorded_lines_of_the_udp_table_are_parsed() {
         let sockets = parse(RECORDED);
         assert_eq!(sockets.len(), 2);
         assert_eq!(sockets[0].local, "127.0.0.1:5201".parse().unwrap());
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_of_this_process_is_listed() {
+    fn a_udp_socket_of_this_process_is_listed() {
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let text = std::fs::read_to_string("/proc/thread-self/net/udp").unwrap();
         let local = socket.local_addr().unwrap();
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connected_socket_has_a_peer() {
+    fn a_connected_udp_socket_has_a_remote_address() {
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let peer = "127.0.0.1:53".parse().unwrap();
         socket.connect(peer).unwrap();

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn version_2_is_found_alone_and_behind_bind_mounts() {
+    fn cgroup_version_2_is_found_alone_and_behind_bind_mounts() {
         let mounts = "9 8 0:1 / /sys/fs/cgroup rw shared:7 - cgroup2 cgroup2 rw,nsdelegate\n";
         assert_eq!(
             levels("0::/user.slice/x\n", mounts),

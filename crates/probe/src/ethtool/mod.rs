@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_interface_is_an_error() {
+    fn ethtool_reports_a_missing_interface_as_an_error() {
         for name in ["nosuch0", "", "a-name-that-is-far-too-long", "a\0b"] {
             assert!(statistics(name).is_err() && link(name).is_err(), "{name:?}");
             assert_eq!(offloads(name), Offloads::default());

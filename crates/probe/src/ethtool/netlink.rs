@@ -190,7 +190,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn link_modes_are_read() {
+    fn link_modes_of_a_netlink_reply_are_parsed() {
         let ours = [
             attribute(BITSET_VALUE, &(1u32 << 3).to_ne_bytes()),
             attribute(BITSET_MASK, &(1u32 << 5 | 1 << 3).to_ne_bytes()),
@@ -222,7 +222,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_parser_of_answers_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+        fn the_parser_of_netlink_replies_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
             let _ = (parse(&bytes), payload(&bytes));
         }
     }

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn well_known_parameters_are_returned_and_secrets_are_not() {
+    fn only_well_known_kernel_parameters_are_returned() {
         let line = "BOOT_IMAGE=/boot/vmlinuz root=UUID=1234 quiet isolcpus=2-3 foo.password=hunter2 \
                     rcu-nocbs=2 processor.max_cstate=1 nosmt systemd.set_credential=key:hunter2 \
                     ip=10.0.0.1 mem=\"hunter2 x\" -- nohz=hunter2";

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_on_either_output_is_read() {
+    fn a_version_on_standard_output_or_standard_error_is_read() {
         let say = |script| program_version("sh", &["-c", script]);
         assert_eq!(say("echo; echo ' v1'; echo more").unwrap(), "v1");
         assert_eq!(say("echo v2 >&2").unwrap(), "v2");

@@ -94,13 +94,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn single_blanks_separate_columns() {
+    fn sysctl_columns_are_separated_by_single_blanks() {
         let rmem = sysctl("net.ipv4.tcp_rmem").unwrap();
         assert_eq!(rmem.split(' ').count(), 3, "{rmem:?}");
     }
 
     #[test]
-    fn only_settings_are_read() {
+    fn sysctl_refuses_names_outside_the_settings() {
         for name in ["net.nosuch", "", "net..core", "///net", "net.//.x", "a.//.//.b"] {
             let error = sysctl(name).unwrap_err();
             assert!(matches!(error, ProbeError::NotFound { .. }), "{name}: {error}");
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_sorted() {
+    fn sysctl_names_are_sorted() {
         assert!(SYSCTLS.is_sorted());
     }
 }

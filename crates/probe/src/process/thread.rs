@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn the_calling_thread_and_its_siblings_are_read() {
+    fn the_calling_thread_and_other_threads_of_its_process_are_read() {
         let own = std::thread::Builder::new()
             .name("weir-sibling".to_owned())
             .spawn(|| {

@@ -284,7 +284,7 @@ mod tests {
     proptest! {
         /// Writes arbitrary numbers into the header and into all headers of segments and sections.
         #[test]
-        fn a_file_with_false_numbers_gives_names_or_none(
+        fn arbitrary_elf_headers_cause_no_panic(
             places in prop::collection::vec((0_usize..1_024, any::<u64>()), 0..12),
             offset in any::<u64>(),
         ) {

@@ -168,7 +168,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn memory_is_bounded(max in 2usize..200, puts in prop::collection::vec((0u64..50, 0u8..5), 0..2000)) {
+        fn the_store_never_holds_more_points_than_its_bound(max in 2usize..200, puts in prop::collection::vec((0u64..50, 0u8..5), 0..2000)) {
             let mut store = Store::new(max);
             for (sample, subject) in puts {
                 store.put("m", &subject.to_string(), point(sample));

@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn long_recordings_are_thinned() {
+    fn a_long_recording_keeps_at_most_the_requested_number_of_values() {
         let (sender, receiver) = mpsc::channel();
         let running = Sampler::every(Span::from_millis(1))
             .keep_at_most(4)

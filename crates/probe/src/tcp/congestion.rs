@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn the_data_of_each_algorithm_is_parsed() {
+    fn the_data_of_each_congestion_control_algorithm_is_parsed() {
         let bbr = bytes([1_000_000, 0, 20_000, 739, 512]);
         let Some(CongestionInfo::Bbr { bandwidth, min_rtt, pacing_gain, cwnd_gain }) =
             CongestionInfo::parse(BBR, &bbr)
@@ -189,7 +189,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_parser_of_algorithms_never_panics(kind in 0u16..20, bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+        fn the_parser_of_congestion_control_data_never_panics(kind in 0u16..20, bytes in prop::collection::vec(any::<u8>(), 0..40)) {
             let _ = CongestionInfo::parse(kind, &bytes);
         }
     }

@@ -535,7 +535,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_parser_of_datagrams_never_panics(
+        fn the_parser_of_inet_diag_datagrams_never_panics(
             bytes in prop::collection::vec(any::<u8>(), 0..300),
             cut in 0usize..120,
         ) {

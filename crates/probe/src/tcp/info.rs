@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn the_activity_between_two_readings_is_computed() {
+    fn tcp_activity_between_two_readings_is_computed() {
         let earlier = TcpInfo {
             bytes_acked: Some(Bytes::new(0)),
             total_retrans: Some(u32::MAX),

@@ -29,7 +29,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     #[test]
-    fn a_connection_of_this_process_is_found() {
+    fn a_tcp_connection_of_this_process_is_found() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let ends = (client.local_addr().unwrap(), client.peer_addr().unwrap());

@@ -205,7 +205,7 @@ fn a_flow_dump_lists_the_rules_at_the_time_of_the_request() {
 }
 
 #[test]
-fn a_flow_request_with_a_filter_searches_the_rules_over_several_turns() {
+fn a_filtered_flow_request_searches_the_rules_over_several_iterations() {
     let mut rig = Rig::with_rules(20_000);
     let mut select = DUMP;
     select[32..40].copy_from_slice(&7777_u64.to_be_bytes());
@@ -259,7 +259,7 @@ fn a_meter_mod_updates_the_meters_of_the_datapath() {
 }
 
 #[test]
-fn no_request_sees_a_rule_whose_timeout_has_passed() {
+fn rules_expire_before_later_requests_are_served() {
     let mut rig = Rig::with_rules(1);
     let clock = rig.thread.bridge.clock.clone();
     clock.stop();
@@ -352,7 +352,7 @@ fn a_silent_tool_gets_an_echo_request_and_is_then_disconnected() {
 }
 
 #[test]
-fn a_peer_that_sends_a_port_mod_gets_only_the_port_status_of_the_link() {
+fn a_port_mod_gives_its_sender_only_the_port_status_of_the_link() {
     let mut rig = Rig::with_rules(0);
     let local = SwitchPort::local("br0", 0, PortIndex(100), None, Time::from_nanos(0));
     let address = local.hardware_address;

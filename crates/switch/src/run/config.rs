@@ -743,7 +743,7 @@ mod tests {
     }
 
     #[test]
-    fn the_error_of_a_wrong_flag_explains_the_fault() {
+    fn the_error_of_a_malformed_port_flag_explains_the_fault() {
         let cases = [
             ("br0", "write BRIDGE:PORT=KIND"),
             ("br1:p0=null", "there is no bridge br1; the bridges are: br0"),
@@ -766,7 +766,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_settings_are_refused_with_advice() {
+    fn impossible_switch_settings_are_refused_with_advice() {
         let problem = |change: fn(&mut Config)| {
             let mut config = with_bridge();
             config.add_port("br0:p0=null").unwrap();
@@ -785,7 +785,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_key_names_its_line() {
+    fn the_error_of_an_unknown_key_names_its_line() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("weir.toml");
         std::fs::write(&path, "pmd-cpus = [1]\nbrige = 1\n").unwrap();

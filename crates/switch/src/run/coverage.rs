@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn totals_continue_when_the_counters_of_threads_are_cleared() {
+    fn coverage_totals_continue_when_thread_counters_are_cleared() {
         let mut coverage = Coverage::default();
         let read = |count| [count; EVENTS.len()];
         coverage.count(read(100), 0);

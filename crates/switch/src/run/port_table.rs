@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn changing_a_thousand_ports_builds_as_many_lists_as_changing_one_port() {
+    fn a_change_of_a_thousand_ports_publishes_as_few_lists_as_of_one_port() {
         let lists = |ports: usize| {
             let folder = tempfile::TempDir::new().unwrap();
             let process = Process {

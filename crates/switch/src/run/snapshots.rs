@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn changed_rules_are_listed_in_the_order_of_the_changes() {
+    fn changed_rules_are_listed_in_the_order_of_their_changes() {
         let (mut tables, clock) = (Tables::new(), Arc::new(Clock::start()));
         [3, 5, 4].into_iter().for_each(|priority| add(&mut tables, priority));
         let all = FlowFilter::all();
