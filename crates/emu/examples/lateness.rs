@@ -1,12 +1,12 @@
-//! Measures the lateness of the emulated link under load, for each scheduling. Needs root and
-//! iperf3.
+//! Measures the lateness of the emulated link under load, for each scheduling policy. Needs root
+//! and iperf3.
 //!
 //! ```text
 //! cargo run --release -p weir-emu --example lateness -- ROUNDS SECONDS [RATE DELAY LOAD]
 //! ```
 //!
-//! Every round measures each scheduling once, so that a disturbance of the machine affects all of
-//! them. Each round starts with another scheduling, because the emulator remembers a contended CPU
+//! Every round measures each policy once, so that a disturbance of the machine affects all of
+//! them. Each round starts with another policy, because the emulator remembers a contended CPU
 //! from one run to the next for a while.
 
 use emu::{LatenessSummary, LinkOptions, RunningLink};
@@ -120,7 +120,7 @@ fn measure(
     }
     let _server = Confined::start(&right, program(&["iperf3", "-s"])?)?;
     let patience = Duration::from_secs(60);
-    // Waits until the server listens.
+    // Wait until the server listens.
     for _ in 0..50 {
         let probe = program(&["sh", "-c", "ss -ltn | grep -q 5201"])?;
         if Confined::start(&right, probe)?.wait(patience)?.is_some_and(|status| status.success()) {
@@ -140,7 +140,7 @@ fn measure(
     })
 }
 
-/// The run time of a thread, by the scheduler's own clock
+/// Returns the run time of a thread, by the scheduler's own clock
 /// (Documentation/scheduler/sched-stats.rst).
 fn cpu_seconds(tid: u32) -> Result<f64, Failure> {
     let text = std::fs::read_to_string(format!("/proc/self/task/{tid}/schedstat"))?;

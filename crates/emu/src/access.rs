@@ -1,6 +1,6 @@
-//! The access links of hosts that share side `a` of a cable, as behind a switch: each host sends
-//! over its own access link into the cable's direction to `b`, and gets the frames for its hardware
-//! address.
+//! The access links of hosts that share side `a` of a cable, as behind a switch. Each host sends to
+//! `b` over its own access link and then over the cable. From `b`, it gets the frames for its
+//! hardware address.
 
 use crate::DirectionStatistics;
 use crate::engine::DirectionLink;
@@ -10,10 +10,9 @@ use link::LinkConfig;
 use port::{Frame, Port, PortError};
 use units::Time;
 
-/// The hosts at side `a`, of which the cable's own port `a` is the first.
+/// The hosts at side `a`; the first is at the cable's own port `a`.
 pub struct Access {
-    /// The link of each host to the cable's direction to `b`. The direction back has no access
-    /// link.
+    /// The access link of each host, for its frames to `b`. Frames from `b` pass no access link.
     pub link: LinkConfig,
     /// The hardware address of the host at port `a`.
     pub first: [u8; 6],
@@ -30,7 +29,7 @@ impl std::fmt::Debug for Access {
 
 /// Running access links.
 pub(crate) struct RunningAccess {
-    /// The ports beside the cable's own.
+    /// The ports of the other hosts, without the cable's own port.
     pub(crate) others: Vec<Box<dyn Port>>,
     /// The hosts' addresses; the first host is at the cable's own port.
     addresses: Vec<[u8; 6]>,
@@ -93,7 +92,7 @@ impl RunningAccess {
         Ok((count, horizon))
     }
 
-    /// Sends frames to the hosts of their addresses, and frames for no host's address to all hosts.
+    /// Sends each frame to the host with its destination address, and other frames to all hosts.
     pub(crate) fn send(
         &mut self,
         first: &mut dyn Port,
@@ -121,8 +120,8 @@ impl RunningAccess {
         Ok(())
     }
 
-    /// Frames that the other hosts' ports lost without the model's decision: on reception, and on
-    /// sending.
+    /// Returns the numbers of frames that the other hosts' ports lost outside the model: on
+    /// reception, and on sending.
     pub(crate) fn lost(&mut self) -> (u64, u64) {
         let counters = self.others.iter_mut().map(|port| port.counters());
         counters.fold((0, 0), |(receiving, sending), counters| {

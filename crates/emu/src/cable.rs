@@ -12,13 +12,13 @@ pub struct Cable {
     pub forward: LinkConfig,
     /// The link from `b` to `a`.
     pub backward: LinkConfig,
-    /// Minimum time between two deliveries to an end, as between a network card's interrupts.
+    /// Minimum time between two deliveries to an endpoint, as between a network card's interrupts.
     /// Frames that become due in this time are delivered together; after a longer pause a frame is
     /// delivered at once.
     pub interrupts: Span,
     /// The access links, if several hosts share side `a`.
     pub access: Option<Access>,
-    /// Count the frames with a tag of CAQM of this TPID.
+    /// The TPID of the CAQM tags to count; `None` counts no tags.
     pub tpid: Option<u16>,
 }
 

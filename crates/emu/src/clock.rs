@@ -3,13 +3,13 @@
 use rustix::time::{ClockId, clock_gettime};
 use units::{Span, Time};
 
-/// The CPU time of the calling thread.
+/// Returns the CPU time of the calling thread.
 pub(crate) fn cpu_time() -> Span {
     let spent = clock_gettime(ClockId::ThreadCPUTime);
     Span::from_nanos(spent.tv_sec as u64 * 1_000_000_000 + spent.tv_nsec as u64)
 }
 
-/// `CLOCK_MONOTONIC` now, the clock of the ports' timestamps.
+/// Returns the time of `CLOCK_MONOTONIC`, the clock of the ports' timestamps.
 pub fn now() -> Time {
     let at = clock_gettime(ClockId::Monotonic);
     Time::from_nanos(at.tv_sec as u64 * 1_000_000_000 + at.tv_nsec as u64)

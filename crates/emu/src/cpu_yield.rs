@@ -3,7 +3,7 @@
 //! The kernel stops a real-time thread that never sleeps: ordinary tasks that it starves get 50 ms
 //! of every second without a break (the fair server, kernel/sched/deadline.c, since Linux 6.12;
 //! before, RT throttling, sched_rt_runtime_us). Such a stop makes a link 50 ms late. The kernel
-//! does not intervene if the starved tasks get the same time in smaller pieces, so for a while
+//! does not intervene if the starved tasks get the same time in shorter slices, so for a while
 //! after a stall the emulator yields its CPU for 30 µs every 400 to 500 µs, preferably between two
 //! frames. Two emulators on one CPU yield to each other in the same way, and should be late by half
 //! a millisecond at most. On a CPU without competing tasks the emulator never yields.
@@ -30,8 +30,9 @@ impl CpuYield {
         Self { enabled: real_time, checked: now, last: now, contended_until: &CONTENDED_UNTIL }
     }
 
-    /// Called once in every round of the loop; the thread must sleep now for the time returned.
-    /// `next` returns when the next frame is due: a sleep waits a little for a gap between frames.
+    /// Returns how long the thread must sleep now, if at all. Called once in every round of the
+    /// loop. `next` returns when the next frame is due: a sleep waits a little for a gap between
+    /// frames.
     pub(crate) fn due(&mut self, now: Time, next: impl FnOnce() -> Time) -> Option<Span> {
         if !self.enabled {
             return None;
@@ -78,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_stall_causes_yielding_and_only_for_a_while() {
+    fn the_cpu_is_yielded_only_for_300_s_after_a_stall() {
         let mut now = Time::from_nanos(1_000_000_000_000);
         static OWN: AtomicU64 = AtomicU64::new(0);
         let mut cpu_yield = CpuYield { contended_until: &OWN, ..CpuYield::new(now, true) };
@@ -107,7 +108,7 @@ mod tests {
             let now = start + Span::from_micros(after);
             cpu_yield.due(now, || now + Span::from_micros(frame)).is_some()
         };
-        assert!(!due(399, 1_000), "the emulator yields too early");
+        assert!(!due(399, 1_000), "the emulator yields before 400 µs have passed");
         assert!(!due(400, 29));
         assert!(due(450, 30));
         assert!(!due(949, 0));

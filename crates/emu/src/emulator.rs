@@ -34,10 +34,10 @@ pub struct Scheduling {
     pub cpu: Option<usize>,
     /// SCHED_FIFO, if the kernel grants it.
     pub real_time: bool,
-    /// From this long before a deadline the thread spins instead of sleeping: a sleep ends 50 µs
-    /// late on virtual machines, and spinning all the time would cost a core.
+    /// The thread sleeps until this long before a deadline, and then spins. A sleep ends 50 µs late
+    /// on virtual machines, and spinning all the time would cost a core.
     pub spin: Span,
-    /// Stalls on purpose, to measure the effect of lateness on a measurement.
+    /// Deliberate stalls, to measure the effect of lateness on a measurement.
     pub stalls: Option<Stalls>,
 }
 
@@ -127,7 +127,7 @@ impl Emulator {
         }
     }
 
-    /// The thread's ID, to find its CPU time.
+    /// Returns the thread's ID, to find its CPU time.
     pub fn tid(&self) -> u32 {
         self.tid
     }
@@ -173,7 +173,7 @@ impl Handle {
         self.request(|answer| Command::Change { cable, direction, config, answer })?
     }
 
-    /// The statistics so far, without the queues' traces, which are available at the end.
+    /// Returns the statistics so far, without the queues' traces, which are available at the end.
     pub fn statistics(&self) -> Result<EmulatorStatistics, EmuError> {
         self.request(|answer| Command::Statistics { answer })
     }
@@ -215,7 +215,7 @@ fn join(
     })
 }
 
-/// If the thread does nothing for this long, it gets no CPU time.
+/// A thread that makes no progress for this long gets no CPU time.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
@@ -240,7 +240,7 @@ mod tests {
         assert!(was_used, "the emulator did not end before the other program");
     }
 
-    /// A real-time program that keeps the CPU busy. The program ends after about a minute.
+    /// Starts a real-time program that keeps the CPU busy and ends after about a minute.
     fn real_time_program(cpu: usize) -> Option<Child> {
         let (cpu, count) = (cpu.to_string(), "i=0; while [ $i -lt 60000000 ]; do i=$((i+1)); done");
         let words = ["-f", "90", "taskset", "-c", &cpu, "sh", "-c", count];

@@ -1,14 +1,14 @@
 use crate::UsageError;
 use serde::{Deserialize, Serialize};
 
-/// One end of a link in the user's notation.
+/// An endpoint of a link in the user's notation.
 ///
 /// | notation | meaning |
 /// | --- | --- |
 /// | `eth0` | an interface of this namespace |
-/// | `left:eth0` | one of the namespace `left` of `ip netns` |
-/// | `/proc/123/ns/net:eth0` | one of the namespace at a path |
-/// | `pid:123:eth0` | one of the namespace of a process |
+/// | `left:eth0` | an interface of the namespace `left` of `ip netns` |
+/// | `/proc/123/ns/net:eth0` | an interface of the namespace at a path |
+/// | `pid:123:eth0` | an interface of the namespace of a process |
 /// | `tap:tap0`, `left:tap:tap0` | a TAP device, which is created |
 ///
 /// The emulator attaches to an existing interface, and creates a missing interface as the outer end
@@ -76,7 +76,7 @@ impl<'de> Deserialize<'de> for Endpoint {
     }
 }
 
-/// The names that `dev_valid_name` in net/core/dev.c accepts.
+/// Checks a name as `dev_valid_name` in net/core/dev.c does.
 fn check_interface(name: &str) -> Result<(), String> {
     let problem = match name {
         "" => "has no interface: write NAMESPACE:INTERFACE, for example left:eth0".to_owned(),
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn every_notation_is_parsed() {
+    fn every_endpoint_notation_is_parsed() {
         let (interface, tap) = (EndpointKind::Interface, EndpointKind::Tap);
         for (text, namespace, kind, name) in [
             ("eth0", None, interface, "eth0"),
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_endpoint_is_refused_with_a_valid_form() {
+    fn the_error_of_an_invalid_endpoint_shows_a_valid_notation() {
         for (text, says) in [
             ("", "has no interface"),
             ("left:", "has no interface"),
@@ -174,7 +174,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_panics_and_a_parsed_endpoint_prints_as_written(text in "[a-z:/.%0-9 ]{0,24}") {
+        fn the_endpoint_parser_never_panics_and_parsed_endpoints_print_as_written(text in "[a-z:/.%0-9 ]{0,24}") {
             if let Ok(endpoint) = text.parse::<Endpoint>() {
                 prop_assert_eq!(endpoint.to_string(), text);
             }

@@ -5,31 +5,32 @@ use host::{HostError, Namespace, Privilege};
 use port::{PacketOptions, PacketPort, Port, PortError, TapKind, TapPort};
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Two ports, and the objects created for them, which end with this value or with the process.
+/// Two ports, and the objects created for them, which are removed when this value is dropped or the
+/// process ends.
 #[derive(Debug)]
 pub(crate) struct Ends {
     pub(crate) notes: Vec<String>,
     made: Vec<CreatedInterface>,
-    /// The namespace of the inner ends, once it exists.
+    /// The namespace of the inner ends of veth pairs; `None` until it is created.
     wires: Option<Namespace>,
     /// Without root: the namespaces created for the link, under the names that the endpoints use.
     own: Vec<Namespace>,
     privilege: Privilege,
 }
 
-/// A packet port on an interface of another namespace.
+/// Opens a packet port on an interface of another namespace.
 pub fn open_port(namespace: &Namespace, interface: &str) -> Result<PacketPort, EmuError> {
     inside(namespace, interface, || PacketPort::open(interface))
 }
 
-/// A packet port on an interface that was created for the port.
+/// Opens a packet port on an interface that was created for the port.
 pub fn open_own_port(namespace: &Namespace, interface: &str) -> Result<PacketPort, EmuError> {
     let options = PacketOptions { own: true, ..PacketOptions::default() };
     inside(namespace, interface, || PacketPort::open_with(interface, options))
 }
 
 impl Ends {
-    /// Opens all namespaces before it creates any object.
+    /// Attaches a port to each endpoint. Opens both namespaces before it creates any interface.
     pub(crate) fn attach(
         plan: &LinkPlan,
         privilege: Privilege,
@@ -152,8 +153,8 @@ impl Ends {
         Ok(Box::new(port))
     }
 
-    /// Gives the hosts at both created interfaces each other's hardware address. Otherwise ARP
-    /// would come first, and the first connection would take two round trips.
+    /// Gives the hosts at both created interfaces each other's hardware address. Otherwise the
+    /// first connection would wait for ARP, and take two round trips.
     fn introduce(&self, plan: &LinkPlan, spaces: &[Namespace; 2]) {
         for side in [0, 1] {
             let (own, far) = (&plan.ends[side].interface, &plan.ends[1 - side].interface);
@@ -187,8 +188,8 @@ impl Ends {
 }
 
 /// The outer end of a veth pair. The kernel removes it with the inner end's namespace, but some
-/// time after the process has ended; dropping this value removes it at once, for a user who starts
-/// the next link.
+/// time after the process has ended. Dropping this value removes it at once, so that the user can
+/// start the next link.
 #[derive(Debug)]
 struct CreatedInterface {
     namespace: Namespace,
@@ -215,7 +216,7 @@ fn inside<T: Send>(
         .map_err(|source| EmuError::Attach { end: end.to_owned(), source })
 }
 
-/// Replaces the interface's name in the error by the end as the user wrote it.
+/// Replaces the interface's name in the error by the endpoint as the user wrote it.
 fn at(end: &Endpoint, error: EmuError) -> EmuError {
     match error {
         EmuError::Attach { source, .. } => EmuError::Attach { end: end.to_string(), source },

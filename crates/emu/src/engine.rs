@@ -52,7 +52,7 @@ struct RunningCable {
 pub(crate) struct DirectionLink {
     pub(crate) link: Link<Carried>,
     trace: QueueTrace,
-    /// The port gets no frame before this time.
+    /// The port gets no frame before this time, that of its next interrupt.
     next: Time,
     /// The TPID of CAQM tags to count; `None` counts no tags.
     tpid: Option<u16>,
@@ -60,7 +60,8 @@ pub(crate) struct DirectionLink {
 }
 
 impl Engine {
-    /// Must run on the emulator's own thread, because scheduling is a property of the thread.
+    /// Prepares the thread. Must run on the emulator's own thread, because the scheduling policy is
+    /// a property of the thread.
     pub(crate) fn new(
         cables: Vec<Cable>,
         scheduling: Scheduling,
@@ -210,7 +211,7 @@ impl Engine {
     fn answer(&mut self) {
         while let Ok(command) = self.commands.try_recv() {
             let now = clock::now();
-            // Ignores a caller that has gone; the change still applies.
+            // Continue even if the caller has gone: the change still applies.
             match command {
                 Command::Statistics { answer } => {
                     let _ = answer.send(self.statistics(now, false));
@@ -340,7 +341,7 @@ impl DirectionLink {
     }
 }
 
-/// The time at which the next frame is due in any direction.
+/// Returns the time at which the next frame is due in any direction.
 fn next_delivery(cables: &[RunningCable]) -> Time {
     let directions = cables.iter().flat_map(|cable| {
         let access = cable.access.iter().flat_map(|access| &access.ways);
@@ -351,7 +352,7 @@ fn next_delivery(cables: &[RunningCable]) -> Time {
     due.min().unwrap_or(Time::NEVER)
 }
 
-/// The number of full frames that a direction may hold at once, for which memory is touched in
+/// Returns the number of full frames that a direction may hold at once. Their memory is touched in
 /// advance: on a virtual machine the first touch of a page can take as long as a hundred frames.
 fn room(config: &LinkConfig) -> usize {
     let under_way = match &config.rate {
@@ -370,7 +371,7 @@ fn failed(cable: &str, side: usize, source: PortError) -> EmuError {
 }
 
 const FULL_FRAME: u64 = 1_514;
-/// 32 MiB for each direction at 2 KiB a frame.
+/// Maximum of [`room`]: 32 MiB for each direction at 2 KiB a frame.
 const MOST_ROOM: u64 = 16_384;
 const RECEIVE_LIMIT: usize = 256;
 /// Maximum number of frames sent at once: at 1 Gbit/s a full frame takes 12 µs, and a small bound

@@ -55,7 +55,7 @@ pub enum EmuError {
 }
 
 impl EmuError {
-    /// True if the user's command line is wrong.
+    /// Whether the cause is the user's command line.
     pub fn is_misuse(&self) -> bool {
         match self {
             Self::Usage(_)
@@ -76,7 +76,7 @@ impl EmuError {
     }
 }
 
-/// Advice for errors whose system message does not tell what to do.
+/// Returns advice for errors whose system message does not tell what to do.
 fn remedy(error: &io::Error) -> &'static str {
     match error.kind() {
         ErrorKind::PermissionDenied => ": run this command as the link's user, or as root",

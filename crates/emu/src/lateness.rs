@@ -3,13 +3,13 @@ use serde::Serialize;
 use units::Span;
 
 /// The delay between the model's departure times and the actual ones. It is a property of the
-/// machine, not of the link: a run whose lateness exceeds its bound measured something else.
+/// machine, not of the link: a run whose lateness exceeds the bound is invalid.
 #[derive(Debug, Clone)]
 pub struct Lateness(Histogram<u64>);
 
 impl Lateness {
     pub(crate) fn new() -> Self {
-        // Up to one second, at two digits. Larger values saturate.
+        // Up to one second, with two significant digits. Larger values saturate.
         let histogram = Histogram::new_with_bounds(1, 1_000_000_000, 2);
         Self(histogram.unwrap_or_else(|_| unreachable!("1 ns to 1 s at 2 digits is a valid range")))
     }
@@ -26,7 +26,7 @@ impl Lateness {
         Span::from_nanos(self.0.value_at_quantile(quantile))
     }
 
-    /// The mean lateness, by which the emulator lengthens the path on average.
+    /// Returns the mean lateness, by which the emulator lengthens the path on average.
     pub fn mean(&self) -> Span {
         Span::from_secs_f64(self.0.mean() / 1e9)
     }

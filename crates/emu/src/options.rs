@@ -26,7 +26,7 @@ pub struct LinkOptions {
 }
 
 impl LinkOptions {
-    /// Every key besides those of [`Settings`].
+    /// All keys of link options except those of [`Settings`].
     pub const KEYS: [&str; 10] = [
         "name",
         "a",
@@ -162,8 +162,8 @@ impl LinkOptions {
         }
         let forward = self.ab.or(&self.both);
         let mut backward = self.ba.or(&self.both);
-        // With the same random stream for both, a loss in one direction would always be a loss in
-        // the other.
+        // Use another seed for this direction: with the same random stream, a loss in one direction
+        // would always be a loss in the other.
         if self.ba.seed.is_none() {
             backward.seed = Some(backward.seed.unwrap_or_default().wrapping_add(1));
         }
@@ -286,7 +286,7 @@ loss = "1%"
 "#;
 
     #[test]
-    fn a_file_takes_the_same_keys_as_flags_and_flags_take_precedence() {
+    fn a_link_file_accepts_the_keys_of_flags_and_flags_take_precedence() {
         let mut flags = LinkOptions::default();
         flags.set("rate", "1gbit").unwrap();
         flags.set("b", "other:eth1").unwrap();
@@ -302,7 +302,7 @@ loss = "1%"
     }
 
     #[test]
-    fn a_file_is_refused_by_line_and_with_the_nearest_key() {
+    fn the_error_of_a_link_file_names_the_line_and_the_nearest_key() {
         let message = |text: &str| LinkOptions::parse("l.toml", text).unwrap_err().to_string();
         assert_eq!(
             message("rate = \"1mbit\"\n\nlos = \"1%\"").split(';').next().unwrap(),
@@ -319,7 +319,7 @@ loss = "1%"
     }
 
     #[test]
-    fn a_link_needs_two_different_sides() {
+    fn a_link_needs_two_different_endpoints() {
         let message = |pairs: &[(&str, &str)]| {
             let mut options = LinkOptions::default();
             pairs.iter().for_each(|(key, value)| options.set(key, value).unwrap());
@@ -330,7 +330,7 @@ loss = "1%"
     }
 
     #[test]
-    fn numbers_out_of_range_are_refused() {
+    fn link_options_out_of_range_are_refused() {
         for (key, value) in [
             ("mtu", "10"),
             ("cpu", "-1"),
@@ -346,7 +346,7 @@ loss = "1%"
 
     proptest! {
         #[test]
-        fn the_parser_of_the_file_never_panics(text in "[a-z\\[\\]=\"\\n 0-9%.-]{0,80}") {
+        fn the_parser_of_link_files_never_panics(text in "[a-z\\[\\]=\"\\n 0-9%.-]{0,80}") {
             let _ = LinkOptions::parse("x", &text);
         }
     }

@@ -52,7 +52,8 @@ impl Pause {
         Ok(Self { epoll, wakeup, events: Vec::with_capacity(EVENTS) })
     }
 
-    /// The caller polls again, whether the sleep was interrupted or not.
+    /// Sleeps for at most `longest`. The caller polls its ports again, even if a signal interrupted
+    /// the sleep.
     pub(crate) fn wait(&mut self, longest: Span) {
         let nanos = longest.nanos();
         let timeout = Timespec {
@@ -66,7 +67,7 @@ impl Pause {
         }
     }
 
-    /// Sleeps until any event.
+    /// Sleeps for `length`, or until a signal.
     pub(crate) fn sleep(&self, length: Span) {
         let nanos = length.nanos();
         let request = Timespec {

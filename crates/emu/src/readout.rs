@@ -5,8 +5,8 @@ use link::{Capacity, LinkConfig};
 use std::fmt::Write;
 use units::shown;
 
-/// One block for a terminal, or for a file without `colour`. The rates are those since `before`, or
-/// since the start.
+/// Formats one block of counters, in colour for a terminal or without colour for a file. Rates are
+/// averages since `before`, or since the start.
 pub fn live(now: &LinkReport, before: Option<&LinkReport>, colour: bool) -> String {
     let mut text = String::new();
     let since = before.map_or(0.0, |before| before.running.secs_f64());
@@ -49,14 +49,14 @@ pub fn live(now: &LinkReport, before: Option<&LinkReport>, colour: bool) -> Stri
     text
 }
 
-/// All counters of a link, one column per direction.
+/// Formats all counters of a link, one column per direction.
 pub fn table(report: &LinkReport) -> String {
     let mut text = String::new();
     let heads = [format!("{} → {}", report.a, report.b), format!("{} → {}", report.b, report.a)];
     let ways = [&report.ab, &report.ba];
     let _ = writeln!(text, "link {}, {}", report.name, shown::seconds(report.running.secs_f64()));
     let mut row = |what: &str, [ab, ba]: [String; 2]| {
-        // Padding counts characters; an arrow is one character.
+        // Padding counts characters, and an arrow is one character.
         let _ = writeln!(text, "{what:<18}  {ab:<w$}  {ba}", w = heads[0].chars().count().max(24));
     };
     row("", heads.clone());
@@ -129,7 +129,7 @@ pub fn table(report: &LinkReport) -> String {
     text
 }
 
-/// A text about the CPU time of a link that has ended, without a full stop.
+/// Describes the CPU time of a link that has ended, without a full stop.
 pub fn cost(report: &LinkReport) -> String {
     let frames = report.ab.statistics.delivered.frames + report.ba.statistics.delivered.frames;
     format!(

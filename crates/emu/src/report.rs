@@ -19,9 +19,9 @@ pub struct LinkReport {
     #[serde(default)]
     pub warnings: Vec<String>,
     pub real_time: bool,
-    /// The share of a core spent on frames.
+    /// Share of a core spent on frames, in percent.
     pub busy_percent: f64,
-    /// CPU time of the emulation, with the time of spinning before deadlines.
+    /// CPU time of the emulation, including spinning before deadlines.
     #[serde(default)]
     pub cpu_seconds: f64,
     pub lateness: LatenessSummary,
@@ -82,7 +82,7 @@ impl LinkReport {
         })
     }
 
-    /// The CPU time as a share of one core, in percent.
+    /// Returns the CPU time as a share of one core, in percent.
     pub fn cpu_percent(&self) -> f64 {
         self.cpu_seconds / self.running.secs_f64().max(1e-9) * 100.0
     }
@@ -121,5 +121,5 @@ fn problems(
     lost.chain(late).collect()
 }
 
-/// Largest valid lateness: more changes a path of some milliseconds noticeably for a sender.
+/// Maximum lateness of a valid run. A sender notices more on a path of some milliseconds.
 const LATENESS_BOUND: Span = Span::from_millis(1);

@@ -29,7 +29,7 @@ pub struct LinkPlan {
     pub scheduling: Scheduling,
 }
 
-/// A link between two ends that carries packets. Dropping the link removes all objects that it
+/// A link between two endpoints that carries packets. Dropping it removes all objects that it
 /// created.
 #[derive(Debug)]
 pub struct RunningLink {
@@ -47,7 +47,7 @@ pub struct Inspector {
     ways: Arc<Mutex<Ways>>,
 }
 
-/// The links of the two directions, and the settings that they follow from.
+/// The links of the two directions, and the settings from which they are derived.
 #[derive(Debug)]
 struct Ways {
     settings: [Settings; 2],
@@ -55,7 +55,7 @@ struct Ways {
 }
 
 impl RunningLink {
-    /// `name` is the name claimed for the link.
+    /// Starts a link under `name`, which was claimed for it.
     pub fn start(name: &str, plan: LinkPlan, privilege: Privilege) -> Result<Self, EmuError> {
         let (mut ends, [a, b]) = Ends::attach(&plan, privilege)?;
         let identity = Identity {
@@ -95,7 +95,7 @@ impl RunningLink {
         &self.inspector.identity.notes
     }
 
-    /// The ID of the emulator's thread, to find its CPU time.
+    /// Returns the ID of the emulator's thread, to find its CPU time.
     pub fn tid(&self) -> u32 {
         self.emulator.tid()
     }
@@ -113,7 +113,7 @@ impl RunningLink {
 }
 
 impl Inspector {
-    /// The counters so far.
+    /// Returns the counters so far.
     pub fn inspect(&self) -> Result<LinkReport, EmuError> {
         self.report(self.handle.statistics()?)
     }
@@ -128,7 +128,7 @@ impl Inspector {
             )
             .into());
         }
-        // Holds the lock throughout, so that two concurrent changes apply in the same order to
+        // Hold the lock throughout, so that two concurrent changes apply in the same order to
         // settings and links.
         let mut ways = self.ways();
         let settings = [ab.or(both).or(&ways.settings[0]), ba.or(both).or(&ways.settings[1])];
@@ -146,7 +146,7 @@ impl Inspector {
         Ok(())
     }
 
-    /// Settings that do not suit the path.
+    /// Returns warnings about settings that do not suit the path.
     pub fn warnings(&self) -> Vec<String> {
         self.ways().warnings()
     }
@@ -165,7 +165,7 @@ impl Inspector {
 }
 
 impl Ways {
-    /// The warnings; a warning for both directions is listed once.
+    /// Returns the warnings; a warning for both directions is listed once.
     fn warnings(&self) -> Vec<String> {
         let mut all: Vec<String> = self.settings.iter().filter_map(Settings::warning).collect();
         all.dedup();

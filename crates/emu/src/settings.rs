@@ -28,8 +28,8 @@ fn read_trace(path: &str) -> Result<Trace, UsageError> {
     Trace::parse(&text).map_err(|error| UsageError::value("trace", format!("{path}: {error}")))
 }
 
-/// Largest trace: a quarter of the control socket's limit for a message, enough for some hours of a
-/// fast link.
+/// Maximum length of a trace: a quarter of the control socket's limit for a message, enough for
+/// some hours of a fast link.
 const LARGEST_TRACE: u64 = 1 << 20;
 
 #[cfg(test)]
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_trace_is_read_from_its_file() {
+    fn a_rate_trace_is_read_from_its_file() {
         let mut settings = Settings::default();
         let missing = set_pair(&mut settings, "trace=/no/such/file").unwrap_err().to_string();
         assert!(missing.contains("; check the path"), "{missing}");

@@ -1,4 +1,4 @@
-//! Stalls of the emulator on purpose. They make frames late by a known amount, which shows how much
+//! Deliberate stalls of the emulator. They make frames late by a known amount, which shows how much
 //! lateness a measurement tolerates.
 
 use units::{Span, Time};
@@ -11,7 +11,7 @@ pub struct Stalls {
     pub every: Span,
 }
 
-/// The times of the stalls.
+/// Decides when a stall is due.
 #[derive(Debug)]
 pub(crate) struct StallClock {
     stalls: Stalls,
@@ -26,7 +26,7 @@ impl StallClock {
         clock
     }
 
-    /// The length of a stall that is due now.
+    /// Returns the length of a stall that is due now.
     pub(crate) fn due(&mut self, now: Time) -> Option<Span> {
         if now < self.next {
             return None;

@@ -47,7 +47,7 @@ pub struct DirectionStatistics {
     /// Frames lost outside the model, at the receiving or the sending port. Any value but 0 makes a
     /// measurement invalid.
     pub lost_outside_model: u64,
-    /// Frames with a tag of CAQM, if the cable has a TPID.
+    /// Frames with a CAQM tag, if the cable has a TPID.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub tagged: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -117,7 +117,7 @@ impl DirectionStatistics {
     }
 }
 
-/// Frames that a port lost on reception without the model's decision.
+/// Returns the number of frames that a port lost on reception, outside the model.
 pub(crate) fn lost_receiving(counters: &PortCounters) -> u64 {
     counters.kernel_drops + counters.backlog_drops + counters.truncated + counters.unsegmentable
 }

@@ -12,7 +12,7 @@ use wire::headers::{MAC_HEADER, TAG, word};
 use wire::pcap::{PcapError, Records};
 use wire::{Layout, Network, Transport};
 
-/// Frames of one interface, in both directions. Super-packets are cut as on a wire.
+/// Captures the frames of one interface in both directions. Super-packets are cut into segments.
 #[derive(Debug)]
 pub struct TagCapture {
     port: PacketPort,
@@ -39,7 +39,7 @@ impl TagCapture {
         Ok(Self { port, batch: Vec::new() })
     }
 
-    /// The lines since the last call.
+    /// Returns the frames captured since the last call, with their times.
     pub fn take(&mut self) -> Result<impl Iterator<Item = (Time, Vec<u8>)> + '_, EmuError> {
         let name = self.port.interface().name.clone();
         self.port
@@ -49,7 +49,7 @@ impl TagCapture {
     }
 }
 
-/// The frames of a capture in libpcap's format.
+/// Parses the frames of a capture in libpcap's format.
 pub fn of_capture(bytes: &[u8]) -> Result<Vec<(Time, Vec<u8>)>, EmuError> {
     let refuse = |error: PcapError| EmuError::Refused(format!("the capture {error}"));
     let frames = Records::of(bytes).map_err(refuse)?.map(|record| -> Result<_, EmuError> {
@@ -59,7 +59,7 @@ pub fn of_capture(bytes: &[u8]) -> Result<Vec<(Time, Vec<u8>)>, EmuError> {
     frames.collect()
 }
 
-/// The line of a frame; `None` for a frame without a tag of CAQM.
+/// Formats the line of a frame; `None` for a frame without a CAQM tag.
 ///
 /// ```text
 /// 0.001204 10.0.0.1:33740 > 10.0.0.2:5803 data 1448 seq 1:1449, tag 0x88a8 0x0580: cc_type 0 en 1
@@ -84,7 +84,7 @@ pub fn line(when: Time, frame: &[u8], tpid: u16, units: (u64, u64)) -> Option<St
     Some(text)
 }
 
-/// The bytes in a capture's notation, up to the end of the transport header.
+/// Formats the bytes up to the end of the transport header as a hex dump.
 pub fn dump(frame: &[u8]) -> String {
     let mut text = String::new();
     for (line, bytes) in frame[..frame.len().min(SHOWN)].chunks(16).enumerate() {
@@ -97,7 +97,7 @@ pub fn dump(frame: &[u8]) -> String {
     text
 }
 
-/// The tag of a frame as a document. `None` for a frame without a tag of CAQM.
+/// Returns the tag of a frame as JSON; `None` for a frame without a CAQM tag.
 pub fn document(when: Time, frame: &[u8], tpid: u16, units: (u64, u64)) -> Option<Value> {
     let info = wire::caqm::read(frame, tpid)?;
     let at = place(frame, tpid)?;
@@ -121,7 +121,7 @@ pub fn document(when: Time, frame: &[u8], tpid: u16, units: (u64, u64)) -> Optio
     }))
 }
 
-/// The tag's bits by their names, and the meaning of the tag.
+/// Describes the tag: its bits by their names, and its meaning.
 fn describe(info: Info, units: (u64, u64)) -> String {
     let bits = info.bits();
     let bit = |number: u32| bits >> number & 1;
@@ -151,7 +151,7 @@ fn meaning(info: Info, (data_hint_unit, ack_hint_unit): (u64, u64)) -> String {
     }
 }
 
-/// The offset of the tag's TPID, in a frame that has one.
+/// Returns the offset of the tag's TPID, in a frame that has one.
 fn place(frame: &[u8], tpid: u16) -> Option<usize> {
     let mut at = MAC_HEADER - 2;
     while word(frame, at)? != tpid {
@@ -190,14 +190,14 @@ fn packet(frame: &[u8]) -> Option<String> {
 }
 
 const MOST_AT_ONCE: usize = 256;
-/// Bytes shown: MAC, a tag, IPv6 and TCP with its options.
+/// Maximum number of bytes shown: MAC, a tag, IPv6 and TCP with its options.
 const SHOWN: usize = 80;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Addresses, these tags, then TCP over IPv4 with a payload of this size.
+    /// Builds a frame: addresses, these tags, then TCP over IPv4 with a payload of this size.
     fn frame(tags: &[u16], payload: usize) -> Vec<u8> {
         let mut frame = vec![2; 12];
         frame.extend(tags.iter().flat_map(|word| word.to_be_bytes()));
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_of_data_and_answers_are_decoded_bit_by_bit() {
+    fn caqm_tags_of_data_and_acknowledgements_are_decoded_bit_by_bit() {
         let described = |tags: &[u16], payload| {
             line(Time::from_nanos(1_500_000), &frame(tags, payload), 0x88a8, (8, 64))
         };

@@ -1,8 +1,8 @@
 use serde::{Deserialize, Serialize};
 use units::{Bytes, Span, Time};
 
-/// The queue over time: evenly spaced points. The longer a run, the fewer points per second, so
-/// that memory stays bounded.
+/// The queue length over time, at evenly spaced points. A longer run has fewer points per second,
+/// so that memory stays bounded.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct QueueTrace {
     every: Span,
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_run_is_thinned_evenly() {
+    fn the_queue_trace_of_a_long_run_is_thinned_evenly() {
         let mut trace = QueueTrace::new(Time::ZERO);
         let mut now = Time::ZERO;
         for _ in 0..200_000 {

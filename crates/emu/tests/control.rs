@@ -54,7 +54,7 @@ fn testbed() -> Option<Testbed> {
     Some(Testbed { server, link, directory, path, _hosts: hosts })
 }
 
-/// A folder that no other user may enter, as the sockets' directory must be.
+/// Makes a folder that no other user may enter, as the sockets' directory must be.
 fn private() -> TempDir {
     let mode = Permissions::from_mode(0o700);
     tempfile::Builder::new().permissions(mode).tempdir().unwrap()
@@ -74,7 +74,8 @@ impl Testbed {
     }
 }
 
-/// A temporary directory is open to all users; this inner one is made as the program makes its own.
+/// Returns the path of the sockets' directory. A temporary directory is open to all users, so the
+/// program makes this one inside it, with its own mode.
 fn links(path: &TempDir) -> PathBuf {
     path.path().join("links")
 }
@@ -117,7 +118,7 @@ fn a_client_can_show_change_and_stop_a_link() {
 }
 
 #[test]
-fn invalid_input_is_answered_or_cut_off_and_harms_no_other_client() {
+fn invalid_control_requests_get_an_error_or_are_cut_off() {
     let Some(testbed) = testbed() else { return };
     for garbage in [
         "\n",
@@ -147,7 +148,7 @@ fn invalid_input_is_answered_or_cut_off_and_harms_no_other_client() {
     stream.read_to_string(&mut answer).unwrap();
     assert!(answer.contains("UTF-8"), "{answer}");
 
-    // A line without end is cut off at its bound, not stored.
+    // A line without a line break is cut off at the bound, not stored.
     let mut stream = testbed.raw();
     let chunk = vec![b'x'; 1 << 16];
     let written = (0..1024).take_while(|_| stream.write_all(&chunk).is_ok()).count();
@@ -163,16 +164,16 @@ fn closed_and_silent_clients_do_not_block_other_clients() {
         let mut stream = testbed.raw();
         let _ = stream.write_all(b"{\"do\":");
     }
-    // More silent clients than the link serves at once: the link refuses further clients until
-    // there is room.
+    // More silent clients than the link serves at once. The link refuses further clients until a
+    // slot is free.
     let silent: Vec<UnixStream> = (0..32).map(|_| testbed.raw()).collect();
     drop(silent);
     support::until("there is room again", || {
         Client::connect(&testbed.directory, "wan").and_then(|mut client| client.show()).is_ok()
     });
-    // A client that sends a request and does not wait for the answer.
+    // A client that sends a request and does not wait for the reply.
     for _ in 0..50 {
-        // The link may already have closed this connection as one too many.
+        // The link may already have closed this connection because it has too many clients.
         let _ = testbed.raw().write_all(b"{\"do\":\"show\"}\n{\"do\":\"show\"}\n");
     }
     support::until("there is room again", || {
@@ -181,7 +182,7 @@ fn closed_and_silent_clients_do_not_block_other_clients() {
 }
 
 #[test]
-fn a_name_is_unique_and_names_of_dead_links_are_free() {
+fn a_link_name_is_unique_and_the_name_of_a_dead_link_is_free() {
     let path = private();
     let directory = Directory::at(links(&path));
     directory.prepare().unwrap();
@@ -203,7 +204,7 @@ fn a_name_is_unique_and_names_of_dead_links_are_free() {
 }
 
 #[test]
-fn each_of_many_links_gets_a_name() {
+fn each_of_many_unnamed_links_gets_a_name() {
     let path = private();
     let directory = Directory::at(links(&path));
     directory.prepare().unwrap();
@@ -216,12 +217,12 @@ fn each_of_many_links_gets_a_name() {
 }
 
 #[test]
-fn a_directory_that_others_may_enter_is_not_trusted() {
+fn a_socket_directory_that_other_users_may_enter_is_refused() {
     use std::os::unix::fs::PermissionsExt;
     let path = private();
     std::fs::set_permissions(path.path(), Permissions::from_mode(0o755)).unwrap();
     let directory = Directory::at(path.path());
-    // Another user who may enter the directory can put a socket there that answers instead of the
+    // Another user who may enter the directory can put a socket into it that replies instead of the
     // link.
     let _theirs = UnixListener::bind(path.path().join("wan.sock")).unwrap();
     let refused = [
@@ -239,7 +240,7 @@ fn a_directory_that_others_may_enter_is_not_trusted() {
 }
 
 #[test]
-fn a_file_that_is_no_socket_stays() {
+fn a_regular_file_at_the_path_of_a_socket_is_kept() {
     let path = private();
     let directory = Directory::at(links(&path));
     directory.prepare().unwrap();
@@ -251,7 +252,7 @@ fn a_file_that_is_no_socket_stays() {
 }
 
 #[test]
-fn texts_of_a_link_are_escaped_for_the_terminal() {
+fn strings_from_a_link_are_escaped_for_the_terminal() {
     let path = private();
     let directory = Directory::at(links(&path));
     directory.prepare().unwrap();

@@ -66,7 +66,7 @@ fn equal_seeds_give_equal_drops_over_ports_in_memory() {
 }
 
 #[test]
-fn every_frame_is_accounted_for() {
+fn frame_counters_add_up_under_loss_duplication_and_reordering() {
     const COUNT: u32 = 4000;
     let config = config(&[
         "rate=20mbit",
@@ -81,7 +81,7 @@ fn every_frame_is_accounted_for() {
     let (mut a, mut b) = (testbed.port(0), testbed.port(1));
     let handle = testbed.emulator.handle();
     let mut frames = Vec::new();
-    // Sends far faster than the link, so that the link's queue overflows.
+    // Send far faster than the link, so that the link's queue overflows.
     for few in (0..COUNT).collect::<Vec<_>>().chunks(64) {
         let few: Vec<_> = few.iter().map(|&number| numbered(number)).collect();
         assert_eq!(a.send(&few).unwrap().dropped, 0);
@@ -118,7 +118,7 @@ fn every_frame_is_accounted_for() {
 }
 
 #[test]
-fn a_change_takes_effect_and_loses_nothing() {
+fn changed_settings_take_effect_without_a_loss() {
     let cut = config(&["loss=100%"]);
     let Some(testbed) = testbed(&cut, &Default::default()) else { return };
     let (mut a, mut b) = (testbed.port(0), testbed.port(1));
@@ -156,7 +156,7 @@ fn an_invalid_setting_or_cable_changes_nothing() {
 }
 
 #[test]
-fn an_interface_that_vanishes_ends_the_link_and_is_named() {
+fn the_error_of_a_link_names_its_removed_interface() {
     for side in [0, 1] {
         let Some(testbed) = testbed(&Default::default(), &Default::default()) else { return };
         host::remove_interface(&testbed.hosts[side], "eth0").unwrap();
@@ -249,7 +249,8 @@ fn all_frames_are_delivered_within_the_interrupt_rate() {
     send_paced(&mut outer_a, &emulator.handle(), 0..COUNT);
     assert_eq!(receive(&mut outer_b, alone.len()), alone);
     let handed = handed.lock().unwrap();
-    // The next interrupt follows after at most one interval, however late a thread is.
+    // After a delivery that is not full, the next follows at least one interval later, however late
+    // the thread is.
     let longest = begun.elapsed().as_nanos() / u128::from(every.nanos()) + 1;
     let full = handed.iter().filter(|&&frames| frames >= FULL_HAND).count();
     assert!((handed.len() - full) as u128 <= longest, "{} in {longest} ms", handed.len());

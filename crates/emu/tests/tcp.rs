@@ -44,7 +44,7 @@ fn a_bulk_transfer_arrives_intact_over_a_bad_path() {
     let mut chunk = vec![0; 1 << 16];
     for _ in 0..LENGTH / chunk.len() {
         for byte in &mut chunk {
-            // The data has no period of a frame's length (Knuth's MMIX constants).
+            // The data does not repeat at the length of a frame (Knuth's MMIX constants).
             word = word
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1_442_695_040_888_963_407);
@@ -70,7 +70,7 @@ fn a_bulk_transfer_arrives_intact_over_a_bad_path() {
     assert!(forward.corrupted.frames > 0 && forward.duplicated.frames > 0);
 }
 
-/// A hash other than the TCP checksum.
+/// Returns a hasher whose hash is independent of the TCP checksum.
 fn fresh() -> impl Hasher {
     ByBytes(0xcbf2_9ce4_8422_2325)
 }

@@ -5,9 +5,8 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 /// Prepares a program that continues after this process has ended. The program reads from /dev/null
-/// and prints to it, and inherits no descriptor but the standard error that the caller sets:
-/// otherwise a lock of flock(1) or the writing end of a pipe would stay open until the program
-/// ends.
+/// and prints to it. It inherits no descriptor except the standard error that the caller sets: an
+/// inherited lock of flock(1) or writing end of a pipe would stay open until the program ends.
 pub fn prepare_background(command: &mut Command) {
     command.stdin(Stdio::null()).stdout(Stdio::null());
     // SAFETY: between fork and exec only async-signal-safe calls are allowed: `close_on_exec` is
@@ -39,7 +38,7 @@ mod tests {
     use std::fs::File;
     use std::os::fd::{AsRawFd, OwnedFd};
 
-    /// The descriptors of a program, which `ls` itself adds one to.
+    /// Returns the open descriptors of `ls`, one of which `ls` itself opens.
     fn descriptors(prepare: impl FnOnce(&mut Command)) -> Vec<String> {
         let mut command = Command::new("ls");
         command.args(["-l", "/proc/self/fd"]).stdin(Stdio::piped());
@@ -54,7 +53,7 @@ mod tests {
 
     #[test]
     fn a_program_in_the_background_inherits_no_other_descriptor() {
-        // The duplicates are not marked as closed on exec.
+        // The duplicated descriptors are not marked close-on-exec.
         let file = rustix::io::dup(File::open("/dev/zero").unwrap()).unwrap();
         let (_reader, writer) = io::pipe().unwrap();
         let pipe = rustix::io::dup(writer).unwrap();

@@ -51,8 +51,8 @@ impl Confined {
         Self::start_in(Some(namespace.share()?), program)
     }
 
-    /// Starts a program in the network namespace of this process, which needs no right over the
-    /// network.
+    /// Starts a program in the network namespace of this process, which needs no network
+    /// privileges.
     pub fn start_here(program: Program) -> Result<Self, HostError> {
         Self::start_in(None, program)
     }
@@ -61,8 +61,8 @@ impl Confined {
         let name = program.argv.first().cloned().unwrap_or_default();
         let (started, start) = mpsc::channel();
         let (ending, ended) = mpsc::channel();
-        // The parent-death signal depends on the thread that forked, not on the process: this
-        // thread ends when the program ends.
+        // The parent-death signal is sent when the thread that forked ends, not when the process
+        // ends. So this thread ends only when the program does.
         let keeper = std::thread::Builder::new()
             .name(format!("keeper of {}", name.replace('\0', "")))
             .spawn(move || match fork_into(inside.as_ref(), program) {
@@ -88,12 +88,13 @@ impl Confined {
         &self.name
     }
 
-    /// The exit status, if the program ended within `patience`.
+    /// Waits for at most `patience`. Returns the exit status if the program has ended.
     pub fn wait(&mut self, patience: Duration) -> Result<Option<ExitStatus>, HostError> {
         Ok(self.end_within(patience)?.map(|end| end.status))
     }
 
-    /// The exit status and the times of the program, if it ended within `patience`.
+    /// Waits for at most `patience`. Returns the exit status and the times of the program if it has
+    /// ended.
     pub fn end_within(&mut self, patience: Duration) -> Result<Option<Ended>, HostError> {
         if self.end.is_some() {
             return Ok(self.end);
@@ -201,9 +202,10 @@ fn fork_into(
         .stdin(Stdio::null())
         .stdout(program.stdout)
         .stderr(program.stderr)
-        // Ctrl-C signals the foreground group; the lab decides how its programs end.
+        // Ctrl-C signals the foreground process group. The programs are not in it, because the lab
+        // decides how they end.
         .process_group(0);
-    // This process's ID by /proc, which may have been mounted in another process namespace.
+    // Reads this process's ID from /proc, which may have been mounted in another process namespace.
     let parent = std::fs::read_link("/proc/self").ok().and_then(|pid| pid.to_str()?.parse().ok());
     // SAFETY: between fork and exec only async-signal-safe calls are allowed: prctl, and the calls
     // of `parent_is`, which are open, read and close on its own buffer.
@@ -212,7 +214,7 @@ fn fork_into(
             if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
                 return Err(io::Error::last_os_error());
             }
-            // A parent that died before prctl sends no signal.
+            // If the parent died before prctl, no signal comes.
             match parent_is(parent) {
                 true => Ok(()),
                 false => Err(io::Error::from_raw_os_error(libc::ESRCH)),
@@ -227,8 +229,9 @@ fn fork_into(
     Ok((spawned?, begun))
 }
 
-/// Whether the calling process still has this parent. In the new process namespace getppid(2) is
-/// always 0, but /proc, mounted outside, shows the parent. True without /proc.
+/// Whether the calling process still has this parent. In the new process namespace getppid(2)
+/// always returns 0, but a /proc that was mounted outside shows the parent. Returns true without
+/// /proc.
 fn parent_is(expected: Option<u32>) -> bool {
     let mut buffer = [0_u8; 512];
     // SAFETY: the path ends in NUL, the buffer outlives the read, and only its length is written.
@@ -248,8 +251,8 @@ fn parent_is(expected: Option<u32>) -> bool {
     }
 }
 
-/// The parent: the fourth field of /proc/PID/stat. The second field is in brackets and may contain
-/// any text.
+/// Returns the parent: the fourth field of /proc/PID/stat. The second field is in brackets and may
+/// contain any text.
 fn parent_of(stat: &[u8]) -> Option<u32> {
     let name_ends = stat.iter().rposition(|byte| *byte == b')')?;
     let mut fields = stat[name_ends + 1..].split(|byte| *byte == b' ').skip(2);
@@ -261,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_parent_is_read_after_a_name_with_any_characters() {
+    fn the_parent_pid_is_parsed_after_a_name_with_any_characters() {
         assert_eq!(parent_of(b"12 (a ) b) S 34 56 7"), Some(34));
         assert_eq!(parent_of(b""), None);
         let own = std::fs::read("/proc/self/stat").unwrap();

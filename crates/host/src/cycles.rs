@@ -1,7 +1,7 @@
 #![allow(unsafe_code)]
 
-/// The processor's time-stamp counter, for differences on the same CPU; nanoseconds on a processor
-/// without one.
+/// Reads the processor's time-stamp counter, for differences on the same CPU; nanoseconds on a
+/// processor without one.
 #[inline]
 #[must_use]
 pub fn cycles() -> u64 {

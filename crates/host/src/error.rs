@@ -1,7 +1,7 @@
 use std::io;
 use std::path::PathBuf;
 
-/// The reason why a host could not be built. Each message says what to do.
+/// The reason why a host could not be built. Each message also gives advice.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
     #[error(

@@ -5,7 +5,7 @@
 /// block that is still in use keeps all freed memory below it.
 #[derive(Debug)]
 pub struct FreedMemory {
-    /// The minimum, since memory was last returned, of the bytes that are resident and not in use.
+    /// Minimum number of resident bytes that were not in use, since memory was last returned.
     fewest: u64,
     /// The bytes in use at the last call.
     used: u64,
@@ -22,12 +22,12 @@ impl Default for FreedMemory {
 }
 
 impl FreedMemory {
-    /// Returns the memory that was freed since the last return, if it is much, and once more when
+    /// Returns the memory that was freed since the last return if it is much, and once more when
     /// the load has ended. Costs little otherwise.
     ///
     /// The allocator's own count of free bytes includes bytes that it has already returned to the
-    /// kernel, so a burst of work between two calls does not change that count. The resident bytes
-    /// change.
+    /// kernel. A burst of work between two calls therefore does not change that count, but it
+    /// changes the resident bytes.
     pub fn tend(&mut self) {
         let Some(Memory { used, unused }) = Memory::now() else { return };
         let is_at_rest = used.abs_diff(self.used) < LITTLE;
@@ -43,10 +43,10 @@ impl FreedMemory {
 
 /// Memory of this process, in bytes.
 struct Memory {
-    /// The blocks of the allocator.
+    /// Bytes in blocks of the allocator that are in use.
     used: u64,
-    /// Resident bytes in no block. Stacks and static data count as unused: they change little
-    /// between two calls.
+    /// Resident bytes outside these blocks. Stacks and static data count as unused: they change
+    /// little between two calls.
     unused: u64,
 }
 
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn freed_memory_is_returned_although_a_later_block_stays() {
+    fn freed_memory_is_returned_while_a_later_block_is_in_use() {
         let mut memory = FreedMemory::default();
         memory.tend();
         for _ in 0..2 {

@@ -16,16 +16,16 @@ pub struct ListeningProcess {
 }
 
 impl ListeningProcess {
-    /// Finds the process behind a connected stream. Refuses a process of any user except this user,
-    /// root and `also`, and a socket whose process has passed it on and ended.
+    /// Finds the process behind a connected stream. The process must belong to this user, root or
+    /// `also`. A process that has passed its socket on and ended is an error.
     pub fn behind(stream: &impl AsFd, also: Option<u32>) -> Result<Self, HostError> {
         let peer = trusted_peer(stream, also)?;
-        // 0 means a process outside this process namespace (pid_namespaces(7)).
+        // The kernel reports 0 for a process outside this process namespace (pid_namespaces(7)).
         let number = Pid::from_raw(peer.pid()).ok_or_else(|| asking(nix::Error::ESRCH))?;
         let pid = peer.pid();
         let process = match getsockopt(stream, sockopt::PeerPidfd) {
             Ok(process) => process,
-            // Linux before 6.5.
+            // Linux before 6.5 lacks SO_PEERPIDFD.
             Err(nix::Error::ENOPROTOOPT) => by_number(number, peer.uid())?,
             Err(nix::Error::ESRCH | nix::Error::EINVAL) => {
                 return Err(HostError::ProcessGone { pid });
@@ -38,8 +38,8 @@ impl ListeningProcess {
         }
     }
 
-    /// Refuses a process of any user except this user and root, even outside this process
-    /// namespace.
+    /// Checks that the listening process belongs to this user or root, even if it is outside this
+    /// process namespace.
     pub fn verify(stream: &impl AsFd) -> Result<(), HostError> {
         trusted_peer(stream, None).map(drop)
     }
@@ -48,7 +48,7 @@ impl ListeningProcess {
         self.pid
     }
 
-    /// A copy of the descriptor, for another process (pidfd_open(2)).
+    /// Duplicates the descriptor, for another process (pidfd_open(2)).
     pub fn descriptor(&self) -> io::Result<OwnedFd> {
         self.process.try_clone()
     }
@@ -67,8 +67,8 @@ fn trusted_peer(stream: &impl AsFd, also: Option<u32>) -> Result<UnixCredentials
     Ok(peer)
 }
 
-/// The process with this number, if it runs as user `uid`. The number may already belong to another
-/// process; if that process has the same user, no right is gained.
+/// Opens the process with this ID, if it runs as user `uid`. The ID may already belong to another
+/// process; if that process has the same user, no privilege is gained.
 fn by_number(number: Pid, uid: u32) -> Result<OwnedFd, HostError> {
     let pid = number.as_raw_nonzero().get();
     let process = match rustix::process::pidfd_open(number, PidfdFlags::empty()) {
@@ -82,7 +82,7 @@ fn by_number(number: Pid, uid: u32) -> Result<OwnedFd, HostError> {
     }
 }
 
-/// The effective user of a process.
+/// Returns the effective user of a process.
 fn user_of(pid: i32) -> Option<u32> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ended_process_is_not_alive() {
+    fn the_descriptor_of_an_ended_process_reports_it_as_dead() {
         let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
         let pid = Pid::from_child(&child);
         let process = by_number(pid, rustix::process::geteuid().as_raw()).unwrap();

@@ -45,7 +45,7 @@ impl Display for MetricsAddress {
     }
 }
 
-/// Parses during deserialisation, so that an error names the text's place in its file.
+/// Parses during deserialisation, so that an error names the line of the value in its file.
 impl<'de> Deserialize<'de> for MetricsAddress {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_str(Text)
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_addresses_of_this_host_are_accepted() {
+    fn only_local_metrics_addresses_are_accepted() {
         for text in ["127.0.0.1:9150", "[::1]:9150", "unix:/run/weir/metrics"] {
             let address: MetricsAddress = text.parse().expect(text);
             assert_eq!(address.to_string(), text);

@@ -14,17 +14,17 @@ pub struct HttpResponse {
 }
 
 impl HttpResponse {
-    /// Metrics in the text format of Prometheus.
+    /// Builds a response with metrics in the text format of Prometheus.
     pub fn metrics(text: String) -> Self {
         Self { status: OK, kind: PROMETHEUS, body: text }
     }
 
-    /// A JSON document.
+    /// Builds a response with a JSON document.
     pub fn json(status: &'static str, document: String) -> Self {
         Self { status, kind: JSON, body: document }
     }
 
-    /// A page that loads nothing and runs no script.
+    /// Builds a response with a page that loads nothing and runs no script.
     pub fn page(html: String) -> Self {
         Self { status: OK, kind: HTML, body: html }
     }
@@ -63,8 +63,8 @@ pub fn is_whole_http_request(request: &[u8]) -> bool {
     request.windows(4).any(|end| end == b"\r\n\r\n")
 }
 
-/// The response to a request. `find` returns the response to a GET of a path without its query;
-/// `known` names the paths that have a response.
+/// Builds the response to a request. `find` returns the response to a GET of a path without its
+/// query; `known` names the paths that have a response.
 pub fn http_response(
     request: &[u8],
     known: &str,
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_get_of_a_known_path_is_answered() {
+    fn an_http_get_of_a_known_path_gets_its_response() {
         let response = |request: &str| {
             http_response(request.as_bytes(), "/metrics", |path| match path {
                 "/metrics" => Some(HttpResponse::metrics("up 1\n".to_owned())),

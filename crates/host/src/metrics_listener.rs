@@ -53,7 +53,7 @@ impl MetricsListener {
         }))
     }
 
-    /// The address as text.
+    /// Returns the address as text.
     pub fn place(&self) -> Option<String> {
         match &self.0 {
             Bound::Tcp(listener) => {
@@ -66,7 +66,7 @@ impl MetricsListener {
         }
     }
 
-    /// Answers requests by `respond` until `end` can be read or its other end is closed. If all
+    /// Answers requests by `respond` until `end` is readable or its peer closes it. If all
     /// slots are taken, a slow client loses its slot to a new client, so that it delays no other
     /// client.
     pub fn serve(&self, end: BorrowedFd<'_>, mut respond: impl FnMut(&[u8]) -> HttpResponse) {
@@ -129,7 +129,7 @@ impl MetricsListener {
 }
 
 impl Client {
-    /// `false` if the client is done.
+    /// Serves the client. Returns `false` if the client is done.
     fn serve(&mut self, respond: &mut impl FnMut(&[u8]) -> HttpResponse) -> io::Result<bool> {
         if self.since.elapsed() > PATIENCE {
             return Ok(false);
@@ -222,7 +222,7 @@ mod tests {
     /// More clients than there are slots send nothing, and one client does not read a response that
     /// is larger than the socket's buffers.
     #[test]
-    fn silent_clients_and_slow_readers_keep_no_other_client_waiting() {
+    fn silent_and_slow_metrics_clients_do_not_delay_other_clients() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("metrics");
         let listener = MetricsListener::bind(&MetricsAddress::Unix(path.clone())).unwrap();

@@ -12,7 +12,7 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// A new, empty namespace with its loopback up. Only messages use `name`.
+    /// Creates an empty namespace with its loopback up. Only messages use `name`.
     pub fn create(name: &str) -> Result<Self, HostError> {
         let doing = || format!("creating network namespace {name}");
         let descriptor = on_thread(name, || {
@@ -24,12 +24,12 @@ impl Namespace {
         Ok(Self { name: name.to_owned(), descriptor })
     }
 
-    /// The namespace of the calling thread.
+    /// Returns the namespace of the calling thread.
     pub fn current() -> Result<Self, HostError> {
         Ok(Self { name: "(this one)".to_owned(), descriptor: open_own()? })
     }
 
-    /// A namespace of `ip netns`, a path such as `/proc/123/ns/net`, or `pid:123`.
+    /// Opens a namespace of `ip netns`, a path such as `/proc/123/ns/net`, or `pid:123`.
     pub fn named(name: &str) -> Result<Self, HostError> {
         let path = match name.strip_prefix("pid:") {
             Some(pid) => Path::new("/proc").join(pid).join("ns/net"),
@@ -64,7 +64,7 @@ impl Namespace {
         })
     }
 
-    /// A second handle of the same namespace.
+    /// Returns a second handle of the same namespace.
     pub fn share(&self) -> Result<Self, HostError> {
         let descriptor = self
             .descriptor

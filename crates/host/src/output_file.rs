@@ -13,15 +13,15 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path};
 
-/// The content that a file has after it was opened for writing.
+/// The treatment of a file's earlier content when the file is opened for writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Earlier {
     Kept,
     Replaced,
 }
 
-/// Opens a file that the user named for writing, and makes it if there is none; `mode` is that of a
-/// new file, within the umask.
+/// Opens for writing a file that the user named, and creates it if it does not exist. `mode`: the
+/// mode of a new file, before the umask.
 ///
 /// In a directory where anybody may write, such as /tmp, another user could put a symbolic link or
 /// a file of the same name. The call does not follow such a link and does not write such a file,
@@ -39,7 +39,7 @@ pub fn open_output_file(path: &Path, earlier: Earlier, mode: u32) -> io::Result<
 /// As [`open_output_file`], for a program that must not wait while it writes: a pipe, a socket or a
 /// device is an error.
 pub fn open_regular_output(path: &Path, earlier: Earlier, mode: u32) -> io::Result<File> {
-    // Checks the kind first: opening a pipe without a reader fails with another reason.
+    // Check the file type first: opening a pipe without a reader would fail with another error.
     match std::fs::metadata(path) {
         Ok(found) => regular_file::check(found.file_type(), "")?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -53,10 +53,10 @@ pub fn open_regular_output(path: &Path, earlier: Earlier, mode: u32) -> io::Resu
 fn open(path: &Path, earlier: Earlier, mode: u32) -> io::Result<File> {
     let place = Place::find(path)?;
     let end = if earlier == Earlier::Kept { OFlags::APPEND } else { OFlags::empty() };
-    // Without O_NONBLOCK open(2) of a pipe waits for a reader.
+    // Without O_NONBLOCK, open(2) of a pipe would wait for a reader.
     let fixed = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOCTTY;
     let flags = fixed | OFlags::NONBLOCK | end;
-    // A link in /proc/PID/fd leads to the open file itself.
+    // A link in /proc/PID/fd leads to the open file itself, so it is followed.
     let flags = if place.is_process_file { flags } else { flags | OFlags::NOFOLLOW };
     let mode = Mode::from_raw_mode(mode);
     let file = openat(&place.directory, &place.name, flags, mode);
@@ -70,7 +70,7 @@ fn open(path: &Path, earlier: Earlier, mode: u32) -> io::Result<File> {
     Ok(file.into())
 }
 
-/// The directory and the name to which a path leads, behind all symbolic links.
+/// The directory and the name to which a path leads, after all symbolic links are resolved.
 struct Place {
     directory: OwnedFd,
     name: OsString,
@@ -161,8 +161,8 @@ fn check_link(directory: &Stat, link: &Stat) -> io::Result<()> {
     )))
 }
 
-/// may_follow_link() and may_create_in_sticky() of fs/namei.c, which spare directories without the
-/// sticky bit.
+/// Implements may_follow_link() and may_create_in_sticky() of fs/namei.c, but also for directories
+/// without the sticky bit, which the kernel spares.
 fn is_trusted(directory: &Stat, found: &Stat) -> bool {
     let is_open = Mode::from_raw_mode(directory.st_mode).contains(Mode::WOTH);
     !is_open || found.st_uid == geteuid().as_raw() || found.st_uid == directory.st_uid
@@ -206,7 +206,7 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Duration;
 
-    /// A directory where anybody may write, and a directory where only this user may.
+    /// Makes a directory where anybody may write, and a directory where only this user may.
     fn folders() -> Option<(tempfile::TempDir, PathBuf, PathBuf)> {
         if !geteuid().is_root() {
             eprintln!("SKIPPED: only root can make files of other users");
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn links_and_files_of_others_are_left_alone_where_anybody_may_write() {
+    fn symbolic_links_and_files_of_other_users_in_open_directories_are_refused() {
         let Some((_folder, open, own)) = folders() else { return };
         let precious = own.join("precious");
         fs::write(&precious, "precious").unwrap();
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn own_links_and_files_are_written() {
+    fn output_is_written_through_own_links_and_to_own_files() {
         let Some((_folder, open, own)) = folders() else { return };
         fs::write(own.join("target"), "earlier ").unwrap();
         symlink(own.join("target"), open.join("link")).unwrap();
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_and_descriptors_are_written_as_before() {
+    fn devices_and_paths_of_descriptors_can_be_written() {
         for path in ["/dev/null", "/dev/stderr", "/proc/self/fd/2"] {
             open_output_file(Path::new(path), Earlier::Kept, 0o600).unwrap();
         }
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_is_written_if_a_program_reads_it_and_is_never_waited_for() {
+    fn opening_a_pipe_for_output_fails_at_once_unless_a_program_reads_it() {
         let folder = tempfile::tempdir().unwrap();
         let pipe = folder.path().join("pipe");
         mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();

@@ -7,9 +7,9 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-/// Refuses a path if a user other than this user and root can replace a directory or a symbolic
-/// link in the path before its last name. Accepts names that do not exist yet: only this user or
-/// root can make them there.
+/// Returns an error if a user other than this user and root can replace a directory or a symbolic
+/// link above the path's last name. Names that do not exist yet are accepted, because only this
+/// user or root can make them.
 pub(crate) fn check_above(path: &Path) -> Result<(), HostError> {
     let failed = |path: &Path, source: io::Error| HostError::Io {
         doing: format!("cannot look at {}", path.display()),
@@ -59,7 +59,7 @@ pub(crate) fn check_above(path: &Path) -> Result<(), HostError> {
 struct Trusted {
     user: u32,
     group: u32,
-    /// The number that stands for all users that this user namespace lacks, including root of the
+    /// The user ID that stands for all users that this user namespace lacks, including root of the
     /// machine.
     unmapped: Option<u32>,
 }
@@ -81,7 +81,8 @@ impl Trusted {
         Err(refusal(path, format!("is {what} of user {owner}")))
     }
 
-    /// In a directory with the sticky bit, users can replace only their own files (unlink(2)).
+    /// Refuses a directory in which another user could replace files. In a directory with the
+    /// sticky bit, users can replace only their own files (unlink(2)).
     fn check_directory(&self, path: &Path, found: &Stat) -> Result<(), HostError> {
         self.check_owner(path, "a directory", found)?;
         let mode = Mode::from_raw_mode(found.st_mode);
@@ -94,7 +95,7 @@ impl Trusted {
     }
 }
 
-/// The mode of a file, as chmod(1) takes it.
+/// Formats the mode of a file, as chmod(1) takes it.
 pub(crate) fn shown(mode: Mode) -> String {
     format!("mode {:04o}", mode.as_raw_mode() & 0o7777)
 }
@@ -105,7 +106,7 @@ fn refusal(path: &Path, found: String) -> HostError {
     HostError::NotPrivate { path: path.to_owned(), found, advice: advice.to_owned() }
 }
 
-/// The names of a path, the last name first.
+/// Returns the names of a path, the last name first.
 fn names(path: &Path) -> Vec<OsString> {
     let names = path.components().filter_map(|component| match component {
         Component::Normal(name) => Some(name.to_owned()),
@@ -117,7 +118,8 @@ fn names(path: &Path) -> Vec<OsString> {
     names
 }
 
-/// `None` if this user namespace has all users of the machine.
+/// Returns the user ID for unmapped users; `None` if this user namespace has all users of the
+/// machine.
 fn unmapped() -> Option<u32> {
     let map = std::fs::read_to_string("/proc/self/uid_map").ok()?;
     if map.split_whitespace().eq(["0", "0", "4294967295"]) {
@@ -152,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_above_that_others_can_change_is_refused() {
+    fn a_parent_directory_that_other_users_can_change_is_refused() {
         let home = tempfile::tempdir().unwrap();
         for mode in [0o777, 0o733, 0o702] {
             let path = home.path().join(format!("{mode:o}"));
@@ -168,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_and_links_of_another_user_are_refused() {
+    fn parent_directories_and_links_of_another_user_are_refused() {
         if !rustix::process::geteuid().is_root() {
             return testing::skip(testing::Need::Root);
         }

@@ -31,7 +31,7 @@ pub struct RemovedWhenEmpty {
 }
 
 impl PrivateDirectory {
-    /// The path of this user's directory: `/run/weir` for root, `$XDG_RUNTIME_DIR/weir` or
+    /// Returns the path of this user's directory: `/run/weir` for root, `$XDG_RUNTIME_DIR/weir` or
     /// `/tmp/weir-UID` for others. Call this before a user namespace changes the user.
     pub fn of_user() -> PathBuf {
         let uid = rustix::process::geteuid();
@@ -99,7 +99,7 @@ impl PrivateDirectory {
         SocketFile::inside(&self.folder, &self.path, name.as_ref())
     }
 
-    /// The sockets in the directory, sorted by name, dead sockets included.
+    /// Returns the sockets in the directory, sorted by name, including dead sockets.
     pub fn sockets(&self) -> Result<Vec<SocketFile>, HostError> {
         SocketFile::all_inside(&self.folder, &self.path)
             .map_err(|error| failed("read", &self.path, error))
@@ -153,8 +153,8 @@ fn make(
 }
 
 fn open(path: &Path, advice: &str) -> Result<Option<(PrivateDirectory, Stat)>, HostError> {
-    // Drops a slash at the end: behind a slash the kernel follows a symbolic link in spite of
-    // O_NOFOLLOW, to a place that the link's owner chooses.
+    // Drops a slash at the end of the path: behind a slash the kernel follows a symbolic link in
+    // spite of O_NOFOLLOW, to a target that the link's owner chooses.
     let path: PathBuf = path.components().collect();
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let folder = match rustix::fs::open(&path, flags, Mode::empty()) {
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_and_a_file_are_refused() {
+    fn a_symbolic_link_or_file_in_place_of_a_directory_is_refused() {
         let home = tempfile::tempdir().unwrap();
         let (link, file) = (home.path().join("link"), home.path().join("file"));
         std::os::unix::fs::symlink(home.path(), &link).unwrap();
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_directory_may_be_entered_and_not_changed_by_others() {
+    fn a_named_directory_may_be_entered_but_not_changed_by_other_users() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("named");
         PrivateDirectory::make_named(&path).unwrap();
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_link_is_refused_with_and_without_a_slash() {
+    fn a_symbolic_link_is_refused_with_and_without_a_final_slash() {
         let home = tempfile::tempdir().unwrap();
         std::fs::create_dir(home.path().join("a")).unwrap();
         std::os::unix::fs::symlink("a", home.path().join("link")).unwrap();

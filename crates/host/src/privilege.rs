@@ -15,7 +15,7 @@ pub enum Privilege {
 }
 
 impl Privilege {
-    /// The restrictions compared with root, in one sentence; `None` for root.
+    /// Describes the restrictions compared with root, in one sentence; `None` for root.
     pub fn degradation(self) -> Option<&'static str> {
         match self {
             Self::Root => None,
@@ -43,7 +43,7 @@ pub fn acquire() -> Result<Privilege, HostError> {
     fs::write("/proc/self/setgroups", "deny").map_err(denied)?;
     fs::write("/proc/self/uid_map", format!("0 {uid} 1")).map_err(denied)?;
     fs::write("/proc/self/gid_map", format!("0 {gid} 1")).map_err(denied)?;
-    // AppArmor may grant such a namespace and then forbid everything in it.
+    // AppArmor may allow a user namespace and then forbid every operation in it.
     crate::wiring::bring_up_here("lo")?;
     Ok(Privilege::UserNamespace)
 }
@@ -94,7 +94,7 @@ fn has_capabilities() -> bool {
         .lines()
         .find_map(|line| line.strip_prefix("CapEff:"))
         .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    // Without /proc only the attempt shows it.
+    // Without /proc, only an attempt shows whether the process has them.
     effective.is_none_or(|mask| NEEDED.iter().all(|bit| mask & (1 << bit) != 0))
 }
 

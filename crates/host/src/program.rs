@@ -20,7 +20,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_paths_of_programs_are_found() {
+    fn installed_programs_are_found_by_name_and_by_path() {
         assert!(is_installed("sh") && is_installed("/bin/sh"));
         for absent in ["", "no-such-program", "/bin", "/etc/passwd", "./sh"] {
             assert!(!is_installed(absent), "{absent}");

@@ -4,8 +4,8 @@ use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Opens a file that the user named, for reading. Pipes, sockets and devices may have no end, and
-/// an open(2) of a pipe waits for a writer, so any file except a regular one is an error.
+/// Opens a file that the user named, for reading. Any file except a regular one is an error: pipes,
+/// sockets and devices may have no end, and open(2) of a pipe waits for a writer.
 pub fn open_regular_file(path: &Path) -> io::Result<File> {
     check(std::fs::metadata(path)?.file_type(), ADVICE)?;
     // The file may have been replaced since the check.
@@ -15,12 +15,12 @@ pub fn open_regular_file(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// The text of a regular file, without a limit of its length.
+/// Reads the text of a regular file, without a limit of its length.
 pub fn read_regular_file(path: &Path) -> io::Result<String> {
     io::read_to_string(open_regular_file(path)?)
 }
 
-/// The bytes of a regular file, without a limit of its length.
+/// Reads the bytes of a regular file, without a limit of its length.
 pub fn read_regular_bytes(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open_regular_file(path)?.read_to_end(&mut bytes)?;
@@ -51,7 +51,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn only_regular_files_are_read_and_no_pipe_is_waited_for() {
+    fn only_regular_files_are_read_and_opening_a_pipe_does_not_block() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         mknodat(CWD, at("pipe"), Kind::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();

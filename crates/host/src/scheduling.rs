@@ -4,7 +4,7 @@ use crate::HostError;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
-/// The CPUs this thread may run on, in order.
+/// Returns the CPUs this thread may run on, in order.
 pub fn online_cpus() -> Vec<usize> {
     match sched_getaffinity(Pid::from_raw(0)) {
         Ok(set) => (0..CpuSet::count()).filter(|cpu| set.is_set(*cpu).unwrap_or(false)).collect(),

@@ -31,7 +31,7 @@ pub struct BoundFile {
     inode: Inode,
 }
 
-/// One file of one file system.
+/// Identifies a file by its device and inode number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Inode(u64, u64);
 
@@ -43,7 +43,7 @@ struct Examined {
 }
 
 impl SocketFile {
-    /// The socket at `path`, whose folder must exist.
+    /// Returns the socket at `path`, whose folder must exist.
     pub fn at(path: &Path) -> io::Result<Self> {
         let name = path.file_name().ok_or_else(|| {
             io::Error::new(io::ErrorKind::InvalidInput, "this path names no file: add a name")
@@ -58,7 +58,7 @@ impl SocketFile {
         Self { folder: Arc::clone(folder), name: name.to_owned(), path: path.join(name) }
     }
 
-    /// The sockets of a folder, by name.
+    /// Returns the sockets of a folder, by name.
     pub(crate) fn all_inside(folder: &Arc<OwnedFd>, path: &Path) -> io::Result<Vec<Self>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let listing = rustix::fs::openat(&**folder, ".", flags, Mode::empty())?;
@@ -82,8 +82,8 @@ impl SocketFile {
         &self.name
     }
 
-    /// The path for connect(2), valid until this value is dropped. An address holds 107 bytes
-    /// (unix(7)); a longer path is replaced by a path through the folder's descriptor.
+    /// Returns the path for connect(2), valid until this value is dropped. An address holds 107
+    /// bytes (unix(7)); a longer path is replaced by a path through the folder's descriptor.
     pub fn address(&self) -> PathBuf {
         by_descriptor(&self.folder).join(&self.name)
     }
@@ -103,8 +103,8 @@ impl SocketFile {
         self.remove(seen.inode)
     }
 
-    /// Listens at the path, with the file mode `mode` if there is one. Replaces the socket of a
-    /// dead process.
+    /// Listens at the path; `mode`: the mode of the socket's file. Replaces the socket of a dead
+    /// process.
     pub fn listen(self, mode: Option<Mode>) -> io::Result<(UnixListener, BoundFile)> {
         self.clear()?;
         let kind = SocketFlags::CLOEXEC;
@@ -115,7 +115,8 @@ impl SocketFile {
             // mode.
             rustix::fs::fchmod(&socket, mode)?;
         }
-        // Use the short form only if necessary, because ss(8) shows the address.
+        // Use the path through the descriptor only if the path is too long, because ss(8) shows the
+        // address.
         let short = self.path.as_os_str().len() > LONGEST_ADDRESS;
         let address = if short { self.address() } else { self.path.clone() };
         rustix::net::bind(&socket, &SocketAddrUnix::new(address)?).map_err(
@@ -200,10 +201,10 @@ impl SocketFile {
 }
 
 impl Examined {
-    /// Whether no process has this socket any more. The kernel looks for the socket of the inode,
-    /// then compares the types: only a dead socket refuses the connection of a datagram socket
-    /// (unix_find_bsd in net/unix/af_unix.c). A listener does not notice the attempt, and the call
-    /// does not block.
+    /// Whether the socket is dead: no process has it any more. The kernel looks for the socket of
+    /// the inode, then compares the types: only a dead socket refuses the connection of a datagram
+    /// socket (unix_find_bsd in net/unix/af_unix.c). A listener does not notice the attempt, and
+    /// the call does not block.
     fn is_dead(&self) -> io::Result<bool> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let family = AddressFamily::UNIX;
@@ -279,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_with_a_full_backlog_is_alive_and_blocks_nobody() {
+    fn a_listener_with_a_full_backlog_counts_as_alive_without_blocking() {
         let folder = tempfile::tempdir().unwrap();
         let (path, file) = socket(&folder);
         let listener = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None);

@@ -25,7 +25,7 @@ pub fn steer_receiving(
         mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), None::<&str>)
             .map_err(failed)?;
         let setting = format!("/sys/class/net/{interface}/queues/rx-0/rps_cpus");
-        // With O_CREAT, sysfs answers EACCES for a file that does not exist.
+        // Open without O_CREAT, because sysfs would return EACCES for a file that does not exist.
         let file = OpenOptions::new().write(true).open(setting);
         let written = file.and_then(|mut file| file.write_all(mask(cpus).as_bytes()));
         written.map_err(|error| match error.kind() {
@@ -37,7 +37,7 @@ pub fn steer_receiving(
     })
 }
 
-/// The kernel's notation for CPU masks: groups of 32 bits in hexadecimal, the highest first.
+/// Formats a CPU mask as the kernel does: groups of 32 bits in hexadecimal, the highest first.
 fn mask(cpus: &[usize]) -> String {
     let groups = cpus.iter().max().map_or(1, |highest| highest / 32 + 1);
     let mut words = vec![0_u32; groups];
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn masks_are_written_in_groups_of_32() {
+    fn cpu_masks_are_written_in_groups_of_32_bits() {
         assert_eq!(mask(&[0]), "00000001");
         assert_eq!(mask(&[1, 3]), "0000000a");
         assert_eq!(mask(&[0, 33]), "00000002,00000001");

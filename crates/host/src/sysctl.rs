@@ -8,7 +8,8 @@ pub struct Sysctl {
     pub value: String,
 }
 
-/// The value in the calling thread's network namespace; `None` if the kernel has no such setting.
+/// Reads the value in the calling thread's network namespace; `None` if the kernel has no such
+/// setting.
 pub fn read_sysctl(name: &str) -> Option<String> {
     std::fs::read_to_string(path(name)).ok().map(|text| normalised(&text))
 }

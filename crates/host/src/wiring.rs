@@ -1,4 +1,4 @@
-//! Cables, addresses and routes, by netlink.
+//! Creates veth pairs, addresses and routes by netlink.
 
 use crate::{HostError, Namespace};
 use futures_util::stream::StreamExt;
@@ -24,7 +24,7 @@ pub struct Route {
     pub gateway: IpAddr,
 }
 
-/// A veth pair with one end in each namespace, both up, with the kernel's usual offloads.
+/// Creates a veth pair with one end in each namespace, both up, with the kernel's usual offloads.
 pub fn connect(a: (&Namespace, &str), b: (&Namespace, &str), mtu: u32) -> Result<(), HostError> {
     let far = LinkMessageBuilder::<LinkUnspec>::new()
         .name(b.1)
@@ -67,8 +67,8 @@ pub fn add_address(
             HostError::NotSupported { doing, .. } if address.ip.is_ipv6() => {
                 HostError::NotSupported { feature: "IPv6", doing }
             }
-            // The kernel refuses the address as if privileges were missing (addrconf_add_dev() of
-            // net/ipv6/addrconf.c).
+            // If IPv6 is disabled, the kernel returns the error for missing privileges
+            // (addrconf_add_dev() of net/ipv6/addrconf.c).
             HostError::NotPermitted { doing } if address.ip.is_ipv6() && is_off(interface) => {
                 HostError::NotSupported { feature: "IPv6 at this interface (disable_ipv6)", doing }
             }
@@ -101,7 +101,8 @@ pub fn add_route(namespace: &Namespace, route: Route) -> Result<(), HostError> {
     })
 }
 
-/// Adds a route to a neighbour with a first window of this many segments (`initcwnd` of ip-route).
+/// Adds a route to a neighbour with an initial congestion window of this many segments (`initcwnd`
+/// of ip-route).
 pub fn add_first_window(
     namespace: &Namespace,
     interface: &str,
@@ -127,8 +128,8 @@ pub fn add_first_window(
     })
 }
 
-/// Adds the hardware address of a neighbour to `namespace`, so that the host need not send a
-/// request, whose loss would cost a second.
+/// Adds the hardware address of a neighbour to `namespace`, so that the host need not send an ARP
+/// or neighbour discovery request, whose loss would cost a second.
 pub fn add_neighbour(
     namespace: &Namespace,
     interface: &str,
@@ -158,7 +159,7 @@ pub(crate) fn index_of(interface: &str, namespace: &str) -> Result<u32, HostErro
     })
 }
 
-/// A netlink socket in the calling thread's namespace.
+/// Calls `talk` with a netlink socket in the calling thread's namespace.
 pub(crate) fn netlink<F>(doing: String, talk: impl FnOnce(Handle) -> F) -> Result<(), HostError>
 where
     F: Future<Output = Result<(), rtnetlink::Error>>,

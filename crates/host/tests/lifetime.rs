@@ -29,7 +29,7 @@ fn program(argv: &[&str]) -> Program {
 }
 
 #[test]
-fn two_hosts_exchange_data_over_a_cable() {
+fn two_hosts_exchange_data_over_a_veth_pair() {
     let (Some(a), Some(b)) = (namespace("a"), namespace("b")) else {
         return;
     };
@@ -69,7 +69,7 @@ fn a_program_ends_with_all_its_descendants() {
 }
 
 #[test]
-fn a_missing_program_is_named() {
+fn the_error_of_a_missing_program_names_it() {
     let Some(inside) = namespace("inside") else {
         return;
     };
@@ -78,7 +78,7 @@ fn a_missing_program_is_named() {
 }
 
 #[test]
-fn an_exit_status_is_returned() {
+fn the_exit_status_of_a_confined_program_is_returned() {
     let Some(inside) = namespace("inside") else {
         return;
     };

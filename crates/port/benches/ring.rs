@@ -79,8 +79,8 @@ fn report(
     Ok(())
 }
 
-/// Pins the calling thread to a CPU. The scheduler may run both threads on one CPU, whose cache
-/// then holds the whole ring.
+/// Pins the calling thread to a CPU. Otherwise the scheduler may run both threads on one CPU, whose
+/// cache then holds the whole ring.
 fn pin(cpu: usize) {
     let mut cpus = CpuSet::new();
     if cpus.set(cpu).and_then(|()| sched_setaffinity(Pid::from_raw(0), &cpus)).is_err() {

@@ -1,11 +1,11 @@
 //! Measures the cost of a port: a thread forwards every frame between two namespaces during a bulk
-//! transfer with default offloads at its ends.
+//! transfer whose endpoints use default offloads.
 //!
 //! `cargo run --release -p weir-port --example forward -- [SECONDS [queue|ring [IPERF3
 //! ARGUMENTS...]]]`
 //!
-//! Needs root and iperf3. The forwarding thread is pinned to the first processor, and the two ends
-//! of the transfer to the second.
+//! Needs root and iperf3. The forwarding thread is pinned to the first processor, and both
+//! endpoints of the transfer to the second.
 
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,5 +1,5 @@
 //! Measures the cost of sending without a receiver's stack: the peer of a veth pair drops all
-//! frames at once, because they have another host's address.
+//! frames at once, because they are addressed to another host.
 //!
 //! `cargo run --release -p weir-port --example send`
 //!

@@ -78,8 +78,8 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-/// A packet as the kernel passes it to a device with all offloads: a `virtio_net_hdr` and the
-/// frame.
+/// Builds a packet as the kernel passes it to a device with all offloads: a `virtio_net_hdr` and
+/// the frame.
 fn super_packet(case: Case) -> Vec<u8> {
     let payload: Vec<u8> = (0..case.len).map(|n| ((n * 13) >> 3) as u8).collect();
     let mut frame = Vec::new();

@@ -42,7 +42,7 @@ impl ArrivalClock {
         }
     }
 
-    /// The arrival time of a packet of the current batch, from the kernel's timestamp.
+    /// Returns the arrival time of a packet of the current batch, from the kernel's timestamp.
     pub(crate) fn arrival(&mut self, seconds: u32, nanoseconds: u32) -> Time {
         let stamp = i64::from(seconds) * 1_000_000_000 + i64::from(nanoseconds);
         let time = Time::from_nanos(stamp.wrapping_sub(self.difference).max(0) as u64);
@@ -55,7 +55,7 @@ impl ArrivalClock {
         self.latest
     }
 
-    /// The arrival time of a packet without a timestamp.
+    /// Returns the arrival time of a packet without a timestamp.
     pub(crate) fn unstamped(&mut self) -> Time {
         self.latest = self.now.max(self.latest);
         self.latest
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_timestamp_is_clamped_to_the_batch_and_never_decreases() {
+    fn an_arrival_time_is_clamped_to_its_batch_and_never_decreases() {
         let mut clock = ArrivalClock::new();
         let mut last = Time::ZERO;
         for _ in 0..100 {

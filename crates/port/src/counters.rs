@@ -20,7 +20,7 @@ pub struct PortCounters {
     pub backlog_drops: u64,
     /// Packets that the kernel truncated, and that the port dropped for that reason.
     pub truncated: u64,
-    /// Dropped super-packets of a kind that this port cannot segment.
+    /// Super-packets dropped because this port cannot segment their type.
     pub unsegmentable: u64,
 
     pub sent_frames: u64,

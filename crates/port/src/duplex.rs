@@ -5,7 +5,7 @@ use crate::{Accepted, Frame, Offload, PortCounters, PortError};
 /// A port that several threads use at once: each receive queue and the sending side have their own
 /// locks. Receiving and sending never block.
 pub trait DuplexPort: Send + Sync + std::fmt::Debug {
-    /// The number of queues from which frames can arrive.
+    /// Returns the number of queues from which frames can arrive.
     fn queues(&self) -> usize;
 
     /// Appends at most `limit` frames of a queue, oldest first, and returns their number.
@@ -16,16 +16,17 @@ pub trait DuplexPort: Send + Sync + std::fmt::Debug {
         limit: usize,
     ) -> Result<usize, PortError>;
 
-    /// Sends packets in order until one is refused. The port neither repeats nor drops packets: the
-    /// caller gets the reason, and decides.
+    /// Sends packets in order until one is refused. The port neither retries nor drops packets: the
+    /// caller gets the reason for the refusal, and decides.
     fn send(&self, packets: &[&[u8]]) -> Result<Accepted, PortError>;
 
-    /// Whether the peer accepts frames with this offload. Other peers get finished frames.
+    /// Whether the peer accepts frames with this offload. Frames for other peers must be finished
+    /// first.
     fn takes(&self, _offload: Offload) -> bool {
         false
     }
 
-    /// As [`Self::send`], for frames with the offload of each.
+    /// As [`Self::send`], for unfinished frames with the offload of each.
     fn send_unfinished(
         &self,
         packets: &[&[u8]],
@@ -34,31 +35,32 @@ pub trait DuplexPort: Send + Sync + std::fmt::Debug {
         self.send(packets)
     }
 
-    /// The share of a receive queue's capacity that these frames used, 1 for a full queue. 0 if the
-    /// kernel is at the other end, because it counts the frames that it drops there.
+    /// Returns the share of a receive queue's capacity that these frames used: 1 for a full queue.
+    /// Always 0 if the kernel is the peer, because the kernel counts the frames that it drops.
     fn occupancy(&self, _frames: &[Frame]) -> f64 {
         0.0
     }
 
-    /// A descriptor that becomes readable when a queue has frames again after at least thirty-two
-    /// empty calls of [`Self::receive`]. The descriptor stays the same when the peer changes.
+    /// Returns a descriptor that becomes readable when a queue has frames again after at least
+    /// thirty-two empty calls of [`Self::receive`]. The descriptor stays the same when the peer
+    /// changes.
     fn fd(&self, queue: usize) -> Option<OwnedFd>;
 
     /// Whether the peer is connected, or the interface exists.
     fn is_connected(&self) -> bool;
 
-    /// A number that changes whenever the peer connects or disconnects.
+    /// Returns a number that changes whenever the peer connects or disconnects.
     fn changes(&self) -> u64;
 
     /// Whether the port itself waits for the next peer. The owner must reopen other ports.
     fn reconnects(&self) -> bool;
 
-    /// Maximum length of a frame, in bytes.
+    /// Returns the maximum length of a frame, in bytes.
     fn longest(&self) -> usize;
 
-    /// The counts since the port was opened.
+    /// Returns the counters since the port was opened.
     fn counters(&self) -> PortCounters;
 
-    /// A line of text for users: the type of port, its settings and its state.
+    /// Describes the port in a line for users: its type, settings and state.
     fn describe(&self) -> String;
 }

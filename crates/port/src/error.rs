@@ -23,7 +23,7 @@ pub enum PortError {
 }
 
 impl PortError {
-    /// Maps a system call's error to the kinds that a caller can handle.
+    /// Maps a system call's error to the variants that a caller can handle.
     pub(crate) fn from_io(doing: impl Into<String>, source: io::Error) -> Self {
         let doing = doing.into();
         match source.raw_os_error() {

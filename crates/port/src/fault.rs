@@ -75,8 +75,8 @@ impl Place {
         self.version.store(version.wrapping_add(2), Ordering::Release);
     }
 
-    /// The mapping, if it contains `address`. A slot that changes meanwhile does not count, because
-    /// its mapping is not in use.
+    /// Returns the mapping if it contains `address`. A slot that changes meanwhile is skipped,
+    /// because its mapping is not in use.
     fn mapping_with(&self, address: usize) -> Option<(usize, usize)> {
         let version = self.version.load(Ordering::Acquire);
         let (start, len) = (self.start.load(Ordering::Relaxed), self.len.load(Ordering::Relaxed));
@@ -91,9 +91,9 @@ impl Place {
 fn is_installed() -> bool {
     static IS_INSTALLED: OnceLock<bool> = OnceLock::new();
     *IS_INSTALLED.get_or_init(|| {
-        // SAFETY: sigaction(2) reads and writes the structures that it is given, of which all bytes
-        // zero are a value. The former handler is known before this one can run. The handler calls
-        // nothing but system calls, the former handler, and atomics.
+        // SAFETY: sigaction(2) accesses only the structures passed to it, and all-zero bytes are a
+        // valid value of them. The former handler is stored before this handler can run. This
+        // handler calls only system calls, the former handler, and atomics.
         unsafe {
             let mut former: libc::sigaction = std::mem::zeroed();
             if libc::sigaction(libc::SIGBUS, std::ptr::null(), &raw mut former) != 0 {
@@ -138,9 +138,10 @@ fn replace(address: usize) -> bool {
         place.is_cut.store(true, Ordering::Release);
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
-        // SAFETY: the thread that faults uses the mapping, so that its guard, and the mapping, last
-        // until it goes on: the pages are the mapping's own. By the contract of `Guard::new` its
-        // bytes may become others at any time. The value of errno belongs to the code that faulted.
+        // SAFETY: the faulting thread uses the mapping, so the guard and the mapping exist until
+        // that thread continues, and the replaced pages belong to the mapping. By the contract of
+        // `Guard::new`, its bytes may change at any time. The value of errno belongs to the
+        // faulting code.
         return unsafe {
             let errno = libc::__errno_location();
             let before = *errno;

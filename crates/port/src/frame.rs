@@ -21,14 +21,14 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// A frame of `len` bytes. The caller must write the bytes, because a recycled buffer holds old
-    /// ones.
+    /// Creates a frame of `len` bytes. The caller must write the bytes, because a recycled buffer
+    /// holds old ones.
     #[inline]
     pub fn with_len(len: usize, arrival: Time) -> Self {
         Self::of_body(FramePool::take(HEADROOM + len), len, arrival)
     }
 
-    /// A frame with this body, whose buffer must hold `len` bytes.
+    /// Creates a frame with this body, whose buffer must hold `len` bytes.
     #[inline]
     pub(crate) fn of_body(mut body: Box<Body>, len: usize, arrival: Time) -> Self {
         (body.start, body.len, body.arrival) = (HEADROOM as u32, len as u32, arrival);
@@ -42,8 +42,8 @@ impl Frame {
         len <= SHORT - HEADROOM
     }
 
-    /// The body of a frame in the short buffer. Returns the frame itself if it has a long buffer or
-    /// no bytes.
+    /// Returns the body of a frame whose bytes are in the short buffer. Returns the frame itself if
+    /// it has a long buffer or no bytes.
     #[inline]
     pub(crate) fn into_short_body(mut self) -> Result<Box<Body>, Self> {
         match self.body.take_if(|body| body.long.is_empty()) {
@@ -144,8 +144,8 @@ impl Frame {
         Bytes::new(self.len() as u64)
     }
 
-    /// The offload of the frame: the checksum and segmentation that the sender left to a network
-    /// card.
+    /// Returns the offload of the frame: the checksum and segmentation that the sender left to a
+    /// network card.
     #[inline]
     pub fn offload(&self) -> Offload {
         self.body.as_ref().map_or(Offload::NONE, |body| body.offload)
@@ -168,8 +168,8 @@ impl Frame {
         }
     }
 
-    /// The number of frames that this one stands for, and their bytes. Only a super-packet stands
-    /// for several.
+    /// Returns the number of frames that this one becomes on the wire, and their bytes. Only a
+    /// super-packet becomes several frames.
     #[inline(always)]
     pub fn on_wire(&self) -> (u64, u64) {
         match &self.body {
@@ -179,13 +179,13 @@ impl Frame {
         }
     }
 
-    /// The length of the longest frame that this one stands for.
+    /// Returns the length of the longest frame that this one becomes on the wire.
     #[inline]
     pub fn longest_on_wire(&self) -> usize {
         self.body.as_ref().map_or(0, |body| body.offload.longest_on_wire(body.len as usize))
     }
 
-    /// When the kernel received the frame, on `CLOCK_MONOTONIC`.
+    /// Returns the time when the kernel received the frame, on `CLOCK_MONOTONIC`.
     pub fn arrival(&self) -> Time {
         self.body.as_ref().map_or(Time::ZERO, |body| body.arrival)
     }
@@ -196,7 +196,7 @@ impl Frame {
         }
     }
 
-    /// A hash of addresses, protocol and ports.
+    /// Hashes addresses, protocol and ports.
     pub fn flow(&self, seed: u64) -> u64 {
         wire::flow::hash(self.bytes(), seed)
     }
@@ -321,7 +321,7 @@ impl Body {
 const LINE: usize = 64;
 /// With this headroom, the headers of most frames are at the start of a cache line, and within it.
 const HEADROOM: usize = 88;
-/// A frame with the usual MTU and tags.
+/// Size of the short buffer, which holds a frame with the usual MTU and tags.
 pub(crate) const SHORT: usize = 33 * 64 - 40;
 const _: () = assert!(size_of::<Body>() == 33 * 64);
 const _: () = assert!((std::mem::offset_of!(Body, short) + HEADROOM).is_multiple_of(LINE));

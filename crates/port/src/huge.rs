@@ -41,7 +41,7 @@ unsafe impl<T: Send> Send for HugeVec<T> {}
 unsafe impl<T: Sync> Sync for HugeVec<T> {}
 
 impl<T> HugeVec<T> {
-    /// A vector without memory.
+    /// Creates a vector without memory.
     #[must_use]
     pub const fn new() -> Self {
         const { assert!(size_of::<T>() > 0 && align_of::<T>() <= LINE) };
@@ -57,7 +57,7 @@ impl<T> HugeVec<T> {
         Self { start, capacity, ..Self::new() }
     }
 
-    /// A vector of `len` elements whose bytes are zero.
+    /// Creates a vector of `len` elements whose bytes are zero.
     #[must_use]
     pub fn zeroed(len: usize) -> Self
     where
@@ -94,9 +94,9 @@ impl<T> HugeVec<T> {
 
     fn move_to(&mut self, capacity: usize) {
         let mut larger = Self::with_capacity(capacity);
-        // SAFETY: both memories are valid for `len` elements, as `capacity` is larger than that of
-        // this vector, and are different ones. The elements
-        // have moved once `self.len` is zero, so that nothing drops them twice.
+        // SAFETY: the two memory blocks are distinct and valid for `len` elements, because the new
+        // capacity is the larger one. Once `self.len` is zero, the elements belong to `larger`
+        // alone, so they are dropped once.
         unsafe { self.start.copy_to_nonoverlapping(larger.start, self.len) };
         larger.len = std::mem::take(&mut self.len);
         *self = larger;
@@ -114,7 +114,7 @@ impl<T> Deref for HugeVec<T> {
 
     #[inline(always)]
     fn deref(&self) -> &[T] {
-        // SAFETY: the first `len` elements are there; without memory, `len` is zero and the
+        // SAFETY: the first `len` elements are initialised; without memory, `len` is zero and the
         // pointer aligned.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
@@ -145,7 +145,7 @@ impl<T: std::fmt::Debug> std::fmt::Debug for HugeVec<T> {
     }
 }
 
-/// Allocates zeroed memory. `None`: the size has overflowed.
+/// Allocates zeroed memory. `bytes`: `None` if the size has overflowed.
 fn allocate(bytes: Option<usize>) -> NonNull<u8> {
     let fits = |bytes: &usize| *bytes <= isize::MAX as usize - 2 * HUGE;
     let Some(bytes) = bytes.filter(fits) else {
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn new_elements_are_zero_and_start_at_a_cache_line() {
+    fn elements_of_a_zeroed_vector_start_at_a_cache_line() {
         for len in [0, 1, 5, 40_000, 300_000] {
             let vector = HugeVec::<[u64; 8]>::zeroed(len);
             assert_eq!(vector.len(), len);
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bounded_vector_ends_with_just_the_memory_that_it_needs() {
+    fn a_bounded_vector_allocates_beyond_its_bound_only_for_more_elements() {
         let mut vector = HugeVec::new();
         for number in 0..100_u64 {
             vector.push_within(100, number);

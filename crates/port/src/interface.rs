@@ -16,17 +16,17 @@ pub struct Interface {
     pub index: u32,
     pub address: [u8; 6],
     pub mtu: Bytes,
-    /// Whether its owner has enabled the interface.
+    /// Whether the interface is enabled (IFF_UP).
     pub up: bool,
     /// Whether the interface is enabled and has a carrier.
     pub running: bool,
 }
 
 impl Interface {
-    /// The present properties of an interface in the calling thread's namespace.
+    /// Reads the present properties of an interface in the calling thread's namespace.
     pub fn find(name: &str) -> Result<Self, PortError> {
         let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
-        // SAFETY: no pointers.
+        // SAFETY: the call takes no pointers.
         let socket = check(unsafe { libc::socket(libc::AF_UNIX, kind, 0) });
         let socket = socket.map_err(|error| PortError::from_io("opening a socket", error))?;
         // SAFETY: the descriptor is new, and nothing else owns it.
@@ -64,7 +64,7 @@ impl Interface {
 }
 
 impl Interface {
-    /// Raises the interface's MTU by `bytes`. `self` keeps the former MTU.
+    /// Raises the interface's MTU by `bytes`. The MTU stored in `self` does not change.
     pub(crate) fn widen(&self, socket: &OwnedFd, bytes: u64) -> Result<(), PortError> {
         // SAFETY: zeroes are a valid ifreq.
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -93,7 +93,7 @@ fn ioctl(
     Ok(query.ifr_ifru)
 }
 
-/// Writes a name into a request. `ENODEV` for a name that no interface can have.
+/// Writes a name into a request. Returns `ENODEV` for a name that no interface can have.
 pub(crate) fn write_name(query: &mut libc::ifreq, name: &str) -> io::Result<()> {
     if name.is_empty() || name.len() >= query.ifr_name.len() || name.contains('\0') {
         return Err(io::Error::from_raw_os_error(libc::ENODEV));
@@ -110,10 +110,11 @@ fn no_such(name: &str) -> PortError {
     PortError::NoSuchInterface { name: name.to_owned(), nearest }
 }
 
-/// The interfaces of the calling thread's namespace.
+/// Returns the interfaces of the calling thread's namespace.
 fn names() -> Vec<String> {
     let mut names: Vec<CString> = Vec::new();
-    // SAFETY: no arguments; null or an array that ends with an index of 0.
+    // SAFETY: the call takes no arguments. It returns null or an array whose last element has index
+    // 0.
     let list = unsafe { libc::if_nameindex() };
     if list.is_null() {
         return Vec::new();

@@ -83,7 +83,7 @@ use units::Bytes;
 pub use vhost::{VhostDevice, VhostDriver};
 pub use xdp::{CopyMode, XdpOptions, XdpPort};
 
-/// An end of a link. Receiving and sending never block.
+/// A port receives and sends frames. Neither operation ever blocks.
 pub trait Port: Send + std::fmt::Debug {
     /// Appends the frames that have arrived, oldest first, and returns their number. Stops at
     /// `limit`, but keeps the frames of a super-packet together, so that there may be more. Arrival
@@ -100,16 +100,16 @@ pub trait Port: Send + std::fmt::Debug {
         true
     }
 
-    /// A descriptor that becomes readable when frames can be received. `None` if that never
+    /// Returns a descriptor that becomes readable when frames can be received; `None` if that never
     /// happens.
     fn fd(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Maximum length of a frame's payload, without the MAC header and the VLAN tags.
+    /// Returns the maximum length of a frame's payload, without the MAC header and the VLAN tags.
     fn mtu(&self) -> Bytes;
 
-    /// The counts since the port was opened, including the kernel's own drops.
+    /// Returns the counters since the port was opened, including the kernel's own drops.
     fn counters(&mut self) -> PortCounters;
 
-    /// A line of text for users: the type of port and its settings.
+    /// Describes the port in a line for users: its type and its settings.
     fn describe(&self) -> String;
 }

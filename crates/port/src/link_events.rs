@@ -59,5 +59,5 @@ impl std::fmt::Debug for LinkEvents {
 const RTMGRP_LINK: u32 = 1;
 /// The rest of a longer message is lost, which does no harm.
 const LONGEST_MESSAGE: usize = 4096;
-/// Maximum number of messages of one call, so that a flood of changes does not keep the caller.
+/// Maximum number of messages per call, so that a flood of changes does not block the caller.
 const MOST_MESSAGES: usize = 256;

@@ -6,8 +6,8 @@ use wire::{Gso, Segmenter, VirtioHeader};
 
 use crate::Frame;
 
-/// The offload of a TCP or UDP frame: the checksum, whose field holds only the pseudo-header's sum,
-/// and perhaps the segmentation, which the sender left to the network card.
+/// The work on a TCP or UDP frame that its sender left to the network card: the checksum, whose
+/// field holds only the pseudo-header's sum, and perhaps the segmentation.
 ///
 /// A port with the option to keep offloads delivers such frames unchanged. [`Frame::finish`]
 /// computes the checksum and cuts the segments in software.
@@ -42,12 +42,12 @@ mod flag {
 }
 
 impl Offload {
-    /// The offload of a finished frame.
+    /// The offload of a finished frame: none.
     pub const NONE: Self = Self { start: 0, headers: 0, size: 0, kind: Kind::None, flags: 0 };
 
-    /// The offload that a `virtio_net_hdr` describes. `None` if it describes no offload, or if not
-    /// all ports could pass the frame on: it must be TCP or UDP over IP, complete, and with that
-    /// header's partial checksum.
+    /// Returns the offload that a `virtio_net_hdr` describes. `None` if there is none, or if some
+    /// port could not send the frame. The frame must be TCP or UDP over IP, with the partial
+    /// checksum in the transport header; a super-packet must also be complete.
     #[must_use]
     pub fn of(frame: &[u8], virtio: &VirtioHeader) -> Option<Self> {
         let partial = virtio.partial_checksum?;
@@ -102,7 +102,8 @@ impl Offload {
         self.size != 0
     }
 
-    /// The `virtio_net_hdr` that describes the offload to packet sockets, TAP devices and virtio.
+    /// Returns the `virtio_net_hdr` that describes the offload to packet sockets, TAP devices and
+    /// virtio.
     #[must_use]
     pub fn virtio(self) -> VirtioHeader {
         let (offset, gso) = match self.kind {
@@ -120,7 +121,7 @@ impl Offload {
         }
     }
 
-    /// The same offload after the headers have grown by `bytes` at the front.
+    /// Returns the same offload after the headers have grown by `bytes` at the front.
     #[inline]
     #[must_use]
     pub(crate) fn moved(mut self, bytes: i32) -> Self {
@@ -129,7 +130,7 @@ impl Offload {
         self
     }
 
-    /// The number of frames that a frame of `len` bytes becomes, and their bytes.
+    /// Returns the number of frames that a frame of `len` bytes becomes, and their bytes.
     #[inline]
     pub(crate) fn on_wire(self, len: usize) -> (u64, u64) {
         if !self.is_super() {
@@ -140,7 +141,7 @@ impl Offload {
         (frames as u64, (len + (frames - 1) * headers) as u64)
     }
 
-    /// The length of the longest of these frames.
+    /// Returns the length of the longest frame that a frame of `len` bytes becomes.
     #[inline]
     pub(crate) fn longest_on_wire(self, len: usize) -> usize {
         match self.is_super() {
@@ -214,7 +215,8 @@ mod tests {
     use units::Time;
     use wire::checksum::Sum;
 
-    /// A TCP packet with a partial checksum and this many payload bytes, as a kernel passes it.
+    /// Builds a TCP packet with a partial checksum and this many payload bytes, as a kernel passes
+    /// it.
     fn tcp(payload: usize, tags: usize) -> Vec<u8> {
         let mut bytes = vec![2; 12];
         for tag in 0..tags {
@@ -285,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_frame_gets_its_checksum_without_its_padding() {
+    fn a_completed_checksum_excludes_the_padding_of_the_frame() {
         let mut bytes = tcp(1, 1);
         bytes.extend([0xff; 5]);
         let mut frame = Frame::from_bytes(&bytes, Time::ZERO);
@@ -311,7 +313,7 @@ mod tests {
             (&padded, virtio(34, 1_000)),
             (&fragment, virtio(34, 1_000)),
             (&bytes, virtio(33, 1_000)),
-            // More frames than a super-packet may stand for.
+            // More segments than a super-packet may have.
             (&bytes, virtio(34, 1)),
             (&bytes, VirtioHeader { gso: v6, ..virtio(34, 0) }),
             (&bytes, unsummed),

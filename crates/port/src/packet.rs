@@ -15,9 +15,9 @@ use crate::{Frame, Port, PortCounters, PortError, SendReport, socket};
 
 /// A port on an interface, through a packet socket.
 ///
-/// Packets arrive in a ring of small slots. The kernel queues packets that are larger than a slot,
-/// which are the super-packets, also on the socket (`PACKET_COPY_THRESH`, `tpacket_rcv` in
-/// net/packet/af_packet.c): the slot keeps the packet's place in the order and its timestamp, and a
+/// Packets arrive in a ring of small slots. The kernel also queues packets that are larger than a
+/// slot, the super-packets, on the socket (`PACKET_COPY_THRESH`, `tpacket_rcv` in
+/// net/packet/af_packet.c). The slot keeps the packet's position in the order and its timestamp. A
 /// system call, which serves some forty frames at once, fetches the bytes. If the socket's queue
 /// may not be large enough, the ring has fewer and larger slots instead ([`SuperPackets`]).
 ///
@@ -39,10 +39,10 @@ pub struct PacketPort {
     /// A separate socket for sending, so that neither direction takes the other's locks, and no
     /// frame needs a meaningless `virtio_net_hdr`.
     sender: OwnedFd,
-    /// A third socket for unfinished frames, whose packets have that header.
+    /// A third socket for unfinished frames, whose packets have a `virtio_net_hdr`.
     unfinished_sender: Option<OwnedFd>,
-    /// The socket for unfinished frames and the time since when it is unused, if the port stopped
-    /// using it because the interface does not segment.
+    /// The unused socket for unfinished frames, and the time when the port stopped using it because
+    /// the interface does not segment.
     resting: Option<(OwnedFd, Time)>,
     /// The number of successive unfinished frames that the kernel refused although it accepted
     /// their finished frames at once.
@@ -69,10 +69,10 @@ pub struct PacketOptions {
     pub promiscuous: bool,
     /// Whether to receive also frames that leave by the interface, for an observer.
     pub outgoing: bool,
-    /// Whether the caller may change the interface. The port then raises the MTU by a tag, which
-    /// the kernel otherwise allows a packet socket only for customer tags
-    /// (`packet_extra_vlan_len_allowed`). On other interfaces, full frames with service tags, such
-    /// as CAQM's, are lost and counted as too long.
+    /// Whether the caller may change the interface. The port then raises the MTU by the length of a
+    /// tag. On other interfaces, the kernel allows a packet socket a full frame only with a
+    /// customer tag (`packet_extra_vlan_len_allowed`): full frames with service tags, such as
+    /// CAQM's, are lost and counted as too long.
     pub own: bool,
     /// Whether to deliver frames as their senders left them, with an [`Offload`](crate::Offload).
     pub keep_offloads: bool,
@@ -181,7 +181,7 @@ impl PacketPort {
         })
     }
 
-    /// The properties of the interface when the port was opened.
+    /// Returns the properties that the interface had when the port was opened.
     pub fn interface(&self) -> &Interface {
         &self.interface
     }
@@ -275,7 +275,8 @@ impl PacketPort {
                     Some(libc::ENOBUFS | libc::EAGAIN) if *attempts < ATTEMPTS => {
                         *attempts += 1;
                         self.counters.send_retries += 1;
-                        // Another thread makes the space, and may be waiting for this core.
+                        // Another thread frees space in the queue, and may be waiting for this
+                        // core.
                         rustix::thread::sched_yield();
                         return Ok(0);
                     }
@@ -300,7 +301,8 @@ impl PacketPort {
 impl PacketPort {
     /// Finishes and sends a frame that the kernel refused in unfinished form. Either the kernel had
     /// no space, or the interface does not segment. In the second case the port gives up offloads,
-    /// because a socket that bypasses the queueing discipline cannot do that (`__dev_direct_xmit`).
+    /// because the kernel segments nothing on a socket that bypasses the queueing discipline
+    /// (`__dev_direct_xmit`).
     fn send_finished(&mut self, frame: &Frame, report: &mut SendReport) -> Result<(), PortError> {
         let retries = self.counters.send_retries;
         let mut finished = Vec::new();
@@ -321,8 +323,8 @@ impl PacketPort {
         Ok(())
     }
 
-    /// Lets the next unfinished frame try again some time after the port gave up offloads: perhaps
-    /// the kernel only lacked space, or the interface's settings have changed.
+    /// Uses offloads again some time after the port gave them up: perhaps the kernel only lacked
+    /// space, or the interface's settings have changed.
     fn end_rest(&mut self) {
         let resting = self.resting.as_ref();
         let is_over = resting.is_some_and(|(_, since)| monotonic().since(*since).nanos() >= REST);
@@ -425,7 +427,7 @@ impl Port for PacketPort {
     }
 
     fn counters(&mut self) -> PortCounters {
-        // This does not fail on a socket that has been set up.
+        // Reading the drops does not fail on a configured socket.
         self.counters.kernel_drops +=
             u64::from(socket::take_drops(&self.receiver).unwrap_or_default());
         if let Some(drops) = &mut self.drops {
@@ -501,7 +503,7 @@ fn fetch_frame(
     Some((VirtioHeader::parse(&header)?, frame))
 }
 
-/// An unfinished frame, and the header that describes its offload.
+/// Returns the header that describes an unfinished frame's offload, and the frame's bytes.
 fn with_header(frame: &Frame) -> ([u8; VirtioHeader::LEN], &[u8]) {
     let header = frame.offload().virtio().to_bytes();
     let mut short = [0; VirtioHeader::LEN];
@@ -522,8 +524,8 @@ fn prepare_sender(sender: &OwnedFd, interface: &Interface) -> Result<(), PortErr
         .map_err(|error| gone_or(interface, "binding a packet socket", error))
 }
 
-/// Raises the limit, even beyond the system's if permitted, and returns the resulting limit. The
-/// kernel doubles the number for its own overhead.
+/// Raises the limit of the socket's receive buffer, even beyond the system's if permitted, and
+/// returns the resulting limit. The kernel doubles the requested number for its own overhead.
 fn grow_receive_buffer(socket: &OwnedFd, wanted: Bytes) -> Bytes {
     let half = i32::try_from(wanted.count() / 2).unwrap_or(i32::MAX / 2);
     if socket::set_number(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, half).is_err() {
@@ -533,8 +535,8 @@ fn grow_receive_buffer(socket: &OwnedFd, wanted: Bytes) -> Bytes {
     Bytes::new(got as u64)
 }
 
-/// Space for a frame of the MTU and the kernel's header, rounded up to a power of two so that slots
-/// fill pages.
+/// Returns the space for a frame of the MTU and the kernel's header, rounded up to a power of two
+/// so that slots fill pages.
 fn slot_size(mtu: Bytes) -> usize {
     let frame = MAC_HEADER + 2 * TAG + mtu.count().min(MOST_IN_SLOT) as usize;
     (frame + SLOT_OVERHEAD).next_power_of_two().max(2048)
@@ -561,7 +563,8 @@ const SLOT_OVERHEAD: usize = 128;
 /// Holds any packet of 64 KiB, and is a whole number of pages.
 const LARGE_SLOT: usize = 17 << 12;
 const MOST_LARGE_SLOTS: usize = 1024;
-/// Holds a hundred super-packets. A smaller queue would hold fewer than the ring.
+/// Minimum size of the socket's queue: it holds a hundred super-packets. A smaller queue would hold
+/// fewer than the ring of large slots.
 const ENOUGH_QUEUED: Bytes = Bytes::new(16 << 20);
 /// Frames of a larger MTU, such as loopback's, are treated like super-packets.
 const MOST_IN_SLOT: u64 = 9216;
@@ -569,15 +572,15 @@ const MOST_IN_SLOT: u64 = 9216;
 /// processor's cache until the frames are sent.
 const MOST_KEPT: usize = 256 << 10;
 const SEND_BUFFER: usize = 16 << 20;
-/// The kernel's limit without "BIG TCP". A slot shows larger packets, and the buffer grows for
-/// them.
+/// Maximum packet length in the kernel without "BIG TCP". For a larger packet, the buffer grows to
+/// the length that the slot shows.
 const LARGEST_USUAL: usize = VirtioHeader::LEN + MAC_HEADER + 2 * TAG + 65535;
 /// Maximum number of attempts on a full queue. A call takes about a microsecond.
 const ATTEMPTS: u32 = 100;
 /// Maximum number of attempts for an unfinished frame before it is sent in finished form.
 const UNFINISHED_ATTEMPTS: u32 = 3;
 const MOST_REFUSALS: u32 = 8;
-/// The nanoseconds without offloads after that many refusals.
+/// Nanoseconds without offloads after `MOST_REFUSALS` refusals.
 const REST: u64 = 10_000_000_000;
 /// The number of empty polls before a check for socket errors: often enough for a thread that wakes
 /// each millisecond, seldom enough for one that spins.

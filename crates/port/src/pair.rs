@@ -7,8 +7,8 @@ use units::Bytes;
 use crate::clock::monotonic;
 use crate::{Frame, Port, PortCounters, PortError, SendReport};
 
-/// Two ports, each of which receives the frames that the other sends: a link for tests, without the
-/// kernel. A frame arrives at the time when it is sent.
+/// Creates two ports, each of which receives the frames that the other sends: a link for tests,
+/// without the kernel. A frame arrives at the time when it is sent.
 pub fn pair() -> Result<(PairPort, PairPort), PortError> {
     let (left_sends, right_receives) = mpsc::channel();
     let (right_sends, left_receives) = mpsc::channel();
@@ -34,7 +34,7 @@ pub fn pair() -> Result<(PairPort, PairPort), PortError> {
     Ok((left, right))
 }
 
-/// An end of a [`pair`].
+/// A port of a [`pair`].
 #[derive(Debug)]
 pub struct PairPort {
     outgoing: mpsc::Sender<Frame>,

@@ -30,13 +30,13 @@ impl FramePool {
         });
     }
 
-    /// The thread's pool, for a batch of frames.
+    /// Takes the thread's pool for a batch of frames.
     #[inline]
     pub fn lease() -> Lease {
         Lease { pool: with_pool(std::mem::take).unwrap_or_default() }
     }
 
-    /// A body with a buffer of at least `len` bytes, whose contents are undefined.
+    /// Returns a body with a buffer of at least `len` bytes, whose contents are undefined.
     #[inline]
     pub(crate) fn take(len: usize) -> Box<Body> {
         let mut body = with_pool(Self::body).unwrap_or_else(Body::new);
@@ -170,10 +170,11 @@ thread_local! {
 const LONG: usize = 9216;
 /// A super-packet of 64 KiB with tags.
 const HUGE: usize = 65_536 + 256;
-/// Maximum number of kept buffers: 132 MiB, or the frames in flight of a second at 500 Mbit/s.
+/// Maximum number of kept buffers: 132 MiB, or the frames in flight at 500 Mbit/s with a delay of
+/// one second.
 const KEPT: usize = 65536;
 const KEPT_LONG: usize = 4096;
-/// Maximum number of kept buffers of this size: 16 MiB.
+/// Maximum number of kept buffers of `HUGE` bytes: 16 MiB.
 const KEPT_HUGE: usize = 256;
 
 #[cfg(test)]
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_returns_its_buffers_and_those_dropped_meanwhile() {
+    fn a_lease_returns_its_buffers_and_those_of_frames_dropped_during_the_lease() {
         let kept = || with_pool(|pool| (pool.bodies.len(), pool.long.len()));
         with_pool(std::mem::take);
         let mut lease = FramePool::lease();

@@ -74,7 +74,8 @@ impl Ring {
         self.slot_size
     }
 
-    /// The oldest packet that was not returned. Costs only one load if there is none.
+    /// Returns the oldest packet that was not returned to the kernel. Costs only one load if there
+    /// is none.
     #[inline]
     pub(crate) fn peek(&self) -> Option<Slot<'_>> {
         let status = self.status(self.next).load(Ordering::Acquire);

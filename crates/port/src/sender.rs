@@ -61,12 +61,12 @@ impl PacketSender {
         &self.interface
     }
 
-    /// Maximum length of a frame's payload, as [`Port::mtu`](crate::Port::mtu).
+    /// Returns the maximum length of a frame's payload, as [`Port::mtu`](crate::Port::mtu).
     pub fn mtu(&self) -> Bytes {
         self.interface.mtu
     }
 
-    /// Maximum length of a frame, including a tag.
+    /// Returns the maximum length of a frame, including a tag.
     pub fn longest(&self) -> usize {
         self.interface.mtu.count() as usize + MAC_HEADER + TAG
     }

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 use crate::fault::Guard;
 use crate::prefetch::{prefetch_address, prefetch_to_write};
 
-/// A mapping. Bytes are copied in and out, and words are atomic, so that there is never a reference
-/// to bytes that the other side may change. Every access is checked against the length, because its
-/// offset may come from the other side.
+/// A mapping. Bytes are copied in and out, and words are accessed atomically, so no reference to
+/// bytes that the other side may change ever exists. Every access is checked against the length,
+/// because its offset may come from the other side.
 #[derive(Debug)]
 pub(crate) struct SharedMemory {
     start: NonNull<u8>,
@@ -34,8 +34,8 @@ impl SharedMemory {
     /// As [`Self::map`], for a file that its owner may truncate: see [`Self::is_cut`].
     pub(crate) fn map_guarded(file: impl AsFd, offset: u64, len: usize) -> io::Result<Self> {
         let mut memory = Self::map(file, offset, len)?;
-        // SAFETY: the mapping is this one's, which drops the guard first. Nobody has references
-        // into it but to atomics, and the bytes are another process's anyway.
+        // SAFETY: `memory` owns the mapping and drops the guard first. References into the mapping
+        // are to atomics only, and another process may change the bytes anyway.
         memory.guard = unsafe { Guard::new(memory.start.as_ptr().expose_provenance(), len) };
         match memory.guard {
             Some(_) => Ok(memory),
@@ -43,7 +43,7 @@ impl SharedMemory {
         }
     }
 
-    /// Whether the owner of guarded memory has truncated it, and an access has met that. Bytes read
+    /// Whether the owner has truncated guarded memory and an access has noticed it. Bytes read
     /// since then may be zeros.
     #[inline]
     pub(crate) fn is_cut(&self) -> bool {
@@ -56,7 +56,7 @@ impl SharedMemory {
         Self::map_with(file.as_fd().as_raw_fd(), offset, len, flags)
     }
 
-    /// Zeroed memory of this process, for the kernel to share.
+    /// Allocates zeroed memory of this process, for the kernel to share.
     pub(crate) fn anonymous(len: usize) -> io::Result<Self> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
         Self::map_with(-1, 0, len, flags)
@@ -82,7 +82,7 @@ impl SharedMemory {
         self.len
     }
 
-    /// The address of the first byte, for the kernel and for peers that use addresses.
+    /// Returns the address of the first byte, for the kernel and for peers that use addresses.
     pub(crate) fn address(&self) -> u64 {
         self.start.as_ptr() as u64
     }

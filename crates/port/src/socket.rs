@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 /// Opens a raw packet socket with protocol 0, which receives nothing until it is bound.
 pub(crate) fn open() -> io::Result<OwnedFd> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: no pointers are passed.
+    // SAFETY: the call takes no pointers.
     let fd = check(unsafe { libc::socket(libc::AF_PACKET, kind, 0) })?;
     // SAFETY: the kernel has just given this descriptor to us alone.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
@@ -26,11 +26,12 @@ pub(crate) fn bind(socket: &OwnedFd, interface: i32, protocol: i32) -> io::Resul
 }
 
 /// # Safety
-/// The option must take a `T`, and any bytes of a `T` must be fit for it.
+/// The option must take a `T`, and any bytes of a `T` must be valid for it.
 unsafe fn set<T>(socket: &OwnedFd, level: i32, option: i32, value: &T) -> io::Result<()> {
     let len = size_of::<T>() as libc::socklen_t;
     let value = std::ptr::from_ref(value).cast();
-    // SAFETY: `value` points to `len` readable bytes; what they mean is the caller's promise.
+    // SAFETY: `value` points to `len` readable bytes; the caller guarantees that they are valid for
+    // the option.
     check(unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, value, len) })?;
     Ok(())
 }
@@ -45,14 +46,14 @@ pub(crate) fn set_ring(socket: &OwnedFd, ring: &libc::tpacket_req) -> io::Result
     unsafe { set(socket, libc::SOL_PACKET, libc::PACKET_RX_RING, ring) }
 }
 
-/// The user of the program at the other end of a UNIX socket. Its process number is not read: for a
+/// Returns the user of the process at the other end of a UNIX socket. Its PID is not read: for a
 /// process in another namespace it is 0, which rustix treats as an error.
 pub(crate) fn peer_user(socket: BorrowedFd<'_>) -> io::Result<u32> {
     let mut credentials = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut len = size_of_val(&credentials) as libc::socklen_t;
     let (level, option) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
     let place = (&raw mut credentials).cast();
-    // SAFETY: `place` points to `len` writable bytes of a ucred, which any bytes are fit for.
+    // SAFETY: `place` points to `len` writable bytes of a ucred, for which any bytes are valid.
     check(unsafe { libc::getsockopt(socket.as_raw_fd(), level, option, place, &raw mut len) })?;
     Ok(credentials.uid)
 }
@@ -77,19 +78,19 @@ pub(crate) fn number(socket: &OwnedFd, level: i32, option: i32) -> io::Result<i3
     Ok(value)
 }
 
-/// The number of packets dropped for lack of space since the last reading. The kernel clears the
-/// counter when it is read.
+/// Returns the number of packets dropped for lack of space since the last call. Reading the counter
+/// clears it.
 pub(crate) fn take_drops(socket: &OwnedFd) -> io::Result<u32> {
     let mut stats = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
     let mut len = size_of_val(&stats) as libc::socklen_t;
     let out = (&raw mut stats).cast();
     let (level, option) = (libc::SOL_PACKET, libc::PACKET_STATISTICS);
-    // SAFETY: `out` points to `len` writable bytes, and any bytes are a tpacket_stats.
+    // SAFETY: `out` points to `len` writable bytes, and any bytes are a valid tpacket_stats.
     check(unsafe { libc::getsockopt(socket.as_raw_fd(), level, option, out, &mut len) })?;
     Ok(stats.tp_drops)
 }
 
-/// Receives a packet. Returns the packet's length, which may be more than the buffer holds.
+/// Receives a packet. Returns the packet's length, which may exceed the buffer's.
 pub(crate) fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<usize> {
     let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
     let (start, len) = (buffer.as_mut_ptr().cast(), buffer.len());
@@ -98,7 +99,7 @@ pub(crate) fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> io::Result<usize> 
     usize::try_from(received).map_err(|_| io::Error::last_os_error())
 }
 
-/// Receives a packet. Returns the packet's length, which may be more than the pieces hold.
+/// Receives a packet into several buffers. Returns the packet's length, which may exceed theirs.
 pub(crate) fn receive_pieces(
     socket: &OwnedFd,
     pieces: &mut [io::IoSliceMut<'_>],
@@ -114,7 +115,7 @@ pub(crate) fn receive_pieces(
     usize::try_from(received).map_err(|_| io::Error::last_os_error())
 }
 
-/// As [`send`], for packets with a separate header.
+/// As [`send`], for packets whose header is in a separate buffer.
 pub(crate) fn send_with_headers<'a, const HEADER: usize>(
     socket: &OwnedFd,
     packets: impl ExactSizeIterator<Item = ([u8; HEADER], &'a [u8])>,
@@ -172,7 +173,8 @@ pub(crate) fn send<'a>(
     Ok(sent as usize)
 }
 
-/// The usual case on a link below a gigabit, where every frame has its own departure time.
+/// Sends a packet without iovecs: the usual case on a link below 1 Gbit/s, where every frame has
+/// its own departure time.
 fn send_one(socket: &OwnedFd, packet: &[u8]) -> io::Result<usize> {
     let (start, len) = (packet.as_ptr().cast(), packet.len());
     // SAFETY: `packet` is readable for its length.

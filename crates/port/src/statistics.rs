@@ -6,8 +6,8 @@ use netlink_packet_route::link::{LinkAttribute, LinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 
-/// The drops that an interface has counted since the watch began: packets that the kernel lost
-/// before a port could see them.
+/// The drops that an interface has counted since [`InterfaceDrops::watch`]: packets that the kernel
+/// lost before a port could receive them.
 pub(crate) struct InterfaceDrops {
     socket: Socket,
     index: u32,
@@ -33,7 +33,7 @@ impl InterfaceDrops {
         Some(this)
     }
 
-    /// The number of drops since the last call.
+    /// Returns the number of drops since the last call.
     pub(crate) fn take(&mut self) -> u64 {
         let Some(now) = self.read() else { return 0 };
         now.saturating_sub(std::mem::replace(&mut self.seen, now))

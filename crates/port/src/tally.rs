@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{Offload, PortCounters};
 
-/// The counters of a port that several threads use, without any order among them.
+/// The counters of a port that several threads use, without ordering among the counters.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     received_frames: AtomicU64,

@@ -12,8 +12,8 @@ use crate::interface::Interface;
 use crate::statistics::{InterfaceDrops, Side};
 use crate::{Frame, Offload, Port, PortCounters, PortError, SendReport, tun};
 
-/// The user's end of a TAP or TUN device. It receives the frames that the kernel sends into the
-/// device.
+/// The user-space side of a TAP or TUN device. It receives the frames that the kernel sends into
+/// the device.
 ///
 /// The device exists as long as the port. The caller brings the device up and assigns addresses. A
 /// TUN device carries bare IP packets, so the port adds a MAC header to received packets and
@@ -31,7 +31,7 @@ pub struct TapPort {
     /// A packet with its `virtio_net_hdr`, after space for a MAC header.
     buffer: Vec<u8>,
     intake: Intake,
-    /// A frame of the largest length for the next packet.
+    /// A buffer of the maximum frame length, into which the next packet is read.
     spare: Frame,
     clock: ArrivalClock,
     counters: PortCounters,
@@ -76,7 +76,7 @@ impl TapPort {
         self
     }
 
-    /// The device's properties at its creation, with the name that the kernel gave it.
+    /// Returns the device's properties at its creation, with the name that the kernel gave it.
     pub fn interface(&self) -> &Interface {
         &self.interface
     }
@@ -159,7 +159,8 @@ impl TapPort {
         self.intake.take(packet, None, &virtio, arrival, batch, &mut self.counters);
     }
 
-    /// The bytes of a frame that go into the device; `None` if the device cannot carry the frame.
+    /// Returns the bytes of a frame that are written to the device; `None` if the device cannot
+    /// carry the frame.
     fn outgoing<'a>(&self, frame: &'a Frame) -> Option<&'a [u8]> {
         match self.kind {
             TapKind::Tap => Some(frame.bytes()),
@@ -283,11 +284,11 @@ fn send_one(device: &OwnedFd, offload: Offload, packet: &[u8]) -> rustix::io::Re
     rustix::io::writev(device, &pieces).map(|_| ())
 }
 
-/// Locally administered addresses: "weir" in ASCII, and the number of the end.
+/// Locally administered MAC addresses, destination first: "weir" in ASCII and a number.
 const MADE_UP_ADDRESSES: [u8; 12] =
     [0x02, b'w', b'e', b'i', b'r', 2, 0x02, b'w', b'e', b'i', b'r', 1];
-/// Packets below this length are copied into buffers of their size.
+/// Packets shorter than this are copied into buffers of their size.
 const LONG: usize = 4096;
-/// Maximum number of bytes of super-packets that are received together, as for packet sockets.
+/// Maximum number of bytes of super-packets received at once, as for packet sockets.
 const MOST_KEPT: usize = 256 << 10;
 const LARGEST: usize = VirtioHeader::LEN + MAC_HEADER + 2 * TAG + 65535;

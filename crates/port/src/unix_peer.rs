@@ -17,7 +17,7 @@ use rustix::net::{
 
 use crate::socket::peer_user;
 
-/// A socket that listens for one peer after another. Its drop removes the socket's file.
+/// A socket that listens for one peer after another. Dropping it removes the socket's file.
 #[derive(Debug)]
 struct Door {
     listener: UnixListener,
@@ -47,7 +47,7 @@ impl Door {
         }
         let (family, flags) = (AddressFamily::UNIX, SocketFlags::CLOEXEC);
         let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
-        // Before bind(2), which gives the file the mode of the socket.
+        // Set the mode before bind(2), which gives the file the socket's mode.
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
         rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
         rustix::net::listen(&socket, 4)?;
@@ -80,8 +80,8 @@ impl Drop for Door {
     }
 }
 
-/// Checks the peer's user: a peer of another user could write anything into the memory. Root could
-/// do so in any case.
+/// Checks the peer's user: a peer could write anything into the memory. Peers of root are accepted,
+/// because root could do so in any case.
 fn check_owner(stream: &UnixStream) -> io::Result<()> {
     let user = peer_user(stream.as_fd())?;
     if user == rustix::process::geteuid().as_raw() || user == 0 {
@@ -104,7 +104,7 @@ pub(crate) fn send(socket: &UnixStream, bytes: &[u8], fds: &[BorrowedFd<'_>]) ->
     if sent == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
 
-/// Receives at most the buffer's length of bytes, and descriptors. 0 bytes mean the end.
+/// Receives at most a buffer of bytes, and descriptors. Returns 0 bytes when the peer has closed.
 pub(crate) fn receive(
     socket: &UnixStream,
     buffer: &mut [u8],
@@ -126,7 +126,7 @@ pub(crate) fn receive(
     Ok(received.bytes)
 }
 
-/// Fills the buffer. An error if the peer ends before, or is too slow.
+/// Fills the buffer. Returns an error if the peer closes the connection first, or is too slow.
 pub(crate) fn receive_exactly(
     socket: &UnixStream,
     buffer: &mut [u8],
@@ -148,19 +148,19 @@ pub(crate) fn receive_exactly(
 #[derive(Debug)]
 pub(crate) struct Meeting {
     path: PathBuf,
-    /// The socket at which peers connect. The mode of its file decides who may.
+    /// The socket at which peers connect. The mode of its file decides which users may connect.
     door: Option<Door>,
     /// Whether the listening program must belong to the same user or root.
     is_strict: bool,
 }
 
 impl Meeting {
-    /// Listens at a path.
+    /// Creates a meeting that listens at a path.
     pub(crate) fn at(path: &Path) -> io::Result<Self> {
         Ok(Self { path: path.to_owned(), door: Some(Door::open(path)?), is_strict: true })
     }
 
-    /// Connects to a program of the same user or root that listens at a path.
+    /// Creates a meeting that connects to a process of the same user or root at a path.
     pub(crate) fn with(path: &Path) -> Self {
         Self { path: path.to_owned(), door: None, is_strict: true }
     }
@@ -175,7 +175,7 @@ impl Meeting {
         self.door.is_some()
     }
 
-    /// The next peer, or why there is none yet; `None` when the port is closed.
+    /// Returns the next peer, or why there is none yet; `None` when the port is closed.
     pub(crate) fn next(&self, stop: &StopSignal) -> Result<Option<UnixStream>, String> {
         let Some(door) = &self.door else {
             let connected = self.connect().map_err(|error| match error.kind() {
@@ -208,7 +208,7 @@ pub(crate) struct Attendant {
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-/// A descriptor that wakes a thread that has to end.
+/// A descriptor that wakes a thread so that it ends.
 #[derive(Debug)]
 pub(crate) struct StopSignal(OwnedFd);
 
@@ -242,8 +242,8 @@ impl Drop for Attendant {
 }
 
 impl StopSignal {
-    /// Waits for events of a descriptor, for the stop signal, or for the time to pass. Without
-    /// flags, only the peer's end is an event.
+    /// Waits for events of a descriptor, for the stop signal, or for the timeout. Without flags,
+    /// only the peer's hang-up is an event.
     pub(crate) fn wait(
         &self,
         of: Option<(BorrowedFd<'_>, PollFlags)>,
@@ -266,7 +266,7 @@ impl StopSignal {
     }
 }
 
-/// Space for the descriptors of any message.
+/// Space for the descriptors of the largest message.
 const ANCILLARY: usize = rustix::cmsg_space!(ScmRights(64));
 
 #[cfg(test)]

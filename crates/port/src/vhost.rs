@@ -7,7 +7,7 @@
 //! descriptors, and checksum and segmentation offloads; the driver sends and receives only finished
 //! frames.
 //!
-//! Neither end trusts the other. Messages are checked ([`message`]), and every index, address,
+//! Neither side trusts the other. Messages are checked ([`message`]), and every index, address,
 //! length and descriptor chain in the memory is copied and then checked ([`chain`]). A front end
 //! that truncates its memory during use is disconnected (`fault.rs`). Only the socket's owner can
 //! open the socket.

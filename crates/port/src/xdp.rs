@@ -2,8 +2,8 @@
 //! small program on the interface redirects packets to them.
 //!
 //! A packet arrives without a `virtio_net_hdr`. On a veth pair, the peer's partial checksums would
-//! look wrong, so the user must switch them off (`ethtool -K PEER tx off`). Network cards complete
-//! checksums before.
+//! look wrong, so the user must switch them off (`ethtool -K PEER tx off`). Packets
+//! from a network card have complete checksums.
 
 mod bpf;
 mod port;

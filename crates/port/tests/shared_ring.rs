@@ -1,4 +1,4 @@
-//! Rings in shared memory: both ends, peers that reconnect, and hostile peers.
+//! Rings in shared memory: creator and attached peer, peers that reconnect, and hostile peers.
 
 #![allow(clippy::unwrap_used)]
 
@@ -59,7 +59,7 @@ fn a_full_ring_refuses_frames_and_accepts_them_later() {
 }
 
 #[test]
-fn a_new_peer_replaces_a_closed_one_whose_last_frames_arrive() {
+fn a_new_peer_replaces_a_closed_peer_whose_last_frames_still_arrive() {
     let folder = Folder::new("again");
     let path = folder.path("ring");
     let creator = RingPort::create(&path).unwrap();
@@ -98,7 +98,7 @@ fn a_sent_frame_wakes_a_sleeping_receiver() {
             assert_eq!(creator.receive(0, &mut batch, 8).unwrap(), 0);
         }
         let fd = creator.fd(0).unwrap();
-        assert!(!is_readable(fd.as_fd(), 0), "a byte of an earlier wake-up is left");
+        assert!(!is_readable(fd.as_fd(), 0), "the byte of an earlier wake-up is still unread");
         send_all(&attached, &[&frame(round, 60)]);
         assert!(is_readable(fd.as_fd(), 60_000));
         assert_eq!(receive_some(&creator, 1).len(), 1);
@@ -223,7 +223,7 @@ fn memory_that_its_creator_can_truncate_is_refused() {
     }
 }
 
-/// Bytes at an offset of the memory.
+/// Bytes to write, and their offset in the memory.
 type Write = (usize, Vec<u8>);
 
 /// Attaches to a ring without [`RingPort`]. Returns the socket and the memory.

@@ -38,7 +38,7 @@ fn tcp_over_ipv4_and_ipv6_arrives_intact() {
 }
 
 #[test]
-fn tcp_with_a_vlan_interface_on_top_arrives_intact() {
+fn tcp_over_a_vlan_interface_arrives_intact() {
     let Some(testbed) = Testbed::new() else { return };
     for (number, host) in [(1, &testbed.left), (2, &testbed.right)] {
         let made = host
@@ -58,7 +58,7 @@ fn tcp_with_a_vlan_interface_on_top_arrives_intact() {
 }
 
 #[test]
-fn udp_with_segmentation_offload_arrives_datagram_by_datagram() {
+fn udp_super_packets_arrive_as_separate_datagrams() {
     if !Need::UdpSuperPackets.is_met() {
         return testing::skip(Need::UdpSuperPackets);
     }
@@ -129,7 +129,7 @@ fn a_port_that_cannot_be_opened_reports_the_reason() {
 }
 
 #[test]
-fn the_removal_of_an_interface_is_an_error() {
+fn receiving_from_a_removed_interface_is_an_error() {
     let Some(testbed) = Testbed::new() else { return };
     let mut port = testbed.middle.run(|| PacketPort::open("left")).unwrap();
     testbed.middle.ip("link delete left");
@@ -172,7 +172,7 @@ fn packet_ports_with(super_packets: SuperPackets) -> [Box<dyn Port>; 2] {
         .map(|name| Box::new(PacketPort::open_with(name, options).unwrap()) as Box<dyn Port>)
 }
 
-/// Transfers some megabytes in each direction at the same time, with different contents.
+/// Transfers some megabytes in both directions at once, with different contents.
 fn exchange(client: &Namespace, server: &Namespace, address: &'static str) {
     let listener = server.run(move || TcpListener::bind(address).unwrap());
     let accepted = std::thread::spawn(move || both_ways(listener.accept().unwrap().0, 2));

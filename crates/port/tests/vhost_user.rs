@@ -44,7 +44,7 @@ fn frames_of_all_sizes_arrive_in_order_in_both_directions() {
 }
 
 #[test]
-fn either_end_of_vhost_user_can_disconnect_and_reconnect() {
+fn a_vhost_user_driver_or_device_can_disconnect_and_reconnect() {
     let folder = Folder::new("vhost-again");
     let path = folder.path("socket");
     let path = Path::new(&path);
@@ -129,7 +129,7 @@ fn super_packets_pass_only_to_a_driver_that_accepts_them() {
     let folder = Folder::new("vhost-super");
     let path = folder.path("socket");
     let device = VhostDevice::listen(Path::new(&path), 1).unwrap();
-    // A TCP packet; the test does not need a right checksum.
+    // A TCP packet; the test does not need a correct checksum.
     let mut packet = vec![2; 12];
     packet.extend([0x08, 0x00, 0x45, 0, 0x0b, 0xe0, 0, 7, 0x40, 0, 64, 6, 0, 0]);
     packet.extend([10, 0, 0, 1, 10, 0, 0, 2, 0x12, 0x34, 0, 80, 0, 0, 0, 9, 0, 0, 0, 1]);
@@ -176,7 +176,7 @@ fn super_packets_pass_only_to_a_driver_that_accepts_them() {
         assert_eq!((accepted.sent, device.counters().sent_frames), (1, 3));
         let mut arrived = vec![0; whole.len()];
         front.memory.read_exact_at(&mut arrived, received_at).unwrap();
-        // The header's number of buffers is 1.
+        // The header's field for the number of buffers is 1.
         assert_eq!(arrived[..10], whole[..10]);
         assert!(arrived[10..12] == [1, 0] && arrived[12..] == packet);
         assert!(device.describe().contains("offloads pass"), "{}", device.describe());
@@ -188,8 +188,7 @@ fn truncated_guest_memory_ends_only_the_connection() {
     let folder = Folder::new("vhost-cut");
     let path = folder.path("socket");
     let device = VhostDevice::listen(Path::new(&path), 1).unwrap();
-    // The truncation is met by a packet to the driver, or by the search for packets from the
-    // driver.
+    // An access meets the truncation: either for a packet to the driver, or for packets from it.
     for is_sending in [true, false] {
         let front = FrontEnd::connect(&path);
         front.set_up();
@@ -304,7 +303,7 @@ fn testpmd_returns_every_frame() {
             std::thread::sleep(Duration::from_millis(20));
             device.receive(0, &mut Vec::new(), 1).unwrap() > 0
         });
-        // Echoes keep their order, so that all earlier ones have arrived before the last one.
+        // Echoes keep their order, so all earlier ones have arrived before the last one.
         let last = frame(2, 78);
         send_all(&device, &[&last]);
         until("the last echo", || {
@@ -329,7 +328,7 @@ fn testpmd_returns_every_frame() {
     }
 }
 
-/// Bytes at an offset of the memory.
+/// Bytes to write, and their offset in the memory.
 type Patch = (u64, Vec<u8>);
 
 /// A hand-written front end: one region with two rings of [`SIZE`] descriptors.
@@ -389,7 +388,7 @@ impl FrontEnd {
         }
     }
 
-    /// Waits until the device ends the connection.
+    /// Waits until the device closes the connection.
     fn await_end(&mut self) {
         let mut bytes = [0; HEADER];
         match self.stream.read(&mut bytes) {
@@ -400,7 +399,7 @@ impl FrontEnd {
     }
 }
 
-/// A `testpmd` with the driver, whose libraries are installed.
+/// Returns the name of an installed `testpmd` that has the virtio-user driver.
 fn testpmd() -> Option<String> {
     let named = std::env::var("WEIR_TESTPMD").unwrap_or_else(|_| "dpdk-testpmd".to_owned());
     let output = Command::new("timeout")

@@ -24,7 +24,7 @@ pub struct CgroupSnapshot {
     pub taken: Time,
     /// CPU time used by the process's own group and the groups below it.
     pub used: Option<Span>,
-    /// The groups with the CPU controller, innermost first.
+    /// The groups that have the CPU controller, innermost first.
     pub levels: Vec<Level>,
 }
 
@@ -45,13 +45,13 @@ pub struct Quota {
 }
 
 impl Quota {
-    /// The limit in cores: 0.5 is half a core.
+    /// Returns the limit in cores: 0.5 is half a core.
     pub fn cores(&self) -> Option<f64> {
         (self.period > Span::ZERO).then(|| self.granted.nanos() as f64 / self.period.nanos() as f64)
     }
 }
 
-/// How often and for how long the quota ran out.
+/// In how many periods, and for how long, the quota ran out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Throttling {
     pub periods: u64,
@@ -73,7 +73,7 @@ impl CgroupSnapshot {
     pub fn at(paths: &CgroupPaths) -> Result<Self, ProbeError> {
         let mut snapshot = Self { used: paths.used()?, ..Self::default() };
         for (path, version) in paths.levels() {
-            // A group that has been removed by now has no counters.
+            // A group that was removed since then has no counters.
             if let Some(stat) = optional(&path.join("cpu.stat"))? {
                 snapshot.levels.push(Level {
                     throttling: parse_throttling(&stat),
@@ -86,7 +86,7 @@ impl CgroupSnapshot {
         Ok(snapshot)
     }
 
-    /// The strictest limit: that with the fewest cores.
+    /// Returns the strictest limit: the one with the fewest cores.
     pub fn tightest(&self) -> Option<(&Level, Quota)> {
         self.levels.iter().filter_map(|level| Some((level, level.quota?))).min_by(
             |(_, a), (_, b)| {
@@ -122,7 +122,8 @@ impl Throttling {
         }
     }
 
-    /// The share of periods in which the quota ran out; `None` if no period with work passed.
+    /// Returns the share of periods in which the quota ran out; `None` if no period with work
+    /// passed.
     pub fn share(&self) -> Option<Share> {
         (self.periods > 0)
             .then(|| Share::new(self.throttled as f64 / self.periods as f64).unwrap_or(Share::ONE))
@@ -139,7 +140,7 @@ pub struct CgroupUse {
 }
 
 impl CgroupUse {
-    /// The group that was throttled most.
+    /// Returns the group that was throttled most.
     pub fn most_throttled(&self) -> Option<(&Path, Throttling)> {
         self.levels
             .iter()
@@ -148,8 +149,8 @@ impl CgroupUse {
     }
 }
 
-/// Version 1 counts nanoseconds as `throttled_time`, version 2 microseconds as `throttled_usec`.
-/// `None` if the group has no CPU controller.
+/// Parses `cpu.stat`. Version 1 counts nanoseconds as `throttled_time`, version 2 microseconds as
+/// `throttled_usec`. Returns `None` if the group has no CPU controller.
 fn parse_throttling(stat: &str) -> Option<Throttling> {
     let value = |name: &str| keyed(stat, name);
     Some(Throttling {
@@ -162,7 +163,7 @@ fn parse_throttling(stat: &str) -> Option<Throttling> {
     })
 }
 
-/// `cpu.max` holds `max 100000` or `50000 100000`.
+/// Parses `cpu.max`, such as `max 100000` or `50000 100000`.
 fn parse_max(text: &str) -> Option<Quota> {
     let (granted, period) = text.trim().split_once(' ')?;
     Some(Quota {
@@ -204,7 +205,7 @@ impl Version {
         }
         let micros = |name| {
             let text = optional(&path.join(name))?;
-            // An absent limit is -1, which does not fit into a u64.
+            // Without a limit, the file contains -1, which does not fit into a u64.
             Ok::<_, ProbeError>(text.and_then(|text| text.trim().parse().ok()))
         };
         let granted = micros("cpu.cfs_quota_us")?;
@@ -222,7 +223,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn both_versions_report_throttling() {
+    fn throttling_is_parsed_in_both_cgroup_versions() {
         let one = "nr_periods 20\nnr_throttled 5\nthrottled_time 7000000\nnr_bursts 0\n";
         let two = "usage_usec 9\nnr_periods 20\nnr_throttled 5\nthrottled_usec 7000\n";
         let expected = Throttling { periods: 20, throttled: 5, time: Span::from_millis(7) };
@@ -235,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_and_its_absence_are_parsed() {
+    fn cpu_quotas_and_missing_quotas_are_parsed() {
         let half = parse_max("50000 100000\n").unwrap();
         assert_eq!(half.cores(), Some(0.5));
         assert_eq!(parse_max("max 100000\n"), None);

@@ -3,17 +3,17 @@
 use rustix::time::{ClockId, clock_gettime};
 use units::{Span, Time};
 
-/// `CLOCK_MONOTONIC` now.
+/// Returns the time of `CLOCK_MONOTONIC`.
 pub fn now() -> Time {
     Time::from_nanos(nanos(ClockId::Monotonic))
 }
 
-/// The CPU time the calling thread has used so far.
+/// Returns the CPU time that the calling thread has used so far.
 pub fn own_thread_cpu_time() -> Span {
     Span::from_nanos(nanos(ClockId::ThreadCPUTime))
 }
 
-/// The length of the ticks that `/proc` counts CPU time in (`USER_HZ`, 100 a second).
+/// Returns the length of the ticks in which `/proc` counts CPU time (`USER_HZ`, 100 a second).
 pub fn tick() -> Span {
     Span::from_nanos(1_000_000_000 / rustix::param::clock_ticks_per_second().max(1))
 }

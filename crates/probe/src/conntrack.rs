@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-/// The sums over all cores by name. `entries` counts the whole table, and each line repeats it.
-/// Names and their number differ between kernels.
+/// Sums each counter over all cores. `entries` is the size of the whole table, which each line
+/// repeats. Counters and their number differ between kernels.
 pub fn parse(text: &str) -> BTreeMap<String, u64> {
     let mut lines = text.lines();
     let names: Vec<_> = lines.next().unwrap_or_default().split_ascii_whitespace().collect();
@@ -25,7 +25,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn lines_of_cores_are_added() {
+    fn conntrack_counters_of_all_cores_are_summed() {
         let text = "entries  clashres found insert_failed drop\n\
                     0000000a 00000000 00000001 00000002 00000010\n\
                     0000000a 00000000 00000001 00000003 00000000\n";
@@ -36,7 +36,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_parser_of_the_table_never_panics(text in "([a-f0-9z ]{0,40}\n){0,4}") {
+        fn the_parser_of_conntrack_counters_never_panics(text in "([a-f0-9z ]{0,40}\n){0,4}") {
             let _ = parse(&text);
         }
     }

@@ -57,7 +57,7 @@ impl CoreTable {
         Ok(Self { rows })
     }
 
-    /// The increments of each row that both snapshots have.
+    /// Returns the increments of each row that both snapshots have.
     pub(crate) fn since(&self, earlier: &Self) -> BTreeMap<String, BTreeMap<usize, u64>> {
         self.rows
             .iter()
@@ -76,7 +76,7 @@ impl CoreTable {
     }
 }
 
-/// The increment of a counter that the kernel keeps in 32 bits and that therefore wraps.
+/// Returns the increment of a counter that the kernel keeps in 32 bits and that therefore wraps.
 pub(crate) fn counted_32(later: u64, earlier: u64) -> u64 {
     later.checked_sub(earlier).unwrap_or_else(|| {
         (later.saturating_add(1 << 32)).saturating_sub(earlier) & u64::from(u32::MAX)

@@ -22,7 +22,7 @@ impl CpuSnapshot {
         Ok(Self { taken: clock::now(), ..Self::parse(&text, clock::tick())? })
     }
 
-    /// `tick` is the length of one unit of the file, see [`clock::tick`].
+    /// Parses `/proc/stat`. `tick`: the length of the file's time unit, see [`clock::tick`].
     pub fn parse(text: &str, tick: Span) -> Result<Self, ProbeError> {
         let mut snapshot = Self::default();
         let mut seen = false;
@@ -45,12 +45,12 @@ impl CpuSnapshot {
         if seen { Ok(snapshot) } else { Err(ProbeError::malformed(PATH, "no line \"cpu\"")) }
     }
 
-    /// The online cores.
+    /// Returns the numbers of the online cores.
     pub fn online(&self) -> impl Iterator<Item = usize> + '_ {
         self.cores.keys().copied()
     }
 
-    /// The cores' use of time since `earlier`. Leaves out a core that went online or offline in
+    /// Returns the cores' use of time since `earlier`, without cores that went online or offline in
     /// between.
     pub fn since(&self, earlier: &Self) -> CpuUse {
         CpuUse {
@@ -65,7 +65,7 @@ impl CpuSnapshot {
     }
 }
 
-/// CPU time by kind. `user` and `nice` contain the time of guests.
+/// CPU time by state. `user` and `nice` contain the time of guests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CoreTimes {
     pub user: Span,
@@ -79,19 +79,20 @@ pub struct CoreTimes {
 }
 
 impl CoreTimes {
-    /// The sum of all times, with idle time.
+    /// Returns the sum of all times, including idle time.
     pub fn sum(&self) -> Span {
         self.busy() + self.idle + self.iowait + self.steal
     }
 
-    /// Time in which the core ran a task or the kernel: neither idle nor stolen by the hypervisor.
+    /// Returns the time in which the core ran a task or the kernel: neither idle nor stolen by the
+    /// hypervisor.
     pub fn busy(&self) -> Span {
         self.user + self.nice + self.system + self.irq + self.softirq
     }
 
     pub fn since(&self, earlier: &Self) -> Self {
-        // Saturates: iowait may decrease (proc(5)), and so may idle when a core goes offline and
-        // comes back.
+        // Saturate, because iowait may decrease (proc(5)), and so may idle when a core goes offline
+        // and comes back.
         self.zip(earlier, Span::saturating_sub)
     }
 
@@ -99,7 +100,7 @@ impl CoreTimes {
         self.zip(other, Span::saturating_add)
     }
 
-    /// The share of each kind, or `None` if no tick passed.
+    /// Returns the share of each state, or `None` if no tick passed.
     pub fn shares(&self) -> Option<CoreShares> {
         let sum = self.sum().nanos();
         (sum > 0).then(|| {
@@ -157,7 +158,7 @@ pub struct CpuUse {
 }
 
 impl CpuUse {
-    /// The sum over `cores`; cores that were not online throughout add nothing.
+    /// Returns the sum over `cores`; cores that were not online throughout add nothing.
     pub fn over(&self, cores: impl IntoIterator<Item = usize>) -> CoreTimes {
         cores
             .into_iter()
@@ -165,7 +166,7 @@ impl CpuUse {
             .fold(CoreTimes::default(), |sum, times| sum.plus(times))
     }
 
-    /// The core with the largest busy share.
+    /// Returns the core with the largest busy share.
     pub fn busiest(&self) -> Option<(usize, CoreShares)> {
         self.cores
             .iter()
@@ -188,12 +189,12 @@ pub struct CoreShares {
     pub steal: Share,
 }
 
-/// The cores the calling thread may run on.
+/// Returns the cores on which the calling thread may run.
 pub fn affinity() -> Result<Vec<usize>, ProbeError> {
     affinity_of(None)
 }
 
-/// The cores the thread `tid` may run on (a process ID names its main thread).
+/// Returns the cores on which the thread `tid` may run (a process ID names its main thread).
 pub fn affinity_of(tid: impl Into<Option<u32>>) -> Result<Vec<usize>, ProbeError> {
     let tid = tid.into().and_then(|tid| rustix::process::Pid::from_raw(tid as i32));
     let set = rustix::thread::sched_getaffinity(tid)
@@ -222,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_with_the_fewer_columns_of_old_kernels_is_parsed() {
+    fn stat_lines_of_old_kernels_with_fewer_columns_are_parsed() {
         let snapshot = CpuSnapshot::parse("cpu 1 2 3 4\ncpu3 1 2 3 4\n", TICK).unwrap();
         assert_eq!(snapshot.total.idle, Span::from_millis(40));
         assert_eq!(snapshot.total.steal, Span::ZERO);
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_become_shares() {
+    fn cpu_time_differences_become_shares() {
         let earlier = CpuSnapshot::parse("cpu 0 0 0 0\ncpu0 0 0 0 0 9 0 0 0\n", TICK).unwrap();
         let later =
             CpuSnapshot::parse("cpu 0 0 0 0\ncpu0 50 0 10 20 5 0 20 0\ncpu1 1 1 1 1\n", TICK)
@@ -243,7 +244,7 @@ mod tests {
         assert_eq!(shares.busy.percent(), 80.0);
         assert_eq!(shares.softirq.percent(), 20.0);
         assert_eq!(shares.iowait, Share::ZERO, "went backwards");
-        assert_eq!(spent.cores.len(), 1, "core 1 came online in between");
+        assert_eq!(spent.cores.len(), 1, "core 1 came online between the snapshots");
         assert_eq!(spent.total.shares(), None);
         assert_eq!(spent.over([0, 1]), spent.cores[&0]);
         assert_eq!(spent.busiest().unwrap().0, 0);

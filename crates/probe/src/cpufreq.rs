@@ -14,7 +14,7 @@ pub struct Frequency {
     pub governor: Option<String>,
 }
 
-/// `None` if the system does not control the frequency of this core.
+/// Reads the frequency of a core; returns `None` if the system does not control it.
 pub fn of(tree: &Tree, core: usize) -> Option<Frequency> {
     let directory = format!("/sys/devices/system/cpu/cpu{core}/cpufreq");
     let number = |name: &str| tree.number(&format!("{directory}/{name}"));

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 
 use crate::tree::Tree;
 
-/// Facts about a device; `None` and empty mean that sysfs does not show the fact. sysfs shows the
+/// Properties of a device. A property that sysfs does not show is `None` or empty. sysfs shows the
 /// interfaces of the namespace in which it was mounted.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Device {
-    /// The interface belongs to a device of the machine or of its hypervisor.
+    /// Whether a device of the machine or of its hypervisor is behind the interface.
     pub is_there: bool,
     pub driver: Option<String>,
     pub speed_mbit: Option<u64>,
@@ -21,7 +21,7 @@ pub struct Device {
     pub interrupts: Vec<Interrupt>,
 }
 
-/// The device's link on PCI Express: transfers per second (10⁹) and lanes, now and at most.
+/// The device's PCI Express link: transfers per second (10⁹) and lanes, now and at most.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct PciBus {
     pub speed: Option<f64>,
@@ -34,7 +34,7 @@ pub struct PciBus {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct QueueCores {
     pub cores: Vec<usize>,
-    /// `rps_flow_cnt` (RFS).
+    /// The number of flows that RFS remembers for the queue (`rps_flow_cnt`).
     pub flows: Option<u64>,
 }
 
@@ -42,13 +42,13 @@ pub struct QueueCores {
 pub struct Interrupt {
     pub number: u32,
     pub name: String,
-    /// The cores that may take the interrupt.
+    /// The cores that may handle the interrupt.
     pub cores: Vec<usize>,
 }
 
 impl Device {
     pub fn read(tree: &Tree, interface: &str) -> Self {
-        // A name from the kernel has no slash; a name from a file may have one.
+        // An interface's name from the kernel has no slash; one from a recorded file may have one.
         if interface.contains('/') || interface.starts_with('.') {
             return Self::default();
         }
@@ -76,7 +76,7 @@ impl Device {
 }
 
 fn bus(tree: &Tree, device: &str) -> Option<PciBus> {
-    // "8.0 GT/s PCIe"
+    // Parses a line such as "8.0 GT/s PCIe".
     let speed = |name: &str| {
         let line = tree.line(&format!("{device}/{name}"))?;
         line.split(' ').next()?.parse::<f64>().ok().filter(|speed| *speed > 0.0)
@@ -106,7 +106,8 @@ fn queues(tree: &Tree, directory: &str) -> BTreeMap<String, QueueCores> {
     queues.collect()
 }
 
-/// Lines of `/proc/interrupts` that name the interface, or its device: virtio names the device.
+/// Returns the interrupts whose line in `/proc/interrupts` names the interface or, as for virtio,
+/// its device.
 fn interrupts(tree: &Tree, interface: &str, device: &str) -> Vec<Interrupt> {
     let listed = tree.names(&format!("{device}/msi_irqs"));
     let listed = listed.or_else(|_| tree.names(&format!("{device}/../msi_irqs")));
@@ -120,7 +121,7 @@ fn interrupts(tree: &Tree, interface: &str, device: &str) -> Vec<Interrupt> {
         let named = name == interface
             || name.strip_prefix(interface).is_some_and(|rest| rest.starts_with(['-', '.', '@']))
             || name.split(['-', '@']).any(|part| part == interface);
-        // The configuration's interrupt carries no packets.
+        // The interrupt for configuration changes carries no packets.
         (named || listed.contains(&number) && !name.ends_with("-config")).then(|| Interrupt {
             number,
             name: name.to_owned(),
@@ -134,7 +135,7 @@ fn interrupts(tree: &Tree, interface: &str, device: &str) -> Vec<Interrupt> {
     lines.take(MOST_QUEUES).collect()
 }
 
-/// `00000001,000000ff`: groups of 32 bits, the highest first.
+/// Parses a mask such as `00000001,000000ff`: groups of 32 bits, the highest first.
 pub fn cores_of_mask(mask: &str) -> Vec<usize> {
     let groups: Vec<_> = mask.trim().split(',').collect();
     let mut cores = Vec::new();
@@ -145,7 +146,7 @@ pub fn cores_of_mask(mask: &str) -> Vec<usize> {
     cores
 }
 
-/// `0-3,8`
+/// Parses a list such as `0-3,8`.
 pub fn cores_of_list(list: &str) -> Vec<usize> {
     let mut cores = Vec::new();
     for part in list.trim().split(',') {
@@ -180,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_has_queues_and_no_device() {
+    fn the_loopback_interface_has_queues_and_no_device() {
         let device = Device::read(&Tree::here(), "lo");
         assert!(!device.is_there && device.driver.is_none());
         assert_eq!(Device::read(&Tree::here(), "../../x"), Device::default());

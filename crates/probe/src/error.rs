@@ -30,7 +30,7 @@ pub enum ProbeError {
 }
 
 impl ProbeError {
-    /// Whether the requested feature or object is missing rather than broken.
+    /// Whether the requested feature or object is missing, rather than broken.
     pub fn is_not_supported(&self) -> bool {
         matches!(self, Self::NotSupported { .. })
     }

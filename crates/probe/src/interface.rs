@@ -25,7 +25,7 @@ pub struct Interface {
     pub kind: Option<String>,
     /// How often the carrier changed.
     pub carrier_changes: Option<u64>,
-    /// The administrator enabled it.
+    /// Whether the administrator enabled the interface.
     pub enabled: bool,
     pub state: OperationalState,
     pub mtu: Option<Bytes>,
@@ -80,7 +80,7 @@ impl InterfaceSnapshot {
         Ok(snapshot)
     }
 
-    /// One datagram of the kernel's answer.
+    /// Parses a datagram of the kernel's reply.
     pub fn parse(datagram: &[u8]) -> Result<Self, ProbeError> {
         netlink::parse_dump(datagram)
     }
@@ -89,7 +89,7 @@ impl InterfaceSnapshot {
         self.interfaces.get(name).ok_or_else(|| no_such(name))
     }
 
-    /// The name of an interface by its number, which routes and queues use.
+    /// Returns the name of the interface with this index, which routes and queues use.
     pub fn name_of(&self, index: u32) -> Option<&str> {
         self.interfaces
             .iter()
@@ -97,8 +97,8 @@ impl InterfaceSnapshot {
             .map(|(name, _)| name.as_str())
     }
 
-    /// The differences of interfaces that both snapshots have. The number distinguishes interfaces
-    /// of the same name.
+    /// Returns the differences of interfaces that both snapshots have. The index distinguishes
+    /// interfaces of the same name.
     pub fn since(&self, earlier: &Self) -> InterfaceUse {
         InterfaceUse {
             elapsed: self.taken.since(earlier.taken),
@@ -137,7 +137,8 @@ pub struct InterfaceUse {
 }
 
 impl InterfaceUse {
-    /// Received and sent; bytes count from the MAC addresses on. `None` if no time has passed.
+    /// Returns the receive and send rates, in bytes from the MAC addresses on. Returns `None` if no
+    /// time has passed.
     pub fn rates(&self, name: &str) -> Option<(Rate, Rate)> {
         let counters = self.interfaces.get(name)?;
         Some((counters.received.rate_over(self.elapsed)?, counters.sent.rate_over(self.elapsed)?))
@@ -151,7 +152,8 @@ impl Counters {
                 bytes: Bytes::new(stats.rx_bytes),
                 packets: stats.rx_packets,
                 errors: stats.rx_errors,
-                // As in /proc/net/dev: a card without a free buffer counts a packet as missed.
+                // As in /proc/net/dev, packets that a card missed because it had no free buffer are
+                // drops.
                 drops: stats.rx_dropped.saturating_add(stats.rx_missed_errors),
             },
             sent: Direction {
@@ -181,14 +183,14 @@ impl Direction {
         }
     }
 
-    /// `None` if no time has passed.
+    /// Returns the rate over `elapsed`; `None` if no time has passed.
     pub fn rate_over(&self, elapsed: Span) -> Option<Rate> {
         crate::tcp::rate_over(self.bytes, elapsed)
     }
 }
 
 impl Interface {
-    /// Reads the interface `name` alone, and no other interface of the namespace.
+    /// Reads only the interface `name` of the namespace.
     pub fn read(name: &str) -> Result<Self, ProbeError> {
         let mut request = LinkMessage::default();
         request.attributes.push(LinkAttribute::IfName(name.to_owned()));
@@ -286,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn facts_are_parsed_and_counters_subtracted() {
+    fn interface_properties_are_parsed_and_counters_subtracted() {
         let (earlier, later) = (link(3, 0), link(3, 1_000_000_000));
         let interface = later.get("a").unwrap();
         assert_eq!(interface.mac, Some([1, 2, 3, 4, 5, 6]));
@@ -305,14 +307,14 @@ mod tests {
     }
 
     #[test]
-    fn packets_that_a_card_missed_are_drops() {
+    fn packets_that_a_network_card_missed_count_as_drops() {
         let mut stats = Stats64::default();
         (stats.rx_dropped, stats.rx_missed_errors) = (3, 4);
         assert_eq!(Counters::of(&stats).received.drops, 7);
     }
 
     #[test]
-    fn this_machine_has_a_loopback() {
+    fn the_loopback_interface_of_this_machine_is_read() {
         let snapshot = InterfaceSnapshot::read().unwrap();
         let loopback = snapshot.get("lo").unwrap();
         assert!(loopback.mtu.is_some());

@@ -49,7 +49,8 @@ impl InterruptSnapshot {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct InterruptUse {
     pub elapsed: Span,
-    /// The lines by number (`38`) or, for the processor's internal interrupts, by name (`LOC`).
+    /// The interrupt lines by number (`38`) or, for the processor's internal interrupts, by name
+    /// (`LOC`).
     pub lines: BTreeMap<String, InterruptLine>,
 }
 
@@ -68,7 +69,7 @@ impl InterruptLine {
 }
 
 impl InterruptUse {
-    /// All interrupts, by core.
+    /// Sums all interrupts per core.
     pub fn per_core(&self) -> BTreeMap<usize, u64> {
         let mut sums = BTreeMap::new();
         for (core, count) in self.lines.values().flat_map(|line| &line.cores) {
@@ -81,7 +82,7 @@ impl InterruptUse {
         self.lines.values().map(InterruptLine::total).sum()
     }
 
-    /// The lines whose description contains `word`, such as a device's name.
+    /// Returns the lines whose description contains `word`, such as a device's name.
     pub fn described<'a>(
         &'a self,
         word: &'a str,
@@ -113,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_description_may_start_with_a_number() {
+    fn the_description_of_an_interrupt_may_start_with_a_number() {
         let text = "CPU0 CPU2\n 9: 5 6 0-level x\nLOC: 1 2 Local timer interrupts\n";
         let earlier = InterruptSnapshot::parse("CPU0 CPU2\n9: 1 1\nLOC: 1 1\n").unwrap();
         let spent = InterruptSnapshot::parse(text).unwrap().since(&earlier);

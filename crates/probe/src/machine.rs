@@ -16,7 +16,7 @@ use crate::error::read_text;
 pub use program::{program_text, program_version};
 pub use sysctl::{SYSCTLS, sysctl, sysctls};
 
-/// Facts about a machine; `None` and empty mean that the machine does not provide the fact.
+/// Properties of a machine. A property that the machine does not provide is `None` or empty.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Machine {
     pub kernel_release: String,
@@ -29,7 +29,7 @@ pub struct Machine {
     /// The cores the calling thread may use.
     pub cores_usable: Vec<usize>,
     pub memory: Bytes,
-    /// The processor reports that it is virtual (x86 only; elsewhere `None`).
+    /// Whether the processor reports that it is virtual (x86 only; elsewhere `None`).
     pub virtual_machine: Option<bool>,
     /// Manufacturer and model from the firmware.
     pub product: Option<String>,
@@ -122,7 +122,7 @@ fn mitigations() -> BTreeMap<String, String> {
         .collect()
 }
 
-/// A file of one line. Its absence is not an error.
+/// Reads a file of one line. A missing file is not an error.
 fn fact(path: &str) -> Option<String> {
     let text = read_text(path).ok()?;
     let text = text.trim();
@@ -135,7 +135,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_model_of_several_kinds_of_processors_is_found() {
+    fn the_cpu_model_is_found_on_several_architectures() {
         let x86 = "processor\t: 0\nmodel name\t: AMD EPYC\nflags\t\t: fpu hypervisor sse\n";
         let x86 = Processor::parse(x86);
         assert_eq!(x86.model.as_deref(), Some("AMD EPYC"));
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn the_size_of_memory_is_parsed() {
+    fn the_memory_size_in_meminfo_is_parsed() {
         let text = "MemFree: 1 kB\nMemTotal:       24689820 kB\n";
         assert_eq!(parse_memory(text).unwrap(), Bytes::kib(24_689_820));
         assert!(parse_memory("MemTotal: lots\n").is_err());

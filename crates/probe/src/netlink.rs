@@ -13,7 +13,7 @@ use crate::ProbeError;
 
 /// A snapshot that one rtnetlink dump fills.
 pub(crate) trait RouteDump: Default {
-    /// The request, for errors.
+    /// The requested data, for errors.
     const WHAT: &str;
 
     fn request() -> RouteNetlinkMessage;
@@ -27,14 +27,14 @@ pub(crate) fn read_dump<S: RouteDump>() -> Result<S, ProbeError> {
     Ok(snapshot)
 }
 
-/// One datagram of a dump's answer.
+/// Parses one datagram of the reply to a dump request.
 pub(crate) fn parse_dump<S: RouteDump>(datagram: &[u8]) -> Result<S, ProbeError> {
     let mut snapshot = S::default();
     parse(datagram, S::WHAT, |answer| snapshot.add(answer))?;
     Ok(snapshot)
 }
 
-/// Requests a dump and passes each answer to `each`.
+/// Requests a dump and passes each message of the reply to `each`.
 pub(crate) fn dump<M>(
     protocol: isize,
     what: &'static str,
@@ -63,13 +63,13 @@ where
         found = Some(answer);
     });
     match asked {
-        // The kernel answers ENOENT both for a missing object and for an unsupported request.
+        // The kernel returns ENOENT both for a missing object and for an unsupported request.
         Err(error) if error.is_not_supported() => Ok(None),
         asked => asked.map(|()| found),
     }
 }
 
-/// Uses a new socket, which belongs to the calling thread's network namespace.
+/// Sends a request through a new socket, which belongs to the calling thread's network namespace.
 fn exchange<M>(
     protocol: isize,
     what: &'static str,
@@ -106,7 +106,7 @@ where
     }
 }
 
-/// The messages of one datagram. Returns whether the answer ends with it.
+/// Passes on the messages of one datagram. Returns whether the reply ends with it.
 fn take<M>(
     datagram: &[u8],
     what: &'static str,
@@ -124,7 +124,7 @@ where
         match message.payload {
             NetlinkPayload::InnerMessage(inner) => {
                 each(inner);
-                // Only a dump has an explicit end.
+                // Only the reply to a dump has an explicit end.
                 if flags & NLM_F_DUMP != NLM_F_DUMP {
                     return Ok(true);
                 }
@@ -153,7 +153,7 @@ where
     Ok(false)
 }
 
-/// Passes each answer in one datagram of a dump to `each`.
+/// Passes each message in one datagram of a dump to `each`.
 pub(crate) fn parse<M>(
     datagram: &[u8],
     what: &'static str,

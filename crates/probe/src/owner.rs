@@ -4,8 +4,8 @@ use crate::ProbeError;
 use crate::tcp::{Diag, Ends, Filter};
 use std::net::SocketAddr;
 
-/// The user who owns the TCP connection between these addresses on this machine; `None` if no
-/// connection has them.
+/// Returns the user who owns the TCP connection between these addresses on this machine; `None` if
+/// there is no such connection.
 pub fn of_tcp(local: SocketAddr, remote: SocketAddr) -> Result<Option<u32>, ProbeError> {
     let mut owner = None;
     let ends = Ends { local, remote, interface: 0, cookie: 0 };
@@ -13,7 +13,7 @@ pub fn of_tcp(local: SocketAddr, remote: SocketAddr) -> Result<Option<u32>, Prob
     Ok(owner)
 }
 
-/// The users who own UDP sockets with this local port, on any address.
+/// Returns the users who own UDP sockets with this local port, on any address.
 pub fn of_udp(port: u16) -> Result<Vec<u32>, ProbeError> {
     let mut owners = Vec::new();
     let filter = Filter::all().local_port(port);
@@ -36,8 +36,8 @@ mod tests {
             Ok(dual) => assert_eq!(of_udp(port(&dual)).unwrap(), [user]),
             Err(_) => testing::skip_part(testing::Need::Ipv6),
         }
-        // The port of tcpmux, which no program uses. A port that this test frees could be taken by
-        // another program.
+        // Port 1 belongs to tcpmux, which no program uses. A port that this test frees could be
+        // taken by another program.
         assert_eq!(of_udp(1).unwrap(), [0; 0]);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

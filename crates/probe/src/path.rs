@@ -16,19 +16,19 @@ use crate::{ProbeError, netlink};
 /// The kernel's route for packets to one address.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Route {
-    /// The interface's number.
+    /// The interface's index.
     pub interface: Option<u32>,
     pub gateway: Option<IpAddr>,
-    /// The address is this machine's own.
+    /// Whether the address is this machine's own.
     pub local: bool,
     pub blocked: bool,
     pub mtu: Option<u32>,
-    /// The largest window that this machine offers to the address, in bytes.
+    /// Maximum receive window that this machine offers to the address, in bytes.
     pub window: Option<u32>,
-    /// The largest congestion window in segments. The kernel ignores a window that is not locked
+    /// Maximum congestion window, in segments. The kernel ignores a limit that is not locked
     /// (ip-route(8)).
     pub congestion_window: Option<u32>,
-    /// The segments with which a new connection begins.
+    /// The initial congestion window of a new connection, in segments.
     pub initial_window: Option<u32>,
 }
 
@@ -37,11 +37,11 @@ pub struct Route {
 pub struct SilentNeighbour {
     pub address: IpAddr,
     pub interface: u32,
-    /// The kernel has given up; otherwise it still asks.
+    /// Whether the kernel has given up; otherwise it still sends requests.
     pub failed: bool,
 }
 
-/// The route to an address; `Ok(None)` if there is no route.
+/// Returns the route to an address; `Ok(None)` if there is no route.
 pub fn to(address: IpAddr) -> Result<Option<Route>, ProbeError> {
     let address = address.to_canonical();
     let mut request = RouteMessage::default();
@@ -70,7 +70,7 @@ pub fn to(address: IpAddr) -> Result<Option<Route>, ProbeError> {
     }
 }
 
-/// All neighbours in the states INCOMPLETE and FAILED.
+/// Returns all neighbours in the states INCOMPLETE and FAILED.
 pub fn silent_neighbours() -> Result<Vec<SilentNeighbour>, ProbeError> {
     let mut found = Vec::new();
     let request = RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default());
@@ -158,13 +158,13 @@ mod tests {
     }
 
     #[test]
-    fn loopback_is_local() {
+    fn the_route_to_a_loopback_address_is_local() {
         let route = to("127.0.0.1".parse().unwrap()).unwrap().unwrap();
         assert!(route.local && !route.blocked && route.gateway.is_none());
     }
 
     #[test]
-    fn neighbours_are_listed() {
+    fn silent_neighbours_are_listed() {
         assert!(silent_neighbours().is_ok());
     }
 }

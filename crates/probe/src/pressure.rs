@@ -91,12 +91,12 @@ pub struct PressureUse {
 }
 
 impl PressureUse {
-    /// The share of the elapsed time in which at least one task waited.
+    /// Returns the share of the elapsed time in which at least one task waited.
     pub fn some_share(&self) -> Option<Share> {
         (self.elapsed > Span::ZERO).then(|| {
             let share = self.some.secs_f64() / self.elapsed.secs_f64();
-            // The kernel updates the total at its own times, so a short span may show more than its
-            // length.
+            // The kernel updates the total at times of its own, so a short interval may show more
+            // stall time than its length.
             Share::new(share).unwrap_or(Share::ONE)
         })
     }
@@ -124,7 +124,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_kernels_format_of_pressure_is_parsed() {
+    fn pressure_files_of_the_kernel_are_parsed() {
         let text = "some avg10=1.65 avg60=2.22 avg300=1.27 total=19531194\n\
                     full avg10=0.00 avg60=0.00 avg300=0.00 total=0\n";
         let snapshot = PressureSnapshot::parse(text).unwrap();

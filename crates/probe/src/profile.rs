@@ -48,7 +48,7 @@ pub struct Sample {
 #[derive(Debug, Default)]
 pub struct Profile {
     pub samples: Vec<Sample>,
-    /// The number of stacks that the rings had no room for.
+    /// The number of stacks lost because a ring was full.
     pub lost: u64,
 }
 
@@ -84,7 +84,7 @@ impl Profiler {
         Ok(Self { stop, reader: Some(reader) })
     }
 
-    /// Ends sampling and names the functions.
+    /// Ends sampling and finds the functions' names.
     pub fn stop(mut self, kernel: &KernelNames) -> Profile {
         let ended = self.end();
         let taken = ended.map(|taken| taken.unwrap_or_else(|panic| resume_unwind(panic)));
@@ -136,7 +136,7 @@ impl Taken {
             let room = MOST_SAMPLES.saturating_sub(self.raw.len());
             self.lost += ring.read(&mut self.raw, room, keep);
         }
-        // A program may end before its names are read.
+        // Read a program's names early, because it may end before the profile does.
         let mut looked: HashSet<u32> = HashSet::new();
         for raw in self.raw.get(begun..).unwrap_or_default() {
             let Some(address) = raw.user.first() else {
@@ -144,7 +144,7 @@ impl Taken {
                 continue;
             };
             let known = self.maps.get(&raw.pid).is_some_and(|maps| maps.contains(*address));
-            // A process that has executed another program has another name and other files.
+            // A process that has executed another program has a new name and other files.
             if !known && looked.insert(raw.pid) {
                 self.threads.insert(raw.tid, name_of(raw.tid));
                 let maps = Maps::of(raw.pid);
@@ -156,7 +156,7 @@ impl Taken {
     }
 }
 
-/// The name of a thread of this machine.
+/// Returns the name of a thread of this machine.
 fn name_of(tid: u32) -> String {
     if tid == IDLE {
         return "[idle]".to_owned();
@@ -168,10 +168,10 @@ fn name_of(tid: u32) -> String {
     }
 }
 
-/// The time between two stacks of a CPU. The period has no small common multiple with the timers
-/// of the kernel.
+/// The time between two stacks of a CPU. It has no small common multiple with the periods of the
+/// kernel's timers.
 pub const INTERVAL: Span = Span::from_nanos(1_003_009);
-/// The idle task of each CPU.
+/// The thread ID of the idle task of each CPU.
 const IDLE: u32 = 0;
 const LOOK: Duration = Duration::from_millis(25);
 /// Maximum number of samples, to bound the memory of a profile.
@@ -189,8 +189,8 @@ mod tests {
             eprintln!("SKIPPED: {error}");
             return;
         }
-        // The kernel may charge the thread with time that a hypervisor took, and takes no samples
-        // in that time.
+        // The kernel may charge the thread with time that a hypervisor stole, in which no samples
+        // are taken.
         testing::undisturbed("samples of a busy thread", |_| {
             let profiler = Profiler::start(&names).unwrap();
             let busy = std::thread::Builder::new().name("spins-here".to_owned());

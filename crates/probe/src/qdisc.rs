@@ -17,7 +17,7 @@ pub struct QdiscSnapshot {
 /// One queueing discipline.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Qdisc {
-    /// The interface's number.
+    /// The interface's index.
     pub interface: u32,
     /// `tbf`, `htb`, `fq_codel`, `noqueue`, …
     pub kind: String,
@@ -28,7 +28,7 @@ pub struct Qdisc {
     pub backlog: Bytes,
     /// Packets queued now.
     pub queued: u32,
-    /// The largest rate of each flow (`maxrate` of `fq`).
+    /// Maximum rate per flow (`maxrate` of `fq`).
     pub flow_limit: Option<Rate>,
 }
 
@@ -61,7 +61,7 @@ impl QdiscSnapshot {
         Ok(snapshot)
     }
 
-    /// One datagram of the kernel's answer.
+    /// Parses one datagram of the kernel's reply.
     pub fn parse(datagram: &[u8]) -> Result<Self, ProbeError> {
         netlink::parse_dump(datagram)
     }
@@ -74,7 +74,7 @@ impl QdiscSnapshot {
         self.on(interface).find(|qdisc| qdisc.parent == Handle::ROOT)
     }
 
-    /// The differences of disciplines that both snapshots have, without a discipline that was
+    /// Returns the differences of disciplines that both snapshots have, without those that were
     /// replaced in between.
     pub fn since(&self, earlier: &Self) -> QdiscUse {
         QdiscUse {
@@ -169,7 +169,8 @@ impl Qdisc {
     }
 }
 
-/// The largest rate of a flow of `fq`, in bytes a second. All bits set means no limit.
+/// Returns the maximum rate per flow of `fq`, which the kernel gives in bytes a second. All bits
+/// set mean no limit.
 fn flow_limit(option: &TcOption) -> Option<Rate> {
     let TcOption::Other(all) = option else { return None };
     let mut bytes = vec![0; all.value_len()];
@@ -223,7 +224,7 @@ impl std::fmt::Display for Handle {
 const STATS_PKT64: u16 = 8;
 /// include/uapi/linux/pkt_sched.h, TCA_FQ_FLOW_MAX_RATE.
 const FLOW_MAX_RATE: u16 = 7;
-/// Bytes of an attribute's length and kind. Attributes begin at multiples of this size.
+/// Bytes of an attribute's length and type. Attributes begin at multiples of this size.
 const HEADER: usize = 4;
 
 #[cfg(test)]
@@ -249,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn the_attributes_of_both_formats_are_read() {
+    fn qdisc_attributes_of_both_formats_are_parsed() {
         let tbf = snapshot("tbf", 9, None);
         let root = tbf.root_of(7).unwrap();
         assert_eq!((root.backlog, root.queued), (Bytes::new(3000), 2));
@@ -263,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn fq_limits_the_rate_of_each_flow() {
+    fn the_maxrate_of_fq_is_parsed_as_the_rate_limit_of_a_flow() {
         let limit = |rate: u32| {
             let attribute = |kind: u16, value: u32| {
                 let header = [8u16.to_ne_bytes(), kind.to_ne_bytes()].concat();
@@ -281,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn handles_are_printed_as_by_tc() {
+    fn qdisc_handles_are_printed_as_by_tc() {
         let handle = |major, minor| Handle { major, minor }.to_string();
         assert_eq!(handle(1, 0), "1:");
         assert_eq!(handle(0x8001, 10), "8001:a");

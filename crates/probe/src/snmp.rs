@@ -18,7 +18,7 @@ pub struct SnmpSnapshot {
 
 impl SnmpSnapshot {
     pub fn read() -> Result<Self, ProbeError> {
-        // Reads /proc/thread-self/net, because /proc/net shows the namespace of the process's main
+        // Read /proc/thread-self/net, because /proc/net shows the namespace of the process's main
         // thread.
         let mut snapshot = Self::default();
         snapshot.add_paired("snmp", &read_text("/proc/thread-self/net/snmp")?)?;
@@ -34,7 +34,7 @@ impl SnmpSnapshot {
         Ok(snapshot)
     }
 
-    /// Any of the three files may be empty.
+    /// Parses the three files, any of which may be empty.
     pub fn parse(snmp: &str, netstat: &str, snmp6: &str) -> Result<Self, ProbeError> {
         let mut snapshot = Self::default();
         snapshot.add_paired("snmp", snmp)?;
@@ -43,12 +43,12 @@ impl SnmpSnapshot {
         Ok(snapshot)
     }
 
-    /// The counter of that name; `None` if this kernel lacks it.
+    /// Returns the counter of that name; `None` if this kernel lacks it.
     pub fn value(&self, name: &str) -> Option<u64> {
         self.values.get(name).copied()
     }
 
-    /// All counters by name.
+    /// Returns all counters by name.
     pub fn values(&self) -> impl Iterator<Item = (&str, u64)> {
         self.values.iter().map(|(name, value)| (name.as_str(), *value))
     }
@@ -60,14 +60,14 @@ impl SnmpSnapshot {
                 .values
                 .iter()
                 .filter_map(|(name, now)| {
-                    // Levels such as TcpCurrEstab may fall.
+                    // Gauges such as TcpCurrEstab may fall.
                     Some((name.clone(), now.saturating_sub(earlier.value(name)?)))
                 })
                 .collect(),
         }
     }
 
-    /// Pairs of lines: the names, then the values, both behind the group's name.
+    /// Parses pairs of lines: the names, then the values, both after the group's name.
     fn add_paired(&mut self, origin: &str, text: &str) -> Result<(), ProbeError> {
         let mut lines = text.lines();
         while let Some(names) = lines.next() {
@@ -116,7 +116,7 @@ pub struct SnmpUse {
 }
 
 impl SnmpUse {
-    /// The increment of a counter; `None` if this kernel lacks it.
+    /// Returns the increment of a counter; `None` if this kernel lacks it.
     pub fn count(&self, name: &str) -> Option<u64> {
         self.counts.get(name).copied()
     }
@@ -126,7 +126,7 @@ impl SnmpUse {
         (self.elapsed > Span::ZERO).then(|| count as f64 / self.elapsed.secs_f64())
     }
 
-    /// The counters that changed.
+    /// Returns the counters that changed.
     pub fn changed(&self) -> impl Iterator<Item = (&str, u64)> {
         self.counts
             .iter()
@@ -151,18 +151,18 @@ mod tests {
     }
 
     #[test]
-    fn counters_are_subtracted() {
+    fn snmp_counters_are_subtracted() {
         let earlier = SnmpSnapshot::parse("Tcp: A B\nTcp: 5 9\n", "", "").unwrap();
         let later = SnmpSnapshot::parse("Tcp: A B C\nTcp: 7 3 1\n", "", "").unwrap();
         let spent = later.since(&earlier);
         assert_eq!((spent.count("TcpA"), spent.count("TcpB")), (Some(2), Some(0)));
         assert_eq!(spent.count("TcpC"), None);
         assert_eq!(spent.changed().collect::<Vec<_>>(), [("TcpA", 2)]);
-        assert_eq!(spent.per_second("TcpA"), None, "no time has passed, so there is no rate");
+        assert_eq!(spent.per_second("TcpA"), None, "no time has passed, so a rate is undefined");
     }
 
     #[test]
-    fn malformed_files_are_refused() {
+    fn malformed_counter_files_are_refused() {
         for text in ["x", "Tcp: A\n", "Tcp: A\nUdp: 1\n", "Tcp: A B\nTcp: 1\n", "Tcp: A\nTcp: x\n"]
         {
             assert!(SnmpSnapshot::parse(text, "", "").is_err(), "{text:?}");

@@ -1,4 +1,4 @@
-//! The count of each kind of soft interrupt on each core: `/proc/softirqs`.
+//! The count of each type of soft interrupt on each core: `/proc/softirqs`.
 
 use std::collections::BTreeMap;
 
@@ -37,12 +37,12 @@ impl SoftirqSnapshot {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SoftirqUse {
     pub elapsed: Span,
-    /// Counts by kind (`NET_RX`, `NET_TX`, `TIMER`, …), then by core.
+    /// Counts by type (`NET_RX`, `NET_TX`, `TIMER`, …), then by core.
     pub kinds: BTreeMap<String, BTreeMap<usize, u64>>,
 }
 
 impl SoftirqUse {
-    /// The sum over all cores.
+    /// Returns the sum over all cores.
     pub fn total(&self, kind: &str) -> Option<u64> {
         Some(self.kinds.get(kind)?.values().sum())
     }
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_without_cores_is_malformed() {
+    fn a_softirqs_table_without_cores_is_an_error() {
         for text in ["", "\n", "NET_RX: 1 2\n", "CPU0 CPUx\n"] {
             assert!(SoftirqSnapshot::parse(text).is_err(), "{text:?}");
         }

@@ -13,8 +13,8 @@ use crate::error::read_text;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SoftnetSnapshot {
     pub taken: Time,
-    /// The counters by core number. Kernels before 5.14 do not report the number: it is then the
-    /// line's.
+    /// The counters by core number. Kernels before 5.14 do not report the number; the line's number
+    /// is then used.
     pub cores: BTreeMap<usize, SoftnetCore>,
 }
 
@@ -29,7 +29,7 @@ pub struct SoftnetCore {
     /// How often another core woke this core (RPS).
     pub received_rps: Option<u64>,
     pub flow_limit: Option<u64>,
-    /// Packets waiting now; a level, not a count.
+    /// Packets waiting now; a gauge, not a counter.
     pub backlog: Option<u64>,
 }
 
@@ -112,7 +112,7 @@ impl SoftnetUse {
 }
 
 const PATH: &str = "/proc/thread-self/net/softnet_stat";
-/// Columns of Linux 2.6 up to 2.6.34.
+/// Number of columns from Linux 2.6 to 2.6.34.
 const COLUMNS_MIN: usize = 9;
 
 #[cfg(test)]
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_wrap() {
+    fn wrapped_softnet_counters_give_correct_differences() {
         let line = |processed| format!("{processed} 0 0 0 0 0 0 0 0\n");
         let earlier = SoftnetSnapshot::parse(&line("ffffffff")).unwrap();
         let spent = SoftnetSnapshot::parse(&line("1")).unwrap().since(&earlier);

@@ -13,12 +13,12 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// This machine.
+    /// Returns the tree of this machine.
     pub fn here() -> Self {
         Self { root: "/".into() }
     }
 
-    /// A recorded tree, with `proc` and `sys` in it.
+    /// Returns a recorded tree, with `proc` and `sys` in it.
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
@@ -27,7 +27,7 @@ impl Tree {
         self.root == Path::new("/")
     }
 
-    /// The text of a file such as `/proc/stat`, at most 32 MiB of it.
+    /// Reads the text of a file such as `/proc/stat`, at most 32 MiB of it.
     pub fn text(&self, path: &str) -> Result<String, ProbeError> {
         let path = self.path(path);
         let read = |path: &Path| {
@@ -41,19 +41,20 @@ impl Tree {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// The first line of a file, without blanks around it. `None` if the file is missing or empty.
+    /// Reads the first line of a file, without blanks around it. Returns `None` if the file is
+    /// missing or empty.
     pub fn line(&self, path: &str) -> Option<String> {
         let text = self.text(path).ok()?;
         let line = text.lines().next()?.trim();
         (!line.is_empty()).then(|| line.to_owned())
     }
 
-    /// A number in a file of one line.
+    /// Reads a number in a file of one line.
     pub fn number(&self, path: &str) -> Option<u64> {
         self.line(path)?.parse().ok()
     }
 
-    /// The names in a directory, sorted.
+    /// Returns the names in a directory, sorted.
     pub fn names(&self, path: &str) -> Result<Vec<String>, ProbeError> {
         let path = self.path(path);
         let entries = std::fs::read_dir(&path)
@@ -72,8 +73,9 @@ impl Tree {
         std::fs::File::open(self.path(path))
     }
 
-    /// The number of open descriptors of a process. Since Linux 6.2 the size of their directory
-    /// (fs/proc/fd.c, proc_fd_getattr) is this number; on older kernels this method counts them.
+    /// Returns the number of open descriptors of a process. Since Linux 6.2 the size of their
+    /// directory (fs/proc/fd.c, proc_fd_getattr) is this number; on older kernels this method
+    /// counts them.
     pub fn descriptors(&self, pid: u32) -> Option<u64> {
         let directory = self.path(&format!("/proc/{pid}/fd"));
         let size = if self.is_here() { directory.metadata().ok()?.len() } else { 0 };
@@ -83,7 +85,7 @@ impl Tree {
         }
     }
 
-    /// The target of a symbolic link, as it is written there.
+    /// Returns the target of a symbolic link, as it is written there.
     pub fn link(&self, path: &str) -> Option<PathBuf> {
         std::fs::read_link(self.path(path)).ok()
     }
@@ -98,7 +100,7 @@ impl Tree {
 }
 
 impl ProbeError {
-    /// The reason in a few words, for a list of the things that could not be read.
+    /// Returns the reason in a few words, for a list of sources that could not be read.
     pub fn reason(&self) -> String {
         match self {
             Self::Read { path, source } => match source.kind() {
@@ -113,7 +115,7 @@ impl ProbeError {
     }
 }
 
-/// `/proc/interrupts` of 512 cores has about 5 MB.
+/// Maximum bytes read of a file: `/proc/interrupts` of 512 cores has about 5 MB.
 const LONGEST: u64 = 32 << 20;
 /// Usual size of a file, in bytes.
 const USUAL: usize = 4096;
@@ -124,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_read_below_the_root() {
+    fn files_of_a_tree_are_read_below_its_root() {
         let here = Tree::here();
         assert!(here.text("/proc/stat").unwrap().starts_with("cpu"));
         assert!(here.names("/proc").unwrap().contains(&"self".to_owned()));

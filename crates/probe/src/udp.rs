@@ -7,9 +7,9 @@ use units::Bytes;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UdpSocket {
     pub local: SocketAddr,
-    /// The peer of a connected socket.
+    /// The remote address of a connected socket.
     pub remote: Option<SocketAddr>,
-    /// As in `/proc/PID/fd`.
+    /// The inode, as in `/proc/PID/fd`.
     pub inode: u32,
     /// Bytes received and not yet read.
     pub receive_queue: Bytes,
@@ -17,7 +17,7 @@ pub struct UdpSocket {
     pub drops: u64,
 }
 
-/// Parses the table; leaves out lines of another form.
+/// Parses the table; skips lines of another format.
 pub fn parse(text: &str) -> Vec<UdpSocket> {
     text.lines().skip(1).take(MOST).filter_map(socket).collect()
 }
@@ -34,7 +34,7 @@ fn socket(line: &str) -> Option<UdpSocket> {
     })
 }
 
-/// An address and a port as these tables write them.
+/// Parses an address and a port as these tables write them.
 pub(crate) fn end(text: &str) -> Option<SocketAddr> {
     let (address, port) = text.split_once(':')?;
     Some(SocketAddr::new(ip(address)?, u16::from_str_radix(port, 16).ok()?))
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     #[cfg(target_endian = "little")]
-    fn recorded_lines_are_parsed() {
+    fn recorded_lines_of_the_udp_table_are_parsed() {
         let sockets = parse(RECORDED);
         assert_eq!(sockets.len(), 2);
         assert_eq!(sockets[0].local, "127.0.0.1:5201".parse().unwrap());
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_of_this_process_is_listed() {
+    fn a_udp_socket_of_this_process_is_listed() {
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let text = std::fs::read_to_string("/proc/thread-self/net/udp").unwrap();
         let local = socket.local_addr().unwrap();
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connected_socket_has_a_peer() {
+    fn a_connected_udp_socket_has_a_remote_address() {
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let peer = "127.0.0.1:53".parse().unwrap();
         socket.connect(peer).unwrap();

@@ -34,11 +34,11 @@ fn throttling_by_an_outer_group_is_counted() {
     assert!(spent.most_throttled().unwrap().1.share().is_some());
 }
 
-/// A control group, removed when dropped; its process must have ended by then.
+/// A control group, which is removed when dropped; its process must have ended by then.
 struct Group(PathBuf);
 
 impl Group {
-    /// A group that may use 5 % of a core, and a group without a limit inside it.
+    /// Creates a group that may use 5 % of a core, and a group without a limit inside it.
     fn limited() -> Option<(Self, Self)> {
         let name = format!("weir-probe-test-{}", std::process::id());
         for root in ["/sys/fs/cgroup/cpu", "/sys/fs/cgroup"] {
@@ -60,7 +60,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // The kernel may list a process for a moment after it has ended.
+        // The kernel may list a process for a moment after its end.
         while fs::remove_dir(&self.0).is_err_and(|error| error.raw_os_error() == Some(libc::EBUSY))
         {
             std::thread::yield_now();

@@ -1,4 +1,4 @@
-//! Real processes and threads.
+//! Readings of real processes and threads.
 
 #![allow(clippy::unwrap_used)]
 
@@ -9,7 +9,7 @@ use probe::process::{Process, Processes, Thread};
 use units::Span;
 
 #[test]
-fn the_time_of_a_child_is_counted_while_it_runs_and_afterwards() {
+fn the_cpu_time_of_a_child_is_counted_while_it_runs_and_after_its_end() {
     let earlier = Processes::tree(std::process::id()).unwrap();
     let child = burner();
     let pid = child.id();
@@ -53,7 +53,7 @@ fn a_listed_process_that_has_ended_is_reported_as_ended() {
 }
 
 #[test]
-fn an_orphan_stays_in_its_tree() {
+fn an_orphaned_process_stays_in_its_tree() {
     let mut parent = Command::new("sh")
         .args(["-c", "sh -c 'echo started; while :; do :; done' & wait"])
         .stdout(Stdio::piped())
@@ -70,7 +70,7 @@ fn an_orphan_stays_in_its_tree() {
 }
 
 #[test]
-fn a_thread_measures_its_own_time() {
+fn a_thread_measures_its_own_cpu_time() {
     let earlier = Thread::own().unwrap();
     until_used_by(|| Thread::own().unwrap().cpu.total(), Span::from_millis(20));
     let spent = Thread::own().unwrap().since(&earlier).unwrap();

@@ -13,7 +13,7 @@ use units::Bytes;
 mod namespace;
 
 #[test]
-fn counters_are_those_of_the_threads_namespace() {
+fn snmp_counters_are_those_of_the_threads_namespace() {
     namespace::run(|| {
         let (links, counters) = (InterfaceSnapshot::read().unwrap(), SnmpSnapshot::read().unwrap());
         assert!(links.get("lo").unwrap().enabled);
@@ -31,7 +31,7 @@ fn counters_are_those_of_the_threads_namespace() {
 }
 
 #[test]
-fn a_queue_counts_passing_packets() {
+fn a_qdisc_counts_passing_packets() {
     namespace::run(|| {
         let shaped = "qdisc add dev lo root handle 1: tbf rate 1gbit burst 64kb limit 64kb";
         let status = Command::new("tc").args(shaped.split(' ')).status();
@@ -52,7 +52,7 @@ fn a_queue_counts_passing_packets() {
 }
 
 #[test]
-fn an_ended_interface_is_left_out() {
+fn a_removed_interface_is_left_out_of_the_differences() {
     namespace::run(|| {
         let pair = "link add name left mtu 1400 type veth peer name right";
         if !Command::new("ip").args(pair.split(' ')).status().unwrap().success() {

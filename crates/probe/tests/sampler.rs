@@ -24,7 +24,7 @@ fn a_sampler_reads_the_namespace_that_it_entered() {
         let ends = (client.local_addr().unwrap(), client.peer_addr().unwrap());
         let inside = std::fs::File::open("/proc/thread-self/ns/net").unwrap();
 
-        // Starts the sampler from a thread outside the namespace.
+        // Start the sampler from a thread outside the namespace.
         let (started, running) = mpsc::channel();
         let (tell, read) = mpsc::channel();
         let elsewhere = std::fs::File::open("/proc/self/ns/net").unwrap();

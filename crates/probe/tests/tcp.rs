@@ -1,4 +1,4 @@
-//! Reads real TCP connections in a namespace from both sources.
+//! Reads real TCP connections in a namespace, by inet_diag and by getsockopt(2).
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,7 +11,7 @@ use units::{Bytes, Span};
 mod namespace;
 
 #[test]
-fn a_connection_is_listed_with_its_algorithm() {
+fn a_tcp_connection_is_listed_with_its_congestion_control() {
     namespace::run(|| {
         for algorithm in ["reno", "cubic", "bbr"] {
             let (mut client, mut server) = connect(Ipv4Addr::LOCALHOST.into());
@@ -44,7 +44,7 @@ fn a_connection_is_listed_with_its_algorithm() {
 }
 
 #[test]
-fn an_algorithm_the_kernel_lacks_is_refused() {
+fn a_congestion_control_algorithm_that_the_kernel_lacks_is_refused() {
     namespace::run(|| {
         let (client, _server) = connect(Ipv4Addr::LOCALHOST.into());
         let before = tcp::congestion_control_of(&client).unwrap();
@@ -58,7 +58,7 @@ fn an_algorithm_the_kernel_lacks_is_refused() {
 }
 
 #[test]
-fn the_queues_of_sockets_are_read_and_filters_apply() {
+fn the_queues_of_tcp_sockets_are_read_and_filters_apply() {
     namespace::run(|| {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
@@ -107,7 +107,7 @@ fn ipv6_and_mapped_ipv4_connections_are_listed_and_looked_up() {
             let peer = server.peer_addr().unwrap();
             let by_ends = tcp::connection(address, peer).unwrap().unwrap();
             assert_eq!(by_ends.cookie, seen[0].cookie);
-            // The listening socket would accept this connection, but it is not a connection.
+            // The listening socket would accept this connection, but the connection does not exist.
             let other = SocketAddr::new(peer.ip(), peer.port() ^ 1);
             assert_eq!(tcp::connection(address, other).unwrap(), None);
             drop(server);

@@ -59,7 +59,7 @@ impl Client {
     }
 }
 
-/// Escapes texts of the other process for a terminal.
+/// Escapes strings from the other process for a terminal.
 fn shown(mut report: LinkReport) -> LinkReport {
     let LinkReport { name, a, b, problems, notes, warnings, .. } = &mut report;
     for text in [name, a, b].into_iter().chain(problems).chain(notes).chain(warnings) {

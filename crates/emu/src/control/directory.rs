@@ -20,7 +20,7 @@ pub struct Claim {
 }
 
 impl Directory {
-    /// Call this before a user namespace changes the user id.
+    /// Returns the directory of this user. Call this before a user namespace changes the user id.
     pub fn of_user() -> Self {
         Self(PrivateDirectory::of_user())
     }
@@ -39,7 +39,7 @@ impl Directory {
         let mut attempts = 0..ATTEMPTS;
         loop {
             match self.try_to_claim(name) {
-                // Another command has removed the empty directory in between.
+                // Another command has removed the empty directory before it was opened.
                 Err(EmuError::Control { source, .. })
                     if source.kind() == io::ErrorKind::NotFound && attempts.next().is_some() => {}
                 outcome => return outcome,
@@ -49,7 +49,7 @@ impl Directory {
 
     fn try_to_claim(&self, name: Option<&str>) -> Result<Claim, EmuError> {
         let directory = self.made()?;
-        // If two commands want one name, the second waits until the first has ended.
+        // If two commands claim one name, the second waits until the first has ended.
         let _lock = directory.lock().map_err(EmuError::Directory)?;
         match name {
             Some(name) => {
@@ -70,7 +70,7 @@ impl Directory {
         }
     }
 
-    /// The names of the links that are up. Removes the sockets of dead links.
+    /// Returns the names of the links that are up. Removes the sockets of dead links.
     pub fn names(&self) -> Result<Vec<String>, EmuError> {
         let Some(directory) = self.opened()? else { return Ok(Vec::new()) };
         let _lock = directory.lock().map_err(EmuError::Directory)?;
@@ -85,7 +85,7 @@ impl Directory {
         Ok(names)
     }
 
-    /// Connects to the link of that name. Trusts only a process of this user or of root.
+    /// Connects to the link of that name. The listening process must belong to this user or root.
     pub(super) fn connect(&self, name: &str) -> Result<UnixStream, EmuError> {
         check_name(name)?;
         let speaking = |error| control(&format!("speaking to link {name}"), error);
@@ -114,7 +114,7 @@ impl Directory {
     }
 }
 
-/// Claims `name`; `None` if a running link has it.
+/// Claims `name`; returns `None` if a running link has it.
 fn take(directory: &PrivateDirectory, name: &str) -> Result<Option<Claim>, EmuError> {
     let file = directory.socket(format!("{name}{SUFFIX}"));
     let path = file.path().to_owned();
@@ -159,7 +159,7 @@ fn control(doing: &str, source: io::Error) -> EmuError {
 }
 
 const SUFFIX: &str = ".sock";
-/// A socket's path holds 107 bytes.
+/// Maximum length of a link's name, because the path of a socket holds only 107 bytes.
 const LONGEST_NAME: usize = 40;
 /// Maximum number of times that a command makes its directory again.
 const ATTEMPTS: usize = 100;

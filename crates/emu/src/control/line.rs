@@ -1,4 +1,4 @@
-//! Lines of a socket, bounded in length and time.
+//! Reads and writes lines on a socket, bounded in length and time.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -13,12 +13,13 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// `patience` bounds each line and each write as a whole, however slowly the bytes arrive.
+    /// Wraps a stream. `patience` bounds each line and each write as a whole, however slowly the
+    /// bytes arrive.
     pub(crate) fn new(stream: UnixStream, patience: Duration) -> Self {
         Self { stream, pending: Vec::new(), patience }
     }
 
-    /// The next line without its end; `None` when the other side has closed.
+    /// Reads the next line, without its line break; returns `None` when the peer has closed.
     pub(crate) fn read(&mut self) -> io::Result<Option<String>> {
         let deadline = Instant::now() + self.patience;
         let mut searched = 0;
@@ -73,5 +74,5 @@ impl Lines {
     }
 }
 
-/// The size in JSON of the largest possible trace, doubled.
+/// Maximum length of a line: twice the JSON size of the largest possible trace.
 const LONGEST: usize = 4 << 20;

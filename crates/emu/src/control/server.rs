@@ -24,7 +24,7 @@ struct Shared {
     inspector: Inspector,
     down: AtomicBool,
     clients: AtomicUsize,
-    /// Clients that requested the end. Their connections close once the link has removed all its
+    /// Clients that requested `down`. Their connections close once the link has removed all its
     /// objects.
     parting: Mutex<Vec<Lines>>,
 }
@@ -57,7 +57,7 @@ impl Server {
         self.claim.name()
     }
 
-    /// Whether a client requested the end of the link.
+    /// Whether a client requested `down`.
     pub fn down_requested(&self) -> bool {
         self.shared.down.load(Ordering::Acquire)
     }
@@ -110,7 +110,7 @@ fn welcome(stream: UnixStream, shared: &Arc<Shared>) {
     }
 }
 
-/// Serves until the client closes, takes too long, or sends a malformed line.
+/// Serves until the client closes the connection, takes too long, or sends a malformed line.
 fn converse(mut lines: Lines, shared: &Shared) {
     loop {
         let line = match lines.read() {

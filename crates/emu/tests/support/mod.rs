@@ -1,4 +1,4 @@
-//! Two hosts with an emulated link between, and numbered frames over it.
+//! Two hosts, an emulated link between them, and numbered frames over it.
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub)]
 
 use emu::{Cable, DirectionStatistics, Emulator, Handle, Scheduling, open_port};
@@ -16,7 +16,7 @@ pub struct Testbed {
     _wires: Namespace,
 }
 
-/// `None`, with a note, if networks cannot be created.
+/// Builds the testbed; returns `None`, with a note, if networks cannot be created.
 pub fn testbed(forward: &LinkConfig, backward: &LinkConfig) -> Option<Testbed> {
     let hosts = [silent("a")?, silent("b")?];
     let wires = silent("wires")?;
@@ -39,13 +39,13 @@ pub fn testbed(forward: &LinkConfig, backward: &LinkConfig) -> Option<Testbed> {
     Some(Testbed { hosts, emulator, _wires: wires })
 }
 
-/// Ordinary scheduling: tests share the machine, and no frame needs to be on time.
+/// Returns ordinary scheduling: tests share the machine, and no frame has a deadline.
 pub fn ordinary() -> Scheduling {
     Scheduling { real_time: false, spin: Span::ZERO, ..Scheduling::default() }
 }
 
-/// A host whose kernel sends no packets of its own, such as IPv6 router solicitations, so that all
-/// frames on the link are the test's.
+/// Creates a host whose kernel sends no packets of its own, such as IPv6 router solicitations, so
+/// that all frames on the link are the test's.
 fn silent(name: &str) -> Option<Namespace> {
     match host::silent_namespace(name) {
         Ok(namespace) => Some(namespace),
@@ -69,7 +69,8 @@ pub fn config(settings: &[&str]) -> LinkConfig {
     read.config().unwrap()
 }
 
-/// A broadcast of the type for local experiments (IEEE 802), which no kernel answers.
+/// Builds a broadcast frame with the EtherType for local experiments (IEEE 802), which no kernel
+/// answers.
 pub fn numbered(number: u32) -> Frame {
     let mut frame = Frame::from_bytes(&[0xff; FRAME], Time::ZERO);
     frame.bytes_mut()[12..14].copy_from_slice(&0x88b5_u16.to_be_bytes());
@@ -126,7 +127,8 @@ pub fn forward(handle: &Handle) -> DirectionStatistics {
     handle.statistics().unwrap().cables.swap_remove(0).forward
 }
 
-/// The frames of `0..count` that the model alone delivers, spaced so that its queue stays short.
+/// Returns the frames of `0..count` that the model alone delivers, spaced so that its queue stays
+/// short.
 pub fn model_alone(config: &LinkConfig, count: u32) -> Vec<u32> {
     let mut link = Link::new(config, Time::ZERO).unwrap();
     let mut delivered = Vec::new();
@@ -143,7 +145,7 @@ pub fn model_alone(config: &LinkConfig, count: u32) -> Vec<u32> {
     delivered
 }
 
-/// Waits for a condition. The limit only keeps a defect from hanging the tests.
+/// Waits for a condition. The time limit only keeps a defect from hanging the tests.
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !holds() {

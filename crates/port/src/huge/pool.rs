@@ -38,7 +38,7 @@ impl Pool {
         Self { pages: Mutex::new(Vec::new()) }
     }
 
-    /// Zeroed memory of a size that [`takes`] accepts.
+    /// Returns zeroed memory of a size that [`takes`] accepts.
     pub(super) fn take(&self, bytes: usize) -> Option<NonNull<u8>> {
         let (start, is_fresh) = self.units(bytes.div_ceil(UNIT))?;
         if !is_fresh {
@@ -104,7 +104,7 @@ impl Page {
     }
 }
 
-/// A mask with the lowest `count` bits.
+/// Returns a mask with the lowest `count` bits set.
 fn mask(count: usize) -> u32 {
     u32::MAX >> (UNITS - count.clamp(1, UNITS))
 }
@@ -119,7 +119,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn bytes<'a>(start: NonNull<u8>, len: usize) -> &'a mut [u8] {
-        // SAFETY: the tests keep the memory until its release, and make one slice at a time.
+        // SAFETY: the tests release the memory last, and make one slice at a time.
         unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), len) }
     }
 

@@ -7,7 +7,7 @@ use super::layout::{Descriptor, Direction, Geometry, Places, Violation, waiting}
 use crate::shared_memory::SharedMemory;
 use crate::{Frame, FramePool};
 
-/// The receiving end of one direction.
+/// The consumer of one direction's ring.
 #[derive(Debug)]
 pub(super) struct Consumer {
     memory: Arc<SharedMemory>,
@@ -63,8 +63,8 @@ impl Consumer {
         Ok(count)
     }
 
-    /// Asks the producer to wake the consumer for the next frames. False if there are frames
-    /// already.
+    /// Asks the producer to wake the consumer for the next frames. Returns false if there are
+    /// frames already.
     pub(super) fn prepare_to_sleep(&mut self) -> Result<bool, Violation> {
         if let Some(flag) = self.memory.word32(self.places.sleeps) {
             flag.store(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The first messages on the socket: the creator passes the memory, and the other end checks it.
+//! The first messages on the socket: the creator passes the memory, and its peer checks it.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

@@ -60,14 +60,14 @@ impl Geometry {
         if is_fine { Ok(self) } else { Err(Violation::Geometry { descriptors, area }) }
     }
 
-    /// The length of the whole memory.
+    /// Returns the length of the whole memory.
     #[must_use]
     pub fn memory_len(self) -> usize {
         let direction = HEADER + self.descriptors as usize * DESCRIPTOR + self.area as usize;
         2 * direction.next_multiple_of(PAGE)
     }
 
-    /// The share of a direction's capacity that frames use, by descriptors or by bytes.
+    /// Returns the share of a direction's capacity that frames use, by descriptors or by bytes.
     #[must_use]
     pub fn occupancy(self, frames: &[Frame]) -> f64 {
         let sizes = || frames.iter().map(|frame| frame.bytes().len().next_multiple_of(LINE));
@@ -99,7 +99,8 @@ pub enum Direction {
     ToCreator,
 }
 
-/// The number of waiting frames by the producer's index. The consumer's own index is trusted.
+/// Returns the number of waiting frames according to the producer's index. The consumer's own index
+/// is trusted.
 #[inline]
 pub fn waiting(produced: u32, consumed: u32, geometry: Geometry) -> Result<u32, Violation> {
     let moved = produced.wrapping_sub(consumed);
@@ -109,7 +110,7 @@ pub fn waiting(produced: u32, consumed: u32, geometry: Geometry) -> Result<u32, 
     }
 }
 
-/// The number of frames, out of `in_flight`, that the consumer has returned since the last check.
+/// Returns how many of the `in_flight` frames the consumer has returned since the last check.
 #[inline]
 pub fn returned(consumed: u32, before: u32, in_flight: u32) -> Result<u32, Violation> {
     let moved = consumed.wrapping_sub(before);
@@ -126,7 +127,7 @@ impl Descriptor {
         u64::from(self.offset) | u64::from(self.len) << 32
     }
 
-    /// Checks and decodes the descriptor in a word that a peer wrote.
+    /// Checks and decodes a descriptor that a peer wrote.
     #[inline]
     pub fn check(word: u64, geometry: Geometry) -> Result<Self, Violation> {
         let (offset, len) = (word as u32, (word >> 32) as u32);

@@ -19,7 +19,7 @@ use crate::tally::Tally;
 use crate::unix_peer::{Attendant, Meeting, StopSignal, Wake};
 use crate::{Accepted, DuplexPort, Frame, PortCounters, PortError, Refusal};
 
-/// An end of a ring in shared memory.
+/// A port on a ring in shared memory.
 #[derive(Debug)]
 pub struct RingPort {
     place: PathBuf,
@@ -28,7 +28,7 @@ pub struct RingPort {
     _attendant: Attendant,
 }
 
-/// The two directions, while a peer is connected.
+/// The rings of both directions, while a peer is connected.
 #[derive(Debug)]
 struct Ends {
     bell: Bell,
@@ -37,7 +37,7 @@ struct Ends {
     is_connected: AtomicBool,
     changes: AtomicU64,
     tally: Tally,
-    /// Why there is no peer.
+    /// The reason why no peer is connected.
     problem: Mutex<Option<String>>,
 }
 
@@ -45,7 +45,7 @@ struct Ends {
 struct Receiving {
     consumer: Consumer,
     socket: Arc<UnixStream>,
-    /// The watch of the same socket.
+    /// Watches the socket of this connection.
     _watched: Option<Watched>,
     empty_calls: u32,
     /// Whether the peer has ended. Its remaining frames are still received.
@@ -215,7 +215,7 @@ impl Ends {
         let (memory, geometry) = (&handed.memory, handed.geometry);
         let watched = socket.as_fd().try_clone_to_owned().and_then(|fd| self.bell.watch(fd)).ok();
         let mut consumer = Consumer::new(memory.clone(), geometry, receives);
-        // The receiving thread may sleep from the start.
+        // Ask for a wake-up now, because the receiving thread may already sleep.
         let _ = consumer.prepare_to_sleep();
         *lock(&self.receiving) = Some(Receiving {
             consumer,
@@ -240,7 +240,8 @@ impl Ends {
         self.changes.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Ends the connection with a peer that broke a rule. The attendant thread sees the end.
+    /// Ends the connection with a peer that broke a rule. The attendant thread sees the
+    /// disconnection.
     fn accuse(&self, violation: Violation, socket: &UnixStream, place: &Path) {
         tracing::warn!("ring {}: the peer is disconnected: {violation}", place.display());
         *lock(&self.problem) = Some(format!("disconnected, because {violation}"));
@@ -248,7 +249,7 @@ impl Ends {
     }
 }
 
-/// Connects to a peer, waits for its end, and connects to the next one.
+/// Connects to a peer, waits until it disconnects, and connects to the next one.
 fn attend(ends: &Ends, place: &Path, meeting: &Meeting, stop: &StopSignal) {
     loop {
         match meet(meeting, stop) {
@@ -277,7 +278,7 @@ fn attend(ends: &Ends, place: &Path, meeting: &Meeting, stop: &StopSignal) {
     }
 }
 
-/// The next peer and the memory shared with it; `None` when the port is closed.
+/// Returns the next peer and the memory shared with it; `None` when the port is closed.
 fn meet(meeting: &Meeting, stop: &StopSignal) -> Result<Option<(Handed, UnixStream)>, String> {
     let Some(stream) = meeting.next(stop)? else { return Ok(None) };
     let handed = match meeting.listens() {
@@ -287,12 +288,12 @@ fn meet(meeting: &Meeting, stop: &StopSignal) -> Result<Option<(Handed, UnixStre
     handed.map(|handed| Some((handed, stream))).map_err(|error| error.to_string())
 }
 
-/// Writes a byte to the socket. If the socket is full, enough bytes wait already.
+/// Wakes the peer by a byte on the socket. If the socket is full, enough bytes wait already.
 fn wake(socket: &UnixStream) {
     let _ = rustix::net::send(socket, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }
 
-/// Reads the bytes that woke this end, but not without limit, because a peer may flood the socket.
+/// Reads the bytes that woke this process, up to a limit, because a peer may flood the socket.
 fn drain(socket: &UnixStream) {
     let mut bytes = [0; 512];
     for _ in 0..64 {
@@ -303,7 +304,7 @@ fn drain(socket: &UnixStream) {
     }
 }
 
-/// The socket's path. A name without a slash means an abstract socket.
+/// Returns the socket's path. A name without a slash means an abstract socket.
 fn path_of(place: &str) -> PathBuf {
     match place.contains('/') {
         true => PathBuf::from(place),
@@ -319,7 +320,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The number of empty calls of `receive` before the producer is asked for a wake-up, which costs
-/// the producer a system call.
+/// The number of empty calls of `receive` before the consumer asks for a wake-up, which costs the
+/// producer a system call.
 const BEFORE_SLEEP: u32 = 32;
 const PAUSE: Duration = Duration::from_millis(100);

@@ -6,7 +6,7 @@ use super::layout::{Descriptor, Direction, Geometry, LONGEST, Places, Violation,
 use crate::shared_memory::SharedMemory;
 use crate::{Accepted, Refusal};
 
-/// The sending end of one direction.
+/// The producer of one direction's ring.
 #[derive(Debug)]
 pub(super) struct Producer {
     memory: Arc<SharedMemory>,
@@ -37,8 +37,8 @@ impl Producer {
         }
     }
 
-    /// Sends packets in order until there is no space. The second value tells whether the consumer
-    /// sleeps, and must be woken.
+    /// Sends packets in order until there is no space. Also returns whether the consumer sleeps and
+    /// must be woken.
     #[inline]
     pub(super) fn send(&mut self, packets: &[&[u8]]) -> Result<(Accepted, bool), Violation> {
         let mut sent = 0;
@@ -78,14 +78,14 @@ impl Producer {
         Ok((Accepted { sent, refusal }, sleeps))
     }
 
-    /// The offset of a new frame, and the bytes that it occupies, including skipped bytes.
+    /// Returns the offset of a new frame, and the bytes that it occupies, including skipped bytes.
     #[inline]
     fn place(&mut self, len: usize) -> Option<(u32, u32)> {
         if self.sizes.len() == self.geometry.descriptors as usize {
             return None;
         }
         if self.sizes.is_empty() {
-            // Using the same few lines again and again keeps them in the cache.
+            // Starting again at the first cache lines keeps them in the cache.
             self.head = 0;
         }
         let size = (len.max(1) as u32).next_multiple_of(LINE);
@@ -97,7 +97,7 @@ impl Producer {
         (self.taken + size <= self.geometry.area).then_some((offset, size))
     }
 
-    /// The bytes at the area's end that a frame at this offset skips.
+    /// Returns the number of bytes at the area's end that a frame at this offset skips.
     #[inline]
     fn skipped(&self, offset: u32) -> u32 {
         match offset < self.head {

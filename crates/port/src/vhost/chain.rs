@@ -105,7 +105,7 @@ impl Descriptor {
         }
     }
 
-    /// The buffer, if this descriptor is a whole chain.
+    /// Returns the buffer if this descriptor alone is a whole chain.
     #[inline]
     pub(super) fn alone(self) -> Option<Piece> {
         (self.flags & (NEXT | INDIRECT) == 0).then_some(Piece {

@@ -26,8 +26,8 @@ pub struct VhostDevice {
     _attendant: Attendant,
 }
 
-/// The rings of all queues. Rings into which the driver receives have even numbers, and those from
-/// which it sends have odd ones.
+/// The rings of all queues. The driver receives from rings with even numbers, and sends to those
+/// with odd numbers.
 #[derive(Debug)]
 pub(super) struct Rings {
     slots: Vec<Mutex<Slot>>,
@@ -37,7 +37,7 @@ pub(super) struct Rings {
     changes: AtomicU64,
     tally: Tally,
     problem: Mutex<Option<String>>,
-    /// The connection, so that it can be ended.
+    /// The socket of the connection, so that any thread can close it.
     stream: Mutex<Option<UnixStream>>,
 }
 
@@ -86,7 +86,8 @@ impl VhostDevice {
         Ok(Self { place: path.to_owned(), listens, rings, _attendant: attendant })
     }
 
-    /// Ends the connection with a driver that broke a rule. The attendant thread sees the end.
+    /// Ends the connection with a driver that broke a rule. The attendant thread sees the
+    /// disconnection.
     fn accuse(&self, error: RingError) {
         tracing::warn!("vhost-user {}: the driver is disconnected: {error}", self.place.display());
         *lock(&self.rings.problem) = Some(format!("disconnected, because {error}"));
@@ -95,7 +96,7 @@ impl VhostDevice {
         }
     }
 
-    /// The ring for a packet to the driver. All packets of a flow use the same ring.
+    /// Returns the ring for a packet to the driver. All packets of a flow use the same ring.
     fn ring_of(&self, packet: &[u8], running: usize) -> usize {
         match running {
             0 | 1 => 0,
@@ -236,7 +237,7 @@ impl DuplexPort for VhostDevice {
 }
 
 impl Rings {
-    /// Sets the features that the driver has accepted.
+    /// Stores the features that the driver has accepted.
     pub(super) fn agree(&self, features: u64) {
         self.features.store(features, Ordering::Relaxed);
     }
@@ -284,13 +285,13 @@ impl Rings {
         self.changes.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// The number of queues, from the first one on, whose driver can receive.
+    /// Returns the number of queues, from the first one on, whose driver can receive.
     fn running_pairs(&self) -> usize {
         let receiving = self.slots.iter().step_by(2);
         receiving.take_while(|slot| lock(slot).ring.is_some()).count()
     }
 
-    /// Handles the end of the driver's connection.
+    /// Updates the port's state when the driver's connection has ended.
     fn end(&self) {
         self.is_connected.store(false, Ordering::Release);
         self.features.store(0, Ordering::Relaxed);
@@ -311,7 +312,7 @@ impl Slot {
         Ok(Self { bell: Bell::new()?, ring: None, empty_calls: 0, has_ended: false })
     }
 
-    /// Appends frames. Returns the number of malformed ones.
+    /// Appends received frames. Returns the number of malformed ones.
     fn take(&mut self, batch: &mut Vec<Frame>, limit: usize) -> Result<u64, RingError> {
         let Some(ring) = self.ring.as_mut() else { return Ok(0) };
         let received = ring.receive(batch, limit, monotonic)?;
@@ -335,7 +336,7 @@ impl Slot {
     }
 }
 
-/// Connects to a front end, serves it to its end, and connects to the next one.
+/// Connects to a front end, serves it until it disconnects, and connects to the next one.
 fn attend(rings: &Rings, place: &Path, meeting: &Meeting, stop: &StopSignal) {
     loop {
         let outcome = match meeting.next(stop) {

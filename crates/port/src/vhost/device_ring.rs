@@ -74,7 +74,7 @@ struct Chain {
     end: usize,
 }
 
-/// The numbers of frames in a call, and of malformed ones among them.
+/// The number of frames that a call received, and how many of them were malformed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Received {
     pub(super) entries: usize,
@@ -114,11 +114,11 @@ impl DeviceRing {
             ahead_from: 0,
             intake: Intake::new(true),
         };
-        // Every taken entry was also returned, so both indices are equal. The memory keeps them
-        // even if this process was killed.
+        // Every chain taken from the available ring was also returned, so both indices are equal.
+        // The memory keeps them even if this process was killed.
         ring.next_used = ring.load(used, INDEX);
         ring.next_available = ring.next_used;
-        // The receiving thread may sleep from the start.
+        // Ask for kicks now, because the receiving thread may already sleep.
         ring.ask_for_kicks(true);
         Ok(ring)
     }
@@ -136,7 +136,7 @@ impl DeviceRing {
     ) -> Result<Received, RingError> {
         let before = batch.len();
         let outcome = self.gather_all(batch, limit, now);
-        // After the end of truncated memory there are zeros and no frames.
+        // A read beyond the end of truncated memory gives zeros, not frames.
         if self.memory.is_cut() {
             batch.truncate(before);
             return Err(RingError::Cut);
@@ -191,8 +191,8 @@ impl DeviceRing {
         outcome.map(|()| received)
     }
 
-    /// Passes frames to the driver, in order, as long as it has buffers. `offloads`: the work left
-    /// on each packet, or empty.
+    /// Passes frames to the driver, in order, as long as it has buffers. `offloads`: per packet,
+    /// the checksum and segmentation still to do; empty if there is none.
     pub(super) fn send(
         &mut self,
         packets: &[&[u8]],
@@ -243,7 +243,7 @@ impl DeviceRing {
         Ok(accepted)
     }
 
-    /// Asks the driver for a kick at the next entries. False if there are entries already.
+    /// Asks the driver for a kick when it adds entries. Returns false if there are entries already.
     pub(super) fn prepare_to_sleep(&mut self) -> Result<bool, RingError> {
         if let Some(kick) = &self.settings.kick {
             let _ = rustix::io::read(kick, &mut [0; 8]);
@@ -260,7 +260,7 @@ impl DeviceRing {
         }
     }
 
-    /// The number of entries that the driver has added.
+    /// Returns the number of entries that the driver has added.
     #[inline]
     fn waiting(&self) -> Result<u16, RingError> {
         let moved = self.load(self.available, INDEX).wrapping_sub(self.next_available);
@@ -270,8 +270,8 @@ impl DeviceRing {
         }
     }
 
-    /// Reads the descriptors of the next entries, and starts to load the start of their buffers,
-    /// which the other side has in its cache.
+    /// Reads the descriptors of the next entries, and prefetches the start of their buffers, which
+    /// are in the other process's cache.
     #[inline]
     fn prefetch(&mut self, count: usize, is_written: bool) {
         self.ahead.clear();
@@ -319,8 +319,8 @@ impl DeviceRing {
         Ok(head)
     }
 
-    /// The frame in the buffers, and its header if the header describes an offload. `None` if the
-    /// buffers hold no valid frame.
+    /// Builds the frame in the buffers; also returns its header if that describes an offload.
+    /// `None` if the buffers hold no valid frame.
     #[inline]
     fn gather(&self, arrival: Time) -> Option<(Frame, Option<VirtioHeader>)> {
         let total: u64 = self.pieces.iter().map(|piece| u64::from(piece.len)).sum();
@@ -385,7 +385,7 @@ impl DeviceRing {
                 return Err(Unfit::TooLong);
             }
         }
-        // A frame that does not fit into all buffers of a full ring never fits.
+        // A frame that does not fit into all buffers of a full ring can never be sent.
         if waiting == self.table.size { Err(Unfit::TooLong) } else { Ok(None) }
     }
 
@@ -417,7 +417,7 @@ impl DeviceRing {
         let slot = usize::from(self.next_used & (self.table.size - 1));
         let at = self.used.at + ENTRIES + 8 * slot;
         let memory = self.memory.of(self.used);
-        // A line that is only read stays in the caches of both sides.
+        // Write only changed words: an unchanged cache line stays in the caches of both processes.
         for (at, value) in [(at, u32::from(head)), (at + 4, len)] {
             if let Some(word) = memory.word32(at)
                 && word.load(Ordering::Relaxed) != value
@@ -443,13 +443,13 @@ impl DeviceRing {
     }
 }
 
-/// Why a frame gets no buffers.
+/// Why a frame cannot be written to the driver's buffers.
 enum Unfit {
     TooLong,
     Broken(RingError),
 }
 
-/// Moves bytes from the sources to a buffer. Returns their number.
+/// Moves bytes from the sources to a buffer. Returns the number of bytes moved.
 fn fill(memory: &GuestMemory, piece: Piece, sources: &mut [&[u8]; 2]) -> Result<u32, RingError> {
     let mut done = 0;
     for source in sources {
@@ -479,12 +479,12 @@ const NO_INTERRUPT: u16 = 1;
 /// The length of a `virtio_net_hdr` that ends with the number of buffers.
 const HEADER: usize = 12;
 const SHORTEST: u64 = 14;
-/// Maximum number of bytes of super-packets that are received together, as for packet sockets.
+/// Maximum number of bytes of super-packets received at once, as for packet sockets.
 const MOST_KEPT: usize = 256 << 10;
-/// Maximum number of frames that a call's unfinished frames may stand for, because a later stage
-/// may cut them.
+/// Maximum number of segments of all super-packets in a call, because a later stage may cut them
+/// into frames.
 const MOST_FRAMES: u64 = Segmenter::MOST_FRAMES as u64;
-/// The number of entries whose buffers are loaded together.
+/// The number of entries whose buffers are prefetched together.
 const AHEAD: usize = 32;
 const LINE: u64 = 64;
 pub(super) const LONGEST: usize = 65_535 + 22;

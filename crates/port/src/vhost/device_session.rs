@@ -18,7 +18,7 @@ use super::message::{
 };
 use crate::unix_peer::{self, StopSignal, Wake};
 
-/// The settings of a front end, as far as they have arrived.
+/// The settings that a front end has sent so far.
 pub(super) struct Session<'a> {
     stream: &'a UnixStream,
     rings: &'a Rings,
@@ -116,7 +116,7 @@ impl<'a> Session<'a> {
         outcome.map(drop)
     }
 
-    /// Handles a request. Returns the reply if the request has a special one.
+    /// Handles a request. Returns the reply if the request has its own reply format.
     fn handle(
         &mut self,
         request: Request,
@@ -156,7 +156,7 @@ impl<'a> Session<'a> {
             Request::SetRingAddresses(addresses) => {
                 self.change(addresses.ring, |setup| setup.addresses = Some(addresses))?;
             }
-            // The memory holds the index, too; see `DeviceRing::new`.
+            // The memory also holds the index; see `DeviceRing::new`.
             Request::SetRingBase(state) => self.change(state.ring, |_| {})?,
             Request::GetRingBase(RingState { ring, .. }) => {
                 let index = self.index(ring)?;
@@ -233,7 +233,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// The only descriptor of a message, set to never block its writer.
+/// Returns the only descriptor of a message, made non-blocking.
 fn single(is_expected: bool, mut files: Vec<OwnedFd>) -> Result<Option<OwnedFd>, SessionError> {
     if files.len() != usize::from(is_expected) {
         return Err(SessionError::Files(files.len()));

@@ -191,7 +191,7 @@ impl State {
     fn connect(&self, negotiated: Negotiated) -> io::Result<()> {
         let Negotiated { receive, transmit, call } = negotiated;
         let call = self.bell.watch(call)?;
-        // The receiving thread may sleep from the start.
+        // Ask for calls now, because the receiving thread may already sleep.
         receive.ask_for_calls(true);
         let receiving =
             Receiving { ring: receive, call, empty_calls: BEFORE_SLEEP, has_ended: false };
@@ -214,7 +214,7 @@ impl State {
     }
 }
 
-/// Connects to a device, waits for its end, and connects to the next one.
+/// Connects to a device, waits until it disconnects, and connects to the next one.
 fn attend(state: &State, place: &Path, meeting: &Meeting, stop: &StopSignal) {
     loop {
         let met = match meeting.next(stop) {

@@ -33,8 +33,8 @@ pub(super) struct ReceiveRing {
 #[derive(Debug)]
 pub(super) struct TransmitRing {
     ring: Ring,
-    /// The free buffers. The longest free buffer is used first, so that the rings of both sides
-    /// hold the same entries again and again.
+    /// The free buffers. The buffer that has been free for longest is used first, so that the rings
+    /// of both processes hold the same entries again and again.
     free: VecDeque<u16>,
     /// The next descriptor in the chain of each descriptor.
     next: Vec<Option<u16>>,
@@ -86,7 +86,7 @@ impl DriverMemory {
         Region { guest_address: BASE, size: LEN as u64, user_address: BASE, file_offset: 0 }
     }
 
-    /// The addresses of ring 0, which the device writes into, or of ring 1.
+    /// Returns the addresses of ring 0, into which the device writes, or of ring 1.
     pub(super) fn addresses(ring: u32) -> RingAddresses {
         let places = places(ring);
         let address = |place: usize| BASE + place as u64;
@@ -141,7 +141,8 @@ impl ReceiveRing {
         Ok(batch.len() - before)
     }
 
-    /// Asks the device for a call when a frame arrives. False if a frame has already arrived.
+    /// Asks the device for a call when a frame arrives. Returns false if a frame has already
+    /// arrived.
     pub(super) fn prepare_to_sleep(&self) -> Result<bool, DeviceFault> {
         self.ask_for_calls(true);
         fence(Ordering::SeqCst);
@@ -152,7 +153,7 @@ impl ReceiveRing {
         self.ring.store(self.ring.places.available, if wanted { 0 } else { NO_INTERRUPT });
     }
 
-    /// Takes a frame. Returns the number of its buffers.
+    /// Takes a received frame. Returns the number of its buffers.
     fn take(
         &mut self,
         batch: &mut Vec<Frame>,
@@ -200,7 +201,7 @@ impl ReceiveRing {
     }
 }
 
-/// The share of the receive ring's buffers that frames used.
+/// Returns the share of the receive ring's buffers that frames used.
 pub(super) fn occupancy(frames: &[Frame]) -> f64 {
     let buffers = |frame: &Frame| (HEADER + frame.bytes().len()).div_ceil(BUFFER);
     frames.iter().map(buffers).sum::<usize>() as f64 / f64::from(SIZE)
@@ -245,7 +246,7 @@ impl TransmitRing {
         Ok(accepted)
     }
 
-    /// Writes a packet into free buffers. There must be enough.
+    /// Writes a packet into free buffers. The caller ensures that there are enough.
     fn put(&mut self, packet: &[u8]) {
         let mut rest = packet;
         let mut skip = HEADER;
@@ -313,13 +314,13 @@ impl Ring {
     fn describe(&self, number: u16, descriptor: Descriptor) {
         let at = self.places.descriptors + usize::from(number) * 16;
         let (mut old, new) = ([0; 16], descriptor.to_bytes());
-        // A line that is only read stays in the caches of both sides.
+        // Write only changed bytes: an unchanged cache line stays in the caches of both processes.
         if !self.memory.read(at, &mut old) || old != new {
             self.memory.write(at, &new);
         }
     }
 
-    /// Starts to load the header and the start of a frame, which the other side has in its cache.
+    /// Prefetches the header and the start of a frame, which are in the other process's cache.
     #[inline]
     fn prefetch(&self, buffer: u16, is_written: bool) {
         let at = self.buffer(buffer);
@@ -327,7 +328,7 @@ impl Ring {
         self.memory.prefetch(at + 64, is_written);
     }
 
-    /// Adds a chain to the available ring. [`Self::publish`] shows it to the device.
+    /// Adds a chain to the available ring. [`Self::publish`] makes it visible to the device.
     fn lend(&mut self, head: u16) {
         let slot = usize::from(self.next_available & (SIZE - 1));
         let at = self.places.available + ENTRIES + 2 * slot;
@@ -348,15 +349,15 @@ impl Ring {
         }
     }
 
-    /// The number of chains that the device has returned.
+    /// Returns the number of chains that the device has returned.
     fn returned(&self) -> Result<u16, DeviceFault> {
         let moved = self.load(self.places.used + INDEX).wrapping_sub(self.next_used);
         let lent = self.next_available.wrapping_sub(self.next_used);
         if moved <= lent { Ok(moved) } else { Err(DeviceFault::Index(moved)) }
     }
 
-    /// The returned chain `number` entries after the next: its head, and the number of written
-    /// bytes.
+    /// Reads the returned chain `number` entries after the next: its head, and the number of bytes
+    /// written.
     fn used(&self, number: u16) -> Result<(u16, u32), DeviceFault> {
         let slot = usize::from(self.next_used.wrapping_add(number) & (SIZE - 1));
         let at = self.places.used + ENTRIES + 8 * slot;
@@ -398,10 +399,10 @@ const BUFFER: usize = 2048;
 /// The length of virtio 1's `virtio_net_hdr`, which ends with the number of buffers.
 const HEADER: usize = 12;
 pub(super) const LONGEST: usize = 65_535 + 22;
-/// The number of frames whose buffers are loaded together.
+/// The number of frames whose buffers are prefetched together.
 const AHEAD: u16 = 32;
 const MOST_BUFFERS: u16 = ((HEADER + LONGEST) / BUFFER + 1) as u16;
-/// The length of both rings with their buffers.
+/// The length in bytes of both rings with their buffers.
 const LEN: usize = 2 * SIZE as usize * (40 + BUFFER);
 /// The guest address of the memory. No process has memory mapped at this address.
 const BASE: u64 = 1 << 32;

@@ -14,7 +14,7 @@ use super::message::{
 };
 use crate::unix_peer;
 
-/// The rings of a connection that was set up.
+/// The rings of a negotiated connection.
 #[derive(Debug)]
 pub(super) struct Negotiated {
     pub(super) receive: ReceiveRing,
@@ -115,7 +115,7 @@ fn write(
     Ok(unix_peer::send(stream, &message(number, flags, &payload), files)?)
 }
 
-/// The number in the reply to a request.
+/// Returns the number in the reply to a request.
 fn reply(stream: &UnixStream, request: &Request) -> Result<u64, NegotiationError> {
     let read = |bytes: &mut [u8]| {
         unix_peer::receive_exactly(stream, bytes, &mut Vec::new()).map_err(|error| {

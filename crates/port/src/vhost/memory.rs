@@ -18,7 +18,7 @@ struct Part {
     skipped: usize,
 }
 
-/// A range of the memory that is within one mapping.
+/// A range of the memory, within one mapping.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Spot {
     part: usize,
@@ -45,7 +45,7 @@ impl GuestMemory {
             if u64::try_from(size).map_or(true, |size| size < end) {
                 return Err(invalid("a memory region is longer than its file"));
             }
-            // mmap(2) maps whole pages; a file in huge pages has larger ones.
+            // mmap(2) maps whole pages, which are larger for a file in huge pages.
             let page = u64::try_from(rustix::fs::fstat(file)?.st_blksize).unwrap_or(PAGE).max(PAGE);
             let page = if page.is_power_of_two() && page <= MOST_PAGE { page } else { PAGE };
             let skipped = region.file_offset % page;
@@ -57,7 +57,7 @@ impl GuestMemory {
         Ok(Self { parts })
     }
 
-    /// Whether the front end has truncated the memory, and an access has met that.
+    /// Whether the front end has truncated the memory and an access has noticed it.
     #[inline]
     pub(super) fn is_cut(&self) -> bool {
         self.parts.iter().any(|part| part.memory.is_cut())
@@ -87,25 +87,25 @@ impl GuestMemory {
         }
     }
 
-    /// The position of `len` bytes at a guest address.
+    /// Returns the position of `len` bytes at a guest address.
     #[inline]
     pub(super) fn spot(&self, address: u64, len: u64) -> Option<Spot> {
         self.find(len, |region| address.checked_sub(region.guest_address))
     }
 
-    /// The position of `len` bytes at a user address.
+    /// Returns the position of `len` bytes at a user address.
     pub(super) fn user_spot(&self, address: u64, len: u64) -> Option<Spot> {
         self.find(len, |region| address.checked_sub(region.user_address))
     }
 
-    /// The guest address of `len` bytes at a user address.
+    /// Converts the user address of `len` bytes to a guest address.
     pub(super) fn guest_address(&self, address: u64, len: u64) -> Option<u64> {
         let spot = self.user_spot(address, len)?;
         let part = &self.parts[spot.part];
         Some(part.region.guest_address + (spot.at - part.skipped) as u64)
     }
 
-    /// The mapping that contains a position.
+    /// Returns the mapping that contains a position.
     #[inline]
     pub(super) fn of(&self, spot: Spot) -> &SharedMemory {
         &self.parts[spot.part].memory

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-/// A message of the front end, with its contents.
+/// A message of the front end, with its payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
     GetFeatures,
@@ -21,7 +21,7 @@ pub enum Request {
     SetProtocolFeatures(u64),
     GetQueueCount,
     EnableRing(RingState),
-    /// A message without effect here.
+    /// A message that has no effect on this device.
     Ignored(u32),
 }
 
@@ -35,10 +35,10 @@ pub struct Header {
 /// A region of the front end's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Region {
-    /// The region's address in descriptors.
+    /// The region's start in the addresses that descriptors use.
     pub guest_address: u64,
     pub size: u64,
-    /// The region's address in messages.
+    /// The region's start in the addresses that messages use.
     pub user_address: u64,
     pub file_offset: u64,
 }
@@ -58,7 +58,7 @@ pub struct RingAddresses {
     pub available: u64,
 }
 
-/// The number of a ring, and whether a descriptor for it comes with the message.
+/// The number of a ring, and whether the message carries a descriptor for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RingFile {
     pub ring: u32,
@@ -97,7 +97,7 @@ impl Header {
         self.flags & NEED_REPLY != 0
     }
 
-    /// Whether the message is a reply, which has the number of its request.
+    /// Whether the message is a reply. A reply has the type of its request.
     #[must_use]
     pub fn is_reply(self) -> bool {
         self.flags & REPLY != 0
@@ -142,7 +142,7 @@ impl Request {
         })
     }
 
-    /// The message's number and payload.
+    /// Returns the message's type and payload.
     #[must_use]
     pub fn encode(&self) -> (u32, Vec<u8>) {
         let state = |state: &RingState| words32(&[state.ring, state.value]);
@@ -188,7 +188,7 @@ impl Request {
     }
 }
 
-/// The bytes of a whole message.
+/// Builds the bytes of a whole message.
 #[must_use]
 pub fn message(request: u32, flags: u32, payload: &[u8]) -> Vec<u8> {
     let mut bytes = words32(&[request, VERSION | flags, payload.len() as u32]);
@@ -196,14 +196,14 @@ pub fn message(request: u32, flags: u32, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Parses the regions of memory. `Err(None)` for a wrong length.
+/// Parses memory regions. Returns `Err(None)` for a wrong length.
 fn regions(payload: &[u8]) -> Result<Vec<Region>, Option<MessageError>> {
     let (head, rest) = payload.split_at_checked(8).ok_or(None)?;
     let count = number(head, 0);
     if count as usize > MOST_REGIONS {
         return Err(Some(MessageError::Regions(count)));
     }
-    // Some front ends send the whole table, whatever the number of regions.
+    // Some front ends send the whole table, however many regions it has.
     let used = rest.get(..count as usize * REGION).ok_or(None)?;
     let word =
         |bytes: &[u8], at| u64::from(number(bytes, at)) | u64::from(number(bytes, at + 4)) << 32;
@@ -227,7 +227,7 @@ fn addresses(payload: &[u8]) -> Option<RingAddresses> {
     })
 }
 
-/// The four bytes at an offset; 0 if they are not all there.
+/// Reads the four bytes at an offset; 0 if they are not all within `bytes`.
 fn number(bytes: &[u8], at: usize) -> u32 {
     let four = bytes.get(at..at + 4).and_then(|four| four.try_into().ok());
     four.map_or(0, u32::from_ne_bytes)
@@ -267,7 +267,7 @@ const SEND_RARP: u32 = 19;
 const NET_SET_MTU: u32 = 20;
 const SET_STATUS: u32 = 39;
 
-/// The features of virtio and of vhost-user that both ends offer.
+/// The features of virtio and of vhost-user that both the device and the driver offer.
 pub mod features {
     /// The device completes partial checksums (`VIRTIO_NET_F_CSUM`).
     pub const CHECKSUM: u64 = 1;

@@ -14,7 +14,7 @@ pub(super) fn create_map(queues: u32) -> io::Result<OwnedFd> {
         max_entries: u32,
     }
     let attributes = MapCreate { kind: XSKMAP, key_size: 4, value_size: 4, max_entries: queues };
-    // SAFETY: BPF_MAP_CREATE reads these fields and takes all others as 0.
+    // SAFETY: BPF_MAP_CREATE reads these fields and treats all others as 0.
     unsafe { descriptor(MAP_CREATE, &attributes) }
 }
 
@@ -35,7 +35,8 @@ pub(super) fn insert(map: &OwnedFd, queue: u32, socket: BorrowedFd<'_>) -> io::R
         value: (&raw const value) as u64,
         flags: 0,
     };
-    // SAFETY: key and value point to four bytes each, as the map was made, during the call.
+    // SAFETY: key and value point to four bytes each, the map's sizes, which are valid during the
+    // call.
     unsafe { call(MAP_UPDATE_ELEM, &attributes) }.map(drop)
 }
 
@@ -107,7 +108,7 @@ pub(super) fn attach(program: &OwnedFd, interface: u32, mode: u32) -> io::Result
         attach_type: ATTACH_XDP,
         flags: mode,
     };
-    // SAFETY: BPF_LINK_CREATE reads these fields and takes all others as 0.
+    // SAFETY: BPF_LINK_CREATE reads these fields and treats all others as 0.
     unsafe { descriptor(LINK_CREATE, &attributes) }
 }
 
@@ -122,7 +123,7 @@ fn instruction(code: u8, destination: u8, source: u8, offset: i16, value: i32) -
 /// # Safety
 /// The command must read a `T`, and return a descriptor.
 unsafe fn descriptor<T>(command: i32, attributes: &T) -> io::Result<OwnedFd> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let fd = unsafe { call(command, attributes) }?;
     // SAFETY: the kernel has just given this descriptor to us alone.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
@@ -132,7 +133,8 @@ unsafe fn descriptor<T>(command: i32, attributes: &T) -> io::Result<OwnedFd> {
 /// The command must read a `T`, with pointers that are valid for the time of the call.
 unsafe fn call<T>(command: i32, attributes: &T) -> io::Result<i32> {
     let start: *const T = attributes;
-    // SAFETY: `start` is readable for the length of a `T`; its meaning is the caller's promise.
+    // SAFETY: `start` is readable for the length of a `T`; the caller guarantees that the command
+    // reads a `T`.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, start, size_of::<T>()) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as i32) }
 }

@@ -15,7 +15,7 @@ use crate::shared_memory::SharedMemory;
 use crate::tally::Tally;
 use crate::{Accepted, DuplexPort, Frame, PortCounters, PortError, Refusal};
 
-/// A queue of an interface, through an AF_XDP socket.
+/// A port on a queue of an interface, through an AF_XDP socket.
 #[derive(Debug)]
 pub struct XdpPort {
     interface: Interface,
@@ -30,7 +30,7 @@ pub struct XdpPort {
     tally: Tally,
     refused: AtomicU64,
     socket: OwnedFd,
-    /// Closing this descriptor detaches the program, however this process ends.
+    /// The program is detached when this descriptor is closed, even if this process is killed.
     _attachment: OwnedFd,
     _buffers: Arc<SharedMemory>,
 }
@@ -120,7 +120,7 @@ impl XdpPort {
         })
     }
 
-    /// The properties of the interface when the port was opened.
+    /// Returns the properties that the interface had when the port was opened.
     pub fn interface(&self) -> &Interface {
         &self.interface
     }
@@ -157,7 +157,7 @@ impl XdpPort {
         PortError::InterfaceDown { name: self.interface.name.clone() }
     }
 
-    /// Work while nothing arrives: wakes the driver and checks the interface.
+    /// Wakes the driver and checks the interface. Called while no packet arrives.
     fn idle(&self, receiving: &mut Receiving) -> Result<(), PortError> {
         if self.has_pending.load(Ordering::Relaxed)
             && let Ok(queue) = self.transmitting.try_lock()
@@ -274,7 +274,7 @@ impl fmt::Display for XdpOptions {
     }
 }
 
-/// The size of a buffer. The kernel reserves 256 bytes before a packet.
+/// Returns the size of a buffer. The kernel reserves 256 bytes before a packet.
 fn chunk(interface: &Interface) -> Result<u64, PortError> {
     let longest = interface.mtu.count() + (MAC_HEADER + TAG) as u64;
     let chunks = [2048, 4096].into_iter();
@@ -322,7 +322,7 @@ fn prefer_busy_poll(socket: &OwnedFd) -> io::Result<()> {
     set(SO_BUSY_POLL_BUDGET, 64)
 }
 
-/// Attaches the program in the driver if it supports that, otherwise in the network stack.
+/// Attaches the program in the driver if the driver supports it, otherwise in the network stack.
 fn attach(program: &OwnedFd, interface: &Interface) -> Result<(OwnedFd, bool), PortError> {
     let name = &interface.name;
     match bpf::attach(program, interface.index, bpf::NATIVE) {

@@ -12,16 +12,16 @@ use super::socket::Offsets;
 use crate::shared_memory::SharedMemory;
 use crate::{Accepted, Frame, Refusal};
 
-/// A ring of which this side is the producer or the consumer.
+/// A ring of which this process is the producer or the consumer.
 #[derive(Debug)]
 pub(super) struct KernelRing {
     memory: SharedMemory,
     offsets: Offsets,
-    /// The index of this side.
+    /// This process's index.
     own: u32,
 }
 
-/// The buffers that the kernel fills, and those that it has filled.
+/// The fill ring and the receive ring: buffers for the kernel to fill, and filled buffers.
 #[derive(Debug)]
 pub(super) struct ReceiveQueue {
     buffers: Arc<SharedMemory>,
@@ -30,7 +30,7 @@ pub(super) struct ReceiveQueue {
     receive: KernelRing,
 }
 
-/// The buffers that the kernel sends, and those that it has sent.
+/// The transmit ring and the completion ring: buffers for the kernel to send, and sent buffers.
 #[derive(Debug)]
 pub(super) struct TransmitQueue {
     buffers: Arc<SharedMemory>,
@@ -63,14 +63,14 @@ impl KernelRing {
         }
     }
 
-    /// The number of entries that this side, as the consumer, may take.
+    /// Returns the number of entries that this process, as the consumer, may take.
     #[inline]
     fn filled(&self) -> u32 {
         self.load(self.offsets.producer).wrapping_sub(self.own).min(ENTRIES)
     }
 
-    /// The number of entries that this side, as the producer, has written and the kernel has not
-    /// taken.
+    /// Returns the number of entries that this process, as the producer, has written and the kernel
+    /// has not taken.
     #[inline]
     fn pending(&self) -> u32 {
         self.own.wrapping_sub(self.load(self.offsets.consumer)).min(ENTRIES)
@@ -80,7 +80,7 @@ impl KernelRing {
         self.load(self.offsets.flags) & libc::XDP_RING_NEED_WAKEUP != 0
     }
 
-    /// The offset of the next entry.
+    /// Returns the offset of the next entry.
     #[inline]
     fn entry(&self, size: usize) -> usize {
         self.offsets.entries + (self.own & (ENTRIES - 1)) as usize * size
@@ -156,7 +156,7 @@ impl ReceiveQueue {
 }
 
 impl TransmitQueue {
-    /// Uses the [`ENTRIES`] buffers after those for receiving.
+    /// Creates the queue, which uses the [`ENTRIES`] buffers after those for receiving.
     pub(super) fn new(
         buffers: Arc<SharedMemory>,
         chunk: u64,
@@ -192,7 +192,7 @@ impl TransmitQueue {
             self.buffers.write(address as usize, packet);
             let at = self.transmit.entry(DESCRIPTOR);
             self.transmit.write_address(at, address);
-            // The length, and no options.
+            // The descriptor's length, and options of 0.
             self.transmit.write_address(at + 8, packet.len() as u64);
             self.transmit.own = self.transmit.own.wrapping_add(1);
             sent += 1;
@@ -201,7 +201,7 @@ impl TransmitQueue {
         Accepted { sent, refusal }
     }
 
-    /// The number of entries that the kernel has not taken yet.
+    /// Returns the number of entries that the kernel has not taken yet.
     pub(super) fn pending(&self) -> u32 {
         self.transmit.pending()
     }

@@ -25,18 +25,18 @@ pub(super) struct AllOffsets {
     pub(super) completion: Offsets,
 }
 
-/// The numbers of packets that the kernel lost.
+/// Counters of packets that the kernel lost.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Losses {
     /// No buffer was free, or the receive ring was full.
     pub(super) no_room: u64,
-    /// The packet was too long for a buffer, or not delivered for another reason.
+    /// The packet was longer than a buffer, or not delivered for another reason.
     pub(super) other: u64,
 }
 
 pub(super) fn open() -> io::Result<OwnedFd> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
-    // SAFETY: no pointers are passed.
+    // SAFETY: the call takes no pointers.
     let fd = check(unsafe { libc::socket(libc::AF_XDP, kind, 0) })?;
     // SAFETY: the kernel has just given this descriptor to us alone.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
@@ -122,20 +122,21 @@ pub(super) fn losses(socket: BorrowedFd<'_>) -> Losses {
 /// Makes the kernel send the packets in the transmit ring.
 pub(super) fn kick_transmit(socket: BorrowedFd<'_>) -> io::Result<()> {
     let (fd, flags) = (socket.as_raw_fd(), libc::MSG_DONTWAIT);
-    // SAFETY: nothing is passed but numbers and a null pointer of length 0.
+    // SAFETY: the call takes only numbers and null pointers of length 0.
     let sent = unsafe { libc::sendto(fd, std::ptr::null(), 0, flags, std::ptr::null(), 0) };
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Makes the driver look at the fill ring. An error if the interface is down or no longer exists.
+/// Makes the driver check the fill ring. Returns an error if the interface is down or no longer
+/// exists.
 pub(super) fn kick_receive(socket: BorrowedFd<'_>) -> io::Result<()> {
     let flags = libc::MSG_DONTWAIT;
-    // SAFETY: a null pointer of length 0: nothing is written.
+    // SAFETY: the buffer is a null pointer of length 0, so nothing is written.
     let received = unsafe { libc::recv(socket.as_raw_fd(), std::ptr::null_mut(), 0, flags) };
     if received < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// The present number of the interface's receive queues.
+/// Returns the present number of the interface's receive queues.
 pub(super) fn receive_queues(name: &str) -> Option<u32> {
     let entries = std::fs::read_dir(format!("/sys/class/net/{name}/queues")).ok()?;
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
@@ -147,7 +148,8 @@ pub(super) fn receive_queues(name: &str) -> Option<u32> {
 unsafe fn set<T>(socket: &OwnedFd, option: i32, value: &T) -> io::Result<()> {
     let len = size_of::<T>() as libc::socklen_t;
     let value = std::ptr::from_ref(value).cast();
-    // SAFETY: `value` points to `len` readable bytes; their meaning is the caller's promise.
+    // SAFETY: `value` points to `len` readable bytes; the caller guarantees that the option takes a
+    // `T`.
     check(unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_XDP, option, value, len) })
         .map(drop)
 }

@@ -15,7 +15,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
-/// A temporary folder, removed with this value.
+/// A temporary folder, which is removed when this value is dropped.
 pub struct Folder(PathBuf);
 
 impl Folder {
@@ -40,7 +40,7 @@ impl Drop for Folder {
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
-        assert!(start.elapsed() < Duration::from_secs(60), "{what} does not come");
+        assert!(start.elapsed() < Duration::from_secs(60), "{what}: not within a minute");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -49,12 +49,12 @@ pub fn await_connection(ports: &[&dyn DuplexPort]) {
     until("the connection", || ports.iter().all(|port| port.is_connected()));
 }
 
-/// A frame whose bytes depend on its number.
+/// Builds a frame whose bytes depend on its number.
 pub fn frame(number: u32, len: usize) -> Vec<u8> {
     (0..len as u32).map(|at| (number.wrapping_mul(31).wrapping_add(at * 7) >> 2) as u8).collect()
 }
 
-/// Sends all packets, and repeats refused ones.
+/// Sends all packets, and retries refused ones.
 pub fn send_all(port: &dyn DuplexPort, packets: &[&[u8]]) {
     let mut done = 0;
     until("room", || {

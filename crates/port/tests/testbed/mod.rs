@@ -14,11 +14,11 @@ use port::{Frame, Port, PortCounters};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use testing::Attempt;
 
-/// A namespace, removed with this value.
+/// A namespace, which is removed when this value is dropped.
 pub struct Namespace(File);
 
 impl Namespace {
-    /// A new namespace; `None`, with a note, if the test has no permission.
+    /// Creates a namespace; returns `None`, with a note, if the test has no permission.
     pub fn new() -> Option<Self> {
         let made = std::thread::spawn(|| {
             unshare(CloneFlags::CLONE_NEWNET)?;
@@ -68,7 +68,7 @@ pub fn try_command(program: &str, arguments: &str) -> bool {
     Command::new(program).args(arguments.split_whitespace()).status().unwrap().success()
 }
 
-/// The value for IPv4, and the value for IPv6 if this machine supports IPv6.
+/// Returns the value for IPv4, and the value for IPv6 if this machine supports IPv6.
 pub fn each_family<T>(ipv4: T, ipv6: T) -> Vec<T> {
     if testing::Need::Ipv6.is_met() {
         return vec![ipv4, ipv6];
@@ -132,8 +132,9 @@ impl Forwarder {
     }
 }
 
-/// Forwards frames while `work` runs. Returns the counters of the ports, which lost no frame. If
-/// the machine holds up the forwarder, a port may have no space for all frames.
+/// Forwards frames while `work` runs. Returns the counters of the ports, which lost no frame.
+/// `work` is repeated if the machine holds up the forwarder, because a port may then have no space
+/// for all frames.
 pub fn forwarded(ports: impl Fn() -> [Box<dyn Port>; 2], work: impl Fn()) -> [PortCounters; 2] {
     let counters = testing::undisturbed("forwarded frames", |_| {
         let forwarder = Forwarder::start(ports());

@@ -98,13 +98,14 @@ impl CgroupPaths {
         })
     }
 
-    /// The directories of the CPU controller's groups that contain this process, innermost first.
+    /// Returns the directories of the CPU controller's groups that contain this process, innermost
+    /// first.
     pub(super) fn levels(&self) -> impl Iterator<Item = (PathBuf, Version)> {
         upwards(&self.cpu)
     }
 
-    /// The directories of the memory controller's groups that contain this process, innermost
-    /// first.
+    /// Returns the directories of the memory controller's groups that contain this process,
+    /// innermost first.
     pub(super) fn memory_levels(&self) -> impl Iterator<Item = (PathBuf, Version)> {
         upwards(&self.memory)
     }
@@ -138,13 +139,13 @@ fn upwards(
 struct Mount {
     version: Version,
     point: PathBuf,
-    /// The directory of the hierarchy that is mounted.
+    /// The mounted directory of the hierarchy.
     root: PathBuf,
     options: String,
 }
 
 impl Mount {
-    /// `32 31 0:29 ROOT POINT rw,relatime … - TYPE SOURCE rw,cpu`
+    /// Parses a line such as `32 31 0:29 ROOT POINT rw,relatime … - TYPE SOURCE rw,cpu`.
     fn parse(line: &str) -> Option<Self> {
         let (left, right) = line.split_once(" - ")?;
         let mut left = left.split(' ').skip(3);
@@ -165,8 +166,9 @@ impl Mount {
         self.version == Version::One && self.options.split(',').any(|word| word == controller)
     }
 
-    /// The group below the mount point, as a relative path. `None` if the mount does not show
-    /// it: a bind mount of another group, or a group outside of the cgroup namespace (`/..`).
+    /// Returns the group's path relative to the mount point. Returns `None` if the mount does not
+    /// show the group: a bind mount of another group, or a group outside of the cgroup namespace
+    /// (`/..`).
     fn within(&self, group: &str) -> Option<PathBuf> {
         let within = Path::new(group).strip_prefix(&self.root).ok()?;
         let plain = within.components().all(|part| matches!(part, std::path::Component::Normal(_)));
@@ -174,7 +176,7 @@ impl Mount {
     }
 }
 
-/// mountinfo writes blanks, tabs, newlines and backslashes as octal numbers.
+/// Decodes the octal numbers that mountinfo writes for blanks, tabs, newlines and backslashes.
 fn unescaped(text: &str) -> String {
     [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")]
         .iter()
@@ -214,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn the_group_that_can_freeze_is_found_in_both_versions() {
+    fn the_freezer_group_is_found_in_both_versions() {
         let freezer = |groups: &str, mounts: &str| CgroupPaths::parse(groups, mounts).freezer;
         let two = Some((PathBuf::from("/sys/fs/cgroup/unified/x"), Version::Two));
         assert_eq!(freezer("1:cpu:/a\n0::/x\n", HYBRID), two);
@@ -240,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn joint_controllers_of_version_1_are_found() {
+    fn jointly_mounted_controllers_of_version_1_are_found() {
         let mounts = "9 8 0:1 / /cg/cpu,cpuacct rw shared:7 - cgroup cgroup rw,cpu,cpuacct\n";
         let groups = "3:cpu,cpuacct:/docker/x\n";
         assert_eq!(
@@ -250,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn version_2_is_found_alone_and_behind_bind_mounts() {
+    fn cgroup_version_2_is_found_alone_and_behind_bind_mounts() {
         let mounts = "9 8 0:1 / /sys/fs/cgroup rw shared:7 - cgroup2 cgroup2 rw,nsdelegate\n";
         assert_eq!(
             levels("0::/user.slice/x\n", mounts),

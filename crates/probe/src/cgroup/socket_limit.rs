@@ -17,8 +17,8 @@ pub struct SocketLimit {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SocketUse {
-    /// The limit; `None` in version 2, where sockets count towards the limit of all memory, and
-    /// that is not set.
+    /// The limit; `None` in version 2, where sockets count towards the group's limit of all memory,
+    /// if that limit is not set.
     pub most: Option<Bytes>,
     /// The used memory, which only version 1 reports cheaply.
     pub used: Option<Bytes>,
@@ -27,7 +27,7 @@ pub struct SocketUse {
 }
 
 impl CgroupPaths {
-    /// The groups of this process that limit the memory of sockets, innermost first.
+    /// Returns the groups of this process that limit the memory of sockets, innermost first.
     pub fn socket_limits(&self) -> Result<Vec<SocketLimit>, ProbeError> {
         let mut limits = Vec::new();
         for (path, version) in self.memory_levels() {
@@ -45,7 +45,8 @@ impl SocketLimit {
         &self.path
     }
 
-    /// `None` if the group has no limit or is gone, or if the kernel does not count refusals.
+    /// Reads the group's use. Returns `None` if the group has no limit or is gone, or if the kernel
+    /// does not count refusals.
     pub fn read(&self) -> Result<Option<SocketUse>, ProbeError> {
         parse(self.version, |name| optional(&self.path.join(name)))
     }
@@ -78,7 +79,7 @@ fn parse(
     }
 }
 
-/// Parses a number; `max` gives `None`.
+/// Parses a number; returns `None` for `max`.
 fn count(text: &str) -> Option<u64> {
     text.trim().parse().ok()
 }

@@ -11,7 +11,7 @@ use super::modes::fastest;
 use super::{Driver, Link};
 use crate::ProbeError;
 
-/// A request whose answer has a fixed length (include/uapi/linux/ethtool.h).
+/// A request whose reply has a fixed length (include/uapi/linux/ethtool.h).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ask {
     Coalescing = 0x0e,
@@ -25,7 +25,8 @@ pub(super) enum Ask {
     Channels = 0x3c,
 }
 
-/// A request for numbers; `N` is the length of its structure in words, the command included.
+/// Sends a request whose reply consists of numbers. `N`: the length of its structure in 32-bit
+/// words, the command included.
 pub(super) fn words<const N: usize>(interface: &str, ask: Ask) -> Result<[u32; N], ProbeError> {
     let needed = match ask {
         Ask::Coalescing => 23,
@@ -65,7 +66,8 @@ pub(super) fn statistics(interface: &str) -> Result<BTreeMap<String, u64>, Probe
         return Err(ProbeError::malformed("ETHTOOL_GDRVINFO", format!("{count} statistics")));
     }
     // The kernel writes all statistics that the driver has at that time, whatever the buffer's
-    // length. Their number changes with the number of queues, so the buffer has room for many more.
+    // length. Their number changes with the number of queues, so the buffer has space for many
+    // more.
     let room = count + MOST_STATISTICS;
     let mut names = Buffer::of(12 + room * NAME);
     names.put(0, GSTRINGS);
@@ -89,7 +91,7 @@ pub(super) fn link(interface: &str) -> Result<Link, ProbeError> {
     let mut header = Buffer::of(LINK_HEADER);
     header.put(0, GLINKSETTINGS);
     header.exchange(interface)?;
-    // The first answer is the negated number of words of each mask.
+    // The first reply contains the number of words of each mask, negated.
     let words = i32::from(header.bytes()[MASK_WORDS] as i8).unsigned_abs() as usize;
     let mut buffer = Buffer::of(LINK_HEADER + 3 * words * 4);
     buffer.put(0, GLINKSETTINGS);
@@ -115,8 +117,8 @@ pub(super) fn link(interface: &str) -> Result<Link, ProbeError> {
     })
 }
 
-/// Words in the host's byte order, from which the kernel reads the command and to which it writes
-/// the answer.
+/// A request buffer in the host's byte order: the kernel reads the command from it, and writes the
+/// reply to it.
 struct Buffer(Vec<u64>, usize);
 
 impl Buffer {
@@ -124,8 +126,8 @@ impl Buffer {
         Self(vec![0; length.div_ceil(8)], length)
     }
 
-    /// SIOCETHTOOL with this buffer. The callers' buffers have room for all that the kernel writes
-    /// for their command.
+    /// Calls SIOCETHTOOL with this buffer. The caller's buffer must have space for all that the
+    /// kernel writes for the command.
     fn exchange(&mut self, interface: &str) -> Result<(), ProbeError> {
         const WHAT: &str = "a property of a network device (SIOCETHTOOL)";
         let failed = |source: io::Error| match source.raw_os_error() {
@@ -152,15 +154,15 @@ impl Buffer {
             *to = *from as libc::c_char;
         }
         request.ifr_ifru.ifru_data = self.0.as_mut_ptr().cast();
-        // SAFETY: the descriptor is open; `request` lives for the call and its data points to
-        // memory that this buffer owns and that the callers made as long as the answer to the
-        // command in it (the structures of linux/ethtool.h; statistics have room for more).
+        // SAFETY: the descriptor is open. `request` lives for the call, and its data points to
+        // memory that this buffer owns. The callers made it as long as the reply to the command in
+        // it (the structures of linux/ethtool.h; statistics have space for more).
         let status = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL as _, &raw mut request) };
         if status < 0 { Err(failed(io::Error::last_os_error())) } else { Ok(()) }
     }
 
     fn bytes(&self) -> &[u8] {
-        // SAFETY: any bytes are valid, and the vector has at least as many.
+        // SAFETY: any bytes are valid, and the vector has this many bytes.
         unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), self.0.len() * 8) }
     }
 
@@ -185,7 +187,7 @@ impl Buffer {
         self.bytes()[..self.1.min(self.0.len() * 8)].get(at..at + N)?.try_into().ok()
     }
 
-    /// The text up to the first zero.
+    /// Returns the text up to the first zero byte.
     fn text(&self, at: usize, length: usize) -> String {
         let bytes = self.bytes().get(at..at + length).unwrap_or_default();
         let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
@@ -202,7 +204,8 @@ const GLINKSETTINGS: u32 = 0x4c;
 const STRINGS_OF_STATISTICS: u32 = 1;
 /// ETH_GSTRING_LEN.
 const NAME: usize = 32;
-/// The size of `struct ethtool_link_settings` without the masks, and the offset of their length.
+/// The size of `struct ethtool_link_settings` without the masks, and the offset of the masks'
+/// length.
 const LINK_HEADER: usize = 48;
 const MASK_WORDS: usize = 15;
 const MOST_STATISTICS: usize = 65_536;

@@ -14,14 +14,14 @@ use crate::ProbeError;
 
 pub use modes::fastest;
 
-/// The link as the driver reports it; `None` if the driver does not report a fact.
+/// The link as the driver reports it; `None` if the driver does not report a property.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Link {
     pub speed: Option<Rate>,
     pub full_duplex: Option<bool>,
     pub negotiates: Option<bool>,
-    /// The fastest mode that this end has; the next two fields are the fastest mode that this end
-    /// offers, and that the other end offers.
+    /// The fastest mode that this device supports; then the fastest mode that it advertises, and
+    /// the fastest mode that the link partner advertises.
     pub supported_most: Option<Rate>,
     pub advertised_most: Option<Rate>,
     pub peer_most: Option<Rate>,
@@ -36,7 +36,7 @@ pub struct Rings {
     pub transmit_most: u32,
 }
 
-/// How long and for how many packets the device waits before an interrupt for received packets.
+/// How long, and for how many packets, the device delays an interrupt for received packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Coalescing {
     pub receive_usecs: u32,
@@ -67,7 +67,7 @@ pub struct Driver {
     pub name: String,
     pub version: String,
     pub firmware: String,
-    /// `0000:00:03.0`
+    /// The bus address, such as `0000:00:03.0`.
     pub bus_address: String,
 }
 
@@ -83,7 +83,7 @@ pub fn driver(interface: &str) -> Result<Driver, ProbeError> {
     ioctl::driver(interface)
 }
 
-/// The driver's own counters by name. Each driver defines their meaning.
+/// Returns the driver's own counters by name. Each driver defines their meaning.
 pub fn statistics(interface: &str) -> Result<BTreeMap<String, u64>, ProbeError> {
     ioctl::statistics(interface)
 }
@@ -112,7 +112,7 @@ pub fn channels(interface: &str) -> Result<Channels, ProbeError> {
     })
 }
 
-/// Whether each offload is on; `None` if the driver does not answer.
+/// Reads whether each offload is on; `None` if the driver does not tell.
 pub fn offloads(interface: &str) -> Offloads {
     let flag = |ask| ioctl::words(interface, ask).ok().map(|[_, value]: [u32; 2]| value != 0);
     Offloads {
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn loopback_has_offloads_and_no_link() {
+    fn the_loopback_interface_has_offloads_and_no_link() {
         let offloads = offloads("lo");
         assert!(offloads.scatter_gather.is_some(), "{offloads:?}");
         assert_eq!(link("lo").unwrap_or_default().full_duplex, None);
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_interface_is_an_error() {
+    fn ethtool_reports_a_missing_interface_as_an_error() {
         for name in ["nosuch0", "", "a-name-that-is-far-too-long", "a\0b"] {
             assert!(statistics(name).is_err() && link(name).is_err(), "{name:?}");
             assert_eq!(offloads(name), Offloads::default());

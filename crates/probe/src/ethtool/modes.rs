@@ -1,7 +1,7 @@
 use units::Rate;
 
-/// The fastest of a set of link modes, whose bits are numbered as ETHTOOL_LINK_MODE_*_BIT
-/// (include/uapi/linux/ethtool.h). `None` if there is no mode with a speed.
+/// Returns the speed of the fastest of a set of link modes, whose bits are numbered as
+/// ETHTOOL_LINK_MODE_*_BIT (include/uapi/linux/ethtool.h). Returns `None` if no mode has a speed.
 pub fn fastest(words: &[u32]) -> Option<Rate> {
     let bits = words.iter().enumerate().flat_map(|(at, word)| {
         (0..32).filter(move |bit| word >> bit & 1 == 1).map(move |bit| at * 32 + bit)
@@ -9,7 +9,7 @@ pub fn fastest(words: &[u32]) -> Option<Rate> {
     bits.filter_map(mbit).max().map(Rate::from_mbit)
 }
 
-/// Bits without a speed are ports, pause and FEC.
+/// Returns the speed of a mode. Bits without a speed describe ports, pause and FEC.
 fn mbit(bit: usize) -> Option<u64> {
     Some(match bit {
         0 | 1 | 92 | 99..=101 => 10,
@@ -36,8 +36,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_fastest_mode_of_a_set_is_found() {
-        // 10, 100 and 1000 with negotiation and pause.
+    fn the_fastest_link_mode_of_a_set_is_found() {
+        // 10, 100 and 1000 Mbit/s with negotiation and pause.
         assert_eq!(fastest(&[0b10_0010_1111_1111]), Some(Rate::from_mbit(1_000)));
         assert_eq!(fastest(&[1 << 5, 1 << 15]), Some(Rate::from_mbit(2_500)));
         assert_eq!(fastest(&[1 << 6 | 1 << 13]), None);

@@ -8,7 +8,7 @@ use super::Link;
 use super::modes::fastest;
 use crate::ProbeError;
 
-/// ETHTOOL_MSG_LINKMODES_GET (Documentation/networking/ethtool-netlink.rst).
+/// Reads the link by ETHTOOL_MSG_LINKMODES_GET (Documentation/networking/ethtool-netlink.rst).
 pub(super) fn link(interface: &str) -> Result<Link, ProbeError> {
     let family = family()?;
     let mut header = attribute(HEADER_NAME, &with_zero(interface));
@@ -25,7 +25,7 @@ fn parse(attributes: &[u8]) -> Link {
             LINKMODES_AUTONEG => link.negotiates = value.first().map(|value| *value == 1),
             LINKMODES_OURS => {
                 let set = bitset(value);
-                // The mask holds the supported modes, the value the offered modes.
+                // The mask holds the supported modes, the value the advertised modes.
                 link.supported_most = fastest(&set.mask);
                 link.advertised_most = fastest(&set.value);
             }
@@ -68,7 +68,7 @@ fn bitset(attributes: &[u8]) -> Bitset {
     set
 }
 
-/// The number of the family "ethtool", which the kernel assigns.
+/// Returns the number of the generic netlink family "ethtool", which the kernel assigns.
 fn family() -> Result<u16, ProbeError> {
     let request = attribute(CONTROL_FAMILY_NAME, &with_zero("ethtool"));
     let answer = exchange(GENERIC_CONTROL, CONTROL_GETFAMILY, &request)?;
@@ -78,7 +78,7 @@ fn family() -> Result<u16, ProbeError> {
         .ok_or_else(|| ProbeError::malformed(WHAT, "no family number"))
 }
 
-/// One request of generic netlink; returns the attributes of the answer.
+/// Sends a request of generic netlink, and returns the attributes of the reply.
 fn exchange(family: u16, command: u8, attributes: &[u8]) -> Result<Vec<u8>, ProbeError> {
     let failed = |source| ProbeError::Kernel { what: WHAT, source };
     let socket = Socket::new(NETLINK_GENERIC).map_err(failed)?;
@@ -125,7 +125,7 @@ fn payload(answer: &[u8]) -> Result<Vec<u8>, ProbeError> {
     Ok(message.get(HEADERS..).ok_or_else(short)?.to_vec())
 }
 
-/// Type and value of each attribute, up to the first malformed attribute.
+/// Iterates over the type and value of each attribute, up to the first malformed one.
 struct Attributes<'a>(&'a [u8]);
 
 impl<'a> Iterator for Attributes<'a> {
@@ -190,7 +190,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn link_modes_are_read() {
+    fn link_modes_of_a_netlink_reply_are_parsed() {
         let ours = [
             attribute(BITSET_VALUE, &(1u32 << 3).to_ne_bytes()),
             attribute(BITSET_MASK, &(1u32 << 5 | 1 << 3).to_ne_bytes()),
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_answers_for_loopback() {
+    fn the_kernel_replies_to_a_link_mode_request_for_loopback() {
         match link("lo") {
             Ok(link) => assert_eq!(link.supported_most, None),
             Err(error) => assert!(!error.to_string().contains("unexpected form"), "{error}"),
@@ -222,7 +222,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_parser_of_answers_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+        fn the_parser_of_netlink_replies_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
             let _ = (parse(&bytes), payload(&bytes));
         }
     }

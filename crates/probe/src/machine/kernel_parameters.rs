@@ -1,17 +1,17 @@
-/// The parameters of a kernel's command line that change measurements, unchanged.
+/// Returns the parameters of a kernel's command line that change measurements, as written there.
 ///
 /// Reports are passed on, and a command line may hold secrets (`systemd.set_credential=…`), so only
 /// well-known names are returned. Other parameters, such as `quiet` and `net.ifnames`, change no
-/// figure.
+/// measurement.
 pub(super) fn telling(command_line: &str) -> String {
-    // The words behind `--` belong to init.
+    // Parameters after `--` are passed to init.
     let words = command_line.split_whitespace().take_while(|word| *word != "--");
     words.filter(|word| is_telling(word)).collect::<Vec<_>>().join(" ")
 }
 
 fn is_telling(word: &str) -> bool {
     let (name, value) = word.split_once('=').unwrap_or((word, ""));
-    // The kernel takes a dash for an underscore (parameqn() of kernel/params.c).
+    // The kernel treats a dash as an underscore (parameqn() of kernel/params.c).
     let name = name.replace('-', "_");
     let is_known =
         NAMES.contains(&name.as_str()) || MODULES.iter().any(|module| name.starts_with(module));
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn well_known_parameters_are_returned_and_secrets_are_not() {
+    fn only_well_known_kernel_parameters_are_returned() {
         let line = "BOOT_IMAGE=/boot/vmlinuz root=UUID=1234 quiet isolcpus=2-3 foo.password=hunter2 \
                     rcu-nocbs=2 processor.max_cstate=1 nosmt systemd.set_credential=key:hunter2 \
                     ip=10.0.0.1 mem=\"hunter2 x\" -- nohz=hunter2";

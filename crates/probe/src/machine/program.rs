@@ -5,16 +5,16 @@ use std::time::{Duration, Instant};
 
 use crate::ProbeError;
 
-/// The first line that `program` prints when called with `flags` (`["--version"]`; nginx and ssh
-/// need others).
+/// Returns the first line that `program` prints when called with `flags` (`["--version"]`; nginx
+/// and ssh need others).
 pub fn program_version(program: &str, flags: &[&str]) -> Result<String, ProbeError> {
     let text = program_text(program, flags)?;
     let line = text.lines().find(|line| !line.trim().is_empty());
     Ok(line.unwrap_or_default().trim().to_owned())
 }
 
-/// The first 4 KiB that `program` prints when called with `flags`, on standard output or, if that
-/// is empty, on standard error.
+/// Returns the first 4 KiB that `program` prints when called with `flags`: on standard output or,
+/// if that is empty, on standard error.
 pub fn program_text(program: &str, flags: &[&str]) -> Result<String, ProbeError> {
     let failed = |source| ProbeError::Kernel { what: "the version of a program", source };
     let spawned = Command::new(program)
@@ -24,7 +24,7 @@ pub fn program_text(program: &str, flags: &[&str]) -> Result<String, ProbeError>
         .stderr(Stdio::piped())
         .spawn();
     let mut child = match spawned {
-        // An unreadable directory in PATH gives PermissionDenied.
+        // A directory in PATH that cannot be read gives PermissionDenied.
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => {
             return Err(ProbeError::NotFound {
                 what: format!("program {program:?} that may be run"),
@@ -33,7 +33,7 @@ pub fn program_text(program: &str, flags: &[&str]) -> Result<String, ProbeError>
         }
         spawned => spawned.map_err(failed)?,
     };
-    // A program without this flag may start to serve instead of ending.
+    // A program that does not know the flag may run as a server instead of ending.
     let deadline = Instant::now() + PATIENCE;
     while child.try_wait().map_err(failed)?.is_none() && Instant::now() < deadline {
         std::thread::sleep(PAUSE);
@@ -54,8 +54,8 @@ pub fn program_text(program: &str, flags: &[&str]) -> Result<String, ProbeError>
     })
 }
 
-/// Reads what is in the pipe now: a process that the program left behind may hold the pipe open, so
-/// that end of file never comes.
+/// Reads what is in the pipe now. A process that the program left behind may hold the pipe open, so
+/// a read up to the end of file could wait forever.
 fn what_is_there(mut output: impl Read + AsFd) -> io::Result<String> {
     rustix::io::ioctl_fionbio(&output, true)?;
     let mut text = vec![0; TEXT_MAX];
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_on_either_output_is_read() {
+    fn a_version_on_standard_output_or_standard_error_is_read() {
         let say = |script| program_version("sh", &["-c", script]);
         assert_eq!(say("echo; echo ' v1'; echo more").unwrap(), "v1");
         assert_eq!(say("echo v2 >&2").unwrap(), "v2");

@@ -57,10 +57,10 @@ pub const SYSCTLS: &[&str] = &[
     "net.ipv4.udp_rmem_min",
 ];
 
-/// Reads a setting; `net.` settings are those of the calling thread's network namespace. Single
-/// blanks separate the columns.
+/// Reads a setting; `net.` settings are those of the calling thread's network namespace. Columns
+/// are separated by single blanks.
 pub fn sysctl(name: &str) -> Result<String, ProbeError> {
-    // Slashes stand for dots within a part (interfaces like eth0.5), as in sysctl(8).
+    // As in sysctl(8), a slash in the name stands for a dot within a part (interfaces like eth0.5).
     let path: String = name
         .chars()
         .map(|letter| match letter {
@@ -84,7 +84,7 @@ pub fn sysctl(name: &str) -> Result<String, ProbeError> {
     }
 }
 
-/// The settings of [`SYSCTLS`] that this kernel has.
+/// Reads the settings of [`SYSCTLS`] that this kernel has.
 pub fn sysctls() -> Vec<(String, String)> {
     SYSCTLS.iter().filter_map(|name| Some(((*name).to_owned(), sysctl(name).ok()?))).collect()
 }
@@ -94,13 +94,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn single_blanks_separate_columns() {
+    fn sysctl_columns_are_separated_by_single_blanks() {
         let rmem = sysctl("net.ipv4.tcp_rmem").unwrap();
         assert_eq!(rmem.split(' ').count(), 3, "{rmem:?}");
     }
 
     #[test]
-    fn only_settings_are_read() {
+    fn sysctl_refuses_names_outside_the_settings() {
         for name in ["net.nosuch", "", "net..core", "///net", "net.//.x", "a.//.//.b"] {
             let error = sysctl(name).unwrap_err();
             assert!(matches!(error, ProbeError::NotFound { .. }), "{name}: {error}");
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_sorted() {
+    fn sysctl_names_are_sorted() {
         assert!(SYSCTLS.is_sorted());
     }
 }

@@ -10,7 +10,7 @@ use crate::tree::Tree;
 /// The processes that hold sockets.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Holders {
-    /// The processes by the socket's inode.
+    /// The IDs of the processes that hold a socket, by the socket's inode.
     pub of: BTreeMap<u32, BTreeSet<u32>>,
     /// The number of processes whose descriptors this user may not read.
     pub refused: usize,
@@ -29,13 +29,13 @@ impl Holders {
                     found.of.entry(inode).or_default().insert(pid);
                 }
             });
-            // A process that has ended has no directory any more.
+            // A process that has ended has no directory.
             found.refused += usize::from(read.is_err() && tree.has(&format!("/proc/{pid}")));
         }
         Ok(found)
     }
 
-    /// The sockets of one process.
+    /// Returns the inodes of the sockets of one process.
     pub fn sockets_of(tree: &Tree, pid: u32) -> Result<BTreeSet<u32>, ProbeError> {
         let mut sockets = BTreeSet::new();
         each_socket(tree, pid, |inode| {
@@ -55,7 +55,7 @@ fn each_socket(tree: &Tree, pid: u32, mut each: impl FnMut(u32)) -> io::Result<(
     let mut entries = RawDir::new(&directory, &mut names);
     while let Some(entry) = entries.next() {
         let entry = entry?;
-        // The name of a target that is no socket may be longer, and is then cut off.
+        // The target of a link to another file than a socket may be longer, and is then cut off.
         let Ok((target, _)) = readlinkat_raw(&directory, entry.file_name(), &mut target) else {
             continue;
         };
@@ -66,12 +66,12 @@ fn each_socket(tree: &Tree, pid: u32, mut each: impl FnMut(u32)) -> io::Result<(
     Ok(())
 }
 
-/// `socket:[12345]`
+/// Parses a link's target `socket:[12345]`.
 fn inode_of(target: &[u8]) -> Option<u32> {
     std::str::from_utf8(target.strip_prefix(b"socket:[")?.strip_suffix(b"]")?).ok()?.parse().ok()
 }
 
-/// Bytes of directory entries read in one system call, and bytes of a target.
+/// Bytes of directory entries read per system call, and maximum bytes of a link's target.
 const NAMES: usize = 16 * 1024;
 const TARGET: usize = 32;
 

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn only_ksoftirqd_names_give_a_core() {
+    fn only_names_of_ksoftirqd_threads_give_a_core() {
         assert_eq!(core_of("ksoftirqd/12"), Some(12));
         assert_eq!(core_of("ksoftirqd/"), None);
         assert_eq!(core_of("kworker/0:1"), None);

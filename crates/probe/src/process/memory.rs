@@ -8,7 +8,7 @@ use units::Bytes;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Resident {
     pub now: Bytes,
-    /// The peak.
+    /// Maximum resident memory since the start of the process.
     pub peak: Bytes,
 }
 
@@ -18,7 +18,7 @@ impl Resident {
         Self::parse(&text)
     }
 
-    /// The sum over a process and all its descendants. Peaks are added even if they were at
+    /// Returns the sum over a process and all its descendants. Peaks are added even if they were at
     /// different times.
     pub fn tree(root: u32) -> Result<Self, ProbeError> {
         let mut sum = Self::default();

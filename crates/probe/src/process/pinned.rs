@@ -5,8 +5,8 @@ use super::task::Task;
 use crate::tree::Tree;
 use crate::{ProbeError, clock};
 
-/// The cores to which threads of other processes than `own` are pinned, each with the name of one
-/// such process.
+/// Returns the cores to which threads of other processes than `own` are pinned, each with the name
+/// of one such process.
 ///
 /// A thread that may run on only one core cannot move away from another program there. Threads of
 /// the kernel do not count, and no thread counts on a machine with one core.
@@ -17,7 +17,7 @@ pub fn pinned(tree: &Tree, own: u32) -> Result<BTreeMap<usize, String>, ProbeErr
     }
     let pids = tree.names("/proc")?;
     for pid in pids.iter().filter_map(|name| name.parse::<u32>().ok()).filter(|pid| *pid != own) {
-        // A process that has ended has no files any more.
+        // A process that has ended has no files.
         let Ok(stat) = tree.text(&format!("/proc/{pid}/stat")) else { continue };
         let Ok(process) = Process::parse(&stat, clock::tick()) else { continue };
         if process.in_kernel || process.state == 'Z' {
@@ -33,7 +33,7 @@ pub fn pinned(tree: &Tree, own: u32) -> Result<BTreeMap<usize, String>, ProbeErr
     Ok(found)
 }
 
-/// True for a line such as `cpu0 1 2 3`, not for the line of all cores.
+/// Whether this is the line of a core, such as `cpu0 1 2 3`, not the line of all cores.
 fn is_core(line: &str) -> bool {
     line.strip_prefix("cpu")
         .is_some_and(|rest| rest.starts_with(|next: char| next.is_ascii_digit()))
@@ -45,7 +45,7 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn a_program_on_one_core_is_found() {
+    fn a_program_pinned_to_one_core_is_found() {
         let tree = Tree::here();
         let cores = crate::cpu::affinity().unwrap();
         let Some(core) = cores.last().filter(|_| cores.len() > 1) else {
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_with_one_core_and_the_own_process_do_not_count() {
+    fn threads_on_a_single_core_machine_and_own_threads_do_not_count() {
         let directory = tempfile::tempdir().unwrap();
         let proc = directory.path().join("proc");
         std::fs::create_dir_all(proc.join("7/task/7")).unwrap();

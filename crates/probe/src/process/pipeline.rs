@@ -2,9 +2,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::tree::Tree;
 
-/// The other processes of the pipelines that these processes are in: `tar` and `gzip` for the `nc`
-/// of `tar c . | gzip | nc HOST PORT`. A process is in a pipeline if a pipe connects its standard
-/// input or output with that of another process of the pipeline.
+/// Finds the other processes in the shell pipelines of these processes: `tar` and `gzip` for the
+/// `nc` of `tar c . | gzip | nc HOST PORT`. A process is in a pipeline if a pipe connects its
+/// standard input or output with that of another process of the pipeline.
 pub fn pipelines(tree: &Tree, pids: &BTreeSet<u32>) -> BTreeMap<u32, BTreeSet<u32>> {
     let asked: Vec<_> = pids.iter().map(|pid| (*pid, Ends::of(tree, *pid))).collect();
     if !asked.iter().any(|(_, ends)| ends.has_pipe()) {
@@ -45,8 +45,8 @@ impl Ends {
     }
 }
 
-/// Adds the processes at the other end of a pipe, and the processes behind them. `ends` returns the
-/// pipe on the near side of a process, and the pipe on its far side.
+/// Adds the processes at the other end of a pipe, and those further along the pipeline. `ends`
+/// returns a process's pipe towards the start of the search, and its pipe in the other direction.
 fn follow(
     all: &[(u32, Ends)],
     start: Option<u64>,
@@ -66,7 +66,7 @@ fn follow(
     }
 }
 
-/// Maximum number of processes on each side of a pipeline.
+/// Maximum number of steps from process to process in each direction of a pipeline.
 const LONGEST: usize = 4;
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use super::stat::{CpuTime, Process};
 use crate::clock;
 use crate::error::{ProbeError, read_text};
 
-/// Several processes, read together.
+/// Several processes, read at the same time.
 #[derive(Debug, Clone)]
 pub struct Processes {
     pub taken: Time,
@@ -36,17 +36,17 @@ impl Processes {
         Ok(Self::new(each, Scope::Listed))
     }
 
-    /// All processes with this name (`/proc/PID/comm`: at most 15 bytes are compared).
+    /// Reads all processes with this name (`/proc/PID/comm`: at most 15 bytes are compared).
     pub fn named(name: &str) -> Result<Self, ProbeError> {
         let short = name.get(..COMM_MAX).unwrap_or(name).to_owned();
         let found = Self::matching(|process| process.name == short)?;
         Ok(Self::new(found.each, Scope::Named(name.to_owned())))
     }
 
-    /// A process with all its descendants, and the time of reaped descendants.
+    /// Reads a process with all its descendants, and the time of reaped descendants.
     pub fn tree(root: u32) -> Result<Self, ProbeError> {
-        // A child that is reaped while the tree is read may be missed (its time is not yet in the
-        // reading of the parent) or counted twice: read the tree again in that case.
+        // A child that is reaped while the tree is read may be counted twice, or be missed because
+        // its time was not yet in the reading of the parent. In that case, read the tree again.
         let mut tree = Self::tree_once(root)?;
         for _ in 0..TREE_RETRIES {
             if tree.is_settled() {
@@ -57,15 +57,15 @@ impl Processes {
         Ok(tree)
     }
 
-    /// All processes for which `chosen` is true.
+    /// Reads all processes for which `chosen` is true.
     pub fn matching(chosen: impl Fn(&Process) -> bool) -> Result<Self, ProbeError> {
         let mut found = Self::of(pids()?)?;
         found.each.retain(|_, process| chosen(process));
         Ok(found)
     }
 
-    /// Reads the same selection now. A process of a tree stays in the selection even if its parent
-    /// has ended.
+    /// Reads the same selection again. A process of a tree stays in the selection even if its
+    /// parent has ended.
     pub fn again(&self) -> Result<Self, ProbeError> {
         match &self.scope {
             Scope::Listed => Self::of(self.each.keys().copied()),
@@ -102,7 +102,7 @@ impl Processes {
         self.each.is_empty()
     }
 
-    /// CPU time used since `earlier`.
+    /// Returns the CPU time used since `earlier`.
     pub fn since(&self, earlier: &Self) -> ProcessesUse {
         let mut spent =
             ProcessesUse { elapsed: self.taken.since(earlier.taken), ..ProcessesUse::default() };
@@ -129,8 +129,8 @@ impl Processes {
             }
         }
         if matches!(self.scope, Scope::Tree(_)) {
-            // The parent's `reaped` contains the whole life of a reaped child; the part before the
-            // earlier snapshot was counted there.
+            // The parent's `reaped` contains the whole CPU time of a reaped child; the part before
+            // the earlier snapshot was already counted.
             spent.reaped = CpuTime {
                 precise: Some(reaped.total() - ended_before.total()),
                 ..reaped.since(&ended_before)
@@ -184,14 +184,16 @@ impl Processes {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProcessesUse {
     pub elapsed: Span,
-    /// The use by process ID; processes that started in between count from their start.
+    /// The use by process ID. Processes that started after the earlier snapshot count from their
+    /// start.
     pub each: BTreeMap<u32, ProcessUse>,
     /// For a tree: time of descendants that ended and were waited for, accurate to a tick per
     /// descendant.
     pub reaped: CpuTime,
     pub started: Vec<u32>,
-    /// Processes that have ended since, as in the earlier snapshot. Their later CPU time is known
-    /// only in a tree whose processes wait for their children; otherwise the sum lacks it.
+    /// Processes that have ended since the earlier snapshot, as recorded there. Their later CPU
+    /// time is known only in a tree whose processes wait for their children; otherwise the sum
+    /// lacks it.
     pub ended: Vec<Process>,
 }
 
@@ -213,14 +215,14 @@ fn pids() -> Result<Vec<u32>, ProbeError> {
     Ok(entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
 }
 
-/// Searching all of `/proc` for children costs many times as much as reading each process's list of
-/// children, but those lists are optional (CONFIG_PROC_CHILDREN).
+/// Whether the kernel lists each process's children, which is optional (CONFIG_PROC_CHILDREN).
+/// Searching all of `/proc` for children costs many times as much.
 fn children_are_told() -> bool {
     std::path::Path::new("/proc/thread-self/children").exists()
 }
 
-/// The children of a process, which each of its threads lists separately; empty if the process has
-/// ended.
+/// Returns the children of a process, which the kernel lists for each thread; empty if the process
+/// has ended.
 fn children_of(pid: u32) -> Vec<u32> {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
     threads

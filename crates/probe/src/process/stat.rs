@@ -14,12 +14,12 @@ pub struct Process {
     /// `R`, `S`, `D`, `Z` (a zombie: ended, not yet reaped) and so on, see proc(5).
     pub state: char,
     pub threads: u64,
-    /// A thread of the kernel.
+    /// Whether the process is a kernel thread.
     pub in_kernel: bool,
     /// The core that its first thread last ran on.
     pub core: Option<usize>,
     /// Start time in ticks after boot. Distinguishes a process from a later process with the same
-    /// number.
+    /// ID.
     pub started: u64,
     /// CPU time of the process's threads, including ended threads.
     pub cpu: CpuTime,
@@ -40,7 +40,7 @@ impl Process {
         Self::read(std::process::id())
     }
 
-    /// Reads a line of `/proc/PID/stat`; threads' lines under `task/` have the same form.
+    /// Parses a line of `/proc/PID/stat`; the threads' lines under `task/` have the same format.
     pub fn parse(text: &str, tick: Span) -> Result<Self, ProbeError> {
         let malformed =
             |what: &str| ProbeError::malformed("/proc/PID/stat", format!("{what} in {text:?}"));
@@ -79,7 +79,7 @@ impl Process {
     }
 }
 
-/// One of the flags in `/proc/PID/stat`.
+/// The flag of kernel threads in `/proc/PID/stat`.
 const PF_KTHREAD: u64 = 0x0020_0000;
 
 /// CPU time used.
@@ -89,18 +89,18 @@ pub struct CpuTime {
     pub user: Span,
     /// System time in whole ticks.
     pub system: Span,
-    /// The sum of both to the nanosecond, if the kernel provides it.
+    /// The sum of both in nanoseconds, if the kernel provides it.
     pub precise: Option<Span>,
 }
 
 impl CpuTime {
-    /// User and system time as precisely as known.
+    /// Returns the sum of user and system time, as precisely as known.
     pub fn total(&self) -> Span {
         self.precise.unwrap_or(self.user + self.system)
     }
 
     pub fn since(&self, earlier: &Self) -> Self {
-        // The kernel splits the total by sampled ticks and rescales, so that either part may
+        // The kernel divides the total by sampled ticks and rescales it, so either part may
         // decrease (kernel/sched/cputime.c, cputime_adjust).
         Self {
             user: self.user - earlier.user,
@@ -117,13 +117,14 @@ impl CpuTime {
         Self { user: self.user + other.user, system: self.system + other.system, precise }
     }
 
-    /// Cores kept busy, for example 1.5. `None` if no time has passed.
+    /// Returns the number of cores kept busy, for example 1.5; `None` if no time has passed.
     pub fn cores_over(&self, elapsed: Span) -> Option<f64> {
         (elapsed > Span::ZERO).then(|| self.total().secs_f64() / elapsed.secs_f64())
     }
 }
 
-/// A missing file under `/proc/PID`, or ESRCH while reading it, means that the process is gone.
+/// Converts an error: a missing file under `/proc/PID`, or ESRCH while reading it, means that the
+/// process has ended.
 pub(crate) fn ended(pid: u32, error: ProbeError) -> ProbeError {
     match error {
         ProbeError::Read { source, .. }
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_precise_time_takes_precedence() {
+    fn cpu_time_in_nanoseconds_takes_precedence_over_ticks() {
         let coarse =
             CpuTime { user: Span::from_millis(10), system: Span::from_millis(10), precise: None };
         let fine = CpuTime { precise: Some(Span::from_micros(20_500)), ..coarse };
@@ -179,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_missing_process_is_reported_as_ended() {
-        // Larger than any process ID (kernel/pid.c caps them at 2^22).
+        // The ID is larger than any process ID (kernel/pid.c limits them to 2^22).
         assert!(matches!(Process::read(u32::MAX), Err(ProbeError::Ended { pid: u32::MAX })));
     }
 

@@ -5,7 +5,7 @@ use crate::device::cores_of_list;
 use crate::tree::Tree;
 use crate::{ProbeError, clock};
 
-/// One thread with the core that it last ran on.
+/// A thread, with the core on which it last ran.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Task {
     pub pid: u32,
@@ -13,12 +13,11 @@ pub struct Task {
     pub name: String,
     /// `R`, `S`, `D` and so on, see proc(5).
     pub state: char,
-    /// Start time in ticks after boot. Distinguishes a thread from a later thread with the same
-    /// number.
+    /// Start time in ticks after boot. Distinguishes a thread from a later thread with the same ID.
     pub started: u64,
     pub user: Span,
     pub system: Span,
-    /// The sum of user and system time to the nanosecond, if the kernel provides it.
+    /// The sum of user and system time in nanoseconds, if the kernel provides it.
     pub ran: Option<Span>,
     /// Time spent runnable but waiting for a core (CONFIG_SCHED_INFO).
     pub waited: Option<Span>,
@@ -28,7 +27,7 @@ pub struct Task {
 }
 
 impl Task {
-    /// The threads of a process, without threads that end during the reading.
+    /// Returns the threads of a process, without threads that end during the reading.
     pub fn all_of(tree: &Tree, pid: u32) -> Result<Vec<Self>, ProbeError> {
         let directory = format!("/proc/{pid}/task");
         let tids = tree.names(&directory)?;
@@ -43,17 +42,18 @@ impl Task {
             .collect())
     }
 
-    /// The cores that a thread may run on (`Cpus_allowed_list`); `None` if that cannot be read.
+    /// Returns the cores on which a thread may run (`Cpus_allowed_list`); `None` if that cannot be
+    /// read.
     pub fn cores_allowed(tree: &Tree, pid: u32, tid: u32) -> Option<Vec<usize>> {
         let status = tree.text(&format!("/proc/{pid}/task/{tid}/status")).ok()?;
         let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
         Some(cores_of_list(list.trim()))
     }
 
-    /// Parses `stat` and `schedstat` below `/proc/PID/task/TID`; `pid` is the thread's own number.
+    /// Parses `stat` and `schedstat` below `/proc/PID/task/TID`; `pid` is the thread's own ID.
     pub fn parse(stat: &str, schedstat: Option<&str>, tick: Span) -> Result<Self, ProbeError> {
         let process = Process::parse(stat, tick)?;
-        // The columns behind the name, which ends at the last parenthesis; the state is column 3.
+        // The columns after the name, which ends at the last parenthesis; the state is column 3.
         let behind = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
         let column = |number: usize| {
             behind.split_ascii_whitespace().nth(number - 3).and_then(|word| word.parse().ok())

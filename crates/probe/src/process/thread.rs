@@ -32,7 +32,7 @@ impl Thread {
         Self::read_at(&format!("/proc/{tid}/task/{tid}"), tid)
     }
 
-    /// All threads of a process, without threads that end during the reading.
+    /// Returns all threads of a process, without threads that end during the reading.
     pub fn all_of(pid: u32) -> Result<Vec<Self>, ProbeError> {
         let path = format!("/proc/{pid}/task");
         let entries = std::fs::read_dir(&path).map_err(|source| {
@@ -50,7 +50,7 @@ impl Thread {
         Ok(threads)
     }
 
-    /// CPU time used since `earlier`; `None` if `earlier` is of another thread.
+    /// Returns the CPU time used since `earlier`; `None` if `earlier` is of another thread.
     pub fn since(&self, earlier: &Self) -> Option<ThreadUse> {
         (self.tid == earlier.tid).then(|| ThreadUse {
             elapsed: self.taken.since(earlier.taken),
@@ -84,7 +84,7 @@ pub struct ThreadUse {
     pub waited: Option<Span>,
 }
 
-/// Time on a core and time waiting for a core, in nanoseconds
+/// Parses the time on a core and the time waiting for a core, in nanoseconds
 /// (Documentation/scheduler/sched-stats).
 fn parse_schedstat(text: &str) -> Option<(Span, Span)> {
     let mut words = text.split_ascii_whitespace().map(str::parse);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn the_calling_thread_and_its_siblings_are_read() {
+    fn the_calling_thread_and_other_threads_of_its_process_are_read() {
         let own = std::thread::Builder::new()
             .name("weir-sibling".to_owned())
             .spawn(|| {

@@ -12,31 +12,31 @@ use crate::error::read_text;
 /// The functions of the kernel and of its modules.
 #[derive(Debug, Default)]
 pub struct KernelNames {
-    /// Addresses and names, in the order of the addresses.
+    /// Addresses and names, sorted by address.
     functions: Vec<(u64, Box<str>)>,
 }
 
-/// The executable files of a process.
+/// The mappings of executable files in a process.
 #[derive(Debug, Default)]
 pub(super) struct Maps(Vec<Mapping>);
 
-/// A file, or a part of it, in the memory of a process.
+/// A mapping of a file, or of a part of it, in the memory of a process.
 #[derive(Debug)]
 struct Mapping {
     addresses: Range<u64>,
     /// The first address's offset in the file.
     offset: u64,
-    /// `[NAME]`.
+    /// The name as `[NAME]`.
     name: String,
-    /// The file; `None` for code that is in no file.
+    /// The file; `None` for code that belongs to no file.
     file: Option<FileId>,
 }
 
 /// Device and inode.
 type FileId = (u64, u64);
 
-/// The executable files of the sampled processes, open until their functions are read. Before that,
-/// a program may end and its file may be removed.
+/// The executable files of the sampled processes. They stay open until their functions are read,
+/// because a program may end and its file may be removed before that.
 #[derive(Debug, Default)]
 pub(super) struct Files {
     open: HashMap<FileId, Option<File>>,
@@ -47,11 +47,11 @@ pub(super) struct Files {
 pub(super) struct FileNames {
     files: Files,
     read: HashMap<FileId, Symbols>,
-    /// Bytes of symbol tables that may still be read.
+    /// Bytes of symbol tables that may still be read, to bound the memory.
     tables: u64,
     /// The names of frames, by file and offset; `None` if the file has no function at the offset.
     frames: HashMap<(FileId, u64), Option<String>>,
-    /// Bytes left for further names.
+    /// Bytes that may still be used for function names.
     texts: usize,
 }
 
@@ -60,15 +60,16 @@ impl KernelNames {
         Ok(Self::parse(&read_text("/proc/kallsyms")?))
     }
 
-    /// Parses lines of an address, a type, a name and perhaps a module. The kernel shows zeros to
-    /// users who may not read addresses.
+    /// Parses lines of an address, a type, a name and perhaps a module. The kernel shows zero
+    /// addresses to users without permission; such a table is empty.
     fn parse(text: &str) -> Self {
         let function = |line: &str| {
             let mut words = line.split_ascii_whitespace();
             let address = u64::from_str_radix(words.next()?, 16).ok().filter(|a| *a != 0)?;
             let is_code = matches!(words.next()?, "t" | "T" | "w" | "W");
             let name = words.next()?;
-            // Drops the suffix of a compiler's variant of a function, as in tcp_ack.constprop.0.
+            // Drops the suffix of a function variant that the compiler made, as in
+            // tcp_ack.constprop.0.
             let stem = name.split_once('.').map_or(name, |(stem, _)| stem);
             (is_code && !name.starts_with("__pfx_") && !stem.is_empty())
                 .then(|| (address, Box::from(stem)))
@@ -82,7 +83,7 @@ impl KernelNames {
         self.functions.is_empty()
     }
 
-    /// The code of the functions that handle soft interrupts.
+    /// Returns the code ranges of the functions that handle soft interrupts.
     pub(super) fn softirqs(&self) -> Vec<Range<u64>> {
         let pairs = self.functions.iter().zip(self.functions.iter().skip(1));
         let found = pairs.filter(|((_, name), _)| SOFTIRQS.contains(&&**name));
@@ -97,7 +98,7 @@ impl KernelNames {
 }
 
 impl Maps {
-    /// The files of a process; empty if the process has ended.
+    /// Reads the mappings of a process; empty if the process has ended.
     pub(super) fn of(pid: u32) -> Self {
         read_text(format!("/proc/{pid}/maps")).map(|text| Self::parse(&text)).unwrap_or_default()
     }
@@ -126,7 +127,7 @@ impl Maps {
         self.at(address).is_some()
     }
 
-    /// Adds files that were found later. A file at an address replaces an earlier file there.
+    /// Adds mappings that were found later. A mapping replaces an earlier one at the same address.
     pub(super) fn extend(&mut self, later: Self) {
         if !later.0.is_empty() {
             self.0.retain(|old| later.0.iter().all(|new| new.addresses != old.addresses));
@@ -135,7 +136,7 @@ impl Maps {
         }
     }
 
-    /// The name of the file, as `[NAME]`.
+    /// Returns the name of the file at an address, as `[NAME]`.
     #[cfg(test)]
     fn name(&self, address: u64) -> &str {
         self.at(address).map_or("[user]", |mapping| &mapping.name)
@@ -147,7 +148,7 @@ impl Maps {
 }
 
 impl Files {
-    /// Opens the files of a process that are not open yet.
+    /// Opens those files of a process that are not open yet.
     pub(super) fn open(&mut self, pid: u32, maps: &Maps) {
         for mapping in &maps.0 {
             let Some(id) = mapping.file else { continue };
@@ -155,15 +156,15 @@ impl Files {
                 continue;
             }
             let Range { start, end } = mapping.addresses;
-            // Unlike the path, this link leads to the file even if the file has been removed, or
-            // the process has other mounts.
+            // Unlike the path, this link leads to the file even if the file was removed, or the
+            // process has other mounts.
             let place = format!("/proc/{pid}/map_files/{start:x}-{end:x}");
             self.open.insert(id, regular(&place));
         }
     }
 }
 
-/// Opens a regular file only: a mapping may be of a device, which may act when it is opened.
+/// Opens regular files only: a mapped device may have side effects when it is opened.
 fn regular(place: &str) -> Option<File> {
     std::fs::metadata(place).ok().filter(std::fs::Metadata::is_file)?;
     let mut options = OpenOptions::new();
@@ -177,7 +178,7 @@ impl FileNames {
         Self { files, read: HashMap::new(), tables, frames: HashMap::new(), texts }
     }
 
-    /// `[FILE] FUNCTION`, or `[FILE]` if the file has no function at the address.
+    /// Returns `[FILE] FUNCTION`, or `[FILE]` if the file has no function at the address.
     pub(super) fn name<'a>(&'a mut self, maps: &'a Maps, address: u64) -> &'a str {
         let Some(mapping) = maps.at(address) else { return "[user]" };
         let Some(id) = mapping.file else { return &mapping.name };
@@ -200,9 +201,10 @@ impl FileNames {
 pub const SOFTIRQS: [&str; 3] = ["handle_softirqs", "__do_softirq", "__softirqentry_text_start"];
 /// Maximum number of mappings kept per process: a process may map new files all the time.
 const MOST_FILES: usize = 4_096;
-/// Maximum number of files open at once; a process may usually open 1,024.
+/// Maximum number of files open at once. The usual limit of a process is 1,024.
 const MOST_OPEN: usize = 256;
-/// Maximum memory for the symbol tables of all files together, in bytes. Any user may own a file.
+/// Maximum memory for the symbol tables of all files together, in bytes. Any user may own a file,
+/// and make its table large.
 const MOST_TABLES: u64 = 512 << 20;
 /// Maximum memory for function names, in bytes.
 const MOST_TEXTS: usize = 64 << 20;
@@ -212,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_has_the_function_before_it_and_data_has_none() {
+    fn an_address_belongs_to_the_preceding_function_and_data_to_none() {
         let names = KernelNames::parse(
             "ffff10 T tcp_ack.constprop.0\nffff00 t udp_sendmsg\nffff18 D jiffies\n\
              0 T hidden\nffff20 t __pfx_x\nffff30 t run\t[veth]\nno line\n",
@@ -224,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn user_code_has_the_name_of_its_file() {
+    fn frames_of_user_code_have_the_name_of_their_file() {
         let maps = Maps::parse(
             "5500-5600 r-xp 00000000 08:01 17 /usr/bin/weir\n5600-5700 r--p 0 08:01 17 /usr/bin/x\n\
              7f00-7f10 r-xp 00000000 00:00 0\n7f20-7f30 r-xp 00000000 00:00 0 [vdso]\nbad\n",

@@ -55,7 +55,7 @@ struct Attributes {
 }
 
 impl Ring {
-    /// Samples `cpu`, one stack for each `interval`.
+    /// Opens the event of `cpu`, with one stack per `interval`.
     pub(super) fn open(cpu: usize, interval: Span) -> Result<Self, ProbeError> {
         let attributes = Attributes {
             kind: PERF_TYPE_SOFTWARE,
@@ -81,11 +81,11 @@ impl Ring {
         if opened < 0 {
             return Err(refusal(io::Error::last_os_error()));
         }
-        // SAFETY: the call returned this descriptor, and nobody else has it.
+        // SAFETY: the call returned this descriptor, and nothing else owns it.
         let event = unsafe { File::from_raw_fd(opened as i32) };
         let page = rustix::param::page_size();
         let length = page * (1 + DATA_PAGES);
-        // SAFETY: a new mapping at an address that the kernel chooses.
+        // SAFETY: a new mapping at an address that the kernel chooses overlaps no other.
         let memory = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -104,8 +104,8 @@ impl Ring {
         Ok(Self { _event: event, memory, length, page })
     }
 
-    /// Moves the stacks to keep from the ring to `into`, at most `room`. Returns the number of lost
-    /// stacks.
+    /// Moves the stacks that `keep` selects from the ring to `into`, at most `room`. Returns the
+    /// number of lost stacks.
     pub(super) fn read(
         &self,
         into: &mut Vec<Raw>,
@@ -143,23 +143,23 @@ impl Ring {
         unsafe { &*self.memory.as_ptr().add(offset).cast::<AtomicU64>() }
     }
 
-    /// The word at a position of the data. Records are multiples of 8 bytes.
+    /// Reads the word at a position of the data. Records are multiples of 8 bytes.
     fn word(&self, position: u64) -> u64 {
         let offset = self.page + (position as usize % (self.page * DATA_PAGES));
-        // SAFETY: the offset is aligned and within the mapping. The kernel writes no record again
-        // before the tail has passed.
+        // SAFETY: the offset is aligned and within the mapping. The kernel does not overwrite a
+        // record before the tail has passed it.
         unsafe { self.memory.as_ptr().add(offset).cast::<u64>().read_volatile() }
     }
 }
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // SAFETY: the mapping of `open`, and nothing refers to it any more.
+        // SAFETY: `open` made this mapping, and nothing refers to it any more.
         unsafe { libc::munmap(self.memory.as_ptr().cast(), self.length) };
     }
 }
 
-/// A sample with the fields of `sample_type`: pid and tid, time, CPU, number of addresses,
+/// Parses a sample with the fields of `sample_type`: pid and tid, time, CPU, number of addresses,
 /// addresses.
 fn sample(body: &[u64]) -> Option<Raw> {
     let [ids, taken, cpu, count, addresses @ ..] = body else { return None };
@@ -201,9 +201,9 @@ fn refusal(source: io::Error) -> ProbeError {
     }
 }
 
-/// The pages of a ring for records, a power of two.
+/// The number of pages of a ring for records, a power of two.
 const DATA_PAGES: usize = 64;
-// Fields in `perf_event_mmap_page`.
+// Offsets of fields in `perf_event_mmap_page`.
 const DATA_HEAD: usize = 1024;
 const DATA_TAIL: usize = 1032;
 const PERF_TYPE_SOFTWARE: u32 = 1;
@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stack_divides_into_kernel_and_user_and_a_cut_record_is_left_out() {
+    fn a_stack_is_split_into_kernel_and_user_and_a_cut_record_is_ignored() {
         let kernel = -128_i64 as u64;
         let ids = u64::from(7_u32) | 9 << 32;
         let body = [ids, 50, 3, 6, kernel, 0xffff_1000, CONTEXT_USER, 0x5500, 0x1, 0x5600];
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_what_to_do() {
+    fn the_error_of_a_refused_perf_event_names_the_sysctl() {
         let text = refusal(io::Error::from_raw_os_error(libc::EACCES)).to_string();
         assert!(text.contains("kernel.perf_event_paranoid"), "{text}");
     }

@@ -1,5 +1,5 @@
 //! The functions of an executable file, by the symbol tables of ELF (gabi, chapter "Symbol Table").
-//! Reads files of 64 bits in little-endian order; other files have no names.
+//! Only 64-bit little-endian files are read; other files have no names.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -9,16 +9,17 @@ use std::os::unix::fs::FileExt;
 /// The functions of a file, by their addresses within its memory image.
 #[derive(Debug, Default)]
 pub struct Symbols {
-    /// Parts of the file in memory: a range of offsets in the file, and the address of its start.
+    /// Segments of the file in memory: a range of offsets in the file, and the address of its
+    /// start.
     segments: Vec<(Range<u64>, u64)>,
-    /// Addresses, each with the offset of its name in `names`, in the order of the addresses.
+    /// Address ranges, each with the offset of its name in `names`, sorted by address.
     functions: Vec<(Range<u64>, usize)>,
-    /// Names, each with a zero behind it.
+    /// Names, each terminated by a zero byte.
     names: Vec<u8>,
 }
 
 impl Symbols {
-    /// The functions in the bytes of a file. `None` without a symbol table.
+    /// Parses the functions in the bytes of a file. Returns `None` without a symbol table.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         Self::of_parts(|from, size| {
             let (from, size) = (usize::try_from(from).ok()?, usize::try_from(size).ok()?);
@@ -26,8 +27,8 @@ impl Symbols {
         })
     }
 
-    /// Reads at most `left` bytes, and subtracts them from `left`. Empty if the file has no symbol
-    /// table, or cannot be read.
+    /// Reads at most `left` bytes, and subtracts them from `left`. Returns no functions if the file
+    /// has no symbol table or cannot be read.
     pub(super) fn read(file: &File, left: &mut u64) -> Self {
         let length = file.metadata().map_or(0, |metadata| metadata.len());
         let room = Cell::new(*left);
@@ -45,7 +46,8 @@ impl Symbols {
         symbols
     }
 
-    /// Parses a file through `part`, which returns bytes of the file by offset and number.
+    /// Parses a file through `part`, which returns the bytes of the file at an offset, and of a
+    /// length.
     fn of_parts(part: impl Fn(u64, u64) -> Option<Vec<u8>>) -> Option<Self> {
         let head = part(0, HEADER)?;
         if head.get(..6)? != ELF64_LITTLE {
@@ -87,13 +89,13 @@ impl Symbols {
         Some(Self { segments, functions, names })
     }
 
-    /// The function at an offset in the file.
+    /// Returns the name of the function at an offset in the file.
     pub fn name(&self, offset: u64) -> Option<String> {
         let (range, start) = self.segments.iter().find(|(range, _)| range.contains(&offset))?;
         let address = (offset - range.start).checked_add(*start)?;
         let after = self.functions.partition_point(|(range, _)| range.start <= address);
         let (range, name) = self.functions.get(after.checked_sub(1)?)?;
-        // Functions in assembler have no size.
+        // Functions written in assembler have size 0.
         let is_inside = range.is_empty() || range.contains(&address);
         is_inside.then(|| self.text(*name)).flatten()
     }
@@ -106,8 +108,8 @@ impl Symbols {
     }
 }
 
-/// The path in a mangled name of Rust's usual form or of C++ (`_ZN3cpu4read17h…E`), without the
-/// hash. Other names stay.
+/// Returns the path in a mangled name of C++ or of Rust's legacy scheme (`_ZN3cpu4read17h…E`),
+/// without the hash. Other names stay unchanged.
 fn readable(mangled: &str) -> String {
     path_of(mangled).unwrap_or_else(|| mangled.to_owned())
 }
@@ -134,7 +136,7 @@ fn path_of(mangled: &str) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join("::"))
 }
 
-/// Rust's escapes of characters that a symbol cannot have: `$LT$`, `$u20$`, `..`.
+/// Decodes Rust's escapes of characters that a symbol cannot have: `$LT$`, `$u20$`, `..`.
 fn without_escapes(part: &str) -> String {
     let part = match part.strip_prefix("_$") {
         Some(rest) => format!("${rest}"),
@@ -148,7 +150,7 @@ fn without_escapes(part: &str) -> String {
         let code = || word.strip_prefix('u').and_then(|hex| u32::from_str_radix(hex, 16).ok());
         match known.or_else(|| code().and_then(char::from_u32)) {
             Some(sign) => text.push(sign),
-            // The text is no escape.
+            // A dollar sign that begins no escape.
             None => {
                 text.push('$');
                 text.push_str(word);
@@ -199,7 +201,7 @@ const FUNCTIONS: [u8; 2] = [2, 10];
 const LARGEST_TABLE: u64 = 128 << 20;
 /// Maximum length of a name that is read, to bound the memory.
 const LONGEST_NAME: usize = 4_096;
-/// Maximum number of segments that are read, to bound the time for an address; linkers make four or
+/// Maximum number of segments that are read, to bound the time per address; linkers make four or
 /// five.
 const MOST_SEGMENTS: usize = 64;
 
@@ -209,7 +211,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn mangled_names_become_paths_and_other_names_stay() {
+    fn mangled_names_become_paths_and_other_names_stay_unchanged() {
         for (mangled, expected) in [
             ("_ZN4perf3web6engine4turn17h0123456789abcdefE", "perf::web::engine::turn"),
             (
@@ -257,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_uses_no_more_than_the_bytes_left() {
+    fn reading_symbols_uses_at_most_the_remaining_bytes() {
         let file = File::open("/proc/self/exe").unwrap();
         let mut left = HEADER + PROGRAM_HEADER;
         assert!(Symbols::read(&file, &mut left).functions.is_empty());
@@ -268,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_of_functions_at_one_address_is_named() {
+    fn the_longest_function_at_an_address_gives_the_name() {
         let functions = [(16..16, 1), (16..24, 5)];
         let symbols = Symbols {
             segments: vec![(0..64, 0)],
@@ -280,9 +282,9 @@ mod tests {
     }
 
     proptest! {
-        /// Puts arbitrary numbers into the header and into all headers of segments and sections.
+        /// Writes arbitrary numbers into the header and into all headers of segments and sections.
         #[test]
-        fn a_file_with_false_numbers_gives_names_or_none(
+        fn arbitrary_elf_headers_cause_no_panic(
             places in prop::collection::vec((0_usize..1_024, any::<u64>()), 0..12),
             offset in any::<u64>(),
         ) {

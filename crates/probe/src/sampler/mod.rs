@@ -18,7 +18,7 @@ use recording::Store;
 
 /// A source that the sampler's thread reads repeatedly.
 pub trait Probe: Send {
-    /// The probe's name in reports of its failures.
+    /// Returns the probe's name for reports of its failures.
     fn name(&self) -> &str;
 
     /// Adds the probe's readings to `sample`. The first call often has no earlier reading to
@@ -26,7 +26,7 @@ pub trait Probe: Send {
     fn read(&mut self, sample: &mut Sample<'_>) -> Result<(), ProbeError>;
 }
 
-/// The values of one moment.
+/// The values of all probes at one moment.
 #[derive(Debug)]
 pub struct Sample<'a> {
     at: Time,
@@ -35,12 +35,13 @@ pub struct Sample<'a> {
 }
 
 impl Sample<'_> {
-    /// `CLOCK_MONOTONIC` when this moment's first probe was read.
+    /// Returns the time (`CLOCK_MONOTONIC`) when this moment's first probe was read.
     pub fn at(&self) -> Time {
         self.at
     }
 
-    /// `metric` carries its unit in its name (`queue_kbyte`); `subject` names the measured object.
+    /// Adds a value. `metric` has its unit in its name (`queue_kbyte`); `subject` names the
+    /// measured object.
     pub fn put(&mut self, metric: &str, subject: &str, value: f64) {
         self.store.put(metric, subject, Point { sample: self.number, at: self.at, value });
     }

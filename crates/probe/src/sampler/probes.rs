@@ -13,9 +13,8 @@ use crate::snmp::SnmpSnapshot;
 use crate::softnet::SoftnetSnapshot;
 use crate::tcp::{self, Filter, Queues, TcpInfo};
 
-/// The use of each core, and of all of them (`all`) or of those chosen (`chosen`). The kernel
-/// counts in ticks of 10 ms, so at an interval of 100 ms a value is accurate to ten percent of a
-/// core.
+/// The use of each core, and of all cores (`all`) or the chosen ones (`chosen`). The kernel counts
+/// in ticks of 10 ms, so at an interval of 100 ms a value is accurate to ten percent of a core.
 #[derive(Debug, Default)]
 pub struct CpuProbe {
     chosen: Option<Vec<usize>>,
@@ -27,7 +26,7 @@ impl CpuProbe {
         Self::default()
     }
 
-    /// A probe that also sums over these cores.
+    /// Creates a probe that also sums over these cores.
     pub fn over(cores: impl IntoIterator<Item = usize>) -> Self {
         Self { chosen: Some(cores.into_iter().collect()), before: None }
     }
@@ -194,7 +193,7 @@ impl Probe for TcpProbe {
     }
 }
 
-/// Queueing disciplines, each under its interface's number, kind and handle.
+/// Queueing disciplines, each under its interface's index, type and handle.
 #[derive(Debug, Default)]
 pub struct QdiscProbe {
     before: Option<QdiscSnapshot>,
@@ -213,7 +212,7 @@ impl Probe for QdiscProbe {
 
     fn read(&mut self, sample: &mut Sample<'_>) -> Result<(), ProbeError> {
         let now = QdiscSnapshot::read()?;
-        // Without an earlier reading there are levels but no counts.
+        // Without an earlier reading there are queue lengths, but no counts.
         let spent = self.before.as_ref().map(|before| now.since(before));
         for qdisc in &now.qdiscs {
             let subject = format!("{} {} {}", qdisc.interface, qdisc.kind, qdisc.handle);
@@ -307,7 +306,8 @@ pub struct SnmpProbe {
 }
 
 impl SnmpProbe {
-    /// Names as in [`crate::snmp`]; names that this kernel lacks give no series.
+    /// Creates a probe. Names are as in [`crate::snmp`]; names that this kernel lacks give no
+    /// series.
     pub fn new(names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self { names: names.into_iter().map(Into::into).collect(), before: None }
     }
@@ -347,7 +347,7 @@ fn put_cpu_time(sample: &mut Sample<'_>, subject: &str, time: &CpuTime, elapsed:
     sample.put_known("cpu_percent", subject, percent);
 }
 
-/// `None` for the kernel's "no limit", which is no number to plot.
+/// Returns a rate to plot; `None` for the kernel's "no limit".
 fn limited(rate: Option<Rate>) -> Option<f64> {
     rate.filter(|rate| rate.bits_per_second() < u64::MAX).map(Rate::mbit_per_second)
 }

@@ -35,7 +35,7 @@ pub struct Point {
     pub value: f64,
 }
 
-/// A probe that failed. Its other samples are valid.
+/// A failed reading of a probe. Its other samples are valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     pub probe: String,
@@ -45,7 +45,7 @@ pub struct Failure {
 }
 
 impl Recording {
-    /// The CPU time of sampling as a share of one core.
+    /// Returns the CPU time of sampling as a share of one core.
     pub fn cost(&self) -> Option<Share> {
         let elapsed = self.stopped.since(self.started);
         (elapsed > Span::ZERO).then(|| {
@@ -74,13 +74,13 @@ impl Store {
         Self { series: BTreeMap::new(), points: 0, points_max: points_max.max(2), stride: 1 }
     }
 
-    /// The store keeps one in this many moments.
+    /// Returns the stride: the store keeps one sample in this many.
     pub(super) fn stride(&self) -> u64 {
         self.stride
     }
 
     pub(super) fn put(&mut self, metric: &str, subject: &str, point: Point) {
-        // A single moment may have more values than fit.
+        // A single sample may have more values than the store can hold.
         while self.points >= self.points_max {
             if self.stride > u64::MAX / 2 || !self.thin() {
                 return;
@@ -117,7 +117,7 @@ impl Store {
             .collect()
     }
 
-    /// Drops every second sample; true if that made room.
+    /// Drops every second sample; returns true if that freed space.
     fn thin(&mut self) -> bool {
         let before = self.points;
         self.stride *= 2;
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_larger_than_the_store_is_cut() {
+    fn a_sample_larger_than_the_store_is_cut() {
         let mut store = Store::new(4);
         for subject in 0..100 {
             store.put("rtt_us", &subject.to_string(), point(0));
@@ -168,7 +168,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn memory_is_bounded(max in 2usize..200, puts in prop::collection::vec((0u64..50, 0u8..5), 0..2000)) {
+        fn the_store_never_holds_more_points_than_its_bound(max in 2usize..200, puts in prop::collection::vec((0u64..50, 0u8..5), 0..2000)) {
             let mut store = Store::new(max);
             for (sample, subject) in puts {
                 store.put("m", &subject.to_string(), point(sample));

@@ -9,7 +9,7 @@ use super::recording::{Failure, Recording, Store};
 use super::{Probe, Sample};
 use crate::clock;
 
-/// The probes to sample, and the interval.
+/// The probes and the interval of a sampler.
 pub struct Sampler {
     interval: Span,
     points_max: usize,
@@ -44,13 +44,13 @@ impl Sampler {
         self
     }
 
-    /// Bounds the memory: the sampler keeps this many values, 24 bytes each.
+    /// Bounds the memory: the sampler keeps at most this many values, 24 bytes each.
     pub fn keep_at_most(mut self, points: usize) -> Self {
         self.points_max = points;
         self
     }
 
-    /// Returns once the thread is prepared and has taken its first sample.
+    /// Starts the thread. Returns once the thread is prepared and has taken its first sample.
     pub fn start(self) -> Result<RunningSampler, SamplerError> {
         let (stop, stopped) = mpsc::channel();
         let (sender, receiver) = mpsc::channel();
@@ -157,8 +157,8 @@ pub struct RunningSampler {
 }
 
 impl RunningSampler {
-    /// Stops and returns the recording. Takes a last sample unless the previous sample is younger
-    /// than half an interval, because rates over very short times mean nothing.
+    /// Stops and returns the recording. Takes a last sample unless the previous one is younger than
+    /// half an interval, because rates over very short times mean nothing.
     pub fn stop(mut self) -> Result<Recording, SamplerError> {
         self.join().unwrap_or(Err(SamplerError::Died))
     }
@@ -188,9 +188,9 @@ pub enum SamplerError {
     Died,
 }
 
-/// Minimum interval: below, the sampler would measure its own load.
+/// Minimum interval; at a shorter one, the sampler would measure its own load.
 const INTERVAL_MIN: Span = Span::from_millis(1);
-/// Default limit of values, 24 MB.
+/// Default maximum number of values: 24 MB.
 const POINTS_MAX: usize = 1_000_000;
 
 #[cfg(test)]
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn long_recordings_are_thinned() {
+    fn a_long_recording_keeps_at_most_the_requested_number_of_values() {
         let (sender, receiver) = mpsc::channel();
         let running = Sampler::every(Span::from_millis(1))
             .keep_at_most(4)

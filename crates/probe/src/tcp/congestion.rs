@@ -6,7 +6,7 @@ use units::{Rate, Share, Span};
 
 use crate::ProbeError;
 
-/// The congestion control algorithm of a TCP socket.
+/// Returns the congestion control algorithm of a TCP socket.
 pub fn congestion_control_of(socket: impl AsFd) -> Result<String, ProbeError> {
     sockopt::tcp_congestion(socket).map_err(|errno| ProbeError::Kernel {
         what: "the congestion control of a socket",
@@ -43,7 +43,7 @@ pub fn set_congestion_control(socket: impl AsFd, name: &str) -> Result<(), Refus
 pub struct Refused {
     pub wanted: String,
     pub has: String,
-    /// The algorithms that this namespace may use without loading a module.
+    /// The algorithms that a socket in this namespace can use without loading a module.
     pub available: Vec<String>,
     #[source]
     pub source: Option<io::Error>,
@@ -78,8 +78,8 @@ pub enum CongestionInfo {
 }
 
 impl CongestionInfo {
-    /// `kind` is the attribute's number in the kernel's answer. `None` for other kinds and for
-    /// bytes of another length (linux/inet_diag.h).
+    /// Parses an attribute; `kind` is its type in the kernel's reply. Returns `None` for other
+    /// attributes, and for bytes of another length (linux/inet_diag.h).
     pub fn parse(kind: u16, bytes: &[u8]) -> Option<Self> {
         let word = |index: usize| {
             let bytes = bytes.get(4 * index..4 * index + 4)?;
@@ -145,9 +145,9 @@ const VEGAS: u16 = 3;
 const DCTCP: u16 = 9;
 const BBR: u16 = 16;
 const NO_SAMPLE: u32 = u32::MAX;
-/// net/ipv4/tcp_dctcp.h, DCTCP_MAX_ALPHA.
+/// The value for a share of 1 (net/ipv4/tcp_dctcp.h, DCTCP_MAX_ALPHA).
 const DCTCP_MAX_ALPHA: f64 = 1024.0;
-/// net/ipv4/tcp_bbr.c, BBR_UNIT.
+/// The value for a gain of 1 (net/ipv4/tcp_bbr.c, BBR_UNIT).
 const BBR_UNIT: f64 = 256.0;
 
 #[cfg(test)]
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn the_data_of_each_algorithm_is_parsed() {
+    fn the_data_of_each_congestion_control_algorithm_is_parsed() {
         let bbr = bytes([1_000_000, 0, 20_000, 739, 512]);
         let Some(CongestionInfo::Bbr { bandwidth, min_rtt, pacing_gain, cwnd_gain }) =
             CongestionInfo::parse(BBR, &bbr)
@@ -189,7 +189,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_parser_of_algorithms_never_panics(kind in 0u16..20, bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+        fn the_parser_of_congestion_control_data_never_panics(kind in 0u16..20, bytes in prop::collection::vec(any::<u8>(), 0..40)) {
             let _ = CongestionInfo::parse(kind, &bytes);
         }
     }

@@ -1,5 +1,5 @@
-//! The kernel's answers about TCP sockets (inet_diag), without a copy: an observer of thousands of
-//! connections reads only the fields that it needs.
+//! The kernel's replies about TCP sockets (inet_diag), read without copying: an observer of
+//! thousands of connections reads only the fields that it needs.
 
 use std::cell::Cell;
 use std::io;
@@ -18,7 +18,7 @@ pub struct Diag {
     socket: Option<Socket>,
     buffer: Vec<u8>,
     sequence: u32,
-    /// Attributes to return, as bits.
+    /// The attributes to request, as bits.
     extensions: u8,
     protocol: i32,
 }
@@ -26,11 +26,11 @@ pub struct Diag {
 impl Diag {
     /// Requests every attribute that [`super::TcpSocket`] has.
     pub fn with_algorithm() -> Self {
-        // The attribute of Vegas requests the data of any algorithm.
+        // The attribute of Vegas requests the data of any congestion control algorithm.
         Self::with([INFO, VEGAS, CONGESTION, MEMORY])
     }
 
-    /// Requests no data of the congestion control.
+    /// Requests no data of the congestion control algorithm.
     pub fn without_algorithm() -> Self {
         Self::with([INFO, INFO, CONGESTION, MEMORY])
     }
@@ -88,7 +88,7 @@ impl Diag {
                 &mut |socket: RawSocket<'_>| found.set(found.get() || filter.passes(&socket)),
                 &|| found.get(),
             );
-            // The socket may still hold the rest of the answer.
+            // The netlink socket may still hold the rest of the reply.
             self.socket = None;
             match answered {
                 Err(error) if family == libc::AF_INET6 && error.is_not_supported() => {}
@@ -119,7 +119,7 @@ impl Diag {
             }
         });
         match answered {
-            // The kernel answers ENOENT for a connection that does not exist.
+            // The kernel returns ENOENT for a connection that does not exist.
             Err(error) if error.is_not_supported() => Ok(()),
             answered => answered,
         }
@@ -133,7 +133,7 @@ impl Diag {
     ) -> Result<(), ProbeError> {
         let answered = self.try_exchange(request, what, each, &|| false);
         if answered.is_err() {
-            // The socket may still hold the rest of an answer.
+            // The netlink socket may still hold the rest of a reply.
             self.socket = None;
         }
         answered
@@ -169,7 +169,7 @@ impl Diag {
             };
             match read(&self.buffer, what, each)? {
                 Left::Nothing => return Ok(()),
-                // Only a dump has an explicit end.
+                // Only the reply to a dump has an explicit end.
                 Left::Unknown if !request.is_dump || is_enough() => return Ok(()),
                 Left::Unknown => {}
             }
@@ -177,19 +177,19 @@ impl Diag {
     }
 }
 
-/// A connection to look up.
+/// The endpoints of a connection to look up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ends {
     pub local: SocketAddr,
     pub remote: SocketAddr,
-    /// The index of the interface that the socket is bound to, as that of a link-local address is;
-    /// 0 for none.
+    /// The index of the interface to which the socket is bound, as a socket with a link-local
+    /// address is; 0 for none.
     pub interface: u32,
     /// The socket's cookie; 0 stands for any.
     pub cookie: u64,
 }
 
-/// Whether more datagrams of the answer follow.
+/// Whether more datagrams of the reply follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Left {
     Nothing,
@@ -296,7 +296,7 @@ impl Request {
             }
         }
         put(60, &self.interface.to_ne_bytes());
-        // Two words, the lower first.
+        // The kernel expects two 32-bit words, the lower first.
         put(64, &(self.cookie as u32).to_ne_bytes());
         put(68, &((self.cookie >> 32) as u32).to_ne_bytes());
         bytes
@@ -310,7 +310,8 @@ pub struct RawSocket<'a> {
 }
 
 impl<'a> RawSocket<'a> {
-    /// `None` if the message is too short. [`Self::message`] returns the same bytes.
+    /// Wraps a message; returns `None` if it is too short. [`Self::message`] returns the same
+    /// bytes.
     pub fn new(message: &'a [u8]) -> Option<Self> {
         (message.len() >= SOCKET).then_some(Self { message })
     }
@@ -319,12 +320,12 @@ impl<'a> RawSocket<'a> {
         self.message
     }
 
-    /// The state; `None` for a state that this program lacks.
+    /// Returns the state; `None` for a state that this program does not know.
     pub fn state(&self) -> Option<TcpState> {
         TcpState::from_number(self.message[1])
     }
 
-    /// The local address; an IPv4 address of an IPv6 socket is returned as IPv4.
+    /// Returns the local address; an IPv4-mapped address is returned as IPv4.
     pub fn local(&self) -> SocketAddr {
         self.address(8, 4)
     }
@@ -333,12 +334,12 @@ impl<'a> RawSocket<'a> {
         self.address(24, 6)
     }
 
-    /// Distinguishes this socket from all others since boot.
+    /// Returns a number that distinguishes this socket from all others since boot.
     pub fn cookie(&self) -> u64 {
         u64::from(self.word(48)) << 32 | u64::from(self.word(44))
     }
 
-    /// The ends, to look the connection up.
+    /// Returns the endpoints, to look the connection up.
     pub fn ends(&self) -> Ends {
         let (local, remote) = (self.local(), self.remote());
         Ends { local, remote, interface: self.word(40), cookie: self.cookie() }
@@ -358,7 +359,7 @@ impl<'a> RawSocket<'a> {
         self.word(64)
     }
 
-    /// The inode, as in `/proc/PID/fd`; 0 if no process holds the socket any more.
+    /// Returns the inode, as in `/proc/PID/fd`; 0 if no process holds the socket any more.
     pub fn inode(&self) -> u32 {
         self.word(68)
     }
@@ -374,7 +375,7 @@ impl<'a> RawSocket<'a> {
         }
     }
 
-    /// `struct tcp_info`, for [`super::TcpInfo::from_bytes`].
+    /// Returns the `struct tcp_info`, for [`super::TcpInfo::from_bytes`].
     pub fn info(&self) -> Option<&'a [u8]> {
         self.attributes().find_map(|(kind, value)| (kind == INFO).then_some(value))
     }
@@ -396,12 +397,12 @@ impl<'a> RawSocket<'a> {
             send_limit: bytes(3)?,
             send: bytes(5)?,
             backlog: bytes(7)?,
-            // Linux 4.7.
+            // Kernels before 4.7 lack this field.
             drops: count(8).unwrap_or(0),
         })
     }
 
-    /// The kind and the value of each attribute.
+    /// Returns the type and the value of each attribute.
     pub fn attributes(&self) -> impl Iterator<Item = (u16, &'a [u8])> + use<'a> {
         let mut rest = &self.message[SOCKET..];
         std::iter::from_fn(move || {
@@ -446,16 +447,16 @@ pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
 const ANY_COOKIE: u64 = u64::MAX;
 pub(super) const SOCKETS: &str = "TCP sockets (inet_diag)";
 const CONNECTION: &str = "a TCP connection (inet_diag)";
-/// Message types of netlink, and the request and answer of sock_diag.
+/// Message types of netlink, and the request and reply of sock_diag.
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
-/// Attributes of a socket.
+/// Attribute types of a socket.
 const INFO: u16 = 2;
 const VEGAS: u16 = 3;
 const CONGESTION: u16 = 4;
 const MEMORY: u16 = 7;
-/// Sizes of structures.
+/// Sizes of structures, in bytes.
 const HEADER: usize = 16;
 const REQUEST: usize = 72;
 const SOCKET: usize = 72;
@@ -467,7 +468,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A message of the kernel: an established connection with two attributes.
+    /// Builds a message of the kernel: an established connection with two attributes.
     fn message() -> Vec<u8> {
         let mut bytes = vec![0; SOCKET];
         bytes[0] = libc::AF_INET as u8;
@@ -500,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fields_and_attributes_of_a_socket_are_read() {
+    fn the_fields_and_attributes_of_an_inet_diag_message_are_read() {
         let bytes = message();
         let socket = RawSocket::new(&bytes).unwrap();
         assert_eq!(socket.state(), Some(TcpState::Established));
@@ -517,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_ends_fails_or_continues() {
+    fn an_inet_diag_reply_ends_fails_or_continues() {
         let mut seen = 0;
         let mut count = |bytes: &[u8]| read(bytes, SOCKETS, &mut |_: RawSocket<'_>| seen += 1);
         let two = [datagram(SOCK_DIAG_BY_FAMILY, &message()), datagram(DONE, &[0; 4])].concat();
@@ -534,7 +535,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_parser_of_datagrams_never_panics(
+        fn the_parser_of_inet_diag_datagrams_never_panics(
             bytes in prop::collection::vec(any::<u8>(), 0..300),
             cut in 0usize..120,
         ) {

@@ -1,6 +1,6 @@
 use units::{Bytes, Rate, Share, Span};
 
-/// Declares [`TcpInfo`] with each field's place in the kernel's `struct tcp_info`
+/// Declares [`TcpInfo`] with each field's offset in the kernel's `struct tcp_info`
 /// (include/uapi/linux/tcp.h). A field beyond the returned bytes stays `None`.
 macro_rules! tcp_info {
     ($($(#[$doc:meta])* $field:ident: $type:ty = $raw:ident @ $offset:literal $read:expr;)*) => {
@@ -13,7 +13,8 @@ macro_rules! tcp_info {
         }
 
         impl TcpInfo {
-            /// Reads as many fields as `bytes` hold: the kernel returns the fields that it has.
+            /// Reads as many fields as `bytes` hold: the kernel returns only the fields that its
+            /// version has.
             pub fn from_bytes(bytes: &[u8]) -> Self {
                 Self {
                     $($field: bytes
@@ -24,7 +25,7 @@ macro_rules! tcp_info {
                 }
             }
 
-            /// The number of known fields.
+            /// Returns each field's end offset in the structure, and whether the field is known.
             #[cfg(test)]
             fn known(&self) -> Vec<(usize, bool)> {
                 vec![$(($offset + size_of::<$raw>(), self.$field.is_some()),)*]
@@ -36,7 +37,7 @@ macro_rules! tcp_info {
 tcp_info! {
     state: TcpState = u8 @ 0 TcpState::from_number;
     congestion_state: CongestionState = u8 @ 1 CongestionState::from_number;
-    /// Timeouts of the segment now being retransmitted.
+    /// Timeouts of the segment that is being retransmitted.
     retransmits: u8 = u8 @ 2 Some;
     probes: u8 = u8 @ 3 Some;
     backoff: u8 = u8 @ 4 Some;
@@ -44,14 +45,14 @@ tcp_info! {
     sack: bool = u8 @ 5 bit::<1>;
     window_scaling: bool = u8 @ 5 bit::<2>;
     ecn: bool = u8 @ 5 bit::<3>;
-    /// At least one packet arrived with an ECN-capable mark.
+    /// Whether at least one packet arrived with an ECN-capable codepoint.
     ecn_seen: bool = u8 @ 5 bit::<4>;
-    /// Data in the SYN was acknowledged (TCP Fast Open).
+    /// Whether data in the SYN was acknowledged (TCP Fast Open).
     syn_data: bool = u8 @ 5 bit::<5>;
     /// The shift of the peer's window scale option.
     snd_wscale: u8 = u8 @ 6 |both| Some(both & 15);
     rcv_wscale: u8 = u8 @ 6 |both| Some(both >> 4);
-    /// `delivery_rate` was measured while the connection was application-limited.
+    /// Whether `delivery_rate` was measured while the connection was application-limited.
     delivery_rate_app_limited: bool = u8 @ 7 bit::<0>;
     rto: Span = u32 @ 8 micros;
     ato: Span = u32 @ 12 micros;
@@ -59,7 +60,8 @@ tcp_info! {
     rcv_mss: Bytes = u32 @ 20 bytes;
     /// Segments in flight; for a listening socket, connections waiting to be accepted.
     unacked: u32 = u32 @ 24 Some;
-    /// Segments selectively acknowledged; for a listening socket, its largest backlog.
+    /// Segments selectively acknowledged; for a listening socket, the maximum length of its accept
+    /// queue.
     sacked: u32 = u32 @ 28 Some;
     lost: u32 = u32 @ 32 Some;
     /// Segments retransmitted and not yet acknowledged.
@@ -80,7 +82,7 @@ tcp_info! {
     reordering: u32 = u32 @ 88 Some;
     /// The receiver's estimate of the round trip.
     rcv_rtt: Span = u32 @ 92 micros;
-    /// Data that the application read in one round trip.
+    /// Data that the application reads per round trip.
     rcv_space: Bytes = u32 @ 96 bytes;
     /// Segments retransmitted since the start.
     total_retrans: u32 = u32 @ 100 Some;
@@ -98,13 +100,13 @@ tcp_info! {
     data_segs_in: u32 = u32 @ 152 Some;
     data_segs_out: u32 = u32 @ 156 Some;
     delivery_rate: Rate = u64 @ 160 rate;
-    /// Time with data in flight or to send; contains the two limited times below.
+    /// Time with data in flight or to send; includes the two limited times below.
     busy_time: Span = u64 @ 168 wide_micros;
     rwnd_limited: Span = u64 @ 176 wide_micros;
     sndbuf_limited: Span = u64 @ 184 wide_micros;
     /// Segments delivered.
     delivered: u32 = u32 @ 192 Some;
-    /// Segments delivered and acknowledged with a congestion mark.
+    /// Segments delivered and acknowledged with an ECN congestion mark.
     delivered_ce: u32 = u32 @ 196 Some;
     /// Bytes sent, including retransmissions.
     bytes_sent: Bytes = u64 @ 200 wide;
@@ -114,16 +116,16 @@ tcp_info! {
     reord_seen: u32 = u32 @ 220 Some;
     /// Packets received out of order.
     rcv_ooopack: u32 = u32 @ 224 Some;
-    /// The window that the peer offers. Linux 5.4.
+    /// The receive window that the peer offers. Linux 5.4.
     snd_wnd: Bytes = u32 @ 228 bytes;
-    /// The window offered to the peer. Linux 6.2.
+    /// The receive window offered to the peer. Linux 6.2.
     rcv_wnd: Bytes = u32 @ 232 bytes;
     rehash: u32 = u32 @ 236 Some;
     /// Timeouts since the start. Linux 6.7.
     total_rto: u16 = u16 @ 240 Some;
     total_rto_recoveries: u16 = u16 @ 242 Some;
     total_rto_time: Span = u32 @ 244 millis;
-    /// Segments received with a congestion mark. Linux 6.18 (Accurate ECN, RFC 9768).
+    /// Segments received with an ECN congestion mark. Linux 6.18 (Accurate ECN, RFC 9768).
     received_ce: u32 = u32 @ 248 Some;
     delivered_e1: Bytes = u32 @ 252 bytes;
     delivered_e0: Bytes = u32 @ 256 bytes;
@@ -136,13 +138,13 @@ tcp_info! {
 }
 
 impl TcpInfo {
-    /// Acknowledged and received bytes, without the other fields of the kernel's structure.
+    /// Returns the sum of acknowledged and received bytes, without parsing the other fields.
     pub fn moved(bytes: &[u8]) -> Option<Bytes> {
         let count = |at: usize| Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
         Some(Bytes::new(count(120)?.saturating_add(count(128)?)))
     }
 
-    /// The congestion window in bytes.
+    /// Returns the congestion window in bytes.
     pub fn cwnd(&self) -> Option<Bytes> {
         let mss = self.snd_mss?.count();
         Some(Bytes::new(mss * u64::from(self.snd_cwnd?)))
@@ -152,14 +154,14 @@ impl TcpInfo {
         Some(self.snd_cwnd? < self.snd_ssthresh?)
     }
 
-    /// The accept queue of a listening socket: connections not yet accepted, and the limit of their
-    /// number.
+    /// Returns the accept queue of a listening socket: the number of connections not yet accepted,
+    /// and its limit.
     pub fn accept_queue(&self) -> Option<(u32, u32)> {
         (self.state? == TcpState::Listen).then_some(())?;
         self.unacked.zip(self.sacked)
     }
 
-    /// The connection's activity since `earlier`, `elapsed` ago.
+    /// Returns the connection's activity since `earlier`, which was read `elapsed` ago.
     pub fn since(&self, earlier: &Self, elapsed: Span) -> TcpUse {
         fn both<T, R>(later: Option<T>, earlier: Option<T>, minus: fn(T, T) -> R) -> Option<R> {
             later.zip(earlier).map(|(later, earlier)| minus(later, earlier))
@@ -213,7 +215,7 @@ pub struct TcpUse {
 }
 
 impl TcpUse {
-    /// Acknowledged data per time.
+    /// Returns the rate of acknowledged data.
     pub fn goodput(&self) -> Option<Rate> {
         rate_over(self.bytes_acked?, self.elapsed)
     }
@@ -222,22 +224,22 @@ impl TcpUse {
         rate_over(self.bytes_received?, self.elapsed)
     }
 
-    /// Retransmitted segments of all data segments sent.
+    /// Returns the share of retransmitted segments among all data segments sent.
     pub fn retransmit_share(&self) -> Option<Share> {
         share(self.retrans?.into(), self.data_segs_out?.into())
     }
 
-    /// The share of the elapsed time with data in flight or to send.
+    /// Returns the share of the elapsed time with data in flight or to send.
     pub fn busy_share(&self) -> Option<Share> {
         share(self.busy?.nanos(), self.elapsed.nanos())
     }
 
-    /// The share of the elapsed time limited by the receiver's window.
+    /// Returns the share of the elapsed time limited by the receiver's window.
     pub fn rwnd_limited_share(&self) -> Option<Share> {
         share(self.rwnd_limited?.nanos(), self.elapsed.nanos())
     }
 
-    /// The share of the elapsed time limited by the send buffer.
+    /// Returns the share of the elapsed time limited by the send buffer.
     pub fn sndbuf_limited_share(&self) -> Option<Share> {
         share(self.sndbuf_limited?.nanos(), self.elapsed.nanos())
     }
@@ -350,11 +352,11 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Linux 6.18: 280 bytes. The last word is not read.
+    /// The structure has 280 bytes in Linux 6.18. The last word is not read.
     const LENGTH: usize = 280;
 
     #[test]
-    fn every_length_gives_a_prefix_of_the_fields() {
+    fn a_tcp_info_of_any_length_gives_a_prefix_of_the_fields() {
         let whole = [1u8; LENGTH];
         let all = TcpInfo::from_bytes(&whole);
         assert!(all.known().iter().all(|(_, known)| *known));
@@ -366,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn values_have_their_units() {
+    fn tcp_info_values_are_converted_to_their_units() {
         let mut raw = [0u8; LENGTH];
         raw[0] = 1;
         raw[5] = 0b110;
@@ -400,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn the_activity_between_two_readings_is_computed() {
+    fn tcp_activity_between_two_readings_is_computed() {
         let earlier = TcpInfo {
             bytes_acked: Some(Bytes::new(0)),
             total_retrans: Some(u32::MAX),

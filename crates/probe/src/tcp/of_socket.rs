@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use super::TcpInfo;
 use crate::ProbeError;
 
-/// `getsockopt(TCP_INFO)`.
+/// Reads a socket's `TCP_INFO` by getsockopt(2).
 pub fn of_socket(socket: impl AsFd) -> Result<TcpInfo, ProbeError> {
     let mut bytes = [0u8; ROOM];
     let mut length = ROOM as libc::socklen_t;

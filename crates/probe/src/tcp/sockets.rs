@@ -6,22 +6,22 @@ use super::diag::{self, Diag, Ends, RawSocket};
 use super::{CongestionInfo, TcpInfo, TcpState};
 use crate::ProbeError;
 
-/// All TCP sockets of the calling thread's network namespace that match `filter`, over IPv4 and
-/// IPv6.
+/// Returns all TCP sockets of the calling thread's network namespace that match `filter`, over IPv4
+/// and IPv6.
 pub fn sockets(filter: &Filter) -> Result<Vec<TcpSocket>, ProbeError> {
     let mut found = Vec::new();
     Diag::with_algorithm().each(filter, |socket| found.extend(TcpSocket::of(socket)))?;
     Ok(found)
 }
 
-/// Whether a TCP socket of the calling thread's network namespace has this port at either end.
+/// Whether a TCP socket of the calling thread's network namespace has this local or remote port.
 pub fn has_port(port: u16) -> Result<bool, ProbeError> {
     let mut diag = Diag::of_addresses();
     Ok(diag.has(&Filter::all().local_port(port))? || diag.has(&Filter::all().remote_port(port))?)
 }
 
-/// Looks a connection up by its ends. Far cheaper than [`sockets`], for which the kernel walks its
-/// whole table of connections. `None` if there is no such connection.
+/// Looks a connection up by its addresses and ports; returns `None` if there is no such connection.
+/// Far cheaper than [`sockets`], for which the kernel walks its whole table of connections.
 pub fn connection(local: SocketAddr, remote: SocketAddr) -> Result<Option<TcpSocket>, ProbeError> {
     let mut found = None;
     let ends = Ends { local, remote, interface: 0, cookie: 0 };
@@ -86,7 +86,7 @@ impl Filter {
         self.remote_address(address.ip()).remote_port(address.port())
     }
 
-    /// The states as bits; all states of RFC 9293 if none was added.
+    /// Returns the states as bits; all states of RFC 9293 if none was added.
     pub(super) fn state_bits(&self) -> u32 {
         match self.states.as_slice() {
             [] => ALL_STATES,
@@ -117,7 +117,7 @@ impl Filter {
 /// One TCP socket of a namespace.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TcpSocket {
-    /// The local address; an IPv4 address of an IPv6 socket is shown as IPv4.
+    /// The local address; an IPv4-mapped address is shown as IPv4.
     pub local: SocketAddr,
     pub remote: SocketAddr,
     pub state: TcpState,
@@ -135,7 +135,7 @@ pub struct TcpSocket {
     pub info: Option<TcpInfo>,
 }
 
-/// The queue of the socket.
+/// The queues of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Queues {
     /// Connections not yet accepted, and the limit of their number.
@@ -152,15 +152,15 @@ pub enum Timer {
     Probe { expires: Span },
 }
 
-/// The memory a socket holds (`SK_MEMINFO_*`, include/uapi/linux/sock_diag.h).
+/// The memory that a socket holds (`SK_MEMINFO_*`, include/uapi/linux/sock_diag.h).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memory {
     pub receive: Bytes,
     pub receive_limit: Bytes,
-    /// Memory of packets in the queues below the socket.
+    /// Memory of sent packets that are still in the queues below the socket.
     pub transmit: Bytes,
     pub send_limit: Bytes,
-    /// Memory of written data that no acknowledgement has freed.
+    /// Memory of written data that is not acknowledged yet.
     pub send: Bytes,
     /// Memory of packets that arrived while the application held the socket lock.
     pub backlog: Bytes,
@@ -169,7 +169,7 @@ pub struct Memory {
 }
 
 impl TcpSocket {
-    /// The sockets in one datagram of the kernel's answer.
+    /// Parses the sockets in one datagram of the kernel's reply.
     pub fn parse(datagram: &[u8]) -> Result<Vec<Self>, ProbeError> {
         let mut found = Vec::new();
         diag::read(datagram, diag::SOCKETS, &mut |socket: RawSocket<'_>| {
@@ -178,7 +178,7 @@ impl TcpSocket {
         Ok(found)
     }
 
-    /// The socket of an answer; `None` for a state that this program lacks.
+    /// Converts a socket of a reply; returns `None` for a state that this program does not know.
     pub fn of(raw: RawSocket<'_>) -> Option<Self> {
         Some(Self {
             local: raw.local(),

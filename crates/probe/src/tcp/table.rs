@@ -1,12 +1,12 @@
-//! `/proc/PID/net/tcp` and `tcp6`: the connections of another process's network namespace, for
-//! which inet_diag does not answer.
+//! The connections of another process's network namespace: `/proc/PID/net/tcp` and `tcp6`.
+//! inet_diag reports only the namespace of its own socket.
 
 use std::net::SocketAddr;
 
 use crate::udp::end;
 
-/// The inodes and ends of the sockets whose local and remote end `is_wanted` accepts. Leaves out
-/// lines of another form.
+/// Returns the inodes, local and remote addresses of the sockets whose addresses `is_wanted`
+/// accepts. Skips lines of another format.
 pub fn sockets(
     text: &str,
     is_wanted: impl Fn(SocketAddr, SocketAddr) -> bool,
@@ -29,7 +29,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     #[test]
-    fn a_connection_of_this_process_is_found() {
+    fn a_tcp_connection_of_this_process_is_found() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let ends = (client.local_addr().unwrap(), client.peer_addr().unwrap());

@@ -19,7 +19,7 @@ pub struct BondSettings {
     /// member is disabled.
     pub updelay: u64,
     pub downdelay: u64,
-    /// Part of the hash that chooses a member for a packet.
+    /// Seed of the hash that chooses a member for each packet.
     pub hash_basis: u32,
     /// Whether all members of a balance-slb bond receive multicast.
     pub all_members_active: bool,
@@ -47,7 +47,7 @@ impl BondMode {
         }
     }
 
-    /// The mode of this name in Open vSwitch's database.
+    /// Returns the mode that Open vSwitch's database calls `name`.
     pub(super) fn named(name: &str) -> Option<Self> {
         let all = [Self::ActiveBackup, Self::BalanceSlb, Self::BalanceTcp];
         all.into_iter().find(|mode| mode.name() == name)
@@ -63,7 +63,7 @@ impl BondMode {
 }
 
 impl BondSettings {
-    /// Checks the settings. `is_port` tells whether the bridge has a port of a name.
+    /// Checks the settings. `is_port` tells whether the bridge has a port with a given name.
     pub(super) fn check(&self, is_port: impl Fn(&str) -> bool) -> Result<(), String> {
         if let Some(unknown) = self.members.iter().find(|name| !is_port(name)) {
             return Err(format!("there is no port {unknown:?}: name ports of the bridge"));
@@ -80,7 +80,7 @@ impl BondSettings {
         }
     }
 
-    /// Whether the name of the bond is also the name of a port that is not its member.
+    /// Whether the bridge has a port with the bond's name that is not a member of the bond.
     pub(super) fn has_name_of_other(
         &self,
         bond: &str,
@@ -94,7 +94,7 @@ impl BondSettings {
 #[derive(Debug)]
 pub(super) struct Bond {
     pub(super) settings: BondSettings,
-    /// Sorted by name.
+    /// The members, sorted by name.
     members: Vec<Member>,
     /// The name of the active member, and the address of the last active member, which stays when
     /// all members are down.
@@ -120,14 +120,14 @@ pub(super) struct MemberPort {
 }
 
 impl Bond {
-    /// A bond whose last active member had `active_address`, or zeros if it is unknown.
+    /// Creates a bond. `active_address`: the address of the last active member; zeros if unknown.
     pub(super) fn new(active_address: [u8; 6]) -> Self {
         let (settings, members) = (BondSettings::default(), Vec::new());
         Self { settings, members, active: None, active_address }
     }
 
-    /// Updates the bond from its settings and the links. `ports`: the existing ports of members,
-    /// sorted by name.
+    /// Updates the bond from its settings and the link states. `ports`: the existing ports of
+    /// members, sorted by name.
     pub(super) fn run(&mut self, settings: &BondSettings, ports: &[MemberPort], now_ms: u64) {
         if self.settings != *settings {
             self.settings = settings.clone();
@@ -152,8 +152,8 @@ impl Bond {
         }
     }
 
-    /// The member that should become active: the last active one, or another enabled one, or the
-    /// one that is enabled next.
+    /// Returns the member that should become active: the last active one; else another enabled one;
+    /// else the one that will be enabled next.
     fn next_active(&self, ports: &[MemberPort]) -> Option<String> {
         let last = ports.iter().find(|port| port.address == self.active_address);
         let last = last.filter(|port| self.is_enabled(&port.name)).map(|port| port.name.clone());
@@ -214,7 +214,7 @@ impl Bond {
         self.members.iter().any(|member| member.name == name && member.is_enabled)
     }
 
-    /// The bond as the bridge's tables store it.
+    /// Converts the bond to the type that the bridge's tables store.
     pub(super) fn for_tables(&self, ports: &[MemberPort]) -> pipeline::Bond {
         let number = |name: &str| {
             let port = ports.iter().find(|port| port.name == name);
@@ -231,7 +231,7 @@ impl Bond {
         }
     }
 
-    /// The text of `bond/show`.
+    /// Returns the reply to `bond/show`.
     pub(super) fn show(&self, name: &str, ports: &[MemberPort], now_ms: u64) -> String {
         use std::fmt::Write as _;
         let settings = &self.settings;
@@ -277,7 +277,7 @@ impl Bond {
         text
     }
 
-    /// The bond's line in `bond/list`.
+    /// Returns the bond's line in `bond/list`.
     pub(super) fn line(&self, name: &str) -> String {
         let members: Vec<_> = self.members.iter().map(|member| member.name.as_str()).collect();
         format!("{name}\t{}\t0\t{}\n", self.settings.mode.name(), members.join(", "))
@@ -351,7 +351,7 @@ mod tests {
         assert_eq!(run([false, true, true], 10), (Some(1), 3));
         assert_eq!(run([false, true, true], 110), (Some(2), 2));
         assert_eq!(run([true; 3], 150), (Some(2), 2));
-        assert_eq!(run([false, true, true], 200), (Some(2), 2), "the wait begins again");
+        assert_eq!(run([false, true, true], 200), (Some(2), 2), "the up delay starts again");
         assert_eq!(run([true; 3], 300), (Some(2), 2));
         assert_eq!(run([true; 3], 500), (Some(2), 3));
         assert_eq!(run([false; 3], 600), (Some(2), 3));

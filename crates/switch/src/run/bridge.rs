@@ -30,7 +30,7 @@ pub struct BridgeState {
     /// The other bridges that patch ports lead to, sorted by index.
     neighbors: RwLock<Vec<Weak<Self>>>,
     ports: RwLock<BTreeMap<PortNumber, Arc<SwitchPort>>>,
-    /// The last number given to a port without a requested number.
+    /// The last port number that was assigned automatically.
     last_number: AtomicU32,
     /// Whether megaflows match all fields of their first packet.
     pub(super) is_exact: AtomicBool,
@@ -40,7 +40,7 @@ pub struct BridgeState {
     lost_packet_ins: AtomicU64,
     /// Controllers and listening addresses that the bridge's thread has not taken over yet.
     remotes: Mutex<Option<Remotes>>,
-    /// The addresses that the bridge's thread uses, or will use after `remotes`.
+    /// The addresses that the bridge's thread uses, or will use once it has taken over `remotes`.
     places: Mutex<Places>,
     controllers: Mutex<Vec<ControllerState>>,
     /// Whether the bridge forwards as a learning switch while it has no controller (fail mode
@@ -63,7 +63,7 @@ pub(super) struct Remotes {
     pub(super) controllers: Vec<SocketAddr>,
 }
 
-/// Addresses as the settings write them.
+/// The bridge's addresses, as written in the settings.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Places {
     /// The addresses at which the bridge listens.
@@ -71,7 +71,7 @@ pub(super) struct Places {
     pub(super) controllers: Vec<SocketAddr>,
 }
 
-/// The connection to a controller that the settings name.
+/// The state of the connection to a controller in the settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ControllerState {
     pub(super) address: SocketAddr,
@@ -132,12 +132,12 @@ impl BridgeState {
         self.tables.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The bridge's index in the switch, in the type that tables use.
+    /// Returns the bridge's index in the switch, in the type that tables use.
     pub(super) fn place(&self) -> u16 {
         place_of(self.index)
     }
 
-    /// The other bridges that patch ports lead to, sorted by index.
+    /// Returns the other bridges that patch ports lead to, sorted by index.
     pub(super) fn neighbors(&self) -> Vec<Arc<Self>> {
         let neighbors = self.neighbors.read().unwrap_or_else(PoisonError::into_inner);
         neighbors.iter().filter_map(Weak::upgrade).collect()
@@ -192,13 +192,13 @@ impl BridgeState {
         act(tables, &others)
     }
 
-    /// The tables' generation, read without a lock.
+    /// Reads the tables' generation without a lock.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// The ports, sorted by number.
+    /// Returns the ports, sorted by number.
     #[must_use]
     pub fn ports(&self) -> Vec<Arc<SwitchPort>> {
         self.port_map().values().cloned().collect()
@@ -219,9 +219,9 @@ impl BridgeState {
         self.port_map().values().map(|port| (port.number, port.name.clone())).collect()
     }
 
-    /// The number of a new port without a requested number. As in Open vSwitch, the search begins
-    /// after the last number, so that rules for a removed port do not match another port's packets
-    /// soon.
+    /// Returns the number of a new port that requests none. As in Open vSwitch, the search begins
+    /// after the last assigned number, so that rules for a removed port do not soon match another
+    /// port's packets.
     pub(super) fn free_number(&self) -> PortNumber {
         let ports = self.port_map();
         let last = self.last_number.load(Ordering::Relaxed);
@@ -288,13 +288,13 @@ impl BridgeState {
         std::mem::take(&mut *self.lock_events())
     }
 
-    /// The number of packet-ins that were dropped because the queue was full.
+    /// Returns the number of packet-ins that were dropped because the queue was full.
     #[must_use]
     pub fn lost_packet_ins(&self) -> u64 {
         self.lost_packet_ins.load(Ordering::Relaxed)
     }
 
-    /// Gives the bridge's thread other controllers and listening addresses.
+    /// Gives the bridge's thread new controllers and listening addresses.
     pub(super) fn change_remotes(&self, mut remotes: Remotes) {
         let mut places = self.places();
         places.listening.retain(|address| remotes.listen.contains(address));
@@ -346,7 +346,7 @@ impl BridgeState {
         self.bonds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The existing ports of a bond's members, sorted by name.
+    /// Returns the existing ports of a bond's members, sorted by name.
     pub(super) fn members(&self, settings: &BondSettings) -> Vec<MemberPort> {
         members_of(settings, &self.ports_by_name())
     }
@@ -355,7 +355,7 @@ impl BridgeState {
         self.port_map().values().map(|port| (port.name.clone(), port.clone())).collect()
     }
 
-    /// Updates the bonds from their links.
+    /// Updates the bonds from the link states of their members.
     pub(super) fn run_bonds(&self) {
         let now_ms = self.clock.now_ms();
         let mut bonds = self.bonds();
@@ -416,7 +416,7 @@ impl BridgeState {
         self.ports.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The port with this index, for texts about megaflows.
+    /// Returns the port with this index; used to print megaflows.
     #[must_use]
     pub fn port_of_index(&self, index: PortIndex) -> Option<Arc<SwitchPort>> {
         self.port_map().values().find(|port| port.index == index).cloned()
@@ -440,19 +440,19 @@ fn members_of(
     members
 }
 
-/// Converts the index. A switch has fewer than 65,535 bridges.
+/// Converts a bridge's index to the type that tables use. A switch has fewer than 65,535 bridges.
 fn place_of(index: usize) -> u16 {
     index.try_into().unwrap_or(u16::MAX)
 }
 
-/// The hardware address of the bridge's own port, as in Open vSwitch.
+/// Derives the datapath ID from the hardware address of the bridge's own port, as in Open vSwitch.
 fn default_datapath_id(name: &str) -> u64 {
     let [a, b, c, d, e, f] = super::ports::address_of(name, PortNumber::LOCAL);
     u64::from_be_bytes([0, 0, a, b, c, d, e, f])
 }
 
 const MOST_EVENTS: usize = 4096;
-/// The highest number for ports without a requested number, as in Open vSwitch.
+/// Highest port number that is assigned automatically, as in Open vSwitch.
 const LAST_NUMBER: u32 = 0x7fff;
 
 #[cfg(test)]

@@ -86,9 +86,9 @@ impl Bridge for BridgeSession {
     }
 
     fn watch(&mut self) {
-        // A packet that changes rules holds the read lock until it has recorded the change and
-        // outdated earlier lists. After this write lock, every list includes all changes that were
-        // not recorded.
+        // A thread whose packet changes rules holds the read lock until it has recorded the change
+        // and invalidated earlier lists. Every list after this write lock therefore includes all
+        // changes that were not recorded.
         self.bridge.tables_mut().is_watched = true;
     }
 
@@ -106,7 +106,8 @@ impl Bridge for BridgeSession {
     }
 
     fn table_numbers(&self) -> Vec<u8> {
-        // Credits the counts first: the statistics of the tables are read one by one.
+        // First add the megaflows' counts to the rules: the statistics of the tables are read one
+        // by one.
         self.switch.credit(&self.bridge);
         (0..TABLES).collect()
     }
@@ -159,7 +160,7 @@ impl Bridge for BridgeSession {
     }
 
     fn group_numbers(&self, group: u32) -> Vec<u32> {
-        // Credits the counts first: the statistics of the groups are read one by one.
+        // First add the megaflows' counts to the groups: their statistics are read one by one.
         self.switch.credit(&self.bridge);
         self.bridge.tables().group_numbers(group)
     }
@@ -181,7 +182,7 @@ impl Bridge for BridgeSession {
         let meters = &self.bridge.meters;
         let id = MeterId { bridge: self.bridge.place(), meter: number };
         if number == MeterMod::ALL {
-            // Only a deletion may have this number.
+            // The number `ALL` is valid only in a deletion.
             meters.of_bridge(id.bridge).into_iter().for_each(|gone| meters.remove(gone));
         } else if let Ok([entry]) = tables.meters(number).as_deref() {
             meters.configure_at(id, entry, now);

@@ -22,16 +22,16 @@ pub(super) struct BridgeThread {
     bridge: Arc<BridgeState>,
     session: BridgeSession,
     unix: UnixListener,
-    /// Its drop removes the socket's file.
+    /// Removes the socket's file when it is dropped.
     _file: BoundFile,
     /// Listeners, each with its address as written in the settings.
     tcp: Vec<(SocketAddr, TcpListener)>,
     connections: Vec<Connection>,
-    /// The number of the last connection.
+    /// The number of the newest connection.
     last_number: u64,
-    /// The memory for bundles of all connections of an [`Origin`].
+    /// Per [`Origin`], the memory for the bundles of all its connections.
     memory: [Arc<BundleMemory>; 2],
-    /// The index of the connection that the next turn serves first.
+    /// The index of the connection that the next iteration serves first.
     first: usize,
     controllers: Vec<Controller>,
     /// When a controller was last connected, on the switch's clock.
@@ -48,7 +48,7 @@ pub(super) struct BridgeThread {
 #[derive(Debug, Clone)]
 struct Controller {
     address: SocketAddr,
-    /// The time of the next attempt; `None` while there is a connection.
+    /// The time of the next connection attempt; `None` while connected.
     next: Option<Instant>,
     pause: Duration,
     last_error: Option<String>,
@@ -116,8 +116,8 @@ impl BridgeThread {
         self.check();
     }
 
-    /// Applies other controllers and addresses. A connection to a controller that stays in the
-    /// settings remains open.
+    /// Applies new controllers and listening addresses. A connection to a controller that stays in
+    /// the settings remains open.
     fn change_remotes(&mut self) {
         let Some(remotes) = self.bridge.take_remotes() else { return };
         self.tcp.retain(|(address, _)| remotes.listen.contains(address));
@@ -165,7 +165,7 @@ impl BridgeThread {
                 "bridge {name}: no controller for {} s: forwards as a learning switch",
                 lost_ms / 1000
             );
-            // The tables never refuse to delete all rules.
+            // Deleting all rules never fails.
             let _ = tables.flow_mod(FlowMod::new(FlowCommand::Delete), now_ms);
         } else {
             tracing::info!("bridge {name}: no longer forwards as a learning switch");
@@ -207,7 +207,7 @@ impl BridgeThread {
         let pause = if has_work { Duration::ZERO } else { PAUSE };
         let pause = Timespec { tv_sec: 0, tv_nsec: pause.as_nanos() as i64 };
         if has_work || !self.has_event_soon(&mut fds) {
-            // If a signal interrupts the wait, the turn comes early, which does no harm.
+            // A signal may interrupt the wait; an early iteration does no harm.
             let _ = poll(&mut fds, Some(&pause));
         }
         fds[first..].iter().map(PollFd::revents).collect()
@@ -280,8 +280,8 @@ impl BridgeThread {
         self.last_number
     }
 
-    /// The number of accepted connections of an origin. Connections to controllers of the settings
-    /// do not count.
+    /// Returns the number of accepted connections of an origin. Connections to controllers of the
+    /// settings do not count.
     fn count(&self, origin: Origin) -> usize {
         self.connections
             .iter()
@@ -289,8 +289,8 @@ impl BridgeThread {
             .count()
     }
 
-    /// If an origin has the maximum number of connections, closes the one that has waited longest
-    /// for a hello, unless that one is very recent.
+    /// Closes a connection if an origin has its maximum number: the one that has waited longest for
+    /// a hello, unless it is very recent.
     fn free_a_place(&mut self, origin: Origin) {
         if self.count(origin) < MOST_CONNECTIONS {
             return;
@@ -325,8 +325,8 @@ impl BridgeThread {
         }
     }
 
-    /// Serves each connection once. Peers by TCP share a limited time, so that they do not delay
-    /// peers by UNIX sockets. The next turn begins with the first peer that was not served.
+    /// Serves each connection once. TCP peers share a limited time, so that they do not delay peers
+    /// on UNIX sockets. The next call begins with the first peer that was not served.
     fn serve(&mut self, ready: &[PollFlags]) {
         let mut closed = Vec::new();
         let count = self.connections.len();
@@ -558,8 +558,8 @@ impl Controller {
     }
 }
 
-/// The connection whose peer has not read for the longest time; `None` if no peer has been that
-/// slow.
+/// Returns the index of the connection whose peer has not read for the longest time; `None` if all
+/// peers have read within `PATIENCE`.
 fn slowest(backlogs: impl Iterator<Item = (usize, Duration)>) -> Option<usize> {
     let waiting = backlogs.enumerate().filter(|(_, (bytes, _))| *bytes > 0);
     let (index, (_, pause)) = waiting.max_by_key(|(_, (_, pause))| *pause)?;
@@ -569,20 +569,21 @@ fn slowest(backlogs: impl Iterator<Item = (usize, Duration)>) -> Option<usize> {
 /// Three times the inactivity probe of controllers, as in Open vSwitch.
 const ALONE_MS: u64 = 15_000;
 const READ: usize = 256 << 10;
-/// Maximum number of requests of a connection in one turn.
+/// Maximum number of requests per connection and iteration.
 const REQUESTS: usize = 4096;
 /// Maximum number of accepted connections of each origin.
 const MOST_CONNECTIONS: usize = 128;
-/// The time of a turn that all peers by TCP share.
+/// Maximum time per iteration for all TCP peers together.
 const TCP_TURN: Duration = Duration::from_millis(100);
-/// The queued output of an origin in bytes, above which peers that do not read are disconnected.
+/// Maximum queued output of an origin, in bytes; beyond it, peers that do not read are
+/// disconnected.
 const MOST_OUTPUT: usize = 512 << 20;
-/// Above that limit, a peer must read something in this time.
+/// While `MOST_OUTPUT` is exceeded, a peer that reads nothing for this time is disconnected.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// If an origin has its most connections, a peer must send its hello in this time.
+/// While an origin has its maximum number of connections, a peer must send its hello in this time.
 const SHORTEST_GREETING: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(100);
-/// A peer that waited for a reply usually sends its next request in this time.
+/// A peer that waited for a reply usually sends its next request within this time.
 const SOON: Duration = Duration::from_micros(50);
 const EXPIRY: Duration = Duration::from_millis(500);
 const CHECK: Duration = Duration::from_millis(500);

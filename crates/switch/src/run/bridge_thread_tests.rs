@@ -23,14 +23,14 @@ fn the_peer_that_has_not_read_for_longest_is_disconnected() {
     assert_eq!(slowest(std::iter::empty()), None);
 }
 
-/// A bridge's connection thread, whose turns the test calls.
+/// A bridge's connection thread, whose iterations the test runs.
 struct Rig {
     thread: BridgeThread,
     folder: TempDir,
 }
 
 impl Rig {
-    /// A bridge with rules whose cookies are 0, 1 and so on.
+    /// Creates a bridge with rules whose cookies are 0, 1 and so on.
     fn with_rules(count: u32) -> Self {
         let folder = TempDir::new().unwrap();
         let stop = Arc::new(AtomicBool::new(false));
@@ -64,7 +64,7 @@ impl Rig {
         self.thread.bridge.tables_mut().flow_mod(change, now_ms).unwrap();
     }
 
-    /// A peer that has sent its hello and these messages, and has not read.
+    /// Connects a peer that sends its hello and these messages, and reads nothing.
     fn peer(&self, messages: &[&[u8]]) -> UnixStream {
         let mut peer = UnixStream::connect(self.folder.path().join(SOCKET)).unwrap();
         peer.set_nonblocking(true).unwrap();
@@ -90,7 +90,7 @@ impl Rig {
     }
 }
 
-/// Reads at most `most` bytes of those that have arrived. Returns their number.
+/// Reads at most `most` of the bytes that have arrived. Returns the number of bytes read.
 fn read(peer: &mut UnixStream, most: usize, to: &mut Vec<u8>) -> usize {
     let former = to.len();
     match peer.take(most as u64).read_to_end(to) {
@@ -99,7 +99,7 @@ fn read(peer: &mut UnixStream, most: usize, to: &mut Vec<u8>) -> usize {
     }
 }
 
-/// The complete messages after the hello.
+/// Returns the complete messages after the hello.
 fn messages(mut bytes: &[u8]) -> Vec<&[u8]> {
     let mut messages = Vec::new();
     while bytes.len() >= 8 {
@@ -111,7 +111,7 @@ fn messages(mut bytes: &[u8]) -> Vec<&[u8]> {
     messages.into_iter().skip(1).collect()
 }
 
-/// The cookies of the rules in a multipart reply, which must end with its last part.
+/// Returns the cookies of the rules in a multipart reply, which must end with its last part.
 fn cookies(parts: &[&[u8]]) -> Vec<u64> {
     let mut cookies = Vec::new();
     for (index, part) in parts.iter().enumerate() {
@@ -128,8 +128,8 @@ fn cookies(parts: &[&[u8]]) -> Vec<u64> {
     cookies
 }
 
-/// Makes turns until a slowly reading peer has the reply to its barrier. `bytes`: bytes read
-/// before.
+/// Runs iterations of the thread until a slowly reading peer has received its barrier reply.
+/// `bytes`: bytes read before.
 fn read_slowly(rig: &mut Rig, peer: &mut UnixStream, mut bytes: Vec<u8>) -> Vec<u8> {
     while messages(&bytes).last().is_none_or(|last| *last != BARRIER_REPLY) {
         rig.thread.turn();
@@ -139,7 +139,7 @@ fn read_slowly(rig: &mut Rig, peer: &mut UnixStream, mut bytes: Vec<u8>) -> Vec<
 }
 
 #[test]
-fn a_peer_that_does_not_read_its_flow_dump_delays_others_by_one_piece() {
+fn an_unread_flow_dump_delays_other_peers_by_at_most_three_iterations() {
     let mut rig = Rig::with_rules(20_000);
     let mut silent: Vec<_> = (0..8).map(|_| rig.peer(&[&DUMP, &DUMP])).collect();
     let mut other = rig.peer(&[&BARRIER]);
@@ -158,12 +158,12 @@ fn a_peer_that_does_not_read_its_flow_dump_delays_others_by_one_piece() {
         let made = waiting[index] + arrived.len();
         assert!(made <= turns * 2 * PIECE, "{made} bytes in {turns} turns");
     }
-    // The silent peers then get what fits their buffers.
+    // The peers that do not read then receive only what fits in their socket buffers.
     for turn in 0.. {
         if !rig.has_work() {
             break;
         }
-        assert!(turn < 10_000, "peers that read nothing get ever more");
+        assert!(turn < 10_000, "the output for peers that do not read must be bounded");
         rig.thread.turn();
         assert!(rig.waiting().iter().all(|waiting| *waiting < 4 * PIECE), "{:?}", rig.waiting());
     }
@@ -205,7 +205,7 @@ fn a_flow_dump_lists_the_rules_at_the_time_of_the_request() {
 }
 
 #[test]
-fn a_flow_request_with_a_filter_searches_the_rules_over_several_turns() {
+fn a_filtered_flow_request_searches_the_rules_over_several_iterations() {
     let mut rig = Rig::with_rules(20_000);
     let mut select = DUMP;
     select[32..40].copy_from_slice(&7777_u64.to_be_bytes());
@@ -259,7 +259,7 @@ fn a_meter_mod_updates_the_meters_of_the_datapath() {
 }
 
 #[test]
-fn no_request_sees_a_rule_whose_timeout_has_passed() {
+fn rules_expire_before_later_requests_are_served() {
     let mut rig = Rig::with_rules(1);
     let clock = rig.thread.bridge.clock.clone();
     clock.stop();
@@ -285,7 +285,7 @@ fn a_monitor_gets_full_updates_for_changes_that_packets_make() {
     let mut peer = rig.peer(&[&MONITOR, &BARRIER]);
     read_slowly(&mut rig, &mut peer, Vec::new());
     rig.change(1, FlowCommand::Add);
-    // The state after a packet made the change while a request of the peer was answered.
+    // Simulates a packet that changes a rule while the switch answers a request of this peer.
     let events = rig.thread.bridge.tables().take_events();
     rig.thread.connections[0].rule_events(&events, Some(3));
     peer.write_all(&BARRIER).unwrap();
@@ -293,7 +293,8 @@ fn a_monitor_gets_full_updates_for_changes_that_packets_make() {
     let answers = messages(&bytes);
     let [update, last] = answers.as_slice() else { panic!("{answers:?}") };
     assert_eq!(*last, BARRIER_REPLY);
-    // The entry's event is "added". The transaction number 3 is that of the peer's own request.
+    // A full update has an event "added", not an abbreviated entry. Transaction ID 3 is that of the
+    // peer's own request.
     assert_eq!((update[1], &update[26..28]), (19, &[0, 0][..]));
 }
 
@@ -304,11 +305,11 @@ fn a_new_monitor_gets_an_earlier_rule_once() {
     read_slowly(&mut rig, &mut first, Vec::new());
     let mut second = rig.peer(&[&BARRIER]);
     read_slowly(&mut rig, &mut second, Vec::new());
-    // Without expiry, only a connection's turn dispatches the change.
+    // Without rule expiry, only the serving of a connection dispatches the change.
     rig.thread.expires = Instant::now() + Duration::from_secs(600);
     rig.change(1, FlowCommand::Add);
     let mut request = MONITOR;
-    // The flag for the rules that exist at the request.
+    // Also request the existing rules, by the monitor's flag.
     request[29] |= 1;
     second.write_all(&[&request[..], &BARRIER[..]].concat()).unwrap();
     let bytes = read_slowly(&mut rig, &mut second, HELLO.to_vec());
@@ -351,7 +352,7 @@ fn a_silent_tool_gets_an_echo_request_and_is_then_disconnected() {
 }
 
 #[test]
-fn a_peer_that_sends_a_port_mod_gets_only_the_port_status_of_the_link() {
+fn a_port_mod_gives_its_sender_only_the_port_status_of_the_link() {
     let mut rig = Rig::with_rules(0);
     let local = SwitchPort::local("br0", 0, PortIndex(100), None, Time::from_nanos(0));
     let address = local.hardware_address;
@@ -397,7 +398,7 @@ fn a_standalone_bridge_learns_and_forwards_while_it_has_no_controller_for_15_s()
     assert_eq!(state(&rig), (false, 1));
     rig.later(Duration::from_millis(1));
     assert_eq!(state(&rig), (true, 0));
-    // The connections opened before are closed, because the test answers on none of them.
+    // The earlier connections are closed, because the test never replies on them.
     while rig.thread.connections.iter().any(|c| c.controller.is_some()) {
         rig.later(Duration::from_secs(5));
     }
@@ -416,7 +417,7 @@ fn a_standalone_bridge_learns_and_forwards_while_it_has_no_controller_for_15_s()
 }
 
 const SOCKET: &str = "br0.mgmt";
-/// Slightly more than the bytes of the rules that a turn lists.
+/// Slightly more than the bytes of the rules that one iteration writes.
 const PIECE: usize = 64 << 10;
 
 /// Messages of OpenFlow 1.3.
@@ -425,17 +426,17 @@ const BARRIER: [u8; 8] = [4, 20, 0, 8, 0, 0, 0, 3];
 const BARRIER_REPLY: [u8; 8] = [4, 21, 0, 8, 0, 0, 0, 3];
 const ECHO_REQUEST: [u8; 8] = [4, 2, 0, 8, 0, 0, 0, 0];
 const ECHO_REPLY: u8 = 3;
-/// Sets the length of packet-ins, and so asks for events.
+/// Sets the length of packet-ins, and so subscribes to events.
 const TAKE_EVENTS: [u8; 12] = [4, 9, 0, 12, 0, 0, 0, 2, 0, 0, 0, 128];
-/// Asks for changes of all rules.
+/// Monitors changes of all rules.
 const MONITOR: [u8; 48] = [
     4, 18, 0, 48, 0, 0, 0, 2, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0x4f, 0x4e, 0x46, 0, 0, 0, 7, 0x4e, 0,
     0, 0, 7, 0, 0x0e, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 1, 0, 4, 0, 0, 0, 0,
 ];
-/// OpenFlow's numbers of the requests for rules and for the sums of their counters.
+/// OpenFlow's multipart types for flow statistics and aggregate flow statistics.
 const LIST: u8 = 1;
 const SUM: u8 = 2;
-/// Asks for all rules.
+/// Requests all rules.
 const DUMP: [u8; 56] = {
     let mut bytes = [0; 56];
     let head = [4, 18, 0, 56, 0, 0, 0, 2, 0, 1];

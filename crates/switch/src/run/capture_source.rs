@@ -16,8 +16,8 @@ pub(super) struct CaptureSource {
 }
 
 impl CaptureSource {
-    /// A source for each queue. A hash of addresses and ports chooses a frame's queue, as in a
-    /// network card.
+    /// Splits a capture into one source per queue. A hash of addresses and ports chooses a frame's
+    /// queue, as in a network card.
     pub(super) fn split(capture: Capture, queues: usize, repeats: bool) -> Vec<Self> {
         let capture = Arc::new(capture);
         let source = |chosen| Self { capture: capture.clone(), chosen, next: 0, repeats };
@@ -54,7 +54,7 @@ impl CaptureSource {
         limit
     }
 
-    /// The number, in the capture, of a frame at a position of this queue.
+    /// Converts a position in this queue to the frame's index in the capture.
     #[inline]
     fn index(&self, position: usize) -> usize {
         match &self.chosen {
@@ -77,5 +77,5 @@ impl CaptureSource {
     }
 }
 
-/// The number of frames that are loaded ahead.
+/// Number of frames between the frame that is played and the frame that is prefetched.
 const AHEAD: usize = 32;

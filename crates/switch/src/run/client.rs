@@ -44,7 +44,7 @@ pub enum ClientError {
     Refused(String),
 }
 
-/// Advice for errors whose system message is not enough.
+/// Returns advice for errors whose system message is not enough.
 fn remedy(error: &io::Error) -> &'static str {
     match error.kind() {
         ErrorKind::PermissionDenied => ": run this command as the switch's user, or as root",
@@ -54,7 +54,8 @@ fn remedy(error: &io::Error) -> &'static str {
 }
 
 /// Calls a command of the switch whose folder is `rundir`. Waits at most `patience` for the whole
-/// reply. Refuses a folder that other users can change, and a process of another user.
+/// reply. Returns an error if other users can change the folder, or if the process belongs to
+/// another user.
 pub fn call(
     rundir: &Path,
     method: &str,

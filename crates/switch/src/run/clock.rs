@@ -37,8 +37,8 @@ impl Clock {
         base + self.warped.load(Ordering::Acquire)
     }
 
-    /// The time of a frame's arrival by the system's monotonic clock. `now` if the frame has no
-    /// time, or while the clock is stopped.
+    /// Returns a frame's arrival time on the switch's clock; `now` if the frame has no arrival time
+    /// or the clock is stopped.
     #[must_use]
     pub(super) fn of_arrival(&self, arrival: Time, now: Time) -> Time {
         if arrival == Time::ZERO || self.stopped_at.load(Ordering::Acquire) != RUNNING {

@@ -31,7 +31,7 @@ const LONGEST_NAME: usize = 64;
 const MOST_QUEUES: usize = 64;
 const AGING_TIMES: RangeInclusive<u64> = 1..=86_400;
 const TABLE_SIZES: RangeInclusive<usize> = 1..=1_000_000;
-/// The kinds of ports.
+/// The values of a port's `kind`.
 const KINDS: [&str; 9] =
     ["pcap", "null", "dummy", "packet", "tap", "ring", "xdp", "vhost-user", "patch"];
 
@@ -68,7 +68,7 @@ pub struct Config {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct BridgeConfig {
-    /// 16 hexadecimal digits, by default derived from the bridge's name.
+    /// The datapath ID: 16 hexadecimal digits, by default derived from the bridge's name.
     pub datapath_id: Option<String>,
     /// The address of the bridge's own port, by default derived from the bridge's name.
     pub hardware_address: Option<HardwareAddress>,
@@ -91,11 +91,11 @@ pub struct BridgeConfig {
     pub mac_table_size: Option<usize>,
     /// A file of rules in ovs-ofctl's syntax that is loaded at the start.
     pub flows: Option<PathBuf>,
-    /// Tables by their numbers.
+    /// Settings of tables, by table number.
     pub table: IndexMap<String, TableSettings>,
-    /// Copies of packets.
+    /// Mirrors by name; a mirror copies packets.
     pub mirror: IndexMap<String, MirrorSettings>,
-    /// Ports that `NORMAL` uses as one.
+    /// Bonds by name: sets of ports that `NORMAL` uses as one.
     pub bond: IndexMap<String, BondSettings>,
     pub port: IndexMap<String, PortConfig>,
 }
@@ -200,9 +200,9 @@ pub struct PortConfig {
     pub busy_poll: bool,
     /// The address that OpenFlow shows, by default derived from the port's name.
     pub hardware_address: Option<HardwareAddress>,
-    /// The OpenFlow number, by default the first free one.
+    /// The OpenFlow port number, by default the first free one.
     pub number: Option<u32>,
-    /// Receive queues of a pcap or vhost-user port.
+    /// The number of receive queues of a pcap or vhost-user port.
     pub queues: Option<usize>,
     /// The rate at which frames leave: `100mbit`.
     pub rate: Option<Capacity>,
@@ -243,7 +243,7 @@ impl TryFrom<String> for HardwareAddress {
     }
 }
 
-/// The end of a UNIX socket.
+/// The role of a port at its UNIX socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
@@ -276,7 +276,7 @@ impl From<ovsdb::interface::CopyMode> for CopyMode {
 pub struct RxqAffinity(pub Vec<(usize, usize)>);
 
 impl RxqAffinity {
-    /// The CPU that polls a queue.
+    /// Returns the CPU that polls a queue.
     #[must_use]
     pub fn cpu(&self, queue: usize) -> Option<usize> {
         self.0.iter().find(|(of, _)| *of == queue).map(|(_, cpu)| *cpu)
@@ -345,8 +345,8 @@ impl Config {
         Ok(())
     }
 
-    /// All reasons why a switch with these settings would not start, or a port would not work.
-    /// Reads the files that the settings name.
+    /// Returns all reasons why a switch with these settings would not start, or a port would not
+    /// work. Reads the files that the settings name.
     #[must_use]
     pub fn problems(&self) -> Vec<String> {
         if let Err(error) = self.check() {
@@ -488,7 +488,7 @@ impl BridgeConfig {
         self.fail_mode == FailMode::Standalone && self.controller.is_empty()
     }
 
-    /// The names of the ports with the numbers that a switch gives them.
+    /// Returns the names of the ports with the numbers that a switch gives them.
     fn names(&self) -> PortNames {
         let mut names = PortNames::none();
         let taken: Vec<_> = self.port.values().filter_map(|port| port.number).collect();
@@ -528,7 +528,7 @@ impl PortConfig {
         }
     }
 
-    /// The number of receive queues.
+    /// Returns the number of receive queues.
     #[must_use]
     pub fn queues(&self) -> usize {
         self.queues.unwrap_or(1)
@@ -658,7 +658,7 @@ impl PortConfig {
     }
 }
 
-/// The CPUs of a hexadecimal mask, as in Open vSwitch's pmd-cpu-mask: `6` is CPUs 1 and 2.
+/// Parses the CPUs of a hexadecimal mask, as in Open vSwitch's pmd-cpu-mask: `6` is CPUs 1 and 2.
 pub fn parse_cpu_mask(text: &str) -> Result<Vec<usize>, String> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
     let mask = u128::from_str_radix(digits, 16).ok().filter(|mask| *mask != 0);
@@ -743,7 +743,7 @@ mod tests {
     }
 
     #[test]
-    fn the_error_of_a_wrong_flag_explains_the_fault() {
+    fn the_error_of_a_malformed_port_flag_explains_the_fault() {
         let cases = [
             ("br0", "write BRIDGE:PORT=KIND"),
             ("br1:p0=null", "there is no bridge br1; the bridges are: br0"),
@@ -766,7 +766,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_settings_are_refused_with_advice() {
+    fn impossible_switch_settings_are_refused_with_advice() {
         let problem = |change: fn(&mut Config)| {
             let mut config = with_bridge();
             config.add_port("br0:p0=null").unwrap();
@@ -785,7 +785,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_key_names_its_line() {
+    fn the_error_of_an_unknown_key_names_its_line() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("weir.toml");
         std::fs::write(&path, "pmd-cpus = [1]\nbrige = 1\n").unwrap();

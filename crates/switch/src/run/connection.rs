@@ -18,7 +18,7 @@ use super::stream::{Origin, Stream};
 /// An OpenFlow connection.
 #[derive(Debug)]
 pub(super) struct Connection {
-    /// A number that no other connection of the bridge has had.
+    /// A number that no earlier connection of the bridge has had.
     pub(super) number: u64,
     stream: Stream,
     session: Session,
@@ -34,7 +34,7 @@ pub(super) struct Connection {
     inactivity: Inactivity,
     /// Whether the connection was given up because its peer does not read.
     is_abandoned: bool,
-    /// When the list of rules that is being written was begun.
+    /// The start time of the flow dump that is being written.
     list_begun: Option<Instant>,
     /// Packet-ins that were dropped because the peer reads too slowly.
     dropped: u64,
@@ -58,7 +58,7 @@ pub(super) enum Closed {
 }
 
 impl Connection {
-    /// A connection of a tool or controller that connected to the switch.
+    /// Creates the connection of a tool or controller that connected to the switch.
     pub(super) fn accepted(
         number: u64,
         stream: Stream,
@@ -68,7 +68,7 @@ impl Connection {
         Self::new(number, stream, None, memory, now_ms)
     }
 
-    /// A connection to a controller, before it is established.
+    /// Creates a connection to a controller, before it is established.
     pub(super) fn connecting(
         number: u64,
         stream: Stream,
@@ -115,7 +115,7 @@ impl Connection {
         self.stream.origin()
     }
 
-    /// The origin of an accepted connection; `None` for a connection to a controller.
+    /// Returns the origin of an accepted connection; `None` for a connection to a controller.
     pub(super) fn accepted_by(&self) -> Option<Origin> {
         (self.kind == Kind::Service).then(|| self.origin())
     }
@@ -211,7 +211,7 @@ impl Connection {
         result
     }
 
-    /// Stores when the list of rules that is being written was begun.
+    /// Stores the start time of the flow dump that is being written.
     fn time_list(&mut self) {
         self.list_begun = match self.session.is_replying() {
             true => self.list_begun.or_else(|| Some(Instant::now())),
@@ -230,7 +230,7 @@ impl Connection {
     }
 
     /// Writes replies if the connection is established. Returns an error if the peer has closed its
-    /// end and got all replies.
+    /// side and got all replies.
     pub(super) fn write_if_open(&mut self, now_ms: u64) -> Result<(), Closed> {
         if self.is_abandoned {
             return Err(Closed::Stuck);
@@ -243,18 +243,18 @@ impl Connection {
         if is_over { Err(Closed::End) } else { Ok(()) }
     }
 
-    /// The bytes that the peer has not read, and the time since it last read any.
+    /// Returns the number of bytes that the peer has not read, and the time since it last read any.
     pub(super) fn backlog(&self) -> (usize, Duration) {
         (self.out.waiting(), self.out.pause())
     }
 
-    /// Drops the output for the peer. The connection is closed at its next turn.
+    /// Drops the output for the peer. The connection is closed when it is served next.
     pub(super) fn abandon(&mut self) {
         self.out = Outgoing::new();
         self.is_abandoned = true;
     }
 
-    /// How long an accepted connection has waited for the peer's hello.
+    /// Returns how long an accepted connection has waited for the peer's hello.
     pub(super) fn greeting(&self) -> Option<Duration> {
         let waits = self.kind == Kind::Service && self.session.version().is_none();
         waits.then(|| self.opened.elapsed())
@@ -265,14 +265,14 @@ impl Connection {
         if self.greeting().is_some_and(|time| time > LONGEST_GREETING) {
             return Err(Closed::NoHello);
         }
-        // A list keeps its rules in memory, even removed rules.
+        // A flow dump keeps its rules in memory until its end, even removed rules.
         if self.list_begun.is_some_and(|begun| begun.elapsed() > LONGEST_LIST) {
             return Err(Closed::Stuck);
         }
         if self.out.is_stuck() || self.out.waiting() > MOST_OUTPUT {
             return Err(Closed::Stuck);
         }
-        // A tool that reads a long list answers no echo request before the list's end.
+        // A tool that reads a long flow dump answers no echo request before the dump's end.
         let reads = self.session.is_replying() || self.out.waiting() > 0;
         if self.kind == Kind::Service && reads {
             self.inactivity.heard(now_ms);
@@ -298,7 +298,7 @@ impl Connection {
         self.session.expire_bundles(now_ms, self.out.buffer());
     }
 
-    /// The changes of groups and meters that the peer made since the last call.
+    /// Returns the changes of groups and meters that the peer made since the last call.
     pub(super) fn take_forwards(&mut self) -> Vec<Forward> {
         self.session.take_forwards()
     }
@@ -317,8 +317,8 @@ impl Connection {
         self.session.demote(generation, self.out.buffer());
     }
 
-    /// `own`: the number of the peer's request, if a request of this peer made the requested
-    /// changes.
+    /// Sends flow monitor updates. `own`: the transaction ID of the peer's request, if a request of
+    /// this peer made the changes.
     pub(super) fn rule_events(&mut self, events: &[RecordedEvent], own: Option<u32>) {
         if events.is_empty() || !self.is_monitoring() {
             return;
@@ -353,7 +353,7 @@ impl Connection {
         self.session.table_status(status, self.out.buffer());
     }
 
-    /// `requester`: the connection that requested the change.
+    /// Sends a port status. `requester`: the connection that requested the change.
     pub(super) fn port_status(&mut self, status: &PortStatus, requester: Option<u64>) {
         let is_own = requester == Some(self.number);
         self.session.port_status(status, is_own, self.out.buffer());
@@ -378,8 +378,8 @@ impl AsFd for Connection {
     }
 }
 
-/// The length of the first message if all of it has arrived. The session refuses an impossible
-/// length.
+/// Returns the length of the first message if all of it has arrived. The session refuses an
+/// impossible length.
 fn message_length(bytes: &[u8]) -> Option<usize> {
     let header = bytes.first_chunk::<8>()?;
     let length = usize::from(u16::from_be_bytes([header[2], header[3]])).max(header.len());
@@ -416,7 +416,7 @@ pub(super) fn is_transient(error: &io::Error) -> bool {
 const MOST_INPUT: usize = 256 << 10;
 /// With this many unread bytes, a peer gets no further replies.
 const MOST_WAITING_REPLIES: usize = 1 << 20;
-/// With fewer unread bytes than this, the switch writes the next piece of a long reply.
+/// With fewer unread bytes than this, the switch writes the next part of a long reply.
 const MOST_WAITING_PIECES: usize = 128 << 10;
 /// With this many unread bytes, packet-ins are dropped.
 const MOST_WAITING_PACKETS: usize = 1 << 20;
@@ -424,12 +424,12 @@ const MOST_WAITING_PACKETS: usize = 1 << 20;
 const MOST_WAITING_UPDATES: usize = 128 << 10;
 /// With more unread bytes than this, the connection is closed.
 const MOST_OUTPUT: usize = 1 << 30;
-/// The time to write a list of rules: enough for 262,144 rules of 140 bytes at 1 Mbit/s.
+/// Maximum time for a flow dump: enough for 262,144 rules of 140 bytes at 1 Mbit/s.
 const LONGEST_LIST: Duration = Duration::from_secs(300);
-/// Maximum time for requests of a connection in one turn.
+/// Maximum time per iteration for the requests of a connection.
 const TURN: Duration = Duration::from_millis(50);
 /// A peer that has sent no hello in this time is disconnected.
 const LONGEST_GREETING: Duration = Duration::from_secs(10);
-/// The inactivity probes of Open vSwitch.
+/// Silence before an inactivity probe, as in Open vSwitch.
 const CONTROLLER_PROBE_MS: u64 = 5_000;
 const SERVICE_PROBE_MS: u64 = 60_000;

@@ -52,7 +52,7 @@ impl Coverage {
         }
     }
 
-    /// The counters, sorted by name.
+    /// Returns the counters, sorted by name.
     pub(super) fn events(&self, seconds: u64) -> Vec<Event> {
         let mut events: Vec<_> = EVENTS
             .iter()
@@ -67,8 +67,8 @@ impl Coverage {
         events
     }
 
-    /// The events per second since the last sample before a window. As in Open vSwitch, the divisor
-    /// is the whole window even if the switch started within it.
+    /// Returns the events per second since the last sample before a window. As in Open vSwitch, the
+    /// divisor is the whole window even if the switch started within it.
     fn rate(&self, index: usize, window: u64, seconds: u64) -> f64 {
         let start = seconds.checked_sub(window);
         let before = start.and_then(|start| self.history.iter().find(|s| s.seconds <= start));
@@ -121,7 +121,7 @@ impl Switch {
     }
 }
 
-/// In the order of [`Switch::count_events`].
+/// The names of the counters, in the order of [`Switch::count_events`].
 const EVENTS: [&str; 18] = [
     "conntrack_full",
     "conntrack_zone_full",
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn totals_continue_when_the_counters_of_threads_are_cleared() {
+    fn coverage_totals_continue_when_thread_counters_are_cleared() {
         let mut coverage = Coverage::default();
         let read = |count| [count; EVENTS.len()];
         coverage.count(read(100), 0);

@@ -80,7 +80,7 @@ impl Device {
         }
     }
 
-    /// A device whose interface does not exist yet.
+    /// Creates a device whose interface does not exist yet.
     pub(super) fn missing(config: &PortConfig) -> Self {
         match config.kind.as_str() {
             "xdp" => Self::Duplex(DuplexDevice::missing()),
@@ -122,7 +122,7 @@ impl Device {
         }
     }
 
-    /// The number of queues from which frames can arrive.
+    /// Returns the number of queues from which frames can arrive.
     pub(super) fn queues(&self) -> usize {
         match self {
             Self::Null => 0,
@@ -158,7 +158,8 @@ impl Device {
         }
     }
 
-    /// Whether the device accepts frames with this offload. Other devices get finished frames.
+    /// Whether the device accepts frames with this offload. For other devices, the switch completes
+    /// checksums and segmentation first.
     pub(super) fn takes(&self, offload: Offload) -> bool {
         match self {
             Self::Null => true,
@@ -209,8 +210,8 @@ impl Device {
         }
     }
 
-    /// A descriptor that becomes readable when a frame arrives. `None` for a device without such a
-    /// descriptor, or without frames.
+    /// Returns a descriptor that becomes readable when a frame arrives; `None` for a device without
+    /// such a descriptor, or without frames.
     pub(super) fn fd(&self, queue: usize) -> Option<OwnedFd> {
         match self {
             Self::Packet(device) | Self::Tap(device) => {
@@ -243,7 +244,7 @@ impl Device {
         }
     }
 
-    /// A line of text for users.
+    /// Describes the device in a line of text for users.
     pub(super) fn describe(&self) -> String {
         match self {
             Self::Null => "discards every frame".to_owned(),
@@ -274,7 +275,7 @@ pub(super) fn has_carrier(name: &str, config: &PortConfig) -> bool {
     config.kind != "packet" || Interface::find(interface).is_ok_and(|found| found.running)
 }
 
-/// The address of a port's interface, if it has one.
+/// Returns the address of a port's interface, if it has one.
 pub(super) fn own_address(name: &str, config: &PortConfig) -> Option<[u8; 6]> {
     let interface = config.interface.as_deref().unwrap_or(name);
     let is_interface = matches!(config.kind.as_str(), "packet" | "tap" | "xdp");

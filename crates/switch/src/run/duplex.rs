@@ -26,7 +26,7 @@ impl DuplexDevice {
         Ok(Self { port: RwLock::new(Some(port)), reported: AtomicU64::new(0) })
     }
 
-    /// A device whose interface does not exist yet.
+    /// Creates a device whose interface does not exist yet.
     pub(super) fn missing() -> Self {
         Self { port: RwLock::new(None), reported: AtomicU64::new(0) }
     }
@@ -135,7 +135,8 @@ fn may_receive(port: &dyn DuplexPort) -> bool {
     port.reconnects() || port.is_connected()
 }
 
-/// `offloads`: the unfinished work of each packet, or empty.
+/// Sends packets. `offloads`: per packet, the checksum and segmentation still to do; empty if there
+/// is none.
 fn send(
     port: &dyn DuplexPort,
     packets: &[&[u8]],

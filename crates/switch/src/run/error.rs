@@ -35,7 +35,7 @@ pub enum SwitchError {
 }
 
 impl SwitchError {
-    /// Whether the cause is the user's input and not the machine.
+    /// Whether the cause is the user's input rather than the machine.
     #[must_use]
     pub fn is_misuse(&self) -> bool {
         match self {
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn listening_at_another_hosts_address_is_a_usage_error_and_at_a_used_address_is_not() {
+    fn only_a_listen_address_of_another_host_is_a_usage_error() {
         let refused = |kind: ErrorKind| {
             let place = "203.0.113.7:6653".to_owned();
             SwitchError::Listen { place, error: kind.into() }.is_misuse()

@@ -18,7 +18,7 @@ pub(super) fn load(path: &Path, bridge: &BridgeState) -> Result<usize, SwitchErr
     })
 }
 
-/// The first problem of a file of rules.
+/// Returns the first problem in a file of rules.
 pub(super) fn check(path: &Path, names: &PortNames) -> Option<String> {
     let text = match host::read_regular_file(path) {
         Ok(text) => text,
@@ -31,7 +31,7 @@ pub(super) fn check(path: &Path, names: &PortNames) -> Option<String> {
     Some(format!("{}:{line}: {problem}", path.display()))
 }
 
-/// Makes all changes of a text, or none. An error has the number of the line.
+/// Applies all changes of a text, or none. An error has the number of its line.
 pub(super) fn change(text: &str, bridge: &BridgeState) -> Result<usize, (usize, String)> {
     let names = bridge.port_names();
     let (lines, changes) = parse(text, &names)?;

@@ -1,5 +1,5 @@
-//! The inactivity probe of an OpenFlow connection: a peer that has been silent for a while gets an
-//! echo request. A peer that does not reply in the same time is disconnected.
+//! The inactivity probe of an OpenFlow connection. A peer that has been silent for `pause_ms` gets
+//! an echo request; a peer that does not reply within the same time is disconnected.
 
 /// The state of a probe. Times are milliseconds of the switch's clock.
 #[derive(Debug)]
@@ -27,7 +27,8 @@ impl Inactivity {
         self.probed_ms = None;
     }
 
-    /// `is_established`: whether the peer can get an echo request.
+    /// Checks the time since the peer last sent something. `is_established`: whether the peer can
+    /// be sent an echo request.
     pub(super) fn check(&mut self, now_ms: u64, is_established: bool) -> Verdict {
         let passed = |since: u64| now_ms.saturating_sub(since);
         match self.probed_ms {

@@ -1,4 +1,4 @@
-//! Facts that the kernel knows about a port's interface.
+//! The kernel's information about a port's interface.
 
 use flow::request::PortStatistics;
 use probe::ethtool::{self, Link};
@@ -6,13 +6,13 @@ use probe::interface::{Counters, Interface};
 
 use super::config::PortConfig;
 
-/// The link of a port's interface. Without an interface, the speed is unknown.
+/// Reads the link state of a port's interface. Without an interface, the speed is unknown.
 pub(super) fn link_of(port: &str, config: &PortConfig) -> Link {
     interface(port, config).and_then(|name| ethtool::link(name).ok()).unwrap_or_default()
 }
 
-/// The counters that only the kernel has, since the interface was created. A port without an
-/// interface has none.
+/// Reads the counters that only the kernel has, since the interface was created. Returns no
+/// counters for a port without an interface.
 pub(super) fn kernel_counters(port: &str, config: &PortConfig) -> PortStatistics {
     let found = interface(port, config).and_then(|name| Interface::read(name).ok());
     found.map_or_else(PortStatistics::default, |found| counters_of(&found, &config.kind))

@@ -8,7 +8,7 @@ use units::foreign;
 use super::commands::ThreadStatistics;
 use super::switch::Switch;
 
-/// All metrics of a switch, as text.
+/// Returns all metrics of a switch as text.
 pub(super) fn exposition(switch: &Switch) -> String {
     let mut text = String::new();
     let threads = super::commands::threads(switch);
@@ -133,12 +133,12 @@ fn family<V: Display>(
     }
 }
 
-/// The label of a thread: the CPU of a packet thread, or `main`.
+/// Returns the label of a thread: the CPU of a packet thread, or `main`.
 fn named(thread: &ThreadStatistics) -> String {
     thread.core.map_or_else(|| "\"main\"".to_owned(), |core| format!("\"{core}\""))
 }
 
-/// A label's value, quoted.
+/// Quotes a label's value.
 fn label(value: &str) -> String {
     let shown = foreign(value).to_string();
     format!("\"{}\"", shown.replace('\\', "\\\\").replace('"', "\\\""))

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 pub(super) struct Outgoing {
     bytes: Vec<u8>,
     sent: usize,
-    /// When the peer last read something.
+    /// When the peer last read output.
     since: Instant,
 }
 
@@ -19,7 +19,7 @@ impl Outgoing {
         self.bytes.len() - self.sent
     }
 
-    /// The buffer to which new bytes are appended.
+    /// Returns the buffer to which new bytes are appended.
     pub(super) fn buffer(&mut self) -> &mut Vec<u8> {
         if self.waiting() == 0 {
             self.since = Instant::now();
@@ -51,12 +51,12 @@ impl Outgoing {
         Ok(())
     }
 
-    /// How long the peer has read nothing of the waiting output.
+    /// Returns for how long the peer has read none of the waiting output.
     pub(super) fn pause(&self) -> Duration {
         if self.waiting() == 0 { Duration::ZERO } else { self.since.elapsed() }
     }
 
-    /// Whether that time is too long.
+    /// Whether the peer has read none of the waiting output for too long.
     pub(super) fn is_stuck(&self) -> bool {
         self.waiting() > 0 && self.since.elapsed().as_secs() >= PATIENCE_SECONDS
     }
@@ -76,7 +76,7 @@ const PATIENCE_SECONDS: u64 = 60;
 mod tests {
     use super::*;
 
-    /// A writer that accepts five bytes, and then none until the next call.
+    /// A writer that accepts five bytes and then refuses until the next call.
     struct Slow(Vec<u8>, usize);
 
     impl Write for Slow {

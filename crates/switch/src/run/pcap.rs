@@ -16,7 +16,7 @@ pub const LONGEST_FRAME: usize = 9216 + 18;
 
 const SHORTEST_FRAME: usize = 14;
 const BIGGEST_FILE: u64 = 4 << 30;
-/// The mode of a new file, within the umask.
+/// The mode of a new file, before the umask.
 const READABLE: u32 = 0o666;
 
 #[derive(Debug, Error)]
@@ -37,7 +37,7 @@ pub enum PcapError {
 #[derive(Debug)]
 pub struct Capture {
     lines: HugeVec<Line>,
-    /// Each frame's first line, and its length.
+    /// The index of each frame's first cache line, and its length.
     frames: Vec<(u32, u32)>,
 }
 
@@ -75,7 +75,8 @@ impl Capture {
         Ok(capture)
     }
 
-    /// Appends a frame. Capture files are so small that the line number fits.
+    /// Appends a frame. Capture files are small enough for the index of a cache line to fit in 32
+    /// bits.
     fn push(&mut self, frame: &[u8]) {
         self.frames.push((self.lines.len() as u32, frame.len() as u32));
         for part in frame.chunks(LINE) {
@@ -100,7 +101,7 @@ impl Capture {
         Some(frame)
     }
 
-    /// The lines of a frame, and its length.
+    /// Returns the cache lines of a frame, and its length.
     #[inline]
     fn lines(&self, index: usize) -> Option<(&[Line], usize)> {
         let (line, length) = *self.frames.get(index)?;
@@ -108,7 +109,7 @@ impl Capture {
         Some((self.lines.get(line..line + length.div_ceil(LINE))?, length))
     }
 
-    /// Starts to load a frame.
+    /// Prefetches a frame.
     #[inline]
     pub fn prefetch(&self, index: usize) {
         if let Some(line) =

@@ -8,8 +8,8 @@ use rustix::fs::{FlockOperation, OFlags, fcntl_lock};
 
 use super::error::SwitchError;
 
-/// The file by which ovs-appctl finds the switch of a folder. The running switch holds a lock on
-/// the file. A file without a lock has the number of an ended process.
+/// The PID file by which ovs-appctl finds the switch of a folder. The running switch holds a lock
+/// on the file; a file without a lock has the PID of an ended process.
 #[derive(Debug)]
 pub(super) struct PidFile {
     path: PathBuf,
@@ -17,8 +17,8 @@ pub(super) struct PidFile {
 }
 
 impl PidFile {
-    /// Writes the number of this process. If the file has the number of a killed switch, its socket
-    /// is removed first.
+    /// Writes the PID of this process. If the file has the PID of a killed switch, that switch's
+    /// socket is removed first.
     pub(super) fn write(folder: &PrivateDirectory) -> Result<Self, SwitchError> {
         let path = folder.path().join(NAME);
         let failed = |error| SwitchError::Rundir { path: path.clone(), error };
@@ -39,7 +39,7 @@ impl PidFile {
         Ok(Self { path, file })
     }
 
-    /// The name of the control socket that ovs-appctl expects for this process.
+    /// Returns the name of the control socket that ovs-appctl expects for this process.
     pub(super) fn socket() -> String {
         socket_of(std::process::id())
     }
@@ -63,5 +63,6 @@ fn socket_of(process: u32) -> String {
     format!("ovs-vswitchd.{process}.ctl")
 }
 
-/// The name of Open vSwitch's daemon, which ovs-appctl uses unless the user names another target.
+/// The PID file of Open vSwitch's daemon, which ovs-appctl uses unless the user names another
+/// target.
 const NAME: &str = "ovs-vswitchd.pid";

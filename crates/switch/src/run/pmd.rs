@@ -30,7 +30,7 @@ pub(super) struct Pmd {
 
 type Job = Box<dyn FnOnce(&mut PmdThread) + Send>;
 
-/// A callback for a port from which a thread can no longer receive.
+/// A callback for a receive error: the thread can no longer receive from the port.
 pub(super) type OnFailure = Arc<dyn Fn(&BridgeState, &SwitchPort, &port::PortError) + Send + Sync>;
 
 /// The state of a packet thread, owned by it.
@@ -97,7 +97,7 @@ impl Pmd {
         let handle = pmd.clone();
         let thread = std::thread::Builder::new().name(format!("pmd-c{core:02}"));
         let thread = thread.spawn(move || {
-            // Also runs after a panic, so that nobody waits for jobs that no thread will do.
+            // Also runs after a panic, so that nobody waits for the jobs of an ended thread.
             let _end = End(&handle);
             if let Err(error) = host::pin_to(&[core]) {
                 tracing::warn!("the packet thread of CPU {core} is not pinned: {error}");
@@ -187,7 +187,7 @@ impl Queue {
         Self { bridge, port, queue, is_pinned, fd, cycles: 0, windows: VecDeque::new() }
     }
 
-    /// Cycles in the last minute.
+    /// Returns the queue's cycles in the last minute.
     pub(super) fn recent(&self) -> u64 {
         self.cycles - self.windows.front().unwrap_or(&0)
     }
@@ -263,12 +263,12 @@ impl PmdThread {
         self.queues = queues;
     }
 
-    /// Cycles in the last minute.
+    /// Returns the thread's cycles in the last minute.
     pub(super) fn recent(&self) -> u64 {
         self.idle + self.busy - self.windows.front().unwrap_or(&0)
     }
 
-    /// Cycles of iterations with a packet in the last minute.
+    /// Returns the cycles of iterations with a packet in the last minute.
     pub(super) fn recently_busy(&self) -> u64 {
         self.busy - self.busy_windows.front().unwrap_or(&0)
     }
@@ -319,7 +319,7 @@ impl PmdThread {
                 Ok(received) => {
                     total += received;
                     self.receiving += cycles().wrapping_sub(start);
-                    // A port returns few super-packets at a time, so that more may wait.
+                    // A port returns few super-packets at a time, so further ones may be waiting.
                     let is_heavy = self.worker.has_rates()
                         && self.batch.iter().any(|frame| frame.offload().is_super());
                     if received >= BATCH || is_heavy {
@@ -339,12 +339,12 @@ impl PmdThread {
         total
     }
 
-    /// Waits until a frame or a job arrives, or a frame may leave a queue.
+    /// Sleeps until a frame or a job arrives, or a queued frame may be sent.
     fn sleep(&mut self, handle: &Pmd, next_frame: Option<Span>) {
         self.sleeps += 1;
         let mut fds = vec![PollFd::from_borrowed_fd(handle.waker.as_fd(), PollFlags::IN)];
-        // The thread does not wait for devices that another thread found gone: their descriptors
-        // would wake it again and again.
+        // Do not wait for devices that another thread found gone: their descriptors would wake this
+        // thread again and again.
         let queues = self.queues.iter().filter(|queue| queue.port.may_wake());
         let queues = queues.filter_map(|queue| queue.fd.as_ref());
         fds.extend(queues.map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)));
@@ -366,13 +366,15 @@ fn remember(windows: &mut VecDeque<u64>, cycles: u64) {
 /// The length of a window. Usage is shown over six windows, a minute as in Open vSwitch.
 const WINDOW: Duration = Duration::from_secs(10);
 const WINDOWS: usize = 6;
-/// Frames that are received together.
+/// Maximum number of frames received at once.
 pub(super) const BATCH: usize = 32;
-/// Empty polls before a thread sleeps: some tens of microseconds.
+/// Number of empty polls after which a thread sleeps: some tens of microseconds.
 const SPIN: u32 = 1000;
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
-/// Interval of maintenance. Packets wait during a sweep, here of a hundredth of the megaflows.
+/// Interval of maintenance. Packets wait during a sweep, which therefore covers a hundredth of the
+/// megaflows.
 const MAINTAIN: Duration = Duration::from_millis(10);
 const MAINTAIN_ITERATIONS: u64 = 1024;
-/// A job waits at most for a batch, which waits at most for a change of the tables.
+/// Maximum wait for a job's result. A job waits at most for a batch, and a batch at most for a
+/// change of the tables.
 const PATIENCE: Duration = Duration::from_secs(30);

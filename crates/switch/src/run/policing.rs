@@ -7,11 +7,11 @@ use units::{Bytes, Rate, Time};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Policing {
-    /// The rate, counted in whole frames, in steps of 1 kbit/s.
+    /// The rate in multiples of 1 kbit/s, counted over whole frames.
     pub rate: Option<Rate>,
     /// The bucket size of `rate`, by default 1 MB as in Open vSwitch.
     pub burst: Option<Bytes>,
-    /// Frames in a second.
+    /// Maximum number of frames per second.
     pub packet_rate: Option<u32>,
     /// The bucket size of `packet-rate`, by default 16,000 frames as in Open vSwitch.
     pub packet_burst: Option<u32>,
@@ -46,7 +46,7 @@ impl Policing {
 }
 
 impl Policer {
-    /// A policer whose buckets are full; `None` if the settings have no limit.
+    /// Creates a policer with full buckets; `None` if the settings have no limit.
     pub(super) fn new(settings: &Policing, now: Time) -> Option<Self> {
         let meters = Meters::default();
         let configure = |meter: u32, rate: u32, burst: u32| {
@@ -75,7 +75,7 @@ impl Policer {
 
     /// Whether a frame of `length` bytes that arrived at `arrival` is within the limits.
     pub(super) fn admits(&self, length: usize, arrival: Time) -> bool {
-        // A meter that was not configured lets all frames pass.
+        // A meter without a configuration lets all frames pass.
         [BITS, FRAMES]
             .into_iter()
             .all(|meter| self.meters.measure(meter, length, arrival) == Verdict::Passes)
@@ -90,7 +90,7 @@ fn kbit_of(size: Bytes) -> Option<u32> {
     u32::try_from(size.count() / BYTES_PER_KBIT).ok()
 }
 
-/// The numbers of the two meters.
+/// The IDs of the two meters.
 const BITS: u32 = 1;
 const FRAMES: u32 = 2;
 const BYTES_PER_KBIT: u64 = 125;

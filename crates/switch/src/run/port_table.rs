@@ -32,8 +32,8 @@ impl PortTable {
         self.lists.read().unwrap_or_else(PoisonError::into_inner).published.clone()
     }
 
-    /// The index of a new port: its OpenFlow number if that index is free, because texts about
-    /// megaflows then show the familiar number.
+    /// Returns the index of a new port: its OpenFlow number if that index is free, so that printed
+    /// megaflows show the familiar number.
     pub(super) fn free_index(&self, number: PortNumber) -> Option<PortIndex> {
         let lists = self.lists.read().unwrap_or_else(PoisonError::into_inner);
         let ports = &lists.current;
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn changing_a_thousand_ports_builds_as_many_lists_as_changing_one_port() {
+    fn a_change_of_a_thousand_ports_publishes_as_few_lists_as_of_one_port() {
         let lists = |ports: usize| {
             let folder = tempfile::TempDir::new().unwrap();
             let process = Process {

@@ -41,7 +41,7 @@ pub struct SwitchPort {
     /// The port's index in the switch.
     pub index: PortIndex,
     pub hardware_address: [u8; 6],
-    /// OFPPC_* flags.
+    /// The port's configuration: OFPPC_* flags.
     config: AtomicU32,
     pub counts: Counts,
     pub settings: PortConfig,
@@ -74,7 +74,7 @@ pub(super) struct Patched {
     pub(super) received: Arc<Counters>,
 }
 
-/// A port's counters since the start.
+/// A port's counters since it was opened.
 #[derive(Debug, Default)]
 pub struct Counts {
     pub received_packets: AtomicU64,
@@ -130,7 +130,7 @@ impl SwitchPort {
         Ok((port, missing))
     }
 
-    /// The bridge's own port, without a device.
+    /// Creates the bridge's own port, without a device.
     pub(super) fn local(
         name: &str,
         bridge: usize,
@@ -164,7 +164,7 @@ impl SwitchPort {
         self.settings.peer.is_some()
     }
 
-    /// The counters of a patch port.
+    /// Returns the counters of a patch port.
     pub(super) fn patched(&self) -> Option<&Patched> {
         self.patched.as_ref()
     }
@@ -215,7 +215,7 @@ impl SwitchPort {
         has_one.then(|| Interface::find(name).ok()).flatten()
     }
 
-    /// Facts about the port's interface for a database. Ports without an interface count as
+    /// Returns facts about the port's interface for a database. Ports without an interface count as
     /// enabled.
     pub(super) fn facts(&self) -> InterfaceFacts {
         match self.interface() {
@@ -228,7 +228,7 @@ impl SwitchPort {
         }
     }
 
-    /// The number as 16 bits, as Open vSwitch's tools write it.
+    /// Returns the port number as 16 bits, as Open vSwitch's tools write it.
     pub(super) fn short_number(&self) -> u16 {
         self.number.0 as u16
     }
@@ -237,7 +237,7 @@ impl SwitchPort {
         self.config() & PORT_DOWN != 0
     }
 
-    /// The number of queues from which frames can arrive.
+    /// Returns the number of queues from which frames can arrive.
     #[must_use]
     pub fn queues(&self) -> usize {
         self.device.queues()
@@ -285,7 +285,7 @@ impl SwitchPort {
         if !self.is_policed.load(Ordering::Relaxed) {
             return;
         }
-        // The limits count frames as a wire carries them.
+        // The limits count frames as they are sent on the wire.
         Frame::finish_unless(frames, |offload| !offload.is_super());
         let policer = lock(&self.policer);
         let Some(policer) = policer.as_ref() else { return };
@@ -295,7 +295,7 @@ impl SwitchPort {
         self.counts.policed.fetch_add(dropped, Ordering::Relaxed);
     }
 
-    /// The number of frames that policing has dropped; `None` without limits.
+    /// Returns the number of frames that policing has dropped; `None` without limits.
     pub(super) fn policed(&self) -> Option<u64> {
         let dropped = self.counts.policed.load(Ordering::Relaxed);
         (dropped > 0 || self.is_policed.load(Ordering::Relaxed)).then_some(dropped)
@@ -318,13 +318,13 @@ impl SwitchPort {
         horizon: Time,
     ) -> Result<(), PortError> {
         let mut shaper = self.shaper.as_ref().map(lock);
-        // Under the lock, so that no frame enters the queue after it was emptied.
+        // Under the lock, so that no other thread queues a frame after the queue was emptied.
         if self.is_set_down() {
             self.counts.sent_dropped.fetch_add(on_wire(frames).0, Ordering::Relaxed);
             return Ok(());
         }
         let Some(shaper) = &mut shaper else { return self.transmit(frames) };
-        // The queue and the rate are for frames as a wire carries them.
+        // The queue and the rate count frames as they are sent on the wire.
         Frame::finish_all(frames);
         shaper.enqueue(frames, arrival);
         self.release_from(shaper, horizon).map(drop)
@@ -354,7 +354,7 @@ impl SwitchPort {
 
     fn transmit(&self, frames: &mut Vec<Frame>) -> Result<(), PortError> {
         Frame::finish_unless(frames, |offload| self.device.takes(offload));
-        // Without a carrier the kernel refuses each frame, as if its queue were full.
+        // Without a carrier, the kernel would refuse each frame as if its queue were full.
         let sent = match self.has_carrier.load(Ordering::Relaxed) {
             true => self.device.send(&self.name, frames),
             false => Ok(0),
@@ -423,22 +423,23 @@ impl SwitchPort {
         }
     }
 
-    /// The speed at which frames leave: the link's speed, or the port's rate if that is lower.
+    /// Returns the speed at which frames leave: the link's speed, or the port's rate if that is
+    /// lower.
     fn speed(&self, link: &Link) -> Option<Rate> {
         let rate = self.settings.rate.as_ref().and_then(Capacity::mean_rate);
         rate.into_iter().chain(link.speed).min()
     }
 
-    /// How long the port has existed.
+    /// Returns how long the port has existed.
     pub(super) fn age(&self, now: Time) -> Duration {
         Duration::from_nanos(now.since(self.opened).nanos())
     }
 
-    /// The counters. The caller adds the duration.
+    /// Returns the counters. The caller adds the duration.
     #[must_use]
     pub fn statistics(&self) -> PortStatistics {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        // Ports of these kinds have no kernel interface that could lose frames.
+        // Ports of these types have no kernel interface that could lose frames.
         let loses_nothing = matches!(self.settings.kind.as_str(), "dummy" | "internal" | "patch");
         let dropped = || {
             read(&self.counts.sent_dropped)
@@ -468,7 +469,7 @@ impl SwitchPort {
         }
     }
 
-    /// The device behind the port, as text for users.
+    /// Describes the device behind the port for users.
     #[must_use]
     pub fn describe(&self) -> String {
         if let Some(peer) = &self.settings.peer {
@@ -482,7 +483,7 @@ impl SwitchPort {
 }
 
 impl OpenError {
-    /// Whether the interface may appear later.
+    /// Whether the interface is missing or down, so that a later attempt may succeed.
     pub(super) fn is_absence(&self) -> bool {
         matches!(
             self,
@@ -494,13 +495,14 @@ impl OpenError {
     }
 }
 
-/// The numbers of frames and bytes that these frames are on a wire.
+/// Returns the number of frames, and of their bytes, on the wire: a super-packet counts as its
+/// segments.
 fn on_wire(frames: &[Frame]) -> (u64, u64) {
     let frames = frames.iter().map(Frame::on_wire);
     frames.fold((0, 0), |sum, frame| (sum.0 + frame.0, sum.1 + frame.1))
 }
 
-/// A locally administered address, the same after each start.
+/// Derives a locally administered address that is the same after each start.
 pub(super) fn address_of(name: &str, number: PortNumber) -> [u8; 6] {
     let text = name.bytes().chain(number.0.to_be_bytes());
     let hash = text.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
@@ -510,7 +512,7 @@ pub(super) fn address_of(name: &str, number: PortNumber) -> [u8; 6] {
     [a & 0xfc | 0x02, b, c, d, e, f]
 }
 
-/// A speed in kbit/s, OpenFlow's unit; 0 if it is unknown.
+/// Converts a speed to kbit/s, OpenFlow's unit; 0 if it is unknown.
 fn kbit(speed: Option<Rate>) -> u32 {
     speed.map_or(0, |speed| u32::try_from(speed.bits_per_second() / 1000).unwrap_or(u32::MAX))
 }
@@ -562,7 +564,7 @@ mod tests {
         let index = PortIndex(1);
         let opened = SwitchPort::open("p1", 0, PortNumber(1), index, &settings, Time::ZERO);
         let (port, _) = opened.unwrap();
-        // A TCP packet; the test does not need a right checksum.
+        // A TCP super-packet; the test does not need a correct checksum.
         let mut packet = vec![2; 12];
         packet.extend([0x08, 0x00, 0x45, 0, 0x0b, 0xe0, 0, 7, 0x40, 0, 64, 6, 0, 0]);
         packet.extend([10, 0, 0, 1, 10, 0, 0, 2, 0x12, 0x34, 0, 80, 0, 0, 0, 9, 0, 0, 0, 1]);

@@ -1,4 +1,4 @@
-//! Reports of a change of the settings.
+//! Progress reports while the settings of a switch change.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -7,11 +7,11 @@ use flow::port_number::PortNumber;
 
 use super::error::SwitchError;
 
-/// The reports of a change of the settings.
+/// Receives the reports of a change of the settings.
 pub(super) struct Progress<'a> {
-    /// Gets each line that the user should know.
+    /// Called with each line that the user should know.
     pub(super) note: &'a mut dyn FnMut(String),
-    /// Gets each failed part, and the change continues. With `None`, the first failure ends the
+    /// Collects the failed parts, and the change continues. With `None`, the first failure ends the
     /// change.
     pub(super) failures: Option<&'a mut HashMap<Part, String>>,
     /// The former numbers of ports, by name. A port whose settings give no number keeps its former

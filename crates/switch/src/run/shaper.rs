@@ -3,12 +3,12 @@ use port::Frame;
 use units::{Bytes, Time};
 use wire::caqm::Info;
 
-/// The rate and the queue of a port, with the link model that emulation uses.
+/// The rate limit and the queue of a port, based on the link model of the emulator.
 #[derive(Debug)]
 pub(super) struct Shaper {
     link: Link<Carried>,
     start: Time,
-    /// Frames that former links of this shaper lost.
+    /// Frames lost by former links of this shaper.
     lost: u64,
 }
 
@@ -17,7 +17,7 @@ pub(super) struct Shaper {
 struct Carried(Frame);
 
 impl Shaper {
-    /// A shaper; `None` if the settings have no rate.
+    /// Creates a shaper; `None` if the settings have no rate.
     pub(super) fn new(
         rate: Option<&Capacity>,
         queue: Option<&QueueConfig>,
@@ -57,12 +57,13 @@ impl Shaper {
         }
     }
 
-    /// The time at which the next frame leaves.
+    /// Returns the time at which the next frame leaves.
     pub(super) fn next(&self) -> Option<Time> {
         self.link.next_delivery()
     }
 
-    /// Frames that the queue has dropped, including those in the queue when the port was set down.
+    /// Returns the number of frames that the queue has dropped, including those in the queue when
+    /// the port was set down.
     pub(super) fn dropped(&self) -> u64 {
         let stats = self.link.stats();
         let (queued, _) = self.link.queued();
@@ -118,7 +119,7 @@ mod tests {
         shaper.enqueue(&mut frames, |_| Time::ZERO);
         let mut left = Vec::new();
         shaper.release(Time::from_nanos(3_500_000), &mut left);
-        // Each frame takes a millisecond.
+        // At this rate, each frame takes a millisecond.
         assert_eq!(left.len(), 3);
         assert_eq!(shaper.next(), Some(Time::from_nanos(4_000_000)));
         shaper.release(Time::from_nanos(1_000_000_000), &mut left);

@@ -29,7 +29,7 @@ struct Snapshot {
 }
 
 impl Snapshots {
-    /// The rules that match a filter now.
+    /// Returns the rules that match a filter now.
     pub(super) fn flows(
         &self,
         tables: &Tables,
@@ -39,7 +39,8 @@ impl Snapshots {
         self.select(tables, filter, clock, SEARCHED_AT_ONCE)
     }
 
-    /// As [`Snapshots::flows`]. If a search looks at no more than `most` rules, it runs at once.
+    /// As [`Snapshots::flows`], but with a limit: a search that looks at no more than `most` rules
+    /// runs at once.
     fn select(
         &self,
         tables: &Tables,
@@ -77,8 +78,8 @@ impl Snapshot {
     }
 }
 
-/// The rules that match a filter now and were added or changed after the change with number
-/// `since`, in the order of their changes.
+/// Returns the rules that match a filter now and were added or changed after change number `since`,
+/// in the order of their changes.
 pub(super) fn changes(
     tables: &Tables,
     filter: &FlowFilter,
@@ -91,7 +92,7 @@ pub(super) fn changes(
     Ok(flows(Arc::new(Snapshot::of(rules)), filter, clock))
 }
 
-/// The rules of a list that match a filter.
+/// Returns the rules of a snapshot that match a filter.
 fn flows(snapshot: Arc<Snapshot>, filter: &FlowFilter, clock: &Arc<Clock>) -> Flows {
     let (filter, clock) = (filter.clone(), clock.clone());
     let newest = snapshot.newest;
@@ -102,7 +103,7 @@ fn flows(snapshot: Arc<Snapshot>, filter: &FlowFilter, clock: &Arc<Clock>) -> Fl
     Flows::selected(newest, rules)
 }
 
-/// Maximum number of rules and masks that a search at a request's arrival looks at.
+/// Maximum number of rules and masks for which a search runs when the request arrives.
 const SEARCHED_AT_ONCE: usize = 4096;
 
 #[cfg(test)]
@@ -150,14 +151,14 @@ mod tests {
         assert!(flows.look().is_none() && !flows.is_over());
         assert_eq!(flows.look().map(|flow| flow.priority), Some(2));
         assert!(flows.look().is_none() && flows.is_over());
-        // A short search runs at once, so that its list has only the matching rule.
+        // A short search runs at once; its list then has only the matching rule.
         let mut flows = snapshots.flows(&tables, &filter, &clock).unwrap();
         assert_eq!(flows.look().map(|flow| flow.priority), Some(2));
         assert!(flows.is_over());
     }
 
     #[test]
-    fn changed_rules_are_listed_in_the_order_of_the_changes() {
+    fn changed_rules_are_listed_in_the_order_of_their_changes() {
         let (mut tables, clock) = (Tables::new(), Arc::new(Clock::start()));
         [3, 5, 4].into_iter().for_each(|priority| add(&mut tables, priority));
         let all = FlowFilter::all();

@@ -17,7 +17,7 @@ use super::switch::Switch;
 use super::unixctl_thread::UnixctlThread;
 use super::waker::Waker;
 
-/// The interface to the process in which a switch runs.
+/// Callbacks into the process in which a switch runs.
 #[expect(missing_debug_implementations, reason = "functions have nothing to show")]
 pub struct Process {
     /// Reads the settings: at the start, and for each reload.
@@ -43,7 +43,7 @@ pub fn run(
     }
     let rundir = config.rundir.clone().unwrap_or_else(|| usual_rundir(&config));
     let folder = PrivateDirectory::make_named(&rundir).map_err(|error| refused(&rundir, error))?;
-    // Dropped last: once the lock is free, another process may start.
+    // Drop the PID file last: once its lock is free, another process may start.
     let _pid_file = PidFile::write(&folder)?;
     let switch = Arc::new(Switch::new(folder, stop.clone(), process));
     let listeners = vec![switch.listen(CONTROL_SOCKET)?, switch.listen(&PidFile::socket())?];
@@ -163,5 +163,5 @@ fn refused(rundir: &Path, error: HostError) -> SwitchError {
 
 const ROUND: Duration = Duration::from_millis(20);
 const ROUNDS_PER_CARE: u32 = 10;
-/// Rounds between counts of events: five seconds.
+/// Rounds between two readings of the event counters: five seconds.
 const ROUNDS_PER_COUNT: u32 = 250;

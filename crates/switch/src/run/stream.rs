@@ -16,9 +16,9 @@ pub(super) enum Stream {
 /// How a peer connected to the switch. The peers of each origin have their own limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// A peer by the UNIX socket: the switch's user or root, because no other user can open it.
+    /// A peer on the UNIX socket: the switch's user or root, because no other user can open it.
     Unix,
-    /// A peer by TCP: anybody who can reach the address.
+    /// A TCP peer: anybody who can reach the address.
     Tcp,
 }
 
@@ -63,7 +63,7 @@ impl Stream {
         }
     }
 
-    /// The result of connecting.
+    /// Returns the result of the connection attempt.
     pub(super) fn outcome(&self) -> io::Result<()> {
         sockopt::socket_error(self)?.map_err(Into::into)
     }

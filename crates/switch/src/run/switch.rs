@@ -127,7 +127,7 @@ impl Switch {
         Ok(notes)
     }
 
-    /// Makes the switch end.
+    /// Requests the end of the switch.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Release);
     }
@@ -142,7 +142,7 @@ impl Switch {
         self.bridges.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
 
-    /// The names of all bridges' ports, with the datapath's port numbers.
+    /// Returns the names of all bridges' ports, with the datapath's port numbers.
     pub(super) fn datapath_names(&self) -> PortNames {
         let ports = self.bridges().into_iter().flat_map(|bridge| bridge.ports());
         let ports = ports.filter(|port| !port.is_patch());
@@ -153,7 +153,7 @@ impl Switch {
         self.pmds.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The main worker, for commands and controllers.
+    /// Locks the main worker, for commands and controllers.
     pub(super) fn main(&self) -> MutexGuard<'_, Worker> {
         self.main.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -215,7 +215,7 @@ impl Switch {
             }
         }
         if config.dummies {
-            // Test cases compare the megaflows with those of Open vSwitch.
+            // Tests with dummy ports compare the megaflows with those of Open vSwitch.
             self.bridges().iter().for_each(|bridge| bridge.tables_mut().set_alike());
         }
         self.link_patches();
@@ -239,7 +239,7 @@ impl Switch {
         settings: &BridgeConfig,
         progress: &mut Progress<'_>,
     ) -> Result<(), SwitchError> {
-        // A port that only gets other settings keeps its number.
+        // A port whose other settings change keeps its number.
         let mut former = HashMap::new();
         let mut gone = Vec::new();
         for port in bridge.ports() {
@@ -259,7 +259,7 @@ impl Switch {
         self.remove_ports(bridge, &gone);
         let opened = self.open_ports(bridge, settings, &mut former, progress);
         self.ports.publish();
-        // A change that fails ends here, but the patch ports that it opened are linked, and the
+        // If a change fails, link the patch ports that it opened, and set the bonds, so that the
         // members of a bond forward no frames to one another.
         self.link_patches();
         bridge.set_bonds(settings.bond.iter());
@@ -294,7 +294,7 @@ impl Switch {
         Ok(())
     }
 
-    /// Gives the bridge's thread other controllers and other addresses to listen at.
+    /// Gives the bridge's thread new controllers and listening addresses.
     fn change_remotes(
         &self,
         bridge: &Arc<BridgeState>,
@@ -302,8 +302,8 @@ impl Switch {
         progress: &mut Progress<'_>,
     ) -> Result<(), SwitchError> {
         let (listen, controllers) = (&settings.listen, &settings.controller);
-        // The settings in force do not tell this: an address may have failed, or a change ended
-        // early.
+        // The settings in force are not enough: an address may have failed, or a change may have
+        // ended early.
         let Places { listening, controllers: known } = bridge.places();
         let is_left = listening.iter().any(|address| !listen.contains(address));
         let is_new = listen.iter().any(|address| !listening.contains(address));
@@ -497,7 +497,8 @@ impl Switch {
         }
         bridge.run_bonds();
         self.ports.publish();
-        // `ports` holds the removed ports, so that no new port gets the address of a removed port.
+        // `ports` keeps the removed ports in memory, so that no new port is allocated at the
+        // address of a removed one.
         let address = |port: &Arc<SwitchPort>| Arc::as_ptr(port).addr();
         let gone: Arc<HashSet<_>> = Arc::new(ports.iter().map(address).collect());
         // Wait until no thread polls the removed ports, so that their devices are closed when this
@@ -541,14 +542,14 @@ impl Switch {
         }
     }
 
-    /// Updates all bonds from their links.
+    /// Updates all bonds from the link states of their members.
     pub(super) fn run_bonds(&self) {
         for bridge in self.bridges() {
             bridge.run_bonds();
         }
     }
 
-    /// The sums of all threads' counts.
+    /// Returns the sums of all threads' counts.
     pub(super) fn total_statistics(&self) -> WorkerStatistics {
         let mut total = self.main().statistics();
         for pmd in self.pmds() {
@@ -559,7 +560,7 @@ impl Switch {
         total
     }
 
-    /// The number of megaflows of all threads.
+    /// Returns the number of megaflows of all threads.
     pub(super) fn megaflow_count(&self) -> usize {
         let mut count = self.main().megaflow_count();
         for pmd in self.pmds() {
@@ -568,7 +569,7 @@ impl Switch {
         count
     }
 
-    /// The connection table of all threads.
+    /// Returns the connection table, which all threads share.
     pub(super) fn conntrack(&self) -> &Conntrack {
         &self.conntrack
     }
@@ -603,8 +604,8 @@ impl Switch {
         }
     }
 
-    /// Adds the counts of all threads' megaflows to the bridge's rules, including packets that came
-    /// through patch ports.
+    /// Adds the packet counts of all threads' megaflows to the bridge's rules, including packets
+    /// that came through patch ports.
     pub(super) fn credit(&self, bridge: &BridgeState) {
         let neighbors = bridge.neighbors();
         let indices: Vec<_> =
@@ -616,7 +617,7 @@ impl Switch {
         }
     }
 
-    /// As [`Switch::credit`], for the counts of patch ports. Other ports count without megaflows.
+    /// As [`Switch::credit`], for the counters of patch ports. Other ports count their own frames.
     pub(super) fn credit_patches(&self, bridge: &BridgeState) {
         if bridge.ports().iter().any(|port| port.is_patch()) {
             self.credit(bridge);
@@ -653,12 +654,12 @@ impl Switch {
         self.coverage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The seconds since the start.
+    /// Returns the seconds since the start.
     pub(super) fn seconds(&self) -> u64 {
         self.started.0.elapsed().as_secs()
     }
 
-    /// The seconds since the measurement began, and the cycles per second.
+    /// Returns the seconds since the measurement began, and the cycles per second.
     pub(super) fn measurement(&self) -> (f64, f64) {
         let began = self.measured_since.lock().unwrap_or_else(PoisonError::into_inner);
         let (start, first) = self.started;
@@ -751,8 +752,8 @@ impl std::fmt::Debug for Switch {
     }
 }
 
-/// The ports of a bridge's settings. Ports with a requested number come first, so that no other
-/// port takes that number.
+/// Returns the ports of a bridge's settings. Ports with a requested number come first, so that no
+/// other port takes that number.
 fn numbered_first(settings: &BridgeConfig) -> impl Iterator<Item = (&String, &PortConfig)> {
     let with = settings.port.iter().filter(|(_, port)| port.number.is_some());
     with.chain(settings.port.iter().filter(|(_, port)| port.number.is_none()))

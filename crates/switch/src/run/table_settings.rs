@@ -7,7 +7,7 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct TableSettings {
-    /// The name for ovs-ofctl. OpenFlow does not change it.
+    /// The table's name, which ovs-ofctl shows. OpenFlow cannot change it.
     pub name: Option<String>,
     /// Maximum number of rules, by default unlimited.
     pub flow_limit: Option<u32>,

@@ -36,13 +36,13 @@ impl Requests {
         self.documents.receive(bytes).map_err(|_| Malformed)
     }
 
-    /// The number of bytes of an incomplete request.
+    /// Returns the number of bytes of an incomplete request.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.documents.waiting()
     }
 
-    /// The next complete request.
+    /// Returns the next complete request.
     pub fn take(&mut self) -> Result<Option<Request>, Malformed> {
         let document = self.documents.take().map_err(|_| Malformed)?;
         document.as_ref().map(request).transpose()
@@ -60,7 +60,7 @@ fn request(document: &Value) -> Result<Request, Malformed> {
     })
 }
 
-/// The reply to a request: the command's output or error, each ended by a newline.
+/// Builds the reply to a request: the command's output or error, each ended by a newline.
 #[must_use]
 pub fn reply(id: &Value, outcome: &Result<String, String>) -> Vec<u8> {
     let line = |text: &str| match text {
@@ -75,7 +75,7 @@ pub fn reply(id: &Value, outcome: &Result<String, String>) -> Vec<u8> {
     document.to_string().into_bytes()
 }
 
-/// The bytes of a call, for a client.
+/// Builds the bytes of a call, for a client.
 #[must_use]
 pub fn call(method: &str, arguments: &[String]) -> Vec<u8> {
     json!({ "id": 0, "method": method, "params": arguments }).to_string().into_bytes()

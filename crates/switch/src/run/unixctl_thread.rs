@@ -77,12 +77,12 @@ impl UnixctlThread {
             fds.push(PollFd::from_borrowed_fd(client.stream.as_fd(), flags));
         }
         let pause = Timespec { tv_sec: 0, tv_nsec: PAUSE.as_nanos() as i64 };
-        // If a signal interrupts the wait, the turn comes early, which does no harm.
+        // A signal may interrupt the wait; an early iteration does no harm.
         let _ = poll(&mut fds, Some(&pause));
         fds[first..].iter().map(PollFd::revents).collect()
     }
 
-    /// Serves a client; false if the client is done.
+    /// Serves a client. Returns false if the client is done.
     fn serve(
         &self,
         client: &mut Client,

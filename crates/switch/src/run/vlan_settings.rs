@@ -47,12 +47,13 @@ pub struct MirrorSettings {
 }
 
 impl PortConfig {
-    /// The VLANs of the port. As in Open vSwitch, a tag without a mode makes an access port.
+    /// Returns the VLANs of the port. As in Open vSwitch, a tag without a mode makes an access
+    /// port.
     pub(super) fn vlans(&self) -> PortVlans {
         vlans_of(self.vlan_mode, self.tag, &self.trunks)
     }
 
-    /// The settings that cannot change while the port is open.
+    /// Returns the settings that cannot change while the port is open.
     pub(super) fn fixed(&self) -> Self {
         Self {
             rxq_affinity: None,
@@ -71,7 +72,7 @@ impl PortConfig {
 }
 
 impl MirrorSettings {
-    /// Checks a mirror. `is_port` tells whether the bridge has a port of a name.
+    /// Checks a mirror. `is_port` tells whether the bridge has a port with a given name.
     pub(super) fn check(&self, is_port: impl Fn(&str) -> bool) -> Result<(), String> {
         match (&self.output, self.output_vlan) {
             (Some(_), Some(_)) => {

@@ -23,7 +23,7 @@ pub(super) struct Worker {
     conntrack: Arc<Conntrack>,
     tracker: ThreadTracker,
     outlets: Outlets,
-    /// By bridge index.
+    /// The packet processing of each bridge, by bridge index.
     bridges: Vec<Option<BridgeWorker>>,
     /// The limit of megaflows per bridge.
     limit: usize,
@@ -42,7 +42,7 @@ struct BridgeWorker {
 struct Outlets {
     table: Arc<PortTable>,
     ports: PortList,
-    /// The ports with a rate.
+    /// The ports with a rate limit.
     with_rate: Vec<Arc<SwitchPort>>,
     generation: u64,
     clock: Arc<Clock>,
@@ -92,15 +92,16 @@ impl Worker {
         }
     }
 
-    /// Begins a round of polling. Until its end, queues with a rate advance at most to this time.
+    /// Begins a round of polling. Until the round ends, queues with a rate limit advance at most to
+    /// its start.
     pub(super) fn begin_round(&mut self) {
         if self.has_rates() {
             self.outlets.horizon = Some(self.now());
         }
     }
 
-    /// Notes that more frames may wait at the port of these frames, and that those arrived after
-    /// the last of these.
+    /// Notes that the port may hold more frames, and that those arrived after the last frame of
+    /// `frames`.
     pub(super) fn expect_more(&mut self, frames: &[Frame]) {
         if let (Some(horizon), Some(last)) = (self.outlets.horizon, frames.last()) {
             let last = self.clock.of_arrival(last.arrival(), horizon);
@@ -143,7 +144,7 @@ impl Worker {
         self.execute(bridge, packet.in_port.0, &packet.frame, translation, now);
     }
 
-    /// Runs steps for a single frame.
+    /// Runs datapath steps for a single frame.
     fn execute(
         &mut self,
         bridge: &Arc<BridgeState>,
@@ -217,7 +218,7 @@ impl Worker {
         next.map(|next| next.since(now))
     }
 
-    /// Adds the counts of a bridge's megaflows to those of their rules.
+    /// Adds the packet counts of a bridge's megaflows to the counters of their rules.
     pub(super) fn credit(&mut self, bridge: usize) {
         if let Some(worker) = self.bridges.get_mut(bridge).and_then(Option::as_mut) {
             worker.datapath.credit();
@@ -265,7 +266,7 @@ impl Worker {
         total
     }
 
-    /// The megaflows of all bridges.
+    /// Returns the number of megaflows of all bridges.
     pub(super) fn megaflow_count(&self) -> usize {
         self.bridges.iter().flatten().map(|worker| worker.datapath.len()).sum()
     }
@@ -298,7 +299,7 @@ fn datapath<'a>(
     &mut bridges[bridge.index].get_or_insert_with(new).datapath
 }
 
-/// The translation of a packet-out.
+/// Translates a packet-out.
 pub(super) fn translate_packet_out(
     translator: Translator<'_>,
     packet: &PacketOut,
@@ -316,8 +317,8 @@ fn log_install(port: &SwitchPort, mut flow: Megaflow) {
     tracing::debug!("flow_add: {key}, actions:{steps}");
 }
 
-/// The pipeline of a bridge and of those that patch ports reach. Tables are locked only for packets
-/// that need a translation.
+/// The pipeline of a bridge and of the bridges that patch ports reach. Tables are locked only for
+/// packets that need a translation.
 struct SlowPath<'a> {
     bridge: &'a BridgeState,
 }

@@ -1,4 +1,4 @@
-"""Shared by the programs that stand in for Open vSwitch's while its cases run against weir."""
+"""Functions of the programs that stand in for Open vSwitch's while its cases run against weir."""
 
 import os
 import shutil
@@ -24,7 +24,7 @@ def note(fact):
 
 
 def not_asked(reason):
-    """Ends the program, and by its status the case: it asks for a thing that weir does not have."""
+    """Skips the case, which needs a feature that weir does not have, by ending the program."""
     note("not-asked " + reason)
     print(f"not asked: {reason}", file=sys.stderr)
     sys.exit(SKIP)
@@ -39,8 +39,8 @@ def place(name):
 
 
 def installed(program):
-    """The program of the system, not the one of this folder."""
-    # Else a program would start itself again and again.
+    """Returns the path of the installed program, not of its stand-in in this folder."""
+    # Otherwise a stand-in would start itself again and again.
     own = {HERE, os.path.realpath(os.environ.get("WEIR_OVS_BIN", HERE))}
     folders = [f for f in os.environ["PATH"].split(os.pathsep) if os.path.realpath(f) not in own]
     found = shutil.which(program, path=os.pathsep.join(folders))
@@ -57,8 +57,8 @@ def control(*arguments):
 
 
 def pid():
-    """The process of the running switch, or None. Its command line tells it from a later process
-    that has its number."""
+    """Returns the PID of the running switch, or None. The command line distinguishes the switch
+    from a later process with the same PID."""
     try:
         with open(place("ovs-vswitchd.pid"), encoding="utf-8") as file:
             number = int(file.read())

@@ -156,7 +156,7 @@ fn list(switch: &Arc<Switch>, _: &[String]) -> Outcome {
     Ok(switch.bridges().iter().map(|bridge| format!("{}\n", bridge.name)).collect())
 }
 
-/// The bridges with their ports, for `weir switch show`.
+/// Lists the bridges with their ports, for `weir switch show`.
 pub(super) fn describe(switch: &Switch) -> String {
     let mut text = String::new();
     for bridge in switch.bridges() {

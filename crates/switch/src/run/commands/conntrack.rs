@@ -116,7 +116,7 @@ pub(super) const COMMANDS: &[Command] = &[
     },
 ];
 
-/// The arguments after the optional datapath name. With the most arguments of a command, the first
+/// Returns the arguments after the optional datapath name. If there are `most` arguments, the first
 /// must be the name.
 fn of_datapath(arguments: &[String], most: usize) -> Result<&[String], String> {
     match arguments.first() {
@@ -126,7 +126,7 @@ fn of_datapath(arguments: &[String], most: usize) -> Result<&[String], String> {
     }
 }
 
-/// The arguments after the datapath name, if there is a name.
+/// Returns the arguments after the datapath name, if there is a name.
 fn behind_name(arguments: &[String]) -> &[String] {
     match arguments.first() {
         Some(first) if first.contains('@') => &arguments[1..],
@@ -138,7 +138,7 @@ fn zone(text: &str) -> Result<u16, String> {
     text.parse().map_err(|_| format!("{text}: invalid zone"))
 }
 
-/// The zone in an argument `zone=N`.
+/// Parses the zone in an argument `zone=N`.
 fn chosen_zone(arguments: &[String]) -> Result<Option<u16>, String> {
     let text = arguments.iter().find_map(|argument| argument.strip_prefix("zone="));
     text.map(zone).transpose()
@@ -257,7 +257,7 @@ fn set_limits(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     Ok(String::new())
 }
 
-/// The zones in an argument `zone=1,2`.
+/// Parses the zones in an argument `zone=1,2`.
 fn zones(arguments: &[String]) -> Result<Option<Vec<u16>>, String> {
     let text = arguments.iter().find_map(|argument| argument.strip_prefix("zone="));
     text.map(|text| text.split(',').map(zone).collect()).transpose()

@@ -78,8 +78,8 @@ pub(super) const COMMANDS: &[Command] = &[
 /// The datapath's name in Open vSwitch, which also has only one datapath.
 const DATAPATH: &str = "netdev@ovs-netdev";
 
-/// Whether a text names the datapath, with or without its type. Open vSwitch's datapath of dummy
-/// ports is named `ovs-dummy`.
+/// Whether `name` is the datapath's name, with or without its type. Open vSwitch's datapath of
+/// dummy ports is named `ovs-dummy`.
 pub(super) fn is_datapath(name: &str) -> bool {
     let name = name.split_once('@').map_or(name, |(_, name)| name);
     matches!(name, "ovs-netdev" | "ovs-dummy")
@@ -89,7 +89,7 @@ fn datapaths(_: &Arc<Switch>, _: &[String]) -> Outcome {
     Ok(format!("{DATAPATH}\n"))
 }
 
-/// The bridges, which commands of `dpif/` list as datapaths.
+/// Lists the bridges: the commands of `dpif/` treat each as a datapath.
 fn bridges(switch: &Arc<Switch>, _: &[String]) -> Outcome {
     let mut names: Vec<_> = switch.bridges().iter().map(|bridge| bridge.name.clone()).collect();
     names.sort();
@@ -153,7 +153,7 @@ fn show_bridges(switch: &Arc<Switch>, _: &[String]) -> Outcome {
 
 /// The options of a dump.
 struct Options<'a> {
-    /// `-m`: print each megaflow's number.
+    /// `-m`: print each megaflow's UUID.
     is_verbose: bool,
     names: PortNames,
     /// The other arguments.
@@ -222,7 +222,7 @@ fn dump_flows(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
 /// A bridge's megaflows on one thread.
 type BridgeFlows = (Arc<BridgeState>, Vec<Megaflow>);
 
-/// All megaflows by thread: the core of a packet thread, or `None` for the main thread.
+/// Returns all megaflows by thread: the core of a packet thread, or `None` for the main thread.
 fn megaflows(switch: &Switch) -> Vec<(Option<usize>, Vec<BridgeFlows>)> {
     let bridges = switch.bridges();
     let of_main = bridges.iter().map(|bridge| switch.main().megaflows(bridge.index)).collect();
@@ -247,7 +247,7 @@ fn dump_bridge(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     Ok(flows.map(|flow| line(&bridge, &flow, &options)).collect())
 }
 
-/// Prints the megaflow with this number, which a dump with `-m` prints.
+/// Prints the megaflow with this UUID, which a dump with `-m` prints.
 fn get_flow(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     let options = Options::parse(switch, arguments);
     let wanted = options.rest.last().and_then(|word| word.strip_prefix("ufid:"));
@@ -261,7 +261,7 @@ fn get_flow(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     Err(format!("no megaflow has the number {wanted}"))
 }
 
-/// The megaflow as printed, with the datapath's port number.
+/// Returns the megaflow as it is printed: with the datapath's port number.
 fn shown(bridge: &BridgeState, flow: &Megaflow) -> Megaflow {
     let mut shown = flow.clone();
     let number = PortNumber(shown.key.read(Field::InPort) as u32);
@@ -282,7 +282,7 @@ fn line(bridge: &BridgeState, flow: &Megaflow, options: &Options<'_>) -> String 
     }
 }
 
-/// The number of a megaflow, in the form of a UUID: a hash of its key and mask.
+/// Returns a megaflow's UUID, a hash of its key and mask.
 fn number_of(bridge: &BridgeState, flow: &Megaflow) -> String {
     let half = |seed: u64| {
         let words = flow.key.words.iter().chain(&flow.mask.words);
@@ -322,7 +322,8 @@ fn memory(switch: &Arc<Switch>, _: &[String]) -> Outcome {
     Ok(format!("megaflows:{megaflows} pmds:{threads} ports:{ports} rules:{rules}\n"))
 }
 
-/// Open vSwitch's list of datapath features. The datapath supports all that its pipeline uses.
+/// Prints Open vSwitch's list of datapath features. The datapath supports all features that its
+/// pipeline uses.
 fn features(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     bridge(switch, &arguments[0])?;
     Ok(FEATURES.iter().map(|(name, value)| format!("{name}: {value}\n")).collect())

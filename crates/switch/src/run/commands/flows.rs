@@ -1,4 +1,5 @@
-//! Rules for `weir switch`: a request has a whole file.
+//! Commands for the rules and ports of a bridge, for `weir switch`. A request carries a whole rule
+//! file.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -110,7 +111,7 @@ fn dump_json(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     Ok(format!("{:#}\n", json!({ "flows": flows })))
 }
 
-/// The rules of a bridge that match a filter.
+/// Returns the rules of a bridge that match a filter.
 fn flows(switch: &Arc<Switch>, arguments: &[String]) -> Result<Vec<FlowEntry>, String> {
     let bridge = bridge(switch, &arguments[0])?;
     let filter = arguments.get(1).map_or("", String::as_str);
@@ -149,7 +150,7 @@ fn ports(switch: &Arc<Switch>, arguments: &[String]) -> Outcome {
     Ok(text)
 }
 
-/// A counter as ovs-ofctl prints it: `?` if the port does not have it.
+/// Formats a counter as ovs-ofctl does: `?` if the port does not have it.
 fn count(count: Option<u64>) -> String {
     count.map_or_else(|| "?".to_owned(), |count| count.to_string())
 }
@@ -188,7 +189,7 @@ pub(super) fn port_json(port: &SwitchPort) -> Value {
     })
 }
 
-/// The port that an argument names, or all ports.
+/// Returns the port that an argument names, or all ports.
 fn chosen_ports(
     switch: &Arc<Switch>,
     arguments: &[String],

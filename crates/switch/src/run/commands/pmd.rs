@@ -48,7 +48,7 @@ pub(super) const COMMANDS: &[Command] = &[
     },
 ];
 
-/// A thread's counts.
+/// The statistics of a packet thread or of the main thread.
 pub(in crate::run) struct ThreadStatistics {
     /// `None` for the main thread.
     pub(in crate::run) core: Option<usize>,
@@ -64,7 +64,7 @@ pub(in crate::run) struct ThreadStatistics {
     pub(in crate::run) queues: Vec<QueueUsage>,
 }
 
-/// The counts of all packet threads, and of the main thread at the end.
+/// Returns the statistics of all packet threads, and those of the main thread last.
 pub(in crate::run) fn all(switch: &Switch) -> Vec<ThreadStatistics> {
     let read = |thread: &mut PmdThread| ThreadStatistics {
         core: None,
@@ -101,7 +101,7 @@ pub(in crate::run) fn all(switch: &Switch) -> Vec<ThreadStatistics> {
     threads
 }
 
-/// The threads that `-pmd CORE` selects.
+/// Returns the threads that `-pmd CORE` selects.
 fn chosen(switch: &Switch, arguments: &[String]) -> Result<Vec<ThreadStatistics>, String> {
     let core = core(arguments)?;
     let mut threads = all(switch);
@@ -318,7 +318,7 @@ fn write_packets(text: &mut String, thread: &ThreadStatistics, seconds: f64) {
     );
 }
 
-/// Writes the cycles of each stage, which Open vSwitch does not show.
+/// Writes the cycles of each processing stage, which Open vSwitch does not show.
 fn write_stages(text: &mut String, thread: &ThreadStatistics) {
     let stages = &thread.worker.datapath.stages;
     if stages.packets == 0 {
@@ -344,7 +344,7 @@ fn write_stages(text: &mut String, thread: &ThreadStatistics) {
 mod tests {
     use super::*;
 
-    /// The thread was busy for an hour, and then had no packet for a minute.
+    /// The thread was busy for an hour, and then received no packet for a minute.
     #[test]
     fn a_thread_that_has_become_idle_has_no_overhead() {
         let queue = QueueUsage {

@@ -59,7 +59,7 @@ fn reload(switch: &Arc<Switch>, _: &[String]) -> Outcome {
     Ok(notes.into_iter().map(|note| format!("{note}\n")).collect())
 }
 
-/// The state of the switch as JSON, for `weir switch show --json` and `weir switch top`.
+/// Returns the state of the switch as JSON, for `weir switch show --json` and `weir switch top`.
 fn status(switch: &Arc<Switch>, _: &[String]) -> Outcome {
     let bridge = |bridge: &Arc<BridgeState>| {
         switch.credit_patches(bridge);

@@ -187,7 +187,7 @@ fn request(switch: &Switch, arguments: &[String]) -> Result<Request, String> {
     Ok(Request { bridge, key, frame, has_names, states })
 }
 
-/// The packet that the arguments describe, as a flow of a bridge or of the datapath.
+/// Parses the packet that the arguments describe, as a flow of a bridge or of the datapath.
 fn packet(switch: &Switch, words: &[&str]) -> Result<(Arc<BridgeState>, Key), String> {
     let (place, flow) = match words {
         [flow] => (None, *flow),
@@ -209,7 +209,7 @@ fn packet(switch: &Switch, words: &[&str]) -> Result<(Arc<BridgeState>, Key), St
     Ok((bridge, key))
 }
 
-/// The packet of a datapath flow, whose port is the switch's port index.
+/// Parses the packet of a datapath flow, whose port is the switch's port index.
 fn of_datapath(switch: &Switch, text: &str) -> Result<(Arc<BridgeState>, Key), String> {
     let mut key = parse_datapath_key_with(text, &switch.datapath_names())
         .map_err(|error| format!("syntax error at {text} ({error})"))?;

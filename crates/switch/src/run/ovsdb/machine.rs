@@ -2,7 +2,7 @@ use std::path::{Path, PathBuf};
 
 use ovsdb::interface::Machine;
 
-/// This machine, as interface types need to know it.
+/// The properties of this machine on which the types of interfaces depend.
 #[derive(Debug)]
 pub(super) struct ThisMachine {
     pub(super) rundir: PathBuf,
@@ -27,8 +27,8 @@ impl Machine for ThisMachine {
     }
 }
 
-/// The name of the interface in the folder of a PCI device. `representor`: the virtual function,
-/// whose port the kernel names like `pf0vf1` (devlink, phys_port_name).
+/// Returns the name of the interface in the folder of a PCI device. `representor`: the virtual
+/// function, whose port the kernel names like `pf0vf1` (devlink, phys_port_name).
 fn interface_of(folder: &Path, representor: Option<u32>) -> Option<String> {
     let mut names: Vec<_> = std::fs::read_dir(folder)
         .ok()?

@@ -20,7 +20,7 @@ use crate::run::progress::Part;
 use crate::run::table_settings::{Overflow, TableSettings};
 use crate::run::vlan_settings::MirrorSettings;
 
-/// The settings, and the results that do not fit into settings.
+/// The settings that a topology describes, with failures and other results that are no settings.
 #[derive(Debug, Default)]
 pub(super) struct Wanted {
     pub(super) config: Config,
@@ -35,7 +35,7 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    /// The settings of `base`, plus the bridges and CPUs of the database.
+    /// Returns the settings of `base`, plus the bridges and CPUs of the database.
     pub(super) fn of(topology: &Topology, base: &Config) -> Self {
         let config = Config { bridge: IndexMap::new(), ..base.clone() };
         let ignored = topology.ignored.clone();
@@ -316,8 +316,8 @@ impl Wanted {
     }
 }
 
-/// The policing of an interface. As in Open vSwitch, a rate of 0 means no limit, and a burst of 0
-/// the default.
+/// Converts the policing of an interface. As in Open vSwitch, a rate of 0 means no limit, and a
+/// burst of 0 the default.
 fn policing(police: &Police) -> Policing {
     let Police { rate_kbit, burst_kbit, rate_kpkts, burst_kpkts } = *police;
     let rate = (rate_kbit > 0).then(|| Rate::from_bits_per_second(u64::from(rate_kbit) * 1000));

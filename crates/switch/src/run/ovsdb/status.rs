@@ -175,7 +175,7 @@ fn statistics(port: &SwitchPort) -> Value {
         ("tx_dropped", found.sent_dropped),
         ("tx_errors", found.sent_errors),
         ("collisions", found.collisions),
-        // The name that Open vSwitch uses for DPDK ports.
+        // Open vSwitch uses this name for DPDK ports.
         ("ovs_rx_qos_drops", port.policed()),
     ];
     Value::map(known.into_iter().filter_map(|(name, value)| Some((name, value?))))

@@ -38,14 +38,14 @@ pub(in crate::run) struct OvsdbThread {
     waker: Arc<Waker>,
     stop: Arc<AtomicBool>,
     began: Instant,
-    /// The switch that the rows described last.
+    /// The topology that was applied last.
     topology: Topology,
     /// The settings after the last change if all parts of the topology are in force, otherwise
     /// `None`.
     in_force: Option<Config>,
     failures: HashMap<Part, String>,
     controllers: HashMap<Uuid, String>,
-    /// The problems of the last change, which were logged.
+    /// The problems of the last change that were logged.
     said: HashSet<String>,
 }
 
@@ -67,7 +67,7 @@ struct Link {
     stream: UnixStream,
     session: Session,
     written: Written,
-    /// Operations to send in the next transaction.
+    /// Operations for the next transaction.
     pending: Vec<String>,
     /// Whether the rows have changed since the switch applied them.
     is_stale: bool,
@@ -139,7 +139,7 @@ impl OvsdbThread {
         let pause =
             Timespec { tv_sec: pause.as_secs() as i64, tv_nsec: pause.subsec_nanos().into() };
         let mut fds = [PollFd::from_borrowed_fd(self.waker.as_fd(), PollFlags::IN)];
-        // A signal may interrupt the wait, which does no harm.
+        // A signal may interrupt the wait; an early return does no harm.
         let _ = poll(&mut fds, Some(&pause));
     }
 
@@ -283,7 +283,7 @@ impl OvsdbThread {
         }
         for (name, settings) in &wanted.config.bridge {
             let before = former.get(name);
-            // Only if the settings are in force: otherwise each later change would empty the tables
+            // Only if the settings are in force; otherwise each later change would delete the rules
             // again.
             if changed.is_ok() && before.is_some_and(|before| *before != way(settings)) {
                 self.begin_again(name, settings.begins_open());
@@ -309,8 +309,8 @@ impl OvsdbThread {
         link.next_status = Instant::now();
     }
 
-    /// Whether the switch already is what the topology describes, for example after a change of a
-    /// column that the switch ignores.
+    /// Whether the switch already is in the state that the topology describes, for example after a
+    /// change of a column that the switch ignores.
     fn is_in_force(&self, topology: &Topology) -> bool {
         topology.is_same_switch(&self.topology)
             && self.in_force.as_ref().is_some_and(|settings| *settings == *self.switch.settings())
@@ -322,7 +322,7 @@ impl OvsdbThread {
         let Some(bridge) = self.switch.bridge(bridge) else { return };
         let now_ms = self.switch.clock.now_ms();
         let mut tables = bridge.tables_mut();
-        // The tables never refuse to delete all rules, or to add a rule without a match.
+        // Deleting all rules never fails, and neither does adding a rule without a match.
         let _ = tables.flow_mod(FlowMod::new(FlowCommand::Delete), now_ms);
         if is_open {
             let mut normal = FlowMod::new(FlowCommand::Add);
@@ -345,7 +345,7 @@ impl OvsdbThread {
         self.said = lines.into_iter().collect();
     }
 
-    /// Queues operations for the columns that differ from the written ones.
+    /// Queues operations for the columns whose values differ from those last written.
     fn report(&mut self, link: &mut Link) {
         let now = Instant::now();
         let is_due = link.has_followed && now >= link.next_status;
@@ -367,8 +367,8 @@ impl OvsdbThread {
         let operations =
             link.written.operations(status.report(), |table, column| schema.has(table, column));
         link.pending.extend(operations);
-        // The status of many ports takes a while to collect. The interval bounds its share of the
-        // time.
+        // Collecting the status of many ports takes time. The longer interval limits the share of
+        // time spent on it.
         link.next_status = Instant::now() + STATUS.max(now.elapsed() * 10);
     }
 
@@ -404,9 +404,9 @@ const PAUSE: Duration = Duration::from_millis(250);
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(8);
-/// The interval at which links, port numbers and controllers are checked.
+/// Interval of the checks of links, port numbers and controllers.
 const STATUS: Duration = Duration::from_millis(500);
-/// As Open vSwitch's `stats-update-interval`.
+/// Interval of statistics, as Open vSwitch's `stats-update-interval`.
 const STATISTICS: Duration = Duration::from_secs(5);
 /// Maximum number of log lines about one change.
 const MOST_LINES: usize = 20;

@@ -24,7 +24,7 @@ pub(super) fn add_first_rules(
         let mut normal = FlowMod::new(FlowCommand::Add);
         normal.priority = 0;
         normal.actions = vec![Action::Output { port: PortNumber::NORMAL, max_len: 0 }];
-        // The tables never refuse a rule without a match.
+        // Adding a rule without a match never fails.
         let _ = bridge.tables_mut().flow_mod(normal, now_ms);
     }
     if let Some(path) = &settings.flows {
@@ -58,7 +58,7 @@ pub(super) fn set_vlans(bridge: &BridgeState, settings: &BridgeConfig) {
     let mirror = |mirror: &MirrorSettings| {
         let output = match (&mirror.output, mirror.output_vlan) {
             (Some(port), _) => {
-                // The first existing member represents a bond.
+                // The first existing member stands for the bond.
                 let names = members(port).into_iter().filter(|name| ports.contains_key(name));
                 MirrorOutput::Port(*ports.get(&names.min()?)?)
             }
@@ -69,7 +69,7 @@ pub(super) fn set_vlans(bridge: &BridgeState, settings: &BridgeConfig) {
             destinations: chosen(mirror, &mirror.destination),
             vlans: mirror.vlans.clone(),
             output,
-            // As in Open vSwitch, this value means whole copies.
+            // As in Open vSwitch, 65,535 means that whole packets are copied.
             snap_length: mirror.snap_length.filter(|length| *length < u16::MAX.into()),
         })
     };

@@ -90,7 +90,7 @@ impl Switch {
         }
     }
 
-    /// The cycles of each queue in the last minute, by port index and queue.
+    /// Returns the cycles of each queue in the last minute, by port index and queue.
     fn loads(&self, pmds: &[Arc<Pmd>]) -> HashMap<(u16, usize), u64> {
         let mut loads = HashMap::new();
         for pmd in pmds {
@@ -109,7 +109,8 @@ impl Switch {
     }
 }
 
-/// The CPUs of the packet threads. Without a setting, the first CPU that this process may use.
+/// Returns the CPUs of the packet threads; without a setting, the first CPU that this process may
+/// use.
 pub(super) fn cpus(config: &Config) -> Result<Vec<usize>, SwitchError> {
     let available = host::online_cpus();
     let Some(cpus) = &config.pmd_cpus else {

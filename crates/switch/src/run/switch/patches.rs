@@ -8,11 +8,11 @@ use pipeline::Patch;
 use super::{BridgeState, Switch};
 use crate::run::ports::SwitchPort;
 
-/// A patch port, with its bridge.
+/// A patch port, with its bridge: an endpoint of a patch link.
 type End = (Arc<BridgeState>, Arc<SwitchPort>);
 
 impl Switch {
-    /// Connects each two patch ports that name each other as peers.
+    /// Connects each pair of patch ports that name each other as peers.
     pub(super) fn link_patches(&self) {
         let _links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
         let bridges = self.bridges();
@@ -57,7 +57,7 @@ fn link(bridge: &BridgeState, port: &SwitchPort, peer: Option<&End>) {
     bridge.set_patch(port.number, patch);
 }
 
-/// Tells each bridge the other bridges that it reaches through links, in any number of steps.
+/// Sets each bridge's neighbours: the bridges that it reaches through one or more patch links.
 fn set_neighbors(bridges: &[Arc<BridgeState>], links: impl Iterator<Item = (usize, usize)>) {
     // The lowest index of connected bridges represents their group.
     let mut lowest: HashMap<_, _> =
