@@ -61,7 +61,8 @@ struct PathControl {
     reordering: Reordering,
     srtt: Option<Duration>,
     min_rtt: Option<Duration>,
-    /// The RTT of the acknowledgement being gathered, excluding the peer's ACK delay.
+    /// The RTT sample of the acknowledgements gathered in `pending`, excluding the peer's ACK
+    /// delay.
     rtt: Option<Duration>,
     mtu: u16,
     recovery_until: Option<u64>,
@@ -77,7 +78,7 @@ struct PathControl {
     /// while receives many at once. If it reported them one by one, the algorithm would see a path
     /// that stalls and then delivers at a very high rate.
     pending: Option<Pending>,
-    /// Bytes lost and not yet reported to the algorithm.
+    /// Bytes lost that have not been reported to the algorithm yet.
     lost: u64,
     /// Bytes lost in the present recovery, minus those that arrived late.
     lost_in_recovery: u64,
@@ -94,7 +95,7 @@ struct PathControl {
 #[derive(Debug, Clone, Copy)]
 struct Pending {
     arrived: Instant,
-    /// The time at which the algorithm places the event.
+    /// The event's time as the algorithm sees it.
     at: Instant,
     largest: Option<u64>,
     loss: Option<PendingLoss>,
@@ -128,7 +129,7 @@ struct Gate {
     due: Option<Instant>,
 }
 
-/// The present, and the instant from which the algorithm counts.
+/// The current time, and the epoch from which the algorithm counts time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock {
     pub(crate) epoch: Instant,
@@ -172,7 +173,7 @@ impl fmt::Debug for Shared {
 }
 
 impl Control {
-    /// Sets the time: packets that this end processes from now on arrived at `arrived`.
+    /// Sets the clock: packets that this end processes from now on arrived at `arrived`.
     pub(crate) fn at(&mut self, now: Instant, arrived: Instant) {
         self.now = now;
         self.arrived = arrived;
@@ -476,7 +477,7 @@ impl Control {
         (lossy && path.flight.inflight() > 0).then_some(Outstanding { newest, sent_at, srtt })
     }
 
-    /// Losses on the present path.
+    /// Returns the losses on the present path.
     pub(crate) fn losses(&self) -> Losses {
         Losses {
             bytes_lost: self.path.flight.lost_total(),
@@ -668,16 +669,16 @@ fn time(epoch: Instant, now: Instant) -> Time {
     Time::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
 
-/// The smallest window in packets: more than the peer gathers before it acknowledges. With fewer in
-/// flight, every round trip would include the peer's full ACK delay.
+/// Minimum window in packets: more than the peer gathers before it acknowledges. With fewer packets
+/// in flight, every round trip would include the peer's full ACK delay.
 const LEAST_SEGMENTS: u64 = 10;
-/// The number of packets in flight that cannot overload any path.
+/// A number of packets in flight that cannot overload any path.
 const LITTLE: u64 = 2;
-/// The longest time that due acknowledgements wait for a window.
+/// Maximum time that due acknowledgements wait for the window.
 const LONGEST_DUE: Duration = Duration::from_millis(25);
-/// The number of acknowledgements after which `batch` forgets a large one, about.
+/// The number of acknowledgements, roughly, after which `batch` forgets a large value.
 const BATCHES: u64 = 64;
-/// RFC 9002, section 7.2.
+/// Initial window in packets (RFC 9002, section 7.2).
 const INITIAL_SEGMENTS: u64 = 10;
 /// The assumed RTT before the first sample.
 pub(crate) const UNKNOWN_RTT: Duration = Duration::from_millis(100);
@@ -691,7 +692,7 @@ const LOSSY_FOR: u64 = 2000;
 /// acknowledgement shows that the packet was not lost.
 const KEPT: Duration = Duration::from_millis(100);
 
-/// An RTT excluding the peer's reported delay, at least a sixteenth of the measured RTT.
+/// Returns an RTT excluding the peer's reported delay, at least a sixteenth of the measured RTT.
 fn bare_round_trip(whole: Duration, frame: &AckFrame) -> Duration {
     whole.saturating_sub(frame.delay()).max(whole / 16)
 }

@@ -11,14 +11,14 @@ use std::collections::BTreeMap;
 /// The initial credit of a stream, and of a connection for all its streams together.
 pub const FIRST_CREDIT: u64 = 512 * 1024;
 
-/// A record of a control stream: a kind in the two highest bits, a stream, and a number.
+/// A record of a control stream: a type in the two highest bits, a stream ID, and a limit or size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Record {
     /// The peer may send up to this offset of a stream.
     Stream(StreamId, u64),
     /// The peer may send this many bytes on all streams together.
     Connection(u64),
-    /// The sender of a stream sends no byte past this offset.
+    /// The sender of a stream reports its final size: it sends no byte past this offset.
     Final(StreamId, u64),
 }
 
@@ -64,9 +64,9 @@ fn bidirectional(number: u64) -> Option<StreamId> {
     (number & 2 == 0).then(|| StreamId::new(side, Dir::Bi, number >> 2))
 }
 
-/// The memory of an early final size: a map entry with its share of the map's nodes.
+/// Memory of one early final size: a map entry with its share of the map's nodes.
 const EARLY_FINAL_MEMORY: u64 = 40;
-/// The number of steps per window in which an end reports credit.
+/// Number of credit reports per window.
 const STEPS: u64 = 16;
 const KINDS: u64 = 3 << 62;
 const STREAM: u64 = 0;
@@ -160,7 +160,7 @@ impl Allowed {
         self.used
     }
 
-    /// Counts sent bytes, at most those of [`Self::room`].
+    /// Counts sent bytes; at most [`Self::room`] are counted.
     pub fn take(&mut self, bytes: u64) {
         self.used = (self.used + bytes).min(self.limit);
     }
@@ -193,7 +193,7 @@ impl EarlyFinals {
     }
 
     /// Keeps the final size of a stream that has not begun. Ignores a stream that has begun: the
-    /// caller knows it no more, so it has ended.
+    /// caller no longer has it, so it has ended.
     pub(crate) fn keep(&mut self, id: StreamId, size: u64, most: u32) -> Result<(), &'static str> {
         if id.index() >= self.begun + u64::from(most) {
             return Err("the peer ended a stream that it was not allowed to open");

@@ -5,13 +5,13 @@ use crate::ranges::Ranges;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Sent packets that this type has not forgotten, by number.
+/// Sent packets, by packet number, until [`Self::forget_before`] drops them.
 #[derive(Debug, Default)]
 pub(crate) struct Flight {
     sent: VecDeque<Option<Sent>>,
     /// The number of the first entry in `sent`.
     first: u64,
-    /// Every packet below this number was acknowledged, was counted as lost, or is not
+    /// Every packet below this number was acknowledged or counted as lost, or is not
     /// congestion-controlled.
     judged: u64,
     acked: Ranges,
@@ -23,7 +23,7 @@ pub(crate) struct Flight {
     counted_from: u64,
     lost_total: u64,
     mistaken_total: u64,
-    /// The delivered bytes up to which samples are application-limited.
+    /// Delivery rate samples are application-limited until `delivered` reaches this count of bytes.
     app_limited_until: u64,
     batch: Option<Batch>,
 }
@@ -51,11 +51,11 @@ struct Batch {
 /// The effect of one acknowledgement on the flight.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Acked {
-    /// The send time of the frame's largest packet, if this frame was the first to acknowledge it.
+    /// The send time of the frame's largest packet; `None` if an earlier frame acknowledged it.
     pub(crate) largest_sent: Option<Instant>,
     /// The smallest packet newly acknowledged.
     pub(crate) smallest: Option<u64>,
-    /// Bytes that had been counted as lost.
+    /// Bytes newly acknowledged that had been counted as lost.
     pub(crate) not_lost: u64,
 }
 
@@ -189,7 +189,7 @@ impl Flight {
         self.acked.forget_below(self.first);
     }
 
-    /// Completes the processing of one acknowledgement.
+    /// Completes one batch of acknowledgements and returns its delivery rate sample.
     pub(crate) fn take_sample(&mut self, app_limited: bool) -> Option<Sample> {
         let batch = self.batch.take()?;
         if app_limited {
@@ -276,12 +276,12 @@ impl Flight {
         }
     }
 
-    /// One past the newest packet number.
+    /// Returns the next packet number: one above the newest.
     pub(crate) fn end(&self) -> u64 {
         self.first + self.sent.len() as u64
     }
 
-    /// The send time of an unacknowledged packet.
+    /// Returns the send time of an unacknowledged packet.
     pub(crate) fn sent_at(&self, number: u64) -> Option<Instant> {
         let index = usize::try_from(number.checked_sub(self.first)?).ok()?;
         self.sent.get(index)?.map(|record| record.at)
@@ -293,7 +293,7 @@ impl Flight {
     }
 }
 
-/// The maximum of consecutive packets without a record.
+/// Maximum number of consecutive packet numbers without a record.
 const MOST_GAP: u64 = 1 << 16;
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ pub enum Lost {
     /// This end closed the connection because of the violation.
     #[error("the peer broke the protocol: {0}")]
     Violation(&'static str),
-    /// The peer may have chosen the text.
+    /// The engine failed the connection; the peer may have chosen the text.
     #[error("{}", foreign(.0))]
     Failed(String),
 }

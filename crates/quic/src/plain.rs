@@ -46,7 +46,7 @@ struct Tally {
     forge: OnceLock<Mutex<Forge>>,
 }
 
-/// Changes the frames of a packet.
+/// A function that changes the frames of a packet.
 type Forge = Box<dyn FnMut(&mut [u8]) + Send>;
 
 impl Plain {
@@ -164,8 +164,8 @@ impl ServerConfig for Crypto {
     }
 }
 
-/// The key of one direction, packet number space and key phase. A key refuses the packets of every
-/// other key.
+/// The key of one direction, packet number space and key phase. A packet sealed with any other key
+/// fails to open.
 struct PlainKey {
     checksum: Checksum,
     tally: Arc<Tally>,
@@ -231,7 +231,7 @@ impl PacketKey for PlainKey {
         TAG
     }
 
-    /// The limit of AES-GCM (RFC 9001, section 6.6), so that the engine updates keys as often.
+    /// Returns AES-GCM's limit (RFC 9001, section 6.6), so that the engine updates keys as often.
     fn confidentiality_limit(&self) -> u64 {
         1 << 23
     }

@@ -20,12 +20,12 @@ pub struct Reassembly {
     held_bytes: usize,
 }
 
-/// Pieces without gaps between them.
+/// Chunks without gaps between them.
 #[derive(Debug, Default)]
 struct Run {
     pieces: VecDeque<Bytes>,
     bytes: usize,
-    /// Whether the first piece shares its memory with no other buffer.
+    /// Whether the first chunk shares its memory with no other buffer.
     is_own: bool,
 }
 
@@ -74,8 +74,8 @@ impl Reassembly {
         self.held_bytes
     }
 
-    /// Whether so many small pieces each have their own gap that they take far more memory than
-    /// they hold bytes. No path causes this; only a peer that wants to exhaust memory does.
+    /// Whether the data behind gaps is so fragmented that it takes far more memory than it has
+    /// bytes. No path causes this; only a peer that wants to exhaust memory does.
     pub fn is_scattered(&self) -> bool {
         self.held.len() > MOST_GAPS + self.held_bytes / 256
     }
@@ -85,8 +85,8 @@ impl Reassembly {
         self.next
     }
 
-    /// Copies the data behind gaps into memory of its own. A piece shares memory with the packets
-    /// that arrived with it, so a peer could pin a multiple of its credit with pieces behind gaps
+    /// Copies the data behind gaps into memory of its own. A chunk keeps the packets that arrived
+    /// with it in memory. A peer could thus hold a multiple of its credit with chunks behind gaps
     /// that it never fills.
     pub fn compact(&mut self) {
         for run in self.held.values_mut().filter(|run| run.pieces.len() > 1 || !run.is_own) {
@@ -174,7 +174,8 @@ impl Reassembly {
     }
 }
 
-/// The most gaps that may have small pieces. At 5 % loss, a window of 48 MiB has 1,700 gaps.
+/// Number of gaps up to which small chunks are accepted. At 5 % loss, a window of 48 MiB has 1,700
+/// gaps.
 const MOST_GAPS: usize = 4096;
 
 #[cfg(test)]

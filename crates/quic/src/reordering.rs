@@ -23,7 +23,7 @@ pub(crate) struct Reordering {
 }
 
 impl Reordering {
-    /// How long a gap stays open.
+    /// How long a gap stays open before the engine learns of it.
     pub(crate) fn window(&self) -> Duration {
         self.window
     }
@@ -63,7 +63,7 @@ impl Reordering {
         }
     }
 
-    /// The time since which a packet later than `number` is known to have arrived.
+    /// Returns when the first acknowledgement of a packet later than `number` arrived.
     pub(crate) fn open_since(&self, number: u64) -> Option<Instant> {
         let index = self.history.partition_point(|(largest, _)| *largest <= number);
         self.history.get(index).map(|(_, at)| *at)
@@ -76,7 +76,7 @@ impl Reordering {
     }
 }
 
-/// The least number of RTTs for which a late arrival counts; RFC 8985 keeps its window for 16
+/// How many RTTs, at least, a late arrival keeps the window open; RFC 8985 keeps its window for 16
 /// recoveries.
 const STRETCH: u32 = 16;
 const MOST_HISTORY: usize = 4096;

@@ -57,7 +57,7 @@ fn a_fixed_rate_leaves_in_trains_of_a_millisecond_or_two_packets() {
     }
 }
 
-/// The server sends only acknowledgements, over a full return path.
+/// The server sends only acknowledgements, over a saturated return path.
 #[test]
 fn a_full_window_delays_no_acknowledgement() {
     let path = PathConfig::new("50mbit", "20ms", "droptail:200p");
@@ -125,14 +125,14 @@ fn bytes_counted_as_lost_are_those_of_the_oldest_packets() {
             world.statistics(CLIENT);
         assert!(bytes_mistaken <= 4 * 1200, "{loss} {queue}: {bytes_mistaken} were not lost");
         assert!(dropped > 20_000, "{loss} {queue}: only {dropped} dropped");
-        // Permit a difference of a few packets: no later packet reveals the loss of the last
+        // Permit a difference of a few packets. No later packet reveals the loss of the last
         // packets, and the first packets carry no data.
         assert!(reported.abs_diff(dropped) <= 4 * 1200, "{loss} {queue}: {reported} of {dropped}");
     }
 }
 
 /// The kernel splits a batch into packets of equal length, except for the last one, which may be
-/// shorter. If it split a batch in the wrong place, the packets would fail their checksums.
+/// shorter. If it split a batch at a wrong offset, the packets would fail their checksums.
 #[test]
 fn batches_are_cut_where_packets_end() {
     for congestion in ["tcpa", "fixed 80mbit"] {
@@ -143,7 +143,7 @@ fn batches_are_cut_where_packets_end() {
         for _ in 0..20 {
             world.transfer(CLIENT, Transfer { up: 1_000_000, down: 100_000, ..BULK });
         }
-        // Cause probes by outages while streams begin and end.
+        // Outages cause probes while streams begin and end.
         for outage in 1..6 {
             let at = |open: u64| millis(outage * 300 + open);
             world.change_at(at(0), Change::PathConfig(Box::new(path.clone().loss("100%"))));
@@ -181,8 +181,8 @@ fn each_packet_is_encrypted_once_and_numbers_rise() {
                 assert!(found.rises, "{at}: {found:?}");
             }
         }
-        // The engine skips only a few numbers, to detect peers that acknowledge packets that they
-        // never received.
+        // The engine skips only a few numbers, to detect peers that acknowledge packets that were
+        // never sent.
         let last = numbers[&packet::Space::Application];
         assert!(last > 2500, "{last}");
     }

@@ -21,8 +21,8 @@ fn impatient(congestion: &str) -> quic::Settings {
     quic::Settings { keepalive: Duration::from_millis(500), ..settings(congestion) }
 }
 
-/// The window of `side`, and the bytes that the other side received, in equal times before and
-/// after the change.
+/// Returns the window of `side`, and the bytes that the other side received, in equal times before
+/// and after the change.
 fn around(side: usize, change: Change, path: &PathConfig) -> ([Bytes; 2], [u64; 2]) {
     let mut world = World::new(11, impatient("tcpa"), path);
     let bulk = 1 << 40;
@@ -48,7 +48,7 @@ fn around(side: usize, change: Change, path: &PathConfig) -> ([Bytes; 2], [u64; 
 
 #[test]
 fn a_new_port_keeps_the_window_and_a_new_address_resets_it() {
-    // The path holds 7.5 MB per round trip, so a restarted window stays small for a while.
+    // The path holds 7.5 MB per round trip, so a window that starts anew stays small for a while.
     let path = PathConfig::new("200mbit", "300ms", "droptail:4MB");
     let ([before, after], [rate, later]) = around(SERVER, port(4001), &path);
     assert!(after.count() > before.count() / 2, "{before} became {after}");

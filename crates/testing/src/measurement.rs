@@ -3,15 +3,15 @@
 use crate::disturbance::Watch;
 use std::fmt::Display;
 
-/// How one attempt at a measurement ended.
+/// The result of one attempt at a measurement.
 #[derive(Debug)]
 pub enum Attempt<T> {
-    /// The figures are as the test demands.
+    /// The measured values are as the test demands.
     Right(T),
-    /// The figures differ; the text shows them.
+    /// The measured values are not as the test demands; the text shows them.
     Wrong(String),
     /// The product itself says that the machine spoiled the attempt, for example because its
-    /// emulated link was late. The text has the product's count.
+    /// emulated link was late. The text gives the product's reason.
     Invalid(String),
 }
 

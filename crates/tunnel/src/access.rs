@@ -309,7 +309,7 @@ impl Admitted {
 }
 
 impl Refusal {
-    /// The reason in one word, for metrics.
+    /// Returns the reason as a label value for metrics.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::UnknownPeer { .. } => "unknown-peer",

@@ -1,7 +1,7 @@
-//! The access log: one JSON object a line for each tunnel that has ended.
+//! The access log: one line with a JSON object per tunnel that has ended.
 //!
-//! A thread writes the lines. If the thread is behind, because the disk is full or a pipe is slow,
-//! lines are dropped and counted. Tunnels never wait.
+//! A thread writes the lines. If it falls behind, because the disk is full or a pipe is slow, lines
+//! are dropped and counted, so that no tunnel waits.
 
 use crate::counters::Counters;
 use serde::Serialize;
@@ -76,7 +76,7 @@ pub(crate) struct Ended<'a> {
     pub(crate) reason: End,
 }
 
-/// The access log of a server. Dropping it waits a moment for the last lines.
+/// The access log of a server. Dropping it waits up to [`FAREWELL`] for the last lines.
 #[derive(Debug)]
 pub(crate) struct AccessLog {
     is_on: AtomicBool,
@@ -94,11 +94,11 @@ struct Thread {
 
 enum Message {
     Line(String),
-    /// Tells the thread to take over the sink in `NextSink`.
+    /// Tells the thread to switch to the sink in `NextSink`.
     Look,
 }
 
-/// A sink that the thread has not taken over yet.
+/// A sink that the thread has not switched to yet.
 type NextSink = Mutex<Option<Sink>>;
 
 #[derive(Debug)]
@@ -122,7 +122,7 @@ struct Writer {
 }
 
 impl AccessLog {
-    /// A log without a destination, which ignores lines.
+    /// Creates a log without a destination, which ignores lines.
     pub(crate) fn new(counters: &Arc<Counters>) -> Self {
         let (is_on, thread) = (AtomicBool::new(false), Mutex::new(None));
         Self { is_on, counters: Arc::clone(counters), thread }
@@ -144,7 +144,7 @@ impl AccessLog {
         match &*thread {
             Some(thread) => {
                 *lock(&thread.next) = Some(sink);
-                // If the queue is full, the thread looks for a new sink anyway.
+                // If the queue is full, the thread is busy and looks for a new sink anyway.
                 let _ = thread.queue.try_send(Message::Look);
             }
             None if at.is_none() => {}
@@ -297,7 +297,7 @@ fn opened(path: &std::path::Path) -> io::Result<File> {
     }
 }
 
-/// The present time, such as `2026-11-21T14:03:09.123Z`.
+/// Returns the present time in UTC, such as `2026-11-21T14:03:09.123Z`.
 pub(crate) fn now() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let seconds = Duration::from_secs(now.as_secs());
@@ -323,7 +323,7 @@ impl Display for AccessLogAt {
 const MOST_WAITING: usize = 4096;
 /// Maximum size of one write, in bytes.
 const BATCH: usize = 64 << 10;
-/// How long the thread may take to write the last lines.
+/// Maximum time to wait for the thread to write the last lines.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -348,7 +348,7 @@ mod tests {
         }
     }
 
-    /// The number of whole lines in a file that is being written.
+    /// Returns the number of complete lines in a file that is being written.
     fn count(path: &Path) -> usize {
         std::fs::read(path).unwrap().iter().filter(|byte| **byte == b'\n').count()
     }

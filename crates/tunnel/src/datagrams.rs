@@ -26,8 +26,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::UdpSocket;
 
-/// Opens a socket to the first address of a flow's target to which this machine has a route: it
-/// may have no IPv6.
+/// Opens a socket to the first of the target's addresses to which this machine has a route; the
+/// machine may have no IPv6.
 pub(crate) async fn dial(addresses: &[SocketAddr]) -> io::Result<UdpSocket> {
     let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for address in addresses {

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The reason of a failed dial, as reported to the peer.
+/// Why a dial failed, as reported to the peer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DialError {
     #[error("the target did not answer within {0:?}")]

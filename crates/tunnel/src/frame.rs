@@ -94,7 +94,7 @@ pub enum FrameError {
     Target(#[from] TargetError),
 }
 
-/// The bytes of an opening or an answer that must be present before its length is known.
+/// How many bytes of an opening or an answer must be present before its length is known.
 pub const OPENING_HEAD: usize = 6;
 pub const ANSWER_HEAD: usize = 4;
 /// Maximum length of an opening, including its head.
@@ -261,7 +261,7 @@ pub fn flow_of(mut datagram: Bytes) -> Option<(u32, Bytes)> {
     Some((rest, datagram))
 }
 
-/// The bound of flow numbers, which are smaller.
+/// Flow numbers are smaller than this.
 pub const FLOWS: u32 = 0x4000_0000;
 
 fn version(bytes: &[u8]) -> Result<(), FrameError> {

@@ -46,12 +46,12 @@ pub enum TakeOverError {
     Address { theirs: String, ours: String },
 }
 
-/// An end that can hand its sockets over.
+/// An end that can hand over its sockets.
 pub trait HandOver: Send + Sync {
-    /// Stops reading sockets of datagrams, and returns copies of all sockets.
+    /// Stops reading UDP sockets, and returns copies of all sockets.
     fn begin(&self) -> Result<Handed, String>;
 
-    /// Reads the sockets again after the other process has failed to start.
+    /// Resumes reading the UDP sockets after the other process has failed to start.
     fn give_up(&self);
 
     /// Leaves the sockets to the other process, which has started. This end may carry its last
@@ -66,7 +66,7 @@ pub struct Handed {
     files: Vec<(String, OwnedFd)>,
     /// In the process that hands over: the files of its listening UNIX sockets.
     owners: Vec<SocketOwner>,
-    /// In the process that takes over: whether the hand-over is complete.
+    /// In the process that takes over: whether the hand-over has completed.
     is_complete: Arc<AtomicBool>,
     is_of_process: bool,
 }
@@ -79,11 +79,11 @@ pub struct HandedUdp {
     pub(crate) sockets: Vec<(UdpSocket, Vec<(u8, UnixDatagram)>)>,
 }
 
-/// The text that the running end sends with the descriptors.
+/// The text that the running end sends with the descriptors, as JSON.
 #[derive(Debug, Serialize, Deserialize)]
 struct Manifest {
     generation: u8,
-    /// The name of each descriptor.
+    /// The names of the descriptors, in their order.
     names: Vec<String>,
     /// Why the running end hands nothing over; empty otherwise.
     refused: String,
@@ -155,7 +155,7 @@ impl Handed {
         (!sockets.is_empty()).then_some(HandedUdp { generation, sockets })
     }
 
-    /// The former processes of the process that hands the sockets over, oldest first.
+    /// Takes the sockets of the sending process's own predecessors, oldest first.
     pub(crate) fn take_processes(&mut self) -> Vec<OwnedFd> {
         std::iter::from_fn(|| self.take(PROCESS)).collect()
     }
@@ -190,8 +190,8 @@ impl Drop for Owner {
     }
 }
 
-/// The device and inode of the socket at the path, by which this process detects that another
-/// program has put its own socket there.
+/// Returns the device and inode of the socket at the path. They show whether another program has
+/// put its own socket there.
 fn inode_of_socket(path: &Path) -> Option<(u64, u64)> {
     let found = path.symlink_metadata().ok()?;
     let is_socket = found.mode() & 0o170_000 == 0o140_000;
@@ -330,7 +330,7 @@ fn received(stream: &UnixStream) -> io::Result<(Manifest, Vec<OwnedFd>)> {
             }
         }
         text.extend_from_slice(&buffer[..got]);
-        // An end of an earlier version answers with a reply.
+        // An end of an earlier version sends a status reply instead.
         if let Ok(Reply::Refused(reason)) = serde_json::from_slice(&text) {
             return Err(io::Error::other(units::foreign(reason).to_string()));
         }
@@ -347,7 +347,7 @@ fn received(stream: &UnixStream) -> io::Result<(Manifest, Vec<OwnedFd>)> {
     }
 }
 
-/// The name of a listener's socket.
+/// Returns the name of a listener's socket in the manifest.
 pub(crate) fn listener_name(listen: &impl Display, number: usize) -> String {
     format!("listen {listen} {number}")
 }

@@ -1,5 +1,5 @@
-//! The status of a running end: one document, served over a UNIX socket to `weir tunnel status` and
-//! over HTTP to Prometheus.
+//! The status of a running end: one JSON document, served over a UNIX socket to `weir tunnel
+//! status` and over HTTP to Prometheus.
 
 mod directory;
 mod http;
@@ -95,11 +95,11 @@ pub struct Status {
     pub servers: Vec<ServerStatus>,
 }
 
-/// A server of a client.
+/// A server that a client may connect to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerStatus {
     pub endpoint: String,
-    /// Connections that take new tunnels.
+    /// The number of connections that take new tunnels.
     pub connections: u64,
     /// Why the last attempt to connect has failed; empty if the attempt has not failed.
     pub failure: String,
@@ -203,7 +203,8 @@ pub struct ConnectionStatus {
     pub limited_by: String,
 }
 
-/// The parts of an end's status that its process supplies. A reload may change them.
+/// The parts of the status document that the process supplies and not the end. A reload may change
+/// them.
 #[derive(Debug, Clone)]
 pub struct Facts {
     pub version: &'static str,
@@ -395,7 +396,7 @@ impl ConnectionStatus {
     }
 }
 
-/// The name of the limit of this end's sending rate, judged from one sample.
+/// Returns the name of what limits this end's sending rate, judged from one sample.
 fn limit(reading: &Reading) -> &'static str {
     let (inflight, cwnd) = (reading.inflight.count(), reading.cwnd.count());
     // The bytes that the pacing rate sends in one round trip.
@@ -417,7 +418,7 @@ fn by_name(counted: Counted) -> BTreeMap<String, u64> {
     }
 }
 
-/// A silent client frees its slot after this time.
+/// A client that stays silent for this long loses its slot.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

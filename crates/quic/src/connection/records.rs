@@ -5,7 +5,8 @@ use crate::credit::Record;
 use bytes::Bytes;
 use quinn_proto::StreamId;
 
-/// The subject of a record. A later record with the same subject replaces a queued one.
+/// The stream or connection whose limit a record sets. A later record with the same key replaces a
+/// queued one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum RecordKey {
     Connection,
@@ -119,5 +120,5 @@ impl Connection {
     }
 }
 
-/// The most bytes of credit records that wait behind a lost packet.
+/// Maximum bytes of credit records that may wait behind a lost packet.
 const MOST_RECORDS: usize = 256 * 1024;

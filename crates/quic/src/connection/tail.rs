@@ -20,7 +20,8 @@ pub(crate) struct Outstanding {
 pub(super) struct TailProbe {
     due: Option<Instant>,
     newest: u64,
-    /// The highest packet number that needs no further probe: it was probed for or is the probe.
+    /// The highest packet number that needs no further probe: a packet already probed for, or the
+    /// probe itself.
     settled: Option<u64>,
 }
 
@@ -50,7 +51,7 @@ impl TailProbe {
     }
 }
 
-/// The least wait: a peer acknowledges a single packet within two milliseconds.
+/// Minimum wait before a probe: a peer acknowledges a single packet within two milliseconds.
 const LEAST_WAIT: Duration = Duration::from_millis(4);
 
 #[cfg(test)]
@@ -67,7 +68,7 @@ mod tests {
         let mut probe = TailProbe::default();
         probe.arm(tail(7, start));
         assert_eq!(probe.due(), Some(millis(10)));
-        // Another packet follows.
+        // Another packet follows the tail, so the probe moves to a later time.
         probe.arm(tail(8, millis(5)));
         assert!(!probe.fire(millis(10)));
         assert!(probe.fire(millis(15)));

@@ -1,7 +1,7 @@
 //! Checksums and pseudo-random words.
 
-/// A checksum that detects every change of one bit, or of bits within eight bytes: each step is a
-/// bijection of the state.
+/// A checksum that detects every change of one bit, or of bits within one aligned group of eight
+/// bytes: each step is a bijection of the state.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Checksum(u64);
 

@@ -104,7 +104,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
-    /// Answers only for the name `there`, and counts the queries.
+    /// Resolves the name `there` only, never answers for other names, and counts the queries.
     #[derive(Debug, Default)]
     struct SilentResolver(AtomicUsize);
 

@@ -111,7 +111,7 @@ fn allows(rule: &Rule, target: &Target, address: IpAddr) -> bool {
     }
 }
 
-/// Answers differently each time.
+/// A resolver that gives different addresses at each look-up.
 #[derive(Debug)]
 struct ChangingResolver {
     answers: Vec<Vec<IpAddr>>,

@@ -77,7 +77,7 @@ pub(super) async fn handle(
     }
 }
 
-/// The request of an application.
+/// An application's request.
 enum Asked {
     /// A connection to the target, and the bytes behind the request, which go to the target.
     Connect(HostPort, Bytes),
@@ -85,7 +85,7 @@ enum Asked {
     Associate(u16),
 }
 
-/// The reason why a request is refused, and the last bytes to the application.
+/// The reason why a request is refused, and the reply to the application.
 struct Refusal {
     why: Why,
     reply: Bytes,
@@ -266,8 +266,8 @@ impl Dialect {
     }
 }
 
-/// Sends the last bytes and waits until the application ends its side. If this end closed the
-/// socket with unread bytes, the kernel would send a reset, which could overtake the last bytes.
+/// Sends the reply and waits until the application ends its side. If this end closed the socket
+/// with unread bytes, the kernel would send a reset, which could overtake the reply.
 async fn farewell(local: Local, reply: &[u8]) {
     let goodbye = async {
         local.write_all(reply).await?;

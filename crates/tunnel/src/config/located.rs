@@ -18,7 +18,7 @@ pub struct Located<T> {
     pub(super) origin: Origin,
 }
 
-/// `"a"` or `["a", "b"]`.
+/// Parses `"a"` or `["a", "b"]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OneOrMore<T>(pub Vec<T>);
 

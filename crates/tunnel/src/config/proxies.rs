@@ -45,7 +45,7 @@ impl Proxy {
     }
 }
 
-/// Reads a users file. Refuses a file that other users than its owner and group may read.
+/// Reads a users file. Refuses a file that users other than its owner and group may read.
 pub(super) fn users(path: &Path) -> Result<Users, String> {
     let shown = path.display();
     let text = host::read_regular_file(path)

@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use units::{Bytes, Rate, Span};
 
-/// One file for both ends. Each end reads its own table.
+/// The configuration file of both ends. Each end reads its own table.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct File {
@@ -170,14 +170,14 @@ impl File {
         value.map_or(super::Settings::default().memory, |value| value.value)
     }
 
-    /// The server configuration from this file and from flags, which take precedence.
+    /// Returns the server configuration from this file and from flags, which take precedence.
     pub fn server_config(&self, flags: ServerTable) -> Result<super::ServerConfig, ConfigError> {
         let mut table = self.server.clone().unwrap_or_default();
         table.take(flags);
         check::server(self, &table)
     }
 
-    /// The client configuration from this file and from flags, which take precedence.
+    /// Returns the client configuration from this file and from flags, which take precedence.
     pub fn client_config(&self, flags: ClientTable) -> Result<super::ClientConfig, ConfigError> {
         let mut table = self.client.clone().unwrap_or_default();
         table.take(flags);

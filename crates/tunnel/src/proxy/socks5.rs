@@ -102,7 +102,7 @@ impl Login {
         Ok(Some((Self { name: name.to_owned(), password: password.to_owned() }, taken)))
     }
 
-    /// The reply to a login.
+    /// Returns the reply to a login.
     pub fn verdict(is_right: bool) -> [u8; 2] {
         [LOGIN_VERSION, u8::from(!is_right)]
     }
@@ -139,11 +139,11 @@ pub fn reply(outcome: Outcome, bound: SocketAddr) -> BytesMut {
     out
 }
 
-/// The address in the reply to a request for which this end has bound no address.
+/// The address in a reply if this end has bound no address for the request.
 pub const NO_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 impl SocksError {
-    /// The outcome in the reply to a request with this error.
+    /// Returns the outcome for the reply to a request with this error.
     pub fn outcome(&self) -> Outcome {
         match self {
             Self::Command(_) => Outcome::CommandNotSupported,

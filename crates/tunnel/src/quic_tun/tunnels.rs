@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use x509_cert::der::DateTime;
 
-/// The address of the API.
+/// The address of quic-tun's API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TunnelsAt {
     pub address: MetricsAddress,
@@ -46,11 +46,12 @@ pub struct Record {
     heads: Mutex<Heads>,
 }
 
-/// The bytes that one side has sent.
+/// The bytes that one side of the tunnel has sent.
 #[derive(Debug, Default)]
 struct Direction {
     bytes: AtomicU64,
-    /// `counted`: the bytes until the last full second; `rate`: the bytes of the second before.
+    /// `counted`: the value of `bytes` at the last full second. `rate`: the bytes of the second
+    /// before that.
     counted: AtomicU64,
     rate: AtomicU64,
 }
@@ -62,7 +63,7 @@ struct Heads {
     protocol: Option<Protocol>,
 }
 
-/// The keys in the order of quic-tun.
+/// The members of a tunnel's JSON object, in quic-tun's order.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Shown<'a> {
@@ -138,7 +139,7 @@ impl Tunnels {
         records.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// The time as Go prints it, with the seconds since the start at the end.
+    /// Returns the time as Go prints it, with the seconds since the start at the end.
     fn now(&self) -> String {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let Ok(date) = DateTime::from_unix_duration(Duration::from_secs(now.as_secs())) else {

@@ -13,7 +13,7 @@ pub(super) struct Drain {
     until: watch::Sender<Option<Instant>>,
 }
 
-/// The receiver of drain requests, at the end.
+/// The receiver of drain requests, in the end's main task.
 pub(super) struct Requested(watch::Receiver<Option<Instant>>);
 
 impl Drain {
