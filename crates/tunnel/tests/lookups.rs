@@ -1,5 +1,5 @@
-//! Peers cause look-ups at a name server that never answers. This test is alone in its process,
-//! because the system's resolver reads its files for all threads.
+//! Peers cause name look-ups while the name server never answers. This test is alone in its
+//! process, because the C library's resolver reads its files for all threads.
 
 #![allow(clippy::unwrap_used)]
 
@@ -85,7 +85,8 @@ async fn attack() {
     assert_eq!(ask(&modest, &there).await, Status::Open);
 }
 
-/// Gives this thread, and threads it starts, their own network, name server and hosts file.
+/// Gives this thread, and threads that it starts, a separate network namespace, name server and
+/// hosts file.
 fn own_machine(home: &Path) -> Result<(), String> {
     let error_text = |error: nix::Error| error.to_string();
     unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS).map_err(error_text)?;
@@ -152,7 +153,7 @@ fn threads() -> usize {
 }
 
 const NAMES: u64 = 3000;
-/// The dial timeout: shorter than glibc's wait for a name server, which is 5 s, twice.
+/// The dial timeout. glibc waits longer for a name server: twice 5 s.
 const DIAL: Duration = Duration::from_secs(5);
-/// Threads for look-ups of the other peer.
+/// Number of threads that must remain for the other peer's look-ups.
 const SPARE: usize = 4;

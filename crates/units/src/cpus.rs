@@ -16,7 +16,7 @@ pub fn parse_cpus(text: &str) -> Result<Vec<usize>, String> {
     Ok(cpus)
 }
 
-/// The most CPUs that Linux supports.
+/// Maximum number of CPUs that Linux supports.
 const MOST_CPUS: usize = 8192;
 
 #[cfg(test)]

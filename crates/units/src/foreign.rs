@@ -14,7 +14,7 @@ pub struct Foreign<T> {
     longest: usize,
 }
 
-/// See [`Foreign`].
+/// Wraps a text from outside; see [`Foreign`].
 pub fn foreign<T: Display>(text: T) -> Foreign<T> {
     Foreign { text, longest: Foreign::<T>::LONGEST }
 }
@@ -32,7 +32,7 @@ pub fn visible(document: &str) -> String {
     out
 }
 
-/// Escapes the texts and names of a document from outside, each as in [`Foreign`].
+/// Escapes the strings and member names of a JSON document from outside, each as in [`Foreign`].
 pub fn foreign_json(document: &mut Value, longest: usize) {
     let shown = |text: &str| foreign(text).up_to(longest).to_string();
     match document {
@@ -48,10 +48,11 @@ pub fn foreign_json(document: &mut Value, longest: usize) {
 }
 
 impl<T> Foreign<T> {
-    /// Default bound of the output, in characters after escaping; the ellipsis comes on top.
+    /// Default maximum length of the output, in characters after escaping; the ellipsis is not
+    /// counted.
     pub const LONGEST: usize = 256;
 
-    /// The text with another bound.
+    /// Sets another maximum length.
     pub fn up_to(self, longest: usize) -> Self {
         Self { longest, ..self }
     }
@@ -60,7 +61,7 @@ impl<T> Foreign<T> {
 impl<T: Display> Display for Foreign<T> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let mut cut = Cut { out: f, left: self.longest, is_full: false };
-        // A full line ends the output of the text; this is not an error.
+        // A full line only ends the output of the text; it is not an error.
         match write!(cut, "{}", self.text) {
             Err(_) if cut.is_full => f.write_char('…'),
             written => written,

@@ -21,7 +21,7 @@ impl std::fmt::Display for Switch {
     }
 }
 
-/// Reads a text, a boolean or a number of a file.
+/// Reads a string, a boolean or a number in a file.
 impl<'de> serde::Deserialize<'de> for Switch {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct AnyForm;

@@ -1,5 +1,5 @@
-//! The tag of CAQM (Confined Active Queue Management): four bytes behind the MAC addresses, or
-//! behind at most two VLAN tags. On a data packet it requests a change of the window, and on an
+//! The tag of CAQM (Confined Active Queue Management): four bytes after the MAC addresses, or after
+//! at most two VLAN tags. On a data packet it requests a change of the window, and on an
 //! acknowledgement it carries the answer.
 //!
 //! ```text
@@ -15,60 +15,63 @@ pub mod offer;
 use crate::headers::{MAC_HEADER, TAG, is_tag, word};
 use std::fmt;
 
-/// The content of a tag: its 16 bits behind the TPID.
+/// The information in a tag: its 16 bits after the TPID.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Info(u16);
 
-/// The meaning of the hint, from the two bits C and I.
+/// The meaning of the hint, which the two bits C and I define.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Meaning {
     /// An increase by this many units.
     More(u8),
     /// A request that was refused, or an answer that removes this many units.
     Fewer(u8),
-    /// No units: the answer 0, a request neither approved nor refused, or a go-ahead.
+    /// No change: the answer 0, a request neither approved nor refused, or a go-ahead.
     Nothing,
 }
 
 impl Info {
-    /// The content of a tag from the word behind its TPID: the kind in the upper three bits, the
-    /// hint in the lower eight.
+    /// Decodes a tag from the word after its TPID: the kind is in the upper three bits, the hint in
+    /// the lower eight.
     pub fn from_bits(bits: u16) -> Self {
         Self(bits)
     }
 
-    /// The word behind the TPID.
+    /// Returns the word after the TPID.
     pub fn bits(self) -> u16 {
         self.0
     }
 
-    /// A data packet that requests `hint` units.
+    /// Creates the tag of a data packet that requests `hint` units.
     pub fn request(hint: u8) -> Self {
         Self(REQUEST | VALID | u16::from(hint))
     }
 
-    /// In an [`offer`]: asks whether a port on the path supports CAQM.
+    /// Creates an [`offer`]'s question whether a port on the path supports CAQM.
     pub fn question() -> Self {
         Self(QUESTION)
     }
 
-    /// A port's reply to a [`Self::question`]; all other bits stay.
+    /// Returns a port's reply to a [`Self::question`]; all other bits stay.
     pub fn answered(self) -> Self {
         Self(self.0 & !(CONGESTION | VALID))
     }
 
-    /// In the SYN-ACK's offer: a port has answered the question of the SYN's offer.
+    /// Returns the offer for a SYN-ACK that reports: a port has answered the question of the SYN's
+    /// offer.
     pub fn echoed(self) -> Self {
         Self(self.0 | ECHO)
     }
 
-    /// On the handshake's last packet, data or acknowledgement: a port on the path of the other
-    /// end's data supports CAQM, and tags may follow. The bit has no meaning in other packets.
+    /// Creates the tag of the handshake's last packet, a data packet if `request` or else an
+    /// acknowledgement. It reports that a port on the path of the other end's data supports CAQM,
+    /// and that tags may follow. A go-ahead has no meaning in other packets.
     pub fn go_ahead(request: bool) -> Self {
         Self(if request { QUESTION } else { CONGESTION | VALID })
     }
 
-    /// An acknowledgement that reports this many units, at most a hint's capacity.
+    /// Creates the tag of an acknowledgement that reports this many units, at most a hint's
+    /// capacity.
     pub fn answer(units: i16) -> Self {
         let hint = units.unsigned_abs().min(255);
         match units {
@@ -78,12 +81,12 @@ impl Info {
         }
     }
 
-    /// Whether the kind is CAQM's. A port ignores packets of another kind.
+    /// Whether the tag is of CAQM's kind. A port ignores packets of another kind.
     pub fn is_caqm(self) -> bool {
         self.0 & KIND == 0
     }
 
-    /// True for the request of a data packet, and false for an acknowledgement's answer.
+    /// Whether the tag is the request of a data packet and not the answer of an acknowledgement.
     pub fn is_request(self) -> bool {
         self.0 & REQUEST != 0
     }
@@ -103,17 +106,17 @@ impl Info {
         self.0 & (CONGESTION | VALID) == CONGESTION | VALID
     }
 
-    /// A tag of another kind, from 1 to 7; [`Self::is_caqm`] is kind 0.
+    /// Returns the tag with another kind, from 1 to 7; CAQM's own is kind 0 ([`Self::is_caqm`]).
     pub fn of_kind(self, kind: u8) -> Self {
         Self(self.0 & !KIND | u16::from(kind) << KIND.trailing_zeros())
     }
 
-    /// The kind, 0 to 7. CAQM has kind 0.
+    /// Returns the kind, 0 to 7. CAQM has kind 0.
     pub fn kind(self) -> u8 {
         (self.0 >> KIND.trailing_zeros()) as u8
     }
 
-    /// The hint's units, as the bits C and I say.
+    /// Returns the hint's units with the meaning that the bits C and I give them.
     pub fn meaning(self) -> Meaning {
         let hint = self.0 as u8;
         match (self.0 & CONGESTION != 0, self.0 & VALID != 0) {
@@ -123,17 +126,17 @@ impl Info {
         }
     }
 
-    /// The request, refused because of congestion.
+    /// Returns the request as refused because of congestion.
     pub fn refused(self) -> Self {
         Self(self.0 & !VALID | CONGESTION)
     }
 
-    /// The request, reduced to this many units.
+    /// Returns the request reduced to this many units.
     pub fn with_hint(self, hint: u8) -> Self {
         Self(self.0 & !HINT | u16::from(hint))
     }
 
-    /// The request, neither approved nor refused.
+    /// Returns the request as neither approved nor refused.
     pub fn without_hint(self) -> Self {
         Self(self.0 & !(CONGESTION | VALID))
     }
@@ -163,8 +166,8 @@ impl fmt::Display for Info {
     }
 }
 
-/// The tag of a frame, if it has one: the first with this TPID, if it is complete, has a header
-/// behind it, and is of CAQM's kind.
+/// Returns the CAQM tag of a frame: the first tag with this TPID, if it is complete, of CAQM's
+/// kind, and followed by a header.
 #[inline]
 pub fn read(frame: &[u8], tpid: u16) -> Option<Info> {
     let bits = word(frame, find(frame, tpid)?)?;
@@ -184,13 +187,13 @@ pub fn write(frame: &mut [u8], tpid: u16, info: Info) -> bool {
     })
 }
 
-/// Whether CAQM may use the TPID: it is not a length, and no other protocol uses it. 0x8100 is
-/// allowed in networks without VLANs.
+/// Whether CAQM may use the TPID: the number is not a length, and no other protocol uses it. 0x8100
+/// is allowed in networks without VLANs.
 pub fn is_free(tpid: u16) -> bool {
     !matches!(tpid, 0..=0x05ff | 0x0800 | 0x0806 | 0x86dd)
 }
 
-/// The offset of the tag's info word.
+/// Returns the offset of the word after the tag's TPID.
 #[inline]
 fn find(frame: &[u8], tpid: u16) -> Option<usize> {
     let mut at = MAC_HEADER - 2;
@@ -227,7 +230,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A frame of MAC addresses and these words.
+    /// Builds a frame of MAC addresses and these words.
     fn frame(words: &[u16]) -> Vec<u8> {
         let mut frame = vec![0; 12];
         frame.extend(words.iter().flat_map(|word| word.to_be_bytes()));

@@ -1,4 +1,4 @@
-//! A TCP segment of a captured packet, whose payload and options the capture may have cut.
+//! Parses the TCP segment of a captured packet, whose payload and options the capture may have cut.
 
 use crate::ecn::Ecn;
 use std::net::{IpAddr, SocketAddr};
@@ -18,8 +18,8 @@ pub struct Segment {
     pub flags: Flags,
     /// The value in the header, without the window scale.
     pub window: u16,
-    /// Payload bytes according to the IP header, also those that the capture cut off. If the IP
-    /// header has no length (a super-packet), the packet's original length counts.
+    /// Payload bytes according to the IP header, including those that the capture cut off. If the
+    /// IP header has no length (a super-packet), the packet's original length counts.
     pub payload: u32,
     /// The ECN field of the IP header.
     pub ecn: Ecn,
@@ -65,17 +65,18 @@ pub struct Options {
     pub mss: Option<u16>,
     /// Left shift of all later windows of this sender, at most 14; a SYN carries this option.
     pub window_scale: Option<u8>,
-    /// True if the sender understands selective acknowledgements; a SYN carries this option.
+    /// Whether the sender understands selective acknowledgements; a SYN carries this option.
     pub sack_permitted: bool,
     /// The timestamp's value and echo (RFC 7323).
     pub timestamps: Option<(u32, u32)>,
-    /// The left and right edges of the first blocks (RFC 2018).
+    /// The left and right edges of the first four SACK blocks (RFC 2018).
     pub sack: [Option<(u32, u32)>; 4],
 }
 
 impl Segment {
-    /// Reads an IP packet whose length was `original_length` before the cut. `None` for a fragment,
-    /// another protocol, or a packet that was cut within the fixed part of the TCP header.
+    /// Parses an IP packet whose length was `original_length` before the capture cut it. Returns
+    /// `None` for a fragment, another protocol, or a packet that was cut within the fixed part of
+    /// the TCP header.
     pub fn of_ip(packet: &[u8], original_length: usize) -> Option<Self> {
         let (source, destination, at, end, traffic_class) = match packet.first()? >> 4 {
             4 => ipv4(packet, original_length)?,
@@ -105,7 +106,7 @@ impl Segment {
         })
     }
 
-    /// The sequence numbers that the segment takes up: those of payload, SYN and FIN.
+    /// Returns how many sequence numbers the segment takes up: those of payload, SYN and FIN.
     pub fn length(&self) -> u32 {
         let flags = u32::from(self.flags.syn()) + u32::from(self.flags.fin());
         self.payload.saturating_add(flags)
@@ -164,7 +165,7 @@ fn ipv4(packet: &[u8], original_length: usize) -> Option<Ip> {
         return None;
     }
     let total = usize::from(u16::from_be_bytes([header[2], header[3]]));
-    // A total of 0 is a super-packet, which the card divides after the capture.
+    // A total length of 0 marks a super-packet, which the network card segments after the capture.
     let end = if total == 0 { original_length } else { total };
     let address = |at: usize| -> IpAddr {
         [header[at], header[at + 1], header[at + 2], header[at + 3]].into()
@@ -250,7 +251,8 @@ mod tests {
             let options = segment.options;
             assert_eq!((options.mss, options.window_scale), (Some(1460), Some(7)));
             assert_eq!((options.timestamps, options.sack_permitted), (Some((5, 6)), true));
-            // A capture that keeps 20 bytes of the TCP header still gives the payload's length.
+            // If the capture keeps only 20 bytes of the TCP header, the payload's length is still
+            // known.
             let kept = bytes.len() - 120;
             assert_eq!(Segment::of_ip(&bytes[..kept], bytes.len()).unwrap().payload, 100);
         }

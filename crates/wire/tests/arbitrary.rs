@@ -1,4 +1,4 @@
-//! No input bytes may make a port panic.
+//! No function of this crate may panic, whatever the bytes of a frame.
 
 #![allow(clippy::unwrap_used)]
 
@@ -112,7 +112,7 @@ proptest! {
             let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
             checksum::Sum::of(&bytes).checksum()
         };
-        // Avoid a sum of all zeros, the only case in which the two zeroes of one's complement
+        // Avoid a sum of all zeros, the only case in which the two zeros of one's complement
         // differ.
         words[0] |= 1;
         let at = 1 + at % (words.len() - 1);
@@ -181,8 +181,8 @@ fn each_byte_of_addresses_and_ports_makes_another_flow_and_no_other_byte_does() 
     let link = PacketBuilder::ethernet2([2; 6], [4; 6]).ipv4([10; 4], [11; 4], 9);
     link.udp(1024, 53).write(&mut frame, &[0; 30]).unwrap();
     let whole = flow::hash(&frame, 9);
-    // Addresses are at 26 to 33 and ports at 34 to 37. Bytes of the time to live, the checksums and
-    // the payload must not matter.
+    // Addresses are at 26 to 33 and ports at 34 to 37. The hash must not depend on the time to
+    // live, the checksums and the payload.
     let others = [22, 24, 40, 42, 60];
     for at in (26..38).chain(others) {
         let mut changed = frame.clone();
@@ -204,7 +204,8 @@ fn extension_headers_are_skipped() {
     frame[63] = 1;
     let layout = Layout::parse(&frame).unwrap();
     assert_eq!((layout.transport, layout.transport_offset), (Transport::Udp, 78));
-    // An atomic fragment header does not make a fragment; any other fragment header does.
+    // An atomic fragment header does not make the packet a fragment; any other fragment header
+    // does.
     frame[20] = 44;
     frame[54] = 17;
     frame[55..62].fill(0);

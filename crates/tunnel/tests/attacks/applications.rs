@@ -40,7 +40,7 @@ async fn applications_beyond_a_clients_files_are_reset_and_do_not_wait() {
     }
 }
 
-/// Whether the target answers through the tunnel.
+/// Sends bytes to the target. Returns whether its answer arrives.
 async fn carries(stream: &mut TcpStream) -> bool {
     stream.write_all(&[7; 100]).await.is_ok() && stream.read_exact(&mut [0; 100]).await.is_ok()
 }

@@ -57,9 +57,9 @@ where
     tunnels.join_all().await;
 }
 
-/// The number of tunnels after which the allocators and tables of both ends no longer grow.
+/// Number of tunnels after which the allocators and tables of both ends no longer grow.
 const FIRST: usize = 4000;
 const MORE: usize = 30_000;
 const AT_ONCE: usize = 24;
-/// The permitted growth: less than a map entry and a finished task for each tunnel.
+/// Maximum growth that is permitted: less than a map entry and a finished task per tunnel.
 const MOST_KIB: u64 = 4 * 1024;

@@ -1,4 +1,4 @@
-//! The memory that hostile identities may use beside an ordinary identity.
+//! The memory that hostile identities may use while an ordinary identity needs some.
 
 use crate::ends::raw::RawPeer;
 use crate::ends::{
@@ -158,8 +158,8 @@ async fn an_identity_that_fills_the_memory_leaves_others_their_share() {
     kept.abort();
 }
 
-/// Whether the loss has this reason. If the packet with the reason is lost, the peer sees only a
-/// stateless reset.
+/// Whether the connection was lost for this reason. If the packet with the reason is lost, the peer
+/// sees only a stateless reset.
 fn tells(lost: &str, reason: &str) -> bool {
     lost.contains(reason) || lost == "reset by peer"
 }

@@ -122,7 +122,7 @@ fn resolved_to(access: &Access, address: &str) -> bool {
     access.admit_resolved(&"client".parse().unwrap(), &target, &found).is_ok()
 }
 
-/// Gives this thread, and threads it starts, their own network namespace.
+/// Gives this thread, and threads that it starts, a separate network namespace.
 fn own_network() -> bool {
     if let Err(error) = unshare(CloneFlags::CLONE_NEWNET) {
         testing::skip_because(testing::Need::NetworkNamespaces, error);

@@ -53,7 +53,7 @@ impl Stream {
         }
     }
 
-    /// How many more bytes this stream accepts from the application.
+    /// Returns how many more bytes this stream accepts from the application.
     pub(super) fn room(&self) -> u64 {
         self.allowed
             .room()
