@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_found_behind_frames_without_a_body() {
+    fn an_ack_frame_is_found_after_frames_without_a_body() {
         let payload = payload();
         let frame = AckFrame::find(&payload).unwrap();
         assert_eq!(frame.ranges, ranges(&[80..90, 95..100]));
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_found_behind_any_other_frame() {
+    fn an_ack_frame_is_found_after_any_other_frame() {
         let others: [&[u8]; 9] = [
             &[0x0e, 4, 9, 2, b'a', b'b'],
             &[0x04, 1, 2, 3],
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_without_ranges_becomes_padding() {
+    fn an_ack_frame_without_ranges_becomes_padding() {
         let mut payload = vec![ACK as u8];
         for value in [9, 0, 0, 0] {
             write(&mut payload, value);
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn only_acknowledgements_and_padding_need_no_acknowledgement() {
+    fn only_ack_and_padding_frames_are_not_ack_eliciting() {
         assert!(is_ack_eliciting(&payload()));
         let end = payload().len() - 4;
         assert!(!is_ack_eliciting(&payload()[1..end]));
@@ -319,7 +319,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_written_frame_reads_back_unchanged(
+        fn an_encoded_ack_frame_decodes_to_the_same_ranges(
             numbers in proptest::collection::vec((0u64..(1 << 40), 1u64..100), 1..40),
             ecn in any::<bool>(),
         ) {
@@ -336,7 +336,7 @@ mod tests {
         }
 
         #[test]
-        fn arbitrary_bytes_are_read_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
+        fn finding_ack_frames_in_arbitrary_bytes_causes_no_panic(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
             if let Some(frame) = AckFrame::find(&bytes) {
                 frame.replaced(&bytes, &frame.ranges.below(frame.largest));
             }

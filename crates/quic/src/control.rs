@@ -705,7 +705,7 @@ mod tests {
     /// An endpoint that only receives sends credit occasionally, so its pacer is slow. The pacer
     /// must not delay the acknowledgements of the data that the endpoint receives.
     #[test]
-    fn credit_passes_a_slow_pacer_where_acknowledgements_are_due() {
+    fn due_acknowledgements_leave_despite_a_slow_pacer() {
         let now = Instant::now();
         let congestion = Congestion::Algorithm(Algorithm::Tcpa);
         let shared = Shared::new(congestion, Clock { epoch: now, now }, 1, Readings::default());

@@ -212,7 +212,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn records_are_read_as_they_were_written(
+        fn an_encoded_credit_record_decodes_to_the_same_record(
             index in 0u64..(1 << 59), client in any::<bool>(), value in 0u64..(1 << 62), kind in 0..3,
         ) {
             let side = if client { Side::Client } else { Side::Server };
@@ -226,7 +226,7 @@ mod tests {
         }
 
         #[test]
-        fn arbitrary_records_are_read_or_refused(bytes in any::<[u8; 16]>()) {
+        fn arbitrary_credit_records_are_decoded_or_refused(bytes in any::<[u8; 16]>()) {
             if let Some(record) = Record::decode(bytes) {
                 prop_assert_eq!(record.encode(), bytes);
             }

@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_steady_flow_is_sampled_at_its_rate() {
+    fn delivery_rate_samples_of_a_steady_flow_equal_its_rate() {
         let start = Instant::now();
         let at = |ms: u64| start + Duration::from_millis(ms);
         let mut flight = Flight::default();
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_far_apart_take_no_memory() {
+    fn packet_numbers_far_apart_take_no_memory() {
         let now = Instant::now();
         let mut flight = Flight::default();
         for number in [3, 5, 1 << 40, (1 << 61) + 7, (1 << 62) - 1] {

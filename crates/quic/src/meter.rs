@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn charges_add_up_and_the_mark_is_reported() {
+    fn charges_add_up_and_exceeding_the_mark_is_reported() {
         let reported = Arc::new(AtomicU64::new(0));
         let reporter = Arc::clone(&reported);
         let meter = Arc::new(Meter::new(100, move || {

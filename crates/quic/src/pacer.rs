@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_is_kept_in_short_trains() {
+    fn pacing_keeps_the_rate_in_short_trains() {
         // At 50 Mbit/s, a millisecond has five packets.
         let (sent, largest) = carried(6_250_000, 1000, Duration::from_micros(50));
         assert!((6_150_000..=6_260_000).contains(&sent), "{sent}");
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_makes_up_for_no_time_in_which_no_packet_waited() {
+    fn pacing_does_not_make_up_for_time_without_waiting_packets() {
         let start = Instant::now();
         let mut pacer = Pacer::default();
         pacer.set_rate(Some(6_250_000));
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_that_is_late_catches_up_without_a_long_train() {
+    fn a_late_sender_catches_up_without_a_long_train() {
         let (sent, largest) = carried(6_250_000, 1000, Duration::from_micros(900));
         assert!((6_100_000..=6_260_000).contains(&sent), "{sent}");
         assert!(largest <= 5, "{largest}");

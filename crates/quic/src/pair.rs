@@ -160,7 +160,7 @@ fn a_final_size_beyond_the_credit_closes_the_connection() {
 }
 
 #[test]
-fn a_malformed_record_closes_the_connection() {
+fn a_malformed_credit_record_closes_the_connection() {
     let mut pair = Pair::new();
     pair.at(CLIENT).say(&[0xff; 16]);
     pair.assert_closed("malformed credit record");

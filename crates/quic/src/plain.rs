@@ -351,7 +351,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_packet_is_opened_as_it_was_sealed_and_refused_with_any_bit_changed(
+        fn a_sealed_packet_opens_unchanged_and_is_refused_with_any_bit_flipped(
             number in 0u64..(1 << 62),
             header in proptest::collection::vec(any::<u8>(), 1..30),
             payload in proptest::collection::vec(any::<u8>(), 1..200),
@@ -378,7 +378,7 @@ mod tests {
         }
 
         #[test]
-        fn a_token_is_opened_as_it_was_sealed(token in proptest::collection::vec(any::<u8>(), 0..60)) {
+        fn a_sealed_token_opens_unchanged(token in proptest::collection::vec(any::<u8>(), 0..60)) {
             let secret = PlainSecret(Word::new(3));
             let key = secret.aead_from_hkdf(b"nonce");
             let mut sealed = token.clone();
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn connection_ids_of_one_seed_are_the_same_and_never_repeat() {
+    fn equal_seeds_give_equal_connection_ids_that_never_repeat() {
         let ids = |seed| {
             let mut generator = DrawnIds(Word::new(seed));
             (0..1000).map(|_| generator.generate_cid()).collect::<Vec<_>>()

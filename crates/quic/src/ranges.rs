@@ -78,7 +78,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn ranges_match_a_set(
+        fn ranges_behave_like_a_set_of_numbers(
             inserts in proptest::collection::vec((0u64..200, 0u64..20), 0..60),
             bound in 0u64..220,
             forget in 0u64..220,

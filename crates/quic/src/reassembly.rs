@@ -184,7 +184,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn single_bytes_behind_gaps_are_scattered_and_lost_packets_are_not() {
+    fn single_bytes_behind_gaps_count_as_scattered_and_gaps_of_lost_packets_do_not() {
         let mut single = Reassembly::default();
         for offset in 0..=4200 {
             assert!(!single.is_scattered() || offset > 4096);
@@ -219,7 +219,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bytes_are_exact_in_any_order_and_with_any_overlap(
+        fn reassembly_is_exact_for_any_order_and_overlap_of_chunks(
             whole in proptest::collection::vec(any::<u8>(), 1..2000),
             cuts in proptest::collection::vec((any::<prop::sample::Index>(), 1usize..300), 0..40),
             order in any::<u64>(),

@@ -88,7 +88,7 @@ mod tests {
     const RTT: Duration = Duration::from_millis(20);
 
     #[test]
-    fn the_window_covers_the_latest_arrival_and_closes_again() {
+    fn the_reordering_window_covers_the_latest_arrival_and_closes_again() {
         let start = Instant::now();
         let at = |ms: u64| start + Duration::from_millis(ms);
         let mut reordering = Reordering::default();

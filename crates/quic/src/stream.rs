@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unread_chunks_get_memory_of_their_own() {
+    fn compacting_copies_unread_chunks_out_of_their_packets() {
         let packet = Bytes::from(vec![7; 100]);
         let mut stream = Stream::new();
         for offset in [0, 50] {

@@ -85,7 +85,7 @@ mod tests {
     const LEAST: u64 = 512 * 1024;
 
     #[test]
-    fn a_bound_follows_the_product_and_forgets_it_slowly() {
+    fn the_path_window_follows_the_bandwidth_delay_product_and_shrinks_slowly() {
         let start = Instant::now();
         let mut window = PathWindow::new(start, LEAST);
         let rtt = || Duration::from_millis(100);

@@ -13,7 +13,7 @@ use world::{
 const BULK: Transfer = Transfer { up: 1 << 40, down: 0, reset_after: None, stop_after: None };
 
 #[test]
-fn one_seed_gives_one_hash_of_all_packets() {
+fn equal_seeds_give_the_same_hash_of_all_packets() {
     let run = |seed| {
         let path = PathConfig::new("50mbit", "20ms", "droptail:100p")
             .loss("1%")
@@ -86,7 +86,7 @@ fn acknowledgements_behind_data_leave_with_the_next_packet() {
 }
 
 #[test]
-fn probes_pass_a_full_window() {
+fn loss_probes_leave_despite_a_full_window() {
     for congestion in ["fixed 20mbit", "tcpa", "bbr", "cubic"] {
         let open = PathConfig::new("20mbit", "20ms", "droptail:100p");
         let mut world = World::new(3, settings(congestion), &open);
@@ -110,7 +110,7 @@ fn probes_pass_a_full_window() {
 /// the oldest outstanding packets. If this attribution were wrong, delivered packets would stay
 /// counted as lost, and lost packets would never be counted.
 #[test]
-fn bytes_counted_as_lost_are_those_of_the_oldest_packets() {
+fn the_engine_counts_the_oldest_packets_as_lost() {
     for (loss, queue) in [("5%", "droptail:1000p"), ("0%", "droptail:20p"), ("2%", "droptail:40p")]
     {
         let path = PathConfig::new("40mbit", "30ms", queue).loss(loss);
@@ -134,7 +134,7 @@ fn bytes_counted_as_lost_are_those_of_the_oldest_packets() {
 /// The kernel splits a batch into packets of equal length, except for the last one, which may be
 /// shorter. If it split a batch at a wrong offset, the packets would fail their checksums.
 #[test]
-fn batches_are_cut_where_packets_end() {
+fn send_batches_are_split_at_packet_boundaries() {
     for congestion in ["tcpa", "fixed 80mbit"] {
         let path = PathConfig::new("100mbit", "20ms", "droptail:60p").loss("3%");
         let mut world = World::new(4, settings(congestion), &path);

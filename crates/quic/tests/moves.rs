@@ -62,7 +62,7 @@ fn a_new_port_keeps_the_window_and_a_new_address_resets_it() {
 }
 
 #[test]
-fn transfers_continue_after_each_move() {
+fn transfers_continue_after_each_address_change() {
     let path = PathConfig::new("50mbit", "20ms", "droptail:100p");
     for side in [CLIENT, SERVER] {
         for change in [port(4001), address(2)] {
@@ -73,7 +73,7 @@ fn transfers_continue_after_each_move() {
 }
 
 #[test]
-fn clients_that_move_often_lose_no_byte_over_lossy_paths() {
+fn clients_that_change_address_often_lose_no_byte_on_lossy_paths() {
     for (loss, seed) in [("5%", 1), ("10%", 2), ("5%", 3), ("10%", 4), ("8%", 5)] {
         for congestion in ["tcpa", "bbr", "cubic"] {
             let path = PathConfig::new("30mbit", "30ms", "droptail:60p").loss(loss);

@@ -16,7 +16,7 @@ use world::{
 };
 
 #[test]
-fn random_transfers_are_exact_to_the_byte() {
+fn random_transfers_arrive_byte_for_byte() {
     transfer_all(number("WEIR_SEED", 1), number("WEIR_TRANSFERS", 5000));
 }
 
@@ -29,7 +29,7 @@ fn a_handshake_completes_after_a_loss_at_the_amplification_limit() {
 
 #[test]
 #[ignore = "takes minutes in the release profile"]
-fn a_hundred_thousand_random_transfers_are_exact_to_the_byte() {
+fn a_hundred_thousand_random_transfers_arrive_byte_for_byte() {
     transfer_all(number("WEIR_SEED", 1_000_000), number("WEIR_TRANSFERS", 100_000));
 }
 

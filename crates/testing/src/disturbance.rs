@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_ends_and_names_the_disturbance() {
+    fn an_ended_watch_describes_late_threads() {
         let watch = Watch::start();
         std::thread::sleep(Duration::from_millis(20));
         let found = watch.end();

@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "wrong")]
-    fn wrong_figures_fail_disturbed_or_not() {
+    fn wrong_values_in_every_attempt_fail_the_test() {
         undisturbed::<()>("a test of undisturbed itself", |_| {
             std::thread::sleep(Duration::from_millis(1));
             Attempt::Wrong("3 instead of 4".to_owned())

@@ -321,12 +321,12 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "this machine has the need")]
-    fn a_test_that_could_run_may_not_be_skipped() {
+    fn skipping_a_test_that_could_run_panics() {
         skip_because(Need::Program("sh"), "the product says that there is no sh");
     }
 
     #[test]
-    fn a_program_that_is_absent_is_a_reason() {
+    fn an_absent_program_or_variable_is_an_unmet_need() {
         // Does not call `skip`: scripts/test would count this test as skipped.
         assert!(!Need::Program("no-such-program-here").is_met());
         assert!(!Need::Program("/proc/no-such-program").is_met());

@@ -9,7 +9,7 @@ const HOSTS: [&str; 3] = ["quic/src", "sim/src/tcp", "tunnel/src"];
 const ALGORITHMS: [&str; 7] = ["Bbr", "Bbr3", "Caqm", "Cubic", "Dctcp", "Reno", "Tcpa"];
 
 #[test]
-fn no_host_names_an_algorithm() {
+fn code_that_runs_congestion_control_names_no_algorithm() {
     let mut found = Vec::new();
     for host in HOSTS {
         let files = sources(&crates().join(host));
@@ -43,7 +43,7 @@ fn an_algorithm_is_named_by_its_variant_its_type_or_its_text() {
 }
 
 #[test]
-fn units_alone_looks_for_the_nearest_word_and_suggests_it() {
+fn only_the_units_crate_computes_spelling_suggestions() {
     let own = crates().join("units/src/spelling.rs");
     let mut files = sources(&crates());
     let before = files.len();

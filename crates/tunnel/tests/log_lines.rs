@@ -74,7 +74,7 @@ async fn a_stranger_cannot_forge_log_lines_by_its_close_reason() {
 
 /// The server closes the connection to a silent peer, and must log the silence as the reason.
 #[tokio::test]
-async fn the_log_names_silence_as_the_end_of_a_silent_peer() {
+async fn the_log_gives_silence_as_the_reason_for_closing_a_silent_peer() {
     let log = log();
     let (listener, address) = ends::target().await;
     let echo = tokio::spawn(ends::echo(listener));

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn arithmetic_saturates() {
+    fn sums_and_differences_of_bytes_saturate() {
         assert_eq!(Bytes::new(3) - Bytes::new(5), Bytes::ZERO);
         assert_eq!(Bytes::new(u64::MAX) + Bytes::new(5), Bytes::new(u64::MAX));
     }

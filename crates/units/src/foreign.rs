@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn ordinary_text_stays_as_it_is() {
+    fn text_without_control_characters_stays_unchanged() {
         for text in ["", "no rule allows tcp:[::1]:22", "Ünïcödé – “語” 5\u{a0}ms", r"C:\x1b"]
         {
             assert_eq!(foreign(text).to_string(), text);
@@ -163,12 +163,12 @@ mod tests {
     }
 
     #[test]
-    fn a_document_keeps_its_lines() {
+    fn escaping_a_document_keeps_its_lines() {
         assert_eq!(visible("a\tb\r\n\x1b[2Jc\n"), "a\tb\n\\x1b[2Jc\n");
     }
 
     #[test]
-    fn texts_and_names_of_a_document_are_shown_alike() {
+    fn strings_and_member_names_of_json_are_escaped_alike() {
         let mut document = json!({"a\u{9b}": [{"b": "\x1b"}, 1.5, null], "c": "xxxx"});
         foreign_json(&mut document, 6);
         assert_eq!(document, json!({r"a\x9b": [{"b": r"\x1b"}, 1.5, null], "c": "xxxx"}));

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_gives_a_valid_rate() {
+    fn the_error_of_a_malformed_rate_shows_a_valid_rate() {
         let message = |text: &str| text.parse::<Rate>().unwrap_err().to_string();
         assert_eq!(message("600"), "`600` has no unit: a rate is written like 600mbit or 2.5gbit");
         assert!(message("600mbut").contains("`mbut` in `600mbut` is not a unit of a rate"));

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_with_few_wrong_letters_is_near() {
+    fn a_word_with_few_wrong_letters_gets_a_suggestion() {
         for (word, known, expected) in [
             ("rat", &["rate", "delay"][..], Some("rate")),
             ("dropptail", &["droptail", "red"], Some("droptail")),

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_switch_has_three_spellings() {
+    fn a_switch_parses_from_three_spellings_of_each_value() {
         for (on, off) in [("on", "off"), ("true", "false"), ("1", "0"), (" On", "OFF ")] {
             assert_eq!((on.parse(), off.parse()), (Ok(Switch(true)), Ok(Switch(false))), "{on}");
         }

@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pcap_file_is_read_in_pieces_of_any_length() {
+    fn a_pcap_file_is_read_in_chunks_of_any_length() {
         let mut bytes = file_header(65_535).to_vec();
         for (time, frame) in [(1_000_000_005, [1u8; 60]), (2_000_000_007, [2; 60])] {
             bytes.extend(record_header(time, 60));
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ip_header_is_found_behind_each_link_header() {
+    fn the_ip_header_is_found_after_each_link_header() {
         let ip = [0x45, 0, 0, 40];
         let with = |head: &[u8]| [head, &ip].concat();
         let ethernet = |tail: &[u8]| with(&[&[0; 12], tail].concat());
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn other_files_and_impossible_lengths_are_refused() {
+    fn files_of_other_formats_and_impossible_lengths_are_refused() {
         assert_eq!(packets(b"{\"weir\"").unwrap_err(), CaptureError::NotCapture);
         let mut bytes = file_header(65_535).to_vec();
         bytes.extend(record_header(0, u32::MAX));
@@ -449,7 +449,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_give_few_packets_or_an_error(
+        fn reading_arbitrary_bytes_gives_few_packets_or_an_error(
             start in prop::sample::select(vec![
                 file_header(0).to_vec(),
                 block(SECTION, &words(&[0x1a2b_3c4d, 1, 0, 0])),

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bits_of_a_tag_match_the_format() {
+    fn the_bits_of_a_caqm_tag_match_the_documented_format() {
         assert_eq!(Info::request(8).bits(), 0x0508);
         assert_eq!(Info::request(8).refused().bits(), 0x0608);
         assert_eq!(Info::request(8).without_hint().bits(), 0x0408);
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_is_found_behind_at_most_two_vlans() {
+    fn a_caqm_tag_is_found_after_at_most_two_vlan_tags() {
         let request = Info::request(7);
         for vlans in [&[][..], &[0x8100, 5], &[0x9100, 5, 0x8100, 6]] {
             let whole = [vlans, &[TPID, request.bits(), 0x0800, 0x4500]].concat();
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_truncated_tag_is_not_read() {
+    fn a_truncated_caqm_tag_is_ignored() {
         let whole = frame(&[0x8100, 5, TPID, 0x0508, 0x0800]);
         for length in 0..=whole.len() {
             let mut cut = whole[..length].to_vec();
@@ -297,7 +297,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_but_the_tag_is_written(
+        fn writing_a_caqm_tag_changes_no_other_byte(
             mut bytes in proptest::collection::vec(prop_oneof![Just(0x81), Just(0), Just(0x88), Just(0xa8), any::<u8>()], 0..40),
             bits: u16,
         ) {
@@ -313,7 +313,7 @@ mod tests {
         }
 
         #[test]
-        fn an_answer_holds_the_given_units(units in -255_i16..=255) {
+        fn a_caqm_answer_holds_the_given_units(units in -255_i16..=255) {
             let reported = match Info::answer(units).meaning() {
                 Meaning::More(hint) => i16::from(hint),
                 Meaning::Fewer(hint) => -i16::from(hint),

@@ -139,19 +139,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_sum_of_the_example_of_rfc_1071() {
+    fn the_sum_matches_the_example_of_rfc_1071() {
         let sum = Sum::of(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]);
         assert_eq!(sum.folded(), 0xddf2);
         assert_eq!(sum.checksum(), 0x220d);
     }
 
     #[test]
-    fn the_update_of_the_example_of_rfc_1624() {
+    fn the_update_matches_the_example_of_rfc_1624() {
         assert_eq!(update(0xdd2f, 0x5555, 0x3285), 0x0000);
     }
 
     #[test]
-    fn completion_outside_the_packet_is_refused() {
+    fn completing_a_checksum_outside_the_packet_is_refused() {
         let mut packet = [0u8; 20];
         assert!(!complete(&mut packet, 19, 0));
         assert!(!complete(&mut packet, usize::MAX, usize::MAX));

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn other_files_are_refused() {
+    fn files_of_other_formats_are_refused() {
         let refused = |bytes: &[u8]| Records::of(bytes).map(|_| ()).unwrap_err();
         assert_eq!(refused(b"{}"), PcapError::NotPcap);
         assert_eq!(refused(b"#!/bin/sh\n"), PcapError::NotPcap);
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_is_an_error_or_a_shorter_capture() {
+    fn a_truncated_capture_gives_an_error_or_fewer_records() {
         let whole = capture(&FRAMES);
         for length in FILE_HEADER..whole.len() {
             let read: Result<Vec<_>, _> = Records::of(&whole[..length]).unwrap().collect();
@@ -230,7 +230,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn reading_any_bytes_ends(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn reading_arbitrary_bytes_as_a_capture_ends(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let mut bytes = bytes;
             let header = file_header(0);
             bytes.splice(..0, header);

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_of_ipv4_or_ipv6_is_read_with_its_options() {
+    fn a_tcp_segment_over_ipv4_or_ipv6_is_parsed_with_its_options() {
         for v6 in [false, true] {
             let bytes = packet(v6, &[7; 100]);
             let segment = Segment::of_ip(&bytes, bytes.len()).unwrap();
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn sack_blocks_are_read() {
+    fn sack_blocks_are_parsed() {
         let mut bytes = vec![1, 1, 5, 18];
         bytes.extend([1_u32, 2, 3, 4].iter().flat_map(|edge| edge.to_be_bytes()));
         let options = Options::read(&bytes);
@@ -268,7 +268,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_and_every_cut_are_read_without_a_panic(
+        fn parsing_arbitrary_or_truncated_segments_causes_no_panic(
             bytes in prop::collection::vec(any::<u8>(), 0..90),
             cut in 0usize..200,
         ) {

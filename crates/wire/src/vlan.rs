@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_inserted_tag_can_be_removed() {
+    fn an_inserted_vlan_tag_can_be_removed() {
         let frame: Vec<u8> = (0..60).collect();
         for tpid in [0x8100, 0x88a8] {
             let tag = Tag { tpid, tci: 0x2005 };

@@ -57,7 +57,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4000))]
 
     #[test]
-    fn no_frame_makes_a_function_panic(mut frame in frames(), virtio in headers(), random in any::<u64>()) {
+    fn no_function_panics_on_an_arbitrary_frame(mut frame in frames(), virtio in headers(), random in any::<u64>()) {
         if let Some(layout) = Layout::parse(&frame) {
             prop_assert!(layout.network_offset <= layout.transport_offset);
             prop_assert!(layout.transport_offset <= frame.len() && layout.end <= frame.len());
@@ -92,7 +92,7 @@ proptest! {
     }
 
     #[test]
-    fn the_fast_sum_is_the_plain_sum(bytes in prop::collection::vec(any::<u8>(), 0..3000)) {
+    fn the_optimised_checksum_equals_the_word_by_word_sum(bytes in prop::collection::vec(any::<u8>(), 0..3000)) {
         let mut plain = 0u32;
         for pair in bytes.chunks(2) {
             plain += u32::from(u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)]));
@@ -105,7 +105,7 @@ proptest! {
     }
 
     #[test]
-    fn an_update_is_a_new_sum(
+    fn an_updated_checksum_equals_a_recomputed_checksum(
         mut words in prop::collection::vec(any::<u16>(), 2..40), at in any::<usize>(), new in any::<u16>()
     ) {
         let sum = |words: &[u16]| {
@@ -123,7 +123,7 @@ proptest! {
 }
 
 #[test]
-fn a_mark_keeps_the_header_valid() {
+fn an_ecn_mark_keeps_the_header_checksum_valid() {
     for kind in 0..4 {
         let mut frame = sample(kind);
         assert_eq!(Ecn::read(&frame), Some(Ecn::NotCapable));
@@ -176,7 +176,7 @@ fn flows_are_distinguished_and_fragments_share_a_flow() {
 }
 
 #[test]
-fn each_byte_of_addresses_and_ports_makes_another_flow_and_no_other_byte_does() {
+fn the_flow_hash_depends_on_every_byte_of_addresses_and_ports_and_on_no_other() {
     let mut frame = Vec::new();
     let link = PacketBuilder::ethernet2([2; 6], [4; 6]).ipv4([10; 4], [11; 4], 9);
     link.udp(1024, 53).write(&mut frame, &[0; 30]).unwrap();
@@ -192,7 +192,7 @@ fn each_byte_of_addresses_and_ports_makes_another_flow_and_no_other_byte_does() 
 }
 
 #[test]
-fn extension_headers_are_skipped() {
+fn ipv6_extension_headers_are_skipped() {
     // The extension headers are hop-by-hop and destination options; UDP follows.
     let mut frame = vec![0; 14 + 40 + 8 + 16 + 8];
     frame[12..14].copy_from_slice(&[0x86, 0xdd]);

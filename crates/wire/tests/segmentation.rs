@@ -111,7 +111,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn segments_are_valid_frames_with_the_same_bytes(shape in shapes()) {
+    fn segmentation_gives_valid_frames_with_the_same_payload(shape in shapes()) {
         let (packet, virtio) = super_packet(&shape);
         let frames = segments(&packet, &virtio);
         let mut bytes = Vec::new();
@@ -154,7 +154,7 @@ proptest! {
     }
 
     #[test]
-    fn completion_equals_the_sum_of_the_whole(shape in shapes()) {
+    fn a_completed_checksum_equals_the_checksum_of_the_whole(shape in shapes()) {
         let (mut packet, virtio) = super_packet(&shape);
         let layout = Layout::parse(&packet).unwrap();
         let partial = virtio.partial_checksum.unwrap();

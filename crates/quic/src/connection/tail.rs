@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tail_is_probed_once_and_not_while_packets_follow() {
+    fn a_tail_loss_probe_is_sent_once_and_not_while_packets_follow() {
         let start = Instant::now();
         let millis = |count| start + Duration::from_millis(count);
         let tail = |newest, sent_at| {

@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn spice_shows_the_channel_and_in_the_main_channel_the_servers_name() {
+    fn a_spice_connection_shows_its_channel_and_in_the_main_channel_the_servers_name() {
         let usb = classify(&link(9), b"");
         let json = serde_json::to_string(usb.protocol.as_ref().unwrap()).unwrap();
         assert_eq!(json, r#"{"version":"2.2","sessionId":"d0306d75","channelType":"usbredir"}"#);
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn vnc_shows_version_security_and_desktop() {
+    fn a_vnc_connection_shows_version_security_type_and_desktop_name() {
         let mut server = b"RFB 003.008\n\x02\x01\x02".to_vec();
         server.extend([0; 4]);
         server.extend([4, 0, 3, 0]);

@@ -273,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tunnel_has_quic_tuns_keys_in_its_order_until_it_is_dropped() {
+    fn an_open_tunnel_is_listed_with_quic_tuns_json_keys_in_their_order() {
         let tunnels = Tunnels::new(true);
         let remote = "[::ffff:172.18.29.161]:46706".parse().unwrap();
         let record = tunnels.open(4, "172.18.31.97:22".to_owned(), remote);
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_get_of_tunnels_by_address_is_answered() {
+    fn only_get_tunnels_with_an_address_as_host_is_answered() {
         let tunnels = Tunnels::new(false);
         let status = |request: &str| {
             let response = response(request.as_bytes(), &tunnels).to_string();

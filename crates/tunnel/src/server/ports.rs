@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_the_target_closed_is_free_at_once() {
+    fn a_port_is_free_at_once_if_the_target_closed_first() {
         let (ports, now) = (Ports::new(160), Instant::now());
         for _ in 0..10_000 {
             drop(ports.take(now, tcp(1), &peer("busy"), 2).unwrap());
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn many_targets_do_not_fill_the_memory() {
+    fn the_port_table_stays_bounded_with_many_targets() {
         let (ports, now) = (Ports::new(28_000), Instant::now());
         let mut kept = Vec::new();
         for target in 0..30_000 {

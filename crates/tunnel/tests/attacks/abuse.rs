@@ -239,7 +239,7 @@ async fn a_target_that_does_not_answer_is_refused_in_time_and_delays_no_other() 
 }
 
 #[tokio::test]
-async fn a_path_that_is_blocked_for_a_while_resets_its_tunnels_and_recovers() {
+async fn tunnels_are_reset_while_the_path_is_blocked_and_work_again_afterwards() {
     let _beside_others = PROCESS.read().await;
     let (listener, address) = target().await;
     let echo = tokio::spawn(echo(listener));
@@ -271,7 +271,7 @@ async fn a_path_that_is_blocked_for_a_while_resets_its_tunnels_and_recovers() {
 /// The server, which receives nothing, must notify the client, which still receives packets and
 /// would not close the connection.
 #[tokio::test]
-async fn a_path_blocked_in_one_direction_resets_its_tunnels_as_soon_as_a_dead_path() {
+async fn a_path_blocked_in_one_direction_resets_its_tunnels_within_three_keepalives() {
     let _beside_others = PROCESS.read().await;
     let (listener, address) = target().await;
     let echo = tokio::spawn(echo(listener));

@@ -79,7 +79,7 @@ async fn a_target_that_resets_resets_the_application() {
 }
 
 #[tokio::test]
-async fn garbage_on_the_port_disturbs_no_tunnel() {
+async fn invalid_packets_to_the_servers_port_disturb_no_tunnel() {
     let (listener, address) = target().await;
     let (server, client, listener_addresses) = pair(&[address]).await;
     let echo = tokio::spawn(echo(listener));
@@ -273,7 +273,7 @@ async fn unix_sockets_and_listeners_at_the_server_carry_data() {
 }
 
 #[tokio::test]
-async fn a_socket_that_another_process_replaced_stays() {
+async fn a_closed_listener_keeps_a_socket_that_replaced_its_own() {
     let home = tempfile::tempdir().unwrap();
     let own = home.path().join("own");
     let keys = Keys::new();

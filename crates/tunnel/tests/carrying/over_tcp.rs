@@ -166,7 +166,7 @@ async fn strangers_and_silent_clients_get_no_connection_over_tcp() {
 
 /// The first client tries UDP at a socket that never answers.
 #[tokio::test]
-async fn a_client_uses_tcp_where_udp_is_silent_and_udp_where_the_server_answers() {
+async fn a_client_uses_tcp_only_if_the_server_does_not_answer_over_udp() {
     let keys = Keys::new();
     let server = Server::start(on_both(&keys, &["tcp:127.0.0.1:*"], &[])).unwrap();
     let hole = UdpSocket::bind("127.0.0.1:0").await.unwrap();

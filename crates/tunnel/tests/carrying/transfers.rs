@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 #[tokio::test]
-async fn sixty_four_mebibytes_arrive_as_they_were_sent() {
+async fn sixty_four_mebibytes_arrive_unchanged() {
     let (listener, address) = target().await;
     let (server, client, listener_addresses) = pair(&[address]).await;
     let sent = bytes(1, 64 << 20);

@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
 
 #[tokio::test]
-async fn tunnels_that_a_target_resets_leave_no_memory() {
+async fn tunnels_reset_by_their_target_leak_no_memory() {
     leave_no_memory("resetting", |at| async move {
         let mut stream = through(at).await;
         let _ = stream.write_all(b"x").await;
@@ -17,7 +17,7 @@ async fn tunnels_that_a_target_resets_leave_no_memory() {
 }
 
 #[tokio::test]
-async fn tunnels_that_an_application_resets_leave_no_memory() {
+async fn tunnels_reset_by_their_application_leak_no_memory() {
     leave_no_memory("answering", |at| async move {
         let mut stream = through(at).await;
         stream.write_all(&[7; 100]).await.unwrap();

@@ -42,7 +42,7 @@ async fn a_server_accepts_clients_with_and_without_the_hybrid_exchange() {
 
 /// The client's first message takes two packets, of which one is lost or late.
 #[tokio::test]
-async fn a_handshake_survives_packets_that_are_lost_or_late() {
+async fn a_hybrid_handshake_survives_loss_and_delay_of_its_first_packets() {
     let keys = Keys::new();
     assert_eq!(first_packets(&keys, "127.0.0.1:1".parse().unwrap()).len(), 2);
     let (target, address) = crate::ends::target().await;

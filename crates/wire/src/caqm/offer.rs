@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_is_answered_and_the_checksum_stays_right() {
+    fn answering_an_offer_keeps_the_checksum_valid() {
         let mss = [2, 4, 5, 0xb4];
         for tags in [&[][..], &[0x8100, 5], &[0x9100, 5, 0x8100, 6]] {
             for info in [Info::question(), Info::question().echoed()] {
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_without_an_offer_passes_unchanged() {
+    fn a_frame_without_an_offer_stays_unchanged() {
         let question = Info::question();
         let whole = offer(TPID, question);
         let mut magic = whole.clone();
@@ -188,7 +188,7 @@ mod tests {
     proptest! {
         /// In any frame, at most the question's byte and the checksum change.
         #[test]
-        fn nothing_but_the_question_and_the_checksum_is_written(
+        fn answering_an_offer_changes_only_the_question_and_the_checksum(
             flags: u8,
             before in proptest::collection::vec(any::<u8>(), 0..12),
             changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
