@@ -17,7 +17,7 @@ pub(crate) struct AckFrame {
 }
 
 impl AckFrame {
-    /// Returns the first ACK frame of a payload. The engine writes ACK frames first, or behind
+    /// Returns the first ACK frame of a payload. The engine writes ACK frames first, or after
     /// stream data in the same packet. Returns `None` for a malformed payload, which the engine
     /// handles.
     pub(crate) fn find(payload: &[u8]) -> Option<Self> {
@@ -95,10 +95,10 @@ impl AckFrame {
     }
 }
 
-/// Whether the peer has to acknowledge a packet with this payload, because the payload contains
-/// more than ACK and PADDING frames (RFC 9002, section 2). Also true for CONNECTION_CLOSE, which
-/// needs no acknowledgement: the difference is harmless, because a Weir endpoint sends nothing
-/// after it that is acknowledged.
+/// Whether the peer has to acknowledge a packet with this payload (RFC 9002, section 2): the
+/// payload contains frames other than ACK and PADDING. Also true for CONNECTION_CLOSE, which needs
+/// no acknowledgement. The difference is harmless, because a Weir endpoint sends nothing after it
+/// that is acknowledged.
 pub(crate) fn is_ack_eliciting(payload: &[u8]) -> bool {
     let mut at = 0;
     while at < payload.len() {
@@ -246,7 +246,7 @@ mod tests {
         ranges
     }
 
-    /// Returns a payload with an ACK frame of packets 95 to 99 and 80 to 89, behind a PING and
+    /// Returns a payload with an ACK frame of packets 95 to 99 and 80 to 89, after a PING and
     /// before a STREAM frame.
     fn payload() -> Vec<u8> {
         let mut out = vec![PING as u8, ACK as u8];

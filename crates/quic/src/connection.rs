@@ -126,8 +126,8 @@ pub struct Connection {
     lost: Option<Lost>,
     most_streams: u32,
     stream_limit: u32,
-    /// How many of the next packets leave one at a time, because loss probes may differ in size and
-    /// a batch has packets of one size.
+    /// How many of the next packets leave one at a time. A batch has packets of one size, and loss
+    /// probes may differ in size.
     one_by_one: u8,
     rtt_is_of_handshake: bool,
     /// Whether data has arrived since this end last sent a packet, so that an acknowledgement is
@@ -199,22 +199,22 @@ impl Connection {
         self.connected && self.lost.is_none()
     }
 
-    /// The reason why the connection ended; `None` while it lives.
+    /// Returns why the connection ended; `None` while it is open.
     pub fn lost(&self) -> Option<&Lost> {
         self.lost.as_ref()
     }
 
-    /// The peer's present address, which may change as the peer migrates.
+    /// Returns the peer's present address, which changes if the peer migrates.
     pub fn remote(&self) -> SocketAddr {
         self.inner.remote_address()
     }
 
-    /// The TLS session, which holds the peer's identity.
+    /// Returns the TLS session, which holds the peer's identity.
     pub fn session(&self) -> &dyn quinn_proto::crypto::Session {
         self.inner.crypto_session()
     }
 
-    /// The counts and measurements so far.
+    /// Returns the counts and measurements so far.
     pub fn statistics(&self) -> Statistics {
         let ConnectionStats { udp_tx, udp_rx, path, .. } = self.inner.stats();
         let Losses { bytes_lost, bytes_mistaken, packets_late } = self.control.lock().losses();
@@ -233,12 +233,12 @@ impl Connection {
         }
     }
 
-    /// A handle of the latest reading. Clones keep working after the connection has ended.
+    /// Returns a handle to the latest reading. Clones keep working after the connection has ended.
     pub fn readings(&self) -> &Readings {
         &self.readings
     }
 
-    /// The path's round-trip time, excluding the peer's ACK delay.
+    /// Returns the path's round-trip time, excluding the peer's ACK delay.
     pub fn rtt(&self) -> Duration {
         self.control.lock().smoothed_rtt().unwrap_or_else(|| self.inner.rtt())
     }
@@ -324,8 +324,8 @@ impl Connection {
         }
     }
 
-    /// Whether the peer has received the whole finished stream. [`Event::Delivered`] reports the
-    /// change.
+    /// Whether the peer has received the finished stream completely. [`Event::Delivered`] reports
+    /// the change.
     pub fn delivered(&self, id: StreamId) -> Result<bool, StreamError> {
         let Some(stream) = self.streams.get(&id) else { return Ok(true) };
         match stream.stopped {
@@ -383,18 +383,19 @@ impl Connection {
         self.forget(id);
     }
 
-    /// The memory that the peer makes this end hold, in bytes: data not consumed yet, including
-    /// data behind gaps, streams, and credit records.
+    /// Returns the memory that the peer makes this end hold, in bytes: data not consumed yet,
+    /// including data behind gaps, streams, and credit records.
     pub fn held(&self) -> u64 {
         self.charge.bytes()
     }
 
-    /// The received bytes that the application has not consumed, those behind gaps included.
+    /// Returns the received bytes that the application has not consumed, including those behind
+    /// gaps.
     pub fn unread(&self) -> u64 {
         self.granted.unread()
     }
 
-    /// The received bytes of one stream that the application has not consumed.
+    /// Returns the received bytes of one stream that the application has not consumed.
     pub fn unread_of(&self, id: StreamId) -> u64 {
         self.streams.get(&id).map_or(0, |stream| stream.granted.unread())
     }
@@ -447,8 +448,8 @@ impl Connection {
         self.inner.datagrams().recv()
     }
 
-    /// Largest datagram that fits in a packet now, in bytes; `None` if the peer accepts no
-    /// datagrams.
+    /// Returns the maximum size of a datagram that fits in a packet now; `None` if the peer accepts
+    /// no datagrams.
     pub fn datagram_limit(&mut self) -> Option<usize> {
         self.inner.datagrams().max_size()
     }

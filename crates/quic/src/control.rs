@@ -71,8 +71,8 @@ struct PathControl {
     lossy_until: Option<u64>,
     window_limited: bool,
     app_limited: bool,
-    /// The largest recent number of bytes that one acknowledgement covered. The peer may have
-    /// received up to this many bytes that are still counted as in flight.
+    /// The maximum number of bytes that one recent acknowledgement covered. The peer may have
+    /// received up to this many bytes that still count as in flight.
     batch: u64,
     /// The gathered acknowledgements and losses of one moment. A process that did not run for a
     /// while receives many at once. If it reported them one by one, the algorithm would see a path
@@ -109,7 +109,8 @@ struct PendingLoss {
 }
 
 impl Pending {
-    /// Without an acknowledgement, the algorithm's clock does not advance.
+    /// Starts to gather events at `now`. Without an acknowledgement, the algorithm's clock does not
+    /// advance.
     fn new(now: Instant, clock: Option<Instant>) -> Self {
         Self { arrived: now, at: clock.unwrap_or(now), largest: None, loss: None }
     }
@@ -403,20 +404,21 @@ impl Control {
         let packet = u64::from(self.path.mtu);
         let room = self.window().saturating_sub(self.path.flight.inflight());
         let allowed = room.min(self.path.pacer.allowance(now, packet));
-        // If there is any room, the last packet may exceed the window.
+        // If the window has any room, the last packet may exceed the window.
         let mut packets = allowed.div_ceil(packet);
         // After a long silence, let one packet pass, because the engine does not probe in two
-        // cases. If the client's part of the handshake is lost and the window is full of data, the
-        // engine would retransmit only data, which the server drops until the handshake is
-        // complete. If this module counts more bytes in flight than the engine, the engine sends
-        // no probe.
+        // cases. First, the client's part of the handshake is lost and the window is full of data:
+        // the engine would retransmit only data, which the server drops until the handshake is
+        // complete. Second, this module counts more bytes in flight than the engine: the engine
+        // sends no probe.
         let silent = self.path.last_sent.map(|last| now.saturating_duration_since(last));
         if packets == 0 && silent >= Some(UNKNOWN_RTT + self.path.srtt.unwrap_or_default() * 4) {
             packets = 1;
         }
-        // Let due acknowledgements pass, because the engine puts them behind queued data. The pacer
-        // of an endpoint that sends only credit has the low rate of the credit, which would delay
-        // the acknowledgements for long. Two endpoints with full windows would wait for each other.
+        // Let due acknowledgements pass: the engine writes them after queued data, which the window
+        // or the pacer blocks. The pacer of an endpoint that sends only credit has the low rate of
+        // the credit, which would delay the acknowledgements for long. Two endpoints with full
+        // windows would wait for each other.
         let little = room > 0 && self.path.flight.inflight() < LITTLE * packet;
         let patience = (self.path.srtt.unwrap_or(UNKNOWN_RTT) / 4).min(LONGEST_DUE);
         if packets == 0 && owes && (little || silent >= Some(patience)) {
@@ -451,7 +453,7 @@ impl Control {
         until.map_or(Blocked::No, Blocked::Until)
     }
 
-    /// The window that the engine's controller returns. With an open gate, the engine may send
+    /// Returns the window for the engine's controller. With an open gate, the engine may send
     /// whatever is in flight; with a closed gate, only acknowledgements and probes. A window above
     /// `u32::MAX` turns the engine's own pacer off.
     fn engine_window(&mut self) -> u64 {
@@ -462,13 +464,13 @@ impl Control {
         1
     }
 
-    /// The smoothed RTT excluding the peer's ACK delay, once measured.
+    /// Returns the smoothed RTT excluding the peer's ACK delay, once it is measured.
     pub(crate) fn smoothed_rtt(&self) -> Option<Duration> {
         self.path.srtt
     }
 
-    /// The newest packet in flight, for a tail loss probe, if the path is new or lost packets
-    /// lately.
+    /// Returns the newest packet in flight for a tail loss probe, if the path is new or has lost
+    /// packets lately.
     pub(crate) fn outstanding(&self) -> Option<Outstanding> {
         let path = &self.path;
         let lossy = path.newest_sent < path.lossy_until?;
@@ -492,8 +494,8 @@ impl Control {
     }
 
     /// Continues the path after the peer has changed its port. The engine counts no packet as in
-    /// flight on the new path. If the window were still full or the pacer slow, the engine could
-    /// not challenge the path in time, and the peer would never acknowledge a packet.
+    /// flight on the new path. With a full window or a slow pacer, the engine could not challenge
+    /// the path in time, and the peer would never acknowledge a packet.
     fn on_another_port(&mut self) {
         self.path.flight.leave_path();
         let rate = self.pacing_rate();
@@ -563,8 +565,8 @@ impl PathControl {
         }
     }
 
-    /// The time at which the acknowledgement would have arrived without the peer's delay. A peer
-    /// short of CPU time acknowledges a backlog all at once: by the arrival times of these
+    /// Returns when the acknowledgement would have arrived without the peer's delay. A peer short
+    /// of CPU time acknowledges a backlog all at once. By the arrival times of these
     /// acknowledgements, the path would seem to stall and then deliver at a very high rate.
     fn acknowledged_at(&mut self, now: Instant, frame: &AckFrame) -> Instant {
         let sent = self.flight.sent_at(frame.largest).or(self.largest_sent_at).unwrap_or(now);

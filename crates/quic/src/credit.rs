@@ -66,7 +66,7 @@ fn bidirectional(number: u64) -> Option<StreamId> {
 
 /// Memory of one early final size: a map entry with its share of the map's nodes.
 const EARLY_FINAL_MEMORY: u64 = 40;
-/// Number of credit reports per window.
+/// Number of times per window that an end reports credit.
 const STEPS: u64 = 16;
 const KINDS: u64 = 3 << 62;
 const STREAM: u64 = 0;
@@ -82,22 +82,22 @@ pub struct Granted {
 }
 
 impl Granted {
-    /// The initial credit.
+    /// Starts with the initial credit.
     pub fn new() -> Self {
         Self { limit: FIRST_CREDIT, received: 0, consumed: 0 }
     }
 
-    /// Bytes received, on one stream or on all streams together.
+    /// Returns the bytes received, on one stream or on all streams together.
     pub fn received(&self) -> u64 {
         self.received
     }
 
-    /// The received bytes that the application has consumed.
+    /// Returns how many of the received bytes the application has consumed.
     pub fn consumed(&self) -> u64 {
         self.consumed
     }
 
-    /// The received bytes that the application has not consumed.
+    /// Returns how many of the received bytes the application has not consumed.
     pub fn unread(&self) -> u64 {
         self.received - self.consumed
     }
@@ -145,17 +145,17 @@ pub struct Allowed {
 }
 
 impl Allowed {
-    /// The initial credit.
+    /// Starts with the initial credit.
     pub fn new() -> Self {
         Self { limit: FIRST_CREDIT, used: 0 }
     }
 
-    /// Bytes that this end may still send.
+    /// Returns how many bytes this end may still send.
     pub fn room(&self) -> u64 {
         self.limit - self.used
     }
 
-    /// Bytes sent.
+    /// Returns the bytes sent.
     pub fn used(&self) -> u64 {
         self.used
     }

@@ -84,8 +84,8 @@ pub enum RefusedError {
 }
 
 impl Endpoint {
-    /// `seed` generates connection IDs and packet numbers; without a seed they come from the
-    /// operating system.
+    /// Creates an endpoint. `seed` determines connection IDs and packet numbers; without a seed
+    /// they come from the operating system's random numbers.
     pub fn new(
         config: EndpointConfig,
         server: Option<quinn_proto::ServerConfig>,
@@ -264,7 +264,7 @@ impl Endpoint {
         }
     }
 
-    /// When [`Self::handle_timeouts`] has to be called next.
+    /// Returns when [`Self::handle_timeouts`] has to be called next.
     pub fn next_timeout(&self) -> Option<Instant> {
         self.timers.first().map(|(at, _)| *at)
     }
@@ -302,7 +302,7 @@ impl Endpoint {
             connection.is_ready = false;
             let transmit = connection.transmit(now, segments, out);
             if transmit.is_some() {
-                // Connections send in turn.
+                // Connections send packets in turn.
                 self.make_ready(key);
                 return transmit;
             }
@@ -332,19 +332,19 @@ impl Endpoint {
         }
     }
 
-    /// The number of connections, including closed ones, which the endpoint keeps for three probe
-    /// timeouts (RFC 9000, section 10.2) unless there are many.
+    /// Returns the number of connections, including closed ones, which the endpoint keeps for three
+    /// probe timeouts (RFC 9000, section 10.2) unless there are many.
     pub fn open_connections(&self) -> usize {
         self.inner.open_connections()
     }
 
-    /// The meter of [`Settings::meter`], which counts the memory that peers make this endpoint
-    /// hold.
+    /// Returns the meter of [`Settings::meter`], which counts the memory that peers make this
+    /// endpoint hold.
     pub fn meter(&self) -> &Meter {
         &self.settings.meter
     }
 
-    /// The keys of all connections that the endpoint keeps, closed ones included.
+    /// Returns the keys of all connections that the endpoint keeps, including closed ones.
     pub fn keys(&self) -> Vec<Key> {
         let connections = self.connections.iter().enumerate();
         let key = |(slot, connection): (usize, &Option<(u64, Box<Connection>)>)| {

@@ -95,8 +95,8 @@ impl Flight {
             self.judged = self.judged.max(number);
         }
         let Some(skipped) = number.checked_sub(self.end()) else { return };
-        // The gap is that large if an endpoint that only receives sends acknowledgements alone for
-        // a while.
+        // The gap becomes this large if an endpoint that only receives data has sent nothing but
+        // acknowledgements for a while.
         if skipped > MOST_GAP {
             self.sent.clear();
             self.inflight = bytes;
@@ -146,7 +146,7 @@ impl Flight {
     }
 
     /// Records that the engine counts the oldest outstanding packets as lost, `bytes` in all.
-    /// Returns the largest number of these packets.
+    /// Returns the highest packet number among them.
     pub(crate) fn on_lost(&mut self, bytes: u64) -> Option<u64> {
         let (mut left, mut largest) = (bytes, None);
         while left > 0 && self.judged < self.end() {
@@ -254,12 +254,12 @@ impl Flight {
         self.lost_total
     }
 
-    /// The acknowledged numbers that are not forgotten.
+    /// Returns the acknowledged packet numbers that are not forgotten.
     pub(crate) fn acked(&self) -> &Ranges {
         &self.acked
     }
 
-    /// The first outstanding packet from `from` on, if any later packet was acknowledged.
+    /// Returns the first outstanding packet from `from` on, if any later packet was acknowledged.
     pub(crate) fn first_gap(&self, from: u64) -> Option<u64> {
         let mut number = from.max(self.judged);
         let largest = self.acked.largest()?;

@@ -33,7 +33,7 @@ impl Meter {
         Self::new(u64::MAX, || {})
     }
 
-    /// The memory counted now, in bytes.
+    /// Returns the memory counted now, in bytes.
     pub fn held(&self) -> u64 {
         self.held.load(Ordering::Relaxed)
     }
@@ -62,7 +62,7 @@ impl Charge {
         Self { meter: Arc::clone(meter), bytes }
     }
 
-    /// The bytes of this contribution.
+    /// Returns the bytes of this contribution.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -11,7 +11,7 @@ pub(crate) struct Pacer {
     next: Option<Instant>,
     /// The earliest start of the next train, even if the sender is behind the rate.
     not_before: Option<Instant>,
-    /// Whether packets have waited for the pacer alone, so that the sender may make up for a late
+    /// Whether packets waited only for the pacer, so that the sender may catch up after a late
     /// timer.
     waiting: bool,
     /// Bytes left in the present train.
@@ -36,7 +36,7 @@ impl Pacer {
             return 0;
         }
         let train = train(rate, packet);
-        // On a fast path, the sender also makes up for a late application.
+        // On a fast path, the sender also catches up after a late application.
         let made_up_for = std::mem::take(&mut self.waiting) || rate >= FAST;
         let overdue = match made_up_for {
             true => now.saturating_duration_since(next).min(most_overdue(rate)),
@@ -70,8 +70,8 @@ fn train(rate: u64, packet: u64) -> u64 {
     bytes(rate, length).max(2 * packet)
 }
 
-/// Returns the maximum lateness that a sender makes up for. While the sender was late, the path's
-/// queue drained, so the queue has room for as many bytes as its length.
+/// Returns the maximum lateness after which a sender catches up completely. While the sender was
+/// late, the path's queue drained, so the queue has room for as many bytes as its length.
 fn most_overdue(rate: u64) -> Duration {
     SHORT_OVERDUE + (MOST_OVERDUE - SHORT_OVERDUE).mul_f64(speed(rate))
 }
@@ -95,7 +95,7 @@ const SHORT_TRAIN: Duration = Duration::from_micros(500);
 const SLOW: u64 = 25_000_000;
 const FAST: u64 = 50_000_000;
 const SHORT_OVERDUE: Duration = Duration::from_millis(1);
-/// Maximum lateness that a sender on a fast path makes up for.
+/// Maximum lateness after which a sender on a fast path catches up completely.
 const MOST_OVERDUE: Duration = Duration::from_millis(5);
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Puts bytes that arrived in any order into order. Pure.
 //!
 //! An endpoint reads stream data from quinn-proto in the order of arrival, because quinn-proto
-//! closes a connection when a thousand chunks of a stream, about 1.5 MB, wait behind a gap.
+//! closes a connection if a thousand chunks of a stream, about 1.5 MB, wait behind a gap.
 
 use bytes::{Buf, Bytes};
 use std::collections::{BTreeMap, VecDeque};
@@ -14,8 +14,8 @@ pub struct Reassembly {
     ready_bytes: usize,
     /// The offset of the byte after `ready`.
     next: u64,
-    /// Runs behind gaps, by start offset. The map has an entry per gap and not per packet, because
-    /// thousands of packets may wait behind a hundred gaps.
+    /// Contiguous runs of data behind gaps, by start offset. The map has an entry per gap and not
+    /// per packet, because thousands of packets may wait behind a hundred gaps.
     held: BTreeMap<u64, Run>,
     held_bytes: usize,
 }
@@ -64,12 +64,12 @@ impl Reassembly {
         }
     }
 
-    /// Bytes that are in order and not consumed.
+    /// Returns how many bytes are in order and not consumed.
     pub fn ready(&self) -> usize {
         self.ready_bytes
     }
 
-    /// Bytes behind a gap.
+    /// Returns how many bytes wait behind a gap.
     pub fn held(&self) -> usize {
         self.held_bytes
     }
@@ -80,7 +80,7 @@ impl Reassembly {
         self.held.len() > MOST_GAPS + self.held_bytes / 256
     }
 
-    /// The offset of the first byte that is missing.
+    /// Returns the offset of the first byte that is missing.
     pub fn next(&self) -> u64 {
         self.next
     }

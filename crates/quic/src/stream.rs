@@ -27,7 +27,7 @@ pub enum Readable {
     Some,
     /// No data has arrived; [`crate::Event::Readable`] follows.
     Later,
-    /// The application has read the whole stream.
+    /// The application has read all of the stream.
     Ended,
 }
 

@@ -23,7 +23,7 @@ impl PathWindow {
         Self { least, bound: least, since: now, received: 0, largest: 0, stretches: 0 }
     }
 
-    /// The bytes that the receiving end must be able to hold now.
+    /// Returns how many bytes the receiving end must be able to hold now.
     pub fn bound(&self) -> u64 {
         self.bound
     }
@@ -65,8 +65,8 @@ impl PathWindow {
 }
 
 /// Returns the new limit of unacknowledged bytes at the sending end if `present` has to change. The
-/// sender keeps data delivered behind a gap until the gap is filled, so a limit of one congestion
-/// window would stall the sender.
+/// sender keeps data that was delivered after a gap until the gap is filled, so a limit of one
+/// congestion window would stall the sender.
 pub fn send_window(cwnd: u64, least: u64, present: u64) -> Option<u64> {
     let wanted = cwnd.saturating_mul(7).clamp(least, SEND_LIMIT);
     (wanted > present || wanted < present / 4).then_some(wanted)

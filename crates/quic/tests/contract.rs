@@ -70,7 +70,7 @@ fn a_full_window_delays_no_acknowledgement() {
     assert!(goodput > 45_000_000, "{goodput}");
 }
 
-/// The engine puts acknowledgements behind data that waits for the window or the pacer, so they
+/// The engine writes acknowledgements after data that waits for the window or the pacer, so they
 /// leave with the next packet. If the sender of the acknowledgements sends some packets per RTT,
 /// this delay costs little goodput.
 #[test]

@@ -12,12 +12,13 @@ use world::{CLIENT, Change, PathConfig, SERVER, Transfer, World, millis, seconds
 /// The results of one upload, without its first seconds.
 #[derive(Debug, Clone, Copy)]
 struct Figures {
-    /// The share of the link's rate, headers included.
+    /// The used share of the link's rate, headers included.
     used: f64,
     goodput: Rate,
     /// Packets counted as lost, as a share of those sent.
     resent: f64,
-    /// Packets counted as lost although they arrived, as a share of those sent.
+    /// Packets counted as lost although they arrived (spurious retransmissions), as a share of
+    /// those sent.
     in_vain: f64,
     overflow: f64,
     lost: f64,
@@ -25,7 +26,7 @@ struct Figures {
     queue_mean: Span,
     queue_p95: Span,
     mtu: u16,
-    /// The time until the connection used half of the link.
+    /// How long after the start the connection first used half of the link's rate.
     start: Option<Span>,
 }
 

@@ -15,8 +15,9 @@ pub enum Attempt<T> {
     Invalid(String),
 }
 
-/// Measures up to three times, until an attempt is right. `kind` names the kind of measurement, for
-/// example `emulated link`: `scripts/test` demands at least one judged measurement of each kind.
+/// Measures up to three times, until an attempt gives the right values. `kind` names the kind of
+/// measurement, for example `emulated link`: `scripts/test` demands at least one judged measurement
+/// of each kind.
 ///
 /// Returns `None`, and prints the reasons, if the product counted every attempt as invalid.
 ///

@@ -271,8 +271,9 @@ impl Sink {
     }
 }
 
-/// Opens a file to append to it. Refuses anything but a regular file, which could make the writer
-/// wait, and a link or a file of another user, through which that user could redirect the lines.
+/// Opens a file to append to it. Accepts only a regular file of this user: any other type of file
+/// could make the writer wait. Through a link or a file of another user, that user could redirect
+/// the lines.
 fn opened(path: &std::path::Path) -> io::Result<File> {
     use rustix::fs::{Mode, OFlags};
     let flags = OFlags::WRONLY

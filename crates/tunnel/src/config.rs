@@ -70,13 +70,13 @@ pub struct ClientConfig {
     pub identity: Identity,
     /// The servers in order of preference.
     pub servers: Vec<FarServer>,
-    /// Forwards that listen here and dial at the server.
+    /// Forwards that listen at this client and dial at the server.
     pub forwards: Vec<Forward>,
     /// Listeners whose applications name their own targets.
     pub proxies: Vec<Proxy>,
     /// Listeners whose targets the server derives from a token.
     pub tokens: Vec<TokenForward>,
-    /// Forwards that listen at the server and dial here.
+    /// Forwards that listen at the server and dial at this client.
     pub reverses: Vec<Forward>,
     /// Parallel connections to the server, over which tunnels are spread.
     pub connections: usize,

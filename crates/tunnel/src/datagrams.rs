@@ -101,8 +101,8 @@ pub(crate) async fn carry<C: Connection>(
     }
 }
 
-/// Sends a datagram. Refuses a datagram that is too large: fragments would be lost more often
-/// than the whole.
+/// Sends a datagram. Refuses a datagram that is too large: a fragmented datagram would be lost more
+/// often.
 pub(crate) fn send<C: Connection>(
     session: &Session<C>,
     flow: u32,

@@ -28,8 +28,9 @@ impl Descriptors {
         (self.reserved() / 4).max(2)
     }
 
-    /// Returns the number of descriptors reserved for status, metrics, name look-ups, a reload's
-    /// files, and new connections that a listener has to accept before it can refuse them.
+    /// Returns the number of reserved descriptors. They are for status, metrics, name look-ups, a
+    /// reload's files, and new connections, which a listener has to accept before it can refuse
+    /// them.
     fn reserved(&self) -> usize {
         (self.limit / 8).clamp(LEAST_RESERVED, MOST_RESERVED)
     }

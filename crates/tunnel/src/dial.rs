@@ -17,7 +17,7 @@ pub(crate) enum DialError {
     NoPort(String),
 }
 
-/// Takes the local port for a connection to an address, or returns the reason why there is none.
+/// A function that takes a local port for a connection to an address, or returns why none is free.
 pub(crate) type TakePort<'a> =
     &'a (dyn Fn(SocketAddr) -> Result<Option<Box<dyn LocalPort>>, String> + Sync);
 

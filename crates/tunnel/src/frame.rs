@@ -75,7 +75,7 @@ pub enum Status {
     /// The target refused the connection or is unreachable.
     Unreachable = 2,
     TimedOut = 3,
-    /// A limit of this identity or of the whole end is reached.
+    /// A limit of this identity or of the server is reached.
     Busy = 4,
     NotUnderstood = 5,
 }
@@ -284,7 +284,7 @@ const TOKEN: u8 = 4;
 const RENEW: u8 = 5;
 const FLOW: u8 = 1;
 const LISTENER: u8 = 2;
-/// Maximum length of an address: a name of 255 bytes with its kind and port. A UNIX path is
+/// Maximum length of an address: a name of 255 bytes with its type and port. A UNIX path is
 /// shorter.
 const ADDRESS_LIMIT: usize = 300;
 const PROPERTIES_LIMIT: usize = 4096;

@@ -198,8 +198,8 @@ fn inode_of_socket(path: &Path) -> Option<(u64, u64)> {
     is_socket.then(|| (found.dev(), found.ino()))
 }
 
-/// Hands the sockets of `end` to the process behind `stream`, and waits until that process has
-/// started or failed.
+/// Hands the sockets of `end` to the process at the other side of `stream`, and waits until that
+/// process has started or failed.
 pub(crate) async fn give(mut stream: tokio::net::UnixStream, end: &dyn HandOver, within: Duration) {
     let begun = end.begin().and_then(|handed| match handed.files.len() {
         count if count > MOST_FILES => {
@@ -273,7 +273,8 @@ pub(crate) struct TakenOver {
 }
 
 impl TakenOver {
-    /// Receives the sockets of the end behind `stream`, to which the caller has sent the request.
+    /// Receives the sockets of the end at the other side of `stream`, to which the caller has sent
+    /// the request.
     pub(crate) fn receive(
         stream: UnixStream,
         process: ListeningProcess,

@@ -108,7 +108,7 @@ impl<C: Connection> Inbound<C> {
             if self.chunks.capacity() > FEW && received < AT_ONCE / 8 {
                 self.chunks = Vec::new();
             }
-            // Count bytes behind a gap too, because in-order delivery stalls after a loss and then
+            // Count bytes behind a gap, too: after a loss, in-order delivery stalls and then
             // bursts.
             carried(received);
             self.windows.on_read(received, before, self.reassembly.held());
@@ -121,8 +121,8 @@ impl<C: Connection> Inbound<C> {
 }
 
 impl<C: Connection> Inbound<C> {
-    /// Takes the bytes that have arrived. Returns `None` if a gap persists, after copying the bytes
-    /// behind the gap.
+    /// Takes the bytes that have arrived. If a gap persists, copies the bytes behind the gap and
+    /// returns `None`.
     async fn read(&mut self) -> Option<Result<bool, StreamError>> {
         if self.reassembly.held() == 0 {
             self.gap = None;

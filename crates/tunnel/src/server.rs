@@ -475,8 +475,8 @@ fn is_same(asked: SocketAddr, bound: SocketAddr) -> bool {
     asked.ip() == bound.ip() && [0, bound.port()].contains(&asked.port())
 }
 
-/// The TCP listener of a server whose UDP address is `udp`. `handed` is the listener of another
-/// process.
+/// Binds the TCP listener of a server whose UDP address is `udp`, or takes over `handed`. `handed`
+/// is the listener of another process.
 fn listen_tcp(
     at: TcpAt,
     udp: Option<SocketAddr>,

@@ -40,9 +40,9 @@ pub(crate) struct Tunnel<C: Connection> {
 }
 
 impl<C: Connection> Session<C> {
-    /// `first_flow` is the number of the first flow that this end opens; the numbers of the next
-    /// flows follow in steps of two. `owner` is the peer's identity, whose connections share one
-    /// part of the memory.
+    /// Creates the session of a connection. `first_flow` is the number of the first flow that this
+    /// end opens; the numbers of the next flows follow in steps of two. `owner` is the peer's
+    /// identity, whose connections share one part of the memory.
     pub(crate) fn new(
         connection: C,
         first_flow: u32,
@@ -124,7 +124,7 @@ impl<C: Connection> Session<C> {
     }
 
     /// Closes the connection after the transport's `silent_keepalives`, and notifies the peer. If
-    /// only one direction is blocked, the peer still receives packets from this end, and would not
+    /// only the direction to this end is blocked, the peer still receives packets, and would not
     /// close the connection until this end stops sending.
     pub(crate) async fn end_if_silent(self: Arc<Self>, keepalive: Duration) {
         let mut received = self.connection.statistics().packets_received;

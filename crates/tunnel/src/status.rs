@@ -390,7 +390,7 @@ impl ConnectionStatus {
         }
     }
 
-    /// Lost packets in percent of the sent packets.
+    /// Returns the packet loss in percent of the sent packets.
     pub fn loss_percent(&self) -> f64 {
         100.0 * self.packets_lost as f64 / self.packets_sent.max(1) as f64
     }

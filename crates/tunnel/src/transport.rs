@@ -128,13 +128,13 @@ pub trait Sending: Debug + Send + 'static {
     /// Aborts the stream's sending half and discards undelivered bytes.
     fn reset(&mut self, code: u32);
 
-    /// Waits until the other end has received the whole finished stream, or has stopped it.
+    /// Waits until the other end has received the finished stream completely, or has stopped it.
     fn delivered(&mut self) -> impl Future<Output = Result<(), StreamError>> + Send;
 }
 
 pub trait Receiving: Debug + Send + 'static {
     /// Takes chunks that have arrived, each with its offset, up to about `most` bytes. Waits until
-    /// some bytes arrive. Returns `false` once the application has read the whole stream.
+    /// some bytes arrive. Returns `false` once the application has read all of the stream.
     fn read(
         &mut self,
         most: usize,

@@ -33,7 +33,7 @@ fn the_round_trip_is_measured_after_the_handshake() {
     });
 }
 
-/// Checks a server behind this path. Returns the findings as text.
+/// Checks a server at the other end of this path. Returns the findings as text.
 async fn findings() -> String {
     let keys = Keys::new();
     let server = Server::start(keys.server_parts(keys.guard(&[], &[]))).unwrap();

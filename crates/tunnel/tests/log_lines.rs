@@ -32,7 +32,7 @@ async fn a_peer_cannot_forge_log_lines_by_frames() {
         (format!("tcp:frame {HOSTILE}:22"), "not understood"),
         (format!("unix:/frame {HOSTILE}"), "target denied"),
     ] {
-        // The opening has version 1, kind forward, and no properties.
+        // The opening has version 1, type forward, and no properties.
         let mut opening = vec![1, 1];
         opening.extend((address.len() as u16).to_be_bytes());
         opening.extend([0, 0]);

@@ -19,8 +19,8 @@ pub fn foreign<T: Display>(text: T) -> Foreign<T> {
     Foreign { text, longest: Foreign::<T>::LONGEST }
 }
 
-/// Escapes a whole document that contains text from outside, line by line, as [`Foreign`] does;
-/// cuts nothing.
+/// Escapes a document that contains text from outside, line by line, as [`Foreign`] does, but
+/// without shortening it.
 pub fn visible(document: &str) -> String {
     let mut out = String::with_capacity(document.len());
     for c in document.replace("\r\n", "\n").chars() {
@@ -108,8 +108,9 @@ fn push(out: &mut String, c: char) {
     debug_assert!(written.is_ok(), "a String takes everything");
 }
 
-/// Control characters (C0, DEL, C1), and characters of Unicode's general categories Cf, Zl and Zp,
-/// which change the display of other characters or are invisible.
+/// Whether a terminal would obey the character or hide it: control characters (C0, DEL, C1), and
+/// the Unicode general categories Cf, Zl and Zp, which change the display of other characters or
+/// are invisible.
 fn is_obeyed(c: char) -> bool {
     c.is_control()
         || matches!(

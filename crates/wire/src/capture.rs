@@ -27,7 +27,7 @@ pub enum Step<'a> {
         /// The number of bytes to skip before the next call.
         used: usize,
     },
-    /// The reader needs more bytes. At the end of a file, the capture ends here, perhaps within a
+    /// The reader needs more bytes. If the file has no more, the capture ends, perhaps within a
     /// packet.
     More,
 }

@@ -91,17 +91,18 @@ impl Info {
         self.0 & REQUEST != 0
     }
 
-    /// In an offer: whether no port has answered it.
+    /// Whether the tag is an offer's question that no port has answered.
     pub fn is_question(self) -> bool {
         self.0 & QUESTION == QUESTION
     }
 
-    /// In the SYN-ACK's offer: whether a port has answered the question of the SYN's offer.
+    /// Whether the SYN-ACK's offer reports that a port has answered the question of the SYN's
+    /// offer.
     pub fn is_echoed(self) -> bool {
         self.0 & ECHO != 0
     }
 
-    /// In a tag: whether it is the go-ahead of the handshake's last packet.
+    /// Whether the tag is the go-ahead of the handshake's last packet.
     pub fn is_go_ahead(self) -> bool {
         self.0 & (CONGESTION | VALID) == CONGESTION | VALID
     }
@@ -221,7 +222,7 @@ const CONGESTION: u16 = 1 << 9;
 const VALID: u16 = 1 << 8;
 const HINT: u16 = 0xff;
 const QUESTION: u16 = REQUEST | CONGESTION | VALID;
-/// The bit of an echoed offer, in place of the hint.
+/// The bit that marks an echoed offer; it is a bit of the hint field.
 const ECHO: u16 = 1;
 const MOST_VLANS: usize = 2;
 

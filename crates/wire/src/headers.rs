@@ -5,12 +5,12 @@
 pub struct Layout {
     /// The number of tags in front of the network header, at most three: two VLAN tags and CAQM's.
     pub tags: u8,
-    /// The kind of the network header.
+    /// The type of the network header.
     pub network: Network,
     /// The start of the network header, after the tags; for another protocol, the start of its
     /// data.
     pub network_offset: usize,
-    /// The kind of the transport header.
+    /// The type of the transport header.
     pub transport: Transport,
     /// The start of the transport header, or of the bytes after the network header if no known
     /// transport header follows.
@@ -35,7 +35,7 @@ pub enum Network {
 /// counts as `Tcp`, `Udp` or `Icmp`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
-    /// TCP: the whole header is present, options included.
+    /// TCP: the header is completely present, options included.
     Tcp {
         /// Length of the header in bytes, options included: 20 to 60.
         header_len: usize,

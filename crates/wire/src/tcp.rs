@@ -32,27 +32,28 @@ pub struct Segment {
 pub struct Flags(pub u8);
 
 impl Flags {
-    /// FIN: the sender has no more data.
+    /// FIN flag: the sender has no more data.
     pub fn fin(self) -> bool {
         self.0 & 0x01 != 0
     }
 
-    /// SYN: the segment opens a connection.
+    /// SYN flag: the segment opens a connection.
     pub fn syn(self) -> bool {
         self.0 & 0x02 != 0
     }
 
-    /// RST: the sender aborts or refuses the connection.
+    /// RST flag: the sender aborts or refuses the connection.
     pub fn rst(self) -> bool {
         self.0 & 0x04 != 0
     }
 
-    /// ACK: the acknowledgement number is valid.
+    /// ACK flag: the acknowledgement number is valid.
     pub fn ack(self) -> bool {
         self.0 & 0x10 != 0
     }
 
-    /// ECE: the sender has received a congestion mark; on a SYN, the sender offers ECN (RFC 3168).
+    /// ECE flag: the sender has received a congestion mark. On a SYN, the sender offers ECN (RFC
+    /// 3168).
     pub fn ece(self) -> bool {
         self.0 & 0x40 != 0
     }

@@ -9,7 +9,7 @@ use wire::{
     Ecn, Gso, Layout, Segmenter, Transport, VirtioHeader, checksum, corrupt, ecn, flow, vlan,
 };
 
-/// The start of a valid frame with a few changes, which passes the parsers' first checks.
+/// Generates the start of a valid frame with a few changes, which passes the parsers' first checks.
 fn frames() -> impl Strategy<Value = Vec<u8>> {
     let change = (0usize..120, any::<u8>());
     let near = (0u8..4, prop::collection::vec(change, 0..6), 0usize..200).prop_map(

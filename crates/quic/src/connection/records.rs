@@ -81,8 +81,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Counts the missing bytes of a reset or discarded stream, which may never arrive, as consumed
-    /// once the peer has reported the stream's final size.
+    /// Once the peer has reported the final size of a reset or discarded stream, counts the missing
+    /// bytes as consumed: they may never arrive.
     pub(super) fn settle(&mut self, id: StreamId) -> Result<(), &'static str> {
         if let Some(stream) = self.streams.get_mut(&id).filter(|stream| stream.is_discarded())
             && let Some(size) = stream.final_size

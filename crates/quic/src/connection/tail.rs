@@ -1,9 +1,8 @@
 //! Tail loss probes, as in RFC 8985, section 7, for TCP.
 //!
-//! The engine's probe timeout sends a PING, and only the acknowledgement of the PING shows that
-//! earlier data was lost, so the engine retransmits a lost last packet after three round trips. On
-//! a path that loses packets, this module sends the PING an eighth of a round trip after the last
-//! packet.
+//! The engine's probe timeout sends a PING. Only the acknowledgement of the PING shows that earlier
+//! data was lost, so the engine retransmits a lost last packet after three round trips. On a path
+//! that loses packets, this module sends the PING an eighth of a round trip after the last packet.
 
 use std::time::{Duration, Instant};
 

@@ -39,7 +39,7 @@ impl Checksum {
 pub(super) struct Word(u64);
 
 impl Word {
-    /// The finaliser of SplitMix64 (Steele, Lea and Flood 2014).
+    /// Creates a word from a seed with the finaliser of SplitMix64 (Steele, Lea and Flood 2014).
     pub(super) fn new(seed: u64) -> Self {
         let mut z = seed.wrapping_add(GOLDEN_RATIO);
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -243,7 +243,7 @@ mod tests {
         PlainSession::new(own, &params, Arc::default())
     }
 
-    /// All messages that a session writes, and the keys behind them.
+    /// Returns all messages that a session writes, and the keys that become available after them.
     fn written(session: &mut PlainSession) -> (Vec<Vec<u8>>, Vec<Keys>) {
         let (mut messages, mut keys) = (Vec::new(), Vec::new());
         loop {

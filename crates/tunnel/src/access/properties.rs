@@ -85,7 +85,7 @@ fn a_name_is_dialled_at_the_checked_address() {
     assert!(second.to_string().contains("127.0.0.1"), "{second}");
 }
 
-/// A second, independent implementation of [`Rule::covers`].
+/// Implements [`Rule::covers`] a second time, independently.
 fn allows(rule: &Rule, target: &Target, address: IpAddr) -> bool {
     let text = rule.to_string();
     let (Target::Tcp(host) | Target::Udp(host)) = target else { return false };

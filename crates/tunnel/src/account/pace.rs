@@ -1,8 +1,8 @@
 //! The rate limit of one identity in one direction.
 //!
 //! A token bucket that may go below zero: if it holds any token, a tunnel takes all that it needs,
-//! and the next tunnel waits until the balance is positive again. Tunnels take turns, so that each
-//! gets the same share of the rate.
+//! and the next tunnel waits until the balance is positive again. Tunnels take tokens in turn, so
+//! that each gets the same share of the rate.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -34,7 +34,8 @@ impl Pace {
         self.rate.load(Ordering::Relaxed) > 0
     }
 
-    /// Waits for the tunnel's turn and for tokens. A changed rate also applies to waiting tunnels.
+    /// Waits for the tunnels before this one, and for tokens. A changed rate also applies to
+    /// waiting tunnels.
     pub(super) async fn pass(&self, bytes: usize) {
         let _turn = self.turn.lock().await;
         while let Some(rate) = self.bytes_per_second() {

@@ -228,7 +228,7 @@ mod tests {
         assert!(any.admit(at("[::ffff:127.0.0.1]:5")) && !any.admit(at("127.0.0.1:6")));
         let one = sources(7);
         assert!(!one.admit(at("127.0.0.1:5")) && one.admit(at("127.0.0.1:7")));
-        // On this host the port must belong to the application's user alone.
+        // On this host, all sockets with the port must belong to the application's user.
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let from = socket.local_addr().unwrap();
         let user = rustix::process::geteuid().as_raw();

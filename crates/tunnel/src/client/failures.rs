@@ -32,7 +32,7 @@ impl Failures {
         Some(omitted)
     }
 
-    /// Why the last attempt failed; `None` if it succeeded.
+    /// Returns why the last attempt failed; `None` if it succeeded.
     pub(super) fn reason(&self) -> Option<String> {
         let told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         told.as_ref().map(|told| told.reason.clone())

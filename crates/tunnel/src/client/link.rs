@@ -311,7 +311,7 @@ async fn carried(
                         remote.is_udp_blocked.store(false, Ordering::Relaxed);
                         return Ok(connection);
                     }
-                    // Wait for TCP alone, which has had almost as much time as UDP.
+                    // Wait for TCP only: it has had almost as much time as UDP.
                     Err(lost) => return tcp.await.or(Err(lost)),
                 },
                 tcp = &mut tcp => match tcp {
@@ -355,8 +355,8 @@ async fn over_tcp(
 }
 
 /// Tries the next address once the previous one has failed or stayed silent for a moment (RFC 8305,
-/// 5), so that a dead address delays the connection little. After the last address, starts over
-/// with the first: a handshake retransmits at growing intervals, so a new handshake reaches a
+/// 5), so that a dead address delays the connection only briefly. After the last address, starts
+/// over with the first: a handshake retransmits at growing intervals, so a new handshake reaches a
 /// server that has just started sooner. Returns the first established connection.
 async fn first_to_answer(
     remote: &Arc<Remote>,
@@ -413,7 +413,7 @@ const MOST_TURNS: usize = 20;
 /// Interval between the starts of two handshakes. Most handshakes complete within this time; on a
 /// longer path, a second handshake starts, and the first to complete wins.
 const APART: Duration = Duration::from_millis(500);
-/// How long a client tries UDP alone: at first, and after a connection over TCP.
+/// How long a client tries only UDP: at first, and after a connection over TCP.
 const HEAD_START: Duration = Duration::from_secs(2);
 const HEAD_START_AGAIN: Duration = Duration::from_millis(300);
 /// The time for one more attempt over UDP once TCP has connected.

@@ -151,7 +151,7 @@ impl ListenerSocket {
         }
     }
 
-    /// A copy of the socket, and the file of a UNIX socket.
+    /// Returns a copy of the socket, and the file of a UNIX socket.
     fn shared(&self) -> io::Result<Taken> {
         Ok(match self {
             Self::Tcp(listener) => (listener.as_fd().try_clone_to_owned()?, None),
@@ -243,7 +243,7 @@ async fn handle_connection(
 #[derive(Debug)]
 pub(super) struct Front {
     pub(super) dialect: Dialect,
-    /// The bytes that the application sent behind its request.
+    /// The bytes that the application sent after its request.
     pub(super) early: Bytes,
 }
 

@@ -83,7 +83,7 @@ impl Listeners {
         Ok(())
     }
 
-    /// Closes the copies of all sockets: through an open copy, the kernel would go on accepting
+    /// Closes the copies of all sockets. If a copy stayed open, the kernel would go on accepting
     /// connections that no process serves. The listeners' tasks close the sockets themselves.
     pub(super) fn forget_sockets(&self) {
         for one in self.lock().iter_mut() {

@@ -79,7 +79,7 @@ pub(super) async fn handle(
 
 /// An application's request.
 enum Asked {
-    /// A connection to the target, and the bytes behind the request, which go to the target.
+    /// A connection to the target, and the bytes after the request, which go to the target.
     Connect(HostPort, Bytes),
     /// A socket for datagrams that the application sends from this port; 0 means any port.
     Associate(u16),
@@ -193,7 +193,7 @@ async fn http(reader: &mut Reader<'_>, users: Option<&Users>) -> Result<Asked, R
     Ok(Asked::Connect(request.to, std::mem::take(&mut reader.bytes).freeze()))
 }
 
-/// Reads whole messages, and keeps the bytes that follow them.
+/// Reads complete messages, and keeps the bytes that follow them.
 struct Reader<'a> {
     local: &'a Local,
     bytes: BytesMut,

@@ -82,7 +82,7 @@ impl FromStr for ListenOn {
     }
 }
 
-/// `LISTEN=TARGET`, or the listener alone if applications name their targets.
+/// Parses `LISTEN=TARGET`, or only the listener if applications name their targets.
 impl FromStr for ForwardTable {
     type Err = String;
 

@@ -148,7 +148,8 @@ impl File {
         Ok(file)
     }
 
-    /// The paths of the certificate and key that a server (or a client) with this file uses.
+    /// Returns the paths of the certificate and key that a server (or a client) with this file
+    /// uses.
     pub fn identity_files(&self, is_server: bool) -> [PathBuf; 2] {
         let (role, [certificate, key]) = match is_server {
             true => {

@@ -37,7 +37,7 @@ impl Authorities {
         for list in lists {
             let read = revocation_lists(list)?;
             read.iter().for_each(|one| warn_of_age(list, one));
-            // Check each list alone first, so that an error names the file.
+            // Check each list separately first, so that an error names the file.
             Self::of(&store, read.clone()).map_err(|error| wrong_list(list, error.to_string()))?;
             revoked.extend(read);
         }

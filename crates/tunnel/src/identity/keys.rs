@@ -197,7 +197,7 @@ impl NewCertificate {
         write(certificate, &self.certificate, 0o644, force)
     }
 
-    /// Replaces the certificate alone. The key's file stays as it is, with its owner and its mode.
+    /// Replaces only the certificate. The key's file stays as it is, with its owner and its mode.
     pub fn replace(&self, certificate: &Path) -> Result<(), IdentityError> {
         write(certificate, &self.certificate, 0o644, true)
     }

@@ -58,7 +58,7 @@ impl Proof {
 }
 
 impl ServerTrust {
-    /// The server name to request in the handshake.
+    /// Returns the server name to request in the handshake.
     pub fn server_name(&self) -> &str {
         match self {
             Self::Pins(_) | Self::Anyone => "weir-tunnel",

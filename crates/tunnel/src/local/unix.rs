@@ -8,10 +8,11 @@ use tokio::net::UnixStream;
 
 /// A UNIX stream. Its application gets an error if this process dies before [`Self::finish`].
 ///
-/// A UNIX socket has no reset. But if a byte was unread at the close, the kernel gives the other
-/// end ECONNRESET instead of an end of file (unix_release_sock in net/unix/af_unix.c). This type
-/// therefore leaves the last byte of a short request in the socket, although the tunnel has passed
-/// the byte on. An application that has sent nothing, or many bytes at once, gets an end of file.
+/// A UNIX socket has no reset. However, if a byte is unread at the close, the kernel gives the
+/// other end ECONNRESET instead of an end of file (unix_release_sock in net/unix/af_unix.c). This
+/// type therefore leaves the last byte of a short request in the socket, although the tunnel has
+/// passed the byte on. An application that has sent nothing, or many bytes at once, gets an end of
+/// file.
 #[derive(Debug)]
 pub(crate) struct UnixLocal {
     stream: UnixStream,

@@ -48,8 +48,8 @@ impl ConnectRequest {
         let mut login = None;
         for line in lines {
             let (name, value) = field(line)?;
-            // RFC 9110, 9.3.6: a CONNECT request has no content. Bytes behind the header go to
-            // the target.
+            // RFC 9110, 9.3.6: a CONNECT request has no content. Bytes after the header go to the
+            // target.
             if name.eq_ignore_ascii_case("transfer-encoding")
                 || name.eq_ignore_ascii_case("content-length") && value != "0"
             {

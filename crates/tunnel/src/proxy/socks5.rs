@@ -213,8 +213,7 @@ fn put_address(out: &mut BytesMut, host: &str, port: u16) {
     out.put_u16(port);
 }
 
-/// Reads a field that begins with its length in one byte. Returns the field and the bytes behind
-/// the field.
+/// Reads a field that begins with its length in one byte. Returns the field and the bytes after it.
 fn counted(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (&length, rest) = bytes.split_first()?;
     rest.split_at_checked(length.into())

@@ -228,8 +228,8 @@ fn authorities(
     Authorities::load(&given.path(), &[]).map_err(|error| given.error(error.to_string()))
 }
 
-/// Loads the key that the settings name, or else the key of `weir tunnel keys`. Generates a key for
-/// this process alone if neither exists.
+/// Loads the key that the settings name, or else the key of `weir tunnel keys`. Generates a key
+/// that only this process has if neither exists.
 fn identity(
     settings: &Settings,
     insecure: bool,
@@ -257,7 +257,7 @@ fn identity(
     })
 }
 
-/// Generates a key for this process alone. No other end can pin it in advance.
+/// Generates a key that only this process has. No other end can pin it in advance.
 fn passing(role: Role, insecure: bool) -> Result<Identity, ConfigError> {
     static MADE: OnceLock<Identity> = OnceLock::new();
     let name = role.name();
@@ -338,7 +338,7 @@ fn parsed<T: FromStr<Err: std::fmt::Display>>(given: &Given) -> Result<T, Config
     given.text().parse().map_err(|error: T::Err| given.error(error.to_string()))
 }
 
-/// Parses the server's UDP address. As in Go, a port alone means every address.
+/// Parses the server's UDP address. As in Go, a port without an address means every address.
 fn udp_address(given: &Given) -> Result<SocketAddr, ConfigError> {
     let wrong = || given.error("write ADDRESS:PORT, as in 0.0.0.0:7500: an address, not a name");
     let address = address(given.text()).ok_or_else(wrong)?;
@@ -365,7 +365,7 @@ fn listener(given: &Given) -> Result<Target, ConfigError> {
     }
 }
 
-/// Parses an address and a port; a port alone means every address, as in Go.
+/// Parses an address and a port; a port without an address means every address, as in Go.
 fn address(text: &str) -> Option<SocketAddr> {
     if let Some(port) = text.strip_prefix(':') {
         return Some((Ipv4Addr::UNSPECIFIED, port.parse().ok()?).into());

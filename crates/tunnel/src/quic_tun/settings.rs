@@ -1,5 +1,5 @@
 //! The settings of quic-tun's programs: flags, then the environment, then a file, all with the same
-//! keys. The values stay texts here; `configuration` interprets them.
+//! keys. This module keeps the values as texts; `configuration` interprets them.
 
 use crate::config::ConfigError;
 use saphyr_parser::{Event, Parser, ScalarStyle};

@@ -129,7 +129,7 @@ async fn of_http(
         Ok(address) => vec![address],
         Err(_) => {
             let found = resolver.resolve(host).await.map_err(unreachable)?;
-            // An attacker may make a name resolve to a service that answers this machine alone, so
+            // An attacker may make a name resolve to a service that answers only this machine, so
             // check the address.
             let is_special = |address: &IpAddr| match special(*address) {
                 None | Some(Special::Loopback) => None,

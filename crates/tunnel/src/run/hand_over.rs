@@ -26,7 +26,8 @@ pub(super) struct Former {
 }
 
 impl Former {
-    /// With `take_over`, takes the sockets of the end that runs on this machine in this role.
+    /// If `take_over` is given, takes over the sockets of the end that runs on this machine in this
+    /// role.
     pub(super) async fn find(
         role: &str,
         settings: &Settings,

@@ -113,8 +113,8 @@ impl Server {
 }
 
 impl Shared {
-    /// Closes the copy of the TCP listener. Otherwise the kernel would go on accepting clients that
-    /// no process serves.
+    /// Closes this end's copy of the TCP listener. Otherwise the kernel would go on accepting
+    /// clients that no process serves.
     fn forget_tcp(&self) {
         drop(self.tcp.lock().unwrap_or_else(PoisonError::into_inner).take());
     }

@@ -41,7 +41,7 @@ pub(super) async fn serve<C: Connection>(
     tokio::spawn(revocation::watch_peer(connection, peer.clone(), guard, |guard| &guard.trusted));
     let openings = Arc::new(Semaphore::new(OPENINGS));
     loop {
-        // A stream that waits here takes memory of its peer's share, but no task.
+        // A stream that waits for a permit uses memory of its peer's share, but no task.
         let Ok(permit) = Arc::clone(&openings).acquire_owned().await else {
             return session.connection.closed().await;
         };

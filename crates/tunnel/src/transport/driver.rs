@@ -54,7 +54,7 @@ pub(super) enum Source {
 #[derive(Debug, Default)]
 struct Waiting {
     lost: Option<Lost>,
-    /// Tasks that wait for any event of the whole connection.
+    /// Tasks that wait for an event of the connection and not of a stream.
     connection: Vec<Waker>,
     readers: HashMap<StreamId, Waker>,
     writers: HashMap<StreamId, Waker>,
@@ -379,7 +379,7 @@ struct Driver {
     socket: UdpSocket,
     udp: UdpSocketState,
     timer: Timer,
-    /// The former processes whose packets arrive here.
+    /// The former processes whose packets arrive at this socket.
     formers: Formers,
     /// The packets of this process, if another process reads the socket.
     successor: Option<UnixDatagram>,
@@ -442,7 +442,8 @@ impl Driver {
         }
     }
 
-    /// Like [`Self::receive`], for the packets that the process behind `successor` forwards.
+    /// Like [`Self::receive`], for the packets that the process at the other side of `successor`
+    /// forwards.
     fn receive_forwarded(&mut self, context: &mut Context<'_>) -> bool {
         let Some(successor) = &self.successor else { return false };
         BUFFERS.with_borrow_mut(|Buffers { memory, slab, .. }| {
@@ -601,7 +602,7 @@ impl State {
         let ecn = meta.ecn.and_then(|ecn| quic::EcnCodepoint::from_bits(ecn as u8));
         let stride = meta.stride.max(1);
         if self.endpoint.meter().is_filling() {
-            // Copy each datagram, which otherwise retains the memory of the whole buffer.
+            // Copy each datagram, which would otherwise keep the whole buffer in memory.
             for datagram in received.chunks(stride).map(BytesMut::from) {
                 self.endpoint.handle(clock.now, arrived, meta.addr, meta.dst_ip, ecn, datagram);
             }
@@ -672,6 +673,6 @@ const SLAB: usize = 16 * 1024;
 const TURN: usize = 128;
 /// Maximum number of packets in one send call, if the packets have full size.
 const MOST_SEGMENTS: usize = 44;
-/// Maximum number of send calls per turn. Acknowledgements that have arrived wait meanwhile.
+/// Maximum number of send calls per turn. Received acknowledgements wait meanwhile.
 const MOST_TRANSMITS: usize = 16;
 const MOST_AGE: std::time::Duration = std::time::Duration::from_secs(1);

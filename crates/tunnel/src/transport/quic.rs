@@ -219,7 +219,7 @@ impl QuicServer {
             sockets.push((one.socket.try_clone()?, formers));
             successors.push(here);
         }
-        // No step below may fail: if the hand-over failed here, no process would read the sockets.
+        // No step below may fail: after a failure, no process would read the sockets.
         for (one, here) in self.sockets.iter().zip(successors) {
             one.driven.receive_from(Source::Successor(here));
         }

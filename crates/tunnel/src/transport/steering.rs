@@ -58,10 +58,10 @@ pub(super) fn steer(socket: &UdpSocket, sockets: u8) -> io::Result<()> {
     Ok(setsockopt(socket, AttachReusePortCbpf, &program)?)
 }
 
-/// Returns the BPF program that reads the connection ID. A long header has the ID behind its
-/// version and length, a short header behind its first byte (RFC 9000, 17.2 and 17.3). Until a
-/// client knows the server's ID, it uses one random ID in all its packets (7.2). A packet too short
-/// for an ID goes to the first socket.
+/// Returns the BPF program that reads the connection ID. A long header has the ID after its version
+/// and length, a short header after its first byte (RFC 9000, 17.2 and 17.3). Until a client knows
+/// the server's ID, it uses one random ID in all its packets (7.2). A packet too short for an ID
+/// goes to the first socket.
 fn program(sockets: u8) -> [sock_filter; 8] {
     let step = |code, jt, k| sock_filter { code, jt, jf: 0, k };
     [

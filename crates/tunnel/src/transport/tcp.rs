@@ -85,7 +85,7 @@ struct Shared {
 struct State {
     mux: Mux,
     charge: Charge,
-    /// Tasks that wait for the whole connection.
+    /// Tasks that wait for an event of the connection and not of a stream.
     connection: Vec<Waker>,
     streams: HashMap<Event, Waker>,
     opens: Arc<Semaphore>,
@@ -497,7 +497,7 @@ impl Connection for TlsConnection {
 
     async fn open(&self) -> Result<(TlsSending, TlsReceiving), Lost> {
         loop {
-            // A task that waits here wakes only when the peer permits another stream.
+            // The semaphore wakes this task only when the peer permits another stream.
             if let Ok(permit) = self.shared().opens.acquire().await {
                 permit.forget();
             }

@@ -268,8 +268,8 @@ async fn tunnels_are_reset_while_the_path_is_blocked_and_work_again_afterwards()
     drop((client, server));
 }
 
-/// The server, which receives nothing, must notify the client, which still receives packets and
-/// would not close the connection.
+/// The server receives nothing and must notify the client. The client still receives packets, and
+/// would not close the connection itself.
 #[tokio::test]
 async fn a_path_blocked_in_one_direction_resets_its_tunnels_within_three_keepalives() {
     let _beside_others = PROCESS.read().await;

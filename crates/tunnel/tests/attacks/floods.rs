@@ -48,7 +48,7 @@ fn clients_beside_a_flood() -> Option<()> {
         }
         let (mut took, mut again) = (Vec::new(), 0);
         for number in 0..40 {
-            // Connect from the attacker's network and from another network in turn.
+            // Connect alternately from the attacker's network and from another network.
             let network = if number % 2 == 0 { OTHER } else { ATTACKER };
             let from = address(network, 1 << 40 | number);
             let start = Instant::now();
@@ -107,7 +107,7 @@ async fn flood(keys: Arc<Keys>, at: SocketAddr, over: Arc<AtomicBool>, begun: Ar
     }
 }
 
-/// A server answers a client that never proves its address.
+/// The server must limit its answers to a client that never proves its address.
 #[test]
 fn an_unvalidated_address_gets_at_most_three_times_its_bytes() {
     let _ = answers_to_a_forged_address();

@@ -164,7 +164,7 @@ async fn strangers_and_silent_clients_get_no_connection_over_tcp() {
     server.drain(Duration::ZERO).await;
 }
 
-/// The first client tries UDP at a socket that never answers.
+/// The first of the two clients tries UDP at a socket that never answers.
 #[tokio::test]
 async fn a_client_uses_tcp_only_if_the_server_does_not_answer_over_udp() {
     let keys = Keys::new();

@@ -1,5 +1,5 @@
-//! A peer that consists of the QUIC engine alone. It can ignore credit, stay silent, or abandon a
-//! handshake.
+//! A peer that is only the QUIC engine, without Weir's endpoint. It can ignore credit, stay silent,
+//! or abandon a handshake.
 
 use bytes::BytesMut;
 use quinn_proto::crypto::rustls::QuicClientConfig;

@@ -78,7 +78,7 @@ fn resident_memory_stays_near_the_memory_budget_under_each_attack() {
             open_all(peer, 64, &opening);
             peer.drive(Duration::from_millis(50)).await;
         }
-        // From here on, peers no longer receive packets.
+        // From now on, the peers receive no packets.
         tokio::time::sleep(Duration::from_secs(4)).await;
         source.abort();
     });

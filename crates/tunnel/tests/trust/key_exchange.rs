@@ -40,7 +40,7 @@ async fn a_server_accepts_clients_with_and_without_the_hybrid_exchange() {
     }
 }
 
-/// The client's first message takes two packets, of which one is lost or late.
+/// The client's first message takes two packets, one of which is lost or late.
 #[tokio::test]
 async fn a_hybrid_handshake_survives_loss_and_delay_of_its_first_packets() {
     let keys = Keys::new();

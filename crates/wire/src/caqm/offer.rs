@@ -1,15 +1,15 @@
-//! The offer with which a connection's ends negotiate CAQM, and learn that a port on the path
-//! supports it, before any packet carries a tag. SYN and SYN-ACK carry an experimental TCP option
-//! (RFC 6994) that holds a tag's words.
+//! The offer with which a connection's ends negotiate CAQM before any packet carries a tag. They
+//! learn from it whether a port on the path supports CAQM. SYN and SYN-ACK carry an experimental
+//! TCP option (RFC 6994) that holds a tag's words.
 //!
 //! ```text
 //! | kind 254 (8) | length 10 (8) | "CAQM" (32) | TPID (16) | Info::question() (16)
 //! ```
 //!
 //! A port on the path answers the packet's question. The SYN-ACK reports the answer to the SYN's
-//! question with [`Info::echoed`], and the tag of the handshake's last packet reports the answer to
-//! the SYN-ACK's question with [`Info::go_ahead`]. A host that does not know the option ignores it,
-//! and if a middlebox removes it, the connection continues without CAQM.
+//! question with [`Info::echoed`], and the handshake's last packet reports the answer to the
+//! SYN-ACK's question with [`Info::go_ahead`]. A host that does not know the option ignores it, and
+//! if a middlebox removes it, the connection continues without CAQM.
 
 use super::Info;
 use crate::checksum;

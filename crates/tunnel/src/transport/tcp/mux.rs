@@ -337,7 +337,7 @@ impl Mux {
         self.events.push(Event::Writers);
     }
 
-    /// Takes all whole frames out of `bytes`. An error ends the connection.
+    /// Decodes all complete frames in `bytes`. An error ends the connection.
     pub(super) fn receive(&mut self, bytes: &mut BytesMut) -> Result<(), &'static str> {
         loop {
             let frame = Frame::decode(bytes).map_err(|_| "it sent a malformed frame")?;
@@ -451,7 +451,7 @@ impl Mux {
                 self.own_limit = limit;
             }
             Frame::Datagram(bytes) => {
-                // Copy the datagram: otherwise it would keep the whole receive buffer alive.
+                // Copy the datagram, which would otherwise keep the receive buffer in memory.
                 self.datagrams_in.push(Bytes::copy_from_slice(&bytes));
                 self.events.push(Event::Connection);
             }
@@ -621,8 +621,8 @@ impl Mux {
         self.lost.clone().map_or(Ok(()), Err)
     }
 
-    /// Maximum number of frames in the queue `control`. A peer that does not read lets the queue
-    /// grow, but a peer that keeps to the protocol causes only a few frames for each stream.
+    /// Maximum number of frames in the queue `control`. The queue grows if the peer does not read,
+    /// but a peer that keeps to the protocol causes only a few frames for each stream.
     fn most_control(&self) -> usize {
         CONTROL + 4 * self.most_streams as usize
     }
