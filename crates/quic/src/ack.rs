@@ -160,7 +160,7 @@ fn skip(payload: &[u8], at: &mut usize, kind: u64) -> Option<()> {
 enum Body {
     None,
     Fixed(usize),
-    /// A body that begins with its length.
+    /// A body that begins with its own length.
     Counted,
     /// A body that extends to the end of the packet.
     Rest,

@@ -37,7 +37,7 @@ pub enum Event {
     Opened,
     /// The peer allows another stream: call [`Connection::open`].
     MayOpen,
-    /// Data or the end of this stream has arrived: call [`Connection::read`].
+    /// Data of this stream, or its end, has arrived: call [`Connection::read`].
     Readable(StreamId),
     /// This stream may have room for more data, or the peer has stopped it: call
     /// [`Connection::write`].
@@ -69,9 +69,9 @@ pub struct Statistics {
     pub rtt: Duration,
     /// Largest UDP payload that the path is known to carry, in bytes.
     pub mtu: u16,
-    /// UDP payload sent, retransmissions included.
+    /// UDP payload sent, in bytes, including retransmissions.
     pub sent_bytes: u64,
-    /// UDP payload received.
+    /// UDP payload received, in bytes.
     pub received_bytes: u64,
     /// UDP datagrams sent on this connection.
     pub packets_sent: u64,
@@ -545,7 +545,7 @@ impl Connection {
         stream.map_or(&mut self.allowed, |stream| &mut stream.allowed).raise(u64::MAX);
     }
 
-    /// Writes raw bytes to the control stream.
+    /// Queues raw bytes for the control stream.
     pub(crate) fn say(&mut self, bytes: &[u8]) {
         self.record_rest = Bytes::copy_from_slice(bytes);
     }

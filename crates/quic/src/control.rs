@@ -53,7 +53,8 @@ pub(crate) struct Control {
 
 /// State of one path. A change of address begins a new one.
 struct PathControl {
-    /// Created at the first RTT sample, before which only the handshake is sent.
+    /// The congestion control algorithm, created at the first RTT sample. Before that, only the
+    /// handshake is sent.
     algorithm: Option<Box<dyn CongestionControl>>,
     flight: Flight,
     lag: Lag,
@@ -221,7 +222,7 @@ impl Control {
         self.peer_has_handshake_keys
     }
 
-    /// Records an ACK frame. Returns the ranges to show to the engine instead, if they differ.
+    /// Records an ACK frame. Returns the ranges that the engine must see instead, if they differ.
     pub(crate) fn on_ack(&mut self, frame: &AckFrame) -> Option<Ranges> {
         let (now, looked_at) = (self.arrived, self.now);
         if Some(frame.largest) > self.newest_number {
@@ -479,7 +480,7 @@ impl Control {
         (lossy && path.flight.inflight() > 0).then_some(Outstanding { newest, sent_at, srtt })
     }
 
-    /// Returns the losses on the present path.
+    /// Returns the losses and late arrivals on the present path.
     pub(crate) fn losses(&self) -> Losses {
         Losses {
             bytes_lost: self.path.flight.lost_total(),
@@ -597,8 +598,8 @@ impl PathControl {
         }
     }
 
-    /// Returns the ranges to show to the engine instead of the frame's ranges, while a missing
-    /// packet may only be late.
+    /// As long as a missing packet may only be late, returns the ranges that the engine must see
+    /// instead of the frame's.
     fn keep_back(&mut self, now: Instant, frame: &AckFrame) -> Option<Ranges> {
         let window = self.reordering.window();
         if window.is_zero() && !self.keeps_back {

@@ -66,7 +66,7 @@ fn bidirectional(number: u64) -> Option<StreamId> {
 
 /// Memory of one early final size: a map entry with its share of the map's nodes.
 const EARLY_FINAL_MEMORY: u64 = 40;
-/// Number of times per window that an end reports credit.
+/// How many times per window an endpoint reports credit.
 const STEPS: u64 = 16;
 const KINDS: u64 = 3 << 62;
 const STREAM: u64 = 0;

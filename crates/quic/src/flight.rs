@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Default)]
 pub(crate) struct Flight {
     sent: VecDeque<Option<Sent>>,
-    /// The number of the first entry in `sent`.
+    /// The packet number of the first entry in `sent`.
     first: u64,
     /// Every packet below this number was acknowledged or counted as lost, or is not
     /// congestion-controlled.
@@ -232,8 +232,8 @@ impl Flight {
         self.inflight
     }
 
-    /// Removes outstanding packets from the count in flight. The peer may still acknowledge them.
-    /// The engine reports losses among them only together with later losses.
+    /// Takes all outstanding packets out of the bytes in flight. The peer may still acknowledge
+    /// them. The engine reports losses among them only together with later losses.
     pub(crate) fn leave_path(&mut self) {
         self.inflight = 0;
         self.counted_from = self.end();
@@ -350,7 +350,7 @@ mod tests {
             let sample = flight.take_sample(false).unwrap();
             let delivered = flight.delivered() - sample.prior_delivered;
             let rate = delivered as f64 / sample.interval.as_secs_f64();
-            assert!((900_000.0..1_100_000.0).contains(&rate), "{number}: {rate} bytes a second");
+            assert!((900_000.0..1_100_000.0).contains(&rate), "{number}: {rate} bytes per second");
         }
     }
 

@@ -97,12 +97,12 @@ impl Plain {
         let _ = self.crypto.tally.forge.set(Mutex::new(Box::new(forge)));
     }
 
-    /// Packets sent, handshakes included.
+    /// Returns the number of packets sent, including those of handshakes.
     pub fn sealed(&self) -> u64 {
         self.crypto.tally.sealed.load(Ordering::Relaxed)
     }
 
-    /// Packets dropped because of a wrong checksum.
+    /// Returns the number of packets dropped because of a wrong checksum.
     pub fn refused(&self) -> u64 {
         self.crypto.tally.refused.load(Ordering::Relaxed)
     }

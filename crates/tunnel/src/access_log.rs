@@ -76,7 +76,7 @@ pub(crate) struct Ended<'a> {
     pub(crate) reason: End,
 }
 
-/// The access log of a server. Dropping it waits up to [`FAREWELL`] for the last lines.
+/// The access log of a server. Dropping it waits up to a second for the last lines.
 #[derive(Debug)]
 pub(crate) struct AccessLog {
     is_on: AtomicBool,

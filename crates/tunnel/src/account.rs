@@ -451,7 +451,7 @@ mod tests {
         let account = Account::default();
         account.count(Direction::Out, 1 << 20);
         account.set_quota(quota("1000B/hour"), hour(500_000));
-        assert!(!account.is_spent(), "earlier bytes do not count");
+        assert!(!account.is_spent(), "bytes from before the quota count");
         account.count(Direction::In, 600);
         account.count(Direction::Out, 400);
         assert!(account.is_spent());

@@ -26,10 +26,10 @@ pub struct Opening {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
-    /// Connect to this target. For datagrams, the stream's lifetime is the flow's, and a property
+    /// Connect to this target. For datagrams, the flow lives as long as the stream, and a property
     /// carries the flow number.
     Forward(Target),
-    /// Listen on this address for the sender. The stream's lifetime is the listener's.
+    /// Listen on this address on behalf of the sender. The listener lives as long as the stream.
     Listen(Target),
     /// A connection arrived at the listener with this number.
     Arrived(u32),

@@ -112,7 +112,7 @@ impl Handed {
         self.add(name, file);
     }
 
-    /// Whether the sockets come from a running end, even if all of them have been taken.
+    /// Whether the sockets were handed over by a running end, even if all of them have been taken.
     pub(crate) fn is_of_process(&self) -> bool {
         self.is_of_process
     }
@@ -122,7 +122,7 @@ impl Handed {
         Some(self.files.remove(place).1)
     }
 
-    /// Takes a listening UNIX socket with its file.
+    /// Takes a listening UNIX socket, together with its file.
     pub(crate) fn take_path(&mut self, name: &str, path: &Path) -> Option<(OwnedFd, SocketOwner)> {
         let file = self.take(name)?;
         let is_complete = Arc::clone(&self.is_complete);

@@ -538,5 +538,5 @@ const LAST_BYTES: Duration = Duration::from_millis(50);
 /// the next ones.
 const RENEWED_AT_ONCE: usize = 50;
 const RENEWALS_APART: Duration = Duration::from_millis(250);
-/// Timeout of a client's new connection after the server's request for one.
+/// How long a client may take to establish a new connection after the server has asked for it.
 const RENEWAL: Duration = Duration::from_secs(10);

@@ -56,13 +56,13 @@ async fn attack() {
     }
     let long = Instant::now() + Duration::from_secs(60);
     while threads() < before + LOOKUPS_EACH / 2 {
-        assert!(Instant::now() < long, "no name was looked up");
+        assert!(Instant::now() < long, "too few look-ups started in time");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let mut most = threads();
     for _ in 0..20 {
         let served = tokio::time::timeout(DIAL, ask(&modest, &there)).await;
-        assert_eq!(served.expect("another peer waits for its name"), Status::Open);
+        assert_eq!(served.expect("the other peer's look-up waits"), Status::Open);
         most = most.max(threads());
     }
     let refused = async {
@@ -73,7 +73,7 @@ async fn attack() {
             ));
         }
     };
-    tokio::time::timeout(Duration::from_secs(120), refused).await.expect("a name is unanswered");
+    tokio::time::timeout(Duration::from_secs(120), refused).await.expect("an opening by name got no answer");
     most = most.max(threads());
     assert!(most <= before + LOOKUPS_EACH + SPARE, "{before} threads became {most}");
     let counted: u64 = access
@@ -144,7 +144,7 @@ async fn ask(connection: &QuicConnection, target: &str) -> Status {
         if let Some((answer, _)) = Answer::decode(&output).unwrap() {
             return answer.status;
         }
-        assert!(more, "no answer about {target}");
+        assert!(more, "no answer to the opening for {target}");
     }
 }
 

@@ -41,7 +41,7 @@ pub enum PcapError {
     /// The file ends before the link type in its header.
     #[error("ends within its header")]
     CutHeader,
-    /// The file has frames of this link type instead of Ethernet's.
+    /// The file has frames of this link type; only Ethernet is supported.
     #[error("has link type {0}, not Ethernet (1): capture on an interface with Ethernet headers")]
     LinkType(u32),
     /// The file ends within the record of this number, which counts from 1.

@@ -133,7 +133,7 @@ impl Application {
                     stream.receiving = false;
                     self.given_up += 1;
                 }
-                Err(StreamError::Scattered) => panic!("{id} arrived in pieces too small"),
+                Err(StreamError::Scattered) => panic!("{id} arrived in chunks that are too small"),
                 Err(StreamError::Lost(_)) => return,
             }
         }

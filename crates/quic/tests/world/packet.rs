@@ -60,7 +60,7 @@ fn header(datagram: &[u8]) -> Option<(Space, usize, usize, usize)> {
             Space::Initial
         }
         2 => Space::Handshake,
-        kind => panic!("a long header of kind {kind}"),
+        kind => panic!("a long header of type {kind}"),
     };
     let rest = variable(datagram, &mut at);
     Some((space, at, length, at + rest))

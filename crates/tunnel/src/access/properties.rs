@@ -141,7 +141,7 @@ fn now<T>(future: impl Future<Output = T>) -> T {
     let mut future = std::pin::pin!(future);
     match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(verdict) => verdict,
-        Poll::Pending => panic!("it waits for something"),
+        Poll::Pending => panic!("the decision waits although its look-up is immediate"),
     }
 }
 

@@ -93,7 +93,7 @@ fn depth(rate: f64) -> f64 {
 /// Maximum time until a waiting tunnel notices a changed rate.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 const SHORTEST: Duration = Duration::from_micros(100);
-/// In seconds.
+/// Maximum wait for tokens before the next check, in seconds.
 const LONGEST: f64 = 1e6;
 
 #[cfg(test)]

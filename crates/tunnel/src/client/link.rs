@@ -416,5 +416,5 @@ const APART: Duration = Duration::from_millis(500);
 /// How long a client tries only UDP: at first, and after a connection over TCP.
 const HEAD_START: Duration = Duration::from_secs(2);
 const HEAD_START_AGAIN: Duration = Duration::from_millis(300);
-/// The time for one more attempt over UDP once TCP has connected.
+/// How long a client still tries UDP after TCP has connected.
 const GRACE: Duration = Duration::from_millis(800);

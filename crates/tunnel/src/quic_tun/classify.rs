@@ -80,7 +80,7 @@ fn begins(bytes: &[u8], magic: &[u8]) -> Option<bool> {
 
 /// Classifies a SPICE connection: <https://www.spice-space.org/spice-protocol.html>
 fn spice(client: &[u8], server: &[u8]) -> Classified {
-    // magic, major, minor, size, connection id, channel type
+    // The first 21 bytes hold magic, major, minor, size, connection ID and channel type.
     let Some(link) = client.get(..21) else { return Classified::default() };
     let mut properties = SpiceProperties {
         version: format!("{:x}.{:x}", link[4], link[8]),

@@ -429,6 +429,6 @@ mod tests {
         let settings = [("verify-remote-endpoint", vec!["perhaps".to_owned()])];
         let settings =
             Settings::collect(Role::Server, &settings, nothing, Some(Path::new("/dev/null")));
-        assert!(settings.is_err(), "a device is no file");
+        assert!(settings.is_err(), "a device was accepted as a settings file");
     }
 }

@@ -776,5 +776,5 @@ const TURNS: usize = 8;
 const AT_ONCE: usize = 256 * 1024;
 /// Maximum number of unsent bytes in the kernel's send queue.
 const UNSENT: u32 = 128 * 1024;
-/// How long a peer may take to receive the last bytes.
+/// How long a peer may take to receive the last bytes before the connection is dropped.
 const FAREWELL: Duration = Duration::from_secs(1);

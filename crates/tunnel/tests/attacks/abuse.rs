@@ -77,7 +77,7 @@ async fn never_read(count: usize, budget: Bytes) {
     let given_up = || client.counted().tunnels_not_read + server.counted().tunnels_not_read;
     let most = Instant::now() + Duration::from_secs(60);
     while given_up() == 0 {
-        assert!(Instant::now() < most, "no tunnel was given up");
+        assert!(Instant::now() < most, "no tunnel was reset to free memory");
         assert!(client.memory_granted() <= budget && server.memory_granted() <= budget);
         tokio::time::sleep(Duration::from_millis(50)).await;
     }

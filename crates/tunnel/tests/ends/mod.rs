@@ -165,7 +165,7 @@ pub fn to_tcp(target: SocketAddr) -> Listener {
 pub fn tcp_of(bound: &ListenAt) -> SocketAddr {
     match bound {
         ListenAt::Tcp(address) | ListenAt::Udp(address) => *address,
-        ListenAt::Unix(path) => panic!("a path: {}", path.display()),
+        ListenAt::Unix(path) => panic!("not a TCP address: {}", path.display()),
     }
 }
 

@@ -89,7 +89,7 @@ async fn silent_streams_count_against_the_memory_share_and_the_connection_is_clo
         }
         peer.lost()
     });
-    let lost = lost.await.unwrap_or_else(|| panic!("{opened} streams"));
+    let lost = lost.await.unwrap_or_else(|| panic!("not closed after {opened} streams"));
     assert!(tells(&lost, "memory"), "{lost}");
     eprintln!("closed after {opened} silent streams");
     setup.serves_others().await;
@@ -112,7 +112,7 @@ async fn a_peer_that_ignores_its_credit_is_disconnected_and_counted() {
         }
         peer.lost()
     });
-    let lost = lost.await.unwrap_or_else(|| panic!("{written} bytes"));
+    let lost = lost.await.unwrap_or_else(|| panic!("not closed after {written} bytes"));
     assert!(tells(&lost, "more than its credit"), "{lost}");
     let counted = await_some(|| {
         let counted = setup.server.counted();
@@ -170,7 +170,7 @@ async fn await_some<T>(mut look: impl FnMut() -> Option<T>) -> T {
         if let Some(found) = look() {
             return found;
         }
-        assert!(Instant::now() < end, "nothing arrived in time");
+        assert!(Instant::now() < end, "the awaited state was not reached in time");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

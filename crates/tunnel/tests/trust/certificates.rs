@@ -56,8 +56,8 @@ async fn a_connection_ends_when_its_certificate_expires_unless_the_certificate_i
             // Only the certificate's expiry ends the connection so early; a missed keepalive would
             // end it much later.
             let ended = tokio::time::timeout(LIFE * 6, stream.read(&mut [0; 1])).await;
-            assert!(ended.expect("its certificate ended").is_err(), "{name}");
-            assert!(SystemTime::now() >= end, "{name}: it ended too soon");
+            assert!(ended.expect("the connection outlived its certificate").is_err(), "{name}");
+            assert!(SystemTime::now() >= end, "{name}: the connection ended before its certificate");
         }
     }
     for (name, stream, _) in &mut tunnels {
@@ -99,7 +99,7 @@ async fn a_client_leaves_a_server_whose_certificate_has_expired() {
     let mut stream = through(tcp_of(&client.bound()[0])).await;
     exchange(&mut stream).await.unwrap();
     let ended = tokio::time::timeout(LIFE * 6, stream.read(&mut [0; 1])).await;
-    assert!(ended.expect("the server's certificate ended").is_err());
+    assert!(ended.expect("the connection outlived the server's certificate").is_err());
     assert!(SystemTime::now() >= end);
     echo.abort();
     drop((client, server));
@@ -165,7 +165,7 @@ async fn a_reload_disconnects_a_revoked_peer_and_keeps_it_out() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, again).await.expect("the revoked peer tries again");
+    tokio::time::timeout(PATIENCE, again).await.expect("the revoked peer did not try again");
     assert!(running.peers().iter().all(|peer| peer.peer.as_str() == "owner"));
     assert_eq!(running.peers().len(), 2);
     echo.abort();
@@ -346,5 +346,5 @@ async fn await_some(mut look: impl FnMut() -> Option<()>) {
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("the awaited state never came");
+    panic!("the awaited state was not reached in time");
 }
