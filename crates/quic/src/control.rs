@@ -683,7 +683,7 @@ const LONGEST_DUE: Duration = Duration::from_millis(25);
 const BATCHES: u64 = 64;
 /// Initial window in packets (RFC 9002, section 7.2).
 const INITIAL_SEGMENTS: u64 = 10;
-/// The assumed RTT before the first sample.
+/// The RTT that is assumed before the first sample.
 pub(crate) const UNKNOWN_RTT: Duration = Duration::from_millis(100);
 /// The idle time after which TCP would restart (RFC 5681, section 4.1: one retransmission timeout).
 const IDLE: Duration = Duration::from_millis(200);

@@ -37,7 +37,7 @@ impl Record {
         out
     }
 
-    /// Returns `None` for a malformed record.
+    /// Decodes a record; `None` if it is malformed.
     pub(crate) fn decode(bytes: [u8; Self::LENGTH]) -> Option<Self> {
         let whole = u128::from_be_bytes(bytes);
         let (key, value) = ((whole >> 64) as u64, whole as u64);

@@ -53,7 +53,7 @@ struct Batch {
 pub(crate) struct Acked {
     /// The send time of the frame's largest packet; `None` if an earlier frame acknowledged it.
     pub(crate) largest_sent: Option<Instant>,
-    /// The smallest packet newly acknowledged.
+    /// The lowest packet number newly acknowledged.
     pub(crate) smallest: Option<u64>,
     /// Bytes newly acknowledged that had been counted as lost.
     pub(crate) not_lost: u64,
@@ -219,7 +219,7 @@ impl Flight {
         })
     }
 
-    /// Bytes counted as lost and acknowledged later.
+    /// Returns the bytes counted as lost and acknowledged later.
     pub(crate) fn mistaken_total(&self) -> u64 {
         self.mistaken_total
     }

@@ -13,7 +13,7 @@ pub enum Lost {
     /// This end closed the connection, or it accepts no connections.
     #[error("this end closed the connection")]
     Here,
-    /// A stateless reset (RFC 9000, section 10.3).
+    /// The peer sent a stateless reset (RFC 9000, section 10.3), so it has restarted.
     #[error("the peer does not know the connection: it was restarted")]
     Restarted,
     /// This end closed the connection because of the violation.

@@ -29,7 +29,7 @@ impl Ranges {
         if new.is_empty() {
             return;
         }
-        // Merge adjacent ranges, too.
+        // Also merge adjacent ranges.
         let first = self.0.partition_point(|range| range.end < new.start);
         let mut last = first;
         let mut merged = new.clone();

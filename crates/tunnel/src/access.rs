@@ -352,7 +352,7 @@ fn everything(address: IpAddr) -> Reach {
     }
 }
 
-/// Returns no address for a path.
+/// Resolves a target's name. Returns no address for a path.
 async fn resolved(target: &Target, resolver: &dyn Resolve) -> Result<Vec<IpAddr>, Refusal> {
     let (Target::Tcp(host) | Target::Udp(host)) = target else { return Ok(Vec::new()) };
     if let Ok(address) = host.host().parse::<IpAddr>() {

@@ -22,7 +22,7 @@ use x509_cert::der::DateTime;
 /// The destination of the access log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AccessLogAt {
-    /// Written as `-`.
+    /// Standard output, written as `-`.
     StandardOutput,
     File(PathBuf),
 }
@@ -59,7 +59,7 @@ pub(crate) enum End {
 /// A tunnel that has ended.
 #[derive(Debug, Serialize)]
 pub(crate) struct Ended<'a> {
-    /// The time of the end, in UTC.
+    /// When the tunnel ended, in UTC.
     pub(crate) time: String,
     pub(crate) identity: &'a str,
     pub(crate) peer: SocketAddr,
@@ -113,9 +113,9 @@ struct Writer {
     next: Arc<NextSink>,
     counters: Arc<Counters>,
     sink: Sink,
-    /// The last write has failed.
+    /// Whether the last write failed.
     is_failing: bool,
-    /// The last line in the file is not complete.
+    /// Whether the last line in the file is incomplete.
     is_torn: bool,
     lost: u64,
     _ended: SyncSender<Infallible>,

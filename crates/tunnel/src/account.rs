@@ -47,7 +47,7 @@ pub(crate) struct Account {
     quota: Mutex<Quota>,
     /// The number of the quota's present calendar period.
     period: AtomicU64,
-    /// Bytes in that period.
+    /// Bytes carried in that period.
     used: AtomicU64,
     /// Maximum number of bytes in a period; 0 means no limit.
     most: AtomicU64,
@@ -65,7 +65,7 @@ pub(crate) struct CountedSession(Arc<Account>);
 /// The bytes and rates of a connection, and the account of its identity.
 #[derive(Debug)]
 pub(crate) struct SessionMeter {
-    /// Unique in this process.
+    /// The number of the session, unique in this process.
     number: u64,
     since: SystemTime,
     began: Instant,
@@ -101,14 +101,14 @@ struct About {
 /// A connection in the status.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct SessionFigures {
-    /// Unique in its process.
+    /// The number of the session, unique in its process.
     pub session: u64,
-    /// In seconds since 1970.
+    /// The start of the session, in seconds since 1970.
     pub since: u64,
     pub seconds: f64,
     pub bytes_in: u64,
     pub bytes_out: u64,
-    /// In bits per second.
+    /// The rates of the last second, in bits per second.
     pub rate_in: u64,
     pub rate_out: u64,
 }
@@ -120,7 +120,7 @@ pub struct AccountFigures {
     pub sessions: usize,
     pub bytes_in: u64,
     pub bytes_out: u64,
-    /// In bits per second.
+    /// The rates of the last second, in bits per second.
     pub rate_in: u64,
     pub rate_out: u64,
     pub quota: Quota,

@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use units::{Bytes, Span};
 
-/// The result of one check.
+/// The result of one check, with its text for the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     verdict: Verdict,

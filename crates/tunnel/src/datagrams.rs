@@ -66,7 +66,7 @@ pub(crate) async fn carry<C: Connection>(
 ) {
     let mut buffer = BytesMut::new();
     let ended = async {
-        // The stream itself carries no data.
+        // The stream itself carries no data, so wait for its end only.
         loop {
             match inbound.fill().await {
                 Ok(()) if inbound.ready() == 0 => return End::Finished,

@@ -56,7 +56,7 @@ impl std::fmt::Display for Request {
 pub struct Properties {
     /// The flow number of this stream's datagrams.
     pub flow: Option<u32>,
-    /// The number that [`Request::Arrived`] will carry.
+    /// The listener's number, which [`Request::Arrived`] will carry.
     pub listener: Option<u32>,
 }
 
@@ -230,7 +230,7 @@ impl Status {
 /// Encodes a datagram of `flow`: the flow number, then `payload`.
 pub fn datagram(flow: u32, payload: &[u8]) -> Bytes {
     let mut out = BytesMut::with_capacity(datagram_head(flow) + payload.len());
-    // RFC 9000, 16.
+    // A flow number is a QUIC varint (RFC 9000, 16).
     match flow {
         0..0x40 => out.put_u8(flow as u8),
         0x40..0x4000 => out.put_u16(0x4000 | flow as u16),

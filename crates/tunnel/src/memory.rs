@@ -345,7 +345,7 @@ mod tests {
         assert_eq!(other.ask(2000 * KIB), 1500 * KIB);
         let all: u64 = greedy.iter().map(Share::granted).sum();
         assert!(all <= 1600 * KIB && !budget.is_overdrawn(), "{all}");
-        // An idle identity has no share.
+        // An idle identity takes no share of the memory.
         drop(other);
         assert_eq!(greedy[0].ask(3000 * KIB), 3000 * KIB - (all - 187 * KIB - KIB / 2));
     }

@@ -390,5 +390,5 @@ const STUCK: Duration = Duration::from_secs(1);
 const LEAST_ROOM: usize = 16 * 1024;
 /// Maximum number of packets whose payload one write takes.
 const SLICES: usize = 128;
-/// The usual payload of a packet.
+/// Usual payload of a packet, in bytes.
 const LEAST_SLICE: usize = 1200;

@@ -47,7 +47,7 @@ pub struct Status {
     pub up_seconds: f64,
     pub listens_on: Vec<String>,
     pub congestion: String,
-    /// Seconds since 1970.
+    /// The expiry of this end's certificate, in seconds since 1970.
     pub certificate_expires: u64,
     /// Whether the certificate expires within 30 days.
     #[serde(default)]
@@ -72,7 +72,7 @@ pub struct Status {
     /// While draining: the time until this end ends its last tunnels.
     #[serde(default)]
     pub drain_seconds: f64,
-    /// How often a reload was requested.
+    /// The number of reloads that were requested.
     #[serde(default)]
     pub reloads: u64,
     /// Why the last reload failed and changed nothing; empty if it succeeded.
@@ -113,10 +113,10 @@ pub struct AccountStatus {
     pub sessions_limit: u64,
     pub bytes_in: u64,
     pub bytes_out: u64,
-    /// In the last second.
+    /// The rates of the last second.
     pub rate_in: u64,
     pub rate_out: u64,
-    /// The limit of each direction.
+    /// The rate limit of each direction.
     pub rate_limit: u64,
     /// Bytes in the present period of the quota, and their limit.
     pub quota_used: u64,

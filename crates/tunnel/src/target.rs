@@ -43,7 +43,7 @@ impl Target {
 impl HostPort {
     pub fn new(host: &str, port: u16) -> Result<Self, TargetError> {
         let refusal = || TargetError::HostPort(format!("{host}:{port}"));
-        // RFC 1035, 2.3.4: at most 255 octets.
+        // A name has at most 255 octets (RFC 1035, 2.3.4).
         if host.is_empty() || host.len() > 255 {
             return Err(refusal());
         }

@@ -73,7 +73,7 @@ async fn attack() {
             ));
         }
     };
-    tokio::time::timeout(Duration::from_secs(120), refused).await.expect("an opening by name got no answer");
+    tokio::time::timeout(Duration::from_secs(120), refused).await.expect("no answer to an opening");
     most = most.max(threads());
     assert!(most <= before + LOOKUPS_EACH + SPARE, "{before} threads became {most}");
     let counted: u64 = access

@@ -69,7 +69,7 @@ impl<T: Display> Display for Foreign<T> {
     }
 }
 
-/// Writes at most this many characters.
+/// Writes at most `left` characters to `out`.
 struct Cut<'a, 'b> {
     out: &'a mut Formatter<'b>,
     left: usize,

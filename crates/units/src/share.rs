@@ -5,9 +5,9 @@ use crate::{UnitError, as_text};
 pub struct Share(f64);
 
 impl Share {
-    /// None of the whole, 0%.
+    /// A share of 0%, none of the whole.
     pub const ZERO: Self = Self(0.0);
-    /// The whole, 100%.
+    /// A share of 100%, the whole.
     pub const ONE: Self = Self(1.0);
 
     /// Creates a share from a number from 0 to 1; `None` outside this range.

@@ -64,7 +64,7 @@ mod tests {
             ("banana", &["droptail", "codel"], None),
             ("AlpHa", &["beta", "alpha"], Some("alpha")),
             ("listen_on", &["listen", "listen-on"], Some("listen-on")),
-            // The word lacks an ending.
+            // The word lacks its ending.
             ("goodput", &["rtt_us", "goodput_mbit_s"], Some("goodput_mbit_s")),
             ("ms", &["msec-per-round"], None),
             // At the same distance, a word with the same beginning wins, then the first word.

@@ -17,14 +17,14 @@ pub struct CaptureReader {
 pub enum Step<'a> {
     /// A packet of the capture.
     Packet {
-        /// The number of bytes to skip before the next call.
+        /// How many bytes to skip before the next call.
         used: usize,
         /// The packet, whose bytes are a part of the bytes that the caller passed.
         packet: CapturedPacket<'a>,
     },
     /// A header, or a block without a packet.
     Skip {
-        /// The number of bytes to skip before the next call.
+        /// How many bytes to skip before the next call.
         used: usize,
     },
     /// The reader needs more bytes. If the file has no more, the capture ends, perhaps within a

@@ -22,7 +22,7 @@ pub struct Info(u16);
 /// The meaning of the hint, which the two bits C and I define.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Meaning {
-    /// An increase by this many units.
+    /// An increase of the window by this many units.
     More(u8),
     /// A request that was refused, or an answer that removes this many units.
     Fewer(u8),
@@ -57,8 +57,7 @@ impl Info {
         Self(self.0 & !(CONGESTION | VALID))
     }
 
-    /// Returns the offer for a SYN-ACK that reports: a port has answered the question of the SYN's
-    /// offer.
+    /// Marks a SYN-ACK's offer: a port has answered the question of the SYN's offer.
     pub fn echoed(self) -> Self {
         Self(self.0 | ECHO)
     }

@@ -49,7 +49,7 @@ pub enum Transport {
     /// A fragment, including the first one. Code that treats all fragments of a packet alike must
     /// not use ports, which only the first one has.
     Fragment(u8),
-    /// The packet is not IP.
+    /// No transport header: the packet is not IP.
     None,
 }
 

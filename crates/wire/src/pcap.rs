@@ -5,7 +5,7 @@
 #[derive(Debug, Clone)]
 pub struct Records<'a> {
     bytes: &'a [u8],
-    /// The offset of the next record.
+    /// The offset of the next record in the capture.
     at: usize,
     is_big_endian: bool,
     /// Nanoseconds per unit of a record's fraction of a second.
@@ -17,7 +17,7 @@ pub struct Records<'a> {
 /// A frame of a capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// Nanoseconds since 1970.
+    /// The time of the frame, in nanoseconds since 1970.
     pub time_ns: u64,
     /// The captured bytes, from the MAC addresses on; fewer than `original_length` if the capture
     /// cut them.

@@ -12,7 +12,7 @@ pub struct Segment {
     pub destination: SocketAddr,
     /// Sequence number of the first payload byte, or of the SYN.
     pub sequence: u32,
-    /// Acknowledgement number; meaningless without the ACK flag.
+    /// Acknowledgement number; valid only with the ACK flag.
     pub acknowledgement: u32,
     /// The flag byte of the header, from CWR to FIN.
     pub flags: Flags,

@@ -64,5 +64,5 @@ impl Word {
 }
 
 const GOLDEN_RATIO: u64 = 0x9e37_79b9_7f4a_7c15;
-/// Odd, so that the multiplication is invertible.
+/// An odd multiplier, so that the multiplication is invertible.
 const ODD: u64 = 0x9fb2_1c65_1e98_df25;

@@ -22,7 +22,7 @@ pub struct Transfer {
 #[derive(Debug, Default)]
 pub struct Application {
     streams: BTreeMap<StreamId, Stream>,
-    /// Bytes that arrived and matched.
+    /// Bytes that arrived and matched the pattern.
     pub received: u64,
     /// Stream halves that arrived completely.
     pub whole: u64,

@@ -31,7 +31,7 @@ pub struct World {
     /// Transfers by initiator, in the order in which their streams open.
     transfers: [Vec<Transfer>; 2],
     steps_at_once: u32,
-    /// `WEIR_WATCH` prints every datagram.
+    /// Whether to print every datagram, which `WEIR_WATCH` requests.
     watched: bool,
     numbers: [BTreeMap<packet::Space, u64>; 2],
 }
@@ -54,7 +54,7 @@ pub struct Host {
     pub trains: Option<Vec<(Time, Vec<usize>)>>,
 }
 
-/// The memory limits of each end.
+/// The memory limits of each endpoint.
 #[derive(Debug, Clone, Copy)]
 pub struct Windows {
     pub receive: u64,

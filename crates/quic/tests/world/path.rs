@@ -9,7 +9,7 @@ use units::{Bytes, Time};
 /// The links of both directions, and the MTU, which both endpoints know.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PathConfig {
-    /// From client to server.
+    /// The link from client to server.
     pub up: LinkConfig,
     pub down: LinkConfig,
     /// Maximum UDP payload that the path carries, in bytes.
@@ -33,7 +33,7 @@ pub struct PathDirection {
     pub hash: u64,
     pub sent: TrafficCount,
     pub arrived: TrafficCount,
-    /// Datagrams too large for the path.
+    /// The number of datagrams that were too large for the path.
     pub too_large: u64,
     /// Times and payloads of the datagrams that entered, if the test enables this log.
     pub log: Option<Vec<(Time, BytesMut)>>,

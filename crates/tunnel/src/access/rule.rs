@@ -17,7 +17,7 @@ pub enum Rule {
     Path(PathBuf),
     /// Any path directly in this directory.
     Directory(PathBuf),
-    /// A service by its name.
+    /// The service with this name.
     Service(String),
     /// Services whose names begin with this text.
     Services(String),
@@ -26,7 +26,7 @@ pub enum Rule {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hosts {
     Prefix(IpNet),
-    /// In lower case, without a final dot.
+    /// A name in lower case, without a final dot.
     Name(String),
     /// Names below this domain, at any depth.
     Below(String),

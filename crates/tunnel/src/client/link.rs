@@ -387,7 +387,7 @@ async fn first_to_answer(
                     Err(error) => Lost::Failed(error.to_string()),
                 };
                 failed += 1;
-                // Each address has failed.
+                // All addresses have failed.
                 if failed >= count && tries.is_empty() {
                     return Err(lost);
                 }

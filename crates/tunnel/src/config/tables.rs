@@ -42,7 +42,7 @@ pub struct ServerTable {
     pub crl_file: Option<Located<OneOrMore<PathBuf>>>,
     #[serde(default)]
     pub peer: Vec<Located<PeerTable>>,
-    /// `-` is standard output.
+    /// The destination of the access log; `-` is standard output.
     pub access_log: Option<Located<PathBuf>>,
     pub congestion: Option<Located<Congestion>>,
     pub memory: Option<Located<Bytes>>,
@@ -68,7 +68,7 @@ pub struct PeerTable {
     pub resolve_names: bool,
     #[serde(default)]
     pub reverse: Vec<Rule>,
-    /// The limit of each direction's rate.
+    /// The rate limit of each direction.
     pub rate_limit: Option<Located<Rate>>,
     /// Maximum number of bytes of both directions in a period.
     pub quota: Option<Located<Volume>>,
@@ -116,7 +116,7 @@ pub struct FarServerTable {
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct ForwardTable {
     pub listen_on: ListenOn,
-    /// `None` if applications name their own targets.
+    /// The target; `None` if applications name their own targets.
     pub target: Option<Target>,
     /// The names and passwords with which applications log in to a proxy.
     pub users_file: Option<Located<PathBuf>>,

@@ -23,7 +23,7 @@ pub enum Method {
     NoneAcceptable = 0xff,
 }
 
-/// A name and a password, RFC 1929.
+/// The name and password of a login (RFC 1929).
 #[derive(Clone, PartialEq, Eq)]
 pub struct Login {
     pub name: Vec<u8>,
@@ -204,7 +204,7 @@ fn put_address(out: &mut BytesMut, host: &str, port: u16) {
             out.put_slice(&address.octets());
         }
         Err(_) => {
-            // A host has at most 255 bytes.
+            // A name in an address has at most 255 bytes.
             let name = &host.as_bytes()[..host.len().min(255)];
             out.put_slice(&[NAME, name.len() as u8]);
             out.put_slice(name);

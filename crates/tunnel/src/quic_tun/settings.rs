@@ -110,7 +110,7 @@ impl Settings {
         self.given(key).map(Given::text)
     }
 
-    /// Returns each text of a list.
+    /// Returns the texts of a list, without empty ones.
     pub fn texts(&self, key: &str) -> impl Iterator<Item = &str> {
         let texts = self.given(key).into_iter().flat_map(|given| &given.texts);
         texts.map(String::as_str).filter(|text| !text.is_empty())
@@ -198,7 +198,7 @@ fn unknown(role: Role, name: &str) -> String {
     }
 }
 
-/// One key of a file.
+/// One key of a file, with its line and its texts.
 #[derive(Debug, PartialEq, Eq)]
 struct Entry {
     line: usize,
@@ -420,7 +420,7 @@ mod tests {
             ("a.toml", "\n[listen-on]\nx = 1\n", "belongs here"),
             ("a.toml", "x\n", "a.toml:1:"),
             ("a.hcl", "", "YAML, JSON or TOML"),
-            // A key of the other program.
+            // This key belongs to the other program.
             ("a.yaml", "token-source: a\n", "unknown key `token-source`"),
         ] {
             let error = parse(Role::Server, Path::new(name), text).unwrap_err().to_string();

@@ -229,7 +229,7 @@ mod tests {
         }
     }
 
-    /// Runs the futures concurrently.
+    /// Runs the futures concurrently and returns their results.
     async fn futures_of<T>(all: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
         let mut pending: Vec<_> = all.map(Box::pin).collect();
         let mut done = Vec::new();

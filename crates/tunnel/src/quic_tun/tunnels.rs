@@ -93,7 +93,7 @@ impl Tunnels {
     /// target of a server.
     pub(crate) fn open(&self, stream: u64, local: String, remote: SocketAddr) -> Arc<Record> {
         let mut uuid: [u8; 16] = random();
-        // RFC 9562, 5.4: version 4.
+        // Mark the UUID as version 4 (RFC 9562, 5.4).
         uuid[6] = uuid[6] & 0x0f | 0x40;
         uuid[8] = uuid[8] & 0x3f | 0x80;
         let record = Arc::new(Record {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// The sender of drain requests.
+/// Sends requests to drain to the end's main task.
 pub(super) struct Drain {
     facts: Arc<Mutex<Facts>>,
     until: watch::Sender<Option<Instant>>,

@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 pub(super) struct StatusEndpoints {
     socket: Option<StatusListener>,
     metrics: Option<(MetricsListener, MetricsAddress)>,
-    /// The path that the user named.
+    /// The path of the status socket, if the user named one.
     path: Option<PathBuf>,
 }
 

@@ -132,7 +132,7 @@ pub(super) struct Handing<T> {
     /// Whether a hand-over to another process is in progress or complete.
     is_under_way: AtomicBool,
     completed: watch::Sender<Option<Instant>>,
-    /// The former processes of this process.
+    /// The former processes from which this process took over.
     formers: Vec<OwnedFd>,
 }
 

@@ -72,7 +72,7 @@ impl Server {
     }
 }
 
-/// The hand-over to another process.
+/// The server's part in the hand-over to another process.
 impl Server {
     /// Stops reading the UDP sockets, and returns copies of all sockets.
     pub fn hand_over(&self) -> io::Result<Handed> {

@@ -70,7 +70,7 @@ impl Request {
     }
 }
 
-/// Thirty days.
+/// Maximum time limit of a request: thirty days.
 const MOST_SECONDS: f64 = 2_592_000.0;
 
 #[cfg(test)]

@@ -386,9 +386,9 @@ struct Driver {
     /// The mean number of packets per buffer of the last read: the kernel joins packets of one
     /// sender.
     joined: usize,
-    /// The datagrams of one transmit.
+    /// The datagrams of one send call.
     out: Vec<u8>,
-    /// A transmit, with its bytes in `out`, that the socket's full buffer refused.
+    /// A send call that the socket's full buffer refused; its bytes are in `out`.
     unsent: Option<quic::Transmit>,
     _essential: Essential,
 }

@@ -15,11 +15,11 @@ pub struct Wire {
 }
 
 struct State {
-    /// In packets per thousand, in each direction.
+    /// How many packets per thousand are lost, reordered or duplicated, in each direction.
     loss: AtomicU32,
     reorder: AtomicU32,
     duplicate: AtomicU32,
-    /// Flips one bit of this many packets per thousand.
+    /// How many packets per thousand get one bit flipped.
     corrupt: AtomicU32,
     /// Drops all packets from clients (`deaf`) or from servers (`mute`).
     deaf: AtomicBool,

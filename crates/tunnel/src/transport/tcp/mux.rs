@@ -64,9 +64,9 @@ pub(super) enum Event {
     Readable(u32),
     Writable(u32),
     Delivered(u32),
-    /// All streams may be writable.
+    /// All streams may have become writable.
     Writers,
-    /// All streams have changed.
+    /// All streams have changed, because the connection has ended.
     All,
 }
 

@@ -20,7 +20,7 @@ pub(super) struct Stream {
     pub(super) incoming: VecDeque<BytesMut>,
     pub(super) offset: u64,
     pub(super) end: Option<Result<(), u32>>,
-    /// The application has stopped reading.
+    /// Whether the application has stopped reading.
     pub(super) discarded: bool,
     pub(super) receiver_gone: bool,
 }
