@@ -1,4 +1,4 @@
-//! All connections of one socket. This module reads no clock and no socket: the driver of an
+//! Holds all connections of one socket. This module reads no clock and no socket: the driver of an
 //! endpoint passes datagrams and the time to it, and sends the packets that the endpoint returns.
 
 use crate::choice::Congestion;

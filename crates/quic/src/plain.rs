@@ -1,4 +1,4 @@
-//! Endpoints without encryption, for simulations: one seed gives one run.
+//! Endpoints without encryption, for simulations: equal seeds give equal runs.
 //!
 //! Messages and packets have the lengths of a TLS 1.3 handshake with certificates on both sides.
 //! Instead of an AEAD tag, a packet carries a checksum over its number, header and payload, so that

@@ -85,7 +85,7 @@ pub(crate) struct TunnelMeter {
     payer: Option<Arc<Account>>,
     bytes: [AtomicU64; 2],
     began: Instant,
-    /// The fields for the access log, if there is a log.
+    /// The direction and target for the access log, if there is a log.
     about: OnceLock<Box<About>>,
     end: OnceLock<End>,
 }

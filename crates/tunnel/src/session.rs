@@ -134,7 +134,8 @@ impl<C: Connection> Session<C> {
         // Subtract two polls, because the last packet may have arrived between two polls. QUIC
         // itself drops the connection without notice, but only after six keepalives.
         while silent_polls < keepalives * POLLS_PER_KEEPALIVE - 2 {
-            // With a long RTT, the transport also retransmits a lost probe later.
+            // On a path with a long RTT, the transport retransmits a lost probe later, so wait
+            // longer.
             let pause = (keepalive / POLLS_PER_KEEPALIVE).max(self.connection.rtt() / 2);
             tokio::select! {
                 _ = self.connection.closed() => return,

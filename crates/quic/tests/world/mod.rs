@@ -1,4 +1,4 @@
-//! Two endpoints and the path between them in virtual time. One seed gives one run.
+//! Two endpoints and the path between them in virtual time. Equal seeds give equal runs.
 
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 

@@ -58,8 +58,8 @@ impl<K: Clone + Eq + Hash> Lookups<K> {
 }
 
 impl Bounded {
-    /// Acquires the identity's own permit first, so that an identity has few look-ups in the common
-    /// queue.
+    /// Acquires the identity's own permit first, so that few look-ups of one identity wait for the
+    /// common permits.
     async fn places(&self) -> Option<(OwnedSemaphorePermit, OwnedSemaphorePermit)> {
         let own = Arc::clone(&self.own).acquire_owned().await.ok()?;
         let all = Arc::clone(&self.all).acquire_owned().await.ok()?;

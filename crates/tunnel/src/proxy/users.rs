@@ -2,7 +2,7 @@ use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::digest::{SHA256, digest};
 use std::collections::HashMap;
 
-/// The names and passwords with which applications log in to a proxy: one `NAME:PASSWORD` a line.
+/// The names and passwords with which applications log in to a proxy: one `NAME:PASSWORD` per line.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Users(HashMap<Vec<u8>, Vec<u8>>);
 

@@ -213,7 +213,7 @@ impl QuicServer {
             let mut formers = cloned(&one.formers)?;
             formers.retain(|(_, former)| formers::lives(former));
             formers.push((self.generation, there));
-            // Bound the chain of processes that carry old connections.
+            // Limit the number of former processes that carry old connections.
             let beyond = formers.len().saturating_sub(MOST_FORMERS);
             formers.drain(..beyond);
             sockets.push((one.socket.try_clone()?, formers));

@@ -1,4 +1,4 @@
-//! The window that the tunnels of one connection share.
+//! Tunnels of one connection share its window.
 
 use crate::ends::{Keys, bytes, echo, target, tcp_of, through, to_tcp, write_endlessly};
 use std::time::{Duration, Instant};
