@@ -4,21 +4,22 @@ use crate::ranges::Ranges;
 use std::ops::Range;
 use std::time::Duration;
 
-/// An ACK frame and its place in the payload.
+/// An ACK frame and its byte range in the payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AckFrame {
     pub(crate) place: Range<usize>,
     pub(crate) ranges: Ranges,
     pub(crate) largest: u64,
-    /// In units of the peer's `ack_delay_exponent`.
+    /// The ACK Delay field, in units of the peer's `ack_delay_exponent`.
     raw_delay: u64,
-    /// The encoded three counters of an ACK frame with ECN counts.
+    /// The byte range of the three encoded ECN counts, if the frame has them.
     ecn: Option<Range<usize>>,
 }
 
 impl AckFrame {
-    /// Finds the first ACK frame of a payload. The engine writes ACK frames first, or behind stream
-    /// data in the same packet. Returns `None` for a malformed payload, which the engine handles.
+    /// Returns the first ACK frame of a payload. The engine writes ACK frames first, or after
+    /// stream data in the same packet. Returns `None` for a malformed payload, which the engine
+    /// handles.
     pub(crate) fn find(payload: &[u8]) -> Option<Self> {
         let mut at = 0;
         while at < payload.len() {
@@ -55,14 +56,14 @@ impl AckFrame {
         Some(Self { place: start..at, ranges, largest, raw_delay, ecn })
     }
 
-    /// The time for which the peer delayed the acknowledgement. Weir's endpoints use the default
+    /// Returns how long the peer delayed the acknowledgement. Weir's endpoints use the default
     /// exponent (RFC 9000, section 18.2).
     pub(crate) fn delay(&self) -> Duration {
         Duration::from_micros(self.raw_delay.min(MOST_DELAY) << ACK_DELAY_EXPONENT)
     }
 
-    /// The payload with `ranges` in place of the frame's own ranges. Without ranges, the frame
-    /// becomes padding.
+    /// Returns the payload with `ranges` in place of the frame's own ranges. Without ranges, the
+    /// frame becomes padding.
     pub(crate) fn replaced(&self, payload: &[u8], ranges: &Ranges) -> Vec<u8> {
         let mut out = Vec::with_capacity(payload.len() + 64);
         out.extend_from_slice(&payload[..self.place.start]);
@@ -94,9 +95,10 @@ impl AckFrame {
     }
 }
 
-/// Whether the peer has to acknowledge a packet with this payload, because the payload contains
-/// more than ACK and PADDING frames (RFC 9002, section 2). Also true for a CONNECTION_CLOSE, after
-/// which a Weir endpoint sends no acknowledged packets.
+/// Whether the peer has to acknowledge a packet with this payload (RFC 9002, section 2): the
+/// payload contains frames other than ACK and PADDING. Also true for CONNECTION_CLOSE, which needs
+/// no acknowledgement. The difference is harmless, because a Weir endpoint sends nothing after it
+/// that is acknowledged.
 pub(crate) fn is_ack_eliciting(payload: &[u8]) -> bool {
     let mut at = 0;
     while at < payload.len() {
@@ -158,14 +160,14 @@ fn skip(payload: &[u8], at: &mut usize, kind: u64) -> Option<()> {
 enum Body {
     None,
     Fixed(usize),
-    /// A body that begins with its length.
+    /// A body that begins with its own length.
     Counted,
-    /// A body up to the end of the packet.
+    /// A body that extends to the end of the packet.
     Rest,
 }
 
-/// Whether a payload is a packet size probe (RFC 8899): a PING, optionally IMMEDIATE_ACK, and
-/// padding.
+/// Whether a payload is a packet size probe (RFC 8899), that is, a PING, optionally IMMEDIATE_ACK,
+/// and padding.
 pub(crate) fn is_size_probe(payload: &[u8]) -> bool {
     let rest = match payload {
         [PING_BYTE, IMMEDIATE_ACK_BYTE, rest @ ..] | [PING_BYTE, rest @ ..] => rest,
@@ -174,7 +176,7 @@ pub(crate) fn is_size_probe(payload: &[u8]) -> bool {
     rest.iter().all(|byte| u64::from(*byte) == PADDING)
 }
 
-/// A variable-length integer (RFC 9000, section 16).
+/// Reads a variable-length integer (RFC 9000, section 16).
 fn number(bytes: &[u8], at: &mut usize) -> Option<u64> {
     let first = *bytes.get(*at)?;
     let length = 1 << (first >> 6);
@@ -220,15 +222,15 @@ const PATH_RESPONSE: u64 = 0x1b;
 const HANDSHAKE_DONE: u64 = 0x1e;
 const DATAGRAM: u64 = 0x30;
 const DATAGRAM_LENGTH: u64 = 0x31;
-/// draft-ietf-quic-ack-frequency-04, sections 4 and 5.
+/// Frame types of draft-ietf-quic-ack-frequency-04, sections 4 and 5.
 const ACK_FREQUENCY: u64 = 0xaf;
 const IMMEDIATE_ACK: u64 = 0x1f;
 const PING_BYTE: u8 = PING as u8;
 const IMMEDIATE_ACK_BYTE: u8 = IMMEDIATE_ACK as u8;
 const ACK_DELAY_EXPONENT: u32 = 3;
-/// One minute: the longest delay that a peer may report.
+/// Maximum delay that a peer may report: one minute.
 const MOST_DELAY: u64 = 60_000_000 >> ACK_DELAY_EXPONENT;
-/// The most ranges that the engine writes into a frame.
+/// Maximum number of ranges that the engine writes into a frame.
 const MOST_RANGES: usize = 64;
 
 #[cfg(test)]
@@ -244,7 +246,8 @@ mod tests {
         ranges
     }
 
-    /// An ACK frame of packets 95 to 99 and 80 to 89, behind a PING and before a STREAM frame.
+    /// Returns a payload with an ACK frame of packets 95 to 99 and 80 to 89, after a PING and
+    /// before a STREAM frame.
     fn payload() -> Vec<u8> {
         let mut out = vec![PING as u8, ACK as u8];
         for value in [99, 25, 1, 4, 4, 9] {
@@ -255,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_found_behind_frames_without_a_body() {
+    fn an_ack_frame_is_found_after_frames_without_a_body() {
         let payload = payload();
         let frame = AckFrame::find(&payload).unwrap();
         assert_eq!(frame.ranges, ranges(&[80..90, 95..100]));
@@ -265,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_found_behind_any_other_frame() {
+    fn an_ack_frame_is_found_after_any_other_frame() {
         let others: [&[u8]; 9] = [
             &[0x0e, 4, 9, 2, b'a', b'b'],
             &[0x04, 1, 2, 3],
@@ -286,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_without_ranges_becomes_padding() {
+    fn an_ack_frame_without_ranges_becomes_padding() {
         let mut payload = vec![ACK as u8];
         for value in [9, 0, 0, 0] {
             write(&mut payload, value);
@@ -306,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn only_acknowledgements_and_padding_need_no_acknowledgement() {
+    fn only_ack_and_padding_frames_are_not_ack_eliciting() {
         assert!(is_ack_eliciting(&payload()));
         let end = payload().len() - 4;
         assert!(!is_ack_eliciting(&payload()[1..end]));
@@ -316,7 +319,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_written_frame_reads_back_unchanged(
+        fn an_encoded_ack_frame_decodes_to_the_same_ranges(
             numbers in proptest::collection::vec((0u64..(1 << 40), 1u64..100), 1..40),
             ecn in any::<bool>(),
         ) {
@@ -333,7 +336,7 @@ mod tests {
         }
 
         #[test]
-        fn arbitrary_bytes_are_read_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
+        fn finding_ack_frames_in_arbitrary_bytes_causes_no_panic(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
             if let Some(frame) = AckFrame::find(&bytes) {
                 frame.replaced(&bytes, &frame.ranges.below(frame.largest));
             }

@@ -4,16 +4,16 @@ use std::fmt;
 use std::str::FromStr;
 use units::Rate;
 
-/// Decides how fast a connection may send.
+/// The congestion control of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Congestion {
     /// A congestion control of [`cc`], for example CUBIC or BBR.
     Algorithm(Algorithm),
-    /// Sends at this rate whatever the loss, for users who own the capacity.
+    /// Sends at this rate regardless of loss, for users who own the capacity.
     Fixed(Rate),
 }
 
-/// The mistake in the text of a [`Congestion`].
+/// An error in the text of a [`Congestion`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CongestionError {
     /// The text is `fixed` without a rate.
@@ -21,11 +21,11 @@ pub enum CongestionError {
         "congestion control 'fixed' needs a rate, as in 'fixed 100mbit': it ignores congestion, so the rate must be set"
     )]
     NoRate,
-    /// The text after `fixed` is no rate above 0; the value holds it as written.
+    /// The text after `fixed`, as written, is not a rate above 0.
     #[error("'{0}' is not a rate for congestion control 'fixed': write it as in 'fixed 100mbit'")]
     Rate(String),
-    /// No algorithm for tunnels has this name, or a rate follows it. The value holds the text as
-    /// written.
+    /// The text, as written, is not the name of an algorithm for tunnels, or a rate follows the
+    /// name.
     #[error(
         "unknown congestion control '{0}' for the tunnel: choose one of {known} and 'fixed RATE'",
         known = algorithms().map(Algorithm::name).collect::<Vec<_>>().join(", ")

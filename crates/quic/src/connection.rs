@@ -31,13 +31,13 @@ use tail::TailProbe;
 pub enum Event {
     /// The handshake is complete: streams and datagrams may be sent.
     Connected,
-    /// The connection was lost. The endpoint may have forgotten the connection already.
+    /// The connection was lost. The endpoint may have dropped its state already.
     Lost(Lost),
     /// The peer opened streams: call [`Connection::accept`].
     Opened,
-    /// Another stream may be opened: call [`Connection::open`].
+    /// The peer allows another stream: call [`Connection::open`].
     MayOpen,
-    /// Data or the end of this stream has arrived: call [`Connection::read`].
+    /// Data of this stream, or its end, has arrived: call [`Connection::read`].
     Readable(StreamId),
     /// This stream may have room for more data, or the peer has stopped it: call
     /// [`Connection::write`].
@@ -48,7 +48,7 @@ pub enum Event {
     Datagrams,
 }
 
-/// The reason why a datagram was not queued.
+/// Reasons why a datagram was not queued.
 #[derive(Debug, Clone, Copy, thiserror::Error, PartialEq, Eq)]
 pub enum DatagramRefused {
     /// The datagram exceeds [`Connection::datagram_limit`].
@@ -69,17 +69,17 @@ pub struct Statistics {
     pub rtt: Duration,
     /// Largest UDP payload that the path is known to carry, in bytes.
     pub mtu: u16,
-    /// UDP payload sent, retransmissions included.
+    /// UDP payload sent, in bytes, including retransmissions.
     pub sent_bytes: u64,
-    /// UDP payload received.
+    /// UDP payload received, in bytes.
     pub received_bytes: u64,
-    /// UDP datagrams sent.
+    /// UDP datagrams sent on this connection.
     pub packets_sent: u64,
     /// UDP datagrams received.
     pub packets_received: u64,
     /// QUIC packets that the engine counted as lost, including those that arrived late.
     pub packets_lost: u64,
-    /// Bytes counted as lost on the present path, minus those acknowledged later.
+    /// Bytes on the present path that were counted as lost and not acknowledged later.
     pub bytes_lost: u64,
     /// Bytes counted as lost on the present path that were acknowledged later.
     pub bytes_mistaken: u64,
@@ -97,9 +97,10 @@ pub struct Connection {
     control: Shared,
     readings: Readings,
     streams: HashMap<StreamId, Stream>,
-    /// The number of open streams of the peer.
+    /// The number of open streams that the peer initiated.
     peers_streams: u64,
-    /// Streams that this end opened and gave up, and whose length the peer has not reported yet.
+    /// Streams that this end opened and gave up, and whose final size the peer has not reported
+    /// yet.
     unreported_streams: u64,
     charge: Charge,
     accepted: VecDeque<StreamId>,
@@ -108,7 +109,7 @@ pub struct Connection {
     allowed: Allowed,
     window: u64,
     stream_window: u64,
-    /// Streams that wait for connection-level credit or for send window. A stream keeps its place
+    /// Streams that wait for connection-level credit or for send window, in order. A stream stays
     /// in this queue until it has written.
     writers: VecDeque<StreamId>,
     control_out: Option<StreamId>,
@@ -125,7 +126,8 @@ pub struct Connection {
     lost: Option<Lost>,
     most_streams: u32,
     stream_limit: u32,
-    /// The number of next packets to send one at a time, because probes may differ in size.
+    /// How many of the next packets leave one at a time. A batch has packets of one size, and loss
+    /// probes may differ in size.
     one_by_one: u8,
     rtt_is_of_handshake: bool,
     /// Whether data has arrived since this end last sent a packet, so that an acknowledgement is
@@ -134,7 +136,7 @@ pub struct Connection {
     /// The time at which the pacer releases the next packets.
     paced_until: Option<Instant>,
     tail: TailProbe,
-    /// Buffers of [`Self::pump`]. Each call reuses the same memory.
+    /// Scratch buffers of [`Self::pump`], kept to reuse their memory.
     readable: Vec<StreamId>,
     arrived: Vec<(u64, Bytes)>,
     pub(crate) since_pumped: u32,
@@ -197,22 +199,22 @@ impl Connection {
         self.connected && self.lost.is_none()
     }
 
-    /// The reason why the connection ended; `None` while it lives.
+    /// Returns why the connection ended; `None` while it is open.
     pub fn lost(&self) -> Option<&Lost> {
         self.lost.as_ref()
     }
 
-    /// The peer's present address, which may change as the peer migrates.
+    /// Returns the peer's present address, which changes if the peer migrates.
     pub fn remote(&self) -> SocketAddr {
         self.inner.remote_address()
     }
 
-    /// The TLS session, which holds the peer's identity.
+    /// Returns the TLS session, which holds the peer's identity.
     pub fn session(&self) -> &dyn quinn_proto::crypto::Session {
         self.inner.crypto_session()
     }
 
-    /// The counts and measurements so far.
+    /// Returns the counts and measurements so far.
     pub fn statistics(&self) -> Statistics {
         let ConnectionStats { udp_tx, udp_rx, path, .. } = self.inner.stats();
         let Losses { bytes_lost, bytes_mistaken, packets_late } = self.control.lock().losses();
@@ -231,12 +233,12 @@ impl Connection {
         }
     }
 
-    /// A handle of the latest reading. Clones keep working after the connection has ended.
+    /// Returns a handle to the latest reading. Clones keep working after the connection has ended.
     pub fn readings(&self) -> &Readings {
         &self.readings
     }
 
-    /// The path's round-trip time, excluding the peer's ACK delay.
+    /// Returns the path's round-trip time, excluding the peer's ACK delay.
     pub fn rtt(&self) -> Duration {
         self.control.lock().smoothed_rtt().unwrap_or_else(|| self.inner.rtt())
     }
@@ -248,7 +250,8 @@ impl Connection {
         self.lose(Lost::Here);
     }
 
-    /// Opens a stream; `None` if the peer allows no more for now. [`Event::MayOpen`] follows.
+    /// Opens a stream. Returns `None` if the peer allows no more for now; [`Event::MayOpen`]
+    /// follows later.
     pub fn open(&mut self) -> Result<Option<StreamId>, Lost> {
         self.alive()?;
         let opened = self.inner.streams().open(Dir::Bi);
@@ -258,8 +261,8 @@ impl Connection {
         Ok(opened)
     }
 
-    /// Returns the next stream that the peer has opened; `None` if there is none. [`Event::Opened`]
-    /// reports the next one.
+    /// Returns the next stream that the peer has opened. Returns `None` if there is none;
+    /// [`Event::Opened`] reports the next stream.
     pub fn accept(&mut self) -> Result<Option<StreamId>, Lost> {
         match self.accepted.pop_front() {
             Some(stream) => Ok(Some(stream)),
@@ -267,7 +270,7 @@ impl Connection {
         }
     }
 
-    /// Takes as many of `bytes` as credit and send window permit. If any are left,
+    /// Takes as many of `bytes` as credit and send window permit. If bytes are left,
     /// [`Event::Writable`] follows.
     pub fn write(&mut self, id: StreamId, bytes: &mut Bytes) -> Result<(), StreamError> {
         self.alive()?;
@@ -304,7 +307,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Ends the sending half.
+    /// Ends the stream's sending half after the bytes written so far.
     pub fn finish(&mut self, id: StreamId) {
         match self.inner.send_stream(id).finish() {
             Ok(()) => self.end_sending(id),
@@ -321,8 +324,8 @@ impl Connection {
         }
     }
 
-    /// Whether the peer has received the whole finished stream. [`Event::Delivered`] reports the
-    /// change.
+    /// Whether the peer has received the finished stream completely. [`Event::Delivered`] reports
+    /// the change.
     pub fn delivered(&self, id: StreamId) -> Result<bool, StreamError> {
         let Some(stream) = self.streams.get(&id) else { return Ok(true) };
         match stream.stopped {
@@ -380,24 +383,25 @@ impl Connection {
         self.forget(id);
     }
 
-    /// The memory that the peer makes this end hold: unconsumed data including gaps, streams, and
-    /// records.
+    /// Returns the memory that the peer makes this end hold, in bytes: data not consumed yet,
+    /// including data behind gaps, streams, and credit records.
     pub fn held(&self) -> u64 {
         self.charge.bytes()
     }
 
-    /// The received bytes that the application has not consumed, those behind gaps included.
+    /// Returns the received bytes that the application has not consumed, including those behind
+    /// gaps.
     pub fn unread(&self) -> u64 {
         self.granted.unread()
     }
 
-    /// The received bytes of one stream that the application has not consumed.
+    /// Returns the received bytes of one stream that the application has not consumed.
     pub fn unread_of(&self, id: StreamId) -> u64 {
         self.streams.get(&id).map_or(0, |stream| stream.granted.unread())
     }
 
-    /// Copies data that the application has not read since the last call into memory of its own.
-    /// Call about once a second.
+    /// Copies data that the application has not read since the last call, so that the data no
+    /// longer keeps whole packets in memory. Call about once a second.
     pub fn compact(&mut self) {
         if self.held() > LEAST_COMPACTED {
             self.streams.values_mut().for_each(Stream::compact);
@@ -425,7 +429,7 @@ impl Connection {
         self.stream_window = window;
     }
 
-    /// Sets how many unacknowledged bytes this end keeps.
+    /// Sets how many unacknowledged bytes this end buffers for retransmission.
     pub fn set_send_window(&mut self, window: u64) {
         self.inner.set_send_window(window);
     }
@@ -444,8 +448,8 @@ impl Connection {
         self.inner.datagrams().recv()
     }
 
-    /// Largest datagram that fits in a packet now, in bytes; `None` if the peer accepts no
-    /// datagrams.
+    /// Returns the maximum size of a datagram that fits in a packet now; `None` if the peer accepts
+    /// no datagrams.
     pub fn datagram_limit(&mut self) -> Option<usize> {
         self.inner.datagrams().max_size()
     }
@@ -462,7 +466,7 @@ impl Connection {
         }
     }
 
-    /// Records that a stream has written, and gives the turn to the next stream.
+    /// Records that a stream has written `bytes`, and lets the next waiting stream write.
     fn took(&mut self, id: StreamId, bytes: u64) {
         self.allowed.take(bytes);
         if let Some(stream) = self.streams.get_mut(&id) {
@@ -541,7 +545,7 @@ impl Connection {
         stream.map_or(&mut self.allowed, |stream| &mut stream.allowed).raise(u64::MAX);
     }
 
-    /// Writes raw bytes to the control stream.
+    /// Queues raw bytes for the control stream.
     pub(crate) fn say(&mut self, bytes: &[u8]) {
         self.record_rest = Bytes::copy_from_slice(bytes);
     }
@@ -575,15 +579,15 @@ fn short(code: VarInt) -> u32 {
 
 const CLOSED: VarInt = VarInt::from_u32(0);
 const OVER_CREDIT: &str = "the peer sent more than its credit";
-/// How many streams a peer may open before it has opened any. For each of them the engine keeps a
-/// place of 17 bytes in each of two maps, whose sizes are powers of two: 28 streams fill maps of 32
-/// places, and 128 streams would take 8.7 kB of each connection.
+/// How many streams a peer may open before it has opened any. The engine keeps an entry of 17 bytes
+/// for each of them in two maps, whose capacities are powers of two. 28 streams fill maps of 32
+/// entries; 128 streams would take 8.7 kB of each connection.
 pub(crate) const FIRST_STREAMS: u32 = 28;
-/// The least memory held that is worth a scan of all streams to compact it.
+/// Minimum memory held at which a scan of all streams to compact it is worthwhile.
 const LEAST_COMPACTED: u64 = 64 * 1024;
-/// The approximate memory of an idle stream and the tasks that wait for it.
+/// Approximate memory of an idle stream and of the tasks that wait for it.
 const STREAM_MEMORY: u64 = 6 * 1024;
-/// The capacity down to which the map of streams shrinks.
+/// Minimum capacity to which the map of streams shrinks.
 const FEW_STREAMS: usize = 128;
-/// The most bytes that a stream may write in one turn.
+/// Maximum bytes that a stream may write before the next stream may write.
 const TURN: u64 = 128 * 1024;

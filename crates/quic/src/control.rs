@@ -53,7 +53,8 @@ pub(crate) struct Control {
 
 /// State of one path. A change of address begins a new one.
 struct PathControl {
-    /// Created at the first RTT sample, before which only the handshake is sent.
+    /// The congestion control algorithm, created at the first RTT sample. Before that, only the
+    /// handshake is sent.
     algorithm: Option<Box<dyn CongestionControl>>,
     flight: Flight,
     lag: Lag,
@@ -61,7 +62,8 @@ struct PathControl {
     reordering: Reordering,
     srtt: Option<Duration>,
     min_rtt: Option<Duration>,
-    /// The RTT of the acknowledgement being gathered, excluding the peer's ACK delay.
+    /// The RTT sample of the acknowledgements gathered in `pending`, excluding the peer's ACK
+    /// delay.
     rtt: Option<Duration>,
     mtu: u16,
     recovery_until: Option<u64>,
@@ -70,14 +72,14 @@ struct PathControl {
     lossy_until: Option<u64>,
     window_limited: bool,
     app_limited: bool,
-    /// The largest recent number of bytes that one acknowledgement covered. The peer may have
-    /// received up to this many bytes that are still counted as in flight.
+    /// The maximum number of bytes that one recent acknowledgement covered. The peer may have
+    /// received up to this many bytes that still count as in flight.
     batch: u64,
     /// The gathered acknowledgements and losses of one moment. A process that did not run for a
     /// while receives many at once. If it reported them one by one, the algorithm would see a path
     /// that stalls and then delivers at a very high rate.
     pending: Option<Pending>,
-    /// Bytes lost and not yet reported to the algorithm.
+    /// Bytes lost that have not been reported to the algorithm yet.
     lost: u64,
     /// Bytes lost in the present recovery, minus those that arrived late.
     lost_in_recovery: u64,
@@ -94,7 +96,7 @@ struct PathControl {
 #[derive(Debug, Clone, Copy)]
 struct Pending {
     arrived: Instant,
-    /// The time at which the algorithm places the event.
+    /// The event's time as the algorithm sees it.
     at: Instant,
     largest: Option<u64>,
     loss: Option<PendingLoss>,
@@ -108,7 +110,8 @@ struct PendingLoss {
 }
 
 impl Pending {
-    /// Without an acknowledgement, the algorithm's clock does not advance.
+    /// Starts to gather events at `now`. Without an acknowledgement, the algorithm's clock does not
+    /// advance.
     fn new(now: Instant, clock: Option<Instant>) -> Self {
         Self { arrived: now, at: clock.unwrap_or(now), largest: None, loss: None }
     }
@@ -128,7 +131,7 @@ struct Gate {
     due: Option<Instant>,
 }
 
-/// The present, and the instant from which the algorithm counts.
+/// The current time, and the epoch from which the algorithm counts time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock {
     pub(crate) epoch: Instant,
@@ -172,7 +175,7 @@ impl fmt::Debug for Shared {
 }
 
 impl Control {
-    /// Sets the time: packets that this end processes from now on arrived at `arrived`.
+    /// Sets the clock: packets that this end processes from now on arrived at `arrived`.
     pub(crate) fn at(&mut self, now: Instant, arrived: Instant) {
         self.now = now;
         self.arrived = arrived;
@@ -219,7 +222,7 @@ impl Control {
         self.peer_has_handshake_keys
     }
 
-    /// Records an ACK frame. Returns the ranges to show to the engine instead, if they differ.
+    /// Records an ACK frame. Returns the ranges that the engine must see instead, if they differ.
     pub(crate) fn on_ack(&mut self, frame: &AckFrame) -> Option<Ranges> {
         let (now, looked_at) = (self.arrived, self.now);
         if Some(frame.largest) > self.newest_number {
@@ -402,20 +405,21 @@ impl Control {
         let packet = u64::from(self.path.mtu);
         let room = self.window().saturating_sub(self.path.flight.inflight());
         let allowed = room.min(self.path.pacer.allowance(now, packet));
-        // If there is any room, the last packet may exceed the window.
+        // If the window has any room, the last packet may exceed the window.
         let mut packets = allowed.div_ceil(packet);
         // After a long silence, let one packet pass, because the engine does not probe in two
-        // cases. If the client's part of the handshake is lost and the window is full of data, the
-        // engine would retransmit only data, which the server drops until the handshake is
-        // complete. If this module counts more bytes in flight than the engine, the engine sends
-        // no probe.
+        // cases. First, the client's part of the handshake is lost and the window is full of data:
+        // the engine would retransmit only data, which the server drops until the handshake is
+        // complete. Second, this module counts more bytes in flight than the engine: the engine
+        // sends no probe.
         let silent = self.path.last_sent.map(|last| now.saturating_duration_since(last));
         if packets == 0 && silent >= Some(UNKNOWN_RTT + self.path.srtt.unwrap_or_default() * 4) {
             packets = 1;
         }
-        // Let due acknowledgements pass, because the engine puts them behind queued data. The pacer
-        // of an endpoint that sends only credit has the low rate of the credit, which would delay
-        // the acknowledgements for long. Two endpoints with full windows would wait for each other.
+        // Let due acknowledgements pass: the engine writes them after queued data, which the window
+        // or the pacer blocks. The pacer of an endpoint that sends only credit has the low rate of
+        // the credit, which would delay the acknowledgements for long. Two endpoints with full
+        // windows would wait for each other.
         let little = room > 0 && self.path.flight.inflight() < LITTLE * packet;
         let patience = (self.path.srtt.unwrap_or(UNKNOWN_RTT) / 4).min(LONGEST_DUE);
         if packets == 0 && owes && (little || silent >= Some(patience)) {
@@ -450,7 +454,7 @@ impl Control {
         until.map_or(Blocked::No, Blocked::Until)
     }
 
-    /// The window that the engine's controller returns. With an open gate, the engine may send
+    /// Returns the window for the engine's controller. With an open gate, the engine may send
     /// whatever is in flight; with a closed gate, only acknowledgements and probes. A window above
     /// `u32::MAX` turns the engine's own pacer off.
     fn engine_window(&mut self) -> u64 {
@@ -461,13 +465,13 @@ impl Control {
         1
     }
 
-    /// The smoothed RTT excluding the peer's ACK delay, once measured.
+    /// Returns the smoothed RTT excluding the peer's ACK delay, once it is measured.
     pub(crate) fn smoothed_rtt(&self) -> Option<Duration> {
         self.path.srtt
     }
 
-    /// The newest packet in flight, for a tail loss probe, if the path is new or lost packets
-    /// lately.
+    /// Returns the newest packet in flight for a tail loss probe, if the path is new or has lost
+    /// packets lately.
     pub(crate) fn outstanding(&self) -> Option<Outstanding> {
         let path = &self.path;
         let lossy = path.newest_sent < path.lossy_until?;
@@ -476,7 +480,7 @@ impl Control {
         (lossy && path.flight.inflight() > 0).then_some(Outstanding { newest, sent_at, srtt })
     }
 
-    /// Losses on the present path.
+    /// Returns the losses and late arrivals on the present path.
     pub(crate) fn losses(&self) -> Losses {
         Losses {
             bytes_lost: self.path.flight.lost_total(),
@@ -491,8 +495,8 @@ impl Control {
     }
 
     /// Continues the path after the peer has changed its port. The engine counts no packet as in
-    /// flight on the new path. If the window were still full or the pacer slow, the engine could
-    /// not challenge the path in time, and the peer would never acknowledge a packet.
+    /// flight on the new path. With a full window or a slow pacer, the engine could not challenge
+    /// the path in time, and the peer would never acknowledge a packet.
     fn on_another_port(&mut self) {
         self.path.flight.leave_path();
         let rate = self.pacing_rate();
@@ -562,8 +566,8 @@ impl PathControl {
         }
     }
 
-    /// The time at which the acknowledgement would have arrived without the peer's delay. A peer
-    /// short of CPU time acknowledges a backlog all at once: by the arrival times of these
+    /// Returns when the acknowledgement would have arrived without the peer's delay. A peer short
+    /// of CPU time acknowledges a backlog all at once. By the arrival times of these
     /// acknowledgements, the path would seem to stall and then deliver at a very high rate.
     fn acknowledged_at(&mut self, now: Instant, frame: &AckFrame) -> Instant {
         let sent = self.flight.sent_at(frame.largest).or(self.largest_sent_at).unwrap_or(now);
@@ -594,8 +598,8 @@ impl PathControl {
         }
     }
 
-    /// Returns the ranges to show to the engine instead of the frame's ranges, while a missing
-    /// packet may only be late.
+    /// As long as a missing packet may only be late, returns the ranges that the engine must see
+    /// instead of the frame's.
     fn keep_back(&mut self, now: Instant, frame: &AckFrame) -> Option<Ranges> {
         let window = self.reordering.window();
         if window.is_zero() && !self.keeps_back {
@@ -668,18 +672,18 @@ fn time(epoch: Instant, now: Instant) -> Time {
     Time::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
 
-/// The smallest window in packets: more than the peer gathers before it acknowledges. With fewer in
-/// flight, every round trip would include the peer's full ACK delay.
+/// Minimum window in packets: more than the peer gathers before it acknowledges. With fewer packets
+/// in flight, every round trip would include the peer's full ACK delay.
 const LEAST_SEGMENTS: u64 = 10;
-/// The number of packets in flight that cannot overload any path.
+/// A number of packets in flight that cannot overload any path.
 const LITTLE: u64 = 2;
-/// The longest time that due acknowledgements wait for a window.
+/// Maximum time that due acknowledgements wait for the window.
 const LONGEST_DUE: Duration = Duration::from_millis(25);
-/// The number of acknowledgements after which `batch` forgets a large one, about.
+/// The number of acknowledgements, roughly, after which `batch` forgets a large value.
 const BATCHES: u64 = 64;
-/// RFC 9002, section 7.2.
+/// Initial window in packets (RFC 9002, section 7.2).
 const INITIAL_SEGMENTS: u64 = 10;
-/// The assumed RTT before the first sample.
+/// The RTT that is assumed before the first sample.
 pub(crate) const UNKNOWN_RTT: Duration = Duration::from_millis(100);
 /// The idle time after which TCP would restart (RFC 5681, section 4.1: one retransmission timeout).
 const IDLE: Duration = Duration::from_millis(200);
@@ -691,7 +695,7 @@ const LOSSY_FOR: u64 = 2000;
 /// acknowledgement shows that the packet was not lost.
 const KEPT: Duration = Duration::from_millis(100);
 
-/// An RTT excluding the peer's reported delay, at least a sixteenth of the measured RTT.
+/// Returns an RTT excluding the peer's reported delay, at least a sixteenth of the measured RTT.
 fn bare_round_trip(whole: Duration, frame: &AckFrame) -> Duration {
     whole.saturating_sub(frame.delay()).max(whole / 16)
 }
@@ -704,7 +708,7 @@ mod tests {
     /// An endpoint that only receives sends credit occasionally, so its pacer is slow. The pacer
     /// must not delay the acknowledgements of the data that the endpoint receives.
     #[test]
-    fn credit_passes_a_slow_pacer_where_acknowledgements_are_due() {
+    fn due_acknowledgements_leave_despite_a_slow_pacer() {
         let now = Instant::now();
         let congestion = Congestion::Algorithm(Algorithm::Tcpa);
         let shared = Shared::new(congestion, Clock { epoch: now, now }, 1, Readings::default());

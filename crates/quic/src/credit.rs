@@ -11,14 +11,14 @@ use std::collections::BTreeMap;
 /// The initial credit of a stream, and of a connection for all its streams together.
 pub const FIRST_CREDIT: u64 = 512 * 1024;
 
-/// A record of a control stream: a kind in the two highest bits, a stream, and a number.
+/// A record of a control stream: a type in the two highest bits, a stream ID, and a limit or size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Record {
     /// The peer may send up to this offset of a stream.
     Stream(StreamId, u64),
     /// The peer may send this many bytes on all streams together.
     Connection(u64),
-    /// The sender of a stream sends no byte past this offset.
+    /// The sender of a stream reports its final size: it sends no byte past this offset.
     Final(StreamId, u64),
 }
 
@@ -37,7 +37,7 @@ impl Record {
         out
     }
 
-    /// Returns `None` for a malformed record.
+    /// Decodes a record; `None` if it is malformed.
     pub(crate) fn decode(bytes: [u8; Self::LENGTH]) -> Option<Self> {
         let whole = u128::from_be_bytes(bytes);
         let (key, value) = ((whole >> 64) as u64, whole as u64);
@@ -64,9 +64,9 @@ fn bidirectional(number: u64) -> Option<StreamId> {
     (number & 2 == 0).then(|| StreamId::new(side, Dir::Bi, number >> 2))
 }
 
-/// The memory of an early final size: a map entry with its share of the map's nodes.
+/// Memory of one early final size: a map entry with its share of the map's nodes.
 const EARLY_FINAL_MEMORY: u64 = 40;
-/// The number of steps per window in which an end reports credit.
+/// How many times per window an endpoint reports credit.
 const STEPS: u64 = 16;
 const KINDS: u64 = 3 << 62;
 const STREAM: u64 = 0;
@@ -82,22 +82,22 @@ pub struct Granted {
 }
 
 impl Granted {
-    /// The initial credit.
+    /// Starts with the initial credit.
     pub fn new() -> Self {
         Self { limit: FIRST_CREDIT, received: 0, consumed: 0 }
     }
 
-    /// Bytes received, on one stream or on all streams together.
+    /// Returns the bytes received, on one stream or on all streams together.
     pub fn received(&self) -> u64 {
         self.received
     }
 
-    /// The received bytes that the application has consumed.
+    /// Returns how many of the received bytes the application has consumed.
     pub fn consumed(&self) -> u64 {
         self.consumed
     }
 
-    /// The received bytes that the application has not consumed.
+    /// Returns how many of the received bytes the application has not consumed.
     pub fn unread(&self) -> u64 {
         self.received - self.consumed
     }
@@ -145,22 +145,22 @@ pub struct Allowed {
 }
 
 impl Allowed {
-    /// The initial credit.
+    /// Starts with the initial credit.
     pub fn new() -> Self {
         Self { limit: FIRST_CREDIT, used: 0 }
     }
 
-    /// Bytes that this end may still send.
+    /// Returns how many bytes this end may still send.
     pub fn room(&self) -> u64 {
         self.limit - self.used
     }
 
-    /// Bytes sent.
+    /// Returns the bytes sent.
     pub fn used(&self) -> u64 {
         self.used
     }
 
-    /// Counts sent bytes, at most those of [`Self::room`].
+    /// Counts sent bytes; at most [`Self::room`] are counted.
     pub fn take(&mut self, bytes: u64) {
         self.used = (self.used + bytes).min(self.limit);
     }
@@ -193,7 +193,7 @@ impl EarlyFinals {
     }
 
     /// Keeps the final size of a stream that has not begun. Ignores a stream that has begun: the
-    /// caller knows it no more, so it has ended.
+    /// caller no longer has it, so it has ended.
     pub(crate) fn keep(&mut self, id: StreamId, size: u64, most: u32) -> Result<(), &'static str> {
         if id.index() >= self.begun + u64::from(most) {
             return Err("the peer ended a stream that it was not allowed to open");
@@ -212,7 +212,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn records_are_read_as_they_were_written(
+        fn an_encoded_credit_record_decodes_to_the_same_record(
             index in 0u64..(1 << 59), client in any::<bool>(), value in 0u64..(1 << 62), kind in 0..3,
         ) {
             let side = if client { Side::Client } else { Side::Server };
@@ -226,7 +226,7 @@ mod tests {
         }
 
         #[test]
-        fn arbitrary_records_are_read_or_refused(bytes in any::<[u8; 16]>()) {
+        fn arbitrary_credit_records_are_decoded_or_refused(bytes in any::<[u8; 16]>()) {
             if let Some(record) = Record::decode(bytes) {
                 prop_assert_eq!(record.encode(), bytes);
             }

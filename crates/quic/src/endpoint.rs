@@ -1,4 +1,4 @@
-//! All connections of one socket. This module reads no clock and no socket: the driver of an
+//! Holds all connections of one socket. This module reads no clock and no socket: the driver of an
 //! endpoint passes datagrams and the time to it, and sends the packets that the endpoint returns.
 
 use crate::choice::Congestion;
@@ -20,20 +20,20 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Connection settings. Each end has its own; the ends negotiate where they must agree.
+/// Connection settings. Each endpoint has its own; the two negotiate where they must agree.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Congestion control of this end's sending direction.
     pub congestion: Congestion,
-    /// The interval of keepalives to a silent peer.
+    /// Interval of keepalives to a silent peer.
     pub keepalive: Duration,
-    /// The silence after which a connection ends.
+    /// Idle timeout: how long the peer may be silent before the connection ends.
     pub idle: Duration,
-    /// The largest UDP payload to probe for.
+    /// Maximum UDP payload to probe for, in bytes.
     pub largest_packet: u16,
-    /// The maximum of streams that a peer may have open at once in a connection.
+    /// Maximum number of streams that a peer may have open at once in a connection.
     pub streams: u32,
-    /// The seed for random decisions of algorithms.
+    /// Seed for the random decisions of congestion control algorithms.
     pub seed: u64,
     /// The instant from which algorithms count time. tcpa flows with the same instant pause
     /// together.
@@ -55,7 +55,7 @@ pub struct Endpoint {
     inner: quinn_proto::Endpoint,
     settings: Settings,
     server: Option<Arc<quinn_proto::ServerConfig>>,
-    /// The connections, by handle. A place whose connection has ended stays, empty.
+    /// The connections, indexed by handle. The slot of an ended connection remains as `None`.
     connections: Vec<Option<(u64, Box<Connection>)>>,
     serial: u64,
     /// Connections that may have packets to send.
@@ -71,22 +71,21 @@ pub struct Endpoint {
     closed: VecDeque<Key>,
 }
 
-/// Why a handshake could not begin.
+/// Reasons why a handshake could not begin.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 pub enum RefusedError {
     /// This end could not open a connection, for example to an invalid address. The value is the
     /// engine's reason.
     #[error("{0}")]
     Connect(String),
-    /// The connection of a peer could not be accepted: [`Lost::Here`] if this endpoint
-    /// accepts none.
+    /// The peer's connection could not be accepted; [`Lost::Here`] if this endpoint accepts none.
     #[error("{0}")]
     Accept(Lost),
 }
 
 impl Endpoint {
-    /// `seed` generates connection IDs and packet numbers; without a seed they come from the
-    /// operating system.
+    /// Creates an endpoint. `seed` determines connection IDs and packet numbers; without a seed
+    /// they come from the operating system's random numbers.
     pub fn new(
         config: EndpointConfig,
         server: Option<quinn_proto::ServerConfig>,
@@ -137,7 +136,7 @@ impl Endpoint {
         Ok(self.add(now, handle, inner, control, readings))
     }
 
-    /// The next peer that asks for a connection.
+    /// Takes the oldest connection request that awaits a decision.
     pub fn incoming(&mut self) -> Option<Incoming> {
         self.incoming.pop_front()
     }
@@ -175,7 +174,8 @@ impl Endpoint {
         }
     }
 
-    /// Sends a Retry, so that the peer proves its address (RFC 9000, section 8.1.2).
+    /// Answers a connection request with a Retry, so that the peer proves its address (RFC 9000,
+    /// section 8.1.2).
     pub fn retry(&mut self, incoming: Incoming) {
         let mut buffer = Vec::new();
         match self.inner.retry(incoming, &mut buffer) {
@@ -184,14 +184,14 @@ impl Endpoint {
         }
     }
 
-    /// Tells the peer that this end accepts no connection (RFC 9000, section 5.2.2).
+    /// Refuses a connection request with CONNECTION_REFUSED (RFC 9000, section 5.2.2).
     pub fn refuse(&mut self, incoming: Incoming) {
         let mut buffer = Vec::new();
         let transmit = self.inner.refuse(incoming, &mut buffer);
         self.responses.push_back((transmit, buffer));
     }
 
-    /// Drops a peer's request for a connection without an answer.
+    /// Drops a connection request without an answer.
     pub fn ignore(&mut self, incoming: Incoming) {
         self.inner.ignore(incoming);
     }
@@ -254,7 +254,7 @@ impl Endpoint {
         }
     }
 
-    /// Ends a batch of datagrams.
+    /// Finishes a batch of datagrams passed to [`Self::handle`].
     pub fn handled(&mut self, now: Instant) {
         while let Some(key) = self.received.pop_front() {
             if let Some(connection) = self.get(key) {
@@ -264,7 +264,7 @@ impl Endpoint {
         }
     }
 
-    /// The time at which [`Self::handle_timeouts`] has work to do.
+    /// Returns when [`Self::handle_timeouts`] has to be called next.
     pub fn next_timeout(&self) -> Option<Instant> {
         self.timers.first().map(|(at, _)| *at)
     }
@@ -302,7 +302,7 @@ impl Endpoint {
             connection.is_ready = false;
             let transmit = connection.transmit(now, segments, out);
             if transmit.is_some() {
-                // Connections take turns.
+                // Connections send packets in turn.
                 self.make_ready(key);
                 return transmit;
             }
@@ -316,7 +316,7 @@ impl Endpoint {
         self.events.pop_front()
     }
 
-    /// After changing a connection, the caller must call [`Self::touch`].
+    /// Returns a connection. After changing it, the caller must call [`Self::touch`].
     pub fn get(&mut self, key: Key) -> Option<&mut Connection> {
         match self.connections.get_mut(key.slot)? {
             Some((serial, connection)) if *serial == key.serial => Some(&mut **connection),
@@ -324,26 +324,27 @@ impl Endpoint {
         }
     }
 
-    /// The application used a connection, which may now have packets to send and events.
+    /// Records that the application has used a connection, which may now have packets to send and
+    /// events.
     pub fn touch(&mut self, now: Instant, key: Key) {
         if self.get(key).is_some() {
             self.after(now, key);
         }
     }
 
-    /// The number of connections, including closed ones, which the endpoint keeps for three probe
-    /// timeouts (RFC 9000, section 10.2) unless there are many.
+    /// Returns the number of connections, including closed ones, which the endpoint keeps for three
+    /// probe timeouts (RFC 9000, section 10.2) unless there are many.
     pub fn open_connections(&self) -> usize {
         self.inner.open_connections()
     }
 
-    /// The meter of [`Settings::meter`], which counts the memory that peers make this endpoint
-    /// hold.
+    /// Returns the meter of [`Settings::meter`], which counts the memory that peers make this
+    /// endpoint hold.
     pub fn meter(&self) -> &Meter {
         &self.settings.meter
     }
 
-    /// The keys of all connections that the endpoint keeps, closed ones included.
+    /// Returns the keys of all connections that the endpoint keeps, including closed ones.
     pub fn keys(&self) -> Vec<Key> {
         let connections = self.connections.iter().enumerate();
         let key = |(slot, connection): (usize, &Option<(u64, Box<Connection>)>)| {
@@ -402,8 +403,8 @@ impl Endpoint {
         }
     }
 
-    /// Forgets the oldest closed connections beyond a bound. A closed connection stays to answer
-    /// packets still in flight, but a flood of handshakes would fill the memory with closed
+    /// Forgets the oldest closed connections beyond `MOST_CLOSED`. A closed connection stays to
+    /// answer packets still in flight, but a flood of handshakes would fill the memory with closed
     /// connections.
     fn forget_closed(&mut self) {
         while self.closed.len() > MOST_CLOSED
@@ -503,16 +504,15 @@ fn transport(settings: &Settings, control: Shared) -> TransportConfig {
     config
 }
 
-/// The most closed connections that a socket keeps. Each takes some 50 kB.
+/// Maximum number of closed connections that a socket keeps. Each takes some 50 kB.
 const MOST_CLOSED: usize = 64;
-/// The number of packets of one connection in one batch after which the endpoint sends an
-/// acknowledgement.
+/// After this many packets of one connection in one batch, the endpoint sends an acknowledgement.
 const PUMP_AFTER: u32 = 64;
-/// The number of packets for one acknowledgement if no packet is missing. An acknowledgement costs
-/// both ends as much as a packet.
+/// The peer acknowledges once per this many packets if no packet is missing. An acknowledgement
+/// costs both ends as much CPU time as a packet.
 const ACKNOWLEDGE_EVERY: u32 = 8;
 const ACKNOWLEDGE_WITHIN: Duration = Duration::from_millis(2);
-/// The time after which the engine searches the path's packet size again. If one acknowledgement
-/// reveals several bursts of loss, the engine concludes that the size has shrunk; random loss of
-/// 5 % causes this every few seconds.
+/// How long the engine waits before it probes for a larger packet size again. If one
+/// acknowledgement reveals several bursts of loss, the engine concludes that the size has shrunk;
+/// random loss of 5 % causes this every few seconds.
 const BLACK_HOLE_COOLDOWN: Duration = Duration::from_millis(100);

@@ -5,13 +5,13 @@ use crate::ranges::Ranges;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Sent packets that this type has not forgotten, by number.
+/// Sent packets, by packet number, until [`Self::forget_before`] drops them.
 #[derive(Debug, Default)]
 pub(crate) struct Flight {
     sent: VecDeque<Option<Sent>>,
-    /// The number of the first entry in `sent`.
+    /// The packet number of the first entry in `sent`.
     first: u64,
-    /// Every packet below this number was acknowledged, was counted as lost, or is not
+    /// Every packet below this number was acknowledged or counted as lost, or is not
     /// congestion-controlled.
     judged: u64,
     acked: Ranges,
@@ -23,7 +23,7 @@ pub(crate) struct Flight {
     counted_from: u64,
     lost_total: u64,
     mistaken_total: u64,
-    /// The delivered bytes up to which samples are application-limited.
+    /// Delivery rate samples are application-limited until `delivered` reaches this count of bytes.
     app_limited_until: u64,
     batch: Option<Batch>,
 }
@@ -51,11 +51,11 @@ struct Batch {
 /// The effect of one acknowledgement on the flight.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Acked {
-    /// The send time of the frame's largest packet, if this frame was the first to acknowledge it.
+    /// The send time of the frame's largest packet; `None` if an earlier frame acknowledged it.
     pub(crate) largest_sent: Option<Instant>,
-    /// The smallest packet newly acknowledged.
+    /// The lowest packet number newly acknowledged.
     pub(crate) smallest: Option<u64>,
-    /// Bytes that had been counted as lost.
+    /// Bytes newly acknowledged that had been counted as lost.
     pub(crate) not_lost: u64,
 }
 
@@ -95,8 +95,8 @@ impl Flight {
             self.judged = self.judged.max(number);
         }
         let Some(skipped) = number.checked_sub(self.end()) else { return };
-        // The gap is that large if an endpoint that only receives sends acknowledgements alone for
-        // a while.
+        // The gap becomes this large if an endpoint that only receives data has sent nothing but
+        // acknowledgements for a while.
         if skipped > MOST_GAP {
             self.sent.clear();
             self.inflight = bytes;
@@ -146,7 +146,7 @@ impl Flight {
     }
 
     /// Records that the engine counts the oldest outstanding packets as lost, `bytes` in all.
-    /// Returns the largest number of these packets.
+    /// Returns the highest packet number among them.
     pub(crate) fn on_lost(&mut self, bytes: u64) -> Option<u64> {
         let (mut left, mut largest) = (bytes, None);
         while left > 0 && self.judged < self.end() {
@@ -189,7 +189,7 @@ impl Flight {
         self.acked.forget_below(self.first);
     }
 
-    /// Completes the processing of one acknowledgement.
+    /// Completes one batch of acknowledgements and returns its delivery rate sample.
     pub(crate) fn take_sample(&mut self, app_limited: bool) -> Option<Sample> {
         let batch = self.batch.take()?;
         if app_limited {
@@ -219,7 +219,7 @@ impl Flight {
         })
     }
 
-    /// Bytes counted as lost and acknowledged later.
+    /// Returns the bytes counted as lost and acknowledged later.
     pub(crate) fn mistaken_total(&self) -> u64 {
         self.mistaken_total
     }
@@ -232,8 +232,8 @@ impl Flight {
         self.inflight
     }
 
-    /// Removes outstanding packets from the count in flight. The peer may still acknowledge them.
-    /// The engine reports losses among them only together with later losses.
+    /// Takes all outstanding packets out of the bytes in flight. The peer may still acknowledge
+    /// them. The engine reports losses among them only together with later losses.
     pub(crate) fn leave_path(&mut self) {
         self.inflight = 0;
         self.counted_from = self.end();
@@ -254,12 +254,12 @@ impl Flight {
         self.lost_total
     }
 
-    /// The acknowledged numbers that are not forgotten.
+    /// Returns the acknowledged packet numbers that are not forgotten.
     pub(crate) fn acked(&self) -> &Ranges {
         &self.acked
     }
 
-    /// The first outstanding packet from `from` on, if any later packet was acknowledged.
+    /// Returns the first outstanding packet from `from` on, if any later packet was acknowledged.
     pub(crate) fn first_gap(&self, from: u64) -> Option<u64> {
         let mut number = from.max(self.judged);
         let largest = self.acked.largest()?;
@@ -276,12 +276,12 @@ impl Flight {
         }
     }
 
-    /// One past the newest packet number.
+    /// Returns the next packet number: one above the newest.
     pub(crate) fn end(&self) -> u64 {
         self.first + self.sent.len() as u64
     }
 
-    /// The send time of an unacknowledged packet.
+    /// Returns the send time of an unacknowledged packet.
     pub(crate) fn sent_at(&self, number: u64) -> Option<Instant> {
         let index = usize::try_from(number.checked_sub(self.first)?).ok()?;
         self.sent.get(index)?.map(|record| record.at)
@@ -293,7 +293,7 @@ impl Flight {
     }
 }
 
-/// The maximum of consecutive packets without a record.
+/// Maximum number of consecutive packet numbers without a record.
 const MOST_GAP: u64 = 1 << 16;
 
 #[cfg(test)]
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_steady_flow_is_sampled_at_its_rate() {
+    fn delivery_rate_samples_of_a_steady_flow_equal_its_rate() {
         let start = Instant::now();
         let at = |ms: u64| start + Duration::from_millis(ms);
         let mut flight = Flight::default();
@@ -350,7 +350,7 @@ mod tests {
             let sample = flight.take_sample(false).unwrap();
             let delivered = flight.delivered() - sample.prior_delivered;
             let rate = delivered as f64 / sample.interval.as_secs_f64();
-            assert!((900_000.0..1_100_000.0).contains(&rate), "{number}: {rate} bytes a second");
+            assert!((900_000.0..1_100_000.0).contains(&rate), "{number}: {rate} bytes per second");
         }
     }
 
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_far_apart_take_no_memory() {
+    fn packet_numbers_far_apart_take_no_memory() {
         let now = Instant::now();
         let mut flight = Flight::default();
         for number in [3, 5, 1 << 40, (1 << 61) + 7, (1 << 62) - 1] {

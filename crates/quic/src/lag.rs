@@ -20,12 +20,12 @@ impl Lag {
             if lag > self.lag { (self.lag * 3 + lag) / 4 } else { (self.lag * 31 + lag) / 32 };
     }
 
-    /// The window for the path, enlarged by the bytes that arrive during the lag.
+    /// Returns the window for the path, enlarged by the bytes that arrive during the lag.
     pub(super) fn with(&self, window: u64) -> u64 {
         (window as f64 * self.factor()) as u64
     }
 
-    /// The part of the bytes in flight that is still on the path.
+    /// Returns the part of the bytes in flight that is still on the path.
     pub(super) fn without(&self, in_flight: u64) -> u64 {
         (in_flight as f64 / self.factor()) as u64
     }
@@ -36,9 +36,9 @@ impl Lag {
     }
 }
 
-/// The longest lag: the peer's socket buffer holds no more than the bytes of this time.
+/// Maximum lag. The peer's socket buffer holds no more bytes than arrive in this time.
 const MOST: Duration = Duration::from_millis(20);
-/// The least path delay, for paths within one machine, where the lag is the whole round trip.
+/// Minimum path delay, for paths within one machine, where the lag is the whole round trip.
 const LEAST_PATH: Duration = Duration::from_micros(200);
 
 #[cfg(test)]

@@ -13,13 +13,13 @@ pub enum Lost {
     /// This end closed the connection, or it accepts no connections.
     #[error("this end closed the connection")]
     Here,
-    /// A stateless reset (RFC 9000, section 10.3).
+    /// The peer sent a stateless reset (RFC 9000, section 10.3), so it has restarted.
     #[error("the peer does not know the connection: it was restarted")]
     Restarted,
     /// This end closed the connection because of the violation.
     #[error("the peer broke the protocol: {0}")]
     Violation(&'static str),
-    /// The peer may have chosen the text.
+    /// The engine failed the connection; the peer may have chosen the text.
     #[error("{}", foreign(.0))]
     Failed(String),
 }

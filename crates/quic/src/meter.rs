@@ -15,7 +15,7 @@ pub struct Meter {
     exceeded: Box<dyn Fn() + Send + Sync>,
 }
 
-/// A part of a [`Meter`]'s count. Dropping the value subtracts the part.
+/// A contribution to a [`Meter`]'s count. Dropping the value subtracts the contribution.
 #[derive(Debug)]
 pub struct Charge {
     meter: Arc<Meter>,
@@ -23,17 +23,17 @@ pub struct Charge {
 }
 
 impl Meter {
-    /// The meter calls `exceeded` for each addition that ends above `mark`.
+    /// Creates a meter that calls `exceeded` for each addition that ends above `mark`.
     pub fn new(mark: u64, exceeded: impl Fn() + Send + Sync + 'static) -> Self {
         Self { held: AtomicU64::new(0), mark, exceeded: Box::new(exceeded) }
     }
 
-    /// A meter without a mark.
+    /// Creates a meter without a mark.
     pub fn unlimited() -> Self {
         Self::new(u64::MAX, || {})
     }
 
-    /// The memory counted now, in bytes.
+    /// Returns the memory counted now, in bytes.
     pub fn held(&self) -> u64 {
         self.held.load(Ordering::Relaxed)
     }
@@ -62,12 +62,12 @@ impl Charge {
         Self { meter: Arc::clone(meter), bytes }
     }
 
-    /// The bytes of this part.
+    /// Returns the bytes of this contribution.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Changes this part to `bytes`, and the meter's count by the difference.
+    /// Changes this contribution to `bytes`, and the meter's count by the difference.
     pub fn set(&mut self, bytes: u64) {
         match bytes.checked_sub(self.bytes) {
             Some(0) => {}
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn charges_add_up_and_the_mark_is_reported() {
+    fn charges_add_up_and_exceeding_the_mark_is_reported() {
         let reported = Arc::new(AtomicU64::new(0));
         let reporter = Arc::clone(&reported);
         let meter = Arc::new(Meter::new(100, move || {

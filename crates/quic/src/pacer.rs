@@ -5,16 +5,16 @@ use std::time::{Duration, Instant};
 /// slow path, so that it fits into a short queue.
 #[derive(Debug, Default)]
 pub(crate) struct Pacer {
-    /// Bytes a second; `None` if only the window limits the sender.
+    /// Bytes per second; `None` if only the window limits the sender.
     rate: Option<u64>,
     /// When the next packet is due.
     next: Option<Instant>,
-    /// The earliest start of the next train, even if the train is overdue.
+    /// The earliest start of the next train, even if the sender is behind the rate.
     not_before: Option<Instant>,
-    /// Whether packets have waited for the pacer alone, so that the sender may make up for a late
+    /// Whether packets waited only for the pacer, so that the sender may catch up after a late
     /// timer.
     waiting: bool,
-    /// The bytes left in the present train.
+    /// Bytes left in the present train.
     left: u64,
     train_ends: Option<Instant>,
 }
@@ -24,7 +24,8 @@ impl Pacer {
         self.rate = rate.map(|rate| rate.max(1));
     }
 
-    /// How many bytes may leave now. A sender that wakes up late catches up at twice the rate.
+    /// Returns how many bytes may leave now. A sender that wakes up late catches up at twice the
+    /// rate.
     pub(crate) fn allowance(&mut self, now: Instant, packet: u64) -> u64 {
         let Some(rate) = self.rate else { return u64::MAX };
         let next = self.next.unwrap_or(now);
@@ -35,7 +36,7 @@ impl Pacer {
             return 0;
         }
         let train = train(rate, packet);
-        // On a fast path, the sender also makes up for a late application.
+        // On a fast path, the sender also catches up after a late application.
         let made_up_for = std::mem::take(&mut self.waiting) || rate >= FAST;
         let overdue = match made_up_for {
             true => now.saturating_duration_since(next).min(most_overdue(rate)),
@@ -54,7 +55,7 @@ impl Pacer {
         self.left = self.left.saturating_sub(sent);
     }
 
-    /// When waiting packets may leave.
+    /// Returns when waiting packets may leave.
     pub(crate) fn wait(&mut self) -> Option<Instant> {
         self.rate?;
         self.waiting = true;
@@ -62,20 +63,20 @@ impl Pacer {
     }
 }
 
-/// The size of a train. A fast path has room for a millisecond of packets, and longer trains save
-/// system calls. A slow path may have a queue of only a few packets.
+/// Returns the size of a train in bytes. A fast path has room for a millisecond of packets, and
+/// longer trains save system calls. A slow path may have a queue of only a few packets.
 fn train(rate: u64, packet: u64) -> u64 {
     let length = SHORT_TRAIN + (TRAIN - SHORT_TRAIN).mul_f64(speed(rate));
     bytes(rate, length).max(2 * packet)
 }
 
-/// The longest lateness that a sender makes up for. While the sender was late, the path's queue ran
-/// empty, so the queue has room for as many bytes as its length.
+/// Returns the maximum lateness after which a sender catches up completely. While the sender was
+/// late, the path's queue drained, so the queue has room for as many bytes as its length.
 fn most_overdue(rate: u64) -> Duration {
     SHORT_OVERDUE + (MOST_OVERDUE - SHORT_OVERDUE).mul_f64(speed(rate))
 }
 
-/// 0 for a slow path, 1 for a fast one.
+/// Returns 0 for a slow path, 1 for a fast path, and values between for rates between.
 fn speed(rate: u64) -> f64 {
     (rate.saturating_sub(SLOW) as f64 / (FAST - SLOW) as f64).clamp(0.0, 1.0)
 }
@@ -90,19 +91,19 @@ fn time(rate: u64, bytes: u64) -> Duration {
 
 const TRAIN: Duration = Duration::from_millis(1);
 const SHORT_TRAIN: Duration = Duration::from_micros(500);
-/// Bytes a second: 200 and 400 Mbit/s.
+/// In bytes per second: 200 and 400 Mbit/s.
 const SLOW: u64 = 25_000_000;
 const FAST: u64 = 50_000_000;
 const SHORT_OVERDUE: Duration = Duration::from_millis(1);
-/// The longest lateness that a sender on a fast path makes up for.
+/// Maximum lateness after which a sender on a fast path catches up completely.
 const MOST_OVERDUE: Duration = Duration::from_millis(5);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The bytes that leave in `ms` milliseconds if the sender asks every `step`, and the size of
-    /// the largest train in packets.
+    /// Returns the bytes that leave in `ms` milliseconds if the sender asks every `step`, and the
+    /// size of the largest train in packets.
     fn carried(rate: u64, ms: u64, step: Duration) -> (u64, u64) {
         let start = Instant::now();
         let mut pacer = Pacer::default();
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_is_kept_in_short_trains() {
+    fn pacing_keeps_the_rate_in_short_trains() {
         // At 50 Mbit/s, a millisecond has five packets.
         let (sent, largest) = carried(6_250_000, 1000, Duration::from_micros(50));
         assert!((6_150_000..=6_260_000).contains(&sent), "{sent}");
@@ -139,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_makes_up_for_no_time_in_which_no_packet_waited() {
+    fn pacing_does_not_make_up_for_time_without_waiting_packets() {
         let start = Instant::now();
         let mut pacer = Pacer::default();
         pacer.set_rate(Some(6_250_000));
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_that_is_late_catches_up_without_a_long_train() {
+    fn a_late_sender_catches_up_without_a_long_train() {
         let (sent, largest) = carried(6_250_000, 1000, Duration::from_micros(900));
         assert!((6_100_000..=6_260_000).contains(&sent), "{sent}");
         assert!(largest <= 5, "{largest}");

@@ -20,7 +20,8 @@ struct Pair {
     ends: [Endpoint; 2],
     keys: [Option<Key>; 2],
     events: [Vec<Event>; 2],
-    /// Why each end lost its connection. Kept here because an endpoint soon forgets a closed one.
+    /// Why each endpoint lost its connection. Kept here because an endpoint soon forgets a closed
+    /// connection.
     lost: [Option<Lost>; 2],
 }
 
@@ -159,7 +160,7 @@ fn a_final_size_beyond_the_credit_closes_the_connection() {
 }
 
 #[test]
-fn a_malformed_record_closes_the_connection() {
+fn a_malformed_credit_record_closes_the_connection() {
     let mut pair = Pair::new();
     pair.at(CLIENT).say(&[0xff; 16]);
     pair.assert_closed("malformed credit record");
@@ -205,7 +206,7 @@ fn streams_that_have_ended_are_forgotten_at_both_ends() {
     assert_eq!((pair.at(CLIENT).known_streams(), pair.at(SERVER).known_streams()), (0, 0));
 }
 
-/// This end must remember a stream as long as the peer does not report the length of its half.
+/// An endpoint must keep a stream as long as the peer has not reported the stream's final size.
 #[test]
 fn a_stream_that_only_the_peer_keeps_is_counted_until_the_peer_ends_it() {
     let mut pair = Pair::new();

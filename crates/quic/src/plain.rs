@@ -1,4 +1,4 @@
-//! Endpoints without encryption, for simulations: one seed gives one run.
+//! Endpoints without encryption, for simulations: equal seeds give equal runs.
 //!
 //! Messages and packets have the lengths of a TLS 1.3 handshake with certificates on both sides.
 //! Instead of an AEAD tag, a packet carries a checksum over its number, header and payload, so that
@@ -46,7 +46,7 @@ struct Tally {
     forge: OnceLock<Mutex<Forge>>,
 }
 
-/// Changes the frames of a packet.
+/// A function that changes the frames of a packet.
 type Forge = Box<dyn FnMut(&mut [u8]) + Send>;
 
 impl Plain {
@@ -97,12 +97,12 @@ impl Plain {
         let _ = self.crypto.tally.forge.set(Mutex::new(Box::new(forge)));
     }
 
-    /// Packets sent, handshakes included.
+    /// Returns the number of packets sent, including those of handshakes.
     pub fn sealed(&self) -> u64 {
         self.crypto.tally.sealed.load(Ordering::Relaxed)
     }
 
-    /// Packets dropped because of a wrong checksum.
+    /// Returns the number of packets dropped because of a wrong checksum.
     pub fn refused(&self) -> u64 {
         self.crypto.tally.refused.load(Ordering::Relaxed)
     }
@@ -164,8 +164,8 @@ impl ServerConfig for Crypto {
     }
 }
 
-/// The key of one direction, packet number space and key phase. A key refuses the packets of every
-/// other key.
+/// The key of one direction, packet number space and key phase. A packet sealed with any other key
+/// fails to open.
 struct PlainKey {
     checksum: Checksum,
     tally: Arc<Tally>,
@@ -231,7 +231,7 @@ impl PacketKey for PlainKey {
         TAG
     }
 
-    /// The limit of AES-GCM (RFC 9001, section 6.6), so that the engine updates keys as often.
+    /// Returns AES-GCM's limit (RFC 9001, section 6.6), so that the engine updates keys as often.
     fn confidentiality_limit(&self) -> u64 {
         1 << 23
     }
@@ -351,7 +351,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_packet_is_opened_as_it_was_sealed_and_refused_with_any_bit_changed(
+        fn a_sealed_packet_opens_unchanged_and_is_refused_with_any_bit_flipped(
             number in 0u64..(1 << 62),
             header in proptest::collection::vec(any::<u8>(), 1..30),
             payload in proptest::collection::vec(any::<u8>(), 1..200),
@@ -378,7 +378,7 @@ mod tests {
         }
 
         #[test]
-        fn a_token_is_opened_as_it_was_sealed(token in proptest::collection::vec(any::<u8>(), 0..60)) {
+        fn a_sealed_token_opens_unchanged(token in proptest::collection::vec(any::<u8>(), 0..60)) {
             let secret = PlainSecret(Word::new(3));
             let key = secret.aead_from_hkdf(b"nonce");
             let mut sealed = token.clone();
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn connection_ids_of_one_seed_are_the_same_and_never_repeat() {
+    fn equal_seeds_give_equal_connection_ids_that_never_repeat() {
         let ids = |seed| {
             let mut generator = DrawnIds(Word::new(seed));
             (0..1000).map(|_| generator.generate_cid()).collect::<Vec<_>>()

@@ -15,7 +15,7 @@ impl Ranges {
         self.0.last().map(|range| range.end - 1)
     }
 
-    /// The first number, starting with `from`, that is not in the set.
+    /// Returns the first number, starting with `from`, that is not in the set.
     pub(crate) fn first_gap(&self, from: u64) -> u64 {
         let index = self.0.partition_point(|range| range.end <= from);
         match self.0.get(index) {
@@ -29,7 +29,7 @@ impl Ranges {
         if new.is_empty() {
             return;
         }
-        // Merge ranges that touch `new`, too.
+        // Also merge adjacent ranges.
         let first = self.0.partition_point(|range| range.end < new.start);
         let mut last = first;
         let mut merged = new.clone();
@@ -59,7 +59,7 @@ impl Ranges {
         }
     }
 
-    /// The members below `bound`.
+    /// Returns the members below `bound`.
     pub(crate) fn below(&self, bound: u64) -> Self {
         let whole = self.0.partition_point(|range| range.end <= bound);
         let mut below = self.0[..whole].to_vec();
@@ -78,7 +78,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn ranges_match_a_set(
+        fn ranges_behave_like_a_set_of_numbers(
             inserts in proptest::collection::vec((0u64..200, 0u64..20), 0..60),
             bound in 0u64..220,
             forget in 0u64..220,

@@ -25,7 +25,7 @@ pub struct Reading {
 pub struct Readings(Arc<Mutex<Reading>>);
 
 impl Readings {
-    /// The latest reading; all fields are zero or `None` before the first acknowledgement.
+    /// Returns the latest reading. All fields are zero or `None` before the first acknowledgement.
     pub fn now(&self) -> Reading {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,7 +1,7 @@
 //! Puts bytes that arrived in any order into order. Pure.
 //!
 //! An endpoint reads stream data from quinn-proto in the order of arrival, because quinn-proto
-//! closes a connection when a thousand chunks of a stream, about 1.5 MB, wait behind a gap.
+//! closes a connection if a thousand chunks of a stream, about 1.5 MB, wait behind a gap.
 
 use bytes::{Buf, Bytes};
 use std::collections::{BTreeMap, VecDeque};
@@ -14,18 +14,18 @@ pub struct Reassembly {
     ready_bytes: usize,
     /// The offset of the byte after `ready`.
     next: u64,
-    /// Runs behind gaps, by start offset. The map has an entry per gap and not per packet, because
-    /// thousands of packets may wait behind a hundred gaps.
+    /// Contiguous runs of data behind gaps, by start offset. The map has an entry per gap and not
+    /// per packet, because thousands of packets may wait behind a hundred gaps.
     held: BTreeMap<u64, Run>,
     held_bytes: usize,
 }
 
-/// Pieces without gaps between them.
+/// Chunks without gaps between them.
 #[derive(Debug, Default)]
 struct Run {
     pieces: VecDeque<Bytes>,
     bytes: usize,
-    /// Whether the first piece shares its memory with no other buffer.
+    /// Whether the first chunk shares its memory with no other buffer.
     is_own: bool,
 }
 
@@ -64,29 +64,29 @@ impl Reassembly {
         }
     }
 
-    /// Bytes that are in order and not consumed.
+    /// Returns how many bytes are in order and not consumed.
     pub fn ready(&self) -> usize {
         self.ready_bytes
     }
 
-    /// Bytes behind a gap.
+    /// Returns how many bytes wait behind a gap.
     pub fn held(&self) -> usize {
         self.held_bytes
     }
 
-    /// Whether so many small pieces each have their own gap that they take far more memory than
-    /// they hold bytes. No path causes this; only a peer that wants to exhaust memory does.
+    /// Whether the data behind gaps is so fragmented that it takes far more memory than it has
+    /// bytes. No path causes this; only a peer that wants to exhaust memory does.
     pub fn is_scattered(&self) -> bool {
         self.held.len() > MOST_GAPS + self.held_bytes / 256
     }
 
-    /// The offset of the first byte that is missing.
+    /// Returns the offset of the first byte that is missing.
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// Copies the data behind gaps into memory of its own. A piece shares memory with the packets
-    /// that arrived with it, so a peer could pin a multiple of its credit with pieces behind gaps
+    /// Copies the data behind gaps into memory of its own. A chunk keeps the packets that arrived
+    /// with it in memory. A peer could thus hold a multiple of its credit with chunks behind gaps
     /// that it never fills.
     pub fn compact(&mut self) {
         for run in self.held.values_mut().filter(|run| run.pieces.len() > 1 || !run.is_own) {
@@ -174,7 +174,8 @@ impl Reassembly {
     }
 }
 
-/// The most gaps that may have small pieces. At 5 % loss, a window of 48 MiB has 1,700 gaps.
+/// Number of gaps up to which small chunks are accepted. At 5 % loss, a window of 48 MiB has 1,700
+/// gaps.
 const MOST_GAPS: usize = 4096;
 
 #[cfg(test)]
@@ -183,7 +184,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn single_bytes_behind_gaps_are_scattered_and_lost_packets_are_not() {
+    fn single_bytes_behind_gaps_count_as_scattered_and_gaps_of_lost_packets_do_not() {
         let mut single = Reassembly::default();
         for offset in 0..=4200 {
             assert!(!single.is_scattered() || offset > 4096);
@@ -218,7 +219,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bytes_are_exact_in_any_order_and_with_any_overlap(
+        fn reassembly_is_exact_for_any_order_and_overlap_of_chunks(
             whole in proptest::collection::vec(any::<u8>(), 1..2000),
             cuts in proptest::collection::vec((any::<prop::sample::Index>(), 1usize..300), 0..40),
             order in any::<u64>(),

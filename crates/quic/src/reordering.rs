@@ -3,9 +3,9 @@
 //! quinn-proto counts a packet as lost once three later packets were acknowledged, or after 9/8 of
 //! an RTT, and never changes these limits. On a path that reorders by jitter, it would retransmit a
 //! part of all packets needlessly. RACK (RFC 8985) widens its window when it detects reordering;
-//! this module does the same. While the window is open, it withholds acknowledgements of packets
-//! behind a gap from the engine until the gap is filled or is older than the window. On a path
-//! without reordering, the engine's own limits apply.
+//! this module does the same. While the window is open, it withholds from the engine the
+//! acknowledgements of packets after a gap, until the gap is filled or older than the window. On a
+//! path without reordering, the engine's own limits apply.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -13,28 +13,28 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Default)]
 pub(crate) struct Reordering {
     window: Duration,
-    /// The largest acknowledged numbers, with the times of their acknowledgements.
+    /// The highest acknowledged packet numbers, with the times of their acknowledgements.
     history: VecDeque<(u64, Instant)>,
-    /// The maximum delay of a late arrival behind the first later packet, in this stretch and the
-    /// previous one.
+    /// Maximum delay of a late packet after the first later packet, in this measurement period and
+    /// the previous one.
     latest: [Duration; 2],
     stretch_began: Option<Instant>,
     late: u64,
 }
 
 impl Reordering {
-    /// How long a gap stays open.
+    /// Returns how long a gap stays open before the engine learns of it.
     pub(crate) fn window(&self) -> Duration {
         self.window
     }
 
-    /// The number of packets that arrived behind later ones.
+    /// Returns the number of packets that arrived after later packets.
     pub(crate) fn late(&self) -> u64 {
         self.late
     }
 
-    /// Records an acknowledgement of packets up to `largest`. `smallest` is the smallest newly
-    /// acknowledged number.
+    /// Records an acknowledgement of packets up to `largest`. `smallest` is the lowest packet
+    /// number newly acknowledged.
     pub(crate) fn on_acked(&mut self, now: Instant, smallest: u64, largest: u64, srtt: Duration) {
         if let Some(open_since) = self.open_since(smallest) {
             self.late += 1;
@@ -63,7 +63,7 @@ impl Reordering {
         }
     }
 
-    /// The time since which a packet later than `number` is known to have arrived.
+    /// Returns when the first acknowledgement of a packet later than `number` arrived.
     pub(crate) fn open_since(&self, number: u64) -> Option<Instant> {
         let index = self.history.partition_point(|(largest, _)| *largest <= number);
         self.history.get(index).map(|(_, at)| *at)
@@ -76,7 +76,7 @@ impl Reordering {
     }
 }
 
-/// The least number of RTTs for which a late arrival counts; RFC 8985 keeps its window for 16
+/// How many RTTs, at least, a late arrival keeps the window open; RFC 8985 keeps its window for 16
 /// recoveries.
 const STRETCH: u32 = 16;
 const MOST_HISTORY: usize = 4096;
@@ -88,7 +88,7 @@ mod tests {
     const RTT: Duration = Duration::from_millis(20);
 
     #[test]
-    fn the_window_covers_the_latest_arrival_and_closes_again() {
+    fn the_reordering_window_covers_the_latest_arrival_and_closes_again() {
         let start = Instant::now();
         let at = |ms: u64| start + Duration::from_millis(ms);
         let mut reordering = Reordering::default();
@@ -97,7 +97,7 @@ mod tests {
         reordering.on_acked(at(1), 5, 9, RTT);
         assert_eq!(reordering.open_since(4), Some(at(1)));
         assert_eq!(reordering.open_since(9), None);
-        // Packet 4 arrives 8 ms behind packet 9.
+        // Packet 4 arrives 8 ms after packet 9.
         reordering.on_acked(at(9), 4, 9, RTT);
         assert_eq!(reordering.window(), Duration::from_millis(10));
         // The window never exceeds one RTT.

@@ -1,15 +1,15 @@
-//! The state of one bidirectional stream in its connection.
+//! The state of one bidirectional stream.
 
 use crate::credit::{Allowed, Granted};
 use crate::lost::Lost;
 use bytes::Bytes;
 use std::collections::VecDeque;
 
-/// The reason why a stream ended early.
+/// Reasons why a stream ended early.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 pub enum StreamError {
-    /// The peer reset the stream or stopped reading it, with this code. The code is also 0 for a
-    /// stream that this end no longer sends on or knows.
+    /// The peer reset the stream or stopped reading it, with this code. The code is 0, too, if this
+    /// end no longer sends on the stream or no longer knows it.
     #[error("the peer reset the stream (code {0})")]
     GivenUp(u32),
     /// The chunks of the stream are so small that they take far more memory than their bytes.
@@ -27,7 +27,7 @@ pub enum Readable {
     Some,
     /// No data has arrived; [`crate::Event::Readable`] follows.
     Later,
-    /// The application has read the whole stream.
+    /// The application has read all of the stream.
     Ended,
 }
 
@@ -37,14 +37,14 @@ pub(crate) struct Stream {
     pub(crate) allowed: Allowed,
     /// Chunks that have arrived and that the application has not read.
     chunks: VecDeque<(u64, Bytes)>,
-    /// The number of leading chunks that have memory of their own.
+    /// The number of leading chunks that already have memory of their own.
     own: usize,
     /// Whether the application has read since the last [`Self::compact`].
     was_read: bool,
     end: Option<Result<(), u32>>,
     /// Whether the application has stopped reading.
     discarded: bool,
-    /// The length of the peer's half, once reported.
+    /// The final size of the peer's half, once reported.
     pub(crate) final_size: Option<u64>,
     /// The peer's code, if it has stopped reading this end's half.
     pub(crate) stopped: Option<u32>,
@@ -86,7 +86,7 @@ impl Stream {
         self.end = Some(end);
     }
 
-    /// Whether the peer can use more credit.
+    /// Whether more credit would be of use to the peer.
     pub(crate) fn may_grow(&self) -> bool {
         self.end.is_none() && self.final_size.is_none() && !self.discarded
     }
@@ -126,7 +126,7 @@ impl Stream {
         self.chunks.len() as u64 > MOST_CHUNKS + self.granted.unread() / 256
     }
 
-    /// Takes chunks that have arrived; `None` if there are none.
+    /// Takes chunks that have arrived. Returns `None` if there are none.
     pub(crate) fn read(
         &mut self,
         most: usize,
@@ -155,7 +155,7 @@ impl Stream {
 }
 
 const MOST_CHUNKS: u64 = 4096;
-/// The capacity kept for chunks.
+/// The capacity that an empty queue of chunks keeps.
 const FEW: usize = 16;
 
 #[cfg(test)]
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unread_chunks_get_memory_of_their_own() {
+    fn compacting_copies_unread_chunks_out_of_their_packets() {
         let packet = Bytes::from(vec![7; 100]);
         let mut stream = Stream::new();
         for offset in [0, 50] {

@@ -1,4 +1,4 @@
-//! Derives the memory that a connection needs from its path. Pure.
+//! Derives the buffer sizes that a connection needs from its path. Pure.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ pub struct PathWindow {
     bound: u64,
     since: Instant,
     received: u64,
-    /// The largest bandwidth-delay product of recent measurements.
+    /// Maximum bandwidth-delay product of recent measurements, in bytes.
     largest: u64,
     stretches: u32,
 }
@@ -23,7 +23,7 @@ impl PathWindow {
         Self { least, bound: least, since: now, received: 0, largest: 0, stretches: 0 }
     }
 
-    /// The bytes that the receiving end must be able to hold now.
+    /// Returns how many bytes the receiving end must be able to hold now.
     pub fn bound(&self) -> u64 {
         self.bound
     }
@@ -64,18 +64,18 @@ impl PathWindow {
     }
 }
 
-/// The new limit of unacknowledged bytes at the sending end, if `present` has to change. The sender
-/// keeps data delivered behind a gap until the gap is filled, so a limit of one congestion window
-/// would stall the sender.
+/// Returns the new limit of unacknowledged bytes at the sending end if `present` has to change. The
+/// sender keeps data that was delivered after a gap until the gap is filled, so a limit of one
+/// congestion window would stall the sender.
 pub fn send_window(cwnd: u64, least: u64, present: u64) -> Option<u64> {
     let wanted = cwnd.saturating_mul(7).clamp(least, SEND_LIMIT);
     (wanted > present || wanted < present / 4).then_some(wanted)
 }
 
-/// The interval of one rate measurement.
+/// Duration of one rate measurement.
 const STRETCH: Duration = Duration::from_millis(20);
 const REMEMBERED: u32 = 50;
-/// The largest send window that a path needs.
+/// Maximum send window that a path needs, in bytes.
 const SEND_LIMIT: u64 = 128 << 20;
 
 #[cfg(test)]
@@ -85,13 +85,13 @@ mod tests {
     const LEAST: u64 = 512 * 1024;
 
     #[test]
-    fn a_bound_follows_the_product_and_forgets_it_slowly() {
+    fn the_path_window_follows_the_bandwidth_delay_product_and_shrinks_slowly() {
         let start = Instant::now();
         let mut window = PathWindow::new(start, LEAST);
         let rtt = || Duration::from_millis(100);
         let at = |millis| start + Duration::from_millis(millis);
         assert_eq!(window.receive(at(10), 1000, rtt), None);
-        // 1 MB in 20 ms over a round trip of 100 ms is a product of 5 MB.
+        // 1 MB in 20 ms at an RTT of 100 ms is a bandwidth-delay product of 5 MB.
         let grown = window.receive(at(20), 999_000, rtt).unwrap();
         assert_eq!(grown, 32_500_000);
         assert_eq!(window.receive(at(40), 900_000, rtt), None);

@@ -13,7 +13,7 @@ use world::{
 const BULK: Transfer = Transfer { up: 1 << 40, down: 0, reset_after: None, stop_after: None };
 
 #[test]
-fn one_seed_gives_one_hash_of_all_packets() {
+fn equal_seeds_give_the_same_hash_of_all_packets() {
     let run = |seed| {
         let path = PathConfig::new("50mbit", "20ms", "droptail:100p")
             .loss("1%")
@@ -57,7 +57,7 @@ fn a_fixed_rate_leaves_in_trains_of_a_millisecond_or_two_packets() {
     }
 }
 
-/// The server sends only acknowledgements, over a full return path.
+/// The server sends only acknowledgements, over a saturated return path.
 #[test]
 fn a_full_window_delays_no_acknowledgement() {
     let path = PathConfig::new("50mbit", "20ms", "droptail:200p");
@@ -70,7 +70,7 @@ fn a_full_window_delays_no_acknowledgement() {
     assert!(goodput > 45_000_000, "{goodput}");
 }
 
-/// The engine puts acknowledgements behind data that waits for the window or the pacer, so they
+/// The engine writes acknowledgements after data that waits for the window or the pacer, so they
 /// leave with the next packet. If the sender of the acknowledgements sends some packets per RTT,
 /// this delay costs little goodput.
 #[test]
@@ -86,7 +86,7 @@ fn acknowledgements_behind_data_leave_with_the_next_packet() {
 }
 
 #[test]
-fn probes_pass_a_full_window() {
+fn loss_probes_leave_despite_a_full_window() {
     for congestion in ["fixed 20mbit", "tcpa", "bbr", "cubic"] {
         let open = PathConfig::new("20mbit", "20ms", "droptail:100p");
         let mut world = World::new(3, settings(congestion), &open);
@@ -110,7 +110,7 @@ fn probes_pass_a_full_window() {
 /// the oldest outstanding packets. If this attribution were wrong, delivered packets would stay
 /// counted as lost, and lost packets would never be counted.
 #[test]
-fn bytes_counted_as_lost_are_those_of_the_oldest_packets() {
+fn the_engine_counts_the_oldest_packets_as_lost() {
     for (loss, queue) in [("5%", "droptail:1000p"), ("0%", "droptail:20p"), ("2%", "droptail:40p")]
     {
         let path = PathConfig::new("40mbit", "30ms", queue).loss(loss);
@@ -123,18 +123,18 @@ fn bytes_counted_as_lost_are_those_of_the_oldest_packets() {
         let dropped = world.ways[CLIENT].sent.bulk - world.ways[CLIENT].arrived.bulk;
         let quic::Statistics { bytes_lost: reported, bytes_mistaken, .. } =
             world.statistics(CLIENT);
-        assert!(bytes_mistaken <= 4 * 1200, "{loss} {queue}: {bytes_mistaken} were not lost");
+        assert!(bytes_mistaken <= 4 * 1200, "{loss} {queue}: {bytes_mistaken} bytes arrived");
         assert!(dropped > 20_000, "{loss} {queue}: only {dropped} dropped");
-        // Permit a difference of a few packets: no later packet reveals the loss of the last
+        // Permit a difference of a few packets. No later packet reveals the loss of the last
         // packets, and the first packets carry no data.
         assert!(reported.abs_diff(dropped) <= 4 * 1200, "{loss} {queue}: {reported} of {dropped}");
     }
 }
 
 /// The kernel splits a batch into packets of equal length, except for the last one, which may be
-/// shorter. If it split a batch in the wrong place, the packets would fail their checksums.
+/// shorter. If it split a batch at a wrong offset, the packets would fail their checksums.
 #[test]
-fn batches_are_cut_where_packets_end() {
+fn send_batches_are_split_at_packet_boundaries() {
     for congestion in ["tcpa", "fixed 80mbit"] {
         let path = PathConfig::new("100mbit", "20ms", "droptail:60p").loss("3%");
         let mut world = World::new(4, settings(congestion), &path);
@@ -143,7 +143,7 @@ fn batches_are_cut_where_packets_end() {
         for _ in 0..20 {
             world.transfer(CLIENT, Transfer { up: 1_000_000, down: 100_000, ..BULK });
         }
-        // Cause probes by outages while streams begin and end.
+        // Outages cause probes while streams begin and end.
         for outage in 1..6 {
             let at = |open: u64| millis(outage * 300 + open);
             world.change_at(at(0), Change::PathConfig(Box::new(path.clone().loss("100%"))));
@@ -181,8 +181,8 @@ fn each_packet_is_encrypted_once_and_numbers_rise() {
                 assert!(found.rises, "{at}: {found:?}");
             }
         }
-        // The engine skips only a few numbers, to detect peers that acknowledge packets that they
-        // never received.
+        // The engine skips only a few numbers, to detect peers that acknowledge packets that were
+        // never sent.
         let last = numbers[&packet::Space::Application];
         assert!(last > 2500, "{last}");
     }

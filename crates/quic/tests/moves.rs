@@ -21,8 +21,8 @@ fn impatient(congestion: &str) -> quic::Settings {
     quic::Settings { keepalive: Duration::from_millis(500), ..settings(congestion) }
 }
 
-/// The window of `side`, and the bytes that the other side received, in equal times before and
-/// after the change.
+/// Returns the window of `side`, and the bytes that the other side received, in equal times before
+/// and after the change.
 fn around(side: usize, change: Change, path: &PathConfig) -> ([Bytes; 2], [u64; 2]) {
     let mut world = World::new(11, impatient("tcpa"), path);
     let bulk = 1 << 40;
@@ -48,7 +48,7 @@ fn around(side: usize, change: Change, path: &PathConfig) -> ([Bytes; 2], [u64; 
 
 #[test]
 fn a_new_port_keeps_the_window_and_a_new_address_resets_it() {
-    // The path holds 7.5 MB per round trip, so a restarted window stays small for a while.
+    // The path holds 7.5 MB per round trip, so a window that starts anew stays small for a while.
     let path = PathConfig::new("200mbit", "300ms", "droptail:4MB");
     let ([before, after], [rate, later]) = around(SERVER, port(4001), &path);
     assert!(after.count() > before.count() / 2, "{before} became {after}");
@@ -62,7 +62,7 @@ fn a_new_port_keeps_the_window_and_a_new_address_resets_it() {
 }
 
 #[test]
-fn transfers_continue_after_each_move() {
+fn transfers_continue_after_each_address_change() {
     let path = PathConfig::new("50mbit", "20ms", "droptail:100p");
     for side in [CLIENT, SERVER] {
         for change in [port(4001), address(2)] {
@@ -73,7 +73,7 @@ fn transfers_continue_after_each_move() {
 }
 
 #[test]
-fn clients_that_move_often_lose_no_byte_over_lossy_paths() {
+fn clients_that_change_address_often_lose_no_byte_on_lossy_paths() {
     for (loss, seed) in [("5%", 1), ("10%", 2), ("5%", 3), ("10%", 4), ("8%", 5)] {
         for congestion in ["tcpa", "bbr", "cubic"] {
             let path = PathConfig::new("30mbit", "30ms", "droptail:60p").loss(loss);

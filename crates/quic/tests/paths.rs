@@ -1,4 +1,4 @@
-//! Measures how much of a path a connection uses, in virtual time.
+//! Measures the share of a path's rate that a connection uses, in virtual time.
 //!
 //! `cargo test --release -p weir-quic --test paths -- --ignored --nocapture` prints the table.
 
@@ -9,15 +9,16 @@ mod world;
 use units::{Rate, Share, Span};
 use world::{CLIENT, Change, PathConfig, SERVER, Transfer, World, millis, seconds, settings};
 
-/// The figures of one upload, without its first seconds.
+/// The results of one upload, without its first seconds.
 #[derive(Debug, Clone, Copy)]
 struct Figures {
-    /// The share of the link's rate, headers included.
+    /// The used share of the link's rate, headers included.
     used: f64,
     goodput: Rate,
     /// Packets counted as lost, as a share of those sent.
     resent: f64,
-    /// Packets counted as lost although they arrived, as a share of those sent.
+    /// Packets counted as lost although they arrived (spurious retransmissions), as a share of
+    /// those sent.
     in_vain: f64,
     overflow: f64,
     lost: f64,
@@ -25,7 +26,7 @@ struct Figures {
     queue_mean: Span,
     queue_p95: Span,
     mtu: u16,
-    /// The time until the connection used half of the link.
+    /// How long after the start the connection first used half of the link's rate.
     start: Option<Span>,
 }
 
@@ -124,7 +125,7 @@ fn figures_of_each_path_and_algorithm() {
     }
 }
 
-/// Changes of the path, each with its second.
+/// Path configurations, each with the second at which it takes effect.
 type Changes = Vec<(u64, PathConfig)>;
 
 fn paths() -> Vec<(String, PathConfig, Changes)> {
@@ -154,7 +155,7 @@ fn paths() -> Vec<(String, PathConfig, Changes)> {
     paths
 }
 
-/// The times of small requests, each of which follows the answer to the one before.
+/// Returns the durations of small requests, each sent after the answer to the previous request.
 fn requests(path: &PathConfig, pause: Span, count: usize) -> Vec<Span> {
     let mut world = World::new(11, settings("tcpa"), path);
     assert!(world.run_until_confirmed(seconds(10)));
@@ -211,7 +212,7 @@ fn figures_of_many_starts() {
     for seed in first..first + count {
         let mut world = World::new(seed, settings("tcpa"), &path);
         world.transfer(CLIENT, Transfer { up: 1 << 40, ..Transfer::default() });
-        // Once, soon after the start, delay the path's packets.
+        // Once, soon after the start, add delay to the path.
         if delay_ms > 0 {
             let at = 120 + link::mix(seed) % 400;
             let slow = PathConfig::new(&rate, &format!("{}ms", 100 + delay_ms), "droptail:7500KB");

@@ -1,7 +1,7 @@
 //! Random transfers over random paths: every byte arrives unchanged, and every stream ends.
 //!
-//! `WEIR_TRANSFERS` sets the number of transfers, `WEIR_SEED` the seed of the first one. A failure
-//! names the seed that repeats it.
+//! `WEIR_TRANSFERS` sets the number of transfers, and `WEIR_SEED` the seed of the first transfer. A
+//! failure prints the seed that reproduces it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +16,7 @@ use world::{
 };
 
 #[test]
-fn random_transfers_are_exact_to_the_byte() {
+fn random_transfers_arrive_byte_for_byte() {
     transfer_all(number("WEIR_SEED", 1), number("WEIR_TRANSFERS", 5000));
 }
 
@@ -29,7 +29,7 @@ fn a_handshake_completes_after_a_loss_at_the_amplification_limit() {
 
 #[test]
 #[ignore = "takes minutes in the release profile"]
-fn a_hundred_thousand_random_transfers_are_exact_to_the_byte() {
+fn a_hundred_thousand_random_transfers_arrive_byte_for_byte() {
     transfer_all(number("WEIR_SEED", 1_000_000), number("WEIR_TRANSFERS", 100_000));
 }
 
@@ -46,7 +46,8 @@ fn transfer_all(first: u64, count: u64) {
     println!("{count} transfers of {megabytes} MB in {took:.1?}, of hash {hash:016x}");
 }
 
-/// Returns the number of bytes that arrived, and the hash of all packets.
+/// Runs the transfers of one seed. Returns the number of bytes that arrived, and the hash of all
+/// packets.
 fn transfer(seed: u64) -> (u64, u64) {
     let mut draw = Stream::new(seed, "transfer");
     let rate = draw.log_uniform(100_000, 500_000_000);
@@ -66,8 +67,8 @@ fn transfer(seed: u64) -> (u64, u64) {
     }
     if draw.one_in(2) {
         // RFC 9000, section 9: an endpoint must not change its address before the handshake is
-        // confirmed. After an outage, the next attempt of a handshake may come later than the
-        // connection's idle timeout.
+        // confirmed. After an outage during the handshake, the next retransmission may come later
+        // than the connection's idle timeout.
         assert!(world.run_until_confirmed(seconds(100)), "seed {seed}: {:?}", world.lost());
         match draw.one_in(2) {
             true => moves(&mut draw, &mut world),

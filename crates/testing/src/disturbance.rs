@@ -1,4 +1,4 @@
-//! Evidence that the machine delayed its programs.
+//! Measures how much the machine delayed its programs.
 
 use std::fmt::{self, Display};
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Watches the machine for disturbances between its start and its end.
+/// Records disturbances from [`Watch::start`] to [`Watch::end`].
 #[derive(Debug)]
 pub struct Watch {
     since: Instant,
@@ -41,7 +41,7 @@ impl Watch {
         Self { since: Instant::now(), stolen: stolen(), stop, sleeper }
     }
 
-    /// The disturbance since the start, if it was large enough to excuse a failure.
+    /// Stops the watch. Returns the disturbance if it was large enough to excuse a failure.
     pub fn end(self) -> Option<Disturbance> {
         self.stop.store(true, Ordering::Relaxed);
         let late = self.sleeper.join().unwrap_or_default();
@@ -86,7 +86,7 @@ fn sleep_until(stop: &AtomicBool) -> Lateness {
     late
 }
 
-/// The stolen time: the eighth figure of the line `cpu`, in ticks of 10 ms (proc(5)).
+/// Returns the stolen CPU time: the eighth number of the line `cpu`, in ticks of 10 ms (proc(5)).
 fn stolen() -> Duration {
     let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     let all = text.lines().next().unwrap_or_default();
@@ -97,13 +97,13 @@ fn stolen() -> Duration {
 const NAP: Duration = Duration::from_millis(1);
 /// A timer of an idle machine may fire this late without any disturbance.
 const TIMER: Duration = Duration::from_micros(200);
-/// Minimum lateness that drains the queues of the links in the tests: 20 ms are several round trips
-/// of most of them.
+/// Minimum lateness that counts as a stall. In 20 ms the queues of the tests' links run empty: it
+/// is several round trips of most of these links.
 const STALL: Duration = Duration::from_millis(20);
-/// Share of time that a thread waits on a disturbed machine: with a busy loop on each CPU a thread
-/// waits for a tenth of the time or more.
+/// Minimum share of time that a thread waits on a disturbed machine. With a busy loop on each CPU,
+/// a thread waits for a tenth of the time or more.
 const LATE_SHARE: f64 = 0.1;
-/// Share of stolen time that counts as a disturbance, as for the cells of a lab.
+/// Minimum share of stolen CPU time that counts as a disturbance, as for the cells of a lab.
 const STOLEN_SHARE: f64 = 0.02;
 
 #[cfg(test)]
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watch_ends_and_names_the_disturbance() {
+    fn an_ended_watch_describes_late_threads() {
         let watch = Watch::start();
         std::thread::sleep(Duration::from_millis(20));
         let found = watch.end();

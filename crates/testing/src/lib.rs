@@ -1,8 +1,9 @@
-//! Two decisions that the tests of all crates leave to this crate.
+//! Decides for the tests of all crates whether a test may be skipped and whether a failed
+//! measurement may be repeated.
 //!
-//! **May a test be left out?** A test that lacks a part of the machine calls [`skip`] and returns.
-//! [`skip`] looks for that part without the product's code and panics if the machine has the part:
-//! a defect of the product cannot pass as a missing feature. `scripts/test` counts the test as
+//! **May a test be skipped?** A test that needs a feature that the machine lacks calls [`skip`] and
+//! returns. [`skip`] looks for the feature without the product's code and panics if the machine has
+//! it: a defect of the product cannot pass as a missing feature. `scripts/test` counts the test as
 //! skipped.
 //!
 //! **May a failed measurement be repeated?** [`undisturbed`] repeats a measurement only if there is

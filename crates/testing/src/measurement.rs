@@ -3,20 +3,21 @@
 use crate::disturbance::Watch;
 use std::fmt::Display;
 
-/// How one attempt at a measurement ended.
+/// The result of one attempt at a measurement.
 #[derive(Debug)]
 pub enum Attempt<T> {
-    /// The figures are as the test demands.
+    /// The measured values are as the test demands.
     Right(T),
-    /// The figures differ; the text shows them.
+    /// The measured values are not as the test demands; the text shows them.
     Wrong(String),
     /// The product itself says that the machine spoiled the attempt, for example because its
-    /// emulated link was late. The text has the product's count.
+    /// emulated link was late. The text gives the product's reason.
     Invalid(String),
 }
 
-/// Measures up to three times, until an attempt is right. `kind` names the kind of measurement, for
-/// example `emulated link`: `scripts/test` demands at least one judged measurement of each kind.
+/// Measures up to three times, until an attempt gives the right values. `kind` names the kind of
+/// measurement, for example `emulated link`: `scripts/test` demands at least one judged measurement
+/// of each kind.
 ///
 /// Returns `None`, and prints the reasons, if the product counted every attempt as invalid.
 ///
@@ -92,7 +93,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "wrong")]
-    fn wrong_figures_fail_disturbed_or_not() {
+    fn wrong_values_in_every_attempt_fail_the_test() {
         undisturbed::<()>("a test of undisturbed itself", |_| {
             std::thread::sleep(Duration::from_millis(1));
             Attempt::Wrong("3 instead of 4".to_owned())

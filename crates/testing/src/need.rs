@@ -1,18 +1,18 @@
-//! Parts of the machine that tests need, and how to look for them without the product's code.
+//! Features of the machine that tests need, and how to detect them without the product's code.
 
 use std::fmt::{self, Display};
 use std::net::{Ipv6Addr, UdpSocket};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// A part of the machine that some tests need.
+/// A feature of the machine that some tests need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     /// The tests run as root.
     Root,
-    /// A process may make a network namespace.
+    /// A process may create a network namespace.
     NetworkNamespaces,
-    /// A user without rights may make a user namespace.
+    /// A user without privileges may create a user namespace.
     UserNamespaces,
     /// The tests may use at least two CPUs.
     TwoCpus,
@@ -22,34 +22,35 @@ pub enum Need {
     Vlan,
     /// TUN and TAP devices.
     Tun,
-    /// Packet sockets take UDP super-packets (Linux 6.2).
+    /// Packet sockets accept UDP super-packets (Linux 6.2).
     UdpSuperPackets,
     /// The queueing discipline tbf.
     Tbf,
-    /// Rules of nftables that drop and reject, in a chain of the family inet.
+    /// The nftables actions drop and reject, in a chain of the family inet.
     Nftables,
-    /// Congestion controls in BPF, with all that the tests of `accel` use (Linux 6.15).
+    /// Congestion control algorithms in BPF, with all features that the tests of `accel` use (Linux
+    /// 6.15).
     StructOps,
     CgroupV2,
-    /// A control group, of either version, with a limit of CPU time.
+    /// A control group, of version 1 or 2, with a limit of CPU time.
     CpuLimit,
     /// Real-time scheduling.
     RealTime,
-    /// An ICMP socket, unprivileged or raw.
+    /// An ICMP socket, either unprivileged or raw.
     Icmp,
-    /// /proc/pressure (CONFIG_PSI).
+    /// Pressure stall information in /proc/pressure (CONFIG_PSI).
     Pressure,
     /// The kernel's own threads are visible in /proc.
     KernelThreads,
-    /// The folder for temporary files allows reads that bypass the page cache.
+    /// The directory for temporary files allows direct I/O, which bypasses the page cache.
     DirectReads,
-    /// A process may choose the number of the next process (CONFIG_CHECKPOINT_RESTORE).
+    /// A process may choose the ID of the next process (CONFIG_CHECKPOINT_RESTORE).
     ProcessNumbers,
-    /// A systemd-analyze that judges a unit by its file (systemd 250).
+    /// A systemd-analyze that checks the security of a unit file (systemd 250).
     UnitAnalysis,
     /// Landlock and seccomp.
     Confinement,
-    /// The process may open this many files.
+    /// The limit of open files is at least this number.
     OpenFiles(u64),
     /// The kernel offers this congestion control.
     Congestion(&'static str),
@@ -74,7 +75,7 @@ pub fn skip(need: Need) {
     skip_because(need, "");
 }
 
-/// Like [`skip`], with the error that the test got.
+/// Like [`skip`], and also prints the error that the test got.
 pub fn skip_because(need: Need, error: impl Display) {
     say("SKIPPED", need, &error.to_string());
 }
@@ -98,7 +99,7 @@ pub fn is_installed(program: &str) -> bool {
 }
 
 impl Need {
-    /// The needs that do not depend on a name or a number.
+    /// All needs that have no parameter.
     pub const ALL: [Self; 24] = [
         Self::Root,
         Self::NetworkNamespaces,
@@ -126,7 +127,7 @@ impl Need {
         Self::Congestion("reno"),
     ];
 
-    /// Looks for the part on this machine.
+    /// Whether the machine has this feature.
     pub fn is_met(self) -> bool {
         match self {
             Self::Root => is_root(),
@@ -245,7 +246,7 @@ fn say(how: &str, need: Need, error: &str) {
     eprintln!("{how}: no {need}{colon}{error}");
 }
 
-/// Whether a line of shell ends with status 0.
+/// Whether a shell command exits with status 0.
 fn succeeds(line: &str) -> bool {
     let mut command = Command::new("sh");
     command.args(["-c", line]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -284,7 +285,7 @@ fn may_ping() -> bool {
     })
 }
 
-/// The first two numbers of the kernel's version.
+/// Returns the major and minor number of the kernel's version.
 fn linux() -> (Option<u32>, Option<u32>) {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|word| word.parse().ok());
@@ -320,12 +321,12 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "this machine has the need")]
-    fn a_test_that_could_run_may_not_be_skipped() {
+    fn skipping_a_test_that_could_run_panics() {
         skip_because(Need::Program("sh"), "the product says that there is no sh");
     }
 
     #[test]
-    fn a_program_that_is_absent_is_a_reason() {
+    fn an_absent_program_or_variable_is_an_unmet_need() {
         // Does not call `skip`: scripts/test would count this test as skipped.
         assert!(!Need::Program("no-such-program-here").is_met());
         assert!(!Need::Program("/proc/no-such-program").is_met());

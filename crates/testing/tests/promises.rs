@@ -1,15 +1,15 @@
-//! Promises about the project's own sources that no compiler checks.
+//! Checks conventions of the project's own sources that no compiler checks.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The hosts of congestion controls, below `crates`.
+/// Directories below `crates` whose code runs congestion control algorithms without naming them.
 const HOSTS: [&str; 3] = ["quic/src", "sim/src/tcp", "tunnel/src"];
 const ALGORITHMS: [&str; 7] = ["Bbr", "Bbr3", "Caqm", "Cubic", "Dctcp", "Reno", "Tcpa"];
 
 #[test]
-fn no_host_names_an_algorithm() {
+fn code_that_runs_congestion_control_names_no_algorithm() {
     let mut found = Vec::new();
     for host in HOSTS {
         let files = sources(&crates().join(host));
@@ -43,7 +43,7 @@ fn an_algorithm_is_named_by_its_variant_its_type_or_its_text() {
 }
 
 #[test]
-fn units_alone_looks_for_the_nearest_word_and_suggests_it() {
+fn only_the_units_crate_computes_spelling_suggestions() {
     let own = crates().join("units/src/spelling.rs");
     let mut files = sources(&crates());
     let before = files.len();
@@ -59,13 +59,14 @@ fn units_alone_looks_for_the_nearest_word_and_suggests_it() {
 
 fn names_an_algorithm(line: &str) -> bool {
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    // The names behind `before`, where no longer name ends in it.
+    // Returns the identifiers after `before`, where `before` is not the end of a longer identifier.
     let behind = |before: &str| -> Vec<String> {
         let places = line.match_indices(before).filter(|(at, _)| !line[..*at].ends_with(is_word));
         let rest = places.map(|(at, _)| line[at + before.len()..].chars());
         rest.map(|rest| rest.take_while(|c| is_word(*c)).collect()).collect()
     };
-    // Constants have no small letters, functions no capitals. An import of variants has no name.
+    // Constants have no lower-case letters and functions no capitals, so neither is a variant. An
+    // import of variants has no identifier after `before`.
     let is_variant = |name: &String| {
         name.is_empty()
             || name.starts_with(|c: char| c.is_ascii_uppercase())
@@ -80,7 +81,7 @@ fn crates() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
 }
 
-/// The lines of product code for which `is_wrong` holds, with their files.
+/// Returns the lines of product code for which `is_wrong` holds, with their files.
 fn lines_with(files: &[PathBuf], is_wrong: impl Fn(&str) -> bool) -> Vec<String> {
     let mut found = Vec::new();
     for file in files {
@@ -94,7 +95,7 @@ fn lines_with(files: &[PathBuf], is_wrong: impl Fn(&str) -> bool) -> Vec<String>
     found
 }
 
-/// All Rust files of product code below `folder`.
+/// Returns all Rust files of product code below `folder`.
 fn sources(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -111,5 +112,5 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Files of unit tests.
+/// Files that contain unit tests.
 const TESTS: [&str; 3] = ["quic/src/pair.rs", "sim/src/tcp/scripts.rs", "tests.rs"];

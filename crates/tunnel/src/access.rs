@@ -104,7 +104,7 @@ impl Access {
         self
     }
 
-    /// The number of refusals by [`Refusal::reason`].
+    /// Returns the number of refusals by [`Refusal::reason`].
     pub fn refused(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let counts = self.refused.iter().map(|count| count.load(Ordering::Relaxed));
         Refusal::REASONS.into_iter().zip(counts)
@@ -248,7 +248,8 @@ impl Access {
         let address: IpAddr =
             host.host().parse().map_err(|_| Refusal::ListenByName { target: target.clone() })?;
         let address = address.to_canonical();
-        // The machine's own addresses are not special here: this end can listen on no others.
+        // The machine's own addresses need no explicit rule for listening: this end can listen on
+        // no other addresses.
         let special = || special::special(address);
         match rights.listen.iter().map(|rule| rule.covers(target, address, &special)).max() {
             Some(Reach::Covered) => {
@@ -309,7 +310,7 @@ impl Admitted {
 }
 
 impl Refusal {
-    /// The reason in one word, for metrics.
+    /// Returns the reason as a label value for metrics.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::UnknownPeer { .. } => "unknown-peer",
@@ -342,8 +343,8 @@ impl Refusal {
 }
 
 /// Whether a server with [`Rights::everything`] dials the address. A metadata service gives secrets
-/// to any client, so even such a server dials no metadata service, and no translated address, which
-/// could mean a metadata service.
+/// to any client, so even such a server does not dial it. It does not dial a translated address
+/// either, which could lead to a metadata service.
 fn everything(address: IpAddr) -> Reach {
     match special::special(address) {
         Some(special @ (Special::Metadata | Special::Translated)) => Reach::NotExplicitly(special),
@@ -351,7 +352,7 @@ fn everything(address: IpAddr) -> Reach {
     }
 }
 
-/// Returns no address for a path.
+/// Resolves a target's name. Returns no address for a path.
 async fn resolved(target: &Target, resolver: &dyn Resolve) -> Result<Vec<IpAddr>, Refusal> {
     let (Target::Tcp(host) | Target::Udp(host)) = target else { return Ok(Vec::new()) };
     if let Ok(address) = host.host().parse::<IpAddr>() {

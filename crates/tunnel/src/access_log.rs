@@ -1,7 +1,7 @@
-//! The access log: one JSON object a line for each tunnel that has ended.
+//! The access log: one line with a JSON object per tunnel that has ended.
 //!
-//! A thread writes the lines. If the thread is behind, because the disk is full or a pipe is slow,
-//! lines are dropped and counted. Tunnels never wait.
+//! A thread writes the lines. If it falls behind, because the disk is full or a pipe is slow, lines
+//! are dropped and counted, so that no tunnel waits.
 
 use crate::counters::Counters;
 use serde::Serialize;
@@ -22,7 +22,7 @@ use x509_cert::der::DateTime;
 /// The destination of the access log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AccessLogAt {
-    /// Written as `-`.
+    /// Standard output, written as `-`.
     StandardOutput,
     File(PathBuf),
 }
@@ -59,7 +59,7 @@ pub(crate) enum End {
 /// A tunnel that has ended.
 #[derive(Debug, Serialize)]
 pub(crate) struct Ended<'a> {
-    /// The time of the end, in UTC.
+    /// When the tunnel ended, in UTC.
     pub(crate) time: String,
     pub(crate) identity: &'a str,
     pub(crate) peer: SocketAddr,
@@ -76,7 +76,7 @@ pub(crate) struct Ended<'a> {
     pub(crate) reason: End,
 }
 
-/// The access log of a server. Dropping it waits a moment for the last lines.
+/// The access log of a server. Dropping it waits up to a second for the last lines.
 #[derive(Debug)]
 pub(crate) struct AccessLog {
     is_on: AtomicBool,
@@ -94,11 +94,11 @@ struct Thread {
 
 enum Message {
     Line(String),
-    /// Tells the thread to take over the sink in `NextSink`.
+    /// Tells the thread to switch to the sink in `NextSink`.
     Look,
 }
 
-/// A sink that the thread has not taken over yet.
+/// A sink that the thread has not switched to yet.
 type NextSink = Mutex<Option<Sink>>;
 
 #[derive(Debug)]
@@ -113,16 +113,16 @@ struct Writer {
     next: Arc<NextSink>,
     counters: Arc<Counters>,
     sink: Sink,
-    /// The last write has failed.
+    /// Whether the last write failed.
     is_failing: bool,
-    /// The last line in the file is not complete.
+    /// Whether the last line in the file is incomplete.
     is_torn: bool,
     lost: u64,
     _ended: SyncSender<Infallible>,
 }
 
 impl AccessLog {
-    /// A log without a destination, which ignores lines.
+    /// Creates a log without a destination, which ignores lines.
     pub(crate) fn new(counters: &Arc<Counters>) -> Self {
         let (is_on, thread) = (AtomicBool::new(false), Mutex::new(None));
         Self { is_on, counters: Arc::clone(counters), thread }
@@ -144,7 +144,7 @@ impl AccessLog {
         match &*thread {
             Some(thread) => {
                 *lock(&thread.next) = Some(sink);
-                // If the queue is full, the thread looks for a new sink anyway.
+                // If the queue is full, the thread is busy and looks for a new sink anyway.
                 let _ = thread.queue.try_send(Message::Look);
             }
             None if at.is_none() => {}
@@ -271,8 +271,9 @@ impl Sink {
     }
 }
 
-/// Opens a file to append to it. Refuses anything but a regular file, which could make the writer
-/// wait, and a link or a file of another user, through which that user could redirect the lines.
+/// Opens a file to append to it. Accepts only a regular file of this user: any other type of file
+/// could make the writer wait. Through a link or a file of another user, that user could redirect
+/// the lines.
 fn opened(path: &std::path::Path) -> io::Result<File> {
     use rustix::fs::{Mode, OFlags};
     let flags = OFlags::WRONLY
@@ -297,7 +298,7 @@ fn opened(path: &std::path::Path) -> io::Result<File> {
     }
 }
 
-/// The present time, such as `2026-11-21T14:03:09.123Z`.
+/// Returns the present time in UTC, such as `2026-11-21T14:03:09.123Z`.
 pub(crate) fn now() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let seconds = Duration::from_secs(now.as_secs());
@@ -323,7 +324,7 @@ impl Display for AccessLogAt {
 const MOST_WAITING: usize = 4096;
 /// Maximum size of one write, in bytes.
 const BATCH: usize = 64 << 10;
-/// How long the thread may take to write the last lines.
+/// Maximum time to wait for the thread to write the last lines.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -348,7 +349,7 @@ mod tests {
         }
     }
 
-    /// The number of whole lines in a file that is being written.
+    /// Returns the number of complete lines in a file that is being written.
     fn count(path: &Path) -> usize {
         std::fs::read(path).unwrap().iter().filter(|byte| **byte == b'\n').count()
     }

@@ -19,9 +19,9 @@ use units::foreign;
 /// The direction of bytes, as the counters name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
-    /// From the tunnel to a local socket.
+    /// Received from the tunnel and written to a local socket.
     In,
-    /// From a local socket to the tunnel.
+    /// Read from a local socket and sent to the tunnel.
     Out,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct OverQuota;
 pub(crate) struct Carried {
     bytes: [AtomicU64; 2],
     sampled: [AtomicU64; 2],
-    /// In bits per second.
+    /// The rates of the last second, in bits per second.
     rates: [AtomicU64; 2],
 }
 
@@ -45,9 +45,9 @@ pub(crate) struct Account {
     /// The number of open connections.
     sessions: AtomicUsize,
     quota: Mutex<Quota>,
-    /// The number of the quota's present period.
+    /// The number of the quota's present calendar period.
     period: AtomicU64,
-    /// Bytes in that period.
+    /// Bytes carried in that period.
     used: AtomicU64,
     /// Maximum number of bytes in a period; 0 means no limit.
     most: AtomicU64,
@@ -58,20 +58,20 @@ pub(crate) struct Account {
 #[derive(Debug, Default)]
 pub(crate) struct Accounts(Mutex<HashMap<PeerName, Arc<Account>>>);
 
-/// A connection in its identity's account, until dropped.
+/// Counts a connection in its identity's account until dropped.
 #[derive(Debug)]
 pub(crate) struct CountedSession(Arc<Account>);
 
 /// The bytes and rates of a connection, and the account of its identity.
 #[derive(Debug)]
 pub(crate) struct SessionMeter {
-    /// Unique in this process.
+    /// The number of the session, unique in this process.
     number: u64,
     since: SystemTime,
     began: Instant,
     carried: Carried,
     account: Arc<Account>,
-    /// At a server: the access log, and the identity of the peer.
+    /// At a server that writes an access log: the log, and the identity of the peer.
     log: Option<(Arc<AccessLog>, PeerName)>,
     /// Why this end has closed the connection.
     closed_as: OnceLock<End>,
@@ -85,7 +85,7 @@ pub(crate) struct TunnelMeter {
     payer: Option<Arc<Account>>,
     bytes: [AtomicU64; 2],
     began: Instant,
-    /// For the access log, if there is one.
+    /// The direction and target for the access log, if there is a log.
     about: OnceLock<Box<About>>,
     end: OnceLock<End>,
 }
@@ -101,14 +101,14 @@ struct About {
 /// A connection in the status.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct SessionFigures {
-    /// Unique in its process.
+    /// The number of the session, unique in its process.
     pub session: u64,
-    /// In seconds since 1970.
+    /// The start of the session, in seconds since 1970.
     pub since: u64,
     pub seconds: f64,
     pub bytes_in: u64,
     pub bytes_out: u64,
-    /// In bits per second.
+    /// The rates of the last second, in bits per second.
     pub rate_in: u64,
     pub rate_out: u64,
 }
@@ -120,7 +120,7 @@ pub struct AccountFigures {
     pub sessions: usize,
     pub bytes_in: u64,
     pub bytes_out: u64,
-    /// In bits per second.
+    /// The rates of the last second, in bits per second.
     pub rate_in: u64,
     pub rate_out: u64,
     pub quota: Quota,
@@ -143,7 +143,7 @@ impl Carried {
         self.rates[direction as usize].load(Ordering::Relaxed)
     }
 
-    /// Computes the rates since the last call, `elapsed` ago.
+    /// Computes the rates over the time since the last call, which was `elapsed` ago.
     fn sample(&self, elapsed: Duration) {
         for ((bytes, sampled), rate) in self.bytes.iter().zip(&self.sampled).zip(&self.rates) {
             let bytes = bytes.load(Ordering::Relaxed);
@@ -185,7 +185,7 @@ impl Account {
         most > 0 && self.used.load(Ordering::Relaxed) >= most
     }
 
-    /// The reason to refuse a new tunnel if the quota is used up.
+    /// Returns the reason to refuse a new tunnel if the quota is used up.
     pub(crate) fn refusal(&self) -> Option<String> {
         self.begin_period(&self.quota(), since_1970());
         let volume = self.quota().volume.filter(|_| self.is_spent())?;
@@ -259,7 +259,7 @@ impl Accounts {
         }
     }
 
-    /// Computes the rates and begins new periods, `elapsed` after the last call.
+    /// Computes the rates and begins new quota periods. The last call was `elapsed` ago.
     pub(crate) fn second(&self, elapsed: Duration) {
         self.lock().values().for_each(|account| account.second(elapsed));
     }
@@ -303,7 +303,7 @@ impl SessionMeter {
         &self.account
     }
 
-    /// Computes the rates, `elapsed` after the last call.
+    /// Computes the rates. The last call was `elapsed` ago.
     pub(crate) fn second(&self, elapsed: Duration) {
         self.carried.sample(elapsed);
     }
@@ -322,13 +322,13 @@ impl SessionMeter {
 }
 
 impl TunnelMeter {
-    /// A tunnel that spends the quota of its connection's identity.
+    /// Creates the meter of a tunnel that spends the quota of its connection's identity.
     pub(crate) fn new(session: &Arc<SessionMeter>) -> Self {
         let payer = Some(Arc::clone(&session.account));
         Self { payer, ..Self::without_payer(session) }
     }
 
-    /// A tunnel whose bytes another tunnel accounts for.
+    /// Creates the meter of a tunnel whose bytes another tunnel's meter already counts.
     pub(crate) fn without_payer(session: &Arc<SessionMeter>) -> Self {
         Self {
             session: Arc::clone(session),
@@ -398,7 +398,7 @@ impl TunnelMeter {
         self.payer.as_ref().is_some_and(|payer| payer.paces[direction as usize].is_limited())
     }
 
-    /// Waits until the rate limit admits `bytes` that the caller has counted.
+    /// Waits until the rate limit admits `bytes`, which the caller has already counted.
     pub(crate) async fn admit(&self, direction: Direction, bytes: usize) -> Result<(), OverQuota> {
         let Some(payer) = &self.payer else { return Ok(()) };
         if payer.is_spent() {
@@ -423,8 +423,8 @@ impl TunnelMeter {
         true
     }
 
-    /// Maximum number of bytes that a tunnel carries in one turn, so that its identity's other
-    /// tunnels soon get their turns.
+    /// Maximum number of bytes that a tunnel carries per turn, so that the other tunnels of its
+    /// identity do not wait long.
     pub(crate) fn most_at_once(&self, direction: Direction) -> usize {
         self.payer.as_ref().map_or(usize::MAX, |payer| payer.paces[direction as usize].at_once())
     }
@@ -451,7 +451,7 @@ mod tests {
         let account = Account::default();
         account.count(Direction::Out, 1 << 20);
         account.set_quota(quota("1000B/hour"), hour(500_000));
-        assert!(!account.is_spent(), "earlier bytes do not count");
+        assert!(!account.is_spent(), "bytes from before the quota count");
         account.count(Direction::In, 600);
         account.count(Direction::Out, 400);
         assert!(account.is_spent());
@@ -468,7 +468,7 @@ mod tests {
         assert!(!account.is_spent());
         account.count(Direction::In, 500);
         assert!(account.is_spent());
-        // After the correction of a clock that was far ahead, a new period begins.
+        // The clock was far ahead and was corrected: a new period begins.
         later(&account, hour(400_000));
         assert!(!account.is_spent());
         account.set_quota(Quota::default(), hour(400_000));

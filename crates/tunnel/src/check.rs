@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use units::{Bytes, Span};
 
-/// The result of one check.
+/// The result of one check, with its text for the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     verdict: Verdict,
@@ -40,7 +40,7 @@ pub struct Finding {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Good,
-    /// The tunnel works, but more slowly than it could.
+    /// The tunnel works, but more slowly than possible.
     Slow,
     Bad,
 }
@@ -361,7 +361,7 @@ fn of_machine(identity: &Identity) -> Vec<Finding> {
     vec![Finding::good(own), buffers, offload]
 }
 
-/// The receive buffer that the tunnel's sockets get.
+/// Returns the receive buffer size that the tunnel's sockets get.
 fn receive_buffer(wanted: Bytes) -> io::Result<Bytes> {
     let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
     let bytes = usize::try_from(wanted.count()).unwrap_or(usize::MAX);
@@ -391,9 +391,9 @@ impl Display for Finding {
 }
 
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Twice as long as a server waits for a target by default.
+/// Maximum wait for an opening's answer: twice as long as a server waits for a target by default.
 const ANSWER: Duration = Duration::from_secs(20);
-/// The memory of a check, which carries no data.
+/// Memory budget of a check, which carries no data.
 const MEMORY: Bytes = Bytes::kib(1024);
 const SETTLE: Duration = Duration::from_millis(50);
 /// The number of bursts. All bursts together have fewer datagrams than a server queues for flows

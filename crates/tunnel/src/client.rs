@@ -50,8 +50,8 @@ use units::{Bytes, Span};
 /// The parts from which a client is built.
 #[derive(Debug)]
 pub struct ClientParts {
-    /// In order of preference. The client uses the next server if the previous one cannot be
-    /// reached.
+    /// The servers in order of preference. The client uses the next server if the previous one
+    /// cannot be reached.
     pub servers: Vec<ServerAt>,
     pub listeners: Vec<Listener>,
     pub reverse: Vec<Reverse>,
@@ -87,10 +87,11 @@ pub struct Listener {
 #[derive(Debug, Clone)]
 pub enum Route {
     Target(Target),
-    /// Each application names its target in SOCKS5 (RFC 1928). With `Users` each application logs
-    /// in.
+    /// Each application names its target in SOCKS5 (RFC 1928). With `Users`, each application must
+    /// log in.
     Socks5(Option<Arc<Users>>),
-    /// Each application names its target in HTTP's CONNECT. With `Users` each application logs in.
+    /// Each application names its target in HTTP's CONNECT. With `Users`, each application must log
+    /// in.
     HttpConnect(Option<Arc<Users>>),
     /// The server derives the target from a token.
     Token(Arc<TokenSource>),
@@ -204,8 +205,8 @@ pub struct LinkStatus {
 struct Shared {
     servers: Vec<Arc<Remote>>,
     resolver: Arc<dyn Resolve>,
-    /// Look-ups by the number of the reverse listener: its clients cause look-ups of the target's
-    /// name.
+    /// Limits name look-ups per reverse listener, by its number: clients of such a listener cause
+    /// look-ups of the target's name.
     lookups: Lookups<u32>,
     tuning: Tuning,
     limits: ClientLimits,
@@ -230,7 +231,7 @@ struct Remote {
     quic: QuicClient,
     tls: TlsClient,
     tcp_port: Option<u16>,
-    /// TCP carried the last connection, because UDP did not answer.
+    /// Whether TCP carried the last connection because UDP did not answer.
     is_udp_blocked: AtomicBool,
     failures: Failures,
 }
@@ -348,17 +349,18 @@ impl Client {
         }
     }
 
-    /// The trust in the server with this index in the configured order.
+    /// Returns the trust in the server with this index in the configured order.
     pub fn trust(&self, server: usize) -> Option<ServerTrust> {
         self.shared.servers.get(server).map(|server| server.trust.borrow().clone())
     }
 
-    /// The bound addresses, in the order of the listeners, with actual ports in place of port 0.
+    /// Returns the bound addresses, in the order of the listeners, with actual ports in place of
+    /// port 0.
     pub fn bound(&self) -> Vec<ListenAt> {
         self.listeners.bound()
     }
 
-    /// The listeners as a user writes them, with the kinds of proxies.
+    /// Returns the listeners in the notation of the configuration, proxies with their protocol.
     pub fn listens_on(&self) -> Vec<String> {
         self.listeners.shown()
     }
@@ -376,7 +378,7 @@ impl Client {
         self.shared.counters.now()
     }
 
-    /// The memory that servers make this end hold.
+    /// Returns the memory that servers make this end hold.
     pub fn memory_held(&self) -> Bytes {
         self.shared.budget.held()
     }
@@ -385,7 +387,7 @@ impl Client {
         self.shared.budget.granted()
     }
 
-    /// All connections. Connections that take new tunnels come first.
+    /// Returns the status of all connections. Those that take new tunnels come first.
     pub fn links(&self) -> Vec<LinkStatus> {
         let status = |server: usize, session: &Session<Carried>| LinkStatus {
             server: self.shared.servers.get(server).map(|remote| remote.address.clone()),
@@ -416,8 +418,8 @@ impl Client {
         all
     }
 
-    /// Each server, the number of its connections that take new tunnels, and why the last attempt
-    /// to connect has failed, if that attempt has failed.
+    /// Returns each server, the number of its connections that take new tunnels, and why the last
+    /// attempt to connect failed, or `None` if it succeeded.
     pub fn servers(&self) -> Vec<(HostPort, usize, Option<String>)> {
         let links = self.links();
         let used = |address: &HostPort| {
@@ -431,7 +433,7 @@ impl Client {
         self.shared.servers.iter().map(of_remote).collect()
     }
 
-    /// Each server with several pins, with the connections that use each of them.
+    /// Returns each server that has several pins, with the number of connections that use each pin.
     pub fn keys(&self) -> Vec<KeyUse> {
         let links = self.links();
         let of_server = |remote: &Arc<Remote>| {
@@ -497,7 +499,7 @@ async fn sample_rates(shared: Weak<Shared>) {
 }
 
 impl Shared {
-    /// Takes the permit of a tunnel, or counts and logs that none is left.
+    /// Takes a tunnel's permit; if none is left, counts and logs the refusal.
     fn place(&self) -> Option<OwnedSemaphorePermit> {
         let place = Arc::clone(&self.places).try_acquire_owned().ok();
         if place.is_none() {
@@ -513,14 +515,15 @@ impl Shared {
         place
     }
 
-    /// The log line for an event that this address caused; `None` if it has caused too many lines.
+    /// Returns the log line for an event that this address caused; `None` if the address has caused
+    /// too many lines.
     fn line(&self, from: IpAddr, kind: Kind) -> Option<Line> {
         self.journal.line(Instant::now(), from, kind)
     }
 }
 
-/// The number of tunnels that this process may have. Each tunnel occupies a descriptor, and so does
-/// each socket and timer of the connections and connection attempts.
+/// Returns the number of tunnels that this process may have. Tunnels share the process's
+/// descriptors with the sockets and timers of connections and connection attempts.
 fn places(limits: &ClientLimits, connections: usize) -> usize {
     let Some(descriptors) = Descriptors::of_process() else { return limits.tunnels };
     let own = connections.clamp(1, MOST_CONNECTIONS) * DESCRIPTORS_EACH;
@@ -563,11 +566,11 @@ impl Default for ClientLimits {
     }
 }
 
-/// Maximum number of parallel connections; more connections carry no more data.
+/// Maximum number of parallel connections; more would not increase the throughput.
 const MOST_CONNECTIONS: usize = 16;
 /// Descriptors of a connection: a socket and a timer, twice because attempts to reconnect overlap.
 const DESCRIPTORS_EACH: usize = 4;
-/// The source of events that local applications cause.
+/// The source address under which events of local applications are logged.
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// How long a client that takes over may take to connect to a server.
 const CONNECTS_WITHIN: Duration = Duration::from_secs(8);

@@ -43,7 +43,7 @@ use units::{Bytes, Span};
 /// A complete server configuration.
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
-    /// The address of UDP; `None` serves TCP alone.
+    /// The address on which the server listens on UDP; `None` serves TCP alone.
     pub listen_on: Option<SocketAddr>,
     pub tcp: TcpAt,
     pub identity: Identity,
@@ -58,9 +58,9 @@ pub struct ServerConfig {
     /// The directories of the server's files and sockets.
     pub confined_paths: ConfinedPaths,
     pub settings: Settings,
-    /// The encoding of the tokens of quic-tun's clients; `None` refuses tokens.
+    /// The encoding of the tokens that quic-tun's clients send; `None` refuses tokens.
     pub tokens: Option<Cleartext>,
-    /// The address of quic-tun's API.
+    /// The address of quic-tun's HTTP API.
     pub tunnels_at: Option<TunnelsAt>,
 }
 
@@ -68,15 +68,15 @@ pub struct ServerConfig {
 #[derive(Debug, Clone)]
 pub struct ClientConfig {
     pub identity: Identity,
-    /// In order of preference.
+    /// The servers in order of preference.
     pub servers: Vec<FarServer>,
-    /// Forwards that listen here and dial at the server.
+    /// Forwards that listen at this client and dial at the server.
     pub forwards: Vec<Forward>,
     /// Listeners whose applications name their own targets.
     pub proxies: Vec<Proxy>,
     /// Listeners whose targets the server derives from a token.
     pub tokens: Vec<TokenForward>,
-    /// Forwards that listen at the server and dial here.
+    /// Forwards that listen at the server and dial at this client.
     pub reverses: Vec<Forward>,
     /// Parallel connections to the server, over which tunnels are spread.
     pub connections: usize,
@@ -84,7 +84,7 @@ pub struct ClientConfig {
     /// The directories of the client's files and sockets.
     pub confined_paths: ConfinedPaths,
     pub settings: Settings,
-    /// The address of quic-tun's API.
+    /// The address of quic-tun's HTTP API.
     pub tunnels_at: Option<TunnelsAt>,
 }
 
@@ -114,7 +114,7 @@ pub struct TokenForward {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     pub congestion: Congestion,
-    /// The memory for all buffers of all tunnels together.
+    /// Memory budget for the buffers of all tunnels together.
     pub memory: Bytes,
     /// The silence after which an end probes a connection. After three times this silence, the
     /// connection counts as dead.
@@ -127,7 +127,7 @@ pub struct Settings {
     pub metrics_on: Option<MetricsAddress>,
     /// The socket for `weir tunnel status`, if it is not the default one.
     pub status_socket: Option<PathBuf>,
-    /// Whether the process keeps all rights of its user.
+    /// Whether the process keeps all rights of its user instead of confining itself.
     pub unconfined: bool,
 }
 

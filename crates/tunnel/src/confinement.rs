@@ -1,6 +1,6 @@
-//! Confines the process of an end. Landlock hides files outside the end's directories. seccomp
-//! refuses system calls that start programs, mount file systems, load code into the kernel or
-//! inspect other processes. The systemd unit confines the process further; Landlock and seccomp
+//! Confines the process of an end. Landlock denies access to files outside the end's directories.
+//! seccomp refuses system calls that start programs, mount file systems, load code into the kernel
+//! or inspect other processes. The systemd unit confines the process further; Landlock and seccomp
 //! also protect an end that no unit started.
 
 use landlock::{
@@ -25,7 +25,7 @@ pub struct ConfinedPaths {
     written: BTreeSet<PathBuf>,
 }
 
-/// The parts of the confinement that the kernel enforces.
+/// The parts of the confinement that are in force on this kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Confined {
     files: bool,
@@ -55,7 +55,7 @@ impl ConfinedPaths {
         self.sockets.insert(resolved(directory.to_owned()));
     }
 
-    /// The first directory of `self` that a process confined to `own` cannot use.
+    /// Returns the first directory of `self` that a process confined to `own` cannot use.
     fn outside<'a>(&'a self, own: &Self) -> Option<&'a Path> {
         fn first<'a>(
             mut all: impl Iterator<Item = &'a PathBuf>,
@@ -71,7 +71,7 @@ impl ConfinedPaths {
             .or_else(|| first(self.read.iter(), &read))
     }
 
-    /// The first directory of `self` that this process's confinement excludes.
+    /// Returns the first directory of `self` that this process's confinement excludes.
     pub(crate) fn given_up(&self) -> Option<&Path> {
         self.outside(IN_FORCE.get()?)
     }
@@ -166,7 +166,7 @@ fn confine_calls() -> Result<(), seccompiler::Error> {
 /// The directories to which this process is confined.
 static IN_FORCE: OnceLock<ConfinedPaths> = OnceLock::new();
 
-/// Directories that every end may read: the C library reads them for name look-ups, a reload for
+/// Directories that every end may read. The C library needs them for name look-ups, a reload for
 /// the number of CPUs, a server for its local ports, and a panic for its backtrace.
 const SYSTEM: [&str; 15] = [
     "/etc",
@@ -186,7 +186,7 @@ const SYSTEM: [&str; 15] = [
     "/dev/null",
 ];
 
-/// System calls that seccomp refuses: an end, which carries bytes between sockets, needs none of
+/// System calls that seccomp refuses. An end, which carries bytes between sockets, needs none of
 /// them.
 const REFUSED: [i64; 41] = [
     libc::SYS_execve,

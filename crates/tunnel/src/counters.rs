@@ -21,7 +21,7 @@ macro_rules! counters {
         }
 
         impl Counted {
-            /// Each counter's name and description.
+            /// Every counter's name and description.
             pub(crate) const HELP: &'static [(&'static str, &'static str)] =
                 &[$((stringify!($name), $help),)*];
         }

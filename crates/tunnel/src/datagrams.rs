@@ -26,8 +26,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::UdpSocket;
 
-/// Opens a socket to the first address of a flow's target to which this machine has a route: it
-/// may have no IPv6.
+/// Opens a socket to the first of the target's addresses to which this machine has a route; the
+/// machine may have no IPv6.
 pub(crate) async fn dial(addresses: &[SocketAddr]) -> io::Result<UdpSocket> {
     let mut failure = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for address in addresses {
@@ -66,7 +66,7 @@ pub(crate) async fn carry<C: Connection>(
 ) {
     let mut buffer = BytesMut::new();
     let ended = async {
-        // The stream itself carries no data.
+        // The stream itself carries no data, so wait for its end only.
         loop {
             match inbound.fill().await {
                 Ok(()) if inbound.ready() == 0 => return End::Finished,
@@ -101,8 +101,8 @@ pub(crate) async fn carry<C: Connection>(
     }
 }
 
-/// Sends a datagram. Refuses a datagram that is too large: fragments would be lost more often
-/// than the whole.
+/// Sends a datagram. Refuses a datagram that is too large: a fragmented datagram would be lost more
+/// often.
 pub(crate) fn send<C: Connection>(
     session: &Session<C>,
     flow: u32,

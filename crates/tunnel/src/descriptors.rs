@@ -1,8 +1,8 @@
-//! The file descriptors that a process has for tunnels.
+//! Limits how many file descriptors of the process tunnels may use.
 
 use std::path::Path;
 
-/// The process's limit of descriptors, and their use at its start.
+/// The process's limit of descriptors, and how many it had open at its start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Descriptors {
     limit: usize,
@@ -18,18 +18,19 @@ impl Descriptors {
         Some(Self { limit, open: own.unwrap_or(USUAL) })
     }
 
-    /// The number of tunnels that may be open, each with one descriptor. It can be 0.
+    /// Returns the number of tunnels that may be open, each with one descriptor. It can be 0.
     pub(crate) fn for_tunnels(&self) -> usize {
         self.limit.saturating_sub(self.open + self.reserved())
     }
 
-    /// The number of concurrent name lookups. Each uses a few of the reserved descriptors.
+    /// Returns the number of concurrent name look-ups. Each uses a few of the reserved descriptors.
     pub(crate) fn for_lookups(&self) -> usize {
         (self.reserved() / 4).max(2)
     }
 
-    /// Descriptors for status, metrics, name lookups, a reload's files, and new connections that a
-    /// listener has to accept before it can refuse them.
+    /// Returns the number of reserved descriptors. They are for status, metrics, name look-ups, a
+    /// reload's files, and new connections, which a listener has to accept before it can refuse
+    /// them.
     fn reserved(&self) -> usize {
         (self.limit / 8).clamp(LEAST_RESERVED, MOST_RESERVED)
     }
@@ -38,7 +39,7 @@ impl Descriptors {
 /// The assumed number of open descriptors if the process cannot count them.
 const USUAL: usize = 64;
 const LEAST_RESERVED: usize = 16;
-/// Enough for all name lookups.
+/// Maximum reserve: enough for all name look-ups.
 const MOST_RESERVED: usize = 512;
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The reason of a failed dial, as reported to the peer.
+/// Why a dial failed, as reported to the peer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DialError {
     #[error("the target did not answer within {0:?}")]
@@ -17,7 +17,7 @@ pub(crate) enum DialError {
     NoPort(String),
 }
 
-/// Takes the local port for a connection to an address, or returns the reason why there is none.
+/// A function that takes a local port for a connection to an address, or returns why none is free.
 pub(crate) type TakePort<'a> =
     &'a (dyn Fn(SocketAddr) -> Result<Option<Box<dyn LocalPort>>, String> + Sync);
 

@@ -26,10 +26,10 @@ pub struct Opening {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
-    /// Connect to this target. For datagrams, the stream's lifetime is the flow's, and a property
+    /// Connect to this target. For datagrams, the flow lives as long as the stream, and a property
     /// carries the flow number.
     Forward(Target),
-    /// Listen on this address for the sender. The stream's lifetime is the listener's.
+    /// Listen on this address on behalf of the sender. The listener lives as long as the stream.
     Listen(Target),
     /// A connection arrived at the listener with this number.
     Arrived(u32),
@@ -56,7 +56,7 @@ impl std::fmt::Display for Request {
 pub struct Properties {
     /// The flow number of this stream's datagrams.
     pub flow: Option<u32>,
-    /// The number that [`Request::Arrived`] will carry.
+    /// The listener's number, which [`Request::Arrived`] will carry.
     pub listener: Option<u32>,
 }
 
@@ -75,7 +75,7 @@ pub enum Status {
     /// The target refused the connection or is unreachable.
     Unreachable = 2,
     TimedOut = 3,
-    /// A limit of this identity or of the whole end is reached.
+    /// A limit of this identity or of the server is reached.
     Busy = 4,
     NotUnderstood = 5,
 }
@@ -94,7 +94,7 @@ pub enum FrameError {
     Target(#[from] TargetError),
 }
 
-/// The bytes of an opening or an answer that must be present before its length is known.
+/// How many bytes of an opening or an answer must be present before its length is known.
 pub const OPENING_HEAD: usize = 6;
 pub const ANSWER_HEAD: usize = 4;
 /// Maximum length of an opening, including its head.
@@ -230,7 +230,7 @@ impl Status {
 /// Encodes a datagram of `flow`: the flow number, then `payload`.
 pub fn datagram(flow: u32, payload: &[u8]) -> Bytes {
     let mut out = BytesMut::with_capacity(datagram_head(flow) + payload.len());
-    // RFC 9000, 16.
+    // A flow number is a QUIC varint (RFC 9000, 16).
     match flow {
         0..0x40 => out.put_u8(flow as u8),
         0x40..0x4000 => out.put_u16(0x4000 | flow as u16),
@@ -261,7 +261,7 @@ pub fn flow_of(mut datagram: Bytes) -> Option<(u32, Bytes)> {
     Some((rest, datagram))
 }
 
-/// The bound of flow numbers, which are smaller.
+/// Flow numbers are smaller than this.
 pub const FLOWS: u32 = 0x4000_0000;
 
 fn version(bytes: &[u8]) -> Result<(), FrameError> {
@@ -284,7 +284,7 @@ const TOKEN: u8 = 4;
 const RENEW: u8 = 5;
 const FLOW: u8 = 1;
 const LISTENER: u8 = 2;
-/// Maximum length of an address: a name of 255 bytes with its kind and port. A UNIX path is
+/// Maximum length of an address: a name of 255 bytes with its type and port. A UNIX path is
 /// shorter.
 const ADDRESS_LIMIT: usize = 300;
 const PROPERTIES_LIMIT: usize = 4096;

@@ -46,12 +46,12 @@ pub enum TakeOverError {
     Address { theirs: String, ours: String },
 }
 
-/// An end that can hand its sockets over.
+/// An end that can hand over its sockets.
 pub trait HandOver: Send + Sync {
-    /// Stops reading sockets of datagrams, and returns copies of all sockets.
+    /// Stops reading UDP sockets, and returns copies of all sockets.
     fn begin(&self) -> Result<Handed, String>;
 
-    /// Reads the sockets again after the other process has failed to start.
+    /// Resumes reading the UDP sockets after the other process has failed to start.
     fn give_up(&self);
 
     /// Leaves the sockets to the other process, which has started. This end may carry its last
@@ -66,7 +66,7 @@ pub struct Handed {
     files: Vec<(String, OwnedFd)>,
     /// In the process that hands over: the files of its listening UNIX sockets.
     owners: Vec<SocketOwner>,
-    /// In the process that takes over: whether the hand-over is complete.
+    /// In the process that takes over: whether the hand-over has completed.
     is_complete: Arc<AtomicBool>,
     is_of_process: bool,
 }
@@ -79,11 +79,11 @@ pub struct HandedUdp {
     pub(crate) sockets: Vec<(UdpSocket, Vec<(u8, UnixDatagram)>)>,
 }
 
-/// The text that the running end sends with the descriptors.
+/// The text that the running end sends with the descriptors, as JSON.
 #[derive(Debug, Serialize, Deserialize)]
 struct Manifest {
     generation: u8,
-    /// The name of each descriptor.
+    /// The names of the descriptors, in their order.
     names: Vec<String>,
     /// Why the running end hands nothing over; empty otherwise.
     refused: String,
@@ -112,7 +112,7 @@ impl Handed {
         self.add(name, file);
     }
 
-    /// Whether the sockets come from a running end, even if all of them have been taken.
+    /// Whether the sockets were handed over by a running end, even if all of them have been taken.
     pub(crate) fn is_of_process(&self) -> bool {
         self.is_of_process
     }
@@ -122,7 +122,7 @@ impl Handed {
         Some(self.files.remove(place).1)
     }
 
-    /// Takes a listening UNIX socket with its file.
+    /// Takes a listening UNIX socket, together with its file.
     pub(crate) fn take_path(&mut self, name: &str, path: &Path) -> Option<(OwnedFd, SocketOwner)> {
         let file = self.take(name)?;
         let is_complete = Arc::clone(&self.is_complete);
@@ -155,7 +155,7 @@ impl Handed {
         (!sockets.is_empty()).then_some(HandedUdp { generation, sockets })
     }
 
-    /// The former processes of the process that hands the sockets over, oldest first.
+    /// Takes the sockets of the sending process's own predecessors, oldest first.
     pub(crate) fn take_processes(&mut self) -> Vec<OwnedFd> {
         std::iter::from_fn(|| self.take(PROCESS)).collect()
     }
@@ -190,16 +190,16 @@ impl Drop for Owner {
     }
 }
 
-/// The device and inode of the socket at the path, by which this process detects that another
-/// program has put its own socket there.
+/// Returns the device and inode of the socket at the path. They show whether another program has
+/// put its own socket there.
 fn inode_of_socket(path: &Path) -> Option<(u64, u64)> {
     let found = path.symlink_metadata().ok()?;
     let is_socket = found.mode() & 0o170_000 == 0o140_000;
     is_socket.then(|| (found.dev(), found.ino()))
 }
 
-/// Hands the sockets of `end` to the process behind `stream`, and waits until that process has
-/// started or failed.
+/// Hands the sockets of `end` to the process at the other side of `stream`, and waits until that
+/// process has started or failed.
 pub(crate) async fn give(mut stream: tokio::net::UnixStream, end: &dyn HandOver, within: Duration) {
     let begun = end.begin().and_then(|handed| match handed.files.len() {
         count if count > MOST_FILES => {
@@ -273,7 +273,8 @@ pub(crate) struct TakenOver {
 }
 
 impl TakenOver {
-    /// Receives the sockets of the end behind `stream`, to which the caller has sent the request.
+    /// Receives the sockets of the end at the other side of `stream`, to which the caller has sent
+    /// the request.
     pub(crate) fn receive(
         stream: UnixStream,
         process: ListeningProcess,
@@ -330,7 +331,7 @@ fn received(stream: &UnixStream) -> io::Result<(Manifest, Vec<OwnedFd>)> {
             }
         }
         text.extend_from_slice(&buffer[..got]);
-        // An end of an earlier version answers with a reply.
+        // An end of an earlier version sends a status reply instead.
         if let Ok(Reply::Refused(reason)) = serde_json::from_slice(&text) {
             return Err(io::Error::other(units::foreign(reason).to_string()));
         }
@@ -347,7 +348,7 @@ fn received(stream: &UnixStream) -> io::Result<(Manifest, Vec<OwnedFd>)> {
     }
 }
 
-/// The name of a listener's socket.
+/// Returns the name of a listener's socket in the manifest.
 pub(crate) fn listener_name(listen: &impl Display, number: usize) -> String {
     format!("listen {listen} {number}")
 }

@@ -15,13 +15,13 @@ pub enum Health {
     Failed,
 }
 
-/// systemd, if it started this process (sd_notify(3)).
+/// Reports to systemd, if systemd started this process (sd_notify(3)).
 #[derive(Debug)]
 pub(crate) struct Supervisor {
     socket: Option<std::os::unix::net::UnixDatagram>,
-    /// The supervisor kills this process after this much silence.
+    /// The supervisor kills this process if no report arrives for this long.
     watchdog: Option<Duration>,
-    /// True once another process reports to the supervisor for the service.
+    /// Whether this process reports nothing, because another process now reports for the service.
     is_silent: AtomicBool,
 }
 
@@ -54,7 +54,7 @@ impl Supervisor {
         self.is_silent.store(true, Ordering::Relaxed);
     }
 
-    /// Reports good health to the supervisor as long as this end is healthy. Returns once this end
+    /// Reports to the supervisor's watchdog as long as this end is healthy. Returns once this end
     /// has failed.
     pub(crate) async fn watch(&self, health: impl Fn() -> Health) {
         let pause = self.watchdog.map_or(LOOK, |period| (period / 3).min(LOOK));

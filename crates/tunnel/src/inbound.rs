@@ -43,7 +43,8 @@ impl<C: Connection> Inbound<C> {
         self.reassembly.slices(out)
     }
 
-    /// Copies the ready bytes out of their packets, which also hold data of other streams.
+    /// Copies the ready bytes out of their packets, which would otherwise keep data of other
+    /// streams in memory.
     pub(crate) fn compact(&mut self) {
         self.reassembly.compact_ready();
     }
@@ -53,7 +54,7 @@ impl<C: Connection> Inbound<C> {
         self.receiving.consumed(count);
     }
 
-    /// The received bytes that the application has not consumed.
+    /// Returns the received bytes that the application has not consumed.
     pub(crate) fn unread(&self) -> u64 {
         self.receiving.unread().count()
     }
@@ -103,11 +104,11 @@ impl<C: Connection> Inbound<C> {
                 received += bytes.len();
                 self.reassembly.insert(offset, bytes);
             }
-            // A mostly silent stream needs no buffer.
+            // A stream that receives little needs no large buffer.
             if self.chunks.capacity() > FEW && received < AT_ONCE / 8 {
                 self.chunks = Vec::new();
             }
-            // Count bytes behind a gap too, because in-order delivery stalls after a loss and then
+            // Count bytes behind a gap, too: after a loss, in-order delivery stalls and then
             // bursts.
             carried(received);
             self.windows.on_read(received, before, self.reassembly.held());
@@ -120,8 +121,8 @@ impl<C: Connection> Inbound<C> {
 }
 
 impl<C: Connection> Inbound<C> {
-    /// Takes the bytes that have arrived. Returns `None` if a gap persists, after copying the bytes
-    /// behind the gap.
+    /// Takes the bytes that have arrived. If a gap persists, copies the bytes behind the gap and
+    /// returns `None`.
     async fn read(&mut self) -> Option<Result<bool, StreamError>> {
         if self.reassembly.held() == 0 {
             self.gap = None;
@@ -145,9 +146,10 @@ impl<C: Connection> Drop for Inbound<C> {
     }
 }
 
-/// The age from which a gap persists. The sender normally retransmits lost packets sooner.
+/// Minimum age at which a gap counts as persistent. The sender normally retransmits lost packets
+/// sooner.
 const OLD_GAP: Duration = Duration::from_secs(1);
-/// The bytes to take at once: enough for one write.
+/// How many bytes to take at once: enough for one write.
 const AT_ONCE: usize = 128 * 1024;
-/// The capacity kept for chunks.
+/// Maximum capacity that a mostly silent stream keeps for chunks.
 const FEW: usize = 8;

@@ -9,7 +9,8 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The kinds of events that are bounded separately: a flood of refusals must not hide a connection.
+/// The kinds of events whose log lines are limited separately: a flood of refusals must not hide a
+/// connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     Connection,
@@ -22,19 +23,19 @@ pub(crate) enum Kind {
     NoServer,
 }
 
-/// The number of lines that each source may still cause.
+/// How many lines each source may still cause, per kind of event.
 #[derive(Debug, Default)]
 pub(crate) struct Journal(Mutex<HashMap<(IpAddr, Kind), Source>>);
 
 #[derive(Debug, Clone, Copy)]
 struct Source {
-    /// The lines left at `since`.
+    /// The remaining lines at the time `since`.
     lines: f64,
     since: Instant,
     omitted: u64,
 }
 
-/// The permission to write a line.
+/// The permission to write a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Line {
     /// Events of this source and kind since its last line.
@@ -42,7 +43,7 @@ pub(crate) struct Line {
 }
 
 impl Journal {
-    /// Counts an event. Returns `None` if the source has caused too many lines.
+    /// Counts an event. Returns `None` if the source has already caused too many lines.
     pub(crate) fn line(&self, now: Instant, from: IpAddr, kind: Kind) -> Option<Line> {
         let mut sources = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if sources.len() >= MOST_SOURCES {
@@ -69,7 +70,8 @@ impl Journal {
     }
 }
 
-/// The network of an address: the IPv4 address itself, or the first 64 bits of an IPv6 address.
+/// Returns the network of an address: the IPv4 address itself, or the first 64 bits of an IPv6
+/// address.
 pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),
@@ -85,9 +87,10 @@ impl Source {
 }
 
 const NETWORK: u128 = !(u64::MAX as u128);
-/// The lines of one source and kind at once. fail2ban usually bans after five lines.
+/// Maximum number of lines that one source may cause at once, per kind of event. fail2ban usually
+/// bans after five lines.
 const BURST: f64 = 10.0;
-/// The time after which a source may cause one more line.
+/// How long a source waits for one more line.
 const EVERY: Duration = Duration::from_secs(10);
 /// Maximum number of sources. A source takes about 100 bytes, so all take a few hundred kilobytes.
 const MOST_SOURCES: usize = 4096;

@@ -55,7 +55,7 @@ mod windows;
 pub use counters::{Counted, Counters};
 pub use target::{HostPort, Target, TargetError};
 
-/// Congestion controls of a tunnel.
+/// Congestion control of a tunnel.
 pub mod congestion {
     pub use quic::{Congestion, CongestionError, Reading};
 }

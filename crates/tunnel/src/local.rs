@@ -33,7 +33,8 @@ impl Local {
         Self::of_tcp(TcpStream::connect(address).await?)
     }
 
-    /// Retries while the listener's backlog is full. The caller sets a timeout.
+    /// Connects to a UNIX socket. Retries while the listener's backlog is full, so the caller sets
+    /// a timeout.
     pub(crate) async fn dial_unix(path: &Path) -> io::Result<Self> {
         loop {
             match UnixStream::connect(path).await {
@@ -65,7 +66,7 @@ impl Local {
         Self::Unix(UnixLocal::new(stream))
     }
 
-    /// The other end's address; `None` for a UNIX socket.
+    /// Returns the other end's address; `None` for a UNIX socket.
     pub(crate) fn remote_ip(&self) -> Option<IpAddr> {
         match self {
             Self::Tcp(stream, _) => {
@@ -75,7 +76,7 @@ impl Local {
         }
     }
 
-    /// The address and port of the other end; `None` for a UNIX socket.
+    /// Returns the address and port of the other end; `None` for a UNIX socket.
     pub(crate) fn remote(&self) -> Option<SocketAddr> {
         match self {
             Self::Tcp(stream, _) => stream.peer_addr().ok(),
@@ -83,7 +84,7 @@ impl Local {
         }
     }
 
-    /// This end's address and port; `None` for a UNIX socket.
+    /// Returns this end's address and port; `None` for a UNIX socket.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         match self {
             Self::Tcp(stream, _) => stream.local_addr().ok(),
@@ -91,7 +92,7 @@ impl Local {
         }
     }
 
-    /// Writes all bytes. The caller sets a timeout.
+    /// Writes all bytes, however long that takes, so the caller sets a timeout.
     pub(crate) async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             self.writable().await?;
@@ -108,7 +109,8 @@ impl Local {
     pub(crate) fn detach(self) -> io::Result<DetachedLocal> {
         match self {
             Self::Tcp(stream, _) => DetachedLocal::of_tcp(stream),
-            // The last byte of a request stays in the socket (`UnixLocal`).
+            // A UNIX stream cannot move: the last byte of a request stays in the socket
+            // (`UnixLocal`).
             Self::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
@@ -153,7 +155,8 @@ impl Local {
             Self::Tcp(stream, port) => {
                 port.end_here();
                 let socket = socket2::SockRef::from(stream);
-                // All bytes are in the socket. The kernel delivers them even if this process dies.
+                // From here on, the kernel delivers the bytes in the socket even if this process
+                // dies.
                 socket.set_linger(None)?;
                 socket
             }
@@ -191,7 +194,7 @@ impl DetachedLocal {
         }
     }
 
-    /// The address and port of the other end; `None` for a UNIX socket.
+    /// Returns the address and port of the other end; `None` for a UNIX socket.
     pub(crate) fn remote(&self) -> Option<SocketAddr> {
         match self {
             Self::Tcp(stream) => stream.peer_addr().ok(),
@@ -199,7 +202,8 @@ impl DetachedLocal {
         }
     }
 
-    /// Like [`Local::abort`]: a socket that was not finished is reset when it is closed.
+    /// Resets the connection, as [`Local::abort`] does: a socket that was not finished is reset
+    /// when it is closed.
     pub(crate) fn abort(self) {
         drop(self);
     }
@@ -217,7 +221,7 @@ impl UnixPathListener {
     /// other file, stays and causes an error.
     pub(crate) async fn open(path: &Path) -> io::Result<Self> {
         let path = path.to_owned();
-        // File system calls may block, and a shard carries other connections' bytes.
+        // File system calls may block, and a shard must go on carrying other connections' bytes.
         let bound = tokio::task::spawn_blocking(move || SocketFile::at(&path)?.listen(None));
         let (listener, file) = bound.await.map_err(io::Error::other)??;
         listener.set_nonblocking(true)?;
@@ -231,7 +235,7 @@ impl UnixPathListener {
         Ok(Self { listener: UnixListener::from_std(listener)?, owner })
     }
 
-    /// The socket and its file, for another process.
+    /// Returns a copy of the socket, and its file, for another process.
     pub(crate) fn shared(&self) -> io::Result<(OwnedFd, SocketOwner)> {
         Ok((self.listener.as_fd().try_clone_to_owned()?, self.owner.clone()))
     }
@@ -241,9 +245,9 @@ impl UnixPathListener {
     }
 }
 
-/// Makes a close without [`Local::finish`] send a reset: a linger of zero does (socket(7),
-/// SO_LINGER). If this process is killed, the kernel closes its sockets, and an end of file would
-/// make a part of the data look complete.
+/// Sets a linger time of zero, so that a close without [`Local::finish`] sends a reset (socket(7),
+/// SO_LINGER). If this process is killed, the kernel closes its sockets, and an orderly end would
+/// make incomplete data look complete.
 fn reset_unless_finished(stream: &TcpStream) -> io::Result<()> {
     socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO))
 }
@@ -289,7 +293,7 @@ mod tests {
             let path = path.clone();
             async move { Local::dial_unix(&path).await }
         });
-        // All tasks share one thread: if the dial blocked it, this sleep would never end.
+        // All tasks share one thread, so this sleep would never end if the dial blocked the thread.
         tokio::time::sleep(RETRY_PAUSE * 5).await;
         assert!(!waiting.is_finished());
         assert_eq!(

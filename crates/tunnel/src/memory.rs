@@ -1,13 +1,13 @@
 //! The memory of one end, and how identities share it.
 //!
 //! The budget grants each connection a window, which the peer receives as credit. An identity
-//! always gets its fair share, which is the memory divided by the number of busy identities, and
-//! more if other identities leave some. An idle connection has no grant. Credit that a peer has
+//! always gets its fair share: the memory divided by the number of busy identities. It gets more if
+//! other identities leave memory unused. An idle connection has no grant. Credit that a peer has
 //! received stays valid, so all peers together may send more than there is memory: a [`Meter`]
 //! counts the memory held. Near the limit, the identity that exceeds its fair share most loses
-//! tunnels whose readers are stuck. Beyond the limit, this identity loses a connection if the
-//! memory stays beyond the limit, if the memory exceeds the limit by an eighth, or if no tunnel
-//! with a stuck reader is left.
+//! tunnels whose readers are stuck. Beyond the limit, this identity loses a connection in three
+//! cases: the memory stays beyond the limit, it exceeds the limit by an eighth, or no tunnel with a
+//! stuck reader is left.
 
 use host::FreedMemory;
 use quic::Meter;
@@ -46,7 +46,7 @@ struct Ledger {
 #[derive(Debug, Default, Clone, Copy)]
 struct Account {
     granted: u64,
-    /// The number of shares with a grant.
+    /// The number of the identity's shares that have a grant.
     busy: u64,
 }
 
@@ -58,11 +58,11 @@ pub(crate) struct Share {
     granted: u64,
 }
 
-/// A connection that holds memory.
+/// A connection as the budget sees it: it holds memory and can free some.
 pub(crate) trait Holder: Debug + Send + Sync {
     fn owner(&self) -> &Arc<str>;
 
-    /// Bytes held now, or that the peer may still send without more credit.
+    /// Bytes that the connection holds now, or that the peer may still send without more credit.
     fn held(&self) -> u64;
 
     /// Returns the grant if the connection has been idle for a while, and copies waiting data out
@@ -147,7 +147,7 @@ impl Budget {
                         freed = tend.await.unwrap_or_default();
                         tended = Instant::now();
                     }
-                    // The meter notifies only when it rises: notify here while it stays high.
+                    // The meter notifies only when it rises, so notify here while it stays high.
                     match self.held().count() > self.0.limit {
                         true => self.0.near.notify_one(),
                         false => beyond_limit = 0,
@@ -166,8 +166,8 @@ impl Budget {
         }
     }
 
-    /// Frees memory. `beyond_limit`: how many times in succession the memory held was beyond the
-    /// limit.
+    /// Frees memory. `beyond_limit` is the number of successive checks at which the memory held was
+    /// beyond the limit.
     fn relieve(&self, beyond_limit: u32) {
         let held = self.0.meter.held();
         let mut holders: Vec<_> =
@@ -187,8 +187,8 @@ impl Budget {
             owners.get(holder.owner()).is_some_and(|all| *all > fair)
         };
         let most = self.0.limit + self.0.limit / 8;
-        // Data may arrive faster than resets free memory: this alone must not end tunnels whose
-        // readers read.
+        // Data may arrive faster than resets free memory. While that is the only problem, keep
+        // tunnels whose readers read.
         if beyond_limit <= PATIENCE && held <= most {
             let wanted = if beyond_limit > 0 { AT_ONCE } else { 1 };
             let mut left = wanted;
@@ -230,7 +230,7 @@ impl Share {
         self.granted
     }
 
-    /// Grants `wanted`, or as much of it as this identity is entitled to or others leave.
+    /// Grants `wanted`, or as much of it as this identity is entitled to or other identities leave.
     pub(crate) fn ask(&mut self, wanted: u64) -> u64 {
         let shared = Arc::clone(&self.budget.0);
         let mut ledger = shared.ledger.lock().unwrap_or_else(PoisonError::into_inner);
@@ -248,7 +248,8 @@ impl Drop for Share {
 }
 
 impl Shared {
-    /// The memory to grant. The rest is reserved for credit that idle connections still have.
+    /// Returns how much memory may be granted. The rest is reserved for credit that idle
+    /// connections still have.
     fn grants(&self) -> u64 {
         self.limit - self.limit / 4
     }
@@ -283,13 +284,13 @@ impl Ledger {
     }
 }
 
-/// The memory near the limit. The last eighth is reserved for data that arrives until reset
-/// tunnels have freed their memory.
+/// Returns the mark above which memory counts as near the limit. The last eighth is reserved for
+/// data that arrives until reset tunnels have freed their memory.
 fn mark(limit: u64) -> u64 {
     limit - limit / 8
 }
 
-/// Enough for a connection to make progress, whatever other connections hold.
+/// Minimum grant: enough for a connection to make progress, whatever other connections hold.
 const LEAST_GRANT: u64 = 16 * 1024;
 const SWEEP: Duration = Duration::from_secs(1);
 /// The interval at which freed memory is returned to the kernel.
@@ -344,7 +345,7 @@ mod tests {
         assert_eq!(other.ask(2000 * KIB), 1500 * KIB);
         let all: u64 = greedy.iter().map(Share::granted).sum();
         assert!(all <= 1600 * KIB && !budget.is_overdrawn(), "{all}");
-        // An idle identity has no share.
+        // An idle identity takes no share of the memory.
         drop(other);
         assert_eq!(greedy[0].ask(3000 * KIB), 3000 * KIB - (all - 187 * KIB - KIB / 2));
     }

@@ -1,4 +1,4 @@
-//! The keys that peers have proved, and how many connections use each of them.
+//! The keys that peers proved in their handshakes, and how many connections use each of them.
 
 use crate::identity::{Certificate, Pin};
 use rustls::pki_types::CertificateDer;
@@ -12,14 +12,14 @@ pub struct PeerKey {
 }
 
 impl PeerKey {
-    /// The key in the first of the certificates that the peer presented.
+    /// Reads the key from the first of the certificates that the peer presented.
     pub(crate) fn of(certificates: &[CertificateDer<'_>]) -> Option<Self> {
         let certificate = Certificate::parse(certificates.first()?).ok()?;
         Some(Self { pin: certificate.pin, expires: certificate.valid_until().as_secs() })
     }
 }
 
-/// How many connections use one of a peer's keys.
+/// The number of connections that use one of a peer's keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyUse {
     pub peer: String,
@@ -27,7 +27,8 @@ pub struct KeyUse {
     pub connections: usize,
 }
 
-/// The uses of a peer's keys, if it has several. `used` has the key of each of its connections.
+/// Returns the use of each of a peer's keys, if it has several. `used` has the key of each of its
+/// connections.
 pub(crate) fn key_uses(peer: &dyn Display, pins: &[Pin], used: &[Pin]) -> Vec<KeyUse> {
     let of_pin = |pin: &Pin| KeyUse {
         peer: peer.to_string(),

@@ -1,5 +1,5 @@
 //! The protocols in which applications name their own targets to a client: SOCKS5 and HTTP's
-//! CONNECT. Pure: nothing here waits or does I/O.
+//! CONNECT. Pure: these modules neither wait nor do I/O.
 
 pub mod connect;
 pub mod socks5;

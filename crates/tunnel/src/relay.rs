@@ -39,7 +39,7 @@ impl From<OverQuota> for RelayError {
 }
 
 impl RelayError {
-    /// Counts a tunnel that ended in this way.
+    /// Counts a tunnel that ended with this error.
     pub(crate) fn count(&self, counters: &Counters) {
         let counter = match self {
             Self::Refused(..) => &counters.tunnels_refused,
@@ -50,7 +50,7 @@ impl RelayError {
         counter.increment();
     }
 
-    /// The reason for the access log.
+    /// Returns the reason for the access log.
     pub(crate) fn end(&self) -> End {
         match self {
             _ if self.is_reset() => End::Reset,
@@ -86,7 +86,7 @@ impl RelayError {
     }
 }
 
-/// The counters and records to which a relay adds its bytes.
+/// The counters and records to which a relay adds the carried bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct Tally<'a> {
     pub(crate) counters: &'a Counters,
@@ -121,9 +121,9 @@ impl Tally<'_> {
 }
 
 /// Relays until both directions have ended. Passes on the end of each direction separately. A reset
-/// or a loss on either side resets both sides. If the peer still owes the answer to the opening,
-/// waits for the answer up to `answer` before it passes on the bytes behind the answer. Outgoing
-/// bytes do not wait.
+/// or a loss on either side resets both sides. If the peer has not answered the opening yet, waits
+/// up to `answer` for the answer before it passes on the bytes after it. Outgoing bytes do not
+/// wait.
 pub(crate) async fn relay<C: Connection>(
     local: Local,
     sending: C::Sending,
@@ -316,8 +316,8 @@ async fn admitted<C: Connection>(
     .await
 }
 
-/// Waits until the rate limit admits bytes that the application has taken. A tunnel that waits for
-/// long counts as stuck, like a tunnel whose application does not read.
+/// Waits until the rate limit admits bytes that the application has taken. If the wait is long, the
+/// tunnel counts as stuck, as if its application did not read.
 async fn paced<C: Connection>(
     inbound: &mut Inbound<C>,
     count: usize,
@@ -345,8 +345,8 @@ async fn paced<C: Connection>(
     .await
 }
 
-/// Waits until memory is short and this tunnel, whose bytes the connection does not take, must be
-/// reset.
+/// Waits until memory is so short that this tunnel must be reset, because the connection does not
+/// take its bytes.
 async fn blocked<C: Connection>(windows: &Windows<C>) {
     tokio::time::sleep(STUCK).await;
     windows.let_go_blocked().await;
@@ -356,7 +356,7 @@ fn short_of_memory(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, format!("{why}, and memory is short"))
 }
 
-/// Whether the error comes from `short_of_memory` and not from the kernel.
+/// Whether the error was made by `short_of_memory` and not by the kernel.
 fn is_short_of_memory(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::TimedOut && error.raw_os_error().is_none()
 }
@@ -384,11 +384,11 @@ impl<C: Connection> Drop for StuckMark<'_, C> {
 const BROKEN: u32 = 1;
 /// The code of the reset that this end sends if its application or target has reset.
 const RESET: u32 = 2;
-/// How long a reader may take before its stream counts as stuck.
+/// How long a reader may pause before its stream counts as stuck.
 const STUCK: Duration = Duration::from_secs(1);
-/// The least room for a read: with less, a system call would read too few bytes.
+/// Minimum room for a read: with less, a system call would read too few bytes.
 const LEAST_ROOM: usize = 16 * 1024;
 /// Maximum number of packets whose payload one write takes.
 const SLICES: usize = 128;
-/// The usual payload of a packet.
+/// Usual payload of a packet, in bytes.
 const LEAST_SLICE: usize = 1200;

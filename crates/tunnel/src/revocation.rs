@@ -47,7 +47,8 @@ pub(crate) async fn watch_server<C: Connection>(
     }
 }
 
-/// Returns when the connection must be checked again, or closes it and returns `None`.
+/// Returns when the connection must be checked again. Closes a connection that is no longer
+/// trusted, and returns `None`.
 fn end_of<C: Connection>(
     good: Result<Option<Duration>, IdentityError>,
     connection: &C,

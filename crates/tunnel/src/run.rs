@@ -434,7 +434,7 @@ fn confine(confined_paths: &ConfinedPaths, settings: &Settings) {
     tracing::debug!("{confined}");
 }
 
-/// The status of this user's ends, or of the end behind `socket`. Removes sockets of dead
+/// Returns the status of this user's ends, or of the end behind `socket`. Removes sockets of dead
 /// processes.
 pub fn statuses(socket: Option<&Path>) -> Result<Vec<Status>, RunError> {
     Ok(answers(socket, None)?.into_iter().map(|answer| answer.status).collect())

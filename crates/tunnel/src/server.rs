@@ -52,9 +52,9 @@ use units::Bytes;
 /// The parts from which a server is built.
 #[derive(Debug)]
 pub struct ServerParts {
-    /// The address of UDP; `None` serves TCP alone.
+    /// The address on which the server listens on UDP; `None` serves TCP alone.
     pub listen: Option<SocketAddr>,
-    /// The address of TLS over TCP.
+    /// The address on which the server listens on TLS over TCP.
     pub tcp: TcpAt,
     pub tls: rustls::ServerConfig,
     pub guard: Guard,
@@ -73,17 +73,17 @@ pub struct ServerParts {
     pub tunnels: Option<Arc<Tunnels>>,
 }
 
-/// The address of TLS over TCP.
+/// The address on which a server listens on TLS over TCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TcpAt {
     Nowhere,
-    /// The address of UDP. If another program has the TCP port, the server serves UDP alone.
+    /// The same address as UDP. If another program has the TCP port, the server serves UDP alone.
     SameAsUdp,
     Address(SocketAddr),
 }
 
 impl TcpAt {
-    /// The address to listen on, if UDP is served at `udp`.
+    /// Returns the address for TLS over TCP, if UDP is served at `udp`.
     pub(crate) fn address(self, udp: Option<SocketAddr>) -> Option<SocketAddr> {
         match self {
             Self::Nowhere => None,
@@ -256,7 +256,7 @@ impl Server {
         udp.or(self.shared.tcp_address)
     }
 
-    /// The addresses of both carriers: UDP without a prefix, TCP with the prefix `tcp:`.
+    /// Returns the addresses of both carriers: UDP without a prefix, TCP with the prefix `tcp:`.
     pub fn listens_on(&self) -> Vec<String> {
         let udp = self.shared.quic.as_ref().and_then(QuicServer::local_addr);
         let tcp = self.shared.tcp_address.map(|address| format!("tcp:{address}"));
@@ -279,7 +279,7 @@ impl Server {
         self.shared.accounts.set_quotas(quotas);
     }
 
-    /// The accounts of the identities, by name.
+    /// Returns the accounts of the identities, by name.
     pub fn accounts(&self) -> Vec<AccountFigures> {
         self.shared.accounts.figures()
     }
@@ -296,7 +296,7 @@ impl Server {
         self.shared.budget.granted()
     }
 
-    /// The memory that peers make this end hold.
+    /// Returns the memory that peers make this end hold.
     pub fn memory_held(&self) -> Bytes {
         self.shared.budget.held()
     }
@@ -318,12 +318,12 @@ impl Server {
         sessions.map(status).collect()
     }
 
-    /// Each service with the client that offers it.
+    /// Returns each service with the client that offers it.
     pub fn services(&self) -> Vec<(String, PeerName)> {
         self.shared.services.offered()
     }
 
-    /// Each peer with several pins, with the connections that use each of them.
+    /// Returns each peer that has several pins, with the number of connections that use each pin.
     pub fn keys(&self) -> Vec<KeyUse> {
         let mut used: HashMap<PeerName, Vec<Pin>> = HashMap::new();
         for PeerSession { peer, session, .. } in self.shared.sessions() {
@@ -394,12 +394,13 @@ impl Shared {
         Arc::clone(&self.guard.borrow())
     }
 
-    /// The log line for an event of `remote`; `None` if this source has caused too many lines.
+    /// Returns the log line for an event of `remote`; `None` if this source has caused too many
+    /// lines.
     fn line(&self, remote: SocketAddr, kind: Kind) -> Option<Line> {
         self.journal.line(Instant::now(), remote.ip(), kind)
     }
 
-    /// Waits until the rules no longer satisfy `may`.
+    /// Waits until `may` no longer holds for the rules.
     async fn revoked(&self, peer: &PeerName, may: impl Fn(&Access) -> bool) {
         let mut guard = self.guard.subscribe();
         loop {
@@ -414,7 +415,7 @@ impl Shared {
         }
     }
 
-    /// The number of identities that share this server's resources.
+    /// Returns the number of identities that share this server's resources.
     fn identities(&self) -> usize {
         self.guard.borrow().trusted.len()
     }
@@ -456,7 +457,7 @@ impl Shared {
     }
 }
 
-/// Refuses a changed UDP address: open connections need the sockets that were handed over.
+/// Refuses a changed UDP address, because open connections need the sockets that were handed over.
 fn check_address(listen: Option<SocketAddr>, udp: Option<&HandedUdp>) -> Result<(), TakeOverError> {
     let Some((socket, _)) = udp.and_then(|udp| udp.sockets.first()) else { return Ok(()) };
     let Ok(theirs) = socket.local_addr() else { return Ok(()) };
@@ -474,8 +475,8 @@ fn is_same(asked: SocketAddr, bound: SocketAddr) -> bool {
     asked.ip() == bound.ip() && [0, bound.port()].contains(&asked.port())
 }
 
-/// The TCP listener of a server whose UDP address is `udp`. `handed` is the listener of another
-/// process.
+/// Binds the TCP listener of a server whose UDP address is `udp`, or takes over `handed`. `handed`
+/// is the listener of another process.
 fn listen_tcp(
     at: TcpAt,
     udp: Option<SocketAddr>,
@@ -522,7 +523,7 @@ async fn ask_for_renewal(session: Arc<Session<Carried>>) {
     }
 }
 
-/// The number of ports that the kernel chooses from for outgoing connections.
+/// Returns the number of ports from which the kernel chooses for outgoing connections.
 fn local_ports() -> usize {
     let range = host::read_sysctl("net.ipv4.ip_local_port_range").unwrap_or_default();
     let mut ends = range.split(' ').filter_map(|end| end.parse::<usize>().ok());
@@ -531,11 +532,11 @@ fn local_ports() -> usize {
 }
 
 const FAREWELL: Duration = Duration::from_secs(1);
-/// How long the drivers of TCP connections may take to send their last frame.
+/// How long the drivers of TCP connections may take to send their last frames.
 const LAST_BYTES: Duration = Duration::from_millis(50);
 /// How many clients the server asks at once for a new connection, and the pause before it asks
 /// the next ones.
 const RENEWED_AT_ONCE: usize = 50;
 const RENEWALS_APART: Duration = Duration::from_millis(250);
-/// Timeout of a client's new connection after the server's request for one.
+/// How long a client may take to establish a new connection after the server has asked for it.
 const RENEWAL: Duration = Duration::from_secs(10);

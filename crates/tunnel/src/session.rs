@@ -26,7 +26,7 @@ pub(crate) struct Session<C: Connection> {
     /// Cancelled once another connection has replaced this connection for new tunnels.
     pub(crate) retired: CancellationToken,
     tunnels: AtomicUsize,
-    /// Cloned for each open request of the peer for a target; the clones count the requests.
+    /// Each open request of the peer for a target has a clone; the clones count the requests.
     requests: Arc<()>,
     /// Whether this end has closed the connection because the peer was silent.
     silent: AtomicBool,
@@ -40,9 +40,9 @@ pub(crate) struct Tunnel<C: Connection> {
 }
 
 impl<C: Connection> Session<C> {
-    /// `first_flow` is the number of the first flow that this end opens; the numbers of the next
-    /// flows follow in steps of two. `owner` is the peer's identity, whose connections share one
-    /// part of the memory.
+    /// Creates the session of a connection. `first_flow` is the number of the first flow that this
+    /// end opens; the numbers of the next flows follow in steps of two. `owner` is the peer's
+    /// identity, whose connections share one part of the memory.
     pub(crate) fn new(
         connection: C,
         first_flow: u32,
@@ -124,7 +124,7 @@ impl<C: Connection> Session<C> {
     }
 
     /// Closes the connection after the transport's `silent_keepalives`, and notifies the peer. If
-    /// only one direction is blocked, the peer still receives packets from this end, and would not
+    /// only the direction to this end is blocked, the peer still receives packets, and would not
     /// close the connection until this end stops sending.
     pub(crate) async fn end_if_silent(self: Arc<Self>, keepalive: Duration) {
         let mut received = self.connection.statistics().packets_received;
@@ -134,7 +134,8 @@ impl<C: Connection> Session<C> {
         // Subtract two polls, because the last packet may have arrived between two polls. QUIC
         // itself drops the connection without notice, but only after six keepalives.
         while silent_polls < keepalives * POLLS_PER_KEEPALIVE - 2 {
-            // On a path with a long round trip, the transport retransmits a lost probe later.
+            // On a path with a long RTT, the transport retransmits a lost probe later, so wait
+            // longer.
             let pause = (keepalive / POLLS_PER_KEEPALIVE).max(self.connection.rtt() / 2);
             tokio::select! {
                 _ = self.connection.closed() => return,
@@ -190,6 +191,6 @@ const UNUSED_POLL: Duration = Duration::from_millis(200);
 const UNUSED_POLLS: u32 = 5;
 /// Maximum number of datagrams per call of `receive_datagrams`.
 const BATCH: usize = 64;
-/// The first flow number of each end.
+/// The number of the first flow that each end opens.
 pub(crate) const CLIENTS: u32 = 0;
 pub(crate) const SERVERS: u32 = 1;

@@ -1,5 +1,5 @@
-//! The status of a running end: one document, served over a UNIX socket to `weir tunnel status` and
-//! over HTTP to Prometheus.
+//! The status of a running end: one JSON document, served over a UNIX socket to `weir tunnel
+//! status` and over HTTP to Prometheus.
 
 mod directory;
 mod http;
@@ -47,7 +47,7 @@ pub struct Status {
     pub up_seconds: f64,
     pub listens_on: Vec<String>,
     pub congestion: String,
-    /// Seconds since 1970.
+    /// The expiry of this end's certificate, in seconds since 1970.
     pub certificate_expires: u64,
     /// Whether the certificate expires within 30 days.
     #[serde(default)]
@@ -72,7 +72,7 @@ pub struct Status {
     /// While draining: the time until this end ends its last tunnels.
     #[serde(default)]
     pub drain_seconds: f64,
-    /// How often a reload was requested.
+    /// The number of reloads that were requested.
     #[serde(default)]
     pub reloads: u64,
     /// Why the last reload failed and changed nothing; empty if it succeeded.
@@ -95,11 +95,11 @@ pub struct Status {
     pub servers: Vec<ServerStatus>,
 }
 
-/// A server of a client.
+/// A server that a client may connect to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerStatus {
     pub endpoint: String,
-    /// Connections that take new tunnels.
+    /// The number of connections that take new tunnels.
     pub connections: u64,
     /// Why the last attempt to connect has failed; empty if the attempt has not failed.
     pub failure: String,
@@ -113,10 +113,10 @@ pub struct AccountStatus {
     pub sessions_limit: u64,
     pub bytes_in: u64,
     pub bytes_out: u64,
-    /// In the last second.
+    /// The rates of the last second.
     pub rate_in: u64,
     pub rate_out: u64,
-    /// The limit of each direction.
+    /// The rate limit of each direction.
     pub rate_limit: u64,
     /// Bytes in the present period of the quota, and their limit.
     pub quota_used: u64,
@@ -203,7 +203,8 @@ pub struct ConnectionStatus {
     pub limited_by: String,
 }
 
-/// The parts of an end's status that its process supplies. A reload may change them.
+/// The parts of the status document that the process supplies and not the end. A reload may change
+/// them.
 #[derive(Debug, Clone)]
 pub struct Facts {
     pub version: &'static str,
@@ -389,13 +390,13 @@ impl ConnectionStatus {
         }
     }
 
-    /// Lost packets in percent of the sent packets.
+    /// Returns the packet loss in percent of the sent packets.
     pub fn loss_percent(&self) -> f64 {
         100.0 * self.packets_lost as f64 / self.packets_sent.max(1) as f64
     }
 }
 
-/// The name of the limit of this end's sending rate, judged from one sample.
+/// Returns the name of what limits this end's sending rate, judged from one sample.
 fn limit(reading: &Reading) -> &'static str {
     let (inflight, cwnd) = (reading.inflight.count(), reading.cwnd.count());
     // The bytes that the pacing rate sends in one round trip.
@@ -417,7 +418,7 @@ fn by_name(counted: Counted) -> BTreeMap<String, u64> {
     }
 }
 
-/// A silent client frees its slot after this time.
+/// A client that stays silent for this long loses its slot.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

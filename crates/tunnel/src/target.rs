@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use units::foreign;
 
-/// A destination for the far end, or a listening address.
+/// A destination for the other end to dial, or a listening address.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Target {
     Tcp(HostPort),
@@ -43,7 +43,7 @@ impl Target {
 impl HostPort {
     pub fn new(host: &str, port: u16) -> Result<Self, TargetError> {
         let refusal = || TargetError::HostPort(format!("{host}:{port}"));
-        // RFC 1035, 2.3.4: at most 255 octets.
+        // A name has at most 255 octets (RFC 1035, 2.3.4).
         if host.is_empty() || host.len() > 255 {
             return Err(refusal());
         }
@@ -79,7 +79,7 @@ impl FromStr for Target {
             Some(("udp", rest)) => Ok(Self::Udp(rest.parse()?)),
             Some(("unix", rest)) => {
                 let path = Path::new(rest);
-                // The size of sockaddr_un's sun_path including its final zero, unix(7).
+                // The path must fit in sockaddr_un's sun_path, with its final zero (unix(7)).
                 if !path.is_absolute() || rest.len() > 107 || rest.contains('\0') {
                     return Err(TargetError::Path(rest.to_owned()));
                 }

@@ -32,8 +32,8 @@ use units::{Bytes as Size, Span};
 pub trait Transport: Send + Sync + 'static {
     type Connection: Connection;
 
-    /// Connects, and completes once the other end has proved its identity. A server with several
-    /// threads handles connections with different `place`s on different threads.
+    /// Connects to a server, and completes once both ends have proved their identities. A server
+    /// with several threads handles connections with different `place`s on different threads.
     fn connect(
         &self,
         server: SocketAddr,
@@ -63,7 +63,7 @@ pub trait Connection: Clone + Debug + Send + Sync + 'static {
         out: &mut [Bytes],
     ) -> impl Future<Output = Result<usize, Lost>> + Send;
 
-    /// The largest datagram that currently fits in a packet.
+    /// Returns the maximum size of a datagram that now fits in a packet.
     fn datagram_limit(&self) -> Option<usize>;
 
     /// Waits until either side has ended the connection.
@@ -75,7 +75,7 @@ pub trait Connection: Clone + Debug + Send + Sync + 'static {
 
     fn remote(&self) -> SocketAddr;
 
-    /// The certificates that the peer presented, beginning with the peer's own.
+    /// Returns the certificates that the peer presented, beginning with the peer's own.
     fn certificates(&self) -> Vec<CertificateDer<'static>>;
 
     fn statistics(&self) -> Statistics;
@@ -84,24 +84,24 @@ pub trait Connection: Clone + Debug + Send + Sync + 'static {
 
     fn rtt(&self) -> Duration;
 
-    /// Silence of this many keepalives proves that the peer is gone.
+    /// Returns after how many keepalives of silence the peer counts as gone.
     fn silent_keepalives(&self) -> u32 {
         3
     }
 
-    /// Why TCP carries the connection; `None` over UDP.
+    /// Returns why TCP carries the connection; `None` over UDP.
     fn over_tcp(&self) -> Option<&str> {
         None
     }
 
-    /// The received bytes that no application has consumed, those behind gaps included.
+    /// Returns the received bytes that no application has consumed, including those behind gaps.
     fn unread(&self) -> Size;
 
-    /// The memory that the peer makes this end hold.
+    /// Returns the memory that the peer makes this end hold.
     fn held(&self) -> Size;
 
-    /// Copies data that no application has read since the last call out of the memory that it
-    /// shares with other data.
+    /// Copies data that no application has read since the last call, so that the data no longer
+    /// keeps whole packets in memory.
     fn compact(&self);
 
     /// Sets how many unconsumed bytes the peer may send.
@@ -111,30 +111,30 @@ pub trait Connection: Clone + Debug + Send + Sync + 'static {
     /// stream's next read.
     fn set_stream_window(&self, window: Size);
 
-    /// Sets how many unacknowledged bytes this end keeps.
+    /// Sets how many unacknowledged bytes this end buffers for retransmission.
     fn set_send_window(&self, window: Size);
 }
 
 pub trait Sending: Debug + Send + 'static {
-    /// The number of the stream in its connection.
+    /// Returns the number of the stream in its connection.
     fn number(&self) -> u64;
 
-    /// Waits while too many bytes are unacknowledged.
+    /// Writes bytes. Waits while too many bytes are unacknowledged.
     fn write(&mut self, bytes: Bytes) -> impl Future<Output = Result<(), StreamError>> + Send;
 
-    /// Ends the stream.
+    /// Ends the stream's sending half after the bytes written so far.
     fn finish(&mut self);
 
-    /// Discards undelivered bytes.
+    /// Aborts the stream's sending half and discards undelivered bytes.
     fn reset(&mut self, code: u32);
 
-    /// Waits until the other end has received the whole finished stream, or has stopped it.
+    /// Waits until the other end has received the finished stream completely, or has stopped it.
     fn delivered(&mut self) -> impl Future<Output = Result<(), StreamError>> + Send;
 }
 
 pub trait Receiving: Debug + Send + 'static {
     /// Takes chunks that have arrived, each with its offset, up to about `most` bytes. Waits until
-    /// some bytes arrive. Returns `false` once the application has read the whole stream.
+    /// some bytes arrive. Returns `false` once the application has read all of the stream.
     fn read(
         &mut self,
         most: usize,
@@ -144,7 +144,7 @@ pub trait Receiving: Debug + Send + 'static {
     /// Records that the application has consumed `bytes`, so that the peer may send as many more.
     fn consumed(&mut self, bytes: usize);
 
-    /// The received bytes that the application has not consumed.
+    /// Returns the received bytes that the application has not consumed.
     fn unread(&self) -> Size;
 
     fn stop(&mut self, code: u32);
@@ -171,8 +171,8 @@ fn take_datagrams(out: &mut [Bytes], next: impl FnMut() -> Option<Bytes>) -> usi
     out.iter_mut().zip(arrived).map(|(place, datagram)| *place = datagram).count()
 }
 
-/// The result of a wait for datagrams; `None` if no datagram has arrived and the connection goes
-/// on.
+/// Returns the result of a wait for datagrams; `None` if the wait goes on, because no datagram has
+/// arrived and the connection still exists.
 fn taken(count: usize, lost: Option<&Lost>) -> Option<Result<usize, Lost>> {
     match (count, lost) {
         (0, Some(lost)) => Some(Err(lost.clone())),
@@ -181,7 +181,7 @@ fn taken(count: usize, lost: Option<&Lost>) -> Option<Result<usize, Lost>> {
     }
 }
 
-/// The reasons with which a server closes its connections when it stops. A client that reads one of
-/// them may reconnect at once, because the server has not refused it.
+/// Reasons with which a server closes its connections when it stops. A client that reads one of
+/// them may reconnect at once, because the server has not refused the client.
 pub const SERVER_SHUTS_DOWN: &str = "the server is shutting down";
 pub const SERVER_HAS_ENDED: &str = "the server has ended";

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use units::Bytes;
 
-/// The memory that one connection may hold: as much as its path needs ([`PathWindow`]), if the
-/// budget permits it.
+/// Limits the memory that one connection may hold: as much as its path needs ([`PathWindow`]), if
+/// the budget permits it.
 ///
 /// The peer gets this amount as credit, and gets more as applications consume data ([`quic`] counts
 /// the credit). A stuck stream, whose application does not read, keeps its credit, so the window
@@ -28,12 +28,12 @@ pub(crate) struct Windows<C> {
     waiting: AtomicU64,
     /// Tunnels whose bytes the connection has not taken for a while.
     blocked: AtomicU64,
-    /// Tells one stuck tunnel to end.
+    /// Tells one stuck tunnel that it must end.
     let_go: Notify,
 }
 
-/// Bytes that were read from an application and that the connection has not taken. They count in
-/// [`Windows`] until this value is dropped.
+/// Bytes read from an application that the connection has not taken. They count in [`Windows`]
+/// until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Waiting<'a> {
     counter: &'a AtomicU64,
@@ -53,8 +53,8 @@ struct State {
     /// The window last set on the connection.
     window: u64,
     send_window: u64,
-    /// The share for the send window beyond the first credit: the window may fill with
-    /// unacknowledged data.
+    /// The share of the budget for the send window beyond the first credit: the window may fill
+    /// with unacknowledged data.
     sending: Share,
     sending_charge: Charge,
 }
@@ -143,7 +143,7 @@ impl<C: Connection> Windows<C> {
     /// wanted window, so that this end resets no more streams than necessary.
     ///
     /// After a stall of the machine, a path may seem to need more than all memory. A stuck stream
-    /// then stays while half of the credit is left to other streams and most memory is free.
+    /// then stays as long as half of the credit is left to other streams and most memory is free.
     pub(crate) fn has_to_go(&self) -> bool {
         let unread = self.connection.unread().count();
         let mut state = self.state();
@@ -153,7 +153,7 @@ impl<C: Connection> Windows<C> {
         granted < state.wanted() && (unread * 2 > granted || self.is_short())
     }
 
-    /// Whether the held bytes take a large part of the memory.
+    /// Whether memory is becoming short: an eighth of the limit is in use.
     pub(crate) fn is_short(&self) -> bool {
         self.budget.held().count() > self.budget.limit() / 8
     }
@@ -183,8 +183,8 @@ impl<C: Connection> Windows<C> {
         self.let_go().await;
     }
 
-    /// The size of one read from an application: small if the connection has not taken many bytes
-    /// of earlier reads.
+    /// Returns the size of one read from an application. It is small if many bytes of earlier reads
+    /// still wait for the connection.
     pub(crate) fn read_at_once(&self) -> usize {
         let is_much = self.waiting.load(Ordering::Relaxed) > self.budget.limit() / 16;
         if is_much { LEAST_READ } else { READ }
@@ -211,7 +211,7 @@ impl<C: Connection> Windows<C> {
         }
     }
 
-    /// The bytes held behind gaps, and their limit.
+    /// Returns the bytes held behind gaps, and their limit.
     pub(crate) fn held(&self) -> (Bytes, Bytes) {
         let state = self.state();
         (Bytes::new(state.held), Bytes::new(state.share.granted()))
@@ -309,8 +309,8 @@ impl State {
         (self.path.bound() + waiting).max(self.held)
     }
 
-    /// The credit of one stream: as much as that of all streams, so that a single stream can use
-    /// the whole path.
+    /// Returns the credit of one stream: as much as that of all streams, so that a single stream
+    /// can use the whole path.
     fn stream_window(&self) -> u64 {
         self.path.bound()
     }
@@ -349,5 +349,5 @@ impl Drop for CountGuard<'_> {
 const READ: usize = 128 * 1024;
 const LEAST_READ: usize = 4 * 1024;
 const CLOSED_POLL: Duration = Duration::from_secs(1);
-/// The time without data after which a connection is idle.
+/// How long no data must pass before a connection counts as idle.
 const REST: Duration = Duration::from_secs(2);

@@ -16,13 +16,13 @@ use tunnel::server::Server;
 use tunnel::transport::Carrier;
 use units::Span;
 
-/// The path delays packets until the handshake is complete. So do ends that compute their first
+/// The path delays packets until the handshake is complete, like ends that are slow to compute the
 /// handshake.
 #[test]
 fn the_round_trip_is_measured_after_the_handshake() {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(2).enable_all().build().unwrap();
-    // Repeat if the machine was held up, which would add to the round trip.
+    // Repeat if the machine was disturbed, which would add to the measured round trip.
     testing::undisturbed("round trip of a check", |_| {
         let text = runtime.block_on(findings());
         let delay = Span::from(DELAY);
@@ -33,7 +33,7 @@ fn the_round_trip_is_measured_after_the_handshake() {
     });
 }
 
-/// The text of a check of a server behind this path.
+/// Checks a server at the other end of this path. Returns the findings as text.
 async fn findings() -> String {
     let keys = Keys::new();
     let server = Server::start(keys.server_parts(keys.guard(&[], &[]))).unwrap();
@@ -83,7 +83,7 @@ async fn slow_until_connected(server: SocketAddr) -> SocketAddr {
             let (packet, socket, to) = tokio::select! {
                 Ok((count, from)) = near.recv_from(&mut up) => {
                     client = Some(from);
-                    // RFC 9000, 17.3: packets after the handshake have a short header.
+                    // Packets after the handshake have a short header (RFC 9000, 17.3).
                     if up[0] & 0x80 == 0 {
                         connected.get_or_insert_with(Instant::now);
                     }

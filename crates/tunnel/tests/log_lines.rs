@@ -1,4 +1,4 @@
-//! Log lines say why a connection ended. Texts that peers and strangers choose can neither break a
+//! Log lines tell why a connection ended. Texts that peers and strangers choose can neither break a
 //! line nor control a terminal.
 
 #![allow(clippy::unwrap_used)]
@@ -32,7 +32,7 @@ async fn a_peer_cannot_forge_log_lines_by_frames() {
         (format!("tcp:frame {HOSTILE}:22"), "not understood"),
         (format!("unix:/frame {HOSTILE}"), "target denied"),
     ] {
-        // The opening has version 1, kind forward, and no properties.
+        // The opening has version 1, type forward, and no properties.
         let mut opening = vec![1, 1];
         opening.extend((address.len() as u16).to_be_bytes());
         opening.extend([0, 0]);
@@ -74,7 +74,7 @@ async fn a_stranger_cannot_forge_log_lines_by_its_close_reason() {
 
 /// The server closes the connection to a silent peer, and must log the silence as the reason.
 #[tokio::test]
-async fn the_log_names_silence_as_the_end_of_a_silent_peer() {
+async fn the_log_gives_silence_as_the_reason_for_closing_a_silent_peer() {
     let log = log();
     let (listener, address) = ends::target().await;
     let echo = tokio::spawn(ends::echo(listener));
@@ -87,7 +87,7 @@ async fn the_log_names_silence_as_the_end_of_a_silent_peer() {
     drop((client, server));
 }
 
-/// Applications that try again and again must not fill the disk.
+/// Applications that retry again and again must not fill the disk with log lines.
 #[tokio::test]
 async fn an_end_logs_only_a_few_of_many_refusals() {
     let (keys, log) = (Keys::with_log(), log());
@@ -117,11 +117,11 @@ async fn an_end_logs_only_a_few_of_many_refusals() {
     drop((client, server));
 }
 
-/// The log of this process, as a terminal would receive it.
+/// The log of this process, byte for byte as a terminal would receive it.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
-/// The log that all tests of this file share, because a process has one subscriber.
+/// Returns the log that all tests of this file share, because a process has one subscriber.
 fn log() -> Log {
     static LOG: OnceLock<Log> = OnceLock::new();
     LOG.get_or_init(|| {
@@ -187,7 +187,7 @@ impl Keys {
 }
 
 const HOSTILE: &str = "a\nforged WARN\r\x1b]0;owned\x07\u{9b}2J\u{202e}";
-/// The escaped form of `HOSTILE`.
+/// `HOSTILE` as the log must show it, escaped.
 const SHOWN: &str = r"a\nforged WARN\r\x1b]0;owned\x07\x9b2J\u{202e}";
 const OBEYED: [char; 5] = ['\r', '\x1b', '\x07', '\u{9b}', '\u{202e}'];
 

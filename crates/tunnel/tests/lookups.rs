@@ -1,5 +1,5 @@
-//! Peers cause look-ups at a name server that never answers. This test is alone in its process,
-//! because the system's resolver reads its files for all threads.
+//! Peers cause name look-ups while the name server never answers. This test is alone in its
+//! process, because the C library's resolver reads its files for all threads.
 
 #![allow(clippy::unwrap_used)]
 
@@ -56,13 +56,13 @@ async fn attack() {
     }
     let long = Instant::now() + Duration::from_secs(60);
     while threads() < before + LOOKUPS_EACH / 2 {
-        assert!(Instant::now() < long, "no name was looked up");
+        assert!(Instant::now() < long, "too few look-ups started in time");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let mut most = threads();
     for _ in 0..20 {
         let served = tokio::time::timeout(DIAL, ask(&modest, &there)).await;
-        assert_eq!(served.expect("another peer waits for its name"), Status::Open);
+        assert_eq!(served.expect("the other peer's look-up waits"), Status::Open);
         most = most.max(threads());
     }
     let refused = async {
@@ -73,7 +73,7 @@ async fn attack() {
             ));
         }
     };
-    tokio::time::timeout(Duration::from_secs(120), refused).await.expect("a name is unanswered");
+    tokio::time::timeout(Duration::from_secs(120), refused).await.expect("no answer to an opening");
     most = most.max(threads());
     assert!(most <= before + LOOKUPS_EACH + SPARE, "{before} threads became {most}");
     let counted: u64 = access
@@ -85,7 +85,8 @@ async fn attack() {
     assert_eq!(ask(&modest, &there).await, Status::Open);
 }
 
-/// Gives this thread, and threads it starts, their own network, name server and hosts file.
+/// Gives this thread, and threads that it starts, a separate network namespace, name server and
+/// hosts file.
 fn own_machine(home: &Path) -> Result<(), String> {
     let error_text = |error: nix::Error| error.to_string();
     unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS).map_err(error_text)?;
@@ -143,7 +144,7 @@ async fn ask(connection: &QuicConnection, target: &str) -> Status {
         if let Some((answer, _)) = Answer::decode(&output).unwrap() {
             return answer.status;
         }
-        assert!(more, "no answer about {target}");
+        assert!(more, "no answer to the opening for {target}");
     }
 }
 
@@ -152,7 +153,7 @@ fn threads() -> usize {
 }
 
 const NAMES: u64 = 3000;
-/// The dial timeout: shorter than glibc's wait for a name server, which is 5 s, twice.
+/// The dial timeout. glibc waits longer for a name server: twice 5 s.
 const DIAL: Duration = Duration::from_secs(5);
-/// Threads for look-ups of the other peer.
+/// Number of threads that must remain for the other peer's look-ups.
 const SPARE: usize = 4;

@@ -9,22 +9,22 @@ impl Bytes {
     /// No bytes: an empty queue, or an empty packet.
     pub const ZERO: Self = Self(0);
 
-    /// A size of `count` bytes.
+    /// Creates a size of `count` bytes.
     pub const fn new(count: u64) -> Self {
         Self(count)
     }
 
-    /// A size in units of 1024 bytes. A `count` of 2^54 or more overflows 64 bits.
+    /// Creates a size in units of 1024 bytes. A `count` of 2^54 or more overflows 64 bits.
     pub const fn kib(count: u64) -> Self {
         Self(count * 1024)
     }
 
-    /// The size as a plain integer, in bytes.
+    /// Returns the size as a plain integer, in bytes.
     pub const fn count(self) -> u64 {
         self.0
     }
 
-    /// The difference in bytes; zero if `other` is larger.
+    /// Returns the difference in bytes; zero if `other` is larger.
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn arithmetic_saturates() {
+    fn sums_and_differences_of_bytes_saturate() {
         assert_eq!(Bytes::new(3) - Bytes::new(5), Bytes::ZERO);
         assert_eq!(Bytes::new(u64::MAX) + Bytes::new(5), Bytes::new(u64::MAX));
     }

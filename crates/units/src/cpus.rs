@@ -16,7 +16,7 @@ pub fn parse_cpus(text: &str) -> Result<Vec<usize>, String> {
     Ok(cpus)
 }
 
-/// The most CPUs that Linux supports.
+/// Maximum number of CPUs that Linux supports.
 const MOST_CPUS: usize = 8192;
 
 #[cfg(test)]
@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cpus_are_written_as_numbers_and_ranges() {
+    fn a_cpu_list_parses_from_numbers_and_ranges() {
         assert_eq!(parse_cpus("3,0-1").unwrap(), [0, 1, 3]);
         assert_eq!(parse_cpus("1, 1-2").unwrap(), [1, 2]);
         for wrong in ["", "x", "2-1", "1,,2", "0-9999", "-1", "18446744073709551616"] {

@@ -1,7 +1,7 @@
 /// The reason why a text is not a valid quantity. The message gives a valid example.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnitError {
-    /// No valid number stands in front of the unit.
+    /// No valid number precedes the unit.
     #[error("`{text}` is not a {quantity}: write a number and a unit, for example {example}")]
     NotANumber {
         /// The whole text as the caller passed it.
@@ -26,7 +26,7 @@ pub enum UnitError {
     UnknownUnit {
         /// The whole text as the caller passed it.
         text: String,
-        /// Everything after the number, without surrounding blanks.
+        /// Everything after the number, without surrounding white space.
         unit: String,
         /// Noun for the expected quantity, such as `rate`.
         quantity: &'static str,

@@ -14,13 +14,13 @@ pub struct Foreign<T> {
     longest: usize,
 }
 
-/// See [`Foreign`].
+/// Wraps a text from outside; see [`Foreign`].
 pub fn foreign<T: Display>(text: T) -> Foreign<T> {
     Foreign { text, longest: Foreign::<T>::LONGEST }
 }
 
-/// Escapes a whole document that contains text from outside, line by line, as [`Foreign`] does;
-/// cuts nothing.
+/// Escapes a document that contains text from outside, line by line, as [`Foreign`] does, but
+/// without shortening it.
 pub fn visible(document: &str) -> String {
     let mut out = String::with_capacity(document.len());
     for c in document.replace("\r\n", "\n").chars() {
@@ -32,7 +32,7 @@ pub fn visible(document: &str) -> String {
     out
 }
 
-/// Escapes the texts and names of a document from outside, each as in [`Foreign`].
+/// Escapes the strings and member names of a JSON document from outside, each as in [`Foreign`].
 pub fn foreign_json(document: &mut Value, longest: usize) {
     let shown = |text: &str| foreign(text).up_to(longest).to_string();
     match document {
@@ -48,10 +48,11 @@ pub fn foreign_json(document: &mut Value, longest: usize) {
 }
 
 impl<T> Foreign<T> {
-    /// Default bound of the output, in characters after escaping; the ellipsis comes on top.
+    /// Default maximum length of the output, in characters after escaping; the ellipsis is not
+    /// counted.
     pub const LONGEST: usize = 256;
 
-    /// The text with another bound.
+    /// Sets another maximum length.
     pub fn up_to(self, longest: usize) -> Self {
         Self { longest, ..self }
     }
@@ -60,7 +61,7 @@ impl<T> Foreign<T> {
 impl<T: Display> Display for Foreign<T> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let mut cut = Cut { out: f, left: self.longest, is_full: false };
-        // A full line ends the output of the text; this is not an error.
+        // A full line only ends the output of the text; it is not an error.
         match write!(cut, "{}", self.text) {
             Err(_) if cut.is_full => f.write_char('…'),
             written => written,
@@ -68,7 +69,7 @@ impl<T: Display> Display for Foreign<T> {
     }
 }
 
-/// Writes at most this many characters.
+/// Writes at most `left` characters to `out`.
 struct Cut<'a, 'b> {
     out: &'a mut Formatter<'b>,
     left: usize,
@@ -107,8 +108,9 @@ fn push(out: &mut String, c: char) {
     debug_assert!(written.is_ok(), "a String takes everything");
 }
 
-/// Control characters (C0, DEL, C1), and characters of Unicode's general categories Cf, Zl and Zp,
-/// which change the display of other characters or are invisible.
+/// Whether a terminal would obey the character or hide it: control characters (C0, DEL, C1), and
+/// the Unicode general categories Cf, Zl and Zp, which change the display of other characters or
+/// are invisible.
 fn is_obeyed(c: char) -> bool {
     c.is_control()
         || matches!(
@@ -144,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn ordinary_text_stays_as_it_is() {
+    fn text_without_control_characters_stays_unchanged() {
         for text in ["", "no rule allows tcp:[::1]:22", "Ünïcödé – “語” 5\u{a0}ms", r"C:\x1b"]
         {
             assert_eq!(foreign(text).to_string(), text);
@@ -162,12 +164,12 @@ mod tests {
     }
 
     #[test]
-    fn a_document_keeps_its_lines() {
+    fn escaping_a_document_keeps_its_lines() {
         assert_eq!(visible("a\tb\r\n\x1b[2Jc\n"), "a\tb\n\\x1b[2Jc\n");
     }
 
     #[test]
-    fn texts_and_names_of_a_document_are_shown_alike() {
+    fn strings_and_member_names_of_json_are_escaped_alike() {
         let mut document = json!({"a\u{9b}": [{"b": "\x1b"}, 1.5, null], "c": "xxxx"});
         foreign_json(&mut document, 6);
         assert_eq!(document, json!({r"a\x9b": [{"b": r"\x1b"}, 1.5, null], "c": "xxxx"}));

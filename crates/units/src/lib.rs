@@ -43,8 +43,8 @@ pub use spelling::{did_you_mean, nearest, suggestion};
 pub use switch::Switch;
 pub use time::Time;
 
-/// Serialises through `Display` and deserialises through `FromStr`, so that every file and every
-/// JSON document shows a quantity as a person would write it.
+/// Implements serialisation through `Display` and deserialisation through `FromStr`, so that every
+/// file and every JSON document shows a quantity as a person would write it.
 macro_rules! as_text {
     ($type:ty, $expected:literal) => {
         impl serde::Serialize for $type {

@@ -2,20 +2,20 @@
 
 use crate::UnitError;
 
-/// The name and the notation of a quantity, for its error messages.
+/// The name, notation and units of a quantity, for parsing and for error messages.
 pub(crate) struct Grammar {
     pub(crate) quantity: &'static str,
     pub(crate) example: &'static str,
     pub(crate) known: &'static str,
     pub(crate) range: &'static str,
-    /// (unit in lower case, its size in base units)
+    /// Each unit in lower case, with its size in base units.
     pub(crate) units: &'static [(&'static str, f64)],
-    /// The unit of a bare number, if bare numbers are allowed.
+    /// The size of the unit that a bare number has, if bare numbers are allowed.
     pub(crate) bare: Option<f64>,
 }
 
 impl Grammar {
-    /// The value in base units, rounded to the nearest whole number.
+    /// Parses a quantity into base units, rounded to the nearest whole number.
     pub(crate) fn parse(&self, text: &str) -> Result<u64, UnitError> {
         let trimmed = text.trim();
         let split = trimmed
@@ -65,8 +65,8 @@ impl Grammar {
     }
 }
 
-/// `value` in the largest unit that prints it exactly in at most three decimals, or else in the
-/// base unit.
+/// Formats `value` in the largest unit that prints it exactly in at most three decimals, or else in
+/// the base unit.
 pub(crate) fn exact(value: u64, units: &[(&str, u64)]) -> String {
     for (name, scale) in units {
         if value < *scale {

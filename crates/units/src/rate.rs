@@ -1,33 +1,34 @@
 use crate::number::{Grammar, exact};
 use crate::{Bytes, Span, UnitError, as_text};
 
-/// Bits per second.
+/// A data rate in bits per second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Rate(u64);
 
 impl Rate {
-    /// A rate of `bits` bits per second. At rate 0, no packet ever ends ([`Rate::time_for`]).
+    /// Creates a rate of `bits` bits per second. At rate 0, no packet is ever sent completely
+    /// ([`Rate::time_for`]).
     pub const fn from_bits_per_second(bits: u64) -> Self {
         Self(bits)
     }
 
-    /// A rate in units of 10^6 bits per second. An `mbit` above `u64::MAX` / 10^6 overflows 64
-    /// bits.
+    /// Creates a rate in units of 10^6 bits per second. An `mbit` above `u64::MAX` / 10^6 overflows
+    /// 64 bits.
     pub const fn from_mbit(mbit: u64) -> Self {
         Self(mbit * 1_000_000)
     }
 
-    /// The exact rate, in bits per second.
+    /// Returns the exact rate, in bits per second.
     pub const fn bits_per_second(self) -> u64 {
         self.0
     }
 
-    /// The rate in 10^6 bits per second, with decimals.
+    /// Returns the rate in units of 10^6 bits per second, with decimals.
     pub fn mbit_per_second(self) -> f64 {
         self.0 as f64 / 1e6
     }
 
-    /// The time that `size` takes at this rate, rounded to the nearest nanosecond; the longest span
+    /// Returns how long `size` takes at this rate, rounded to the nearest nanosecond; [`Span::MAX`]
     /// at rate 0.
     pub fn time_for(self, size: Bytes) -> Span {
         if self.0 == 0 {
@@ -38,8 +39,8 @@ impl Rate {
         Span::from_nanos(nanos.min(u64::MAX as u128) as u64)
     }
 
-    /// The bytes that fit into `span`, rounded down: with a round-trip time, the bandwidth-delay
-    /// product.
+    /// Returns the bytes that fit into `span`, rounded down. If `span` is a round-trip time, this
+    /// is the bandwidth-delay product.
     pub fn bytes_in(self, span: Span) -> Bytes {
         let bytes = self.0 as u128 * span.nanos() as u128 / 8 / 1_000_000_000;
         Bytes::new(bytes.min(u64::MAX as u128) as u64)
@@ -115,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_gives_a_valid_rate() {
+    fn the_error_of_a_malformed_rate_shows_a_valid_rate() {
         let message = |text: &str| text.parse::<Rate>().unwrap_err().to_string();
         assert_eq!(message("600"), "`600` has no unit: a rate is written like 600mbit or 2.5gbit");
         assert!(message("600mbut").contains("`mbut` in `600mbut` is not a unit of a rate"));

@@ -5,32 +5,32 @@ use crate::{UnitError, as_text};
 pub struct Share(f64);
 
 impl Share {
-    /// None of the whole, 0%.
+    /// A share of 0%, none of the whole.
     pub const ZERO: Self = Self(0.0);
-    /// The whole, 100%.
+    /// A share of 100%, the whole.
     pub const ONE: Self = Self(1.0);
 
-    /// `None` outside 0..=1.
+    /// Creates a share from a number from 0 to 1; `None` outside this range.
     pub fn new(share: f64) -> Option<Self> {
         (0.0..=1.0).contains(&share).then_some(Self(share))
     }
 
-    /// A share from a percentage; `None` outside 0..=100.
+    /// Creates a share from a percentage; `None` outside 0..=100.
     pub fn from_percent(percent: f64) -> Option<Self> {
         Self::new(percent / 100.0)
     }
 
-    /// The share as a number from 0 to 1.
+    /// Returns the share as a number from 0 to 1.
     pub const fn fraction(self) -> f64 {
         self.0
     }
 
-    /// The share as a number from 0 to 100.
+    /// Returns the share as a number from 0 to 100.
     pub fn percent(self) -> f64 {
         self.0 * 100.0
     }
 
-    /// True for exactly 0; a share that merely prints as 0% is not zero.
+    /// Whether the share is exactly 0. A share that merely prints as 0% is not zero.
     pub fn is_zero(self) -> bool {
         self.0 == 0.0
     }
@@ -54,8 +54,8 @@ impl std::str::FromStr for Share {
     }
 }
 
-/// The error for a bare number: tc-netem(8) takes `0.5` for half a percent, other programs for a
-/// half.
+/// Returns the error for a bare number: tc-netem(8) reads `0.5` as half a percent, other programs
+/// read it as a half.
 fn bare(text: &str, value: f64) -> UnitError {
     let as_fraction = Share::new(value);
     match (Share::from_percent(value), as_fraction) {
@@ -75,7 +75,8 @@ fn out_of_range(text: &str) -> UnitError {
 
 impl std::fmt::Display for Share {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Ten decimals hide the rounding of `/ 100`; then trailing zeros are removed.
+        // Print ten decimals, which hides the rounding error of the division by 100, and remove
+        // trailing zeros.
         let percent = format!("{:.10}", self.percent());
         let percent = percent.trim_end_matches('0').trim_end_matches('.');
         f.pad(&format!("{percent}%"))

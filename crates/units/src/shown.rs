@@ -4,44 +4,44 @@
 use crate::{Bytes, Rate, Share, Span};
 
 impl Rate {
-    /// As in `90.3 Mbit/s`.
+    /// Formats the rate as in `90.3 Mbit/s`.
     pub fn shown(self) -> String {
         rate(self.bits_per_second() as f64)
     }
 }
 
 impl Bytes {
-    /// As in `3.94 MB`; a megabyte is 10^6 bytes.
+    /// Formats the size as in `3.94 MB`; a megabyte is 10^6 bytes.
     pub fn shown(self) -> String {
         bytes(self.count() as f64)
     }
 }
 
 impl Span {
-    /// As in `35.1 ms`; from two minutes on as in `3 min 20 s`.
+    /// Formats the time as in `35.1 ms`, and from two minutes on as in `3 min 20 s`.
     pub fn shown(self) -> String {
         seconds(self.secs_f64())
     }
 }
 
 impl Share {
-    /// As in `0.47 %`.
+    /// Formats the share as in `0.47 %`.
     pub fn shown(self) -> String {
         percent(self.percent())
     }
 }
 
-/// Bits a second, as in `90.3 Mbit/s`.
+/// Formats a rate in bits per second, as in `90.3 Mbit/s`.
 pub fn rate(bits_per_second: f64) -> String {
     scaled(bits_per_second, &["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"])
 }
 
-/// As in `3.94 MB`; a megabyte is 10^6 bytes.
+/// Formats a number of bytes as in `3.94 MB`; a megabyte is 10^6 bytes.
 pub fn bytes(count: f64) -> String {
     scaled(count, &["B", "kB", "MB", "GB", "TB", "PB"])
 }
 
-/// As in `35.1 ms`; from two minutes on as in `3 min 20 s`.
+/// Formats seconds as in `35.1 ms`, and from two minutes on as in `3 min 20 s`.
 pub fn seconds(seconds: f64) -> String {
     let whole = seconds.round();
     if whole.is_finite() && whole >= 120.0 {
@@ -63,8 +63,8 @@ pub fn seconds(seconds: f64) -> String {
     }
 }
 
-/// A percentage, as in `0.47 %`, `9.84 %`, `63.2 %` and `100 %`. A small one becomes `<0.01 %`,
-/// never 0.
+/// Formats a percentage, as in `0.47 %`, `9.84 %`, `63.2 %` and `100 %`. A percentage too small for
+/// this becomes `<0.01 %`, never 0.
 pub fn percent(percent: f64) -> String {
     match percent.abs() {
         0.0 => "0 %".to_owned(),
@@ -75,7 +75,7 @@ pub fn percent(percent: f64) -> String {
     }
 }
 
-/// Three significant digits; zero is `0`.
+/// Formats a number with three significant digits; zero is `0`.
 pub fn significant(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {
         return format!("{value:.0}");
@@ -89,7 +89,7 @@ fn scaled(value: f64, units: &[&str]) -> String {
     let mut rest = value;
     for unit in &units[..units.len() - 1] {
         if round(rest).abs() < 1000.0 {
-            // Bits and bytes have no decimals.
+            // Print bits and bytes without decimals.
             let is_base = unit == &units[0];
             let text = if is_base { format!("{rest:.0}") } else { significant(rest) };
             return format!("{text} {unit}");

@@ -6,68 +6,68 @@ use crate::{UnitError, as_text};
 pub struct Span(u64);
 
 impl Span {
-    /// No time at all.
+    /// A span of length zero.
     pub const ZERO: Self = Self(0);
-    /// The longest span, about 584 years: time to send at rate 0.
+    /// Maximum span, about 584 years: the time to send at rate 0.
     pub const MAX: Self = Self(u64::MAX);
 
-    /// A span of `nanos` nanoseconds.
+    /// Creates a span of `nanos` nanoseconds.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// A span of `micros` microseconds; saturates at [`Span::MAX`].
+    /// Creates a span of `micros` microseconds; saturates at [`Span::MAX`].
     pub const fn from_micros(micros: u64) -> Self {
         Self(micros.saturating_mul(1_000))
     }
 
-    /// A span of `millis` milliseconds; saturates at [`Span::MAX`].
+    /// Creates a span of `millis` milliseconds; saturates at [`Span::MAX`].
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis.saturating_mul(1_000_000))
     }
 
-    /// A span of `secs` seconds; saturates at [`Span::MAX`].
+    /// Creates a span of `secs` seconds; saturates at [`Span::MAX`].
     pub const fn from_secs(secs: u64) -> Self {
         Self(secs.saturating_mul(1_000_000_000))
     }
 
-    /// A span from seconds with decimals, rounded to the nearest nanosecond. A negative number or
-    /// NaN gives zero; a number that is too large gives [`Span::MAX`].
+    /// Creates a span from seconds with decimals, rounded to the nearest nanosecond. A negative
+    /// number or NaN gives zero; a number that is too large gives [`Span::MAX`].
     pub fn from_secs_f64(secs: f64) -> Self {
         Self((secs.max(0.0) * 1e9).round() as u64)
     }
 
-    /// The exact length, in nanoseconds.
+    /// Returns the exact length, in nanoseconds.
     pub const fn nanos(self) -> u64 {
         self.0
     }
 
-    /// The length in microseconds, with decimals.
+    /// Returns the length in microseconds, with decimals.
     pub fn micros_f64(self) -> f64 {
         self.0 as f64 / 1e3
     }
 
-    /// The length in milliseconds, with decimals.
+    /// Returns the length in milliseconds, with decimals.
     pub fn millis_f64(self) -> f64 {
         self.0 as f64 / 1e6
     }
 
-    /// The length in seconds, with decimals.
+    /// Returns the length in seconds, with decimals.
     pub fn secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
     }
 
-    /// The difference of two lengths; zero if `other` is longer.
+    /// Returns the difference of two lengths; zero if `other` is longer.
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
 
-    /// The sum of two lengths, at most [`Span::MAX`].
+    /// Returns the sum of two lengths, at most [`Span::MAX`].
     pub const fn saturating_add(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
 
-    /// The same length as a type of the standard library, for sleeps and timeouts.
+    /// Converts to the standard library's type, for sleeps and timeouts.
     pub const fn as_duration(self) -> std::time::Duration {
         std::time::Duration::from_nanos(self.0)
     }

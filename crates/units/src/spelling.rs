@@ -1,7 +1,8 @@
 use crate::foreign;
 use std::fmt::Display;
 
-/// ` (did you mean `x`?)` for the nearest of `known`, or an empty text if none is near.
+/// Returns ` (did you mean `x`?)` for the word of `known` nearest to `word`, or an empty text if
+/// none is near.
 ///
 /// ```
 /// assert_eq!(units::did_you_mean("dely", ["rate", "delay"]), " (did you mean `delay`?)");
@@ -11,9 +12,10 @@ pub fn did_you_mean<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) ->
     nearest(word, known).map_or_else(String::new, suggestion)
 }
 
-/// The nearest of `known`. A known word is near if few letters differ and fewer than `word` has, or
-/// if it begins with `word`; capitals count as small letters, and `_` as `-`. Among known words at
-/// one distance the nearest begins with `word`, or else stands first.
+/// Returns the word of `known` that is nearest to `word`. A known word is near if it begins with
+/// `word`, or if the number of letters that differ is small and less than the length of `word`.
+/// Capitals count as small letters, and `_` as `-`. Among known words at the same distance, one
+/// that begins with `word` is preferred; otherwise the first wins.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if word.len() > LONGEST {
         return None;
@@ -27,7 +29,7 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
             let distance = strsim::damerau_levenshtein(&word, &known);
             let begins = known.starts_with(&word);
             let longer = letters.max(known.chars().count());
-            // Otherwise `64` would be near `cs4`, and `m` near `ms`.
+            // Without this bound, `64` would be near `cs4`, and `m` near `ms`.
             let is_near = distance <= 1 + longer / 3 && distance < letters;
             (is_near || begins && word.len() > 2).then_some((distance, !begins, name))
         })
@@ -35,7 +37,8 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
         .map(|(.., name)| name)
 }
 
-/// The words with which every message suggests a spelling. `right` may come from outside.
+/// Formats the suggestion of a spelling, which is the same in every message. `right` may come from
+/// outside.
 pub fn suggestion(right: impl Display) -> String {
     format!(" (did you mean `{}`?)", foreign(right))
 }
@@ -44,7 +47,8 @@ fn folded(word: &str) -> String {
     word.to_ascii_lowercase().replace('_', "-")
 }
 
-/// Bytes: no known word is as long, and the distance takes quadratic time.
+/// Maximum length of a word, in bytes. No known word is as long, and computing the distance takes
+/// quadratic time.
 const LONGEST: usize = 100;
 
 #[cfg(test)]
@@ -52,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_with_few_wrong_letters_is_near() {
+    fn a_word_with_few_wrong_letters_gets_a_suggestion() {
         for (word, known, expected) in [
             ("rat", &["rate", "delay"][..], Some("rate")),
             ("dropptail", &["droptail", "red"], Some("droptail")),
@@ -60,10 +64,10 @@ mod tests {
             ("banana", &["droptail", "codel"], None),
             ("AlpHa", &["beta", "alpha"], Some("alpha")),
             ("listen_on", &["listen", "listen-on"], Some("listen-on")),
-            // An omitted ending.
+            // The word lacks its ending.
             ("goodput", &["rtt_us", "goodput_mbit_s"], Some("goodput_mbit_s")),
             ("ms", &["msec-per-round"], None),
-            // At one distance: the beginning, then the order.
+            // At the same distance, a word with the same beginning wins, then the first word.
             ("los", &["low", "loss"], Some("loss")),
             ("af44", &["af41", "af42"], Some("af41")),
             ("x", &["s", "h"], None),

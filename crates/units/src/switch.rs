@@ -21,7 +21,7 @@ impl std::fmt::Display for Switch {
     }
 }
 
-/// Reads a text, a boolean or a number of a file.
+/// Reads a string, a boolean or a number in a file.
 impl<'de> serde::Deserialize<'de> for Switch {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct AnyForm;
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_switch_has_three_spellings() {
+    fn a_switch_parses_from_three_spellings_of_each_value() {
         for (on, off) in [("on", "off"), ("true", "false"), ("1", "0"), (" On", "OFF ")] {
             assert_eq!((on.parse(), off.parse()), (Ok(Switch(true)), Ok(Switch(false))), "{on}");
         }

@@ -6,22 +6,22 @@ use crate::Span;
 pub struct Time(u64);
 
 impl Time {
-    /// Start of the clock.
+    /// The start of the clock.
     pub const ZERO: Self = Self(0);
-    /// Later than any event.
+    /// A time later than any event.
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// The point `nanos` nanoseconds after the clock's start.
+    /// Returns the time `nanos` nanoseconds after the clock's start.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// Nanoseconds since the clock's start.
+    /// Returns the nanoseconds since the clock's start.
     pub const fn nanos(self) -> u64 {
         self.0
     }
 
-    /// The time passed since `earlier`; zero if `earlier` is in the future.
+    /// Returns the time passed since `earlier`; zero if `earlier` is in the future.
     pub const fn since(self, earlier: Self) -> Span {
         Span::from_nanos(self.0.saturating_sub(earlier.0))
     }

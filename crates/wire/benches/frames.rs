@@ -1,4 +1,4 @@
-//! Measures the cost of completing a packet: `cargo bench -p weir-wire`.
+//! Measures the time to complete a packet's checksum or segmentation: `cargo bench -p weir-wire`.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,10 +1,10 @@
 //! Reads captures packet by packet, in both formats: pcap (draft-ietf-opsawg-pcap) and pcapng
 //! (draft-ietf-opsawg-pcapng), with the link types of Ethernet, Linux' cooked captures, raw IP and
-//! loopback. The caller passes the bytes of the capture in pieces of any length.
+//! loopback. The caller passes the bytes of the capture in chunks of any length.
 
 use crate::headers::{IPV4, IPV6, MAC_HEADER, TAG, is_tag, word};
 
-/// The reader's state between two pieces of a capture.
+/// The reader's state between two chunks of a capture.
 #[derive(Debug, Clone, Default)]
 pub struct CaptureReader {
     format: Option<Format>,
@@ -17,17 +17,17 @@ pub struct CaptureReader {
 pub enum Step<'a> {
     /// A packet of the capture.
     Packet {
-        /// The number of bytes to skip before the next call.
+        /// How many bytes to skip before the next call.
         used: usize,
-        /// The packet, whose bytes lie in those that the caller passed.
+        /// The packet, whose bytes are a part of the bytes that the caller passed.
         packet: CapturedPacket<'a>,
     },
     /// A header, or a block without a packet.
     Skip {
-        /// The number of bytes to skip before the next call.
+        /// How many bytes to skip before the next call.
         used: usize,
     },
-    /// The reader needs more bytes. At the end of a file, the capture ends here, perhaps within a
+    /// The reader needs more bytes. If the file has no more, the capture ends, perhaps within a
     /// packet.
     More,
 }
@@ -46,34 +46,35 @@ pub struct CapturedPacket<'a> {
     pub original_length: u32,
 }
 
-/// The header in front of the IP header.
+/// The link-layer header that precedes the IP header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkType {
-    /// MAC addresses, perhaps VLAN tags, and the EtherType.
+    /// MAC addresses, any VLAN tags, and the EtherType.
     Ethernet,
     /// Linux' cooked capture (SLL, link type 113).
     Cooked,
     /// The second version of Linux' cooked capture (SLL2, link type 276).
     Cooked2,
-    /// IP alone.
+    /// No link-layer header: the packet begins with the IP header.
     Raw,
-    /// An address family of four bytes.
+    /// A four-byte address family (BSD loopback).
     Loopback,
     /// Another link type, by its number in the registry of tcpdump.org; the reader finds no IP
     /// header.
     Other(u16),
 }
 
-/// The reason why a capture cannot be read. The text follows the name of the capture.
+/// Reasons why a capture cannot be read. The text continues a sentence that begins with the
+/// capture's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CaptureError {
     /// The first bytes are neither a magic number of pcap nor a section header of pcapng.
     #[error("is no capture in pcap's or pcapng's format")]
     NotCapture,
-    /// The record or block behind this many packets has an impossible length or interface.
+    /// The record or block after this many packets has an impossible length or interface.
     #[error("is damaged behind packet {0}: a length there is impossible")]
     Damaged(u64),
-    /// A section of a pcapng has more interfaces than the reader keeps.
+    /// A section of a pcapng file has more interfaces than the reader keeps.
     #[error("describes more than {MOST_INTERFACES} interfaces")]
     Interfaces,
 }
@@ -87,24 +88,24 @@ enum Format {
 #[derive(Debug, Clone, Copy)]
 struct Interface {
     link: LinkType,
-    /// Units of time in a second.
+    /// Resolution of timestamps, in units per second.
     resolution: u64,
-    /// Seconds to add to each time.
+    /// Offset of timestamps, in seconds.
     offset: i64,
 }
 
 impl CaptureReader {
-    /// A reader that expects the first byte of a capture.
+    /// Creates a reader that expects the first byte of a capture.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The number of packets so far.
+    /// Returns the number of packets read so far.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Reads the beginning of `bytes`.
+    /// Reads the packet, header or block at the beginning of `bytes`.
     pub fn next<'a>(&mut self, bytes: &'a [u8]) -> Result<Step<'a>, CaptureError> {
         match &mut self.format {
             None => self.begin(bytes),
@@ -199,7 +200,7 @@ impl LinkType {
         }
     }
 
-    /// The offset of the IP header in a packet; `None` for another protocol.
+    /// Returns the offset of the IP header in a packet; `None` for another protocol.
     pub fn ip_offset(self, bytes: &[u8]) -> Option<usize> {
         let offset = match self {
             Self::Ethernet => behind_tags(bytes, MAC_HEADER - 2)?,
@@ -217,7 +218,7 @@ impl LinkType {
     }
 }
 
-/// The offset behind an EtherType and the VLAN tags that follow it.
+/// Returns the offset after an EtherType and the VLAN tags that follow it.
 fn behind_tags(bytes: &[u8], mut at: usize) -> Option<usize> {
     for _ in 0..=MOST_TAGS {
         match word(bytes, at)? {
@@ -264,7 +265,7 @@ impl Interface {
     }
 }
 
-/// A record of a pcap file; `None` if its length is impossible.
+/// Reads a record of a pcap file; `None` if its length is impossible.
 fn record(bytes: &[u8], big: bool, unit_ns: u64, link: LinkType) -> Option<Step<'_>> {
     let word = |number: usize| long(bytes, 4 * number, big);
     let (Some(seconds), Some(part), Some(length), Some(original_length)) =
@@ -277,7 +278,7 @@ fn record(bytes: &[u8], big: bool, unit_ns: u64, link: LinkType) -> Option<Step<
     }
     let used = RECORD_HEADER + length as usize;
     let Some(packet) = bytes.get(RECORD_HEADER..used) else { return Some(Step::More) };
-    // The seconds and the part have 32 bits each, so that the sum fits.
+    // Seconds and fractions have 32 bits each, so the sum fits in 64 bits.
     let time_ns = Some(u64::from(seconds) * 1_000_000_000 + u64::from(part) * unit_ns);
     let packet = CapturedPacket { time_ns, link, bytes: packet, original_length };
     Some(Step::Packet { used, packet })
@@ -295,7 +296,8 @@ fn enhanced<'a>(body: &'a [u8], big: bool, interfaces: &[Interface]) -> Option<C
     })
 }
 
-/// A packet block, the predecessor of enhanced packet blocks, with an interface of 16 bits.
+/// Reads a Packet Block, the predecessor of the Enhanced Packet Block, with an interface number of
+/// 16 bits.
 fn old<'a>(body: &'a [u8], big: bool, interfaces: &[Interface]) -> Option<CapturedPacket<'a>> {
     let word = |number: usize| long(body, 4 * number, big);
     let interface = *interfaces.get(usize::from(short(body, 0, big)?))?;
@@ -325,7 +327,7 @@ fn short(bytes: &[u8], at: usize, big: bool) -> Option<u16> {
     Some(if big { u16::from_be_bytes(two) } else { u16::from_le_bytes(two) })
 }
 
-/// The longest piece that a caller ever needs to pass.
+/// Maximum length of a chunk that a caller ever needs to pass.
 pub const LONGEST_STEP: usize = LONGEST_BLOCK;
 const LONGEST_BLOCK: usize = 4 << 20;
 const LONGEST_PACKET: u32 = 2 << 20;
@@ -350,7 +352,7 @@ mod tests {
     use crate::pcap::{file_header, record_header};
     use proptest::prelude::*;
 
-    /// The time of a packet, its length before the cut, and its bytes.
+    /// A packet's time, its length before the capture cut it, and its bytes.
     type Read = (Option<u64>, u32, Vec<u8>);
 
     fn packets(bytes: &[u8]) -> Result<Vec<Read>, CaptureError> {
@@ -382,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pcap_file_is_read_in_pieces_of_any_length() {
+    fn a_pcap_file_is_read_in_chunks_of_any_length() {
         let mut bytes = file_header(65_535).to_vec();
         for (time, frame) in [(1_000_000_005, [1u8; 60]), (2_000_000_007, [2; 60])] {
             bytes.extend(record_header(time, 60));
@@ -418,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ip_header_is_found_behind_each_link_header() {
+    fn the_ip_header_is_found_after_each_link_header() {
         let ip = [0x45, 0, 0, 40];
         let with = |head: &[u8]| [head, &ip].concat();
         let ethernet = |tail: &[u8]| with(&[&[0; 12], tail].concat());
@@ -435,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn other_files_and_impossible_lengths_are_refused() {
+    fn files_of_other_formats_and_impossible_lengths_are_refused() {
         assert_eq!(packets(b"{\"weir\"").unwrap_err(), CaptureError::NotCapture);
         let mut bytes = file_header(65_535).to_vec();
         bytes.extend(record_header(0, u32::MAX));
@@ -447,7 +449,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_give_few_packets_or_an_error(
+        fn reading_arbitrary_bytes_gives_few_packets_or_an_error(
             start in prop::sample::select(vec![
                 file_header(0).to_vec(),
                 block(SECTION, &words(&[0x1a2b_3c4d, 1, 0, 0])),

@@ -1,5 +1,5 @@
-//! The tag of CAQM (Confined Active Queue Management): four bytes behind the MAC addresses, or
-//! behind at most two VLAN tags. On a data packet it requests a change of the window, and on an
+//! The tag of CAQM (Confined Active Queue Management): four bytes after the MAC addresses, or after
+//! at most two VLAN tags. On a data packet it requests a change of the window, and on an
 //! acknowledgement it carries the answer.
 //!
 //! ```text
@@ -15,60 +15,62 @@ pub mod offer;
 use crate::headers::{MAC_HEADER, TAG, is_tag, word};
 use std::fmt;
 
-/// The content of a tag: its 16 bits behind the TPID.
+/// The information in a tag: its 16 bits after the TPID.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Info(u16);
 
-/// The meaning of the hint, from the two bits C and I.
+/// The meaning of the hint, which the two bits C and I define.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Meaning {
-    /// An increase by this many units.
+    /// An increase of the window by this many units.
     More(u8),
     /// A request that was refused, or an answer that removes this many units.
     Fewer(u8),
-    /// No units: the answer 0, a request neither approved nor refused, or a go-ahead.
+    /// No change: the answer 0, a request neither approved nor refused, or a go-ahead.
     Nothing,
 }
 
 impl Info {
-    /// The content of a tag from the word behind its TPID: the kind in the upper three bits, the
-    /// hint in the lower eight.
+    /// Decodes a tag from the word after its TPID: the kind is in the upper three bits, the hint in
+    /// the lower eight.
     pub fn from_bits(bits: u16) -> Self {
         Self(bits)
     }
 
-    /// The word behind the TPID.
+    /// Returns the word after the TPID.
     pub fn bits(self) -> u16 {
         self.0
     }
 
-    /// A data packet that requests `hint` units.
+    /// Creates the tag of a data packet that requests `hint` units.
     pub fn request(hint: u8) -> Self {
         Self(REQUEST | VALID | u16::from(hint))
     }
 
-    /// In an [`offer`]: asks whether a port on the path supports CAQM.
+    /// Creates an [`offer`]'s question whether a port on the path supports CAQM.
     pub fn question() -> Self {
         Self(QUESTION)
     }
 
-    /// A port's reply to a [`Self::question`]; all other bits stay.
+    /// Returns a port's reply to a [`Self::question`]; all other bits stay.
     pub fn answered(self) -> Self {
         Self(self.0 & !(CONGESTION | VALID))
     }
 
-    /// In the SYN-ACK's offer: a port has answered the question of the SYN's offer.
+    /// Marks a SYN-ACK's offer: a port has answered the question of the SYN's offer.
     pub fn echoed(self) -> Self {
         Self(self.0 | ECHO)
     }
 
-    /// On the handshake's last packet, data or acknowledgement: a port on the path of the other
-    /// end's data supports CAQM, and tags may follow. The bit has no meaning in other packets.
+    /// Creates the tag of the handshake's last packet, a data packet if `request` or else an
+    /// acknowledgement. It reports that a port on the path of the other end's data supports CAQM,
+    /// and that tags may follow. A go-ahead has no meaning in other packets.
     pub fn go_ahead(request: bool) -> Self {
         Self(if request { QUESTION } else { CONGESTION | VALID })
     }
 
-    /// An acknowledgement that reports this many units, at most a hint's capacity.
+    /// Creates the tag of an acknowledgement that reports this many units, at most a hint's
+    /// capacity.
     pub fn answer(units: i16) -> Self {
         let hint = units.unsigned_abs().min(255);
         match units {
@@ -78,42 +80,43 @@ impl Info {
         }
     }
 
-    /// Whether the kind is CAQM's. A port ignores packets of another kind.
+    /// Whether the tag is of CAQM's kind. A port ignores packets of another kind.
     pub fn is_caqm(self) -> bool {
         self.0 & KIND == 0
     }
 
-    /// True for the request of a data packet, and false for an acknowledgement's answer.
+    /// Whether the tag is the request of a data packet and not the answer of an acknowledgement.
     pub fn is_request(self) -> bool {
         self.0 & REQUEST != 0
     }
 
-    /// In an offer: whether no port has answered it.
+    /// Whether the tag is an offer's question that no port has answered.
     pub fn is_question(self) -> bool {
         self.0 & QUESTION == QUESTION
     }
 
-    /// In the SYN-ACK's offer: whether a port has answered the question of the SYN's offer.
+    /// Whether the SYN-ACK's offer reports that a port has answered the question of the SYN's
+    /// offer.
     pub fn is_echoed(self) -> bool {
         self.0 & ECHO != 0
     }
 
-    /// In a tag: whether it is the go-ahead of the handshake's last packet.
+    /// Whether the tag is the go-ahead of the handshake's last packet.
     pub fn is_go_ahead(self) -> bool {
         self.0 & (CONGESTION | VALID) == CONGESTION | VALID
     }
 
-    /// A tag of another kind, from 1 to 7; [`Self::is_caqm`] is kind 0.
+    /// Returns the tag with another kind, from 1 to 7; CAQM's own is kind 0 ([`Self::is_caqm`]).
     pub fn of_kind(self, kind: u8) -> Self {
         Self(self.0 & !KIND | u16::from(kind) << KIND.trailing_zeros())
     }
 
-    /// The kind, 0 to 7. CAQM has kind 0.
+    /// Returns the kind, 0 to 7. CAQM has kind 0.
     pub fn kind(self) -> u8 {
         (self.0 >> KIND.trailing_zeros()) as u8
     }
 
-    /// The hint's units, as the bits C and I say.
+    /// Returns the hint's units with the meaning that the bits C and I give them.
     pub fn meaning(self) -> Meaning {
         let hint = self.0 as u8;
         match (self.0 & CONGESTION != 0, self.0 & VALID != 0) {
@@ -123,17 +126,17 @@ impl Info {
         }
     }
 
-    /// The request, refused because of congestion.
+    /// Returns the request as refused because of congestion.
     pub fn refused(self) -> Self {
         Self(self.0 & !VALID | CONGESTION)
     }
 
-    /// The request, reduced to this many units.
+    /// Returns the request reduced to this many units.
     pub fn with_hint(self, hint: u8) -> Self {
         Self(self.0 & !HINT | u16::from(hint))
     }
 
-    /// The request, neither approved nor refused.
+    /// Returns the request as neither approved nor refused.
     pub fn without_hint(self) -> Self {
         Self(self.0 & !(CONGESTION | VALID))
     }
@@ -163,8 +166,8 @@ impl fmt::Display for Info {
     }
 }
 
-/// The tag of a frame, if it has one: the first with this TPID, if it is complete, has a header
-/// behind it, and is of CAQM's kind.
+/// Returns the CAQM tag of a frame: the first tag with this TPID, if it is complete, of CAQM's
+/// kind, and followed by a header.
 #[inline]
 pub fn read(frame: &[u8], tpid: u16) -> Option<Info> {
     let bits = word(frame, find(frame, tpid)?)?;
@@ -184,13 +187,13 @@ pub fn write(frame: &mut [u8], tpid: u16, info: Info) -> bool {
     })
 }
 
-/// Whether CAQM may use the TPID: it is not a length, and no other protocol uses it. 0x8100 is
-/// allowed in networks without VLANs.
+/// Whether CAQM may use the TPID: the number is not a length, and no other protocol uses it. 0x8100
+/// is allowed in networks without VLANs.
 pub fn is_free(tpid: u16) -> bool {
     !matches!(tpid, 0..=0x05ff | 0x0800 | 0x0806 | 0x86dd)
 }
 
-/// The offset of the tag's info word.
+/// Returns the offset of the word after the tag's TPID.
 #[inline]
 fn find(frame: &[u8], tpid: u16) -> Option<usize> {
     let mut at = MAC_HEADER - 2;
@@ -218,7 +221,7 @@ const CONGESTION: u16 = 1 << 9;
 const VALID: u16 = 1 << 8;
 const HINT: u16 = 0xff;
 const QUESTION: u16 = REQUEST | CONGESTION | VALID;
-/// The bit of an echoed offer, in place of the hint.
+/// The bit that marks an echoed offer; it is a bit of the hint field.
 const ECHO: u16 = 1;
 const MOST_VLANS: usize = 2;
 
@@ -227,7 +230,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A frame of MAC addresses and these words.
+    /// Builds a frame of MAC addresses and these words.
     fn frame(words: &[u16]) -> Vec<u8> {
         let mut frame = vec![0; 12];
         frame.extend(words.iter().flat_map(|word| word.to_be_bytes()));
@@ -235,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bits_of_a_tag_match_the_format() {
+    fn the_bits_of_a_caqm_tag_match_the_documented_format() {
         assert_eq!(Info::request(8).bits(), 0x0508);
         assert_eq!(Info::request(8).refused().bits(), 0x0608);
         assert_eq!(Info::request(8).without_hint().bits(), 0x0408);
@@ -264,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_is_found_behind_at_most_two_vlans() {
+    fn a_caqm_tag_is_found_after_at_most_two_vlan_tags() {
         let request = Info::request(7);
         for vlans in [&[][..], &[0x8100, 5], &[0x9100, 5, 0x8100, 6]] {
             let whole = [vlans, &[TPID, request.bits(), 0x0800, 0x4500]].concat();
@@ -283,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_truncated_tag_is_not_read() {
+    fn a_truncated_caqm_tag_is_ignored() {
         let whole = frame(&[0x8100, 5, TPID, 0x0508, 0x0800]);
         for length in 0..=whole.len() {
             let mut cut = whole[..length].to_vec();
@@ -294,7 +297,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_but_the_tag_is_written(
+        fn writing_a_caqm_tag_changes_no_other_byte(
             mut bytes in proptest::collection::vec(prop_oneof![Just(0x81), Just(0), Just(0x88), Just(0xa8), any::<u8>()], 0..40),
             bits: u16,
         ) {
@@ -310,7 +313,7 @@ mod tests {
         }
 
         #[test]
-        fn an_answer_holds_the_given_units(units in -255_i16..=255) {
+        fn a_caqm_answer_holds_the_given_units(units in -255_i16..=255) {
             let reported = match Info::answer(units).meaning() {
                 Meaning::More(hint) => i16::from(hint),
                 Meaning::Fewer(hint) => -i16::from(hint),

@@ -1,4 +1,4 @@
-//! The internet checksum: RFC 1071 for the sum, RFC 1624 for the update.
+//! The internet checksum: RFC 1071 for the computation, RFC 1624 for the update.
 
 /// A one's complement sum in progress.
 ///
@@ -8,7 +8,7 @@
 pub struct Sum(u64);
 
 impl Sum {
-    /// The sum over `bytes`; an odd last byte is padded with zero.
+    /// Returns the sum over `bytes`; an odd last byte is padded with zero.
     pub fn of(bytes: &[u8]) -> Self {
         let mut blocks = bytes.chunks_exact(BLOCK);
         let mut lanes = [0u64; LANES];
@@ -35,7 +35,7 @@ impl Sum {
         Self(merge(lanes) + tail(blocks.remainder()))
     }
 
-    /// Adds another piece's sum; that piece must start at an even offset of the whole.
+    /// Adds the sum of another part of the data, which must start at an even offset of the whole.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self(self.0 + other.0)
@@ -54,7 +54,7 @@ impl Sum {
         Self(self.0 + u64::from(long.to_be()))
     }
 
-    /// The 16-bit one's complement sum, not yet inverted.
+    /// Returns the 16-bit one's complement sum, not yet inverted.
     pub fn folded(self) -> u16 {
         // Do not loop: a loop would run two or three times, which the processor mispredicts.
         let sum = fold_to_32(self.0);
@@ -63,12 +63,13 @@ impl Sum {
         u16::from_be(sum as u16)
     }
 
-    /// The value of a header's checksum field.
+    /// Returns the value for a header's checksum field.
     pub fn checksum(self) -> u16 {
         !self.folded()
     }
 
-    /// The value of UDP's checksum field, where 0 means "none" and 0xffff replaces it (RFC 768).
+    /// Returns the value for UDP's checksum field, where 0 means "none" and 0xffff replaces it (RFC
+    /// 768).
     pub fn checksum_nonzero(self) -> u16 {
         match self.checksum() {
             0 => 0xffff,
@@ -77,8 +78,8 @@ impl Sum {
     }
 }
 
-/// The checksum after one 16-bit word covered by it changed from `old` to `new` (RFC 1624, equation
-/// 3).
+/// Returns the checksum after one 16-bit word that it covers has changed from `old` to `new` (RFC
+/// 1624, equation 3).
 pub fn update(checksum: u16, old: u16, new: u16) -> u16 {
     let mut sum = u32::from(!checksum) + u32::from(!old) + u32::from(new);
     sum = (sum & 0xffff) + (sum >> 16);
@@ -138,19 +139,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_sum_of_the_example_of_rfc_1071() {
+    fn the_sum_matches_the_example_of_rfc_1071() {
         let sum = Sum::of(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]);
         assert_eq!(sum.folded(), 0xddf2);
         assert_eq!(sum.checksum(), 0x220d);
     }
 
     #[test]
-    fn the_update_of_the_example_of_rfc_1624() {
+    fn the_update_matches_the_example_of_rfc_1624() {
         assert_eq!(update(0xdd2f, 0x5555, 0x3285), 0x0000);
     }
 
     #[test]
-    fn completion_outside_the_packet_is_refused() {
+    fn completing_a_checksum_outside_the_packet_is_refused() {
         let mut packet = [0u8; 20];
         assert!(!complete(&mut packet, 19, 0));
         assert!(!complete(&mut packet, usize::MAX, usize::MAX));

@@ -2,9 +2,9 @@
 
 use crate::headers::MAC_HEADER;
 
-/// Flips one bit behind the MAC header, which a random number chooses, so that a receiver's
-/// checksum detects the error: a frame with a damaged address would reach no receiver. Returns
-/// false if the frame ends with the MAC header.
+/// Flips one bit after the MAC header, chosen by `random`, so that the receiver's checksum detects
+/// the error. With a damaged MAC address, the frame would reach no receiver. Returns false if the
+/// frame ends with the MAC header.
 pub fn flip_bit(frame: &mut [u8], random: u64) -> bool {
     let Some(body) = frame.get_mut(MAC_HEADER..).filter(|body| !body.is_empty()) else {
         return false;

@@ -17,7 +17,7 @@ pub enum Ecn {
 }
 
 impl Ecn {
-    /// The ECN field of an IP packet; `None` if the frame carries none.
+    /// Returns the ECN field of an IP packet; `None` if the frame carries none.
     pub fn read(frame: &[u8]) -> Option<Self> {
         let (network, offset) = network(frame)?;
         let bits = match network {
@@ -28,7 +28,7 @@ impl Ecn {
         Some(Self::of_traffic_class(bits))
     }
 
-    /// The lowest two bits of the traffic class, or of IPv4's type of service.
+    /// Decodes the lowest two bits of the traffic class, or of IPv4's type of service.
     pub fn of_traffic_class(class: u8) -> Self {
         match class & 3 {
             0 => Self::NotCapable,
@@ -38,7 +38,7 @@ impl Ecn {
         }
     }
 
-    /// True if a queue may mark the packet instead of dropping it.
+    /// Whether a queue may mark the packet instead of dropping it.
     pub fn is_capable(self) -> bool {
         self != Self::NotCapable
     }

@@ -1,17 +1,18 @@
 //! The offsets of the headers of an Ethernet frame.
 
-/// The offsets within one frame. Every offset is inside the frame or at its end.
+/// The offsets of the headers within one frame. Every offset is inside the frame or at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
     /// The number of tags in front of the network header, at most three: two VLAN tags and CAQM's.
     pub tags: u8,
-    /// The kind of the network header.
+    /// The type of the network header.
     pub network: Network,
-    /// The start of the network header, behind the tags; also that of another protocol's data.
+    /// The start of the network header, after the tags; for another protocol, the start of its
+    /// data.
     pub network_offset: usize,
-    /// The kind of the transport header.
+    /// The type of the transport header.
     pub transport: Transport,
-    /// The start of the transport header, or of the bytes behind the network header if no known
+    /// The start of the transport header, or of the bytes after the network header if no known
     /// transport header follows.
     pub transport_offset: usize,
     /// The end of the IP packet: before the padding of a short frame, and at the frame's end for a
@@ -31,24 +32,24 @@ pub enum Network {
 }
 
 /// The header that follows the network header. Only a header that lies completely within the frame
-/// is named `Tcp`, `Udp` or `Icmp`.
+/// counts as `Tcp`, `Udp` or `Icmp`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
-    /// TCP: the whole header is present, options included.
+    /// TCP: the header is completely present, options included.
     Tcp {
-        /// Bytes of the header, options included: 20 to 60.
+        /// Length of the header in bytes, options included: 20 to 60.
         header_len: usize,
     },
     /// UDP: the 8 bytes of the header are present.
     Udp,
-    /// ICMP or ICMPv6: 8 bytes are present.
+    /// ICMP or ICMPv6: the first 8 bytes are present.
     Icmp,
     /// Another protocol, or a truncated header of TCP, UDP or ICMP.
     Other(u8),
     /// A fragment, including the first one. Code that treats all fragments of a packet alike must
     /// not use ports, which only the first one has.
     Fragment(u8),
-    /// The packet is not IP.
+    /// No transport header: the packet is not IP.
     None,
 }
 
@@ -87,7 +88,7 @@ impl Layout {
         })
     }
 
-    /// The start of the transport's payload, if the transport header is known.
+    /// Returns the start of the transport's payload, if the transport header is known.
     pub fn payload_offset(&self) -> Option<usize> {
         match self.transport {
             Transport::Tcp { header_len } => Some(self.transport_offset + header_len),
@@ -97,9 +98,9 @@ impl Layout {
     }
 }
 
-/// The bytes of a MAC header: two addresses and the EtherType.
+/// Length of a MAC header, in bytes: two addresses and the EtherType.
 pub const MAC_HEADER: usize = 14;
-/// The bytes of a VLAN tag.
+/// Length of a VLAN tag, in bytes.
 pub const TAG: usize = 4;
 /// EtherType of IPv4.
 pub const IPV4: u16 = 0x0800;
@@ -114,12 +115,13 @@ pub const ICMP: u8 = 1;
 /// IP protocol number of ICMPv6.
 pub const ICMPV6: u8 = 58;
 
-/// True for a customer tag (802.1Q), a service tag (802.1ad) and the service tag's older number.
+/// Whether the EtherType is that of a customer tag (802.1Q), of a service tag (802.1ad), or the
+/// older 0x9100 of service tags.
 pub fn is_tag(ether_type: u16) -> bool {
     matches!(ether_type, 0x8100 | 0x88a8 | 0x9100)
 }
 
-/// The 16-bit number at `offset`, if it lies within the frame.
+/// Reads the 16-bit number at `offset`, if it lies within the frame.
 #[inline]
 pub fn word(bytes: &[u8], offset: usize) -> Option<u16> {
     let piece = bytes.get(offset..offset.checked_add(2)?)?;
@@ -142,7 +144,8 @@ fn ipv4(frame: &[u8], offset: usize) -> Option<Ip> {
     let total = usize::from(u16::from_be_bytes([header[2], header[3]]));
     let fragment = u16::from_be_bytes([header[6], header[7]]) & MORE_FRAGMENTS_OR_OFFSET != 0;
     let transport_offset = offset + header_len;
-    // A total of 0 is a super-packet beyond 64 KiB ("BIG TCP"), so the frame's length counts.
+    // A total length of 0 marks a super-packet beyond 64 KiB ("BIG TCP"), so use the frame's
+    // length.
     let end = if total < header_len { frame.len() } else { frame.len().min(offset + total) };
     Some(Ip {
         network: Network::Ipv4,
@@ -159,7 +162,7 @@ fn ipv6(frame: &[u8], offset: usize) -> Option<Ip> {
     }
     let payload = usize::from(u16::from_be_bytes([header[4], header[5]]));
     let mut at = offset + header.len();
-    // A payload length of 0 is a jumbogram (RFC 2675), so the frame's length counts.
+    // A payload length of 0 marks a jumbogram (RFC 2675), so use the frame's length.
     let end = if payload == 0 { frame.len() } else { frame.len().min(at + payload) };
     let mut next = header[6];
     let mut fragment = false;
@@ -172,10 +175,11 @@ fn ipv6(frame: &[u8], offset: usize) -> Option<Ip> {
             HOP_BY_HOP | ROUTING | DESTINATION | MOBILITY | HOST_IDENTITY | SHIM6 => {
                 (usize::from(length) + 1) * 8
             }
-            // RFC 4302 section 2.2 counts in 4-byte units.
+            // The authentication header gives its length in units of 4 bytes (RFC 4302 section
+            // 2.2).
             AUTHENTICATION => (usize::from(length) + 2) * 4,
             FRAGMENT => {
-                // An "atomic fragment" (RFC 6946) is the whole packet.
+                // An "atomic fragment" (RFC 6946) holds the whole packet, so it is no fragment.
                 fragment |= word(frame, at + 2).is_some_and(|word| word & 0xfff9 != 0);
                 8
             }
@@ -216,8 +220,8 @@ fn transport(protocol: u8, fragment: bool, packet: &[u8], offset: usize) -> Tran
 }
 
 const MAX_TAGS: u8 = 3;
-/// The most extension headers, more than any real packet has. Behind a longer chain, the transport
-/// counts as unknown.
+/// Maximum number of extension headers, more than any real packet has. After a longer chain, the
+/// transport counts as unknown.
 const MAX_EXTENSIONS: usize = 8;
 const MORE_FRAGMENTS_OR_OFFSET: u16 = 0x3fff;
 const HOP_BY_HOP: u8 = 0;

@@ -1,14 +1,14 @@
 //! Captures in libpcap's format (draft-ietf-opsawg-pcap, "PCAP Capture File Format"): Ethernet
 //! frames, with microseconds or nanoseconds, in either byte order.
 
-/// The records of a capture, one after the other. The first error ends them.
+/// Iterates over the records of a capture. The first error ends the iteration.
 #[derive(Debug, Clone)]
 pub struct Records<'a> {
     bytes: &'a [u8],
-    /// The offset of the next record.
+    /// The offset of the next record in the capture.
     at: usize,
     is_big_endian: bool,
-    /// Nanoseconds of the unit in which a record counts parts of a second.
+    /// Nanoseconds per unit of a record's fraction of a second.
     unit_ns: u64,
     /// The number of records read so far.
     count: usize,
@@ -17,7 +17,7 @@ pub struct Records<'a> {
 /// A frame of a capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// Nanoseconds since 1970.
+    /// The time of the frame, in nanoseconds since 1970.
     pub time_ns: u64,
     /// The captured bytes, from the MAC addresses on; fewer than `original_length` if the capture
     /// cut them.
@@ -28,10 +28,11 @@ pub struct Record<'a> {
     pub original_length: u32,
 }
 
-/// The reason why a capture cannot be read. Its text follows the name of the capture.
+/// Reasons why a capture cannot be read. The text continues a sentence that begins with the
+/// capture's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PcapError {
-    /// The first four bytes are no magic number of pcap.
+    /// The first four bytes are not a magic number of pcap.
     #[error("is not a pcap file")]
     NotPcap,
     /// The file begins with a section header of pcapng; [`crate::capture`] reads such files.
@@ -40,7 +41,7 @@ pub enum PcapError {
     /// The file ends before the link type in its header.
     #[error("ends within its header")]
     CutHeader,
-    /// The file has frames of this link type instead of Ethernet's.
+    /// The file has frames of this link type; only Ethernet is supported.
     #[error("has link type {0}, not Ethernet (1): capture on an interface with Ethernet headers")]
     LinkType(u32),
     /// The file ends within the record of this number, which counts from 1.
@@ -81,7 +82,7 @@ impl<'a> Records<'a> {
         let (seconds, part, length, original_length) = (word(0)?, word(1)?, word(2)?, word(3)?);
         let at = self.at + RECORD_HEADER;
         let frame = self.bytes.get(at..at.checked_add(length as usize)?)?;
-        // Both numbers are 32 bits wide, so that the sum fits.
+        // Both numbers are 32 bits wide, so the sum fits in 64 bits.
         let time_ns = u64::from(seconds) * 1_000_000_000 + u64::from(part) * self.unit_ns;
         Some(Record { time_ns, frame, at, original_length })
     }
@@ -108,7 +109,8 @@ impl<'a> Iterator for Records<'a> {
     }
 }
 
-/// The header of a new capture with nanoseconds, whose frames have at most `longest` bytes.
+/// Returns the file header of a new capture with nanoseconds, whose frames have at most `longest`
+/// bytes.
 #[must_use]
 pub fn file_header(longest: u32) -> [u8; FILE_HEADER] {
     let mut header = [0; FILE_HEADER];
@@ -120,13 +122,14 @@ pub fn file_header(longest: u32) -> [u8; FILE_HEADER] {
     header
 }
 
-/// The header of a frame in a capture with nanoseconds. The time is in nanoseconds since 1970.
+/// Returns the header of a frame's record in a capture with nanoseconds. The time is in nanoseconds
+/// since 1970.
 #[must_use]
 pub fn record_header(time_ns: u64, length: u32) -> [u8; RECORD_HEADER] {
     record_header_cut(time_ns, length, length)
 }
 
-/// The header of a record that keeps the first `kept` bytes of a frame of `length` bytes.
+/// Returns the header of a record that keeps the first `kept` bytes of a frame of `length` bytes.
 #[must_use]
 pub fn record_header_cut(time_ns: u64, kept: u32, length: u32) -> [u8; RECORD_HEADER] {
     let mut header = [0; RECORD_HEADER];
@@ -159,7 +162,7 @@ mod tests {
         bytes
     }
 
-    /// The capture with every word of its headers in the other byte order.
+    /// Returns the capture with every field of its headers in the other byte order.
     fn swapped(bytes: &[u8]) -> Vec<u8> {
         let mut bytes = bytes.to_vec();
         let mut swap = |at: usize, length: usize| bytes[at..at + length].reverse();
@@ -200,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn other_files_are_refused() {
+    fn files_of_other_formats_are_refused() {
         let refused = |bytes: &[u8]| Records::of(bytes).map(|_| ()).unwrap_err();
         assert_eq!(refused(b"{}"), PcapError::NotPcap);
         assert_eq!(refused(b"#!/bin/sh\n"), PcapError::NotPcap);
@@ -212,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cut_is_an_error_or_a_shorter_capture() {
+    fn a_truncated_capture_gives_an_error_or_fewer_records() {
         let whole = capture(&FRAMES);
         for length in FILE_HEADER..whole.len() {
             let read: Result<Vec<_>, _> = Records::of(&whole[..length]).unwrap().collect();
@@ -227,7 +230,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn reading_any_bytes_ends(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn reading_arbitrary_bytes_as_a_capture_ends(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let mut bytes = bytes;
             let header = file_header(0);
             bytes.splice(..0, header);

@@ -1,8 +1,8 @@
-//! Cuts a super-packet into the frames of a wire.
+//! Segments a super-packet into frames as they cross a wire.
 //!
 //! Linux passes TCP and UDP data on in packets of up to 64 KiB (GSO, generic segmentation offload)
-//! and leaves the segmentation to the last stage that can do it. The result equals that of the
-//! kernel's own code: `tcp_gso_segment` (net/ipv4/tcp_offload.c), `__udp_gso_segment`
+//! and leaves the segmentation to the last stage of sending that can do it. The result equals that
+//! of the kernel's own code: `tcp_gso_segment` (net/ipv4/tcp_offload.c), `__udp_gso_segment`
 //! (net/ipv4/udp_offload.c), `inet_gso_segment` (net/ipv4/af_inet.c) and `ipv6_gso_segment`
 //! (net/ipv6/ip6_offload.c).
 
@@ -23,7 +23,7 @@ pub struct Segmenter<'a> {
     /// Whether the frames carry a checksum. A UDP datagram over IPv4 may omit it, and then its
     /// frames omit it too.
     checksummed: bool,
-    /// The part of the checksummed data that is the same in every frame.
+    /// The sum over the header bytes that are the same in every frame.
     network_sum: Sum,
     transport_sum: Sum,
     identification: u16,
@@ -32,13 +32,13 @@ pub struct Segmenter<'a> {
     done: usize,
 }
 
-/// The reason why a packet cannot be cut into frames.
+/// Reasons why a packet cannot be segmented into frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SegmentError {
     /// The virtio header has no GSO type.
     #[error("not a super-packet: its virtio_net_hdr asks for no segmentation")]
     NotSuper,
-    /// The virtio header has this GSO type, for which there is no segmentation here.
+    /// The virtio header has this GSO type, which this module does not segment.
     #[error("segmentation of type {0:?} is not known; turn that offload off on the sender")]
     UnknownKind(GsoKind),
     /// The packet's headers are truncated, or belong to another protocol than this GSO type.
@@ -53,8 +53,8 @@ pub enum SegmentError {
 }
 
 impl<'a> Segmenter<'a> {
-    /// The most frames of a super-packet. With Linux's smallest MSS (`tcp_min_snd_mss`, 48 bytes)
-    /// and timestamps, 64 KiB of TCP data become 1,821 frames; UDP senders make up to 128.
+    /// Maximum number of frames of a super-packet. With Linux's smallest MSS (`tcp_min_snd_mss`, 48
+    /// bytes) and timestamps, 64 KiB of TCP data become 1,821 frames; UDP senders make up to 128.
     pub const MOST_FRAMES: usize = 2048;
 
     /// Reads the headers of a frame (VLAN tags within it) that `virtio` describes.
@@ -106,21 +106,21 @@ impl<'a> Segmenter<'a> {
         Ok(this)
     }
 
-    /// The total number of frames.
+    /// Returns the total number of frames.
     pub fn count(&self) -> usize {
         self.payload.len().div_ceil(self.size).max(1)
     }
 
-    /// The length of the next frame; `None` when all are written.
+    /// Returns the length of the next frame; `None` when all are written.
     pub fn next_len(&self) -> Option<usize> {
         let left = self.payload.len() - self.done;
-        // Without payload there is one frame, of headers only.
+        // Without payload there is one frame, which has headers only.
         (left > 0 || (self.payload.is_empty() && self.done == 0 && !self.header.is_empty()))
             .then(|| self.header.len() + left.min(self.size))
     }
 
-    /// Writes the next frame to the start of `out` and returns its length. `None` when all are
-    /// written, or when `out` is shorter than [`next_len`](Self::next_len).
+    /// Writes the next frame to the start of `out` and returns its length. Returns `None` when all
+    /// are written, or when `out` is shorter than [`next_len`](Self::next_len).
     pub fn write_next(&mut self, out: &mut [u8]) -> Option<usize> {
         let len = self.next_len()?;
         let out = out.get_mut(..len)?;
@@ -191,7 +191,7 @@ impl<'a> Segmenter<'a> {
         let length = (8 + payload) as u16;
         put(header, at + 4, length);
         if self.checksummed {
-            // The length counts twice: in the pseudo-header and in UDP's own.
+            // The length counts twice: it is in the pseudo-header and in the UDP header.
             let sum = self.transport_sum.plus_word(length).plus_word(length).plus(body);
             put(header, at + 6, sum.checksum_nonzero());
         }

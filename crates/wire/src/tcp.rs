@@ -1,4 +1,4 @@
-//! A TCP segment of a captured packet, whose payload and options the capture may have cut.
+//! Parses the TCP segment of a captured packet, whose payload and options the capture may have cut.
 
 use crate::ecn::Ecn;
 use std::net::{IpAddr, SocketAddr};
@@ -12,14 +12,14 @@ pub struct Segment {
     pub destination: SocketAddr,
     /// Sequence number of the first payload byte, or of the SYN.
     pub sequence: u32,
-    /// Acknowledgement number; meaningless without the ACK flag.
+    /// Acknowledgement number; valid only with the ACK flag.
     pub acknowledgement: u32,
     /// The flag byte of the header, from CWR to FIN.
     pub flags: Flags,
     /// The value in the header, without the window scale.
     pub window: u16,
-    /// Payload bytes according to the IP header, also those that the capture cut off. If the IP
-    /// header has no length (a super-packet), the packet's original length counts.
+    /// Payload bytes according to the IP header, including those that the capture cut off. If the
+    /// IP header has no length (a super-packet), the packet's original length counts.
     pub payload: u32,
     /// The ECN field of the IP header.
     pub ecn: Ecn,
@@ -32,27 +32,28 @@ pub struct Segment {
 pub struct Flags(pub u8);
 
 impl Flags {
-    /// FIN: the sender has no more data.
+    /// FIN flag: the sender has no more data.
     pub fn fin(self) -> bool {
         self.0 & 0x01 != 0
     }
 
-    /// SYN: the segment opens a connection.
+    /// SYN flag: the segment opens a connection.
     pub fn syn(self) -> bool {
         self.0 & 0x02 != 0
     }
 
-    /// RST: the sender aborts or refuses the connection.
+    /// RST flag: the sender aborts or refuses the connection.
     pub fn rst(self) -> bool {
         self.0 & 0x04 != 0
     }
 
-    /// ACK: the acknowledgement number is valid.
+    /// ACK flag: the acknowledgement number is valid.
     pub fn ack(self) -> bool {
         self.0 & 0x10 != 0
     }
 
-    /// ECE: the sender has received a congestion mark; on a SYN, the sender offers ECN (RFC 3168).
+    /// ECE flag: the sender has received a congestion mark. On a SYN, the sender offers ECN (RFC
+    /// 3168).
     pub fn ece(self) -> bool {
         self.0 & 0x40 != 0
     }
@@ -65,17 +66,18 @@ pub struct Options {
     pub mss: Option<u16>,
     /// Left shift of all later windows of this sender, at most 14; a SYN carries this option.
     pub window_scale: Option<u8>,
-    /// True if the sender understands selective acknowledgements; a SYN carries this option.
+    /// Whether the sender understands selective acknowledgements; a SYN carries this option.
     pub sack_permitted: bool,
     /// The timestamp's value and echo (RFC 7323).
     pub timestamps: Option<(u32, u32)>,
-    /// The left and right edges of the first blocks (RFC 2018).
+    /// The left and right edges of the first four SACK blocks (RFC 2018).
     pub sack: [Option<(u32, u32)>; 4],
 }
 
 impl Segment {
-    /// Reads an IP packet whose length was `original_length` before the cut. `None` for a fragment,
-    /// another protocol, or a packet that was cut within the fixed part of the TCP header.
+    /// Parses an IP packet whose length was `original_length` before the capture cut it. Returns
+    /// `None` for a fragment, another protocol, or a packet that was cut within the fixed part of
+    /// the TCP header.
     pub fn of_ip(packet: &[u8], original_length: usize) -> Option<Self> {
         let (source, destination, at, end, traffic_class) = match packet.first()? >> 4 {
             4 => ipv4(packet, original_length)?,
@@ -105,7 +107,7 @@ impl Segment {
         })
     }
 
-    /// The sequence numbers that the segment takes up: those of payload, SYN and FIN.
+    /// Returns how many sequence numbers the segment takes up: those of payload, SYN and FIN.
     pub fn length(&self) -> u32 {
         let flags = u32::from(self.flags.syn()) + u32::from(self.flags.fin());
         self.payload.saturating_add(flags)
@@ -164,7 +166,7 @@ fn ipv4(packet: &[u8], original_length: usize) -> Option<Ip> {
         return None;
     }
     let total = usize::from(u16::from_be_bytes([header[2], header[3]]));
-    // A total of 0 is a super-packet, which the card divides after the capture.
+    // A total length of 0 marks a super-packet, which the network card segments after the capture.
     let end = if total == 0 { original_length } else { total };
     let address = |at: usize| -> IpAddr {
         [header[at], header[at + 1], header[at + 2], header[at + 3]].into()
@@ -240,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_of_ipv4_or_ipv6_is_read_with_its_options() {
+    fn a_tcp_segment_over_ipv4_or_ipv6_is_parsed_with_its_options() {
         for v6 in [false, true] {
             let bytes = packet(v6, &[7; 100]);
             let segment = Segment::of_ip(&bytes, bytes.len()).unwrap();
@@ -250,14 +252,15 @@ mod tests {
             let options = segment.options;
             assert_eq!((options.mss, options.window_scale), (Some(1460), Some(7)));
             assert_eq!((options.timestamps, options.sack_permitted), (Some((5, 6)), true));
-            // A capture that keeps 20 bytes of the TCP header still gives the payload's length.
+            // If the capture keeps only 20 bytes of the TCP header, the payload's length is still
+            // known.
             let kept = bytes.len() - 120;
             assert_eq!(Segment::of_ip(&bytes[..kept], bytes.len()).unwrap().payload, 100);
         }
     }
 
     #[test]
-    fn sack_blocks_are_read() {
+    fn sack_blocks_are_parsed() {
         let mut bytes = vec![1, 1, 5, 18];
         bytes.extend([1_u32, 2, 3, 4].iter().flat_map(|edge| edge.to_be_bytes()));
         let options = Options::read(&bytes);
@@ -266,7 +269,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_and_every_cut_are_read_without_a_panic(
+        fn parsing_arbitrary_or_truncated_segments_causes_no_panic(
             bytes in prop::collection::vec(any::<u8>(), 0..90),
             cut in 0usize..200,
         ) {

@@ -1,16 +1,17 @@
 //! `struct virtio_net_hdr` (include/uapi/linux/virtio_net.h): describes the checksum and the
 //! segmentation that the kernel has not done on a packet for a packet socket or a TAP device.
 
-/// Describes the partial checksum of a packet, and how to cut a super-packet.
+/// The partial checksum of a packet, and how to segment a super-packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct VirtioHeader {
-    /// The field at `start + offset` holds only the pseudo-header's sum.
+    /// The checksum to complete: the field at `start + offset` holds only the pseudo-header's sum.
     pub partial_checksum: Option<PartialChecksum>,
-    /// The receiver need not verify: the checksum was verified, or the packet crossed no wire.
+    /// Whether the receiver need not verify the checksum, because it was verified or the packet
+    /// crossed no wire.
     pub data_valid: bool,
     /// The segmentation still to do; `None` for a packet that is a single frame.
     pub gso: Option<Gso>,
-    /// The sender's hint of the total length of all headers. It may be wrong, so no code relies on
+    /// The sender's hint at the total length of all headers. It may be wrong, so no code relies on
     /// it.
     pub header_len: u16,
 }
@@ -28,9 +29,9 @@ pub struct PartialChecksum {
 /// Generic segmentation offload: the packet stands for several frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gso {
-    /// The protocol of the frames, and thus the way to cut the packet.
+    /// The protocol of the frames, which decides how to segment the packet.
     pub kind: GsoKind,
-    /// The sender's congestion window reduced flag may be set (`VIRTIO_NET_HDR_GSO_ECN`).
+    /// Whether the congestion window reduced (CWR) flag may be set (`VIRTIO_NET_HDR_GSO_ECN`).
     pub ecn: bool,
     /// Payload bytes of every frame except the last.
     pub size: u16,
@@ -43,7 +44,7 @@ pub enum GsoKind {
     TcpV4,
     /// TCP over IPv6 (`VIRTIO_NET_HDR_GSO_TCPV6`).
     TcpV6,
-    /// UDP datagrams of one socket (`UDP_SEGMENT`), each to get its own UDP header.
+    /// UDP datagrams of one socket (`UDP_SEGMENT`), each of which gets its own UDP header.
     UdpL4,
     /// The old UDP fragmentation offload, which no kernel since 4.14 generates by itself.
     UdpFragments,
@@ -52,9 +53,9 @@ pub enum GsoKind {
 }
 
 impl VirtioHeader {
-    /// The header's length without `num_buffers`, which packet sockets and TAP use by default.
+    /// Length of the header without `num_buffers`, which packet sockets and TAP use by default.
     pub const LEN: usize = 10;
-    /// The length with `num_buffers` (`virtio_net_hdr_mrg_rxbuf`).
+    /// Length of the header with `num_buffers` (`virtio_net_hdr_mrg_rxbuf`).
     pub const LEN_MERGEABLE: usize = 12;
 
     /// Reads the first 10 bytes, in native byte order; `None` if there are fewer.
@@ -78,7 +79,8 @@ impl VirtioHeader {
         })
     }
 
-    /// The header as 12 bytes, of which the shorter form is the first 10. `num_buffers` is 0.
+    /// Encodes the header as 12 bytes, of which the shorter form is the first 10. `num_buffers` is
+    /// 0.
     pub fn to_bytes(self) -> [u8; Self::LEN_MERGEABLE] {
         let mut bytes = [0; Self::LEN_MERGEABLE];
         if self.data_valid {
@@ -97,7 +99,7 @@ impl VirtioHeader {
         bytes
     }
 
-    /// The same packet after `bytes` were inserted before the position of the offsets.
+    /// Returns the header for the packet after `bytes` were inserted before the checksummed bytes.
     #[must_use]
     pub fn shifted(mut self, bytes: u16) -> Self {
         self.header_len = self.header_len.saturating_add(bytes);

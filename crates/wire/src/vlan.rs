@@ -1,20 +1,20 @@
-//! VLAN tags (IEEE 802.1Q). Linux keeps the outermost tag beside the packet; on a wire it is in the
-//! frame.
+//! VLAN tags (IEEE 802.1Q). Linux keeps the outermost tag in the packet's metadata; on a wire it is
+//! in the frame.
 
 use crate::headers::{TAG, is_tag, word};
 
-/// A tag: its EtherType (TPID) and its control information (priority, drop bit, VLAN number).
+/// A tag: its EtherType (TPID) and its control information (priority, drop bit, VLAN ID).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tag {
-    /// EtherType of the tag: 0x8100 for a customer tag, 0x88a8 for a service tag, or the latter's
-    /// older 0x9100.
+    /// EtherType of the tag: 0x8100 for a customer tag, 0x88a8 for a service tag, or 0x9100, the
+    /// older number for service tags.
     pub tpid: u16,
-    /// Priority (3 bits), drop eligibility (1 bit) and VLAN number (12 bits).
+    /// Priority (3 bits), drop eligibility (1 bit) and VLAN ID (12 bits).
     pub tci: u16,
 }
 
 impl Tag {
-    /// The tag in its position between the source address and the EtherType.
+    /// Encodes the tag as it stands between the source address and the EtherType.
     pub fn to_bytes(self) -> [u8; TAG] {
         let [tpid_0, tpid_1] = self.tpid.to_be_bytes();
         let [tci_0, tci_1] = self.tci.to_be_bytes();
@@ -22,8 +22,8 @@ impl Tag {
     }
 }
 
-/// Inserts the tag behind the addresses. The frame lies in `buffer[4..]` before the call, and fills
-/// `buffer` afterwards. Returns false and changes nothing if the frame has no addresses.
+/// Inserts the tag after the MAC addresses. The frame lies in `buffer[4..]` before the call, and
+/// fills `buffer` afterwards. Returns false and changes nothing if the frame has no addresses.
 pub fn insert(buffer: &mut [u8], tag: Tag) -> bool {
     if buffer.len() < TAG + ADDRESSES {
         return false;
@@ -33,14 +33,14 @@ pub fn insert(buffer: &mut [u8], tag: Tag) -> bool {
     true
 }
 
-/// Removes the outermost tag: the frame lies in `frame[4..]` afterwards.
+/// Removes the outermost tag and returns it: the frame lies in `frame[4..]` afterwards.
 pub fn remove(frame: &mut [u8]) -> Option<Tag> {
     let tag = outermost(frame)?;
     frame.copy_within(0..ADDRESSES, TAG);
     Some(tag)
 }
 
-/// The outermost tag, if the frame has one and a header behind it.
+/// Returns the outermost tag, if the frame has one and a header follows it.
 pub fn outermost(frame: &[u8]) -> Option<Tag> {
     let tpid = word(frame, ADDRESSES)?;
     let tci = word(frame, ADDRESSES + 2)?;
@@ -48,7 +48,7 @@ pub fn outermost(frame: &[u8]) -> Option<Tag> {
     is_tag(tpid).then_some(Tag { tpid, tci })
 }
 
-/// The destination and the source address.
+/// Length of the destination and source addresses, in bytes.
 pub const ADDRESSES: usize = 12;
 
 #[cfg(test)]
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_inserted_tag_can_be_removed() {
+    fn an_inserted_vlan_tag_can_be_removed() {
         let frame: Vec<u8> = (0..60).collect();
         for tpid in [0x8100, 0x88a8] {
             let tag = Tag { tpid, tci: 0x2005 };

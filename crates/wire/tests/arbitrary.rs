@@ -1,4 +1,4 @@
-//! No input bytes may make a port panic.
+//! No function of this crate may panic, whatever the bytes of a frame.
 
 #![allow(clippy::unwrap_used)]
 
@@ -9,7 +9,7 @@ use wire::{
     Ecn, Gso, Layout, Segmenter, Transport, VirtioHeader, checksum, corrupt, ecn, flow, vlan,
 };
 
-/// The start of a valid frame with a few changes, which passes the parsers' first checks.
+/// Generates the start of a valid frame with a few changes, which passes the parsers' first checks.
 fn frames() -> impl Strategy<Value = Vec<u8>> {
     let change = (0usize..120, any::<u8>());
     let near = (0u8..4, prop::collection::vec(change, 0..6), 0usize..200).prop_map(
@@ -57,7 +57,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(4000))]
 
     #[test]
-    fn no_frame_makes_a_function_panic(mut frame in frames(), virtio in headers(), random in any::<u64>()) {
+    fn no_function_panics_on_an_arbitrary_frame(mut frame in frames(), virtio in headers(), random in any::<u64>()) {
         if let Some(layout) = Layout::parse(&frame) {
             prop_assert!(layout.network_offset <= layout.transport_offset);
             prop_assert!(layout.transport_offset <= frame.len() && layout.end <= frame.len());
@@ -92,7 +92,7 @@ proptest! {
     }
 
     #[test]
-    fn the_fast_sum_is_the_plain_sum(bytes in prop::collection::vec(any::<u8>(), 0..3000)) {
+    fn the_optimised_checksum_equals_the_word_by_word_sum(bytes in prop::collection::vec(any::<u8>(), 0..3000)) {
         let mut plain = 0u32;
         for pair in bytes.chunks(2) {
             plain += u32::from(u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)]));
@@ -105,14 +105,14 @@ proptest! {
     }
 
     #[test]
-    fn an_update_is_a_new_sum(
+    fn an_updated_checksum_equals_a_recomputed_checksum(
         mut words in prop::collection::vec(any::<u16>(), 2..40), at in any::<usize>(), new in any::<u16>()
     ) {
         let sum = |words: &[u16]| {
             let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
             checksum::Sum::of(&bytes).checksum()
         };
-        // Avoid a sum of all zeros, the only case in which the two zeroes of one's complement
+        // Avoid a sum of all zeros, the only case in which the two zeros of one's complement
         // differ.
         words[0] |= 1;
         let at = 1 + at % (words.len() - 1);
@@ -123,7 +123,7 @@ proptest! {
 }
 
 #[test]
-fn a_mark_keeps_the_header_valid() {
+fn an_ecn_mark_keeps_the_header_checksum_valid() {
     for kind in 0..4 {
         let mut frame = sample(kind);
         assert_eq!(Ecn::read(&frame), Some(Ecn::NotCapable));
@@ -176,13 +176,13 @@ fn flows_are_distinguished_and_fragments_share_a_flow() {
 }
 
 #[test]
-fn each_byte_of_addresses_and_ports_makes_another_flow_and_no_other_byte_does() {
+fn the_flow_hash_depends_on_every_byte_of_addresses_and_ports_and_on_no_other() {
     let mut frame = Vec::new();
     let link = PacketBuilder::ethernet2([2; 6], [4; 6]).ipv4([10; 4], [11; 4], 9);
     link.udp(1024, 53).write(&mut frame, &[0; 30]).unwrap();
     let whole = flow::hash(&frame, 9);
-    // Addresses are at 26 to 33 and ports at 34 to 37. Bytes of the time to live, the checksums and
-    // the payload must not matter.
+    // Addresses are at 26 to 33 and ports at 34 to 37. The hash must not depend on the time to
+    // live, the checksums and the payload.
     let others = [22, 24, 40, 42, 60];
     for at in (26..38).chain(others) {
         let mut changed = frame.clone();
@@ -192,7 +192,7 @@ fn each_byte_of_addresses_and_ports_makes_another_flow_and_no_other_byte_does() 
 }
 
 #[test]
-fn extension_headers_are_skipped() {
+fn ipv6_extension_headers_are_skipped() {
     // The extension headers are hop-by-hop and destination options; UDP follows.
     let mut frame = vec![0; 14 + 40 + 8 + 16 + 8];
     frame[12..14].copy_from_slice(&[0x86, 0xdd]);
@@ -204,7 +204,8 @@ fn extension_headers_are_skipped() {
     frame[63] = 1;
     let layout = Layout::parse(&frame).unwrap();
     assert_eq!((layout.transport, layout.transport_offset), (Transport::Udp, 78));
-    // An atomic fragment header does not make a fragment; any other fragment header does.
+    // An atomic fragment header does not make the packet a fragment; any other fragment header
+    // does.
     frame[20] = 44;
     frame[54] = 17;
     frame[55..62].fill(0);

@@ -39,7 +39,7 @@ fn shapes() -> impl Strategy<Value = Shape> {
     )
 }
 
-/// The super-packet as the kernel passes it: the checksum field holds a partial value.
+/// Returns the super-packet as the kernel passes it: the checksum field holds a partial value.
 fn super_packet(shape: &Shape) -> (Vec<u8>, VirtioHeader) {
     let link = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
     let vlan = |tci| {
@@ -98,7 +98,7 @@ fn segments(packet: &[u8], virtio: &VirtioHeader) -> Vec<Vec<u8>> {
     let count = segmenter.count();
     let mut frames = Vec::new();
     while let Some(len) = segmenter.next_len() {
-        // Fill the buffer, as a recycled buffer holds old bytes.
+        // Fill the buffer, because a recycled buffer holds old bytes.
         let mut frame = vec![0xa5; len];
         assert_eq!(segmenter.write_next(&mut frame), Some(len));
         frames.push(frame);
@@ -111,7 +111,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn segments_are_valid_frames_with_the_same_bytes(shape in shapes()) {
+    fn segmentation_gives_valid_frames_with_the_same_payload(shape in shapes()) {
         let (packet, virtio) = super_packet(&shape);
         let frames = segments(&packet, &virtio);
         let mut bytes = Vec::new();
@@ -154,12 +154,12 @@ proptest! {
     }
 
     #[test]
-    fn completion_equals_the_sum_of_the_whole(shape in shapes()) {
+    fn a_completed_checksum_equals_the_checksum_of_the_whole(shape in shapes()) {
         let (mut packet, virtio) = super_packet(&shape);
         let layout = Layout::parse(&packet).unwrap();
         let partial = virtio.partial_checksum.unwrap();
         let (start, offset) = (usize::from(partial.start), usize::from(partial.offset));
-        // Put the kernel's value into the field: the pseudo-header's sum, not inverted.
+        // Put into the field what the kernel puts there: the pseudo-header's sum, not inverted.
         let at = layout.network_offset;
         let addresses = if shape.v6 { at + 8..at + 40 } else { at + 12..at + 20 };
         let pseudo = wire::checksum::Sum::of(&packet[addresses])
@@ -179,7 +179,7 @@ proptest! {
             (NetHeaders::Ipv6(ip, _), TransportHeader::Udp(udp)) => (udp.checksum, udp.calc_checksum_ipv6(&ip, payload).unwrap()),
             other => panic!("unexpected {other:?}"),
         };
-        // Both zeroes are equivalent (RFC 1624 section 3).
+        // The two zeros of one's complement are equivalent (RFC 1624 section 3).
         prop_assert!(written == correct || (written == 0xffff && correct == 0));
     }
 }

@@ -88,7 +88,7 @@ impl Connection {
         self.mend_rtt(now);
     }
 
-    /// Records that the address of the peer that opens this connection is not validated.
+    /// Records that the address of the peer that opens this connection is not validated yet.
     pub(crate) fn expect_proof(&mut self) {
         self.is_unproved = true;
     }
@@ -107,7 +107,7 @@ impl Connection {
         udp_tx.bytes + u64::from(path.current_mtu) > received * 3
     }
 
-    /// Writes the next packets of this connection, if any may leave now.
+    /// Writes the next packets of this connection, if the congestion control allows any now.
     pub(crate) fn transmit(
         &mut self,
         now: Instant,

@@ -5,7 +5,8 @@ use crate::credit::Record;
 use bytes::Bytes;
 use quinn_proto::StreamId;
 
-/// The subject of a record. A later record with the same subject replaces a queued one.
+/// The stream or connection whose limit a record sets. A later record with the same key replaces a
+/// queued one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum RecordKey {
     Connection,
@@ -80,8 +81,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Counts the missing bytes of a reset or discarded stream, which may never arrive, as consumed
-    /// once the peer has reported the stream's final size.
+    /// Once the peer has reported the final size of a reset or discarded stream, counts the missing
+    /// bytes as consumed: they may never arrive.
     pub(super) fn settle(&mut self, id: StreamId) -> Result<(), &'static str> {
         if let Some(stream) = self.streams.get_mut(&id).filter(|stream| stream.is_discarded())
             && let Some(size) = stream.final_size
@@ -119,5 +120,5 @@ impl Connection {
     }
 }
 
-/// The most bytes of credit records that wait behind a lost packet.
+/// Maximum bytes of credit records that may wait behind a lost packet.
 const MOST_RECORDS: usize = 256 * 1024;

@@ -1,9 +1,8 @@
 //! Tail loss probes, as in RFC 8985, section 7, for TCP.
 //!
-//! The engine's probe timeout sends a PING, and only the acknowledgement of the PING shows that
-//! earlier data was lost, so the engine retransmits a lost last packet after three round trips. On
-//! a path that loses packets, this module sends the PING an eighth of a round trip after the last
-//! packet.
+//! The engine's probe timeout sends a PING. Only the acknowledgement of the PING shows that earlier
+//! data was lost, so the engine retransmits a lost last packet after three round trips. On a path
+//! that loses packets, this module sends the PING an eighth of a round trip after the last packet.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +19,8 @@ pub(crate) struct Outstanding {
 pub(super) struct TailProbe {
     due: Option<Instant>,
     newest: u64,
-    /// The highest packet number that needs no further probe: it was probed for or is the probe.
+    /// The highest packet number that needs no further probe: a packet already probed for, or the
+    /// probe itself.
     settled: Option<u64>,
 }
 
@@ -50,7 +50,7 @@ impl TailProbe {
     }
 }
 
-/// The least wait: a peer acknowledges a single packet within two milliseconds.
+/// Minimum wait before a probe: a peer acknowledges a single packet within two milliseconds.
 const LEAST_WAIT: Duration = Duration::from_millis(4);
 
 #[cfg(test)]
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tail_is_probed_once_and_not_while_packets_follow() {
+    fn a_tail_loss_probe_is_sent_once_and_not_while_packets_follow() {
         let start = Instant::now();
         let millis = |count| start + Duration::from_millis(count);
         let tail = |newest, sent_at| {
@@ -67,7 +67,7 @@ mod tests {
         let mut probe = TailProbe::default();
         probe.arm(tail(7, start));
         assert_eq!(probe.due(), Some(millis(10)));
-        // Another packet follows.
+        // Another packet follows the tail, so the probe moves to a later time.
         probe.arm(tail(8, millis(5)));
         assert!(!probe.fire(millis(10)));
         assert!(probe.fire(millis(15)));

@@ -1,7 +1,7 @@
 //! Checksums and pseudo-random words.
 
-/// A checksum that detects every change of one bit, or of bits within eight bytes: each step is a
-/// bijection of the state.
+/// A checksum that detects every change of one bit, or of bits within one aligned group of eight
+/// bytes: each step is a bijection of the state.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Checksum(u64);
 
@@ -39,7 +39,7 @@ impl Checksum {
 pub(super) struct Word(u64);
 
 impl Word {
-    /// The finaliser of SplitMix64 (Steele, Lea and Flood 2014).
+    /// Creates a word from a seed with the finaliser of SplitMix64 (Steele, Lea and Flood 2014).
     pub(super) fn new(seed: u64) -> Self {
         let mut z = seed.wrapping_add(GOLDEN_RATIO);
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -64,5 +64,5 @@ impl Word {
 }
 
 const GOLDEN_RATIO: u64 = 0x9e37_79b9_7f4a_7c15;
-/// Odd, so that the multiplication is invertible.
+/// An odd multiplier, so that the multiplication is invertible.
 const ODD: u64 = 0x9fb2_1c65_1e98_df25;

@@ -57,7 +57,7 @@ impl PlainSession {
         }
     }
 
-    /// A message consists of a step, the length of the parameters, the parameters, and zeros.
+    /// Writes a message: the step, the length of the parameters, the parameters, and zeros.
     fn write(&self, step: Step, out: &mut Vec<u8>) {
         let params: &[u8] = if step.has_params() { &self.params } else { &[] };
         let length = step.length().max(HEADER + params.len());
@@ -83,7 +83,7 @@ impl PlainSession {
         Ok(())
     }
 
-    /// The first complete message in the received bytes.
+    /// Takes the first complete message from the received bytes.
     fn take_message(&mut self) -> Result<Option<Vec<u8>>, TransportError> {
         let Some(header) = self.arrived.get(..HEADER) else { return Ok(None) };
         let length = usize::from(u16::from_be_bytes([header[1], header[2]]));
@@ -130,8 +130,8 @@ impl Step {
         matches!(self, Self::ClientHello | Self::ServerFlight)
     }
 
-    /// The lengths that rustls writes with an X25519 key share and P-256 certificates and
-    /// signatures.
+    /// Returns the length that rustls's message has with an X25519 key share and P-256 certificates
+    /// and signatures.
     fn length(self) -> usize {
         match self {
             Self::ClientHello => 300,
@@ -243,7 +243,7 @@ mod tests {
         PlainSession::new(own, &params, Arc::default())
     }
 
-    /// All messages that a session writes, and the keys behind them.
+    /// Returns all messages that a session writes, and the keys that become available after them.
     fn written(session: &mut PlainSession) -> (Vec<Vec<u8>>, Vec<Keys>) {
         let (mut messages, mut keys) = (Vec::new(), Vec::new());
         loop {

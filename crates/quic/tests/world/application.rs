@@ -1,4 +1,4 @@
-//! Applications at both ends. They write bytes of a known pattern to streams and check them on
+//! Applications at both endpoints. They write bytes of a known pattern to streams and check them on
 //! arrival.
 
 use bytes::Bytes;
@@ -7,26 +7,26 @@ use std::collections::BTreeMap;
 use std::io::IoSlice;
 use std::sync::LazyLock;
 
-/// One stream: the initiator's data and the answer.
+/// One stream: `up` bytes from the initiator and `down` bytes in reply.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Transfer {
     pub up: u64,
     pub down: u64,
     /// The initiator resets its half after this many bytes.
     pub reset_after: Option<u64>,
-    /// The other end stops reading after this many bytes.
+    /// The other endpoint stops reading after this many bytes.
     pub stop_after: Option<u64>,
 }
 
-/// One end's half-streams.
+/// The streams of one endpoint.
 #[derive(Debug, Default)]
 pub struct Application {
     streams: BTreeMap<StreamId, Stream>,
-    /// Bytes that arrived and matched.
+    /// Bytes that arrived and matched the pattern.
     pub received: u64,
-    /// Half-streams that arrived completely.
+    /// Stream halves that arrived completely.
     pub whole: u64,
-    /// Half-streams that the peer reset.
+    /// Stream halves that the peer reset.
     pub given_up: u64,
     /// Streams with both halves closed.
     pub over: u64,
@@ -133,7 +133,7 @@ impl Application {
                     stream.receiving = false;
                     self.given_up += 1;
                 }
-                Err(StreamError::Scattered) => panic!("{id} arrived in pieces too small"),
+                Err(StreamError::Scattered) => panic!("{id} arrived in chunks that are too small"),
                 Err(StreamError::Lost(_)) => return,
             }
         }
@@ -195,7 +195,7 @@ impl Stream {
     }
 }
 
-/// Bytes of the pattern starting at `at`: at least one and at most `most`.
+/// Returns bytes of the pattern from offset `at`: at least one and at most `most`.
 fn pattern(at: u64, most: u64) -> Bytes {
     let start = (at % PERIOD) as usize;
     let end = start.saturating_add(most.min(MOST_WRITTEN) as usize).min(PERIOD as usize);

@@ -1,4 +1,4 @@
-//! Two endpoints and the path between them in virtual time. One seed gives one run.
+//! Two endpoints and the path between them in virtual time. Equal seeds give equal runs.
 
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
@@ -31,7 +31,7 @@ pub struct World {
     /// Transfers by initiator, in the order in which their streams open.
     transfers: [Vec<Transfer>; 2],
     steps_at_once: u32,
-    /// `WEIR_WATCH` prints every datagram.
+    /// Whether to print every datagram, which `WEIR_WATCH` requests.
     watched: bool,
     numbers: [BTreeMap<packet::Space, u64>; 2],
 }
@@ -50,11 +50,11 @@ pub struct Host {
     pub moderation: Span,
     /// How late the host's timers fire.
     pub slack: Span,
-    /// The datagram lengths of each batch that the host sent.
+    /// The datagram lengths of each batch that the host sent, if the test enables this log.
     pub trains: Option<Vec<(Time, Vec<usize>)>>,
 }
 
-/// The memory limits of each end.
+/// The memory limits of each endpoint.
 #[derive(Debug, Clone, Copy)]
 pub struct Windows {
     pub receive: u64,
@@ -110,7 +110,7 @@ impl World {
         world
     }
 
-    /// Applies the windows to both ends.
+    /// Applies the windows to both endpoints.
     pub fn with_windows(mut self, windows: Windows) -> Self {
         for host in &mut self.hosts {
             host.windows = windows;
@@ -123,8 +123,8 @@ impl World {
         self.changes.insert(place, (at, change));
     }
 
-    /// Runs until the handshake is complete at both ends and some time has passed. Returns false if
-    /// `limit` comes first.
+    /// Runs until the handshake is complete at both endpoints and a settling time has passed.
+    /// Returns false if `limit` comes first.
     pub fn run_until_confirmed(&mut self, limit: Time) -> bool {
         let is_connected = |host: &mut Host| {
             let connection = host.key.and_then(|key| host.endpoint.get(key));
@@ -173,7 +173,7 @@ impl World {
         self.hosts.iter().all(|host| host.application.over == all)
     }
 
-    /// Open streams, closed streams, and received bytes, at each end.
+    /// Returns the open streams, closed streams, and received bytes of each endpoint.
     pub fn progress(&self) -> [(usize, u64, u64); 2] {
         let of = |host: &Host| {
             (host.application.open(), host.application.over, host.application.received)
@@ -194,7 +194,8 @@ impl World {
         self.connection(side).statistics()
     }
 
-    /// Lets an end act on a change to its connection. A test must call this after every change.
+    /// Lets an endpoint act on a change to its connection. A test must call this after every
+    /// change.
     pub fn touch(&mut self, side: usize) {
         let now = self.instant(self.now);
         let host = &mut self.hosts[side];
@@ -204,7 +205,7 @@ impl World {
         self.settle(side);
     }
 
-    /// Packets that failed the checksum.
+    /// Returns the number of packets that failed the checksum.
     pub fn refused(&self) -> u64 {
         self.plain.refused()
     }
@@ -301,7 +302,7 @@ impl World {
         }
     }
 
-    /// Lets a host handle its timeouts, events and sends of this moment.
+    /// Makes a host handle its timeouts and events and send its packets at the present time.
     fn settle(&mut self, side: usize) {
         let now = self.instant(self.now);
         let mut buffer = Vec::new();
@@ -438,7 +439,7 @@ impl Host {
     }
 }
 
-/// The settings that the tunnel uses.
+/// Returns the settings that the tunnel uses.
 pub fn settings(congestion: &str) -> Settings {
     Settings {
         congestion: congestion.parse::<Congestion>().unwrap(),
@@ -447,7 +448,7 @@ pub fn settings(congestion: &str) -> Settings {
         largest_packet: 1452,
         streams: 4096,
         seed: 1,
-        // The epoch is the start of the world.
+        // Algorithms count time from the start of the simulation.
         epoch: Instant::now(),
         meter: Arc::new(quic::Meter::unlimited()),
     }
@@ -461,5 +462,5 @@ pub fn seconds(count: u64) -> Time {
     millis(count * 1000)
 }
 
-/// The maximum of datagrams per system call in this test.
+/// Maximum number of datagrams per send call in this test.
 const SEGMENTS: usize = 44;

@@ -25,7 +25,8 @@ impl std::fmt::Debug for Header {
     }
 }
 
-/// The packets of an uncorrupted datagram. `last` holds each space's highest number so far.
+/// Reads the packet headers of an uncorrupted datagram. `last` holds each space's highest number so
+/// far.
 pub fn headers(mut datagram: &[u8], last: &mut BTreeMap<Space, u64>) -> Vec<Header> {
     let mut found = Vec::new();
     while let Some((space, at, length, end)) = header(datagram) {
@@ -41,7 +42,7 @@ pub fn headers(mut datagram: &[u8], last: &mut BTreeMap<Space, u64>) -> Vec<Head
     found
 }
 
-/// A packet's space, the position and length of its number, and the packet's end.
+/// Returns a packet's number space, the position and length of its number, and the packet's end.
 fn header(datagram: &[u8]) -> Option<(Space, usize, usize, usize)> {
     let first = *datagram.first()?;
     let length = usize::from(first & 3) + 1;
@@ -59,13 +60,13 @@ fn header(datagram: &[u8]) -> Option<(Space, usize, usize, usize)> {
             Space::Initial
         }
         2 => Space::Handshake,
-        kind => panic!("a long header of kind {kind}"),
+        kind => panic!("a long header of type {kind}"),
     };
     let rest = variable(datagram, &mut at);
     Some((space, at, length, at + rest))
 }
 
-/// RFC 9000, section 16.
+/// Reads a variable-length integer (RFC 9000, section 16).
 fn variable(bytes: &[u8], at: &mut usize) -> usize {
     let length = 1 << (bytes[*at] >> 6);
     let value =
@@ -74,7 +75,7 @@ fn variable(bytes: &[u8], at: &mut usize) -> usize {
     value & (usize::MAX >> (66 - 8 * length))
 }
 
-/// RFC 9000, appendix A.3.
+/// Decodes a truncated packet number (RFC 9000, appendix A.3).
 fn expand(truncated: u64, length: usize, expected: u64) -> u64 {
     let window = 1 << (8 * length);
     let candidate = expected & !(window - 1) | truncated;
@@ -87,5 +88,5 @@ fn expand(truncated: u64, length: usize, expected: u64) -> u64 {
     }
 }
 
-/// The engine's connection IDs.
+/// Length of the engine's connection IDs, in bytes.
 const ID: usize = 8;

@@ -6,13 +6,13 @@ use quic::EcnCodepoint;
 use std::net::SocketAddr;
 use units::{Bytes, Time};
 
-/// The links of both directions, and the MTU, which both ends know.
+/// The links of both directions, and the MTU, which both endpoints know.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PathConfig {
-    /// From client to server.
+    /// The link from client to server.
     pub up: LinkConfig,
     pub down: LinkConfig,
-    /// The largest UDP payload that the path carries.
+    /// Maximum UDP payload that the path carries, in bytes.
     pub mtu: usize,
 }
 
@@ -33,7 +33,7 @@ pub struct PathDirection {
     pub hash: u64,
     pub sent: TrafficCount,
     pub arrived: TrafficCount,
-    /// Datagrams too large for the path.
+    /// The number of datagrams that were too large for the path.
     pub too_large: u64,
     /// Times and payloads of the datagrams that entered, if the test enables this log.
     pub log: Option<Vec<(Time, BytesMut)>>,
@@ -48,7 +48,7 @@ pub struct TrafficCount {
 }
 
 impl PathConfig {
-    /// A path that is the same in both directions.
+    /// Creates a path with the same rate, delay and queue in both directions.
     pub fn new(rate: &str, round_trip: &str, queue: &str) -> Self {
         let round_trip: units::Span = round_trip.parse().unwrap();
         let link = LinkConfig {
@@ -167,15 +167,15 @@ impl Packet for Datagram {
     }
 
     fn corrupt(&mut self, random: u64) {
-        // Spare the type and version: a packet that corruption turns into a Retry or another
-        // version has no tag, and would end the engine's handshake. In reality, UDP's checksum
-        // detects the corruption.
+        // Leave the packet type and version intact: a packet that corruption turns into a Retry or
+        // another version has no tag, and would end the engine's handshake. In reality, UDP's
+        // checksum detects the corruption.
         let spared = if self.payload[0] & 0x80 == 0 { 0 } else { 8 * 5 };
         let bit = spared + random as usize % (self.payload.len() * 8 - spared);
         self.payload[bit / 8] ^= 1 << (bit % 8);
     }
 }
 
-/// Ethernet, IPv4 and UDP.
+/// Bytes of the Ethernet, IPv4 and UDP headers.
 pub const HEADERS: u64 = 14 + 20 + 8;
 const BULK: u64 = 200;

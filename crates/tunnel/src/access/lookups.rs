@@ -58,8 +58,8 @@ impl<K: Clone + Eq + Hash> Lookups<K> {
 }
 
 impl Bounded {
-    /// Acquires the identity's own permit first, so that an identity has few look-ups in the common
-    /// queue.
+    /// Acquires the identity's own permit first, so that few look-ups of one identity wait for the
+    /// common permits.
     async fn places(&self) -> Option<(OwnedSemaphorePermit, OwnedSemaphorePermit)> {
         let own = Arc::clone(&self.own).acquire_owned().await.ok()?;
         let all = Arc::clone(&self.all).acquire_owned().await.ok()?;
@@ -104,7 +104,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
-    /// Answers only for the name `there`, and counts the queries.
+    /// Resolves the name `there` only, never answers for other names, and counts the queries.
     #[derive(Debug, Default)]
     struct SilentResolver(AtomicUsize);
 

@@ -4,7 +4,7 @@
 use nix::ifaddrs::getifaddrs;
 use std::net::IpAddr;
 
-/// Whether the kernel would deliver packets for the address locally. If the kernel does not answer,
+/// Whether the kernel would deliver packets for the address locally. If the kernel cannot be asked,
 /// every address counts as local, so that only rules that list an address cover it.
 pub(super) fn is_own(address: IpAddr) -> bool {
     let error = match probe::route::is_local(address) {

@@ -85,7 +85,7 @@ fn a_name_is_dialled_at_the_checked_address() {
     assert!(second.to_string().contains("127.0.0.1"), "{second}");
 }
 
-/// A second, independent implementation of [`Rule::covers`].
+/// Implements [`Rule::covers`] a second time, independently.
 fn allows(rule: &Rule, target: &Target, address: IpAddr) -> bool {
     let text = rule.to_string();
     let (Target::Tcp(host) | Target::Udp(host)) = target else { return false };
@@ -111,7 +111,7 @@ fn allows(rule: &Rule, target: &Target, address: IpAddr) -> bool {
     }
 }
 
-/// Answers differently each time.
+/// A resolver that gives different addresses at each look-up.
 #[derive(Debug)]
 struct ChangingResolver {
     answers: Vec<Vec<IpAddr>>,
@@ -141,7 +141,7 @@ fn now<T>(future: impl Future<Output = T>) -> T {
     let mut future = std::pin::pin!(future);
     match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(verdict) => verdict,
-        Poll::Pending => panic!("it waits for something"),
+        Poll::Pending => panic!("the decision waits although its look-up is immediate"),
     }
 }
 

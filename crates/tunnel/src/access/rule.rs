@@ -17,7 +17,7 @@ pub enum Rule {
     Path(PathBuf),
     /// Any path directly in this directory.
     Directory(PathBuf),
-    /// A service by its name.
+    /// The service with this name.
     Service(String),
     /// Services whose names begin with this text.
     Services(String),
@@ -26,7 +26,7 @@ pub enum Rule {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hosts {
     Prefix(IpNet),
-    /// In lower case, without a final dot.
+    /// A name in lower case, without a final dot.
     Name(String),
     /// Names below this domain, at any depth.
     Below(String),
@@ -36,7 +36,7 @@ pub enum Hosts {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ports(Vec<RangeInclusive<u16>>);
 
-/// How far a rule covers an address, in ascending order.
+/// How far a rule covers an address; a greater value covers more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Reach {
     #[default]
@@ -46,7 +46,7 @@ pub enum Reach {
     Covered,
 }
 
-/// How far a rule could cover a target before any look-up, in ascending order.
+/// Whether a rule could cover a target, before any look-up; a greater value is more certain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) enum MayCover {
     #[default]
@@ -76,7 +76,7 @@ pub enum RuleError {
 }
 
 impl Rule {
-    /// How far the rule could cover the target, before any look-up.
+    /// Returns whether the rule could cover the target, before any look-up.
     pub(super) fn may_cover(&self, target: &Target) -> MayCover {
         let sure = |covers| if covers { MayCover::Yes } else { MayCover::No };
         match (self, target) {
@@ -100,8 +100,8 @@ impl Rule {
         }
     }
 
-    /// How far the rule covers the target's canonical `address`. `special` returns why a rule must
-    /// list the address, or `None`.
+    /// Returns how far the rule covers the target's canonical `address`. `special` returns why a
+    /// rule must list the address, or `None`.
     pub(super) fn covers(
         &self,
         target: &Target,
@@ -249,7 +249,7 @@ fn hosts_and_ports(text: &str) -> Result<(Hosts, Ports), RuleError> {
         Some(rest) => {
             let (host, rest) =
                 rest.split_once(']').ok_or_else(|| RuleError::Host(text.to_owned()))?;
-            // The prefix length may stand behind the brackets too.
+            // The prefix length may follow the brackets instead.
             let (length, ports) = rest.split_once(':').ok_or_else(no_ports)?;
             (format!("{host}{length}"), ports)
         }

@@ -22,7 +22,7 @@ pub enum Special {
     Own,
 }
 
-/// Returns `None` for addresses that a rule may cover with a name or a wide prefix.
+/// Returns why a rule must list the address, or `None` if a name or a wide prefix may cover it.
 pub fn special(address: IpAddr) -> Option<Special> {
     let address = address.to_canonical();
     if is_metadata(address) {
@@ -95,7 +95,8 @@ fn special_v6(address: Ipv6Addr) -> Option<Special> {
     inside.then_some(Special::Translated)
 }
 
-/// The IPv4 addresses that a gateway, a tunnel or an old stack may extract from this address.
+/// Returns the IPv4 addresses that a gateway, a tunnel or an old IP stack may extract from this
+/// address.
 fn embedded(address: Ipv6Addr) -> impl Iterator<Item = Ipv4Addr> {
     let octets = address.octets();
     let at = |places: [usize; 4]| Some(Ipv4Addr::from(places.map(|place| octets[place])));
@@ -149,9 +150,9 @@ impl Display for Special {
 }
 
 const METADATA_V4: [Ipv4Addr; 6] = [
-    // Amazon, Google, Microsoft, DigitalOcean, OpenStack and others.
+    // Amazon, Google, Microsoft, DigitalOcean, OpenStack and other clouds.
     Ipv4Addr::new(169, 254, 169, 254),
-    // Amazon's containers.
+    // Amazon's container services.
     Ipv4Addr::new(169, 254, 170, 2),
     Ipv4Addr::new(169, 254, 170, 23),
     // Alibaba.

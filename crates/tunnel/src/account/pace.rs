@@ -1,8 +1,8 @@
 //! The rate limit of one identity in one direction.
 //!
-//! A token bucket that lends: a tunnel that finds any token takes all that it needs, and the next
-//! tunnel waits until the debt is paid. Tunnels take turns, so that each gets the same share of the
-//! rate.
+//! A token bucket that may go below zero: if it holds any token, a tunnel takes all that it needs,
+//! and the next tunnel waits until the balance is positive again. Tunnels take tokens in turn, so
+//! that each gets the same share of the rate.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,12 +13,12 @@ use units::Rate;
 pub(super) struct Pace {
     /// The limit in bits per second; 0 means no limit.
     rate: AtomicU64,
-    /// Held by the tunnel that waits for tokens.
+    /// The lock of the tunnel that is next to take tokens.
     turn: tokio::sync::Mutex<()>,
     bucket: Mutex<Bucket>,
 }
 
-/// Tokens, one for each byte; a debt is negative.
+/// Tokens, one for each byte; a debt counts as negative tokens.
 #[derive(Debug, Default)]
 struct Bucket {
     tokens: f64,
@@ -34,7 +34,8 @@ impl Pace {
         self.rate.load(Ordering::Relaxed) > 0
     }
 
-    /// Waits for the tunnel's turn and for tokens. A changed rate also applies to waiting tunnels.
+    /// Waits for the tunnels before this one, and for tokens. A changed rate also applies to
+    /// waiting tunnels.
     pub(super) async fn pass(&self, bytes: usize) {
         let _turn = self.turn.lock().await;
         while let Some(rate) = self.bytes_per_second() {
@@ -67,8 +68,8 @@ impl Pace {
 }
 
 impl Bucket {
-    /// Takes `bytes` tokens if the bucket holds more than `least`; otherwise returns the time until
-    /// it does. `rate` is in bytes per second.
+    /// Takes `bytes` tokens if the bucket holds more than `least`. Otherwise returns the time until
+    /// the bucket holds more. `rate` is in bytes per second.
     fn take(&mut self, rate: f64, bytes: usize, least: f64, now: Instant) -> Option<Duration> {
         let passed = self.filled.map(|filled| now.saturating_duration_since(filled));
         let added = passed.map_or(f64::INFINITY, |passed| passed.as_secs_f64() * rate);
@@ -83,23 +84,23 @@ impl Bucket {
     }
 }
 
-/// The size of the bucket: the bytes of 20 ms, because timers fire some milliseconds late, and at
-/// least 4096 for a few packets.
+/// Returns the size of the bucket: the bytes of 20 ms, because timers fire some milliseconds late,
+/// but at least 4096 for a few packets.
 fn depth(rate: f64) -> f64 {
     (rate / 50.0).max(4096.0)
 }
 
-/// A waiting tunnel notices a changed rate within this time.
+/// Maximum time until a waiting tunnel notices a changed rate.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 const SHORTEST: Duration = Duration::from_micros(100);
-/// In seconds.
+/// Maximum wait for tokens before the next check, in seconds.
 const LONGEST: f64 = 1e6;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Lets the bytes of one chunk after another pass for ten seconds, and returns their sum.
+    /// Passes chunk after chunk through the bucket for ten seconds, and returns their bytes.
     fn carried(rate: f64, chunk: usize, late: Duration) -> f64 {
         let (mut bucket, begun) = (Bucket::default(), Instant::now());
         let (mut now, mut sum) = (begun, 0.0);

@@ -1,4 +1,4 @@
-//! The limits of an identity, as its server's file states them.
+//! The limits of an identity, as the server's configuration file gives them.
 
 use serde::Deserialize;
 use std::fmt::{Display, Formatter};
@@ -10,7 +10,7 @@ use x509_cert::der::DateTime;
 /// The limits of one identity; `None` means no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Quota {
-    /// The limit of each direction.
+    /// The rate limit of each direction.
     pub rate: Option<Rate>,
     pub volume: Option<Volume>,
     pub sessions: Option<usize>,
@@ -37,7 +37,8 @@ pub enum Period {
 pub struct VolumeError(String);
 
 impl Period {
-    /// The number of the period that holds this time since 1970, and the end of that period.
+    /// Returns the number of the period that holds this time since 1970, and the end of that
+    /// period.
     pub(crate) fn at(self, now: Duration) -> (u64, Duration) {
         match self {
             Self::Hour => nth(now, HOUR),
@@ -52,7 +53,7 @@ fn nth(now: Duration, seconds: u64) -> (u64, Duration) {
     (number, Duration::from_secs((number + 1) * seconds))
 }
 
-/// `None` for a time beyond the dates that certificates can express.
+/// Returns `None` for a time beyond the dates that certificates can express.
 fn month(now: Duration) -> Option<(u64, Duration)> {
     let date = DateTime::from_unix_duration(Duration::from_secs(now.as_secs())).ok()?;
     let number = u64::from(date.year()) * 12 + u64::from(date.month()) - 1;

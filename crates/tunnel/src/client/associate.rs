@@ -53,7 +53,7 @@ pub(super) async fn run(shared: &Arc<Shared>, local: Local, announced: u16) -> i
     Ok(())
 }
 
-/// Whether the address belongs to this host: only such an address can be bound.
+/// Whether the address belongs to this host; no other address can be bound.
 fn is_of_this_host(address: IpAddr) -> bool {
     std::net::UdpSocket::bind((address, 0)).is_ok()
 }
@@ -65,20 +65,20 @@ struct Sources {
     announced: u16,
     owner: Owner,
     first: OnceLock<SocketAddr>,
-    /// Ports of other users, and when this end found that out.
+    /// Ports that belong to other users, and until when this end does not check them again.
     refused: Mutex<HashMap<u16, Instant>>,
 }
 
 /// The user of an application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Owner {
-    /// A user of another host, whose users this host cannot tell apart.
+    /// A user of another host: this host cannot tell that host's users apart.
     OnOtherHost,
     User(u32),
 }
 
 impl Owner {
-    /// The user of this application on this host. The error is the reason for the log.
+    /// Returns the user of this application on this host. The error is the reason for the log.
     fn of(local: &Local) -> Result<Self, String> {
         let unknown = "the user of the application is unknown: its connection has ended";
         let (Some(application), Some(here)) = (local.remote(), local.address()) else {
@@ -90,7 +90,7 @@ impl Owner {
         }
     }
 
-    /// Whether only this user has sockets with that port on this host.
+    /// Whether all UDP sockets with that port on this host belong to this user.
     fn holds(self, port: u16) -> bool {
         let Self::User(user) = self else { return true };
         let owners = probe::owner::of_udp(port).unwrap_or_default();
@@ -124,7 +124,7 @@ impl Sources {
     }
 }
 
-/// An application, and the target whose datagrams return to it.
+/// An application, and the target that a flow connects it to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Associated {
     application: SocketAddr,
@@ -150,7 +150,7 @@ async fn receive(shared: &Shared, flows: &Arc<LocalFlows<Associated, Carried>>, 
         if flows.socket().readable().await.is_err() {
             return std::future::pending().await;
         }
-        // Allocate the buffer per turn, so that an idle application has none.
+        // Allocate the buffer per iteration, so that an idle application has none.
         let mut buffer = BytesMut::with_capacity(LARGEST);
         for _ in 0..AT_ONCE {
             buffer.clear();
@@ -228,7 +228,7 @@ mod tests {
         assert!(any.admit(at("[::ffff:127.0.0.1]:5")) && !any.admit(at("127.0.0.1:6")));
         let one = sources(7);
         assert!(!one.admit(at("127.0.0.1:5")) && one.admit(at("127.0.0.1:7")));
-        // On this host the port must belong to the application's user alone.
+        // On this host, all sockets with the port must belong to the application's user.
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let from = socket.local_addr().unwrap();
         let user = rustix::process::geteuid().as_raw();

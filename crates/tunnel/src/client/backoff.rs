@@ -1,8 +1,8 @@
 use crate::transport::{Lost, SERVER_HAS_ENDED, SERVER_SHUTS_DOWN};
 use std::time::Duration;
 
-/// The pause before the next attempt to connect. The pause doubles while servers refuse this client
-/// or do not answer.
+/// Computes the pause before the next attempt to connect. The pause doubles while servers refuse
+/// this client or do not answer.
 #[derive(Debug)]
 pub(super) struct Backoff {
     next: Duration,
@@ -13,9 +13,9 @@ impl Backoff {
         Self { next: FIRST_PAUSE }
     }
 
-    /// The pause after the loss of a connection of this `lifetime`. In TLS 1.3 a client learns only
-    /// after its handshake that the server refuses its key, so an early end may be a refusal. The
-    /// end is no refusal if the server restarted or went silent.
+    /// Returns the pause after the loss of a connection that lasted for `lifetime`. In TLS 1.3 a
+    /// client learns only after its handshake that the server refuses its key, so an early end may
+    /// be a refusal. The end is no refusal if the server restarted or went silent.
     pub(super) fn after_connection(&mut self, lifetime: Duration, why: &Lost) -> Duration {
         if lifetime >= SETTLED {
             self.next = FIRST_PAUSE;
@@ -32,8 +32,9 @@ impl Backoff {
         self.pause(LONGEST_PAUSE)
     }
 
-    /// The pause after no server could be reached. It stays short for a silent server, which may
-    /// start at any moment: the attempts send at most two packets a second.
+    /// Returns the pause after an attempt in which no server could be reached. It stays short for a
+    /// silent server, which may start at any moment: the attempts send at most two packets a
+    /// second.
     pub(super) fn after_failure(&mut self, why: &Lost) -> Duration {
         self.pause(if *why == Lost::Silent { LONGEST_ABSENCE } else { LONGEST_PAUSE })
     }
@@ -49,7 +50,7 @@ impl Backoff {
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 const LONGEST_ABSENCE: Duration = Duration::from_millis(500);
-/// The lifetime from which a connection counts as accepted by the server.
+/// Minimum lifetime at which a connection counts as accepted by the server.
 const SETTLED: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

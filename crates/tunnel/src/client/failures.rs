@@ -16,7 +16,7 @@ struct Told {
 }
 
 impl Failures {
-    /// Returns `Some` if this failure gets a log line, because it has a new reason or a minute has
+    /// Returns `Some` if this failure gets a log line, because its reason is new or a minute has
     /// passed. The value is the number of failures since the last line.
     pub(super) fn line(&self, now: Instant, reason: &str) -> Option<u64> {
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -32,7 +32,7 @@ impl Failures {
         Some(omitted)
     }
 
-    /// Why the last attempt failed; `None` if it succeeded.
+    /// Returns why the last attempt failed; `None` if it succeeded.
     pub(super) fn reason(&self) -> Option<String> {
         let told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         told.as_ref().map(|told| told.reason.clone())

@@ -1,4 +1,5 @@
-//! Keeps connections up: reconnects after a loss, and uses the next server if one does not answer.
+//! Keeps connections established: reconnects after a loss, and uses the next server if one does not
+//! answer.
 
 use super::backoff::Backoff;
 use super::{Remote, Shared, reverse};
@@ -22,7 +23,7 @@ type ActiveSession = Arc<Session<Carried>>;
 #[derive(Debug)]
 pub(super) struct Link {
     shard: Handle,
-    /// Chooses the shard at the server: neighbouring slots use different shards.
+    /// Chooses the shard at the server: adjacent slots use different shards.
     slot: u8,
     /// The server's index, and the connection.
     current: watch::Sender<Option<(usize, ActiveSession)>>,
@@ -68,7 +69,7 @@ impl Links {
         }
     }
 
-    /// Picks the next established connection, by round robin.
+    /// Picks the next established connection in round-robin order.
     pub(super) fn pick(&self) -> Option<(Handle, ActiveSession)> {
         let start = self.next.fetch_add(1, Ordering::Relaxed);
         let links = (0..self.all.len()).map(|step| &self.all[(start + step) % self.all.len()]);
@@ -111,7 +112,7 @@ impl Links {
         }
     }
 
-    /// Connections that carry their last tunnels.
+    /// Returns the connections that carry their last tunnels, with the index of their server.
     pub(super) fn retiring(&self) -> Vec<(usize, ActiveSession)> {
         let all = self.retiring.lock().unwrap_or_else(PoisonError::into_inner);
         let alive = all.iter().filter_map(|(server, session)| Some((*server, session.upgrade()?)));
@@ -154,7 +155,8 @@ impl Link {
         }
     }
 
-    /// Keeps the slot connected until its connection is lost.
+    /// Holds a connection until it is lost, and replaces it by one to a preferred server or on a
+    /// renewal.
     async fn hold(
         &self,
         shared: &Arc<Shared>,
@@ -266,8 +268,8 @@ async fn connect(shared: &Shared, remote: &Arc<Remote>, slot: u8) -> Result<Acti
     Ok(Session::new(connection, CLIENTS, budget, &owner, &shared.counters, meter))
 }
 
-/// Connects by the carrier that this client uses. With both carriers, TCP begins after UDP, and
-/// carries the connection only if the server does not answer over UDP.
+/// Connects over UDP, TCP or both, as configured. With both, TCP begins after UDP, and carries the
+/// connection only if the server does not answer over UDP.
 async fn carried(
     remote: &Arc<Remote>,
     addresses: Vec<SocketAddr>,
@@ -309,7 +311,7 @@ async fn carried(
                         remote.is_udp_blocked.store(false, Ordering::Relaxed);
                         return Ok(connection);
                     }
-                    // Wait for TCP alone, which has had almost as much time as UDP.
+                    // Wait for TCP only: it has had almost as much time as UDP.
                     Err(lost) => return tcp.await.or(Err(lost)),
                 },
                 tcp = &mut tcp => match tcp {
@@ -353,8 +355,8 @@ async fn over_tcp(
 }
 
 /// Tries the next address once the previous one has failed or stayed silent for a moment (RFC 8305,
-/// 5), so that a dead address delays the connection little. After the last address, starts over
-/// with the first: a handshake retransmits at growing intervals, so a new handshake reaches a
+/// 5), so that a dead address delays the connection only briefly. After the last address, starts
+/// over with the first: a handshake retransmits at growing intervals, so a new handshake reaches a
 /// server that has just started sooner. Returns the first established connection.
 async fn first_to_answer(
     remote: &Arc<Remote>,
@@ -385,7 +387,7 @@ async fn first_to_answer(
                     Err(error) => Lost::Failed(error.to_string()),
                 };
                 failed += 1;
-                // Each address has failed.
+                // All addresses have failed.
                 if failed >= count && tries.is_empty() {
                     return Err(lost);
                 }
@@ -401,18 +403,18 @@ async fn first_to_answer(
 
 /// The interval at which a client retries preferred servers while it uses a later one.
 const RETURN: Duration = Duration::from_secs(30);
-/// The least time between two renewals that a server asks for.
+/// Minimum time between two renewals that a server asks for.
 const RENEWALS_APART: Duration = Duration::from_secs(1);
 /// The pause before another attempt to renew a connection.
 const RENEW_AGAIN: Duration = Duration::from_secs(5);
 const MOST_ADDRESSES: usize = 4;
 /// Maximum number of handshakes with one silent address.
 const MOST_TURNS: usize = 20;
-/// The time between two handshakes. Most handshakes complete within this time; on a longer path, a
-/// second handshake starts, and the first to complete wins.
+/// Interval between the starts of two handshakes. Most handshakes complete within this time; on a
+/// longer path, a second handshake starts, and the first to complete wins.
 const APART: Duration = Duration::from_millis(500);
-/// How long a client tries UDP alone: at first, and after a connection over TCP.
+/// How long a client tries only UDP: at first, and after a connection over TCP.
 const HEAD_START: Duration = Duration::from_secs(2);
 const HEAD_START_AGAIN: Duration = Duration::from_millis(300);
-/// The time for one more attempt over UDP once TCP has connected.
+/// How long a client still tries UDP after TCP has connected.
 const GRACE: Duration = Duration::from_millis(800);

@@ -38,7 +38,8 @@ pub(super) struct OpenListener {
 /// A socket that another process handed over, and the file of a UNIX socket.
 pub(super) type Taken = (OwnedFd, Option<SocketOwner>);
 
-/// The handed-over socket of a listener. `number` counts the listeners with the same address.
+/// Takes the socket that another process handed over for a listener. `number` counts the listeners
+/// with the same address.
 pub(super) fn taken_over(listen: &ListenAt, number: usize, handed: &mut Handed) -> Option<Taken> {
     let name = listener_name(listen, number);
     match listen {
@@ -150,7 +151,7 @@ impl ListenerSocket {
         }
     }
 
-    /// A copy of the socket, and the file of a UNIX socket.
+    /// Returns a copy of the socket, and the file of a UNIX socket.
     fn shared(&self) -> io::Result<Taken> {
         Ok(match self {
             Self::Tcp(listener) => (listener.as_fd().try_clone_to_owned()?, None),
@@ -238,11 +239,11 @@ async fn handle_connection(
     hand_over(shared, connection, request, None, place).await;
 }
 
-/// The protocol exchange with an application that named its own target.
+/// The proxy negotiation with an application that named its own target.
 #[derive(Debug)]
 pub(super) struct Front {
     pub(super) dialect: Dialect,
-    /// The bytes that the application sent behind its request.
+    /// The bytes that the application sent after its request.
     pub(super) early: Bytes,
 }
 

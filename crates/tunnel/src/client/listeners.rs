@@ -83,7 +83,7 @@ impl Listeners {
         Ok(())
     }
 
-    /// Closes the copies of all sockets: through an open copy, the kernel would go on accepting
+    /// Closes the copies of all sockets. If a copy stayed open, the kernel would go on accepting
     /// connections that no process serves. The listeners' tasks close the sockets themselves.
     pub(super) fn forget_sockets(&self) {
         for one in self.lock().iter_mut() {
@@ -100,7 +100,8 @@ impl Listeners {
         self.lock().iter().map(|one| one.opened.bound.clone()).collect()
     }
 
-    /// The listeners as a user writes them, with actual ports in place of port 0.
+    /// Returns the listeners in the notation of the configuration, with actual ports in place of
+    /// port 0.
     pub(super) fn shown(&self) -> Vec<String> {
         let shown = |one: &ActiveListener| {
             let route = one.opened.route.read().unwrap_or_else(PoisonError::into_inner);
@@ -150,7 +151,7 @@ impl Reverses {
         }
     }
 
-    /// The target of the listener with this number. Only this end chooses it.
+    /// Returns the target of the listener with this number. Only this end chooses it.
     pub(super) fn target(&self, number: u32) -> Option<Target> {
         let all = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let requested = all.get(usize::try_from(number).ok()?)?.as_ref()?;
@@ -174,7 +175,7 @@ fn check(listen: &ListenAt, route: &Route) -> Result<(), ClientError> {
     }
 }
 
-/// Each listener's address with the number of earlier listeners on the same address.
+/// Returns each listener's address with the number of earlier listeners on the same address.
 fn numbered(wanted: &[Listener]) -> Vec<(ListenAt, usize)> {
     let before = |index: usize, listen: &ListenAt| {
         wanted[..index].iter().filter(|other| other.listen == *listen).count()

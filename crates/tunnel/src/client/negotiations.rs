@@ -14,7 +14,7 @@ pub(super) struct Negotiations {
 #[derive(Debug, Default)]
 struct State {
     serial: u64,
-    /// In ascending order of the serial number.
+    /// The open negotiations in ascending order of the serial number.
     under_way: VecDeque<(u64, CancellationToken)>,
 }
 

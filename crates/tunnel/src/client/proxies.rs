@@ -77,15 +77,15 @@ pub(super) async fn handle(
     }
 }
 
-/// The request of an application.
+/// An application's request.
 enum Asked {
-    /// A connection to the target, and the bytes behind the request, which go to the target.
+    /// A connection to the target, and the bytes after the request, which go to the target.
     Connect(HostPort, Bytes),
     /// A socket for datagrams that the application sends from this port; 0 means any port.
     Associate(u16),
 }
 
-/// The reason why a request is refused, and the last bytes to the application.
+/// The reason why a request is refused, and the reply to the application.
 struct Refusal {
     why: Why,
     reply: Bytes,
@@ -193,7 +193,7 @@ async fn http(reader: &mut Reader<'_>, users: Option<&Users>) -> Result<Asked, R
     Ok(Asked::Connect(request.to, std::mem::take(&mut reader.bytes).freeze()))
 }
 
-/// Reads whole messages, and keeps the bytes that follow them.
+/// Reads complete messages, and keeps the bytes that follow them.
 struct Reader<'a> {
     local: &'a Local,
     bytes: BytesMut,
@@ -266,8 +266,8 @@ impl Dialect {
     }
 }
 
-/// Sends the last bytes and waits until the application ends its side. If this end closed the
-/// socket with unread bytes, the kernel would send a reset, which could overtake the last bytes.
+/// Sends the reply and waits until the application ends its side. If this end closed the socket
+/// with unread bytes, the kernel would send a reset, which could overtake the reply.
 async fn farewell(local: Local, reply: &[u8]) {
     let goodbye = async {
         local.write_all(reply).await?;

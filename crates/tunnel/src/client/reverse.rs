@@ -176,7 +176,7 @@ async fn reach<C: Connection>(
     if shared.draining.is_cancelled() {
         return Err(refusal(Status::Busy, "the client is shutting down"));
     }
-    // The server names only the listener; this end chooses the target.
+    // The server names only the number of the listener; this end chooses the target.
     let target = shared.reverses.target(number);
     let target =
         target.ok_or_else(|| refusal(Status::NotUnderstood, "no listener has this number"))?;

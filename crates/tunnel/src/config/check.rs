@@ -101,7 +101,7 @@ fn quota(file: &File, peer: &PeerTable) -> Result<Quota, ConfigError> {
     })
 }
 
-/// The addresses of UDP and TCP.
+/// Returns the addresses on which the server listens on UDP and TCP.
 fn carriers(
     file: &File,
     table: &ServerTable,
@@ -123,7 +123,8 @@ fn carriers(
     }
 }
 
-/// Listens on IPv6 and IPv4 through one socket, or on IPv4 alone if the kernel has no IPv6.
+/// Returns the address that listens on IPv6 and IPv4 through one socket, or on IPv4 alone if the
+/// kernel has no IPv6.
 pub(crate) fn everywhere() -> SocketAddr {
     let all = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0));
     match std::net::UdpSocket::bind(all) {
@@ -215,7 +216,7 @@ fn settings(file: &File, table: &Common<'_>) -> Result<Settings, ConfigError> {
     })
 }
 
-/// The directories of the files and sockets that servers and clients both use.
+/// Returns the directories of the files and sockets that servers and clients both use.
 fn confined_paths(
     file: &File,
     role: &str,
@@ -245,7 +246,7 @@ fn usable(confined_paths: &ConfinedPaths) -> Result<(), ConfigError> {
     }
 }
 
-/// The files of revocation lists.
+/// Returns the files of certificate revocation lists.
 fn lists(file: &File, table: &Common<'_>) -> Vec<PathBuf> {
     let named = table.crl_file.iter();
     named.flat_map(|value| value.value.0.iter().map(|one| under(file, value.origin, one))).collect()
@@ -267,7 +268,7 @@ fn identity(file: &File, role: &str, table: &Common<'_>) -> Result<Identity, Con
     identity.map_err(|error| file.source.error(at, error.to_string()))
 }
 
-/// The certificate (`crt`) or the key (`key`) of an end.
+/// Returns the path of the certificate (`crt`) or the key (`key`) of an end.
 pub(super) fn own_file(
     file: &File,
     value: &Option<Located<PathBuf>>,
@@ -463,8 +464,8 @@ fn pins(value: &Option<Located<OneOrMore<Pin>>>) -> Option<Vec<Pin>> {
     value.as_ref().map(|pins| pins.value.0.clone()).filter(|pins| !pins.is_empty())
 }
 
-/// A path from a file is relative to the file's directory, a path from a flag to the working
-/// directory.
+/// Resolves a path: one from a file is relative to the file's directory, one from a flag to the
+/// working directory.
 fn path(file: &File, value: &Located<PathBuf>) -> PathBuf {
     under(file, value.origin, &value.value)
 }

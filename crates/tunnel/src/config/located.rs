@@ -18,12 +18,12 @@ pub struct Located<T> {
     pub(super) origin: Origin,
 }
 
-/// `"a"` or `["a", "b"]`.
+/// Parses `"a"` or `["a", "b"]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OneOrMore<T>(pub Vec<T>);
 
 impl<T> Located<T> {
-    /// A value from the command-line flag `flag`, for example `--listen-on`.
+    /// Marks a value as given by the command-line flag `flag`, for example `--listen-on`.
     pub fn by_flag(flag: &'static str, value: T) -> Self {
         Self { value, origin: Origin::Flag(flag) }
     }

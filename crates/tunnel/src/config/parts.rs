@@ -54,7 +54,7 @@ impl ServerConfig {
 }
 
 impl ClientConfig {
-    /// The credentials for each server, in their order.
+    /// Returns the credentials for each server, in the order of the servers.
     pub fn credentials(&self) -> Vec<Arc<ClientCredentials>> {
         let each = self.servers.iter();
         each.map(|far| Credentials::new(&self.identity, far.trust.clone())).collect()
@@ -94,7 +94,7 @@ impl ClientConfig {
             resolver,
             tuning: self.settings.tuning(),
             limits: ClientLimits {
-                // The server's dial timeout, plus the round trips.
+                // The server's dial timeout, plus the time for round trips.
                 answer: self.settings.dial_timeout.as_duration() + ROUND_TRIPS,
                 ..ClientLimits::default()
             },

@@ -45,7 +45,7 @@ impl Proxy {
     }
 }
 
-/// Reads a users file. Refuses a file that other users than its owner and group may read.
+/// Reads a users file. Refuses a file that users other than its owner and group may read.
 pub(super) fn users(path: &Path) -> Result<Users, String> {
     let shown = path.display();
     let text = host::read_regular_file(path)
@@ -82,7 +82,7 @@ impl FromStr for ListenOn {
     }
 }
 
-/// `LISTEN=TARGET`, or the listener alone if applications name their targets.
+/// Parses `LISTEN=TARGET`, or only the listener if applications name their targets.
 impl FromStr for ForwardTable {
     type Err = String;
 

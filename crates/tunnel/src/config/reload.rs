@@ -4,7 +4,7 @@
 use super::{ClientConfig, ServerConfig, Settings};
 
 impl ServerConfig {
-    /// Keys that differ from `running` and take effect only after a restart.
+    /// Returns the keys that differ from `running` and take effect only after a restart.
     pub fn waits_for_start(&self, running: &Self) -> Vec<&'static str> {
         let mut keys = self.settings.waits_for_start(&running.settings);
         if self.listen_on != running.listen_on {
@@ -24,8 +24,8 @@ impl ServerConfig {
 }
 
 impl ClientConfig {
-    /// Keys that differ from `running` and take effect only after a restart. Changed pins of
-    /// servers take effect at once; their number and addresses do not.
+    /// Returns the keys that differ from `running` and take effect only after a restart. Changed
+    /// pins of servers take effect at once; their number and addresses do not.
     pub fn waits_for_start(&self, running: &Self) -> Vec<&'static str> {
         let mut keys = self.settings.waits_for_start(&running.settings);
         let servers = |config: &Self| -> Vec<(String, String, Option<u16>)> {

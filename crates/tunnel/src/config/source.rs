@@ -58,7 +58,8 @@ impl Source {
     }
 }
 
-/// serde lists all permitted keys; a user needs only the likely one.
+/// Shortens serde's message, which lists all permitted keys although a user needs only the likely
+/// one.
 fn in_words(message: &str) -> Option<String> {
     if let Some(key) = message.strip_prefix("missing field ") {
         return Some(format!("{key} is missing here"));

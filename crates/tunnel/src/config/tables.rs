@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use units::{Bytes, Rate, Span};
 
-/// One file for both ends. Each end reads its own table.
+/// The configuration file of both ends. Each end reads its own table.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct File {
@@ -42,7 +42,7 @@ pub struct ServerTable {
     pub crl_file: Option<Located<OneOrMore<PathBuf>>>,
     #[serde(default)]
     pub peer: Vec<Located<PeerTable>>,
-    /// `-` is standard output.
+    /// The destination of the access log; `-` is standard output.
     pub access_log: Option<Located<PathBuf>>,
     pub congestion: Option<Located<Congestion>>,
     pub memory: Option<Located<Bytes>>,
@@ -68,7 +68,7 @@ pub struct PeerTable {
     pub resolve_names: bool,
     #[serde(default)]
     pub reverse: Vec<Rule>,
-    /// The limit of each direction's rate.
+    /// The rate limit of each direction.
     pub rate_limit: Option<Located<Rate>>,
     /// Maximum number of bytes of both directions in a period.
     pub quota: Option<Located<Volume>>,
@@ -116,7 +116,7 @@ pub struct FarServerTable {
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct ForwardTable {
     pub listen_on: ListenOn,
-    /// `None` if applications name their own targets.
+    /// The target; `None` if applications name their own targets.
     pub target: Option<Target>,
     /// The names and passwords with which applications log in to a proxy.
     pub users_file: Option<Located<PathBuf>>,
@@ -148,7 +148,8 @@ impl File {
         Ok(file)
     }
 
-    /// The paths of the certificate and key that a server (or a client) with this file uses.
+    /// Returns the paths of the certificate and key that a server (or a client) with this file
+    /// uses.
     pub fn identity_files(&self, is_server: bool) -> [PathBuf; 2] {
         let (role, [certificate, key]) = match is_server {
             true => {
@@ -170,14 +171,14 @@ impl File {
         value.map_or(super::Settings::default().memory, |value| value.value)
     }
 
-    /// The server configuration from this file and from flags, which take precedence.
+    /// Returns the server configuration from this file and from flags, which take precedence.
     pub fn server_config(&self, flags: ServerTable) -> Result<super::ServerConfig, ConfigError> {
         let mut table = self.server.clone().unwrap_or_default();
         table.take(flags);
         check::server(self, &table)
     }
 
-    /// The client configuration from this file and from flags, which take precedence.
+    /// Returns the client configuration from this file and from flags, which take precedence.
     pub fn client_config(&self, flags: ClientTable) -> Result<super::ClientConfig, ConfigError> {
         let mut table = self.client.clone().unwrap_or_default();
         table.take(flags);

@@ -246,7 +246,7 @@ fn a_printed_forward_parses_to_itself() {
     assert!("tcp:127.0.0.1:2222".parse::<Forward>().unwrap_err().contains("LISTEN=TARGET"));
 }
 
-/// A directory with keys in it.
+/// A temporary directory with a certificate and a key.
 struct KeyDirectory {
     path: PathBuf,
     pin: crate::identity::Pin,

@@ -106,7 +106,7 @@ impl<C: Connection> Drop for Flow<C> {
     }
 }
 
-/// Datagrams queued for one slow receiver.
+/// Maximum number of datagrams queued for one slow receiver.
 const WAITING: usize = 256;
-/// Datagrams queued for flows of one connection that are not open yet.
+/// Maximum number of datagrams queued for flows of one connection that are not open yet.
 const EARLY: usize = 64;

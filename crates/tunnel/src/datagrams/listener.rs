@@ -34,7 +34,7 @@ pub(crate) struct LocalFlows<P, C: Connection> {
     ended: CancellationToken,
 }
 
-/// The path of a flow's return datagrams to its application.
+/// Identifies the application of a flow, and sends the target's datagrams to it.
 pub(crate) trait ReturnPath: Clone + Eq + Hash + Send + Sync + 'static {
     fn application(&self) -> IpAddr;
 
@@ -60,7 +60,7 @@ struct LocalFlow<C: Connection> {
     session: Arc<Session<C>>,
     tunnel: Tunnel<C>,
     flow: u32,
-    /// Whether the application has sent a datagram since the last check.
+    /// Whether the application has sent a datagram since the last idle check.
     is_active: AtomicBool,
 }
 
@@ -84,7 +84,7 @@ impl<C: Connection> UdpListener<C> {
         loop {
             buffer.clear();
             let Ok((_, source)) = self.0.socket.recv_buf_from(&mut buffer).await else {
-                // The error is an ICMP error for an earlier datagram; the socket still works.
+                // The error is an ICMP error for an earlier datagram; the socket remains usable.
                 continue;
             };
             self.0.forward(source, &buffer, &pick, &opening);
@@ -93,7 +93,8 @@ impl<C: Connection> UdpListener<C> {
 }
 
 impl<P: ReturnPath, C: Connection> LocalFlows<P, C> {
-    /// Carries at most `most` flows. A flow ends after the time `idle` without a datagram.
+    /// Creates flows on `socket`: carries at most `most` flows. A flow ends after `idle` without a
+    /// datagram.
     pub(crate) fn new(socket: UdpSocket, idle: Duration, most: usize) -> Arc<Self> {
         let (flows, journal) = (Mutex::default(), Journal::default());
         Arc::new(Self { socket, flows, idle, most, journal, ended: CancellationToken::new() })

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use x509_cert::crl::CertificateList;
 use x509_cert::der::Decode;
 
-/// Authorities that sign certificates, and their revocations.
+/// Certificate authorities, and their revocation lists.
 #[derive(Debug)]
 pub struct Authorities {
     of_clients: Arc<dyn ClientCertVerifier>,
@@ -21,8 +21,8 @@ pub struct Authorities {
 
 impl Authorities {
     /// Loads the authorities of a PEM file, and their revocation lists (RFC 5280, section 5) in PEM
-    /// or DER form. If any list is given, every authority of a chain needs one that is not past its
-    /// next update. A missing or outdated list cannot show who was revoked.
+    /// or DER form. If any list is given, every authority of a chain needs a list that is not past
+    /// its next update: without it, a revoked certificate could pass.
     pub fn load(path: &Path, lists: &[PathBuf]) -> Result<Arc<Self>, IdentityError> {
         let mut store = RootCertStore::empty();
         for certificate in keys::chain(path, &keys::read(path)?)? {
@@ -37,7 +37,7 @@ impl Authorities {
         for list in lists {
             let read = revocation_lists(list)?;
             read.iter().for_each(|one| warn_of_age(list, one));
-            // Check each list alone first, so that an error names the file.
+            // Check each list separately first, so that an error names the file.
             Self::of(&store, read.clone()).map_err(|error| wrong_list(list, error.to_string()))?;
             revoked.extend(read);
         }

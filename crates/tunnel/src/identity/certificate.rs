@@ -12,7 +12,7 @@ pub struct Certificate {
     pub pin: Pin,
     /// The certificate's DNS names, in lower case.
     pub names: Vec<String>,
-    /// Whether owner and signer have the same name, as after `weir tunnel keys`.
+    /// Whether the certificate's subject and issuer are the same name, as after `weir tunnel keys`.
     is_self_signed: bool,
     valid_from: Duration,
     valid_until: Duration,
@@ -65,12 +65,12 @@ impl Certificate {
         self.valid_until.saturating_sub(Duration::from_secs(now.as_secs())) < DUE
     }
 
-    /// Seconds since 1970.
+    /// Returns the end of the validity period as the time since 1970.
     pub fn valid_until(&self) -> Duration {
         self.valid_until
     }
 
-    /// Formatted as `2027-11-21T00:00:00Z`.
+    /// Returns the end of the validity period, as in `2027-11-21T00:00:00Z`.
     pub fn valid_until_date(&self) -> String {
         date(self.valid_until)
     }
@@ -78,7 +78,7 @@ impl Certificate {
 
 const DUE: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// Formats the second since 1970 as `2027-11-21T00:00:00Z`.
+/// Formats a time since 1970 as in `2027-11-21T00:00:00Z`.
 pub(crate) fn date(since_1970: Duration) -> String {
     x509_cert::der::DateTime::from_unix_duration(since_1970)
         .map_or_else(|_| "an impossible date".to_owned(), |date| date.to_string())

@@ -84,7 +84,7 @@ impl IdentityError {
     }
 }
 
-/// The advice to add to the system's own message.
+/// Returns the advice to add to the operating system's message.
 fn remedy(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::PermissionDenied => "; run this command as the file's owner, or as root",

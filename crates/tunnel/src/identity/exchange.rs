@@ -5,11 +5,11 @@ use rustls::crypto::{ActiveKeyExchange, CompletedKeyExchange, SupportedKxGroup};
 use rustls::ffdhe_groups::FfdheGroup;
 use rustls::{Error, NamedGroup, ProtocolVersion};
 
-/// The hybrid of ML-KEM and X25519 comes first, so that a recorded connection stays secret even
-/// from a future quantum computer. The client also sends an X25519 share, for servers without the
-/// hybrid.
+/// Returns the groups by preference. The hybrid of ML-KEM and X25519 comes first, so that a
+/// recorded connection stays secret even from a future quantum computer. The client also sends an
+/// X25519 share, for servers without the hybrid.
 pub(super) fn groups() -> Vec<&'static dyn SupportedKxGroup> {
-    // Leaks once per process.
+    // This memory leaks, but only once per process.
     let logged =
         |group| -> &'static dyn SupportedKxGroup { Box::leak(Box::new(LoggedGroup(group))) };
     let groups =

@@ -16,7 +16,7 @@ pub(crate) fn keep(text: &[u8]) -> Result<(), IdentityError> {
     Ok(())
 }
 
-/// The PEM text of the kept key, for the process that takes over from this one.
+/// Returns the PEM text of the kept key, for the process that takes over from this one.
 pub(crate) fn text() -> Option<String> {
     HANDED.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|(_, text)| text.clone())
 }

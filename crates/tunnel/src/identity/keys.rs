@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// This end's own certificate and key.
+/// This end's own certificate and private key.
 #[derive(Debug, Clone)]
 pub struct Identity {
     certified: Arc<CertifiedKey>,
@@ -84,7 +84,7 @@ impl Identity {
         }
     }
 
-    /// The certificate in this file, which may have expired.
+    /// Parses the certificate in this file, which may have expired.
     pub fn load_of_any_age(certificate: &Path) -> Result<Certificate, IdentityError> {
         let chain = chain(certificate, &read(certificate)?)?;
         Certificate::parse(chain.first().ok_or(IdentityError::Nothing)?)
@@ -197,7 +197,7 @@ impl NewCertificate {
         write(certificate, &self.certificate, 0o644, force)
     }
 
-    /// Replaces the certificate alone. The key's file stays as it is, with its owner and its mode.
+    /// Replaces only the certificate. The key's file stays as it is, with its owner and its mode.
     pub fn replace(&self, certificate: &Path) -> Result<(), IdentityError> {
         write(certificate, &self.certificate, 0o644, true)
     }
@@ -239,7 +239,7 @@ pub fn use_next(
     Ok(())
 }
 
-/// The private key in the text of this file.
+/// Parses the private key in this file's text.
 pub(super) fn private(path: &Path, text: &[u8]) -> Result<PrivateKeyDer<'static>, IdentityError> {
     PrivateKeyDer::from_pem_slice(text).map_err(|error| IdentityError::Pem {
         path: path.to_owned(),
@@ -362,7 +362,7 @@ mod tests {
         assert!(reported("a.key", "a.key").contains("no certificate"));
         assert!(reported("a.crt", "a.crt").contains("no private key"));
         assert!(reported("a.crt", "c.key").contains("cannot read"));
-        // A process that got the new key by its socket does not need the file.
+        // A process that received the new key over its status socket does not need the file.
         handed::keep(&fs::read(path("a.key")).unwrap()).unwrap();
         let loaded = Identity::load(&path("a.crt"), &path("b.key")).unwrap();
         assert_eq!(loaded.pin(), Identity::load(&path("a.crt"), &path("a.key")).unwrap().pin());

@@ -43,7 +43,7 @@ impl<T> Credentials<T> {
         *self.trust.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(trust);
     }
 
-    /// The only certificate, whatever the other end requests.
+    /// Returns this end's only certificate, whatever the other end asks for in its handshake.
     fn own(&self) -> Arc<CertifiedKey> {
         Arc::clone(&self.own.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -60,8 +60,8 @@ impl ServerCredentials {
             .with_client_cert_verifier(Arc::clone(self) as _)
             .with_cert_resolver(Arc::clone(self) as _);
         config.alpn_protocols = vec![ALPN.to_vec()];
-        // Resumption would admit a peer without a new check, and an attacker could replay early
-        // data.
+        // Disable resumption, which would admit a peer without a new check, and early data, which
+        // an attacker could replay.
         config.max_early_data_size = 0;
         config.send_tls13_tickets = 0;
         config.session_storage = Arc::new(NoServerSessionStorage {});
@@ -90,7 +90,7 @@ impl ClientCredentials {
     }
 }
 
-/// The TLS configuration of a server whose credentials never change.
+/// Returns the TLS configuration of a server whose credentials never change.
 pub fn server_config(
     identity: &Identity,
     trusted: &[TrustedPeer],
@@ -98,7 +98,7 @@ pub fn server_config(
     Credentials::new(identity, trusted.to_vec()).tls()
 }
 
-/// The TLS configuration of a client whose credentials never change.
+/// Returns the TLS configuration of a client whose credentials never change.
 pub fn client_config(
     identity: &Identity,
     server: &ServerTrust,
@@ -106,7 +106,8 @@ pub fn client_config(
     Credentials::new(identity, server.clone()).tls()
 }
 
-/// AES-128 comes first: it costs a third less per byte, and no practical attack breaks it.
+/// Returns the TLS provider. AES-128 comes first: it costs a third less CPU time per byte, and no
+/// practical attack breaks it.
 pub(super) fn provider() -> Arc<CryptoProvider> {
     static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| {
         Arc::new(CryptoProvider {
@@ -201,7 +202,8 @@ impl<T: Debug + Send + Sync> ResolvesClientCert for Credentials<T> {
     }
 }
 
-/// rustls and quinn-proto print errors with `Debug`; this type prints a readable message there.
+/// rustls and quinn-proto print errors with `Debug`; this wrapper's `Debug` prints a readable
+/// message.
 #[derive(thiserror::Error)]
 #[error(transparent)]
 struct Reason(IdentityError);

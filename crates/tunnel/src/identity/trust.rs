@@ -58,7 +58,7 @@ impl Proof {
 }
 
 impl ServerTrust {
-    /// The server name to request in the handshake.
+    /// Returns the server name to request in the handshake.
     pub fn server_name(&self) -> &str {
         match self {
             Self::Pins(_) | Self::Anyone => "weir-tunnel",
@@ -127,8 +127,8 @@ pub(crate) fn good_until(
     if name == *peer { Ok(end) } else { Err(IdentityError::Renamed(name)) }
 }
 
-/// The next expiry among the chain's certificates. Skips expired certificates: the chain was
-/// valid without them.
+/// Returns the next expiry among the chain's certificates. Skips expired certificates: the chain
+/// was valid without them.
 fn next_end(shown: &[CertificateDer<'_>], now: UnixTime) -> Option<Duration> {
     let now = Duration::from_secs(now.as_secs());
     let ends = shown.iter().filter_map(|one| Certificate::parse(one).ok());

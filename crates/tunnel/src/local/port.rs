@@ -31,7 +31,7 @@ impl PortInUse {
         self.set_stays(!self.is_ended_by_target.load(Ordering::Relaxed));
     }
 
-    /// Records a reset, after which the kernel keeps no port.
+    /// Records a reset, after which the kernel does not keep the port.
     pub(super) fn reset(&self) {
         self.set_stays(false);
     }

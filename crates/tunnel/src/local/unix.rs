@@ -6,28 +6,29 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 
-/// A UNIX stream whose application gets an error if this process dies before [`Self::finish`].
+/// A UNIX stream. Its application gets an error if this process dies before [`Self::finish`].
 ///
-/// A UNIX socket has no reset. But if a byte was unread at the close, the kernel gives the other
-/// end ECONNRESET instead of an end of file (unix_release_sock in net/unix/af_unix.c). This type
-/// therefore leaves the last byte of a short request in the socket, although the tunnel has passed
-/// the byte on. An application that has sent nothing, or many bytes at once, gets an end of file.
+/// A UNIX socket has no reset. However, if a byte is unread at the close, the kernel gives the
+/// other end ECONNRESET instead of an end of file (unix_release_sock in net/unix/af_unix.c). This
+/// type therefore leaves the last byte of a short request in the socket, although the tunnel has
+/// passed the byte on. An application that has sent nothing, or many bytes at once, gets an end of
+/// file.
 #[derive(Debug)]
 pub(crate) struct UnixLocal {
     stream: UnixStream,
     unread: Mutex<Unread>,
 }
 
-/// The bytes that the tunnel has passed on and that are still in the socket.
+/// Which bytes that the tunnel has already passed on are still in the socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unread {
-    /// No byte: the tunnel has passed on all bytes that arrived before the last read.
+    /// No byte. The tunnel has passed on all bytes that arrived before the last read.
     Nothing,
     LastByte,
-    /// No byte: the application sends much. The kernel would count the whole buffer of a byte that
-    /// stays, and a full buffer would block the application.
+    /// No byte, because the application sends much. A byte that stays would occupy its whole kernel
+    /// buffer, and a full socket would block the application.
     Busy,
-    /// No byte: the application has got all bytes.
+    /// No byte. The application has received all bytes.
     Finished,
 }
 
@@ -51,7 +52,7 @@ impl UnixLocal {
         self.stream.try_read_buf(buffer)
     }
 
-    /// Makes a later close an end of file.
+    /// Makes a later close appear to the application as an end of file.
     pub(super) fn finish(&self) -> io::Result<()> {
         let mut unread = self.unread();
         self.discard(&mut unread)?;
@@ -70,7 +71,7 @@ impl UnixLocal {
         unread: &mut Unread,
         buffer: &mut BytesMut,
     ) -> io::Result<Option<usize>> {
-        // Check for the end first: no bytes arrive after it.
+        // Check for the end first, because no bytes arrive after it.
         let has_ended = self.has_ended()?;
         let kept = usize::from(*unread == Unread::LastByte);
         let new = (rustix::io::ioctl_fionread(&self.stream)? as usize).saturating_sub(kept);

@@ -1,5 +1,5 @@
-//! The requests of HTTP's CONNECT (RFC 9110, section 9.3.6). Pure, and strict: the parser refuses a
-//! request that another parser could read differently.
+//! Parses requests of HTTP's CONNECT (RFC 9110, section 9.3.6). Pure, and strict: the parser
+//! refuses a request that another parser could read differently.
 
 use crate::target::HostPort;
 use base64::Engine;
@@ -27,7 +27,7 @@ pub enum ConnectError {
     Target,
 }
 
-/// Maximum length of a header that a proxy reads.
+/// Maximum length of a request's header, in bytes.
 pub const LONGEST_HEAD: usize = 8 * 1024;
 
 impl ConnectRequest {
@@ -48,8 +48,8 @@ impl ConnectRequest {
         let mut login = None;
         for line in lines {
             let (name, value) = field(line)?;
-            // RFC 9110, 9.3.6: a CONNECT request has no content. Bytes behind the header go to
-            // the target.
+            // RFC 9110, 9.3.6: a CONNECT request has no content. Bytes after the header go to the
+            // target.
             if name.eq_ignore_ascii_case("transfer-encoding")
                 || name.eq_ignore_ascii_case("content-length") && value != "0"
             {
@@ -73,7 +73,7 @@ impl std::fmt::Debug for ConnectRequest {
 /// The response that opens the tunnel.
 pub const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection established\r\n\r\n";
 
-/// A response that refuses the tunnel.
+/// Returns a response that refuses the tunnel.
 pub fn refusal(status: &str, why: &str) -> String {
     let login = match status == LOGIN_REQUIRED {
         true => "Proxy-Authenticate: Basic realm=\"weir tunnel\"\r\n",
@@ -89,7 +89,7 @@ pub fn refusal(status: &str, why: &str) -> String {
 pub const LOGIN_REQUIRED: &str = "407 Proxy Authentication Required";
 
 impl ConnectError {
-    /// The status of the response to a request with this error.
+    /// Returns the status of the response to a request with this error.
     pub fn status(&self) -> &'static str {
         match self {
             Self::TooLong => "431 Request Header Fields Too Large",
@@ -115,8 +115,8 @@ fn target(line: &str) -> Result<HostPort, ConnectError> {
     if to.port() == 0 { Err(ConnectError::Target) } else { Ok(to) }
 }
 
-/// RFC 9112, section 5: no whitespace around the name, and no line that continues the previous
-/// line.
+/// Parses a header field. RFC 9112, section 5, allows no whitespace around the name; a line that
+/// continues the previous line is refused.
 fn field(line: &str) -> Result<(&str, &str), ConnectError> {
     let (name, value) =
         line.split_once(':').ok_or(ConnectError::Malformed("a field without a colon"))?;
@@ -129,7 +129,7 @@ fn field(line: &str) -> Result<(&str, &str), ConnectError> {
     Ok((name, value.trim_matches([' ', '\t'])))
 }
 
-/// RFC 7617.
+/// Decodes the credentials of HTTP Basic authentication (RFC 7617).
 fn basic(value: &str) -> Result<(Vec<u8>, Vec<u8>), ConnectError> {
     let wrong = ConnectError::Malformed("Proxy-Authorization is not of the kind Basic");
     let (kind, text) = value.split_once(' ').ok_or(wrong.clone())?;
@@ -141,7 +141,7 @@ fn basic(value: &str) -> Result<(Vec<u8>, Vec<u8>), ConnectError> {
     Ok((decoded[..colon].to_owned(), decoded[colon + 1..].to_owned()))
 }
 
-/// RFC 9110, section 5.6.2.
+/// Whether the byte may occur in a token (RFC 9110, section 5.6.2).
 fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }

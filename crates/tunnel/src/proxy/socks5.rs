@@ -23,7 +23,7 @@ pub enum Method {
     NoneAcceptable = 0xff,
 }
 
-/// A name and a password, RFC 1929.
+/// The name and password of a login (RFC 1929).
 #[derive(Clone, PartialEq, Eq)]
 pub struct Login {
     pub name: Vec<u8>,
@@ -102,7 +102,7 @@ impl Login {
         Ok(Some((Self { name: name.to_owned(), password: password.to_owned() }, taken)))
     }
 
-    /// The reply to a login.
+    /// Returns the reply to a login.
     pub fn verdict(is_right: bool) -> [u8; 2] {
         [LOGIN_VERSION, u8::from(!is_right)]
     }
@@ -139,11 +139,11 @@ pub fn reply(outcome: Outcome, bound: SocketAddr) -> BytesMut {
     out
 }
 
-/// The address in the reply to a request for which this end has bound no address.
+/// The address in a reply if this end has bound no address for the request.
 pub const NO_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 impl SocksError {
-    /// The outcome in the reply to a request with this error.
+    /// Returns the outcome for the reply to a request with this error.
     pub fn outcome(&self) -> Outcome {
         match self {
             Self::Command(_) => Outcome::CommandNotSupported,
@@ -204,7 +204,7 @@ fn put_address(out: &mut BytesMut, host: &str, port: u16) {
             out.put_slice(&address.octets());
         }
         Err(_) => {
-            // A host has at most 255 bytes.
+            // A name in an address has at most 255 bytes.
             let name = &host.as_bytes()[..host.len().min(255)];
             out.put_slice(&[NAME, name.len() as u8]);
             out.put_slice(name);
@@ -213,8 +213,7 @@ fn put_address(out: &mut BytesMut, host: &str, port: u16) {
     out.put_u16(port);
 }
 
-/// Reads a field that begins with its length in one byte. Returns the field and the bytes behind
-/// the field.
+/// Reads a field that begins with its length in one byte. Returns the field and the bytes after it.
 fn counted(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (&length, rest) = bytes.split_first()?;
     rest.split_at_checked(length.into())

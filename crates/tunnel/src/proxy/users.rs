@@ -2,7 +2,7 @@ use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::digest::{SHA256, digest};
 use std::collections::HashMap;
 
-/// The names and passwords with which applications log in to a proxy: one `NAME:PASSWORD` a line.
+/// The names and passwords with which applications log in to a proxy: one `NAME:PASSWORD` per line.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Users(HashMap<Vec<u8>, Vec<u8>>);
 
@@ -17,7 +17,7 @@ pub enum UsersError {
 }
 
 impl Users {
-    /// Empty lines and lines that begin with `#` are comments.
+    /// Parses a users file. Empty lines, and lines that begin with `#`, are ignored.
     pub fn parse(text: &str) -> Result<Self, UsersError> {
         let mut all = HashMap::new();
         for (number, line) in (1..).zip(text.lines()) {
@@ -36,8 +36,8 @@ impl Users {
         if all.is_empty() { Err(UsersError::Nobody) } else { Ok(Self(all)) }
     }
 
-    /// Whether the password is that of the name. The check takes the same time for every password,
-    /// and whether or not the name exists.
+    /// Whether this is the name's password. The check takes the same time for every password, and
+    /// for names that do not exist.
     pub fn admit(&self, name: &[u8], password: &[u8]) -> bool {
         let (given, nobody) = (hash(password), hash(b""));
         let listed = self.0.get(name);

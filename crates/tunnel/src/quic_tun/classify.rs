@@ -53,7 +53,7 @@ impl Protocol {
     }
 }
 
-/// The bytes of each direction that [`classify`] needs at most.
+/// Maximum number of bytes of each direction that [`classify`] needs.
 pub const HEAD: usize = 2048;
 
 /// Classifies a connection by the first bytes of each direction.
@@ -78,9 +78,9 @@ fn begins(bytes: &[u8], magic: &[u8]) -> Option<bool> {
     }
 }
 
-/// <https://www.spice-space.org/spice-protocol.html>
+/// Classifies a SPICE connection: <https://www.spice-space.org/spice-protocol.html>
 fn spice(client: &[u8], server: &[u8]) -> Classified {
-    // magic, major, minor, size, connection id, channel type
+    // The first 21 bytes hold magic, major, minor, size, connection ID and channel type.
     let Some(link) = client.get(..21) else { return Classified::default() };
     let mut properties = SpiceProperties {
         version: format!("{:x}.{:x}", link[4], link[8]),
@@ -96,7 +96,7 @@ fn spice(client: &[u8], server: &[u8]) -> Classified {
 /// three are known.
 fn main_channel(properties: &mut SpiceProperties, server: &[u8]) -> bool {
     let Some(size) = little_endian(server, 12) else { return false };
-    // The reply's own length, then the result of the link.
+    // Read the length of the reply, then the result of the SPICE link.
     let Some(mut at) = size.checked_add(16) else { return true };
     match little_endian(server, at) {
         None => return false,
@@ -130,7 +130,7 @@ fn main_channel(properties: &mut SpiceProperties, server: &[u8]) -> bool {
     true
 }
 
-/// RFC 6143, section 7.
+/// Classifies a VNC connection (RFC 6143, section 7).
 fn vnc(client: &[u8], server: &[u8]) -> Classified {
     let version = |bytes: &[u8]| {
         let line = bytes.get(..12)?;
@@ -212,7 +212,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The text form of RFC 9562.
+/// Formats a UUID as text (RFC 9562).
 pub(super) fn uuid(bytes: &[u8; 16]) -> String {
     let text = hex(bytes);
     let part = |from, to| &text[from..to];
@@ -231,7 +231,7 @@ fn channel(number: u8) -> &'static str {
         8 => "smartcard",
         9 => "usbredir",
         10 => "port",
-        // quic-tun's own spelling, which scripts may compare.
+        // Keep quic-tun's spelling, because scripts may compare it.
         11 => "webdev",
         _ => "unknow",
     }
@@ -257,8 +257,8 @@ mod tests {
         bytes
     }
 
-    /// The bytes of a SPICE server in the main channel: the link's reply and result, a message that
-    /// the classifier skips, the session, name and UUID.
+    /// Returns the bytes that a SPICE server sends in the main channel: the link's reply and
+    /// result, a message that the classifier skips, the session, name and UUID.
     fn main_server() -> Vec<u8> {
         let mut bytes = b"REDQ".to_vec();
         bytes.extend([2, 0, 0, 0, 2, 0, 0, 0, 5, 0, 0, 0]);
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn spice_shows_the_channel_and_in_the_main_channel_the_servers_name() {
+    fn a_spice_connection_shows_its_channel_and_in_the_main_channel_the_servers_name() {
         let usb = classify(&link(9), b"");
         let json = serde_json::to_string(usb.protocol.as_ref().unwrap()).unwrap();
         assert_eq!(json, r#"{"version":"2.2","sessionId":"d0306d75","channelType":"usbredir"}"#);
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn vnc_shows_version_security_and_desktop() {
+    fn a_vnc_connection_shows_version_security_type_and_desktop_name() {
         let mut server = b"RFB 003.008\n\x02\x01\x02".to_vec();
         server.extend([0; 4]);
         server.extend([4, 0, 3, 0]);

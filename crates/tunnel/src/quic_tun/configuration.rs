@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::{Arc, OnceLock};
 
-/// The configuration of `quictun-server`.
+/// Builds the configuration of `quictun-server`.
 pub fn server_config(settings: &Settings) -> Result<ServerConfig, ConfigError> {
     let insecure = settings.is_set(INSECURE)?;
     let listen_on = match settings.given("listen-on") {
@@ -81,7 +81,7 @@ pub fn server_config(settings: &Settings) -> Result<ServerConfig, ConfigError> {
     })
 }
 
-/// The configuration of `quictun-client`.
+/// Builds the configuration of `quictun-client`.
 pub fn client_config(settings: &Settings) -> Result<ClientConfig, ConfigError> {
     let insecure = settings.is_set(INSECURE)?;
     let mut confined_paths = confined_paths(settings);
@@ -121,7 +121,7 @@ pub fn client_config(settings: &Settings) -> Result<ClientConfig, ConfigError> {
     })
 }
 
-/// The clients that a server admits.
+/// Returns the clients that a server admits.
 fn peers(
     settings: &Settings,
     insecure: bool,
@@ -181,7 +181,7 @@ fn rules(settings: &Settings) -> Result<Vec<Rule>, ConfigError> {
     settings.texts("allow").map(rule).collect()
 }
 
-/// How a client recognises its server.
+/// Returns the proof by which a client recognises its server.
 fn trust(
     settings: &Settings,
     insecure: bool,
@@ -228,8 +228,8 @@ fn authorities(
     Authorities::load(&given.path(), &[]).map_err(|error| given.error(error.to_string()))
 }
 
-/// The key that the settings name, else the key of `weir tunnel keys`, else a new key for this
-/// process alone.
+/// Loads the key that the settings name, or else the key of `weir tunnel keys`. Generates a key
+/// that only this process has if neither exists.
 fn identity(
     settings: &Settings,
     insecure: bool,
@@ -257,7 +257,7 @@ fn identity(
     })
 }
 
-/// A new key for this process alone, so that no other end can pin the key in advance.
+/// Generates a key that only this process has. No other end can pin it in advance.
 fn passing(role: Role, insecure: bool) -> Result<Identity, ConfigError> {
     static MADE: OnceLock<Identity> = OnceLock::new();
     let name = role.name();
@@ -279,8 +279,8 @@ fn passing(role: Role, insecure: bool) -> Result<Identity, ConfigError> {
     Ok(MADE.get_or_init(|| identity).clone())
 }
 
-/// The API's address. By default only this machine reaches the API; quic-tun's default address is
-/// open to other hosts.
+/// Returns the API's address. By default only this machine reaches the API; quic-tun's default
+/// address is open to other hosts.
 fn tunnels_at(
     settings: &Settings,
     insecure: bool,
@@ -311,7 +311,7 @@ fn tunnels_at(
     Ok(Some(TunnelsAt { address: MetricsAddress::Tcp(address), is_required: true }))
 }
 
-/// The chosen plugin, or the first one by default.
+/// Returns the chosen plugin, or the first one by default.
 fn plugin(
     settings: &Settings,
     key: &str,
@@ -338,7 +338,7 @@ fn parsed<T: FromStr<Err: std::fmt::Display>>(given: &Given) -> Result<T, Config
     given.text().parse().map_err(|error: T::Err| given.error(error.to_string()))
 }
 
-/// The server's UDP address. As in Go, a port alone means every address.
+/// Parses the server's UDP address. As in Go, a port without an address means every address.
 fn udp_address(given: &Given) -> Result<SocketAddr, ConfigError> {
     let wrong = || given.error("write ADDRESS:PORT, as in 0.0.0.0:7500: an address, not a name");
     let address = address(given.text()).ok_or_else(wrong)?;
@@ -349,7 +349,7 @@ fn udp_address(given: &Given) -> Result<SocketAddr, ConfigError> {
     })
 }
 
-/// A client's listener, `tcp:ADDRESS:PORT` or `unix:/PATH`.
+/// Parses a client's listener, `tcp:ADDRESS:PORT` or `unix:/PATH`.
 fn listener(given: &Given) -> Result<Target, ConfigError> {
     let wrong = || {
         given.error("write tcp:ADDRESS:PORT or unix:/PATH, as in tcp:127.0.0.1:6500: no other name")
@@ -365,7 +365,7 @@ fn listener(given: &Given) -> Result<Target, ConfigError> {
     }
 }
 
-/// An address and a port; a port alone means every address, as in Go.
+/// Parses an address and a port; a port without an address means every address, as in Go.
 fn address(text: &str) -> Option<SocketAddr> {
     if let Some(port) = text.strip_prefix(':') {
         return Some((Ipv4Addr::UNSPECIFIED, port.parse().ok()?).into());
@@ -400,7 +400,7 @@ const PORT: u16 = 6500;
 const API_PORT: u16 = 8086;
 const CONNECTIONS: usize = 2;
 const DAYS: u32 = 365;
-/// The file of authorities on Debian, Ubuntu and others.
+/// The file of certificate authorities on Debian, Ubuntu and other distributions.
 const SYSTEM_AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 #[cfg(test)]

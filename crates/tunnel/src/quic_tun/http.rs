@@ -1,4 +1,4 @@
-//! The HTTP of a token source: one GET, and a response with `{"token": …}`. Pure.
+//! The HTTP exchange with a token source: a GET request, and a response with `{"token": …}`. Pure.
 
 use super::token;
 use crate::target::HostPort;
@@ -45,8 +45,8 @@ pub enum ResponseError {
 pub const LONGEST_RESPONSE: usize = 64 * 1024;
 
 impl SourceUrl {
-    /// The request for the token of the application at `address`. HTTP/1.0 keeps servers from
-    /// sending a response in chunks.
+    /// Builds the request for the token of the application at `address`. HTTP/1.0 keeps servers
+    /// from sending a chunked response.
     pub fn request(&self, address: &str) -> String {
         let Self { host, path } = self;
         let mut query = String::new();
@@ -110,7 +110,7 @@ pub fn is_whole(response: &[u8]) -> bool {
     response.len() - body >= length
 }
 
-/// The token in a response. `response` holds all bytes that the connection carried.
+/// Returns the token in a response. `response` holds all bytes that the connection carried.
 pub fn token_of(response: &[u8]) -> Result<String, ResponseError> {
     if response.len() > LONGEST_RESPONSE {
         return Err(ResponseError::TooLong);
@@ -134,13 +134,13 @@ pub fn token_of(response: &[u8]) -> Result<String, ResponseError> {
     token.map(str::to_owned).ok_or(ResponseError::NoToken)
 }
 
-/// An application's address as quic-tun writes it in a query.
+/// Formats an application's address as quic-tun writes it in a query.
 pub fn shown(client: Option<(IpAddr, u16)>) -> String {
     match client {
         Some((address, port)) => {
             std::net::SocketAddr::new(address.to_canonical(), port).to_string()
         }
-        // Go's name for the other end of a UNIX socket without a path.
+        // Go's name for a UNIX socket's peer that has no path.
         None => "@".to_owned(),
     }
 }

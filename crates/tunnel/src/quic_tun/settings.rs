@@ -1,5 +1,5 @@
 //! The settings of quic-tun's programs: flags, then the environment, then a file, all with the same
-//! keys. The values stay texts here; `configuration` interprets them.
+//! keys. This module keeps the values as texts; `configuration` interprets them.
 
 use crate::config::ConfigError;
 use saphyr_parser::{Event, Parser, ScalarStyle};
@@ -44,7 +44,7 @@ impl Role {
         }
     }
 
-    /// The name of quic-tun's program.
+    /// Returns the name of quic-tun's program.
     pub fn program(self) -> &'static str {
         match self {
             Self::Server => "quictun-server",
@@ -52,7 +52,7 @@ impl Role {
         }
     }
 
-    /// The keys, each with its flag.
+    /// Returns the keys, each with its flag.
     fn keys(self) -> impl Iterator<Item = (&'static str, &'static str)> {
         let own = match self {
             Self::Server => &SERVER[..],
@@ -101,7 +101,7 @@ impl Settings {
         Ok(Self { role, given, file })
     }
 
-    /// The texts that were given for a key, unless they are empty.
+    /// Returns the texts given for a key; `None` if all of them are empty.
     pub fn given(&self, key: &str) -> Option<&Given> {
         self.given.get(key).filter(|given| given.texts.iter().any(|text| !text.is_empty()))
     }
@@ -110,13 +110,13 @@ impl Settings {
         self.given(key).map(Given::text)
     }
 
-    /// Each text of a list.
+    /// Returns the texts of a list, without empty ones.
     pub fn texts(&self, key: &str) -> impl Iterator<Item = &str> {
         let texts = self.given(key).into_iter().flat_map(|given| &given.texts);
         texts.map(String::as_str).filter(|text| !text.is_empty())
     }
 
-    /// A key that is `true` or `false`; `false` if it is absent.
+    /// Reads a key that is `true` or `false`; an absent key is `false`.
     pub fn is_set(&self, key: &str) -> Result<bool, ConfigError> {
         let Some(given) = self.given(key) else { return Ok(false) };
         match given.text().to_ascii_lowercase().as_str() {
@@ -132,7 +132,7 @@ impl Given {
         self.texts.first().map_or("", String::as_str)
     }
 
-    /// An error that names the flag, the variable or the line that gave the key.
+    /// Builds an error that names the flag, the variable or the line that gave the key.
     pub fn error(&self, message: impl Into<String>) -> ConfigError {
         let message = message.into();
         match &self.place {
@@ -142,14 +142,14 @@ impl Given {
         }
     }
 
-    /// The path that the key names. A relative path refers to the working directory, as in
+    /// Returns the path that the key names. A relative path refers to the working directory, as in
     /// quic-tun.
     pub fn path(&self) -> PathBuf {
         PathBuf::from(self.text())
     }
 }
 
-/// Parses the text of a file, YAML or JSON or TOML by its ending.
+/// Parses a file's text as YAML, JSON or TOML, by the file's suffix.
 fn parse(
     role: Role,
     path: &Path,
@@ -198,7 +198,7 @@ fn unknown(role: Role, name: &str) -> String {
     }
 }
 
-/// One key of a file.
+/// One key of a file, with its line and its texts.
 #[derive(Debug, PartialEq, Eq)]
 struct Entry {
     line: usize,
@@ -208,7 +208,7 @@ struct Entry {
 
 type Entries = Result<Vec<Entry>, (usize, String)>;
 
-/// Reads one map, whose values are scalars and lists. Ignores tags; other YAML is an error.
+/// Parses one YAML mapping of scalars and lists. Ignores tags; any other YAML is an error.
 fn yaml(text: &str) -> Entries {
     if text.len() > LONGEST_FILE {
         return Err((1, format!("the file is longer than {LONGEST_FILE} bytes")));
@@ -288,7 +288,7 @@ fn scalar(value: toml::Value) -> Option<String> {
     }
 }
 
-/// The file that quic-tun would read: in the working directory, the home directory or /etc.
+/// Finds the file that quic-tun would read: in the working directory, the home directory or /etc.
 fn find(role: Role, environment: &impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
     let home = environment("HOME").map(|home| PathBuf::from(home).join(".quictun"));
     let folders = [PathBuf::from(".")].into_iter().chain(home).chain(["/etc/quictun".into()]);
@@ -298,7 +298,7 @@ fn find(role: Role, environment: &impl Fn(&str) -> Option<String>) -> Option<Pat
     files.into_iter().find(|file| file.is_file())
 }
 
-/// The environment variable of a key, as viper forms it.
+/// Returns the environment variable of a key, as viper forms it.
 fn variable(role: Role, key: &str) -> String {
     format!("{}_{key}", role.program()).replace('-', "_").to_ascii_uppercase()
 }
@@ -313,7 +313,7 @@ fn is_list(key: &str) -> bool {
     LISTS.contains(&key)
 }
 
-/// The key that keeps quic-tun's unsafe defaults.
+/// The key that permits quic-tun's unsafe defaults.
 pub const INSECURE: &str = "insecure-no-verification-open-targets";
 
 const SERVER: [&str; 5] =
@@ -420,7 +420,7 @@ mod tests {
             ("a.toml", "\n[listen-on]\nx = 1\n", "belongs here"),
             ("a.toml", "x\n", "a.toml:1:"),
             ("a.hcl", "", "YAML, JSON or TOML"),
-            // A key of the other program.
+            // This key belongs to the other program.
             ("a.yaml", "token-source: a\n", "unknown key `token-source`"),
         ] {
             let error = parse(Role::Server, Path::new(name), text).unwrap_err().to_string();
@@ -429,6 +429,6 @@ mod tests {
         let settings = [("verify-remote-endpoint", vec!["perhaps".to_owned()])];
         let settings =
             Settings::collect(Role::Server, &settings, nothing, Some(Path::new("/dev/null")));
-        assert!(settings.is_err(), "a device is no file");
+        assert!(settings.is_err(), "a device was accepted as a settings file");
     }
 }

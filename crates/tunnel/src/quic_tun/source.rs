@@ -18,7 +18,8 @@ use units::foreign;
 #[derive(Debug)]
 pub struct TokenSource {
     kind: SourceKind,
-    /// Permits for queries: a source that does not answer delays a bounded number of queries.
+    /// Limits concurrent queries, so that a source that does not answer holds up only a bounded
+    /// number.
     queries: Semaphore,
     patience: Duration,
 }
@@ -26,7 +27,7 @@ pub struct TokenSource {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SourceKind {
     Fixed(String),
-    /// An address and a token in each line.
+    /// A file with an address and a token in each line.
     File(PathBuf),
     Http(SourceUrl),
 }
@@ -96,7 +97,7 @@ impl TokenSource {
 /// Reads the file for each connection, so that a change needs no reload.
 async fn of_file(path: &Path, client: Option<SocketAddr>) -> Result<String, SourceError> {
     let (owned, failed) = (path.to_owned(), |error| SourceError::File(path.to_owned(), error));
-    // A file system may block.
+    // Reading may block, so leave it to a thread that may wait.
     let read = tokio::task::spawn_blocking(move || {
         let mut text = String::new();
         let file = host::open_regular_file(&owned)?;
@@ -128,7 +129,8 @@ async fn of_http(
         Ok(address) => vec![address],
         Err(_) => {
             let found = resolver.resolve(host).await.map_err(unreachable)?;
-            // An attacker may make a name resolve to a service that answers this machine alone.
+            // An attacker may make a name resolve to a service that answers only this machine, so
+            // check the address.
             let is_special = |address: &IpAddr| match special(*address) {
                 None | Some(Special::Loopback) => None,
                 Some(special) => Some((*address, special)),
@@ -154,7 +156,8 @@ async fn of_http(
 }
 
 impl SourceError {
-    /// The text for the log, without control characters: file names and responses are not trusted.
+    /// Formats the error for the log, without control characters: file names and responses are not
+    /// trusted.
     pub(crate) fn shown(&self) -> String {
         foreign(self).to_string()
     }
@@ -226,7 +229,7 @@ mod tests {
         }
     }
 
-    /// Runs the futures concurrently.
+    /// Runs the futures concurrently and returns their results.
     async fn futures_of<T>(all: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
         let mut pending: Vec<_> = all.map(Box::pin).collect();
         let mut done = Vec::new();

@@ -59,7 +59,7 @@ fn plain(token: &str) -> Result<Target, TokenError> {
 }
 
 /// Finds the token of a client's address in the text of a token file: an address and a token in
-/// each line. An address must match as a whole; the first line with this address counts.
+/// each line. An address must match completely; the first line with this address counts.
 pub fn find_in_lines(text: &str, client: IpAddr) -> Option<&str> {
     text.lines().find_map(|line| {
         let mut words = line.split_whitespace();

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use x509_cert::der::DateTime;
 
-/// The address of the API.
+/// The address of quic-tun's API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TunnelsAt {
     pub address: MetricsAddress,
@@ -46,11 +46,12 @@ pub struct Record {
     heads: Mutex<Heads>,
 }
 
-/// The bytes that one side has sent.
+/// The bytes that one side of the tunnel has sent.
 #[derive(Debug, Default)]
 struct Direction {
     bytes: AtomicU64,
-    /// `counted`: the bytes until the last full second; `rate`: the bytes of the second before.
+    /// `counted`: the value of `bytes` at the last full second. `rate`: the bytes of the second
+    /// before that.
     counted: AtomicU64,
     rate: AtomicU64,
 }
@@ -62,7 +63,7 @@ struct Heads {
     protocol: Option<Protocol>,
 }
 
-/// The keys in the order of quic-tun.
+/// The members of a tunnel's JSON object, in quic-tun's order.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Shown<'a> {
@@ -92,7 +93,7 @@ impl Tunnels {
     /// target of a server.
     pub(crate) fn open(&self, stream: u64, local: String, remote: SocketAddr) -> Arc<Record> {
         let mut uuid: [u8; 16] = random();
-        // RFC 9562, 5.4: version 4.
+        // Mark the UUID as version 4 (RFC 9562, 5.4).
         uuid[6] = uuid[6] & 0x0f | 0x40;
         uuid[8] = uuid[8] & 0x3f | 0x80;
         let record = Arc::new(Record {
@@ -138,7 +139,7 @@ impl Tunnels {
         records.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// The time as Go prints it, with the seconds since the start at the end.
+    /// Returns the time as Go prints it, with the seconds since the start at the end.
     fn now(&self) -> String {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let Ok(date) = DateTime::from_unix_duration(Duration::from_secs(now.as_secs())) else {
@@ -272,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tunnel_has_quic_tuns_keys_in_its_order_until_it_is_dropped() {
+    fn an_open_tunnel_is_listed_with_quic_tuns_json_keys_in_their_order() {
         let tunnels = Tunnels::new(true);
         let remote = "[::ffff:172.18.29.161]:46706".parse().unwrap();
         let record = tunnels.open(4, "172.18.31.97:22".to_owned(), remote);
@@ -332,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_get_of_tunnels_by_address_is_answered() {
+    fn only_get_tunnels_with_an_address_as_host_is_answered() {
         let tunnels = Tunnels::new(false);
         let status = |request: &str| {
             let response = response(request.as_bytes(), &tunnels).to_string();

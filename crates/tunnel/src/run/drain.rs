@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// The sender of drain requests.
+/// Sends requests to drain to the end's main task.
 pub(super) struct Drain {
     facts: Arc<Mutex<Facts>>,
     until: watch::Sender<Option<Instant>>,
 }
 
-/// The receiver of drain requests, at the end.
+/// The receiver of drain requests, in the end's main task.
 pub(super) struct Requested(watch::Receiver<Option<Instant>>);
 
 impl Drain {

@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use tokio::task::JoinSet;
 
-/// The sockets through which other processes query this end's status.
+/// The sockets over which other processes query this end's status.
 pub(super) struct StatusEndpoints {
     socket: Option<StatusListener>,
     metrics: Option<(MetricsListener, MetricsAddress)>,
-    /// The path that the user named.
+    /// The path of the status socket, if the user named one.
     path: Option<PathBuf>,
 }
 
@@ -63,7 +63,7 @@ impl StatusEndpoints {
         self.socket.iter().for_each(StatusListener::own);
     }
 
-    /// Copies of the sockets for another process.
+    /// Returns copies of the sockets for another process.
     fn shared(&self) -> io::Result<Vec<SharedSocket>> {
         let mut all = Vec::new();
         if let Some((file, owner)) =

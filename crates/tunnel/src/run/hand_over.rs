@@ -20,13 +20,14 @@ use tokio_util::sync::CancellationToken;
 #[derive(Debug, Default)]
 pub(super) struct Former {
     taken: Option<TakenOver>,
-    /// The former processes of `taken`'s process, which may exit before them.
+    /// Earlier processes from which `taken`'s process took over. It may exit before them.
     earlier: Vec<OwnedFd>,
     nothing: Handed,
 }
 
 impl Former {
-    /// With `take_over`, takes the sockets of the end that runs on this machine in this role.
+    /// If `take_over` is given, takes over the sockets of the end that runs on this machine in this
+    /// role.
     pub(super) async fn find(
         role: &str,
         settings: &Settings,
@@ -77,8 +78,8 @@ impl Former {
         }
     }
 
-    /// Copies of the descriptors of former processes, oldest first, for the process that takes over
-    /// from this one.
+    /// Returns copies of the descriptors of former processes, oldest first, for the process that
+    /// takes over from this one.
     fn processes(&self) -> io::Result<Vec<OwnedFd>> {
         let earlier = self.earlier.iter().map(OwnedFd::try_clone);
         let taken = self.taken.iter().map(|taken| taken.process.descriptor());
@@ -128,20 +129,20 @@ pub(super) struct Handing<T> {
     pub(super) handed: CancellationToken,
     pub(super) begin: fn(&T) -> io::Result<Handed>,
     pub(super) take_back: fn(&T),
-    /// Whether another process has asked for the hand-over and has not failed.
+    /// Whether a hand-over to another process is in progress or complete.
     is_under_way: AtomicBool,
     completed: watch::Sender<Option<Instant>>,
-    /// The former processes of this process.
+    /// The former processes from which this process took over.
     formers: Vec<OwnedFd>,
 }
 
-/// The end of a process that has handed its end over.
+/// Reports to a process that it has handed over its sockets, and when it has to end.
 pub(super) struct Left {
     completed: watch::Receiver<Option<Instant>>,
     since: Option<Instant>,
 }
 
-/// The functions that give the sockets of an end away, and that take them back.
+/// The functions that hand over the sockets of an end, and that take them back.
 type Steps<T> = (fn(&T) -> io::Result<Handed>, fn(&T));
 
 impl<T> Handing<T> {
@@ -181,7 +182,7 @@ impl<T: Send + Sync> HandOver for Handing<T> {
         let Some(end) = self.end.upgrade() else {
             return Err("this end is shutting down".to_owned());
         };
-        // Refuse a second hand-over: two would leave the sockets to two processes.
+        // Refuse a second hand-over: otherwise two processes would get the sockets.
         if self.is_under_way.swap(true, Ordering::AcqRel) {
             return Err("another process is taking over".to_owned());
         }
@@ -250,7 +251,7 @@ impl Left {
     }
 }
 
-/// The time within which clients move to the new process. Clients of earlier versions do not move.
+/// How long clients need to move to the new process. Clients of earlier versions do not move.
 pub(super) const SETTLED: Duration = Duration::from_secs(15);
 /// Maximum number of former processes that carry sessions (`MOST_FORMERS` of the transport).
 const MOST_PROCESSES: usize = 8;

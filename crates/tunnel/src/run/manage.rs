@@ -1,4 +1,4 @@
-//! Requests to running ends, from another process of the same user or root.
+//! Sends requests to running ends, from another process of the same user or root.
 
 use super::{RunError, runtime, sockets, statuses};
 use crate::identity::handed;
@@ -43,8 +43,9 @@ pub fn fetch_key(socket: &Path) {
     }
 }
 
-/// Waits until the draining end has ended. Returns the number of tunnels that were open at the last
-/// query if the end's time was over, otherwise 0; `None` if the end still runs long after its time.
+/// Waits until the draining end has ended. Returns the number of open tunnels at the last query if
+/// the time limit was over, and 0 if the end ended earlier. Returns `None` if the end still runs
+/// long after its time limit.
 pub fn drained(socket: Option<&Path>, pid: u32, within: Duration) -> Result<Option<u64>, RunError> {
     let mut over = Instant::now() + within;
     let mut tunnels = 0;
@@ -56,7 +57,7 @@ pub fn drained(socket: Option<&Path>, pid: u32, within: Duration) -> Result<Opti
             Err(error) => return Err(error),
         };
         let Some(status) = found else {
-            // An end that exits before its time has no tunnel left.
+            // An end that exits before its time limit has no tunnel left.
             return Ok(Some(if Instant::now() < over { 0 } else { tunnels }));
         };
         // Another request may have changed the time limit.
@@ -70,8 +71,8 @@ pub fn drained(socket: Option<&Path>, pid: u32, within: Duration) -> Result<Opti
     Ok(None)
 }
 
-/// Sends the request to each end for which `may` is true. Without `socket`, returns an error of one
-/// end only if no other end carries out the request.
+/// Sends the request to each end for which `may` is true. Without `socket`, an error of one end is
+/// returned only if no other end carries out the request.
 fn asked(
     socket: Option<&Path>,
     request: &Request,
@@ -103,7 +104,7 @@ fn asked(
     }
 }
 
-/// How long an end may take after its time to reset its last tunnels and notify its peers.
+/// How long an end may run beyond its time limit, to reset its last tunnels and notify its peers.
 const GRACE: Duration = Duration::from_secs(15);
 const LOOK: Duration = Duration::from_millis(100);
 /// Maximum duration of a drain.

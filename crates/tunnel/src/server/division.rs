@@ -17,11 +17,11 @@ pub(super) struct Division {
     identities: usize,
     used: HashMap<PeerName, usize>,
     all: usize,
-    /// The units that identities use beyond their own parts.
+    /// Units from the common pool: those that identities use beyond their own parts.
     common: usize,
 }
 
-/// The error of an identity that may take no further unit.
+/// The error of an identity that may take no more units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Exceeded {
     /// The units that the identity uses.
@@ -91,7 +91,7 @@ mod tests {
         format!("peer-{number}").parse().unwrap()
     }
 
-    /// Lets each of `greedy` identities take as much as it can, in turn, and returns the total.
+    /// Lets each of `greedy` identities take as many units as it can, in turn. Returns the total.
     fn fill(division: &mut Division, identities: usize, greedy: usize) -> usize {
         let mut taken = 0;
         loop {

@@ -9,10 +9,10 @@ use tokio_util::sync::CancellationToken;
 
 #[derive(Debug)]
 pub(super) struct Handshakes {
-    /// The maximum of concurrent handshakes.
+    /// Maximum number of concurrent handshakes.
     most: usize,
-    /// The concurrent handshakes of one network beyond which the server validates addresses of the
-    /// network.
+    /// Number of concurrent handshakes of one network beyond which the server validates the
+    /// network's addresses.
     unvalidated: usize,
     state: Mutex<State>,
 }
@@ -31,7 +31,7 @@ struct Network {
     /// Handshakes in progress, oldest first.
     under_way: VecDeque<(u64, CancellationToken)>,
     begun: u32,
-    /// Expected handshakes per period, according to the previous period.
+    /// Estimated handshakes in this period, from the number in the previous period.
     expected: u32,
     since: Instant,
 }
@@ -40,7 +40,7 @@ struct Network {
 #[derive(Debug)]
 pub(super) enum Verdict {
     Begin(Handshake),
-    /// Require proof of the address, which may be forged, before this end computes a signature.
+    /// Have the peer prove its address, which may be forged, before this end computes a signature.
     Validate,
     Drop,
 }
@@ -99,8 +99,8 @@ impl Handshakes {
 
 impl State {
     /// Whether to drop this handshake. A network may begin `most` handshakes a second. Beyond this
-    /// rate, each handshake has the same chance, so a peer of the network that retries succeeds in
-    /// the end.
+    /// rate, each handshake has the same chance to begin, so a peer of the network that retries
+    /// succeeds in the end.
     fn is_one_too_many(&mut self, now: Instant, address: IpAddr, most: u32) -> bool {
         if self.networks.len() >= REMEMBERED {
             self.networks.retain(|_, network| {
@@ -155,7 +155,7 @@ impl Drop for Handshake {
 }
 
 const PERIOD: Duration = Duration::from_secs(1);
-/// The number of networks above which the server forgets idle ones.
+/// Number of networks above which the server forgets idle networks.
 const REMEMBERED: usize = 4096;
 
 #[cfg(test)]

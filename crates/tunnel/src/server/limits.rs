@@ -6,28 +6,28 @@ use std::time::Duration;
 /// The limits of a server, per identity and in total.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Tunnels and listeners of all identities, divided among them. The process's limit of open
-    /// files may allow fewer.
+    /// Maximum number of tunnels and listeners of all identities, which share them. The process's
+    /// limit of open files may allow fewer.
     pub tunnels: usize,
     pub tunnels_each: usize,
     pub connections_each: usize,
-    /// Handshakes in progress at each socket. Beyond this limit, the server evicts the oldest
-    /// handshake of the network with the most handshakes. Beyond a quarter of the limit, it
-    /// validates addresses.
+    /// Maximum number of handshakes in progress at each socket. Beyond this limit, the server
+    /// evicts the oldest handshake of the network with the most handshakes. Beyond a quarter of the
+    /// limit, it validates addresses.
     pub handshakes: usize,
-    /// Handshakes of one network (an IPv4 address or an IPv6 /64) beyond which the server validates
-    /// the network's addresses.
+    /// Number of handshakes of one network (an IPv4 address or an IPv6 /64) beyond which the server
+    /// validates the network's addresses.
     pub handshakes_unvalidated: usize,
     /// Timeout of the connection to a target, including the look-up of its name.
     pub dial: Duration,
-    /// Name look-ups in progress. Each occupies a thread.
+    /// Maximum number of name look-ups in progress. Each occupies a thread.
     pub lookups: usize,
     pub lookups_each: usize,
     /// How long a stream may take to send its opening.
     pub opening: Duration,
-    /// Datagram flows without traffic for this long are removed.
+    /// Idle timeout of datagram flows.
     pub datagrams_idle: Duration,
-    /// Listeners that a client may have at this end.
+    /// Maximum number of listeners that a client may have at this end.
     pub listeners_each: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Operation of a running server: rates, the end of chosen sessions, and the drain.
+//! Operation of a running server: rates, ending chosen sessions, and the drain.
 
 use super::{PeerSession, Server, ServerError, Shared, ask_all_for_renewal};
 use crate::access_log::{AccessLogAt, End};
@@ -72,7 +72,7 @@ impl Server {
     }
 }
 
-/// The hand-over to another process.
+/// The server's part in the hand-over to another process.
 impl Server {
     /// Stops reading the UDP sockets, and returns copies of all sockets.
     pub fn hand_over(&self) -> io::Result<Handed> {
@@ -99,13 +99,13 @@ impl Server {
         let shared = Arc::clone(&self.shared);
         self.threads.spawn(0, async move {
             ask_all_for_renewal(Arc::clone(&shared)).await;
-            // Handshakes that were under way have become sessions.
+            // By now, handshakes in progress at the hand-over have become sessions.
             tokio::time::sleep(HANDSHAKES).await;
             ask_all_for_renewal(shared).await;
         });
     }
 
-    /// The sessions that have not ended.
+    /// Returns the number of sessions that have not ended.
     pub fn sessions_left(&self) -> u64 {
         let sessions = self.shared.sessions();
         sessions.iter().filter(|one| !one.session.connection.is_closed()).count() as u64
@@ -113,7 +113,7 @@ impl Server {
 }
 
 impl Shared {
-    /// Closes the copy of the TCP listener: through an open copy, the kernel would go on accepting
+    /// Closes this end's copy of the TCP listener. Otherwise the kernel would go on accepting
     /// clients that no process serves.
     fn forget_tcp(&self) {
         drop(self.tcp.lock().unwrap_or_else(PoisonError::into_inner).take());
@@ -143,6 +143,6 @@ pub(super) async fn sample_rates(shared: Weak<Shared>) {
     }
 }
 
-/// Handshakes in progress at a hand-over end within this time.
+/// How long a handshake that is in progress at a hand-over may last.
 const HANDSHAKES: Duration = Duration::from_secs(4);
 const SECOND: Duration = Duration::from_secs(1);

@@ -1,8 +1,8 @@
-//! Local ports towards each target, divided among identities.
+//! Divides the local ports towards each target among identities.
 //!
 //! A connection to a target occupies a local port, and the port stays occupied for a minute if this
 //! end closed first (TIME-WAIT, RFC 9293, section 3.3.2). The kernel has some 28,000 ports for
-//! each target. All flows of datagrams together have as many ports as one target.
+//! each target. All datagram flows together have as many ports as one target.
 
 use super::division::{Division, Exceeded};
 use crate::identity::PeerName;
@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The ports of one end.
+/// The local ports of one end.
 #[derive(Debug)]
 pub(super) struct Ports {
     capacity: usize,
@@ -26,7 +26,7 @@ struct State {
     sweep_at: usize,
 }
 
-/// Sockets that cannot share a local port.
+/// The destination of a socket. Sockets with the same destination cannot share a local port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Destination {
     Tcp(SocketAddr),
@@ -41,7 +41,7 @@ struct Target {
     closed: VecDeque<Closed>,
 }
 
-/// Ports that one identity closed within a second.
+/// Ports that one identity closed within the same second.
 #[derive(Debug)]
 struct Closed {
     since: Instant,
@@ -59,8 +59,8 @@ pub(super) struct Port {
 }
 
 impl Ports {
-    /// `range` is the number of ports that the kernel chooses from. A few are left to other
-    /// programs.
+    /// Creates the table. `range` is the number of ports from which the kernel chooses. A few are
+    /// left to other programs.
     pub(super) fn new(range: usize) -> Arc<Self> {
         Arc::new(Self { capacity: range - range / 16, state: Mutex::default() })
     }
@@ -190,7 +190,8 @@ mod tests {
         Destination::Tcp((std::net::Ipv4Addr::from_bits(number), 80).into())
     }
 
-    /// Opens connections that this end closes first, until it may open no more.
+    /// Opens connections that this end closes first, until it may open no more. Returns their
+    /// number.
     fn use_up(ports: &Arc<Ports>, now: Instant, who: &PeerName, identities: usize) -> usize {
         let used = |_: &i32| match ports.take(now, tcp(1), who, identities) {
             Ok(mut port) => {
@@ -223,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_the_target_closed_is_free_at_once() {
+    fn a_port_is_free_at_once_if_the_target_closed_first() {
         let (ports, now) = (Ports::new(160), Instant::now());
         for _ in 0..10_000 {
             drop(ports.take(now, tcp(1), &peer("busy"), 2).unwrap());
@@ -232,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn many_targets_do_not_fill_the_memory() {
+    fn the_port_table_stays_bounded_with_many_targets() {
         let (ports, now) = (Ports::new(28_000), Instant::now());
         let mut kept = Vec::new();
         for target in 0..30_000 {

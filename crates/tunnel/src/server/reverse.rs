@@ -217,7 +217,7 @@ impl Listeners {
     /// an earlier entry of the same identity. An entry of another identity stays.
     fn take(&self, peer: &PeerName, target: &Target, cancel: &Arc<CancellationToken>) -> bool {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // A later connection of the same identity has taken over.
+        // A later connection of the same identity has taken the listener over.
         if cancel.is_cancelled() {
             return false;
         }
@@ -282,7 +282,7 @@ struct ListenerConnection<C: Connection> {
     session: Arc<Session<C>>,
     peer: PeerName,
     listener: Target,
-    /// The user of a service.
+    /// The identity that uses the service, if the listener is a service.
     user: Option<PeerName>,
 }
 
@@ -290,7 +290,7 @@ impl<C: Connection> ListenerConnection<C> {
     /// Carries the connection for as long as the client may listen on that address.
     async fn carry(self, local: Local, number: u32) {
         let (shared, session) = (&*self.shared, &self.session);
-        // The tunnel on the user's own connection counts the bytes of a service against the user's
+        // The tunnel on the user's own connection counts a service's bytes against the user's
         // quota.
         let tunnel = match self.user {
             Some(_) => session.metered_tunnel(TunnelMeter::without_payer(&session.meter)),
@@ -321,7 +321,7 @@ impl<C: Connection> ListenerConnection<C> {
 }
 
 const TRIES: u32 = 20;
-/// The number of attempts with a short pause: a replaced connection soon releases its listener.
+/// How many retries come after a short pause: a replaced connection soon releases its listener.
 const FIRST_TRIES: u32 = 10;
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const RETRY_PAUSE: Duration = Duration::from_millis(100);

@@ -61,7 +61,7 @@ impl Services {
         Ok(Local::of_unix(here))
     }
 
-    /// Each service with the client that offers it.
+    /// Returns each service with the client that offers it.
     pub(super) fn offered(&self) -> Vec<(String, PeerName)> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let alive = all.iter().filter(|(_, offer)| !offer.connections.is_closed());
@@ -88,5 +88,5 @@ impl Services {
     }
 }
 
-/// Maximum number of connections that wait for the client that offers a service.
+/// Maximum number of connections to a service that wait for the client that offers it.
 const WAITING: usize = 64;

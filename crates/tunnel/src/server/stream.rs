@@ -29,7 +29,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use units::foreign;
 
-/// Runs until the connection ends.
+/// Serves the streams that the peer opens, until the connection ends.
 pub(super) async fn serve<C: Connection>(
     shared: &Arc<Shared>,
     session: &Arc<Session<C>>,
@@ -41,7 +41,7 @@ pub(super) async fn serve<C: Connection>(
     tokio::spawn(revocation::watch_peer(connection, peer.clone(), guard, |guard| &guard.trusted));
     let openings = Arc::new(Semaphore::new(OPENINGS));
     loop {
-        // A stream that waits here takes memory of its peer's share, but no task.
+        // A stream that waits for a permit uses memory of its peer's share, but no task.
         let Ok(permit) = Arc::clone(&openings).acquire_owned().await else {
             return session.connection.closed().await;
         };
@@ -203,7 +203,8 @@ impl<C: Connection> PeerStream<C> {
             return Ok(Granted::Datagrams(flow, socket, port, target));
         }
         if let Destination::Service(name) = admitted.destination() {
-            // The stream to the client that offers the service takes a second slot of this peer.
+            // The stream to the client that offers the service takes a second slot in this peer's
+            // share.
             let place = self.place()?;
             let connected = self.shared.services.connect(name, &self.peer, place);
             let local = connected.inspect_err(|_| {
@@ -360,7 +361,7 @@ async fn refuse<C: Connection>(sending: &mut C::Sending, mut inbound: Inbound<C>
     let _ = tokio::time::timeout(TOLD_WITHIN, told).await;
 }
 
-/// Timeout of the peer's acknowledgement of the answer to a refused opening.
+/// How long the peer may take to acknowledge the answer to a refused opening.
 const TOLD_WITHIN: Duration = Duration::from_secs(10);
 
 /// Maximum number of streams of one connection whose openings this end awaits. Packet loss delays a

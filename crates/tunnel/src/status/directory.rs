@@ -37,7 +37,7 @@ pub enum StatusError {
     Earlier { path: PathBuf, version: String },
 }
 
-/// The advice to add to the system's own message.
+/// Returns the advice to add to the operating system's message.
 fn remedy(error: &io::Error) -> &'static str {
     match error.kind() {
         ErrorKind::NotFound => "; check the path, or leave --status-socket out",
@@ -50,13 +50,13 @@ fn remedy(error: &io::Error) -> &'static str {
 #[derive(Debug, Clone)]
 pub struct Directory(PathBuf);
 
-/// Returns the end's status on each call; `None` once the end has ended.
+/// A function that returns the end's status; `None` once the end has ended.
 pub type StatusSource = Arc<dyn Fn() -> Option<Status> + Send + Sync>;
 
-/// Carries out a request and returns the reply.
+/// A function that carries out a request and returns the reply.
 pub type Manage = Arc<dyn Fn(Request) -> Reply + Send + Sync>;
 
-/// Hands the sockets of an end over.
+/// The end whose sockets can be handed over.
 pub type Handing = Arc<dyn HandOver>;
 
 /// A status socket. Dropping the value removes the socket's file.
@@ -108,8 +108,8 @@ impl Directory {
         Ok(StatusListener { directory: Some(directory.removed_when_empty()), ..listener })
     }
 
-    /// All existing sockets, whether or not a process answers. Refuses a directory that is not
-    /// private to this user.
+    /// Lists all existing sockets, whether or not a process listens on them. Refuses a directory
+    /// that is not private to this user.
     pub fn sockets(&self) -> Result<Vec<SocketFile>, StatusError> {
         if PrivateDirectory::open(self.parent())?.is_none() {
             return Ok(Vec::new());
@@ -129,7 +129,7 @@ pub fn listen(path: &Path) -> Result<StatusListener, StatusError> {
     bound(at(path)?)
 }
 
-/// The location that a user named.
+/// Returns the location that a user named.
 pub fn at(path: &Path) -> Result<SocketFile, StatusError> {
     SocketFile::at(path).map_err(|error| StatusError::socket("open", path, error))
 }
@@ -170,8 +170,8 @@ impl StatusListener {
         }
     }
 
-    /// The socket and its file, for another process. Returns `None` for a socket at the default
-    /// location, which this process keeps.
+    /// Returns a copy of the socket, and its file, for another process. Returns `None` for a socket
+    /// at the default location, which this process keeps.
     pub(crate) fn shared(&self) -> io::Result<Option<(OwnedFd, SocketOwner)>> {
         if self.directory.is_some() {
             return Ok(None);
@@ -179,7 +179,7 @@ impl StatusListener {
         Ok(Some((self.listener.as_fd().try_clone_to_owned()?, self.owner.clone())))
     }
 
-    /// Serves clients for ever. Passes a request to `manage` and a take-over to `handing`, keeps a
+    /// Serves clients for ever. Passes requests to `manage` and take-overs to `handing`, keeps a
     /// key that a client hands over, and sends the status document to every other client.
     pub async fn serve(self, tell: StatusSource, manage: Manage, handing: Option<Handing>) {
         loop {
@@ -220,7 +220,7 @@ impl StatusListener {
     }
 }
 
-/// The text that a client sends, if any.
+/// Reads the text that a client sends, if any.
 async fn received(stream: &mut UnixStream) -> Option<Vec<u8>> {
     let mut text = Vec::new();
     // A client of an earlier version sends no request and waits for the answer.
@@ -229,7 +229,8 @@ async fn received(stream: &mut UnixStream) -> Option<Vec<u8>> {
         return None;
     }
     let mut stream = stream.take(LONGEST_KEY);
-    // Stop at the end of a request's line: a process that takes over sends more bytes later.
+    // Stop at the end of a request's line, because a process that takes over sends more bytes
+    // later.
     while !(Request::begins(&text) && text.ends_with(b"\n")) {
         match stream.read_buf(&mut text).await {
             Ok(0) => break,
@@ -240,7 +241,7 @@ async fn received(stream: &mut UnixStream) -> Option<Vec<u8>> {
     Some(text)
 }
 
-/// The time for this end's last connections, if a trusted process asks to take over.
+/// Returns how long this end's last connections may go on, if a trusted process asks to take over.
 fn asked_to_hand_over(text: Option<&[u8]>, stream: &UnixStream) -> Option<Duration> {
     let text = text.filter(|text| Request::begins(text) && is_trusted(stream))?;
     match Request::from_json(text) {
@@ -271,7 +272,7 @@ pub(crate) fn take_over(
     TakenOver::receive(stream, process).map(Some)
 }
 
-/// Whether this user or root has connected.
+/// Whether the client's process belongs to this user or to root.
 fn is_trusted(stream: &UnixStream) -> bool {
     let user = stream.peer_cred().map(|peer| peer.uid());
     user.is_ok_and(|user| user == 0 || user == rustix::process::geteuid().as_raw())
@@ -293,9 +294,9 @@ fn take_key(text: Option<Vec<u8>>, stream: &UnixStream) {
     }
 }
 
-/// Queries the end behind that socket; `None` if no process listens any more. Refuses to query a
-/// process of a user other than this user and root, unless this process is root and the process
-/// belongs to the owner of the socket's directory, as that of a service does.
+/// Queries the end behind that socket. Returns `None` if no process listens any more. The end's
+/// process must belong to this user or to root. Root may also query the process of another user if
+/// the socket lies in that user's directory, as a service's socket does.
 ///
 /// Hands the private key `key` to the end first. The end uses the key from its next reload on.
 pub async fn ask(file: &SocketFile, key: Option<&[u8]>) -> Result<Option<Answer>, StatusError> {
@@ -365,8 +366,8 @@ async fn exchange(
     Ok(Some((document, process)))
 }
 
-/// The owner of a socket's directory, if only the owner can change it; `None` if this process is
-/// not root.
+/// Returns the owner of a socket's directory, if only the owner can change the directory; `None` if
+/// this process is not root.
 fn owner_for_root(socket: &Path) -> Option<u32> {
     let directory = std::fs::metadata(socket.parent()?).ok()?;
     let is_private = directory.mode() & 0o022 == 0;
@@ -397,15 +398,15 @@ impl StatusError {
     }
 }
 
-/// How often an end tries again to create its directory.
+/// How often an end tries to create its directory again.
 const ATTEMPTS: usize = 100;
 /// Maximum length of an answer: the status of some ten thousand connections.
 const LONGEST: u64 = 16 << 20;
 const LONGEST_KEY: u64 = 64 << 10;
 const BACKLOG: i32 = 128;
-/// How long a client may take to send its request or key, or to end its half of the stream. The
-/// time is long because a busy machine may delay a client, and this end would answer a late request
-/// with its status.
+/// How long a client may take to send its request or key, or to end its half of the stream. A busy
+/// machine may delay a client, and this end would answer a late request with its status, so this
+/// time is long.
 const KEY_WITHIN: Duration = Duration::from_secs(3);
 
 #[cfg(test)]

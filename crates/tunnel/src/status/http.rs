@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-/// A bound listener. Binding it first reports an address in use before the end starts.
+/// A bound listener. Binding it before the end starts reports an address that is in use.
 #[derive(Debug)]
 pub struct MetricsListener(Bound);
 

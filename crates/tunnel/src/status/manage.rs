@@ -7,14 +7,16 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
-    /// End all sessions of an identity (`laptop`) or one session (`laptop/17`).
+    /// Ends all sessions of an identity (`laptop`) or one session (`laptop/17`).
     Kick { session: String },
-    /// Accept no new sessions and tunnels, and end with the last tunnel or after this time.
+    /// Makes the end accept no new sessions and tunnels, and end with its last tunnel or after this
+    /// time.
     Drain { timeout_seconds: f64 },
-    /// Hand all sockets to the process that asks, and end with the last session or after this time
-    /// ([`crate::hand_over`]).
+    /// Makes the end hand all sockets to the process that asks, and end with its last session or
+    /// after this time ([`crate::hand_over`]).
     TakeOver { timeout_seconds: f64 },
-    /// Send the private key that another process has handed over, to a process that takes over.
+    /// Makes the end send the private key that another process has handed to it, for a process that
+    /// takes over.
     Key {},
 }
 
@@ -68,7 +70,7 @@ impl Request {
     }
 }
 
-/// Thirty days.
+/// Maximum time limit of a request: thirty days.
 const MOST_SECONDS: f64 = 2_592_000.0;
 
 #[cfg(test)]

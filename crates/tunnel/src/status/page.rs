@@ -36,7 +36,7 @@ fn facts(status: &Status) -> String {
     )
 }
 
-/// The states that an operator should not overlook.
+/// Returns the states that an operator should not overlook, such as a drain.
 fn warnings(status: &Status) -> String {
     let mut all = Vec::new();
     if status.is_draining {

@@ -1,4 +1,5 @@
-//! The text format of <https://prometheus.io/docs/instrumenting/exposition_formats/>.
+//! Writes the status in Prometheus's text format:
+//! <https://prometheus.io/docs/instrumenting/exposition_formats/>.
 
 use super::{AccountStatus, ConnectionStatus, Status};
 use crate::counters::Counted;

@@ -7,15 +7,15 @@ use std::time::Duration;
 use units::{Bytes, Rate, Span, foreign};
 
 impl ConnectionStatus {
-    /// The name of the session for `weir tunnel kick`.
+    /// Returns the name of the session for `weir tunnel kick`.
     pub fn session_name(&self) -> String {
         format!("{}/{}", self.peer, self.session)
     }
 }
 
 impl Status {
-    /// The sessions as a table. Escapes the texts, because peers and another process chose some of
-    /// them.
+    /// Returns the sessions as a table. Escapes the texts, because peers and another process chose
+    /// some of them.
     pub fn sessions_table(&self) -> String {
         let Self { role, pid, .. } = self;
         let alive: Vec<_> = self.alive().collect();
@@ -64,7 +64,7 @@ impl Status {
         })
     }
 
-    /// The sessions with a connection, the busiest first.
+    /// Returns the sessions that have a connection, the busiest first.
     pub(super) fn alive(&self) -> impl Iterator<Item = &ConnectionStatus> {
         let mut alive: Vec<_> =
             self.connections.iter().filter(|one| !one.remote.is_empty()).collect();

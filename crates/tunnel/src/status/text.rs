@@ -202,7 +202,7 @@ fn memory(bytes: u64) -> String {
 }
 
 const MEBIBYTE: u64 = 1 << 20;
-/// The maximum length of a printed list.
+/// Maximum length of a printed list.
 const LONGEST: usize = 4096;
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ impl Packets {
         Self(all.iter().flat_map(of_end).collect())
     }
 
-    /// The share of packets lost since these counts, or since the session began.
+    /// Returns the packet loss in percent since these counts, or since the session began.
     fn loss_percent(&self, pid: u32, now: &ConnectionStatus) -> f64 {
         let (sent, lost) = self.0.get(&(pid, now.session)).copied().unwrap_or_default();
         let sent = now.packets_sent.saturating_sub(sent);
@@ -29,8 +29,9 @@ impl Packets {
     }
 }
 
-/// The view of one refresh, at most `size` columns and lines. Losses count since `before`, an
-/// earlier refresh. Escapes the texts, because peers and other processes chose some of them.
+/// Returns the view for one refresh, with at most `size` columns and lines. Losses count since
+/// `before`, an earlier refresh. Escapes the texts, because peers and other processes chose some of
+/// them.
 pub fn top(all: &[Status], before: &Packets, size: Option<(usize, usize)>) -> String {
     let mut lines = Vec::new();
     for end in all {

@@ -1,4 +1,4 @@
-//! A connection over either carrier.
+//! A connection over either carrier, QUIC or TLS.
 
 use super::quic::{QuicConnection, ReceivingHalf, SendingHalf};
 use super::tcp::{TlsConnection, TlsReceiving, TlsSending};
@@ -52,7 +52,7 @@ impl Display for Carrier {
     }
 }
 
-/// A connection over either carrier.
+/// A connection over QUIC or TLS.
 #[derive(Debug, Clone)]
 pub enum Carried {
     Udp(QuicConnection),

@@ -46,7 +46,7 @@ struct State {
 #[derive(Debug)]
 pub(super) enum Source {
     Socket,
-    /// Another process reads the socket, and forwards the packets of this process's connections.
+    /// The packets that the process which reads the socket forwards to this process.
     Successor(StdDatagram),
 }
 
@@ -54,14 +54,14 @@ pub(super) enum Source {
 #[derive(Debug, Default)]
 struct Waiting {
     lost: Option<Lost>,
-    /// Tasks that wait for any event of the whole connection.
+    /// Tasks that wait for an event of the connection and not of a stream.
     connection: Vec<Waker>,
     readers: HashMap<StreamId, Waker>,
     writers: HashMap<StreamId, Waker>,
     finishers: HashMap<StreamId, Waker>,
 }
 
-/// The kind of event that a task waits for.
+/// The event that a task waits for.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Until {
     Changed,
@@ -78,8 +78,8 @@ pub(super) struct Handle {
 }
 
 impl Driven {
-    /// Starts a driver on the current runtime. The driver runs until [`Self::close`] was called and
-    /// the last connection has ended.
+    /// Starts a driver on the current runtime. The driver runs until [`Self::close`] has been
+    /// called and the last connection has ended.
     pub(super) fn start(
         socket: std::net::UdpSocket,
         endpoint: Endpoint,
@@ -134,7 +134,7 @@ impl Driven {
         result
     }
 
-    /// The next peer that asks for a connection; `None` once the endpoint is closed.
+    /// Waits for the next peer that asks for a connection; `None` once the endpoint is closed.
     pub(super) async fn incoming(&self) -> Option<Incoming> {
         std::future::poll_fn(|context| {
             let mut state = self.lock();
@@ -216,8 +216,8 @@ impl Handle {
         Ok(result)
     }
 
-    /// Changes the connection when a half of a stream ends. Removes the wakers of the events
-    /// `until`, for which no task waits any more: a waker keeps the memory of its task.
+    /// Changes the connection when a half of a stream ends. Also removes the wakers of the events
+    /// `until`: no task waits for these events any more, and a waker keeps its task in memory.
     pub(super) fn end_half(&self, until: &[Until], change: impl FnOnce(&mut Connection)) {
         let mut state = self.driven.lock();
         if let Some(connection) = state.endpoint.get(self.key) {
@@ -265,7 +265,7 @@ impl Handle {
         found.map_or(Poll::Pending, |found| Poll::Ready(Ok(found)))
     }
 
-    /// The reason the connection ended, if it has.
+    /// Returns the reason the connection ended, if it has ended.
     pub(super) fn lost(&self) -> Option<Lost> {
         match self.with(|connection| connection.lost().cloned()) {
             Ok(lost) => lost,
@@ -379,16 +379,16 @@ struct Driver {
     socket: UdpSocket,
     udp: UdpSocketState,
     timer: Timer,
-    /// The former processes whose packets arrive here.
+    /// The former processes whose packets arrive at this socket.
     formers: Formers,
     /// The packets of this process, if another process reads the socket.
     successor: Option<UnixDatagram>,
     /// The mean number of packets per buffer of the last read: the kernel joins packets of one
     /// sender.
     joined: usize,
-    /// The datagrams of one transmit.
+    /// The datagrams of one send call.
     out: Vec<u8>,
-    /// A transmit, with its bytes in `out`, that the socket's full buffer refused.
+    /// A send call that the socket's full buffer refused; its bytes are in `out`.
     unsent: Option<quic::Transmit>,
     _essential: Essential,
 }
@@ -442,7 +442,8 @@ impl Driver {
         }
     }
 
-    /// Like [`Self::receive`], for the packets that the process behind `successor` forwards.
+    /// Like [`Self::receive`], for the packets that the process at the other side of `successor`
+    /// forwards.
     fn receive_forwarded(&mut self, context: &mut Context<'_>) -> bool {
         let Some(successor) = &self.successor else { return false };
         BUFFERS.with_borrow_mut(|Buffers { memory, slab, .. }| {
@@ -480,8 +481,8 @@ impl Driver {
 
     /// Receives the packets that have arrived; returns whether more may be waiting.
     ///
-    /// Relays and acknowledgements wait during a call. The driver must therefore not take a backlog
-    /// of thousands of packets, which the kernel keeps joined, in one turn.
+    /// Relays and acknowledgements wait during a call. One call must therefore not process a
+    /// backlog of thousands of packets, which the kernel keeps joined.
     fn receive(&mut self, context: &mut Context<'_>) -> bool {
         let mut taken = 0;
         while taken < TURN {
@@ -582,7 +583,7 @@ impl Driver {
                         self.unsent = None;
                     }
                 }
-                // The engine retransmits lost data. Probes of the packet size fail here too.
+                // The engine retransmits lost data. Probes of the packet size may fail here, too.
                 Err(error) => {
                     tracing::debug!(%error, to = %transmit.destination, "packets were not sent");
                 }
@@ -601,7 +602,7 @@ impl State {
         let ecn = meta.ecn.and_then(|ecn| quic::EcnCodepoint::from_bits(ecn as u8));
         let stride = meta.stride.max(1);
         if self.endpoint.meter().is_filling() {
-            // Copy each datagram, which otherwise retains the memory of the whole buffer.
+            // Copy each datagram, which would otherwise keep the whole buffer in memory.
             for datagram in received.chunks(stride).map(BytesMut::from) {
                 self.endpoint.handle(clock.now, arrived, meta.addr, meta.dst_ip, ecn, datagram);
             }
@@ -636,8 +637,8 @@ impl Clock {
         Self { now: Instant::now(), wall }
     }
 
-    /// The packet's arrival time by the kernel's timestamp, which does not depend on when this
-    /// thread ran. Ignores the timestamp if the wall clock was set meanwhile.
+    /// Returns the packet's arrival time by the kernel's timestamp, which does not depend on when
+    /// this thread ran. Ignores the timestamp if the wall clock was set meanwhile.
     fn instant(&self, stamp: Option<std::time::Duration>) -> Instant {
         let age = stamp.and_then(|stamp| self.wall.checked_sub(stamp)).unwrap_or_default();
         if age > MOST_AGE { self.now } else { self.now.checked_sub(age).unwrap_or(self.now) }
@@ -647,7 +648,8 @@ impl Clock {
 struct Buffers {
     memory: Vec<u8>,
     metas: [RecvMeta; BATCH_SIZE],
-    /// The memory to which the driver copies datagrams: one allocation serves about twelve packets.
+    /// The memory into which the driver copies datagrams: one allocation serves about twelve
+    /// packets.
     slab: BytesMut,
 }
 
@@ -660,17 +662,17 @@ thread_local! {
     });
 }
 
-/// The capacity that an empty map of wakers keeps.
+/// Minimum capacity that a map of wakers keeps.
 const FEW_WAKERS: usize = 64;
-/// The size of a receive buffer: no joined packet is larger.
+/// Size of a receive buffer, in bytes: no joined packet is larger.
 const RECEIVE: usize = 65_536;
-/// Maximum memory that a packet retains until the application reads it, unless the kernel joined
-/// the packet with more bytes.
+/// Size of an allocation for copied packets. A packet keeps this much memory until the application
+/// reads it, unless the kernel joined the packet with more bytes.
 const SLAB: usize = 16 * 1024;
-/// The approximate number of packets received per turn: one or two milliseconds of work.
+/// How many packets, approximately, one turn receives: one or two milliseconds of work.
 const TURN: usize = 128;
-/// The number of full packets in one UDP payload.
+/// Maximum number of packets in one send call, if the packets have full size.
 const MOST_SEGMENTS: usize = 44;
-/// Maximum number of sends per turn. Acknowledgements that have arrived wait during these sends.
+/// Maximum number of send calls per turn. Received acknowledgements wait meanwhile.
 const MOST_TRANSMITS: usize = 16;
 const MOST_AGE: std::time::Duration = std::time::Duration::from_secs(1);

@@ -1,7 +1,7 @@
 //! Forwards packets of connections that a former process carries.
 //!
 //! After a hand-over ([`crate::hand_over`]) the new process reads the sockets. The second byte of a
-//! connection ID names the generation of the process that made the ID. The new process forwards the
+//! connection ID gives the generation of the process that made the ID. The new process forwards the
 //! packets of a former generation, each with its addresses and the time of its arrival, over a pair
 //! of UNIX sockets.
 
@@ -39,7 +39,7 @@ impl Formers {
         self.all.is_empty()
     }
 
-    /// The generation of the former process that carries the connection of this packet.
+    /// Returns the generation of the former process that carries this packet's connection.
     pub(super) fn owner(&self, packet: &[u8]) -> Option<u8> {
         let generation = generation(packet)?;
         self.all.iter().any(|former| former.generation == generation).then_some(generation)
@@ -65,8 +65,8 @@ impl Formers {
     }
 }
 
-/// Whether the process at the other end of this socket still runs. Sends an empty message, which
-/// that process ignores.
+/// Tests whether the process at the other end of this socket still runs, by sending an empty
+/// message, which the process ignores.
 pub(super) fn lives(former: &UnixDatagram) -> bool {
     !matches!(former.send(&[]), Err(error) if has_ended(&error))
 }
@@ -76,8 +76,8 @@ fn has_ended(error: &io::Error) -> bool {
     matches!(error.kind(), BrokenPipe | ConnectionRefused | ConnectionReset | NotConnected)
 }
 
-/// The generation in the destination's connection ID, if a server may have made the ID. An ID that
-/// a client has drawn for its first packet has another length ([`super::steering::drawn`]).
+/// Returns the generation in the packet's destination connection ID, if a server may have made the
+/// ID. The random ID in a client's first packets has another length ([`super::steering::drawn`]).
 fn generation(packet: &[u8]) -> Option<u8> {
     let first = *packet.first()?;
     if first & LONG_HEADER == 0 {
@@ -168,9 +168,9 @@ pub(super) fn parsed(message: &[u8]) -> Option<(RecvMeta, &[u8])> {
     Some((meta, packets))
 }
 
-/// The bytes in front of the packets of a message.
+/// Length of the header before a message's packets, in bytes.
 pub(super) const HEADER: usize = 52;
-/// The first bit of a long header (RFC 9000, 17.2).
+/// The bit that marks a long header (RFC 9000, 17.2).
 const LONG_HEADER: u8 = 0x80;
 const SOURCE_IS_V4: u8 = 1;
 const HAS_DESTINATION: u8 = 2;
@@ -200,7 +200,7 @@ mod tests {
             assert_eq!(formers.owner(&packet(is_long, &ids[0])), Some(4));
             assert_eq!(formers.owner(&packet(is_long, &ids[1])), None);
         }
-        // The ID of another server, or an ID that a client has drawn.
+        // An ID of another server, or a random ID of a client.
         assert_eq!(formers.owner(&packet(true, &drawn(4))), None);
         assert_eq!(formers.owner(&[0x40, 0]), None);
         let all: Vec<u8> = ids.iter().flat_map(|id| packet(false, id)).collect();

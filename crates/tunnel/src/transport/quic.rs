@@ -53,12 +53,12 @@ pub struct QuicClient {
     meter: Arc<Meter>,
 }
 
-/// Accepts connections at one address, on one socket per shard.
+/// A server that accepts connections at one address, on one socket per shard.
 pub struct QuicServer {
     sockets: Vec<ServerSocket>,
     crypto: Arc<QuicServerConfig>,
     tuning: Tuning,
-    /// Distinguishes the processes that have had these sockets.
+    /// The generation of this process among those that have had these sockets.
     generation: u8,
 }
 
@@ -145,9 +145,9 @@ impl QuicServer {
     ) -> Result<Self, QuicError> {
         let mut sockets = Vec::new();
         let mut bound = address;
-        // Bind once without SO_REUSEPORT first: this fails if another server has the port. The
-        // sockets below set SO_REUSEPORT, and the kernel would share the port with another server
-        // of this user, which would then get some of the clients.
+        // Bind once without SO_REUSEPORT first, which fails if another server has the port. The
+        // sockets below set SO_REUSEPORT: with it, the kernel would share the port with another
+        // server of this user, which would get some of the clients.
         socket::bind(address, false, tuning.socket_buffer)
             .map_err(|error| QuicError::Bind(address, error))?;
         for index in 0..shards.count() {
@@ -213,13 +213,13 @@ impl QuicServer {
             let mut formers = cloned(&one.formers)?;
             formers.retain(|(_, former)| formers::lives(former));
             formers.push((self.generation, there));
-            // Bound the chain of processes that carry old connections.
+            // Limit the number of former processes that carry old connections.
             let beyond = formers.len().saturating_sub(MOST_FORMERS);
             formers.drain(..beyond);
             sockets.push((one.socket.try_clone()?, formers));
             successors.push(here);
         }
-        // No step below may fail: if the hand-over failed here, no process would read the sockets.
+        // No step below may fail: after a failure, no process would read the sockets.
         for (one, here) in self.sockets.iter().zip(successors) {
             one.driven.receive_from(Source::Successor(here));
         }
@@ -237,7 +237,7 @@ impl QuicServer {
         self.sockets.first().map(|one| one.at)
     }
 
-    /// The next peer at this shard's socket; `None` once the socket is closed.
+    /// Waits for the next peer at this shard's socket; `None` once the socket is closed.
     pub async fn incoming(&self, shard: usize) -> Option<IncomingConnection> {
         let driven = &self.sockets.get(shard)?.driven;
         let incoming = driven.incoming().await?;
@@ -554,8 +554,8 @@ fn settings(tuning: &Tuning, meter: &Arc<Meter>) -> Settings {
         keepalive: tuning.keepalive,
         // The session closes a silent connection earlier and notifies the peer. This timer closes
         // the connection without notice. It starts with the first unanswered packet (RFC 9000,
-        // 10.1) and runs while a host stalls, so a short timer would close connections whose path
-        // works.
+        // 10.1) and runs even while a host stalls. A short timer would thus close connections whose
+        // path works.
         idle: tuning.keepalive * IDLE_KEEPALIVES,
         largest_packet: tuning.largest_packet,
         streams: tuning.streams,
@@ -565,8 +565,8 @@ fn settings(tuning: &Tuning, meter: &Arc<Meter>) -> Settings {
     }
 }
 
-/// The zero of the monotonic clock. The kernel's flows use the same zero, so that all tcpa flows of
-/// this host, in the kernel and in tunnels, pause together.
+/// Returns the zero of the monotonic clock. The kernel's flows use the same zero, so that all tcpa
+/// flows of this host, in the kernel and in tunnels, pause together.
 fn boot() -> Instant {
     let up = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let up = Duration::try_from(up).unwrap_or_default();
@@ -582,19 +582,19 @@ fn reset_key(secret: &Secret) -> hmac::Key {
     hmac::Key::new(hmac::HMAC_SHA256, secret.bytes())
 }
 
-/// The key for address validation tokens that clients return.
+/// Derives the key for address validation tokens, which clients return.
 fn token_key(secret: &Secret) -> Arc<dyn quic::crypto::HandshakeTokenKey> {
     Arc::new(hkdf::Salt::new(hkdf::HKDF_SHA256, b"weir-tunnel token").extract(secret.bytes()))
 }
 
-/// The idle timeout in keepalives. A host that stalls for five keepalives keeps its connections.
+/// The idle timeout, in keepalives. If a host stalls for five keepalives, its connections survive.
 const IDLE_KEEPALIVES: u32 = 6;
-/// The size of the socket buffer for packets to a former process.
+/// Size of the socket buffer for packets to a former process, in bytes.
 const FORWARDED: usize = 8 << 20;
-/// Maximum number of former processes whose connections go on.
+/// Maximum number of former processes whose connections continue.
 const MOST_FORMERS: usize = 8;
-/// Handshakes queued per socket.
+/// Maximum number of handshakes queued per socket.
 const WAITING: usize = 1024;
-/// The least pause between two stateless resets, with which a restarted server notifies its former
-/// clients: at most a thousand a second on each socket.
+/// Minimum pause between two stateless resets, with which a restarted server notifies its former
+/// clients: at most a thousand per second and socket.
 const RESETS_APART: Duration = Duration::from_millis(1);

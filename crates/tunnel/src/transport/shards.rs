@@ -25,12 +25,12 @@ pub struct Shards {
 /// The liveness state of one thread.
 #[derive(Debug, Default)]
 struct Heartbeat {
-    /// Milliseconds from the start to the last run of the thread's tasks.
+    /// When the thread last ran its tasks, in milliseconds since the start.
     beat: AtomicU64,
     has_failed: AtomicBool,
 }
 
-/// Guards a task that a thread's sockets depend on. [`Shards::health`] reports its panic.
+/// Marks a task that a thread's sockets depend on. [`Shards::health`] reports its panic.
 #[derive(Debug)]
 pub(super) struct Essential;
 
@@ -98,7 +98,7 @@ impl Shards {
         }
     }
 
-    /// The next shard, by round robin.
+    /// Returns the next shard in round-robin order.
     pub fn next(&self) -> &Handle {
         self.handle(self.next.fetch_add(1, Ordering::Relaxed))
     }
@@ -151,10 +151,10 @@ thread_local! {
     static SHORTEST_PATH: Cell<Duration> = const { Cell::new(Duration::MAX) };
 }
 
-/// The pause of a thread before it waits for events. A busy thread that has just waited pauses, so
-/// that a few more packets gather: waking up for each packet is the largest cost. A thread with
-/// little traffic does not pause. If all paths are long, the pause is longer, because it adds
-/// little to their round trips.
+/// Computes how long a thread pauses before it waits for events. A busy thread pauses, so that a
+/// few more packets gather: waking up for each packet is its largest cost. A thread with little
+/// traffic does not pause. If the RTTs of all paths are long, the pause is longer, because it adds
+/// little to them.
 #[derive(Debug)]
 struct GatherPause {
     least: Duration,
@@ -207,10 +207,10 @@ impl GatherPause {
     }
 }
 
-/// A twentieth of the shortest path's round trip, between `least` and four times `least`.
+/// Returns a twentieth of the shortest path's RTT, between `least` and four times `least`.
 fn gathering(least: Duration, path: Duration) -> Duration {
     match path {
-        // No connection has reported its path.
+        // No connection has reported its RTT.
         Duration::MAX => least,
         path => (path / 20).clamp(least, least * 4),
     }
@@ -219,15 +219,15 @@ fn gathering(least: Duration, path: Duration) -> Duration {
 const BEAT: Duration = Duration::from_secs(1);
 /// A thread whose tasks have not run for this long has stalled.
 const STALLED: Duration = Duration::from_secs(10);
-/// The interval of one rate measurement.
+/// Duration of one rate measurement.
 const STRETCH: Duration = Duration::from_millis(2);
-/// The number of measurements within which every busy connection reports its path's round trip.
+/// Number of measurements within which every busy connection reports its RTT.
 const LISTENED: u32 = 50;
-/// Bytes per second. Below 100 Mbit/s, waking up for each packet costs a few percent of a core, and
-/// gathered packets would leave in bursts.
+/// Minimum rate at which gathering pays, in bytes per second. Below 100 Mbit/s, waking up for each
+/// packet costs only a few percent of a core, and gathered packets would leave in bursts.
 const BUSY: f64 = 12.5e6;
-/// Maximum number of threads. One thread runs one connection and the sockets share a port, so more
-/// threads carry no more data.
+/// Maximum number of threads. One thread runs each connection and the sockets share a port, so more
+/// threads would not increase the throughput.
 const MOST: usize = 16;
 
 #[cfg(test)]

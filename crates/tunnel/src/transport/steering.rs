@@ -39,9 +39,9 @@ impl ConnectionIdGenerator for MarkedIds {
     }
 }
 
-/// The initial destination connection ID of a client, until it learns the server's ID. Consecutive
-/// `place`s lead to different sockets of the server. The remaining bytes are random (RFC 9000,
-/// 7.2).
+/// Returns the initial destination connection ID of a client, which it uses until it learns the
+/// server's ID. Consecutive `place`s lead to different sockets of the server. The remaining bytes
+/// are random (RFC 9000, 7.2).
 pub(super) fn drawn(place: u8) -> ConnectionId {
     let mut bytes = [place; 2 * LENGTH];
     rand::rng().fill_bytes(&mut bytes[1..]);
@@ -58,10 +58,10 @@ pub(super) fn steer(socket: &UdpSocket, sockets: u8) -> io::Result<()> {
     Ok(setsockopt(socket, AttachReusePortCbpf, &program)?)
 }
 
-/// The program that reads the connection ID. A long header has the ID behind its version and
-/// length, a short header behind its first byte (RFC 9000, 17.2 and 17.3). Until a client knows the
-/// server's ID, it uses one random ID in all its packets (7.2). A packet too short for an ID goes
-/// to the first socket.
+/// Returns the BPF program that reads the connection ID. A long header has the ID after its version
+/// and length, a short header after its first byte (RFC 9000, 17.2 and 17.3). Until a client knows
+/// the server's ID, it uses one random ID in all its packets (7.2). A packet too short for an ID
+/// goes to the first socket.
 fn program(sockets: u8) -> [sock_filter; 8] {
     let step = |code, jt, k| sock_filter { code, jt, jf: 0, k };
     [
@@ -76,10 +76,10 @@ fn program(sockets: u8) -> [sock_filter; 8] {
     ]
 }
 
-/// The length of a server's connection IDs.
+/// Length of a server's connection IDs, in bytes.
 pub(super) const LENGTH: usize = 8;
-// Classic BPF, linux/bpf_common.h: BPF_LD|BPF_B|BPF_ABS, BPF_JMP|BPF_JSET|BPF_K,
-// BPF_ALU|BPF_MOD|BPF_K, BPF_RET|BPF_A.
+// Instruction codes of classic BPF (linux/bpf_common.h): BPF_LD|BPF_B|BPF_ABS,
+// BPF_JMP|BPF_JSET|BPF_K, BPF_ALU|BPF_MOD|BPF_K, BPF_RET|BPF_A.
 const LOAD_BYTE: u16 = 0x30;
 const JUMP_IF_SET: u16 = 0x45;
 const MODULO: u16 = 0x94;

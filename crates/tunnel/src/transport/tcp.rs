@@ -30,21 +30,21 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, MissedTickBehavior, timeout};
 use units::Bytes as Size;
 
-/// The application protocol. A new version of the frames needs a new name.
+/// The ALPN name of the application protocol. A new version of the frames needs a new name.
 pub const ALPN: &[u8] = b"weir-tunnel-tls/1";
 
 /// A connection over TLS. It closes when the last clone and the last stream are dropped.
 #[derive(Debug, Clone)]
 pub struct TlsConnection(Arc<Handle>);
 
-/// Creates connections over TLS.
+/// A client's side: creates connections over TLS.
 pub struct TlsClient {
     config: Arc<rustls::ClientConfig>,
     tuning: Tuning,
     meter: Arc<Meter>,
 }
 
-/// Completes connections over TLS that clients began.
+/// A server's side: completes connections over TLS that clients began.
 pub struct TlsServer {
     config: Arc<rustls::ServerConfig>,
     tuning: Tuning,
@@ -72,7 +72,7 @@ struct Shared {
     state: Mutex<State>,
     /// Wakes the driver.
     wake: Notify,
-    /// The streams that this end may open now.
+    /// A permit for each stream that this end may open now.
     opens: Arc<Semaphore>,
     remote: SocketAddr,
     certificates: Vec<CertificateDer<'static>>,
@@ -85,7 +85,7 @@ struct Shared {
 struct State {
     mux: Mux,
     charge: Charge,
-    /// Tasks that wait for the whole connection.
+    /// Tasks that wait for an event of the connection and not of a stream.
     connection: Vec<Waker>,
     streams: HashMap<Event, Waker>,
     opens: Arc<Semaphore>,
@@ -97,8 +97,8 @@ impl TlsClient {
         Self { config: Arc::new(config), tuning, meter: Arc::clone(meter) }
     }
 
-    /// Connects, and completes once the server has admitted this client. `why`: why TCP carries the
-    /// connection.
+    /// Connects, and completes once the server has admitted this client. `why` is the reason why
+    /// TCP carries the connection.
     pub async fn connect(
         &self,
         server: SocketAddr,
@@ -156,7 +156,7 @@ async fn begin(
         .and_then(|()| socket.set_tcp_notsent_lowat(UNSENT));
     prepared.map_err(lost)?;
     for name in controls(tuning.congestion) {
-        // Without CAP_NET_ADMIN, net.ipv4.tcp_allowed_congestion_control decides.
+        // Without CAP_NET_ADMIN, net.ipv4.tcp_allowed_congestion_control limits the choice.
         if rustix::net::sockopt::set_tcp_congestion(&stream, name).is_ok() {
             break;
         }
@@ -299,14 +299,15 @@ impl Driver {
             self.out.clear();
             self.shared.collect(&mut self.out);
             if self.out.is_empty() {
-                // An idle connection needs no buffer.
+                // An idle connection keeps no buffer.
                 self.out = BytesMut::new();
                 return Ok(());
             }
             carried(self.out.len());
             self.tls.writer().write_all(&self.out).map_err(lost)?;
         }
-        // More bytes are left. Wake the driver again after the other direction and other tasks.
+        // More bytes are left. Wake the driver again, after the other direction and other tasks
+        // have run.
         self.shared.wake.notify_one();
         Ok(())
     }
@@ -444,7 +445,7 @@ impl Shared {
 }
 
 impl State {
-    /// The wakers of the tasks that wait for the events that have occurred.
+    /// Returns the wakers of the tasks whose events have occurred.
     fn woken(&mut self) -> Vec<Waker> {
         let mut woken = Vec::new();
         for event in self.mux.take_events() {
@@ -475,7 +476,7 @@ impl Drop for Handle {
 }
 
 impl TlsConnection {
-    /// Why TCP carries this connection.
+    /// Returns why TCP carries this connection.
     pub fn why(&self) -> &str {
         &self.0.0.why
     }
@@ -496,7 +497,7 @@ impl Connection for TlsConnection {
 
     async fn open(&self) -> Result<(TlsSending, TlsReceiving), Lost> {
         loop {
-            // A task that waits here wakes only when the peer permits another stream.
+            // The semaphore wakes this task only when the peer permits another stream.
             if let Ok(permit) = self.shared().opens.acquire().await {
                 permit.forget();
             }
@@ -585,7 +586,7 @@ impl Connection for TlsConnection {
         Size::new(self.shared().lock().mux.held())
     }
 
-    /// Does nothing, because every chunk has separate memory.
+    /// Does nothing, because every chunk already has separate memory.
     fn compact(&self) {}
 
     fn set_receive_window(&self, window: Size) {
@@ -683,7 +684,7 @@ impl Drop for TlsReceiving {
 }
 
 impl Shared {
-    /// Removes the wakers of these events, for which no task waits any more.
+    /// Removes the wakers of events for which no task waits any more.
     fn forget(&self, events: &[Event]) {
         let mut state = self.lock();
         for event in events {
@@ -727,7 +728,8 @@ impl Write for Io<'_> {
     }
 }
 
-/// The kernel's congestion controls to try, in this order. If all fail, the kernel's default stays.
+/// Returns the kernel's congestion control algorithms to try, in this order. If all fail, the
+/// kernel's default stays.
 fn controls(congestion: Congestion) -> &'static [&'static str] {
     match congestion {
         Congestion::Algorithm(algorithm) => algorithm.in_kernel(),
@@ -749,7 +751,8 @@ fn failed(error: impl fmt::Display) -> Lost {
     Lost::Failed(error.to_string())
 }
 
-/// rustls prints an error of this crate's verifier in its `Debug` form.
+/// Converts rustls's error for the log: rustls prints an error of this crate's verifier in its
+/// `Debug` form.
 fn refused(error: &rustls::Error) -> Lost {
     Lost::Failed(match error {
         rustls::Error::AlertReceived(alert) => format!("the peer refused the handshake: {alert:?}"),
@@ -760,18 +763,18 @@ fn refused(error: &rustls::Error) -> Lost {
     })
 }
 
-/// The kernel reports a pacing rate above this one for a socket that does not pace.
+/// The kernel reports a pacing rate above this value for a socket that does not pace.
 const UNLIMITED: u64 = u64::MAX / 16;
-/// A lost packet of TCP delays every later packet, and the kernel retransmits it after growing
-/// pauses. An end therefore waits for a longer silence than over QUIC before it gives up a peer.
+/// How many keepalives of silence prove that the peer is gone, more than over QUIC: a lost TCP
+/// segment delays all later data, and the kernel retransmits it after growing pauses.
 const SILENT_KEEPALIVES: u32 = 9;
 /// Maximum number of bytes that one call encrypts.
 const SEND: usize = 64 * 1024;
-/// Maximum number of encrypting calls in one turn.
+/// Maximum number of calls per turn that encrypt data.
 const TURNS: usize = 8;
 /// Maximum number of bytes that the driver receives in one turn.
 const AT_ONCE: usize = 256 * 1024;
 /// Maximum number of unsent bytes in the kernel's send queue.
 const UNSENT: u32 = 128 * 1024;
-/// How long a peer may take to receive the last bytes.
+/// How long a peer may take to receive the last bytes before the connection is dropped.
 const FAREWELL: Duration = Duration::from_secs(1);

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// A timer with microsecond resolution. The runtime's own timer has a resolution of a millisecond,
-/// in which 600 Mbit/s carry fifty packets.
+/// A timer with microsecond resolution. The runtime's own timer has a resolution of a millisecond:
+/// at 600 Mbit/s, fifty packets leave in that time.
 #[derive(Debug)]
 pub(super) struct Timer {
     descriptor: AsyncFd<OwnedFd>,

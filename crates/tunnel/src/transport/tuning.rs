@@ -7,21 +7,22 @@ use units::Bytes;
 #[derive(Debug, Clone)]
 pub struct Tuning {
     pub congestion: Congestion,
-    /// The interval of keepalives to a silent peer. After three intervals of silence, the peer
-    /// counts as dead.
+    /// Interval of keepalives to a silent peer. After three intervals of silence, the peer counts
+    /// as dead.
     pub keepalive: Duration,
-    /// The timeout of a handshake.
+    /// Timeout of a handshake.
     pub handshake: Duration,
-    /// The largest UDP payload to probe for.
+    /// Maximum UDP payload to probe for, in bytes.
     pub largest_packet: u16,
-    /// The kernel's receive buffer of each socket.
+    /// The size of each socket's receive buffer in the kernel.
     pub socket_buffer: Bytes,
-    /// The memory of all connections of this end for data that is out of order or not yet consumed.
+    /// Memory budget of all connections of this end for data that is out of order or not yet
+    /// consumed.
     pub memory: Bytes,
     /// How long a thread that wakes up repeatedly pauses before it polls again. A poll then takes a
     /// dozen packets, at a fraction of the cost of a dozen polls.
     pub gather: Duration,
-    /// The maximum of streams that may be open at once in a connection.
+    /// Maximum number of streams that may be open at once in a connection.
     pub streams: u32,
     /// The secret with which a restarted server proves its restart to clients whose connections it
     /// has lost.

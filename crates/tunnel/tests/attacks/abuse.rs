@@ -1,5 +1,5 @@
-//! An end bounds and counts peers that use up its resources, replay packets, never read or never
-//! answer, and other peers continue.
+//! Peers that use up an end's resources, replay packets, never read or never answer. The end limits
+//! and counts what they do, and other peers continue.
 
 use crate::PROCESS;
 use crate::ends::{
@@ -58,7 +58,7 @@ async fn never_read(count: usize, budget: Bytes) {
     let tasks = [
         tokio::spawn(echo(echoes)),
         tokio::spawn(echo_datagrams(datagrams)),
-        // Both sides send as much as they can and read nothing.
+        // The applications and the targets send as much as they can and read nothing.
         tokio::spawn(async move {
             while let Ok((stream, _)) = hogs.accept().await {
                 tokio::spawn(write_endlessly(stream));
@@ -77,7 +77,7 @@ async fn never_read(count: usize, budget: Bytes) {
     let given_up = || client.counted().tunnels_not_read + server.counted().tunnels_not_read;
     let most = Instant::now() + Duration::from_secs(60);
     while given_up() == 0 {
-        assert!(Instant::now() < most, "no tunnel was given up");
+        assert!(Instant::now() < most, "no tunnel was reset to free memory");
         assert!(client.memory_granted() <= budget && server.memory_granted() <= budget);
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
@@ -122,8 +122,8 @@ async fn ten_thousand_handshakes_from_one_address_are_deferred_and_counted() {
     .unwrap();
     let made = resident();
     let stranger = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-    // Send again what is missing: while the machine stalls, its kernel drops packets before the
-    // server reads them.
+    // Send more packets if the server has counted too few: while the machine stalls, its kernel
+    // drops packets before the server reads them.
     let put_off = || server.counted().handshakes_put_off;
     for round in 0..3 {
         for some in hellos.chunks(20) {
@@ -239,7 +239,7 @@ async fn a_target_that_does_not_answer_is_refused_in_time_and_delays_no_other() 
 }
 
 #[tokio::test]
-async fn a_path_that_is_blocked_for_a_while_resets_its_tunnels_and_recovers() {
+async fn tunnels_are_reset_while_the_path_is_blocked_and_work_again_afterwards() {
     let _beside_others = PROCESS.read().await;
     let (listener, address) = target().await;
     let echo = tokio::spawn(echo(listener));
@@ -268,10 +268,10 @@ async fn a_path_that_is_blocked_for_a_while_resets_its_tunnels_and_recovers() {
     drop((client, server));
 }
 
-/// The server, which receives nothing, must notify the client, which still receives packets and
-/// would not close the connection.
+/// The server receives nothing and must notify the client. The client still receives packets, and
+/// would not close the connection itself.
 #[tokio::test]
-async fn a_path_blocked_in_one_direction_resets_its_tunnels_as_soon_as_a_dead_path() {
+async fn a_path_blocked_in_one_direction_resets_its_tunnels_within_three_keepalives() {
     let _beside_others = PROCESS.read().await;
     let (listener, address) = target().await;
     let echo = tokio::spawn(echo(listener));
@@ -304,7 +304,7 @@ async fn carries_again(listener_address: SocketAddr) {
     }
 }
 
-/// The first packets of clients that never send a second one.
+/// Returns the first packets of clients that never send a second one.
 fn hellos(keys: &Keys, server: SocketAddr, count: usize) -> Vec<Vec<u8>> {
     let trust = ServerTrust::Pins(vec![keys.server.pin()]);
     let tls = tunnel::identity::client_config(&keys.client, &trust).unwrap();
@@ -344,7 +344,7 @@ async fn datagram_said(socket: &UdpSocket, what: &[u8]) -> Vec<u8> {
     panic!("no answer to {} bytes", what.len());
 }
 
-/// The resident memory of this process.
+/// Returns the resident memory of this process, in bytes.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();

@@ -7,7 +7,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn applications_beyond_a_clients_files_are_reset_and_do_not_wait() {
+async fn applications_beyond_a_clients_descriptor_limit_are_reset_at_once() {
     for (files, count) in [(80, 120), (200, 300)] {
         let ends = Processes::with_client_files("answering", Some(files));
         let at = ends.at;
@@ -40,7 +40,7 @@ async fn applications_beyond_a_clients_files_are_reset_and_do_not_wait() {
     }
 }
 
-/// Whether the target answers through the tunnel.
+/// Sends bytes to the target. Returns whether its answer arrives.
 async fn carries(stream: &mut TcpStream) -> bool {
     stream.write_all(&[7; 100]).await.is_ok() && stream.read_exact(&mut [0; 100]).await.is_ok()
 }

@@ -1,4 +1,4 @@
-//! Floods of handshakes beside ordinary clients, in a separate network namespace.
+//! Floods of handshakes while ordinary clients connect, in a separate network namespace.
 
 use crate::PROCESS;
 use crate::ends::Keys;
@@ -13,7 +13,8 @@ use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 use tunnel::server::Server;
 
-/// The flood has 5 Mbit/s of first packets, from addresses of one /64 that all receive answers.
+/// The flood sends first packets at 5 Mbit/s, from addresses of one /64 that all receive the
+/// server's answers.
 #[test]
 fn clients_connect_during_a_flood_from_one_ipv6_network() {
     let _ = clients_beside_a_flood();
@@ -41,13 +42,13 @@ fn clients_beside_a_flood() -> Option<()> {
         let (over, begun) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let flood =
             tokio::spawn(flood(Arc::clone(&keys), at, Arc::clone(&over), Arc::clone(&begun)));
-        // Wait until the flood exceeds the slots for handshakes.
+        // Wait until the flood has begun more handshakes than there are slots.
         while begun.load(Ordering::Relaxed) < 200 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         let (mut took, mut again) = (Vec::new(), 0);
         for number in 0..40 {
-            // Connect from the attacker's network and from another network in turn.
+            // Connect alternately from the attacker's network and from another network.
             let network = if number % 2 == 0 { OTHER } else { ATTACKER };
             let from = address(network, 1 << 40 | number);
             let start = Instant::now();
@@ -59,7 +60,7 @@ fn clients_beside_a_flood() -> Option<()> {
                 if connected.await == Some(true) {
                     break;
                 }
-                // Beyond a rate, the server drops handshakes of one network at random. A client
+                // Above a limit, the server drops handshakes of one network at random. A client
                 // whose address proof expires meanwhile begins again.
                 let may_try_again = network == ATTACKER && start.elapsed() < PATIENCE;
                 assert!(may_try_again, "client {number} of {from}: {:?}", peer.lost());
@@ -106,7 +107,7 @@ async fn flood(keys: Arc<Keys>, at: SocketAddr, over: Arc<AtomicBool>, begun: Ar
     }
 }
 
-/// A server answers a client that never proves its address.
+/// The server must limit its answers to a client that never proves its address.
 #[test]
 fn an_unvalidated_address_gets_at_most_three_times_its_bytes() {
     let _ = answers_to_a_forged_address();

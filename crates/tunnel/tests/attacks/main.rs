@@ -15,5 +15,5 @@ mod floods;
 mod tenants;
 
 /// The tests of this binary share a process. A test that measures the process's memory takes this
-/// lock for writing, every other test for reading.
+/// lock for writing; every other test takes it for reading.
 static PROCESS: RwLock<()> = RwLock::const_new(());

@@ -1,5 +1,5 @@
-//! Hostile tenants hold a server's descriptors, tunnels or local ports, and another tenant needs a
-//! few of them.
+//! Hostile tenants hold a server's descriptors, tunnels or local ports. Another tenant must still
+//! get a few of them.
 
 use crate::PROCESS;
 use crate::ends::{guard_of, tuning};
@@ -103,7 +103,7 @@ fn ports_beside_a_hostile_tenant() -> Option<()> {
     for (range, keeps) in [(400, false), (300, true)] {
         let last = 30_000 + range - 1;
         std::fs::write("/proc/sys/net/ipv4/ip_local_port_range", format!("30000 {last}")).unwrap();
-        // Otherwise the kernel would reuse ports of the loopback after a second.
+        // Without this setting the kernel would reuse the loopback's ports after a second.
         std::fs::write("/proc/sys/net/ipv4/tcp_tw_reuse", "0").unwrap();
         runtime.block_on(async {
             let identities = identities(2);
@@ -166,7 +166,7 @@ impl Tenant {
         self.tunnels.len() - before
     }
 
-    /// Finishes all tunnels before their target does.
+    /// Closes all tunnels from this end before their target closes them.
     async fn finish_all(&mut self) {
         let mut ended = JoinSet::new();
         for (mut sending, mut receiving) in self.tunnels.drain(..) {
@@ -200,7 +200,7 @@ async fn open(
     }
 }
 
-/// A target that keeps its connections open and reads nothing.
+/// Starts a target that keeps its connections open and reads nothing.
 async fn silent_target() -> SocketAddr {
     let (listener, at) = crate::ends::target().await;
     tokio::spawn(async move {
@@ -212,7 +212,7 @@ async fn silent_target() -> SocketAddr {
     at
 }
 
-/// A target that closes each connection after the other end has closed it.
+/// Starts a target that closes each connection after the other end has closed it.
 async fn polite_target() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let at = listener.local_addr().unwrap();
@@ -290,7 +290,7 @@ impl Drop for LimitedServer {
     }
 }
 
-/// The process that [`LimitedServer::start`] runs. Without that start, the test does nothing.
+/// Runs the process of [`LimitedServer::start`]. Without that start, the test does nothing.
 #[test]
 #[ignore = "a part of another test"]
 fn a_server_of_its_own() {

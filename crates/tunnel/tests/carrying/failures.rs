@@ -26,7 +26,7 @@ async fn a_dead_path_resets_tunnels_and_carries_new_tunnels_once_restored() {
     assert_eq!(end.unwrap_err().kind(), ErrorKind::ConnectionReset);
     wire.cut(false);
     let mut again = loop {
-        // The client may reset the connection before the connect returns, or before the write.
+        // The client may reset the connection before connect(2) returns, or before the write.
         let Ok(mut stream) = TcpStream::connect(listener_addresses[0]).await else { continue };
         let is_sent = stream.write_all(b"again").await.is_ok();
         if is_sent && stream.read_exact(&mut output).await.is_ok() {
@@ -79,7 +79,7 @@ async fn a_target_that_resets_resets_the_application() {
 }
 
 #[tokio::test]
-async fn garbage_on_the_port_disturbs_no_tunnel() {
+async fn invalid_packets_to_the_servers_port_disturb_no_tunnel() {
     let (listener, address) = target().await;
     let (server, client, listener_addresses) = pair(&[address]).await;
     let echo = tokio::spawn(echo(listener));
@@ -145,7 +145,7 @@ async fn a_client_uses_the_second_server_if_the_first_has_ended() {
     assert_eq!(used(&client), [(true, false), (false, false)]);
     drop(first);
     loop {
-        // Until the client has found the second server, it resets connections.
+        // The client resets connections until it has found the second server.
         let Ok(mut stream) = TcpStream::connect(listener_address).await else { continue };
         if stream.write_all(b"x").await.is_ok() && stream.read_exact(&mut [0; 1]).await.is_ok() {
             break;
@@ -165,14 +165,14 @@ async fn a_name_whose_first_address_is_dead_is_reached_at_the_next() {
     let guard = keys.guard(&["tcp:127.0.0.0/8:*"], &[]);
     let server = Server::start(keys.server_parts(guard)).unwrap();
     let port = server.local_addr().unwrap().port();
-    // This socket neither answers nor refuses.
+    // This socket neither accepts nor refuses a connection.
     let dead = UdpSocket::bind(("127.0.0.2", port)).await.unwrap();
     let mut parts = keys.client_parts(&[], vec![to_tcp(address)]);
     let mut at = keys.client_parts(&[server.local_addr().unwrap()], Vec::new()).servers.remove(0);
     at.address = format!("two.example:{port}").parse().unwrap();
     parts.servers = vec![at];
     parts.resolver = Arc::new(Two);
-    // With this timeout, a client that waits for the dead address waits for ever.
+    // With this timeout, a client that waited for the dead address would wait for ever.
     parts.tuning.handshake = Duration::from_secs(3600);
     let client = Client::start(parts).await.unwrap();
     client.connected().await;
@@ -262,7 +262,8 @@ async fn unix_sockets_and_listeners_at_the_server_carry_data() {
         assert_eq!(&output, b"over it");
     }
     assert_eq!(server.counted().listeners, 1);
-    // A closed listener removes its own socket, but not one that another process has put there.
+    // A closed listener removes its own socket, but not a socket that another process has put in
+    // its place.
     client.drain(Duration::ZERO).await;
     while own.exists() {
         tokio::task::yield_now().await;
@@ -272,7 +273,7 @@ async fn unix_sockets_and_listeners_at_the_server_carry_data() {
 }
 
 #[tokio::test]
-async fn a_socket_that_another_process_replaced_stays() {
+async fn a_closed_listener_keeps_a_socket_that_replaced_its_own() {
     let home = tempfile::tempdir().unwrap();
     let own = home.path().join("own");
     let keys = Keys::new();

@@ -26,11 +26,11 @@ async fn a_thousand_random_transfers_of_up_to_64_mib_arrive_byte_for_byte() {
     transfers(1000, 26, 2).await;
 }
 
-/// One transfer, of which both ends have the parameters.
+/// The parameters of one transfer, which both ends know.
 #[derive(Debug, Clone, Copy)]
 struct Transfer {
     number: u64,
-    /// The bytes that the application and the target send.
+    /// How many bytes the application and the target send.
     lengths: [u64; 2],
     order: Order,
 }
@@ -38,7 +38,8 @@ struct Transfer {
 #[derive(Debug, Clone, Copy)]
 enum Order {
     AtOnce,
-    /// The application sends all its bytes and ends its side before the target begins.
+    /// The application sends all its bytes and closes its half of the connection before the target
+    /// begins.
     ApplicationFirst,
     TargetFirst,
 }

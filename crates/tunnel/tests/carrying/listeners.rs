@@ -48,12 +48,12 @@ async fn a_refused_listener_does_not_replace_the_holder_of_the_address() {
     drop((holder, again, server));
 }
 
-/// A free port of an IP address that no other test uses.
+/// Returns a free port of an IP address that no other test uses.
 async fn free_address() -> SocketAddr {
     TcpListener::bind("127.0.0.78:0").await.unwrap().local_addr().unwrap()
 }
 
-/// A target that sends `word` to each client.
+/// Starts a target that sends `word` to each client.
 async fn greeter(word: u8) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -50,7 +50,7 @@ fn a_tunnel_continues_after_the_client_changes_its_address() {
     });
 }
 
-/// Sets the source address of packets to the server.
+/// Sets the source address of packets that go to the server.
 fn come_from(address: &str) {
     assert!(ip(&format!("route replace local {SERVER} dev lo table local src {address}")));
 }

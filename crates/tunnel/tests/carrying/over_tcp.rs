@@ -10,7 +10,7 @@ use tunnel::identity::Identity;
 use tunnel::server::{Server, ServerParts, TcpAt};
 use tunnel::transport::Carrier;
 
-/// A server on UDP and TCP.
+/// Builds the parts of a server on UDP and TCP.
 fn on_both(keys: &Keys, dial: &[&str], listen: &[&str]) -> ServerParts {
     ServerParts {
         tcp: TcpAt::Address("127.0.0.1:0".parse().unwrap()),
@@ -62,7 +62,7 @@ async fn streams_in_both_directions_datagrams_and_listeners_work_over_tcp() {
     while server.counted().listeners == 0 {
         tokio::task::yield_now().await;
     }
-    // Send more data than any credit, both ways at once, in many tunnels.
+    // Send more data than the credit in both directions at once, in many tunnels.
     let mut transfers = tokio::task::JoinSet::new();
     for seed in 0..40 {
         let to = if seed % 4 == 0 { free } else { at[0] };
@@ -140,7 +140,7 @@ async fn strangers_and_silent_clients_get_no_connection_over_tcp() {
     parts.limits.handshakes = 4;
     let server = Server::start(parts).unwrap();
     let at = server.tcp_address().unwrap();
-    // Open connections that never begin a handshake: later connections evict them.
+    // Open connections that never begin a handshake. Later connections evict them.
     let mut silent = Vec::new();
     for _ in 0..8 {
         silent.push(TcpStream::connect(at).await.unwrap());
@@ -164,9 +164,9 @@ async fn strangers_and_silent_clients_get_no_connection_over_tcp() {
     server.drain(Duration::ZERO).await;
 }
 
-/// The first client tries UDP at a socket that never answers.
+/// The first of the two clients tries UDP at a socket that never answers.
 #[tokio::test]
-async fn a_client_uses_tcp_where_udp_is_silent_and_udp_where_the_server_answers() {
+async fn a_client_uses_tcp_only_if_the_server_does_not_answer_over_udp() {
     let keys = Keys::new();
     let server = Server::start(on_both(&keys, &["tcp:127.0.0.1:*"], &[])).unwrap();
     let hole = UdpSocket::bind("127.0.0.1:0").await.unwrap();
@@ -178,7 +178,7 @@ async fn a_client_uses_tcp_where_udp_is_silent_and_udp_where_the_server_answers(
     let why = client.links()[0].over_tcp.clone().unwrap();
     assert!(why.contains("UDP has not answered within 2.00 s"), "{why}");
     client.drain(Duration::ZERO).await;
-    // The server's own UDP port answers first.
+    // This client tries UDP at the server's own port, which answers before TCP.
     let mut parts = keys.client_parts(&[server.local_addr().unwrap()], Vec::new());
     (parts.carrier, parts.connections) = (Carrier::Auto, 1);
     parts.servers[0].tcp_port = server.tcp_address().map(|at| at.port());

@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 #[tokio::test]
-async fn sixty_four_mebibytes_arrive_as_they_were_sent() {
+async fn sixty_four_mebibytes_arrive_unchanged() {
     let (listener, address) = target().await;
     let (server, client, listener_addresses) = pair(&[address]).await;
     let sent = bytes(1, 64 << 20);
@@ -116,8 +116,8 @@ async fn a_client_continues_after_its_source_port_changes() {
     echo.abort();
 }
 
-/// Runs `count` transfers. Each transfer announces its number, from which both ends derive the data
-/// and which end finishes first.
+/// Runs `count` transfers. Each transfer begins with its number, from which both ends derive the
+/// data and the end that finishes first.
 async fn transfers_over(
     loss: u32,
     reorder: u32,

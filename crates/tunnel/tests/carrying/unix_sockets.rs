@@ -1,5 +1,5 @@
-//! Listeners on paths that a peer names: they keep sockets of other processes, and a busy socket
-//! delays no other task.
+//! Listeners on socket paths that a peer chooses. They keep sockets of other processes, and a busy
+//! socket delays no other task.
 
 use crate::ends::Keys;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
@@ -32,7 +32,7 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 #[tokio::test]
-async fn a_peer_s_listener_deletes_no_live_datagram_socket() {
+async fn a_peers_listener_deletes_no_live_datagram_socket() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log.sock");
     let theirs = UnixDatagram::bind(&path).unwrap();
@@ -47,7 +47,7 @@ async fn a_peer_s_listener_deletes_no_live_datagram_socket() {
 
 /// A blocking connect(2) to this busy stream socket would wait in the kernel and block its thread.
 #[tokio::test]
-async fn a_peer_s_listener_at_the_path_of_a_busy_one_is_refused_and_stalls_no_shard() {
+async fn a_peers_listener_on_the_path_of_a_busy_socket_is_refused_and_stalls_no_shard() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("busy.sock");
     let busy = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None).unwrap();
@@ -62,7 +62,7 @@ async fn a_peer_s_listener_at_the_path_of_a_busy_one_is_refused_and_stalls_no_sh
 }
 
 #[tokio::test]
-async fn the_end_of_a_peer_s_listener_leaves_another_process_s_socket() {
+async fn ending_a_peers_listener_keeps_a_socket_of_another_process() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("web.sock");
     // A dead process left this socket, so the listener replaces it.

@@ -74,7 +74,7 @@ impl Keys {
     }
 }
 
-/// A guard that gives all of these peers the same rights.
+/// Returns a guard that gives all of these peers the same rights.
 pub fn guard_of(peers: &[(&str, &Identity)], dial: &[&str], listen: &[&str]) -> Guard {
     let rules = |rules: &[&str]| rules.iter().map(|rule| rule.parse().unwrap()).collect();
     let rights = || Rights { dial: rules(dial), listen: rules(listen), ..Rights::default() };
@@ -90,7 +90,7 @@ pub fn tuning() -> Tuning {
     Tuning { keepalive: Duration::from_secs(1), ..Tuning::default() }
 }
 
-/// A client and a server, with one listener for each of `targets`.
+/// Starts a client and a server, with one listener for each of `targets`.
 pub async fn pair(targets: &[SocketAddr]) -> (Server, Client, Vec<SocketAddr>) {
     let keys = Keys::new();
     let server = Server::start(keys.server_parts(keys.guard(&["tcp:127.0.0.0/8:*"], &[]))).unwrap();
@@ -102,7 +102,8 @@ pub async fn pair(targets: &[SocketAddr]) -> (Server, Client, Vec<SocketAddr>) {
     (server, client, listener_addresses)
 }
 
-/// A client and a server with a wire between them, and one listener for each of `targets`.
+/// Starts a client and a server with a UDP proxy between them, and one listener for each of
+/// `targets`.
 pub async fn pair_over_wire(
     targets: &[SocketAddr],
 ) -> (Server, Client, Vec<SocketAddr>, wire::Wire) {
@@ -127,8 +128,8 @@ pub async fn tuned_pair_over_wire(
     (server, client, listener_addresses, wire)
 }
 
-/// Waits for an event, and panics if it takes longer than three keepalives of a second and some
-/// delay of a busy machine. Permits a later event if the machine was held up.
+/// Waits for an event. Panics if it takes longer than three keepalives of a second and some delay
+/// of a busy machine. Permits a later event if the machine was disturbed.
 pub async fn soon<T>(event: impl Future<Output = T>) -> T {
     let (watch, began) = (testing::Watch::start(), Instant::now());
     let happened = tokio::time::timeout(Duration::from_secs(60), event).await.unwrap();
@@ -139,7 +140,7 @@ pub async fn soon<T>(event: impl Future<Output = T>) -> T {
 
 /// Sends as much as it can, and reads nothing.
 pub async fn write_endlessly(mut stream: TcpStream) {
-    // All writers share one buffer: thousands of buffers would take more memory than the tunnels.
+    // All writers share one buffer: a buffer each would take more memory than the tunnels.
     static PIECE: [u8; 64 * 1024] = [7; 64 * 1024];
     while stream.write_all(&PIECE).await.is_ok() {}
 }
@@ -164,7 +165,7 @@ pub fn to_tcp(target: SocketAddr) -> Listener {
 pub fn tcp_of(bound: &ListenAt) -> SocketAddr {
     match bound {
         ListenAt::Tcp(address) | ListenAt::Udp(address) => *address,
-        ListenAt::Unix(path) => panic!("a path: {}", path.display()),
+        ListenAt::Unix(path) => panic!("not a TCP address: {}", path.display()),
     }
 }
 
@@ -178,8 +179,8 @@ pub async fn through(listener_address: SocketAddr) -> TcpStream {
     TcpStream::connect(listener_address).await.unwrap()
 }
 
-/// The error with which the client refuses a connection, either from the connect or from a read,
-/// because a reset may arrive before the connect returns.
+/// Returns the error with which the client refuses a connection. It comes from connect(2) or from a
+/// read, because a reset may arrive before connect(2) returns.
 pub async fn refusal(listener_address: SocketAddr) -> ErrorKind {
     match TcpStream::connect(listener_address).await {
         Ok(mut stream) => stream.read(&mut [0; 1]).await.unwrap_err().kind(),
@@ -187,14 +188,14 @@ pub async fn refusal(listener_address: SocketAddr) -> ErrorKind {
     }
 }
 
-/// Pseudo-random bytes: the same seed gives the same bytes.
+/// Returns pseudo-random bytes: the same seed gives the same bytes.
 pub fn bytes(seed: u64, length: usize) -> Vec<u8> {
     let mut out = vec![0; length];
     Pattern::new(seed).fill(&mut out);
     out
 }
 
-/// The bytes that the function `bytes` gives, piece by piece.
+/// The bytes that the function `bytes` returns, in chunks of any length.
 pub struct Pattern {
     state: u64,
     word: [u8; 8],

@@ -1,5 +1,5 @@
-//! A peer that consists of the QUIC engine alone. It can ignore credit, stay silent, or abandon a
-//! handshake.
+//! A peer that is only the QUIC engine, without Weir's endpoint. It can ignore credit, stay silent,
+//! or abandon a handshake.
 
 use bytes::BytesMut;
 use quinn_proto::crypto::rustls::QuicClientConfig;
@@ -47,7 +47,7 @@ impl RawPeer {
         }
     }
 
-    /// Connects, or panics.
+    /// Completes the handshake, or panics.
     pub async fn connected(mut self) -> Self {
         let patience = Duration::from_secs(60);
         self.drive_until(patience, |peer| peer.is_connected().then_some(())).await.unwrap();
@@ -58,7 +58,7 @@ impl RawPeer {
         self.events.iter().any(|event| matches!(event, Event::Connected))
     }
 
-    /// The reason of the loss, if the connection is lost.
+    /// Returns why the connection was lost, if it was lost.
     pub fn lost(&self) -> Option<String> {
         self.events.iter().find_map(|event| match event {
             Event::ConnectionLost { reason } => Some(reason.to_string()),
@@ -70,7 +70,7 @@ impl RawPeer {
         self.connection.streams().open(Dir::Bi)
     }
 
-    /// Sends and receives until `found` returns a result, or for `patience`.
+    /// Sends and receives until `found` returns a result or `patience` has passed.
     pub async fn drive_until<T>(
         &mut self,
         patience: Duration,
@@ -110,7 +110,7 @@ impl RawPeer {
         self.drive_until(span, |_| None::<()>).await;
     }
 
-    /// Sends at most one packet. Returns `false` if the engine has none to send.
+    /// Sends at most one datagram. Returns `false` if the engine has none to send.
     pub async fn send_one(&mut self) -> bool {
         let mut buffer = Vec::new();
         let Some(transmit) = self.connection.poll_transmit(Instant::now(), 1, &mut buffer) else {
@@ -140,12 +140,13 @@ impl RawPeer {
         }
     }
 
-    /// Answers a Retry of the server, which proves the peer's address, and ignores other packets.
+    /// Receives one packet. Answers it if it is a Retry, which proves this peer's address, and
+    /// ignores any other packet.
     pub async fn answer_retry(&mut self) {
         let mut buffer = [0; 2048];
         let received = self.socket.recv_from(&mut buffer);
         let Ok(Ok((count, _))) = tokio::time::timeout(RETRY_WITHIN, received).await else { return };
-        // A Retry is the only long header packet of type 3.
+        // A Retry is the only packet with a long header and type 3.
         if buffer[0] >> 4 == 0b1111 {
             self.take(&buffer[..count]);
             self.send().await;

@@ -1,4 +1,4 @@
-//! A verifier of server certificates that accepts or rejects every certificate unread.
+//! A verifier that accepts or rejects every server certificate without reading it.
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::aws_lc_rs;

@@ -15,18 +15,18 @@ pub struct Wire {
 }
 
 struct State {
-    /// Per thousand packets, in each direction.
+    /// How many packets per thousand are lost, reordered or duplicated, in each direction.
     loss: AtomicU32,
     reorder: AtomicU32,
     duplicate: AtomicU32,
-    /// Flips one bit of the packet.
+    /// How many packets per thousand get one bit flipped.
     corrupt: AtomicU32,
     /// Drops all packets from clients (`deaf`) or from servers (`mute`).
     deaf: AtomicBool,
     mute: AtomicBool,
     /// Recorded packets from clients, if recording is on.
     received: Mutex<Option<Vec<Vec<u8>>>>,
-    /// Each change of the value moves every client to another source port.
+    /// Each change of this value moves every client to another source port.
     moved: watch::Sender<u32>,
     random: AtomicU64,
 }
@@ -91,7 +91,7 @@ impl Wire {
         self.state.mute.store(dead, Ordering::Relaxed);
     }
 
-    /// Cuts one direction only: clients still receive packets from their servers.
+    /// Cuts the direction from clients to servers only: clients still receive packets.
     pub fn cut_from_clients(&self, dead: bool) {
         self.state.deaf.store(dead, Ordering::Relaxed);
     }
@@ -148,8 +148,8 @@ async fn far(server: SocketAddr) -> Arc<UdpSocket> {
 }
 
 impl State {
-    /// Passes a packet on, or drops, delays, duplicates or corrupts it. Packets for which a socket
-    /// has no room are lost.
+    /// Passes a packet on, or drops, delays, duplicates or corrupts it. If the socket's buffer is
+    /// full, the packet is lost.
     fn pass(&self, mut packet: Vec<u8>, send: impl Fn(&[u8]) + Send + 'static) {
         if self.chance(&self.loss) {
             return;

@@ -52,15 +52,15 @@ fn memory_of_a_flood_is_returned_within_a_minute_and_another_flood_takes_no_more
         assert!(left.count() < before.count() + KEPT.count(), "{left} of {peak}");
         peaks.push(peak.count());
     }
-    // Evicted handshakes must not count as waiting: once too many wait, the engine accepts no new
-    // peer.
+    // Evicted handshakes must not count as waiting: with too many waiting, the engine accepts no
+    // new peer.
     runtime().block_on(async {
         for last in 1..=CLIENTS {
             let from = IpAddr::V4(Ipv4Addr::new(127, 31, 0, last));
             RawPeer::new(from, &client, &server.identity, at).await.connected().await;
         }
     });
-    // The kernel's count varies with the time at which threads run.
+    // The kernel's count of resident memory depends on when threads run.
     assert!(peaks[2] < peaks[0] + peaks[0] / 4, "{peaks:?}");
     assert!(peaks.iter().all(|peak| *peak < before.count() + MOST.count()), "{peaks:?}");
 }
@@ -68,13 +68,14 @@ fn memory_of_a_flood_is_returned_within_a_minute_and_another_flood_takes_no_more
 const NETWORKS: u32 = 1500;
 const HANDSHAKES: u32 = 4000;
 const AT_ONCE: usize = 64;
-/// Clients whose ports spread over both sockets.
+/// Number of clients, whose ports spread over both sockets.
 const CLIENTS: u8 = 16;
-/// A minute, and some time for a machine that is busy.
+/// A minute, and additional time for a busy machine.
 const WITHIN: Duration = Duration::from_secs(75);
-/// Maximum memory that may stay: the buffers of two sockets have 4 MiB, the arenas of two threads
-/// keep some MiB, and less than 8 MiB await the next return to the kernel. Without that return, 45
-/// MiB and more stay. If the engine keeps the datagrams of evicted handshakes, 36 MiB stay.
+/// Maximum memory that may remain after a flood. The buffers of two sockets have 4 MiB, the arenas
+/// of two threads keep some MiB, and less than 8 MiB await the next return to the kernel. Without
+/// that return, 45 MiB and more would remain. If the engine kept the datagrams of evicted
+/// handshakes, 36 MiB would remain.
 const KEPT: Bytes = Bytes::kib(24 * 1024);
 /// Maximum memory during a flood: two sockets have at most 512 handshakes in progress, and 128
 /// closed connections.

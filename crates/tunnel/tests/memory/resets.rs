@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
 
 #[tokio::test]
-async fn tunnels_that_a_target_resets_leave_no_memory() {
+async fn tunnels_reset_by_their_target_leak_no_memory() {
     leave_no_memory("resetting", |at| async move {
         let mut stream = through(at).await;
         let _ = stream.write_all(b"x").await;
@@ -17,7 +17,7 @@ async fn tunnels_that_a_target_resets_leave_no_memory() {
 }
 
 #[tokio::test]
-async fn tunnels_that_an_application_resets_leave_no_memory() {
+async fn tunnels_reset_by_their_application_leak_no_memory() {
     leave_no_memory("answering", |at| async move {
         let mut stream = through(at).await;
         stream.write_all(&[7; 100]).await.unwrap();
@@ -57,9 +57,9 @@ where
     tunnels.join_all().await;
 }
 
-/// The number of tunnels after which the allocators and tables of both ends no longer grow.
+/// Number of tunnels after which the allocators and tables of both ends no longer grow.
 const FIRST: usize = 4000;
 const MORE: usize = 30_000;
 const AT_ONCE: usize = 24;
-/// The permitted growth: less than a map entry and a finished task for each tunnel.
+/// Maximum growth that is permitted: less than a map entry and a finished task per tunnel.
 const MOST_KIB: u64 = 4 * 1024;

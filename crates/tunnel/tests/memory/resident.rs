@@ -78,7 +78,7 @@ fn resident_memory_stays_near_the_memory_budget_under_each_attack() {
             open_all(peer, 64, &opening);
             peer.drive(Duration::from_millis(50)).await;
         }
-        // From here on, no peer receives packets.
+        // From now on, the peers receive no packets.
         tokio::time::sleep(Duration::from_secs(4)).await;
         source.abort();
     });
@@ -137,7 +137,7 @@ fn ten_thousand_idle_clients_stay_connected() {
     server.end();
 }
 
-/// A hostile identity that the server trusts.
+/// An attacking client whose identity the server trusts.
 #[derive(Clone)]
 struct Hostile {
     own: Arc<Identity>,
@@ -158,7 +158,7 @@ impl Hostile {
         all
     }
 
-    /// A target whose connections are never read.
+    /// Starts a target that never reads from its connections.
     async fn silent_target(&self) -> (TcpListener, Vec<u8>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let opening = forward(listener.local_addr().unwrap());
@@ -297,7 +297,7 @@ impl ServerProcess {
         Bytes::kib(kib)
     }
 
-    /// Returns the maximum that the budget counted.
+    /// Stops the server. Returns the maximum memory that its budget counted.
     fn end(&mut self) -> Bytes {
         drop(self.child.stdin.take());
         let counted = self.lines.take().unwrap().join().unwrap().unwrap();

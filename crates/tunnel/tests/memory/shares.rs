@@ -1,4 +1,4 @@
-//! The memory that hostile identities may use beside an ordinary identity.
+//! The memory that hostile identities may use while an ordinary identity needs some.
 
 use crate::ends::raw::RawPeer;
 use crate::ends::{
@@ -89,7 +89,7 @@ async fn silent_streams_count_against_the_memory_share_and_the_connection_is_clo
         }
         peer.lost()
     });
-    let lost = lost.await.unwrap_or_else(|| panic!("{opened} streams"));
+    let lost = lost.await.unwrap_or_else(|| panic!("not closed after {opened} streams"));
     assert!(tells(&lost, "memory"), "{lost}");
     eprintln!("closed after {opened} silent streams");
     setup.serves_others().await;
@@ -112,7 +112,7 @@ async fn a_peer_that_ignores_its_credit_is_disconnected_and_counted() {
         }
         peer.lost()
     });
-    let lost = lost.await.unwrap_or_else(|| panic!("{written} bytes"));
+    let lost = lost.await.unwrap_or_else(|| panic!("not closed after {written} bytes"));
     assert!(tells(&lost, "more than its credit"), "{lost}");
     let counted = await_some(|| {
         let counted = setup.server.counted();
@@ -158,8 +158,8 @@ async fn an_identity_that_fills_the_memory_leaves_others_their_share() {
     kept.abort();
 }
 
-/// Whether the loss has this reason. If the packet with the reason is lost, the peer sees only a
-/// stateless reset.
+/// Whether the connection was lost for this reason. If the packet with the reason is lost, the peer
+/// sees only a stateless reset.
 fn tells(lost: &str, reason: &str) -> bool {
     lost.contains(reason) || lost == "reset by peer"
 }
@@ -170,7 +170,7 @@ async fn await_some<T>(mut look: impl FnMut() -> Option<T>) -> T {
         if let Some(found) = look() {
             return found;
         }
-        assert!(Instant::now() < end, "nothing arrived in time");
+        assert!(Instant::now() < end, "the awaited state was not reached in time");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

@@ -1,4 +1,4 @@
-//! The window that the tunnels of one connection share.
+//! Tunnels of one connection share its window.
 
 use crate::ends::{Keys, bytes, echo, target, tcp_of, through, to_tcp, write_endlessly};
 use std::time::{Duration, Instant};
@@ -6,8 +6,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tunnel::client::Client;
 use tunnel::server::Server;
 
-/// The window is large while the rate is high. The unread bytes of that time then exceed the window
-/// that the path needs at the lower rate.
+/// While the rate is high, the window is large. After the rate has fallen, the bytes left unread
+/// from that time exceed the window that the path needs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tunnel_that_is_not_read_does_not_stop_other_tunnels_after_the_rate_has_fallen() {
     let (hogs, hog_address) = target().await;

@@ -14,7 +14,8 @@ use tunnel::client::Client;
 use tunnel::identity::Identity;
 use tunnel::server::Server;
 
-/// A server, a client, and a target, each in a process. Dropping the value ends the processes.
+/// A server, a client, and a target, each in a separate process. Dropping the value ends the
+/// processes.
 pub(crate) struct Processes {
     pub(crate) server: End,
     pub(crate) client: End,
@@ -25,12 +26,12 @@ pub(crate) struct Processes {
 }
 
 impl Processes {
-    /// `target` is `answering` or `resetting`.
+    /// Starts the processes. `target` is `answering` or `resetting`.
     pub(crate) fn start(target: &'static str) -> Self {
         Self::with_client_files(target, None)
     }
 
-    /// Limits the open files of the client.
+    /// Starts the processes, and limits the open files of the client.
     pub(crate) fn with_client_files(target: &'static str, files: Option<u64>) -> Self {
         let home = tempfile::tempdir().unwrap();
         for name in ["server", "client"] {
@@ -55,8 +56,8 @@ pub(crate) struct End {
 }
 
 impl End {
-    /// Starts the process. Returns it with the address of the target, the server or the client's
-    /// listener.
+    /// Starts the process. Returns it with the address on which the target, the server or the
+    /// client's listener listens.
     fn start(name: &'static str, home: &Path, settings: &[(&str, String)]) -> (Self, SocketAddr) {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command
@@ -75,7 +76,7 @@ impl End {
         (Self { name, child }, at.unwrap())
     }
 
-    /// Resident memory in KiB.
+    /// Returns the process's resident memory in KiB.
     pub(crate) fn resident(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
@@ -90,7 +91,7 @@ impl Drop for End {
     }
 }
 
-/// The process that [`End::start`] runs. Without that start, the test does nothing.
+/// Runs the process of [`End::start`]. Without that start, the test does nothing.
 #[tokio::test]
 #[ignore = "a part of the others"]
 async fn an_end_of_its_own() {
@@ -146,7 +147,7 @@ fn key(home: &Path, name: &str) -> PathBuf {
     home.join(format!("{name}.key"))
 }
 
-/// Answers each connection once, and keeps it open until the other end ends it.
+/// Answers each connection once, and keeps it open until the other end closes it.
 async fn answer(listener: TcpListener) {
     while let Ok((mut stream, _)) = listener.accept().await {
         tokio::spawn(async move {
@@ -160,7 +161,7 @@ async fn answer(listener: TcpListener) {
     }
 }
 
-/// Resets each connection once it has brought a byte.
+/// Resets each connection once a byte has arrived.
 async fn reset(listener: TcpListener) {
     while let Ok((mut stream, _)) = listener.accept().await {
         tokio::spawn(async move {

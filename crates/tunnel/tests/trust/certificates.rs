@@ -53,10 +53,11 @@ async fn a_connection_ends_when_its_certificate_expires_unless_the_certificate_i
     assert!(SystemTime::now() < end, "the machine is too slow for certificates of {LIFE:?}");
     for (name, stream, _) in &mut tunnels {
         if ["brief", "chained"].contains(name) {
-            // A missed keepalive would end the connection much later.
+            // Only the certificate's expiry ends the connection so early; a missed keepalive would
+            // end it much later.
             let ended = tokio::time::timeout(LIFE * 6, stream.read(&mut [0; 1])).await;
-            assert!(ended.expect("its certificate ended").is_err(), "{name}");
-            assert!(SystemTime::now() >= end, "{name}: it ended too soon");
+            assert!(ended.expect("the connection outlived its certificate").is_err(), "{name}");
+            assert!(SystemTime::now() >= end, "{name}: the connection ended too soon");
         }
     }
     for (name, stream, _) in &mut tunnels {
@@ -65,7 +66,7 @@ async fn a_connection_ends_when_its_certificate_expires_unless_the_certificate_i
         }
     }
     let left = |name: &str| server.peers().iter().filter(|peer| peer.peer.as_str() == name).count();
-    // Each client has two connections, which end and start one after the other.
+    // Each client has two connections, which end and begin one after the other.
     for (name, connections) in [("lasting", 2), ("brief", 0), ("chained", 0), ("pinned", 2)] {
         let all = async {
             while left(name) != connections {
@@ -98,7 +99,7 @@ async fn a_client_leaves_a_server_whose_certificate_has_expired() {
     let mut stream = through(tcp_of(&client.bound()[0])).await;
     exchange(&mut stream).await.unwrap();
     let ended = tokio::time::timeout(LIFE * 6, stream.read(&mut [0; 1])).await;
-    assert!(ended.expect("the server's certificate ended").is_err());
+    assert!(ended.expect("the connection outlived the server's certificate").is_err());
     assert!(SystemTime::now() >= end);
     echo.abort();
     drop((client, server));
@@ -164,7 +165,7 @@ async fn a_reload_disconnects_a_revoked_peer_and_keeps_it_out() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, again).await.expect("the revoked peer tries again");
+    tokio::time::timeout(PATIENCE, again).await.expect("the revoked peer did not try again");
     assert!(running.peers().iter().all(|peer| peer.peer.as_str() == "owner"));
     assert_eq!(running.peers().len(), 2);
     echo.abort();
@@ -183,8 +184,8 @@ async fn a_peer_removed_from_the_list_during_its_handshake_is_refused() {
         name: name.to_owned(),
     };
     let own = (String::from("late"), certified(&home.path().join("ca.pem"), "late"));
-    // An authority of the same name has another key: only a check of the signature tells the
-    // authorities apart.
+    // The two authorities have the same name and different keys, so only a check of the signature
+    // tells them apart.
     let others = tempfile::tempdir().unwrap();
     let _other = Authority::new(others.path(), "ca", in_time(DAY));
     let other = others.path().join("ca.pem");
@@ -225,7 +226,7 @@ fn guard(peers: Vec<(&str, Proof)>) -> Guard {
     Guard { access, trusted: peers.into_iter().map(trusted).collect() }
 }
 
-/// An authority whose files, and those of the identities it signs, are in `home`.
+/// A certificate authority. Its files, and those of the identities that it signs, are in `home`.
 struct Authority<'a> {
     home: &'a Path,
     issuer: CertifiedIssuer<'static, KeyPair>,
@@ -317,7 +318,7 @@ async fn echo(listener: TcpListener) {
 }
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// The life of a short-lived certificate: long enough to connect on a busy machine.
+/// Lifetime of a short-lived certificate: long enough to connect on a busy machine.
 const LIFE: Duration = Duration::from_secs(12);
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -345,5 +346,5 @@ async fn await_some(mut look: impl FnMut() -> Option<()>) {
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("the awaited state never came");
+    panic!("the awaited state was not reached in time");
 }

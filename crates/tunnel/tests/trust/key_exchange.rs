@@ -40,9 +40,9 @@ async fn a_server_accepts_clients_with_and_without_the_hybrid_exchange() {
     }
 }
 
-/// The client's first message takes two packets, of which one is lost or late.
+/// The client's first message takes two packets, one of which is lost or late.
 #[tokio::test]
-async fn a_handshake_survives_packets_that_are_lost_or_late() {
+async fn a_hybrid_handshake_survives_loss_and_delay_of_its_first_packets() {
     let keys = Keys::new();
     assert_eq!(first_packets(&keys, "127.0.0.1:1".parse().unwrap()).len(), 2);
     let (target, address) = crate::ends::target().await;
@@ -55,7 +55,7 @@ async fn a_handshake_survives_packets_that_are_lost_or_late() {
     for _ in 0..5 {
         let parts = keys.client_parts(&[wire.address], vec![to_tcp(address)]);
         let client = Client::start(parts).await.unwrap();
-        tokio::time::timeout(PATIENCE, client.connected()).await.expect("no handshake is done");
+        tokio::time::timeout(PATIENCE, client.connected()).await.expect("no handshake completed");
         drop(client);
     }
     wire.lose(0);
@@ -71,7 +71,7 @@ async fn a_crowded_server_accepts_clients_that_prove_their_address() {
     let echo = tokio::spawn(echo(target));
     let rule = format!("tcp:{address}");
     let mut parts = keys.server_parts(keys.guard(&[&rule], &[]));
-    // One unfinished handshake makes the server crowded; the other slots remain for more of them.
+    // One unfinished handshake makes the server demand proof of addresses; 31 more slots remain.
     (parts.limits.handshakes, parts.limits.handshakes_unvalidated) = (32, 1);
     parts.shards = Some(1);
     let server = Server::start(parts).unwrap();
@@ -105,7 +105,7 @@ async fn carries(keys: &Keys, servers: &[SocketAddr], target: SocketAddr) {
     stream.read_exact(&mut [0; 1]).await.unwrap();
 }
 
-/// The packets that a client sends before it receives a packet.
+/// Returns the packets that a client sends before it receives a packet.
 fn first_packets(keys: &Keys, server: SocketAddr) -> Vec<Vec<u8>> {
     let trust = ServerTrust::Pins(vec![keys.server.pin()]);
     let tls = tunnel::identity::client_config(&keys.client, &trust).unwrap();
@@ -123,7 +123,8 @@ fn first_packets(keys: &Keys, server: SocketAddr) -> Vec<Vec<u8>> {
     }
 }
 
-/// A client that offers only this group, and trusts any server.
+/// Builds the configuration of a client that offers only this key exchange group, and trusts any
+/// server.
 fn by_group(home: &Path, group: &'static dyn SupportedKxGroup) -> rustls::ClientConfig {
     let provider =
         Arc::new(CryptoProvider { kx_groups: vec![group], ..aws_lc_rs::default_provider() });

@@ -1,4 +1,4 @@
-//! Peers, certificates and targets that an end accepts or refuses.
+//! Which peers, certificates and targets an end accepts or refuses.
 
 #![allow(clippy::unwrap_used)]
 

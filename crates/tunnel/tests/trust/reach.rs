@@ -17,7 +17,7 @@ fn wide_rules_and_names_cover_no_address_of_the_server_in_any_notation() {
         return;
     }
     assert!(ip("address add 10.1.2.3/32 dev lo"));
-    // The whole prefix is local to this machine, although no interface has an address in it.
+    // All addresses of the prefix are local to this machine, although no interface has any of them.
     assert!(ip("route add local 10.99.0.0/16 dev lo"));
     let wide = [
         "tcp:10.0.0.0/8:22",
@@ -122,7 +122,7 @@ fn resolved_to(access: &Access, address: &str) -> bool {
     access.admit_resolved(&"client".parse().unwrap(), &target, &found).is_ok()
 }
 
-/// Gives this thread, and threads it starts, their own network namespace.
+/// Gives this thread, and threads that it starts, a separate network namespace.
 fn own_network() -> bool {
     if let Err(error) = unshare(CloneFlags::CLONE_NEWNET) {
         testing::skip_because(testing::Need::NetworkNamespaces, error);

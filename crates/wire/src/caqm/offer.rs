@@ -1,30 +1,30 @@
-//! The offer with which a connection's ends negotiate CAQM, and learn that a port on the path
-//! supports it, before any packet carries a tag. SYN and SYN-ACK carry an experimental TCP option
-//! (RFC 6994) that holds a tag's words.
+//! The offer with which a connection's ends negotiate CAQM before any packet carries a tag. They
+//! learn from it whether a port on the path supports CAQM. SYN and SYN-ACK carry an experimental
+//! TCP option (RFC 6994) that holds a tag's words.
 //!
 //! ```text
 //! | kind 254 (8) | length 10 (8) | "CAQM" (32) | TPID (16) | Info::question() (16)
 //! ```
 //!
 //! A port on the path answers the packet's question. The SYN-ACK reports the answer to the SYN's
-//! question with [`Info::echoed`], and the tag of the handshake's last packet reports the answer to
-//! the SYN-ACK's question with [`Info::go_ahead`]. A host that does not know the option ignores it,
-//! and if a middlebox removes it, the connection continues without CAQM.
+//! question with [`Info::echoed`], and the handshake's last packet reports the answer to the
+//! SYN-ACK's question with [`Info::go_ahead`]. A host that does not know the option ignores it, and
+//! if a middlebox removes it, the connection continues without CAQM.
 
 use super::Info;
 use crate::checksum;
 use crate::headers::{Layout, Transport, word};
 
-/// The info word, of any kind, of an offer of tags with this TPID; `None` if the frame is not a SYN
-/// or SYN-ACK with a complete offer.
+/// Returns the info word, of any kind, in an offer of tags with this TPID; `None` if the frame is
+/// not a SYN or SYN-ACK with a complete offer.
 #[inline]
 pub fn read(frame: &[u8], tpid: u16) -> Option<Info> {
     let (_, at) = find(frame, tpid)?;
     word(frame, at).map(Info::from_bits)
 }
 
-/// Answers an offer's question: a port supports CAQM. Returns false and changes nothing if the
-/// frame has no offer with an open question.
+/// Answers an offer's question with "a port supports CAQM". Returns false and changes nothing if
+/// the frame has no offer with an open question.
 #[inline]
 pub fn answer(frame: &mut [u8], tpid: u16) -> bool {
     let Some((tcp, at)) = find(frame, tpid) else { return false };
@@ -32,8 +32,8 @@ pub fn answer(frame: &mut [u8], tpid: u16) -> bool {
     if !(asks.is_caqm() && asks.is_question()) {
         return false;
     }
-    // Only the first of the info word's two bytes changes. Options may begin at any byte, and the
-    // checksum sums words from the header's first byte on.
+    // Only the first of the info word's two bytes changes. Options may begin at an odd offset, but
+    // the checksum adds words at even offsets from the header's first byte.
     let summed = tcp + ((at - tcp) & !1);
     let (Some(old), Some(sum)) = (word(frame, summed), word(frame, tcp + CHECKSUM)) else {
         return false;
@@ -44,7 +44,7 @@ pub fn answer(frame: &mut [u8], tpid: u16) -> bool {
     true
 }
 
-/// The offsets of TCP's header and of the offer's info word.
+/// Returns the offsets of the TCP header and of the offer's info word.
 #[inline]
 fn find(frame: &[u8], tpid: u16) -> Option<(usize, usize)> {
     let layout = Layout::parse(frame)?;
@@ -75,7 +75,7 @@ fn find(frame: &[u8], tpid: u16) -> Option<(usize, usize)> {
     }
 }
 
-/// The length of the option, padded to a word of TCP's header.
+/// The length of the option with padding to a multiple of four bytes.
 pub const SIZE: usize = 12;
 
 const LENGTH: usize = 10;
@@ -97,7 +97,7 @@ mod tests {
 
     const IPV4_HEADER: usize = 20;
 
-    /// A TCP segment over IPv4 with these flags, options and tags, and a valid checksum.
+    /// Builds a TCP segment over IPv4 with these flags, options and tags, and a valid checksum.
     fn segment(tags: &[u16], flags: u8, options: &[u8]) -> Vec<u8> {
         let mut frame = vec![2; 12];
         frame.extend(tags.iter().flat_map(|word| word.to_be_bytes()));
@@ -115,7 +115,7 @@ mod tests {
         frame
     }
 
-    /// The sum with the pseudo-header; all ones if the checksum is valid.
+    /// Returns the segment's sum with the pseudo-header: all ones if the checksum is valid.
     fn summed(frame: &[u8], start: usize) -> u16 {
         let tcp = &frame[start + IPV4_HEADER..];
         let addresses = Sum::of(&frame[start + 12..start + 20]);
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_is_answered_and_the_checksum_stays_right() {
+    fn answering_an_offer_keeps_the_checksum_valid() {
         let mss = [2, 4, 5, 0xb4];
         for tags in [&[][..], &[0x8100, 5], &[0x9100, 5, 0x8100, 6]] {
             for info in [Info::question(), Info::question().echoed()] {
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_without_an_offer_passes_unchanged() {
+    fn a_frame_without_an_offer_stays_unchanged() {
         let question = Info::question();
         let whole = offer(TPID, question);
         let mut magic = whole.clone();
@@ -188,7 +188,7 @@ mod tests {
     proptest! {
         /// In any frame, at most the question's byte and the checksum change.
         #[test]
-        fn nothing_but_the_question_and_the_checksum_is_written(
+        fn answering_an_offer_changes_only_the_question_and_the_checksum(
             flags: u8,
             before in proptest::collection::vec(any::<u8>(), 0..12),
             changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),

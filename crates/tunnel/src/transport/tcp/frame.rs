@@ -34,9 +34,9 @@ pub enum FrameError {
     Length,
 }
 
-/// Kind u8, length of the payload u24, stream u32.
+/// Length of a frame's header: type u8, payload length u24, stream u32.
 pub(super) const HEAD: usize = 8;
-/// A frame fills at most one record of TLS.
+/// Maximum payload of a frame: the frame must fit in one TLS record.
 pub(super) const PAYLOAD_LIMIT: usize = 16_384 - HEAD;
 
 impl Frame {

@@ -1,4 +1,4 @@
-//! The streams of one connection over TLS. Pure: bytes in, bytes out.
+//! The streams of one connection over TLS. Pure: it neither waits nor does I/O.
 //!
 //! Streams share one TCP connection, so a lost packet delays all streams. Credit works as over QUIC
 //! ([`quic::Granted`], [`quic::Allowed`]): a stream whose application does not read delays no other
@@ -21,13 +21,13 @@ pub(super) struct Mux {
     streams: HashMap<u32, Stream>,
     /// Streams of the peer that this end's application has not accepted yet.
     arrived: VecDeque<u32>,
-    /// The next stream of each end.
+    /// The number of the next stream that each end will open.
     next_own: u32,
     next_peer: u32,
     /// How many streams each end may open in all.
     own_limit: u32,
     peer_limit: u32,
-    /// Streams of the peer that have ended.
+    /// The number of the peer's streams that have ended.
     peer_ended: u32,
     most_streams: u32,
     granted: Granted,
@@ -37,12 +37,12 @@ pub(super) struct Mux {
     send_window: u64,
     /// The queue of frames without data. Each event of a stream adds at most one frame.
     control: VecDeque<Frame>,
-    /// The newest credit of each stream.
+    /// For each stream, the newest credit that has not been sent yet.
     credits: BTreeMap<u32, u64>,
     credit: Option<u64>,
     pong: Option<u64>,
     ping: Option<u64>,
-    /// Streams with data that the peer's credit for the stream permits, in the order of turns.
+    /// Streams with data to send and with credit, in the order in which they will send.
     ready: VecDeque<u32>,
     /// Bytes in the send queues of all streams.
     outgoing: u64,
@@ -64,9 +64,9 @@ pub(super) enum Event {
     Readable(u32),
     Writable(u32),
     Delivered(u32),
-    /// All streams may be writable.
+    /// All streams may have become writable.
     Writers,
-    /// All streams have changed.
+    /// All streams have changed, because the connection has ended.
     All,
 }
 
@@ -113,12 +113,12 @@ impl Mux {
         self.frames_received
     }
 
-    /// The received bytes that no application has consumed.
+    /// Returns the received bytes that no application has consumed.
     pub(super) fn unread(&self) -> u64 {
         self.granted.unread()
     }
 
-    /// The memory that the peer makes this end hold.
+    /// Returns the memory that the peer makes this end hold.
     pub(super) fn held(&self) -> u64 {
         self.unread()
             + self.outgoing
@@ -150,7 +150,7 @@ impl Mux {
         (self.outgoing, self.ready) = (0, VecDeque::new());
     }
 
-    /// Opens a stream; `None` if the peer does not permit another one yet.
+    /// Opens a stream. Returns `None` if the peer does not permit another one yet.
     pub(super) fn open(&mut self) -> Result<Option<u32>, Lost> {
         if self.next_own / 2 >= STREAM_NUMBERS {
             let why = "the numbers of its streams are used up";
@@ -262,8 +262,8 @@ impl Mux {
         }
     }
 
-    /// Records that the application has consumed these bytes. Returns whether the peer should learn
-    /// of new credit.
+    /// Records that the application has consumed these bytes. Returns whether to send the peer new
+    /// credit now.
     pub(super) fn consume(&mut self, id: u32, bytes: u64) -> bool {
         let mut is_due = false;
         let mut newly = 0;
@@ -337,7 +337,7 @@ impl Mux {
         self.events.push(Event::Writers);
     }
 
-    /// Takes all whole frames out of `bytes`. An error ends the connection.
+    /// Decodes all complete frames in `bytes`. An error ends the connection.
     pub(super) fn receive(&mut self, bytes: &mut BytesMut) -> Result<(), &'static str> {
         loop {
             let frame = Frame::decode(bytes).map_err(|_| "it sent a malformed frame")?;
@@ -451,7 +451,7 @@ impl Mux {
                 self.own_limit = limit;
             }
             Frame::Datagram(bytes) => {
-                // Copy the datagram: otherwise it would keep the whole receive buffer alive.
+                // Copy the datagram, which would otherwise keep the receive buffer in memory.
                 self.datagrams_in.push(Bytes::copy_from_slice(&bytes));
                 self.events.push(Event::Connection);
             }
@@ -465,8 +465,8 @@ impl Mux {
         Ok(())
     }
 
-    /// The stream of this number. Creates the stream if the peer opens it with this frame. `None`
-    /// if the stream has ended.
+    /// Returns the stream with this number, or `None` if it has ended. Creates the stream if the
+    /// peer opens it with this frame.
     fn known(&mut self, id: u32) -> Result<Option<&mut Stream>, &'static str> {
         let is_peers = (id % 2 == 1) != self.is_server;
         if is_peers && id >= self.next_peer {
@@ -528,8 +528,8 @@ impl Mux {
         !self.ready.is_empty() || !self.datagrams_out.all.is_empty()
     }
 
-    /// Sends at most one frame of data of a stream, and its end. Returns `false` if the connection
-    /// has no credit.
+    /// Sends at most one data frame of a stream, and its end. Returns `false` if the connection has
+    /// no credit.
     fn send_some(&mut self, id: u32, out: &mut BytesMut) -> bool {
         let room = self.allowed.room();
         let Some(stream) = self.streams.get_mut(&id) else { return true };
@@ -573,7 +573,8 @@ impl Mux {
         }
     }
 
-    /// Frees send window after `bytes` have left the queues, and wakes streams that wait for it.
+    /// Frees space in the send window after `bytes` have left the queues, and wakes streams that
+    /// wait for it.
     fn release(&mut self, bytes: u64) {
         let was_full = self.outgoing >= self.send_window;
         self.outgoing -= bytes;
@@ -620,21 +621,21 @@ impl Mux {
         self.lost.clone().map_or(Ok(()), Err)
     }
 
-    /// Maximum number of frames in the queue `control`. A peer that does not read lets the queue
-    /// grow, but a peer that keeps to the protocol causes only a few frames for each stream.
+    /// Maximum number of frames in the queue `control`. The queue grows if the peer does not read,
+    /// but a peer that keeps to the protocol causes only a few frames for each stream.
     fn most_control(&self) -> usize {
         CONTROL + 4 * self.most_streams as usize
     }
 }
 
-/// How many streams a peer may open at first, and how many it may have open at a time at most.
+/// How many streams a peer may open at first, and how many it may have open at once at most.
 const FIRST_STREAMS: u32 = 128;
 const MOST_STREAMS_AT_ONCE: u32 = 16_384;
 /// How many streams one end may open during a connection.
 const STREAM_NUMBERS: u32 = u32::MAX / 2;
-/// The approximate memory of a stream's state and tasks; the same as over QUIC.
+/// Approximate memory of a stream's state and tasks, as over QUIC.
 const STREAM_MEMORY: u64 = 6 * 1024;
-/// The size up to which the receiver joins adjacent chunks.
+/// Size up to which the receiver joins adjacent chunks, in bytes.
 const SMALL: usize = 4096;
 const DATAGRAMS_AT_ONCE: usize = 8;
 const CONTROL: usize = 1024;

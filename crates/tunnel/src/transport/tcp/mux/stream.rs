@@ -20,7 +20,7 @@ pub(super) struct Stream {
     pub(super) incoming: VecDeque<BytesMut>,
     pub(super) offset: u64,
     pub(super) end: Option<Result<(), u32>>,
-    /// The application has stopped reading.
+    /// Whether the application has stopped reading.
     pub(super) discarded: bool,
     pub(super) receiver_gone: bool,
 }
@@ -53,7 +53,7 @@ impl Stream {
         }
     }
 
-    /// How many more bytes this stream accepts from the application.
+    /// Returns how many more bytes this stream accepts from the application.
     pub(super) fn room(&self) -> u64 {
         self.allowed
             .room()

@@ -102,7 +102,7 @@ fn both_directions_of_a_stream_end_separately_and_the_stream_is_forgotten() {
 }
 
 #[test]
-fn a_stream_that_nobody_reads_delays_no_other_stream_and_reading_gives_new_credit() {
+fn an_unread_stream_delays_no_other_stream_and_reading_it_grants_credit() {
     let (mut client, mut server) = pair();
     server.set_receive_window(4 * FIRST_CREDIT);
     client.set_send_window(8 * FIRST_CREDIT);
@@ -151,7 +151,7 @@ fn resets_and_stops_reach_the_other_end_and_discard_queued_bytes() {
 }
 
 #[test]
-fn bytes_that_a_reset_discards_are_consumed_once() {
+fn bytes_discarded_by_a_reset_are_consumed_once() {
     let (mut client, mut server) = pair();
     let [id, other] = [0; 2].map(|_| client.open().unwrap().unwrap());
     client.write(id, &mut Bytes::from(vec![7; 5000])).unwrap();
@@ -169,7 +169,7 @@ fn bytes_that_a_reset_discards_are_consumed_once() {
 }
 
 #[test]
-fn the_limit_of_streams_grows_when_streams_end_at_both_ends() {
+fn the_stream_limit_grows_when_streams_end_at_both_ends() {
     let (mut client, mut server) = pair();
     let open: Vec<u32> = std::iter::from_fn(|| client.open().unwrap()).collect();
     assert_eq!(open.len(), FIRST_STREAMS as usize);
