@@ -137,7 +137,7 @@ impl Bound {
         Ok(bound)
     }
 
-    /// The bound over the cells of a run that the bound names. `None` if the run measured no such
+    /// Applies the bound to the cells of the run that it names. `None` if the run measured no such
     /// cell.
     pub(crate) fn over(&self, results: &Results) -> Option<results::Bound> {
         let mut cells = self.cells(results);
@@ -270,7 +270,7 @@ impl Checked {
         self.invalid.is_empty() && self.bounds.iter().all(|bound| bound.holds)
     }
 
-    /// Text for the terminal.
+    /// Renders the result as text for the terminal.
     pub fn render(&self) -> String {
         use std::fmt::Write;
         let mut text = String::new();

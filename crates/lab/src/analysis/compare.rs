@@ -53,13 +53,14 @@ pub struct Row {
     pub after: f64,
     /// `after / before`.
     pub ratio: f64,
-    /// Includes the variance between runs. The intervals of all rows hold together. `None` if a
-    /// side has a single run.
+    /// The 95 % confidence interval of the ratio. It includes the variance between runs, and the
+    /// intervals of all rows are simultaneous. `None` if a side has a single run.
     pub ci95: Option<(f64, f64)>,
     pub verdict: Verdict,
 }
 
-/// The runs were measured at different times, so no values are paired.
+/// Compares runs from before and from after a change. No values are paired, because the runs were
+/// measured at different times.
 pub fn runs(
     before: &[Run],
     after: &[Run],
@@ -150,7 +151,7 @@ fn cell_of<'a>(run: &'a Run, like: &Cell) -> Option<&'a Cell> {
 }
 
 impl Compared {
-    /// Text for the terminal.
+    /// Renders the comparison as text for the terminal.
     pub fn render(&self) -> String {
         use std::fmt::Write;
         let [after, before] = [&self.after, &self.before].map(|runs| runs.join(", "));
@@ -159,7 +160,8 @@ impl Compared {
         let titles = ["cell", "metric", "before", "after", "ratio", "95 % interval", "verdict"];
         let mut lines: Vec<[String; 7]> = vec![titles.map(str::to_owned)];
         for row in &self.rows {
-            // Two runs of a side say little about the variance between runs.
+            // With two runs on a side the upper limit may be huge. Print `over` and the largest
+            // useful limit instead.
             let high = |high: f64| match high < WIDEST {
                 true => format!("{high:.3}"),
                 false => format!("over {WIDEST}"),
@@ -206,7 +208,7 @@ impl Compared {
     }
 }
 
-/// The medians of a metric of one cell in all runs.
+/// The medians of one cell's metric in all runs.
 struct Medians<'a> {
     cell: &'a Cell,
     metric: &'a str,

@@ -10,8 +10,9 @@ pub(crate) fn means(results: &Results) -> Vec<Overall> {
     means_of(results.cells.iter(), &[])
 }
 
-/// The means for groups of cells. The unusual axes of a cell, without the axes in `over`, determine
-/// its group: `loss`, `flows, beside`. A metric has the same kind of mean in all groups.
+/// Computes the means for groups of cells. The axes on which a cell has an unusual value determine
+/// its group, without the axes in `over`: `loss`, `flows, beside`. A metric has the same kind of
+/// mean in all groups.
 pub(crate) fn groups(results: &Results, usual: &Axes, over: &[&str]) -> Vec<Group> {
     let all = means(results);
     // Sort by the number of unusual axes, then by the order of the axes.
@@ -42,7 +43,7 @@ pub(crate) fn groups(results: &Results, usual: &Axes, over: &[&str]) -> Vec<Grou
         .collect()
 }
 
-/// Uses the kind of mean that `like` has for the metric, if any.
+/// Computes the means, with the kind of mean that `like` has for the metric, if any.
 fn means_of<'a>(cells: impl Iterator<Item = &'a Cell>, like: &[Overall]) -> Vec<Overall> {
     let mut systems: Vec<&str> = Vec::new();
     let mut metrics: IndexMap<&str, &str> = IndexMap::new();
@@ -81,8 +82,8 @@ fn value(cell: &Cell, metric: &str) -> Option<f64> {
     cell.metrics.get(metric).map(|metric| metric.value()).filter(|value| value.is_finite())
 }
 
-/// The geometric mean for values that span decades. The arithmetic mean for shares of a whole and
-/// for values that can be zero.
+/// Chooses the geometric mean for values that span decades, and the arithmetic mean for shares of a
+/// whole and for values that can be zero.
 fn kind_of(metric: &str, rows: &[Vec<f64>]) -> Mean {
     let positive = rows.iter().flatten().all(|value| *value > 0.0);
     let share = metric.ends_with("_percent") || SHARES.contains(&metric);

@@ -2,8 +2,8 @@
 
 use results::{Cell, Results};
 
-/// The reasons for which `weir lab run` and `weir sim run` end with status 1, each a sentence.
-/// Empty if they end with 0.
+/// Returns the reasons for which `weir lab run` and `weir sim run` end with status 1, each a
+/// sentence. Empty if they end with 0.
 pub fn all(results: &Results) -> Vec<String> {
     let mut reasons = Vec::new();
     let failed: Vec<&Cell> = results.cells.iter().filter(|cell| cell.has_failed()).collect();
@@ -38,7 +38,8 @@ pub fn of_valid_cells(results: &Results) -> Vec<String> {
     reasons
 }
 
-/// The sentence about figures outside their expected range, or too imprecise to tell.
+/// Returns the sentence about figures that are outside their expected range, or too imprecise to
+/// tell.
 fn outside(results: &Results) -> Option<String> {
     let is_outside =
         |cell: &&Cell| cell.metrics.get(WITHIN).is_some_and(|within| within.median < 1.0);

@@ -10,7 +10,7 @@ use stats::Direction;
 use toml::Spanned;
 use units::Share;
 
-/// The groups stand in the order of the plan.
+/// Computes the spreads of the lab. The groups are in the order of the plan.
 pub(super) fn spreads(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Vec<Spread> {
     let place = |group: &Axes| {
         let agrees = |cell: &PlannedCell| {
@@ -36,7 +36,8 @@ pub(super) fn spreads(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Vec<S
 /// The value of each system at each place in each repeat.
 type Places = Vec<(Axes, IndexMap<(String, u32), f64>)>;
 
-/// The places of each group of cells. A step that measured several places at once is a group.
+/// Collects the places of each group of cells. A step that measured several places at once is a
+/// group.
 fn groups(spec: &SpreadSpec, outcomes: &[Outcome]) -> Vec<(Axes, Places)> {
     let metric = spec.metric.get_ref();
     let less = metrics::direction(metric) == Some(Direction::LowerIsBetter);
@@ -76,7 +77,7 @@ fn groups(spec: &SpreadSpec, outcomes: &[Outcome]) -> Vec<(Axes, Places)> {
     groups
 }
 
-/// The value at `axes`. Adds a default value if there is none.
+/// Returns the value at `axes`, after adding a default value if there is none.
 fn entry<T: Default>(all: &mut Vec<(Axes, T)>, axes: Axes) -> &mut T {
     let place = match all.iter().position(|(known, _)| *known == axes) {
         Some(place) => place,
@@ -118,8 +119,8 @@ fn spread(spec: &SpreadSpec, system: &str, group: &Axes, places: &Places) -> Opt
     })
 }
 
-/// The median over the repeats that all these systems have. If `baseline` names several systems,
-/// the best of them in each repeat counts.
+/// Computes the median ratio over the repeats that all these systems have. If `baseline` names
+/// several systems, the best of them in each repeat counts.
 fn ratio(
     values: &IndexMap<(String, u32), f64>,
     system: &str,
@@ -143,8 +144,8 @@ fn median(ratios: &[f64]) -> Option<f64> {
     quantile(ratios, Share::new(0.5)?)
 }
 
-/// The value below which the share `at` of the ratios lies. If less of a metric is better, the
-/// ratio of a failed repeat is infinite, and ranks above all others.
+/// Returns the quantile `at` of the ratios. If less of a metric is better, the ratio of a failed
+/// repeat is infinite, and ranks above all others.
 fn quantile(ratios: &[f64], at: Share) -> Option<f64> {
     let mut sorted = ratios.to_vec();
     sorted.sort_by(f64::total_cmp);

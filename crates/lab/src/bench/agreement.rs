@@ -32,9 +32,9 @@ struct Rule {
     metric: &'static str,
     /// Name of the agreement metric. `None` if the figure is only shown.
     part: Option<&'static str>,
-    /// A difference up to this size counts as none, however large its share is.
+    /// A difference up to this size counts as none, whatever percentage of the value it is.
     least: f64,
-    /// Whether to record the spread over the worlds, too.
+    /// Whether to record also the spread over the worlds.
     spread: bool,
 }
 

@@ -33,7 +33,7 @@ pub(super) fn outcomes(lab: &LabFile, outcomes: &[Outcome]) -> Vec<Outcome> {
     outcomes.iter().flat_map(of_one).collect()
 }
 
-/// In the order of their first occurrence.
+/// Returns the distinct cells of the outcomes, in the order of their first occurrence.
 pub(super) fn cells(members: &[Outcome]) -> Vec<PlannedCell> {
     let mut cells: Vec<PlannedCell> = Vec::new();
     for outcome in members {

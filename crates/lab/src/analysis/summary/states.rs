@@ -27,8 +27,8 @@ pub(super) fn states(
     Some(States { before, after, end, mean, rows: comparisons.len() as u64 })
 }
 
-/// For each block in which every comparison was measured: the geometric mean of the ratios of after
-/// to before. A ratio is inverted if less of its metric is better.
+/// Returns, for each block in which every comparison was measured, the geometric mean of the ratios
+/// of after to before. A ratio is inverted if less of its metric is better.
 fn means(plan: &Plan, outcomes: &[Outcome], comparisons: &[Comparison]) -> Vec<f64> {
     let mut measured: HashMap<String, &Outcome> = HashMap::new();
     for outcome in outcomes {
@@ -57,8 +57,8 @@ fn means(plan: &Plan, outcomes: &[Outcome], comparisons: &[Comparison]) -> Vec<f
     (0..plan.repeats).filter_map(of_block).collect()
 }
 
-/// The answer of a table in a few words. A table is undecided if no row is worse and half of the
-/// rows or more are undecided.
+/// Returns the answer of a table in a few words. A table is undecided if no row is worse and half
+/// of the rows or more are undecided.
 fn found(worse: usize, undecided: usize, all: usize) -> &'static str {
     match (worse, undecided) {
         (1.., _) => "The change costs something",
@@ -72,7 +72,7 @@ const NO_COST: &str = "The change costs nothing";
 /// The answer if some rows are undecided, failed or invalid.
 const NOTHING_SHOWN: &str = "No cost is shown";
 
-/// The number of each verdict, in sentences.
+/// Builds the sentences with the number of rows of each verdict.
 pub(super) fn answer(results: &Results) -> Option<String> {
     let states = results.states.as_ref()?;
     let of =
@@ -133,8 +133,8 @@ mod tests {
         Box::new(measurement)
     }
 
-    /// A run in which the state `after` has these multiples of the goodput and of the latency.
-    /// `change` may replace a repeat of the latency.
+    /// Builds a run in which the state `after` has these multiples of the goodput and of the
+    /// latency. `change` may replace a repeat of the latency.
     fn run(
         [goodput, latency]: [f64; 2],
         change: impl Fn(&str, u32, Box<Measurement>) -> Verdict,

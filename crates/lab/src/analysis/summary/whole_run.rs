@@ -1,4 +1,4 @@
-//! The whole `results.json` of a lab that has every kind of table.
+//! Snapshot tests of the whole `results.json` of a lab that has every kind of table.
 
 use crate::analysis::summary;
 use crate::bench::LabFile;
@@ -6,7 +6,7 @@ use crate::model::plan::{Plan, Step};
 use crate::model::{Flaw, Measurement, Outcome, Verdict};
 use results::{Axes, Form, Results};
 
-/// A run of all systems whose repeats `verdict` invents, by system, place and block.
+/// Builds a run of all systems. `verdict` invents the verdict of each system, place and block.
 pub(super) fn invented(
     lab: &LabFile,
     mut verdict: impl FnMut(&str, &Axes, u32) -> Verdict,
@@ -64,7 +64,7 @@ fn a_lab_with_every_table_has_these_results() {
     insta::assert_snapshot!(results.to_json().unwrap());
 }
 
-/// Two algorithms over one link, with four axes.
+/// Parses a lab with two algorithms over one link and four axes.
 fn small(loss: &str, more: &str) -> LabFile {
     let text = SMALL.replace("LOSS", loss) + more;
     LabFile::parse("small.toml", &text).unwrap()

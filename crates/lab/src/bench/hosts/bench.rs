@@ -124,7 +124,7 @@ impl<'a> RealHosts<'a> {
         }
     }
 
-    /// Makes the system's settings and changes on every host.
+    /// Applies the system's settings and changes on every host.
     fn prepare(
         &self,
         inventory: &Inventory,
@@ -227,7 +227,8 @@ impl Bench for RealHosts<'_> {
     }
 }
 
-/// Corrects the delays between two hosts that the client printed by the offset of their clocks.
+/// Corrects the delays between two hosts that the client printed. The correction is the offset
+/// between the hosts' clocks.
 fn correct_delays(lab: &LabFile, [from, to]: [&String; 2], measured: &mut Measurement) {
     let Some((near, far)) = measured.clocks.get(from).zip(measured.clocks.get(to)) else { return };
     let (near, far) = (*near, *far);
@@ -244,7 +245,7 @@ fn correct_delays(lab: &LabFile, [from, to]: [&String; 2], measured: &mut Measur
     }
 }
 
-/// The most reconnections within one turn.
+/// Maximum number of reconnections within one turn.
 const RECONNECTIONS: usize = 2;
 /// Estimated time for settings and the start of programs.
 const AROUND_A_TURN: Span = Span::from_millis(500);

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How one host is reached.
+/// The ssh destination of one host, and its connection.
 #[derive(Debug, Clone)]
 pub(super) struct Ssh {
     name: String,
@@ -25,7 +25,7 @@ pub(super) struct Ssh {
 }
 
 impl Ssh {
-    /// `folder` holds the socket. `None` for a host without ssh.
+    /// Builds the ssh access of a host. `folder` holds the socket. `None` for a host without ssh.
     pub(super) fn of(
         name: &str,
         spec: &HostSpec,
@@ -67,7 +67,7 @@ impl Ssh {
         }
     }
 
-    /// The command that starts the agent and has the agent's standard streams.
+    /// Builds the command that starts the agent and has the agent's standard streams.
     pub(super) fn agent(&self, sha256: &str) -> Command {
         self.command(&script(sha256, RUN))
     }
@@ -77,7 +77,7 @@ impl Ssh {
         self.run(&script("", CLEAN), None, PROBE_WITHIN)
     }
 
-    /// The address that the configuration of ssh names for this host.
+    /// Returns the address that the configuration of ssh names for this host.
     pub(super) fn host_name(&self) -> Option<String> {
         let mut command = Command::new(SSH);
         command.arg("-G").args(self.config.iter().flat_map(|config| ["-F", config.as_str()]));
@@ -187,7 +187,7 @@ pub(super) fn end_group(child: &mut Child) {
     let _ = child.wait();
 }
 
-/// The cause in ssh's last line of errors, with a remedy.
+/// Returns the cause in ssh's last line of errors, with a remedy.
 pub(super) fn advice(words: &str) -> Option<String> {
     let last = words.lines().rev().map(str::trim).find(|line| !line.is_empty())?;
     let last = units::foreign(last).to_string();
@@ -209,8 +209,8 @@ pub(super) fn advice(words: &str) -> Option<String> {
     Some(format!("{advice} ({last})"))
 }
 
-/// A script for `sh -c` in single quotes, on one line: csh changes a text in any other quotes. `$d`
-/// is the folder of this build.
+/// Builds a script for `sh -c` in single quotes, on one line: csh changes a text in any other
+/// quotes. `$d` is the folder of this build.
 fn script(sha256: &str, body: &str) -> String {
     let cache = "${XDG_CACHE_HOME:-$HOME/.cache}/weir/agents";
     let script = format!("umask 077; all=\"{cache}\"; d=\"$all/{sha256}\"; {body}");
@@ -248,7 +248,7 @@ const UNREACHABLE: [&str; 6] = [
 const PROBE_WITHIN: Duration = Duration::from_secs(30);
 const COPY_WITHIN: Duration = Duration::from_secs(900);
 const LAST_LOOKS: u32 = 2_000;
-/// The patience with a process that shares a connection, because it may hang.
+/// The timeout for closing a shared connection, whose process may hang.
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
@@ -290,7 +290,7 @@ mod tests {
         assert_eq!(std::fs::read_dir(&at).unwrap().count(), 0);
         assert!(run("10", &full).status.success());
         assert_eq!(std::fs::read_to_string(at.join("weir")).unwrap(), "0123456789");
-        // No folder can be made below a file.
+        // A file cannot contain a folder, so the copy must fail.
         assert!(!run("10", &program).status.success());
     }
 

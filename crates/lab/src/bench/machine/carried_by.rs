@@ -13,8 +13,9 @@ struct End {
     congestion: String,
 }
 
-/// The algorithm of both ends of a `weir tunnel`, by the command lines of the ends. `None` for
-/// other programs, which do not report their algorithm. `weir`: the program that ran the ends.
+/// Returns the algorithm of both endpoints of a `weir tunnel`, found by their command lines. `None`
+/// for other programs, which do not report their algorithm. `weir`: the program that ran the
+/// endpoints.
 pub(super) fn algorithm(weir: &Path, client: &[String], server: &[String]) -> Option<String> {
     let near = of_end(weir, client)?;
     match of_end(weir, server) {
@@ -32,7 +33,7 @@ fn of_end(weir: &Path, argv: &[String]) -> Option<String> {
     ends.into_iter().next().map(|end| end.congestion)
 }
 
-/// The socket at which `weir tunnel client` or `weir tunnel server` answers.
+/// Returns the status socket of `weir tunnel client` or `weir tunnel server`.
 fn status_socket<'a>(weir: &Path, argv: &'a [String]) -> Option<&'a str> {
     let [program, verb, _, flags @ ..] = argv else { return None };
     if Path::new(program) != weir || verb != "tunnel" {

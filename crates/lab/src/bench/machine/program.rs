@@ -54,7 +54,7 @@ impl Started {
         &self.name
     }
 
-    /// The program's exit status if it ends within `patience`.
+    /// Returns the program's exit status if it ends within `patience`.
     pub(crate) fn wait(&mut self, patience: Duration) -> Result<Option<ExitStatus>, HostError> {
         self.process.wait(patience)
     }
@@ -65,8 +65,8 @@ impl Started {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// The first line of the program's error output that contains `sign`, joined with the next
-    /// line.
+    /// Returns the first line of the program's error output that contains `sign`, joined with the
+    /// next line.
     pub(crate) fn complaint(&self, sign: &str) -> Option<String> {
         let bytes = from(&self.err, 0).ok()?;
         let text = String::from_utf8_lossy(&bytes);
@@ -76,7 +76,7 @@ impl Started {
         Some(units::foreign(all.trim()).to_string())
     }
 
-    /// The failure of a program that ended too early, with its last output.
+    /// Builds the failure of a program that ended too early, with its last output.
     pub(crate) fn early_end(&self, status: ExitStatus) -> Failure {
         let words = [&self.err, &self.out]
             .into_iter()
@@ -97,7 +97,8 @@ impl Started {
     }
 }
 
-/// The name from the command line. For our own program its subcommand rather than its path.
+/// Returns the program's name from the command line. For our own program, returns its subcommand
+/// rather than its path.
 fn name_of(argv: &[String], weir: &Path) -> String {
     match argv {
         [program, verb, role, ..] if Path::new(program) == weir => format!("weir {verb} {role}"),
@@ -121,8 +122,8 @@ fn from(file: &File, mut at: u64) -> io::Result<Vec<u8>> {
     }
 }
 
-/// The last line that begins with `error`, or else the last line. Many programs print a line of
-/// usage or of help after the error.
+/// Returns the last line that begins with `error`, or else the last line. Many programs print a
+/// line of usage or of help after the error.
 fn telling_line(output: &[u8]) -> String {
     let text = String::from_utf8_lossy(output);
     let lines = || text.lines().rev().map(str::trim).filter(|line| !line.is_empty());

@@ -10,7 +10,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use results::{Comparison, CpuLimit, Form, Results};
 
-/// Two systems at `places` places.
+/// Builds a lab with two systems at `places` places.
 fn lab(places: usize, repeats: u32, more: &str) -> LabFile {
     parsed(places, repeats, more).unwrap()
 }
@@ -53,7 +53,7 @@ metrics = ["goodput_mbit_s"]
     LabFile::parse("x.toml", &text)
 }
 
-/// A run with the verdicts that `verdict` invents, by system and block.
+/// Builds the results of a run. `verdict` invents the verdict of each system and block.
 fn results(lab: &LabFile, mut verdict: impl FnMut(&str, u32) -> Verdict) -> Results {
     invented(lab, |system, _, block| verdict(system, block))
 }
@@ -69,7 +69,7 @@ fn only(results: &Results) -> &Comparison {
     &results.comparisons[0]
 }
 
-/// Skewed, with a second mode and ties.
+/// Draws from a skewed distribution with a second mode and ties.
 fn noise(random: &mut Pcg64Mcg) -> f64 {
     let uniform: f64 = random.random();
     match random.random_range(0..10) {
@@ -103,7 +103,7 @@ fn equal_tables(runs: u64) {
         results.comparisons.iter().any(decides)
     });
     let shown = shown.count();
-    // 5 % and three standard deviations of the count.
+    // Upper limit of the count: its mean at 5 %, and three standard deviations.
     let most = 0.05 * runs as f64 + 3.0 * (runs as f64 * 0.05 * 0.95).sqrt();
     println!("{shown} of {runs} tables show a difference");
     assert!((shown as f64) < most, "{shown} of {runs} runs");
@@ -263,7 +263,7 @@ fn a_share_of_repeats_has_a_binomial_interval_and_its_count() {
     assert_eq!(halves.cells[0].metrics["among_first_two"].share, None);
 }
 
-/// Goodput whose noise is correlated from repeat to repeat.
+/// Builds results in which the noise of the goodput is correlated from repeat to repeat.
 fn drifting(lab: &LabFile, correlation: f64) -> Results {
     let mut random = Pcg64Mcg::seed_from_u64(3);
     let mut state: std::collections::HashMap<String, f64> = std::collections::HashMap::new();
