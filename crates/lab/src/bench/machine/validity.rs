@@ -37,12 +37,12 @@ impl LatenessBound {
         Self { round_trip: round_trips.min().unwrap_or(Span::ZERO) }
     }
 
-    /// The latest that 99 % of the frames may be.
+    /// Returns the maximum lateness for 99 % of the frames.
     fn late(&self) -> Span {
         self.share(LATEST_PERCENT).max(LATEST_FLOOR)
     }
 
-    /// The most that the frames may be late on average.
+    /// Returns the maximum mean lateness of the frames.
     fn mean(&self) -> Span {
         self.share(MEAN_PERCENT).max(MEAN_FLOOR)
     }
@@ -51,12 +51,12 @@ impl LatenessBound {
         Span::from_secs_f64(self.round_trip.secs_f64() * percent / 100.0)
     }
 
-    /// A time in percent of the round trip. `None` if the links have no delay.
+    /// Converts a time to percent of the round trip. `None` if the links have no delay.
     pub(crate) fn percent(&self, late: Span) -> Option<f64> {
         (self.round_trip > Span::ZERO).then(|| late.secs_f64() / self.round_trip.secs_f64() * 100.0)
     }
 
-    /// The reasons why the emulation is invalid if its lateness exceeded the bounds.
+    /// Returns the flaw of the emulation if its lateness exceeded the bounds.
     pub(crate) fn exceeded(&self, seen: &EmulatorStatistics) -> Option<Flaw> {
         let late = &seen.lateness;
         self.judge(late.mean(), late.quantile(0.99), late.max(), seen.running)
@@ -78,7 +78,7 @@ impl LatenessBound {
             let (late, bound) = (late.micros_f64(), bound.micros_f64());
             return flaw(what, format!("{late:.0} µs {of}{of_trip}; the bound is {bound:.0} µs"));
         }
-        // While the link stalls it counts few frames, so a quantile does not show the stall.
+        // A stalled link counts few frames, so a quantile does not show the stall.
         let bound = standstill(running);
         if worst > bound {
             let what = "the emulated link stalled (was the machine busy with something else?)";
@@ -89,7 +89,7 @@ impl LatenessBound {
     }
 }
 
-/// The bounds in words, and the lateness of the cells of a run.
+/// Describes the bounds, and the lateness of the cells of a run, for the report.
 pub(crate) fn method(results: &Results) -> Vec<(String, String)> {
     let bounds = format!(
         "a turn is valid if the frames were late by at most {MEAN_PERCENT} % of the round trip on \
@@ -119,7 +119,7 @@ pub(crate) fn method(results: &Results) -> Vec<(String, String)> {
     said
 }
 
-/// The reason why a turn is invalid if the hypervisor took too much of the workload's CPUs.
+/// Returns the flaw of a turn if the hypervisor took too much of the workload's CPUs.
 pub(crate) fn stolen(percent: f64) -> Option<Flaw> {
     (percent > MOST_STOLEN_PERCENT).then(|| Flaw {
         what: "the hypervisor took CPU time away from the workload".to_owned(),
@@ -127,8 +127,8 @@ pub(crate) fn stolen(percent: f64) -> Option<Flaw> {
     })
 }
 
-/// The reason why a turn is invalid if a program beside the lab used the workload's CPUs, and a
-/// busy program of the lab waited for a CPU meanwhile.
+/// Returns the flaw of a turn if a program beside the lab used the workload's CPUs, and a busy
+/// program of the lab waited for a CPU meanwhile.
 pub(crate) fn shared(user: &CpuLimit, waited_percent: f64) -> Option<Flaw> {
     let share = user.percent / user.cpus.len().max(1) as f64;
     (share > MOST_SHARED_PERCENT && waited_percent > MOST_WAITED_PERCENT).then(|| Flaw {
@@ -140,13 +140,14 @@ pub(crate) fn shared(user: &CpuLimit, waited_percent: f64) -> Option<Flaw> {
     })
 }
 
-/// The reason why a turn is invalid if a program beside the lab left it no CPU time. A failed turn
-/// is invalid too: the program may have caused the failure.
+/// Returns the flaw of a turn to which a program beside the lab left no CPU time. A failed turn is
+/// invalid too: the program may have caused the failure.
 pub(crate) fn starved(user: &CpuLimit) -> Flaw {
     Flaw { what: STARVED.to_owned(), detail: user.to_string() }
 }
 
-/// The reason why a turn is measured again if its transfer ended before the lab read it.
+/// Returns the flaw of a turn whose transfer ended before the lab read it. The turn is measured
+/// again.
 pub(crate) fn unread(failure: &str) -> Flaw {
     Flaw { what: UNREAD.to_owned(), detail: failure.to_owned() }
 }
@@ -160,7 +161,7 @@ pub(crate) fn blame(flaws: &mut [Flaw], user: &CpuLimit) {
     }
 }
 
-/// Advice on a kind of flaw. Empty if none is known.
+/// Returns advice on a kind of flaw. Empty if there is none.
 pub(crate) fn mend(what: &str) -> &'static str {
     let known = [
         (LATE, "end other programs, leave the emulator a CPU of its own, or choose a lower `rate`"),
@@ -190,13 +191,13 @@ const MEAN_PERCENT: f64 = 0.5;
 const MEAN_FLOOR: Span = Span::from_micros(10);
 const LATEST_PERCENT: f64 = 5.0;
 const LATEST_FLOOR: Span = Span::from_micros(250);
-/// The longest stall as a share of a turn: the flow loses the same share of its time.
+/// Maximum stall as a share of a turn: the flow loses the same share of its time.
 const LONGEST_STALL_PERCENT: f64 = 1.0;
-/// Chosen, not derived from a measurement. The axis `stolen` of the lab `lateness` measures the
-/// effect of stolen time.
+/// Chosen without a measurement. The axis `stolen` of the lab `lateness` measures the effect of
+/// stolen time.
 const MOST_STOLEN_PERCENT: f64 = 5.0;
-/// Chosen: less is common beside a terminal, a log or a desktop. The lab's own programs wait for
-/// each other where they share a CPU, so that waiting alone is no flaw.
+/// Chosen without a measurement: less is common beside a terminal, a log or a desktop. The lab's
+/// own programs wait for each other where they share a CPU, so that waiting alone is no flaw.
 const MOST_SHARED_PERCENT: f64 = 20.0;
 const MOST_WAITED_PERCENT: f64 = 10.0;
 

@@ -1,4 +1,4 @@
-//! `answer`: the sentence that answers the lab's question, with figures of named cells.
+//! `answer`: the sentence that answers the lab's question. It contains figures of named cells.
 
 use super::axes;
 use super::check::baselines;
@@ -27,9 +27,9 @@ enum Part {
 struct Figure {
     system: String,
     baseline: Option<String>,
-    /// The metric. By default that of the first `[[primary]]`, or else that of the view.
+    /// The metric. By default the metric of the first `[[primary]]`, or else of the view.
     metric: Option<String>,
-    /// In thousandths: the figure names the cells in which the ratio is below this.
+    /// The bound in thousandths. The field names the cells in which the ratio is below this bound.
     below: Option<u32>,
     /// The cell of the first `[[primary]]` by default.
     at: Option<IndexMap<String, String>>,
@@ -142,7 +142,7 @@ impl Figure {
         std::iter::once(self.system.as_str()).chain(one).chain(several)
     }
 
-    /// The number of cells below the bound, and the lowest ones with their ratios.
+    /// Returns the number of cells below the bound, and the lowest ones with their ratios.
     fn cells_below(&self, lab: &Document, results: &Results, bound: f64) -> Option<String> {
         let metric = self.metric(lab)?;
         let is_less = metrics::direction(metric) == Some(stats::Direction::LowerIsBetter);
@@ -218,13 +218,14 @@ impl Figure {
         }
     }
 
-    /// The figure of a run, or the word of a cell without a number.
+    /// Returns the figure of a run, or the word for a cell without a number.
     fn of_run(&self, lab: &Document, results: &Results) -> Option<String> {
         if let Some(bound) = self.below {
             return self.cells_below(lab, results, f64::from(bound) / 1000.0);
         }
         let metric = self.metric(lab)?;
-        // The sentence may name values that its fields omit: a cell of another form does not fit.
+        // The sentence may name values that its fields omit, so a cell of another form does not fit
+        // the sentence.
         let is_written_for = |axes: &&Axes| {
             let mut forms = WRITTEN_FOR.into_iter().filter_map(|form| lab.form_of(form));
             forms.any(|form| self.place(lab, axes::places(lab, form).iter()) == Some(*axes))
@@ -253,7 +254,8 @@ impl Figure {
 }
 
 impl Document {
-    /// The answer of a run. `None` if the lab has no answer or the form does not measure its cells.
+    /// Returns the answer of a run. `None` if the lab has no answer or the form does not measure
+    /// its cells.
     pub(crate) fn answer_of(&self, results: &Results) -> Option<String> {
         let answer = Answer::parse(self.answer.as_ref()?.get_ref()).ok()?;
         let figures: Option<Vec<String>> =
@@ -325,7 +327,7 @@ impl Document {
 }
 
 const WRITTEN_FOR: [Form; 2] = [Form::Full, Form::Quick];
-/// The most cells that a sentence names. The tables of the report name all.
+/// Maximum number of cells that a sentence names. The tables of the report name all.
 const MOST_NAMED: usize = 6;
 const MOST_FIGURES: usize = 3;
 const MOST_WORDS: usize = 30;

@@ -18,7 +18,7 @@ pub(crate) fn command_words(
     words.collect()
 }
 
-/// The word, quoted for a shell if necessary.
+/// Returns the word, quoted for a shell if necessary.
 pub(crate) fn quoted(word: &str) -> String {
     let plain = |c: char| !c.is_whitespace() && !"'\"\\$`;&|<>()*?#!~".contains(c);
     match word.chars().all(plain) && !word.is_empty() {
@@ -27,7 +27,7 @@ pub(crate) fn quoted(word: &str) -> String {
     }
 }
 
-/// Stand for doubled braces: no command line contains these characters.
+/// Stand-ins for doubled braces: no command line contains these characters.
 const OPEN: &str = "\u{1}";
 const CLOSE: &str = "\u{2}";
 

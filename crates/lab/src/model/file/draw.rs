@@ -31,11 +31,11 @@ pub struct EitherSpec {
     pub set: IndexMap<Spanned<String>, Spanned<String>>,
 }
 
-/// The drawn quantities by the world's name.
+/// The drawn quantities of each world, by the world's name.
 pub(crate) type Worlds = IndexMap<String, IndexMap<String, String>>;
 
 impl Document {
-    /// Draws the worlds of the document's seed. They replace the worlds of another seed.
+    /// Draws the worlds of the document's seed. The new worlds replace the worlds of another seed.
     pub(crate) fn draw_worlds(&mut self) -> Result<(), FileError> {
         let Some(spec) = self.draw.clone() else { return Ok(()) };
         let (place, spec) = (spec.span(), spec.into_inner());
@@ -91,18 +91,18 @@ impl Document {
         Ok(())
     }
 
-    /// The quantity `name` of the world in which the cell at `axes` is.
+    /// Returns the quantity `name` of the world to which the cell at `axes` belongs.
     pub(crate) fn drawn_at(&self, axes: &results::Axes, name: &str) -> Option<&String> {
         let axis = self.draw.as_ref()?.get_ref().axis.get_ref();
         self.worlds.get(axes.get(axis)?)?.get(name)
     }
 
-    /// The names of drawn quantities.
+    /// Returns the names of drawn quantities.
     pub(crate) fn drawn_names(&self) -> impl Iterator<Item = &Spanned<String>> {
         self.draw.iter().flat_map(|spec| spec.get_ref().each.keys())
     }
 
-    /// The texts from which quantities are drawn.
+    /// Returns the texts from which quantities are drawn.
     pub(crate) fn drawn_texts(&self) -> impl Iterator<Item = &Spanned<String>> {
         self.draw.iter().flat_map(|spec| {
             let of_some = spec.get_ref().either.iter().flat_map(|either| either.set.values());
@@ -114,7 +114,7 @@ impl Document {
 type Wrong = (std::ops::Range<usize>, String);
 
 impl DrawSpec {
-    /// The world's name and its quantities, which do not depend on `count`.
+    /// Draws a world: its name and its quantities. They do not depend on `count`.
     fn world(&self, seed: u64, number: u64) -> Result<(String, IndexMap<String, String>), Wrong> {
         let seed = seed ^ mix(number);
         let draw = |name: &str, text: &Spanned<String>| {
@@ -149,8 +149,8 @@ impl DrawSpec {
     }
 }
 
-/// `text` with a value in place of each range. `2mbit..300mbit`: each order of magnitude is equally
-/// likely. `1..4xcubic`: a whole number from 1 to 4.
+/// Returns `text` with a value in place of each range. `2mbit..300mbit`: each order of magnitude is
+/// equally likely. `1..4xcubic`: a whole number from 1 to 4.
 fn drawn(text: &str, random: &mut Stream) -> Result<String, String> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '.' || c == '%';
     let (mut done, mut rest) = (String::new(), text);
