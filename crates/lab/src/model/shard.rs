@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-/// `2/16`: the second of sixteen parts.
+/// A shard such as `2/16`: the second of sixteen parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Shard {
     number: u32,
@@ -20,7 +20,7 @@ impl Shard {
         self.number
     }
 
-    /// The number of all shards of the run.
+    /// Returns the number of all shards of the run.
     pub const fn of(self) -> u32 {
         self.of
     }
@@ -48,17 +48,17 @@ impl fmt::Display for Shard {
 }
 
 impl Plan {
-    /// Keeps the steps of one shard, and all cells, so that every shard has the whole table.
+    /// Keeps only the steps of one shard. Keeps all cells, so that every shard has the whole table.
     pub(crate) fn keep_shard(&mut self, lab: &Document, shard: Shard) {
         let shards = self.shards(lab, shard.of);
         let mut own = shards.iter().map(|number| *number == shard.number);
         self.steps.retain(|_| own.next().unwrap_or(false));
     }
 
-    /// The number of the shard of each step, if there are `of` shards. All systems of a place and
-    /// block stay together, because comparisons are paired within a block. The blocks of a place
-    /// whose steps share a start stay together, and so do the two blocks of a mirror order. The
-    /// places and blocks are dealt by a hash of the lab file, the seed and their names.
+    /// Assigns each step to one of `of` shards, and returns the shard numbers. All systems of a
+    /// place and block stay together, because comparisons are paired within a block. The blocks of
+    /// a place whose steps share a start stay together, and so do the two blocks of a mirror order.
+    /// A hash of the lab file, the seed and the name assigns each place and block.
     pub(crate) fn shards(&self, lab: &Document, of: u32) -> Vec<u32> {
         let file = sha256(&*lab.text());
         let key = |cell: usize, block: u32| {
@@ -78,7 +78,7 @@ impl Plan {
     }
 }
 
-/// An array job of a cluster usually has fewer tasks.
+/// Maximum number of shards. An array job of a cluster usually has fewer tasks.
 const MOST_SHARDS: u32 = 10_000;
 
 #[cfg(test)]

@@ -52,7 +52,7 @@ pub enum Contest {
 }
 
 impl Contest {
-    /// The names of the state without the change, and with the change.
+    /// Returns the names of the state without the change, and with the change.
     pub fn names(&self) -> (&str, &str) {
         match self {
             Self::Systems(systems) => (&systems.base, &systems.change),
@@ -69,12 +69,13 @@ pub struct Answer {
     pub base: String,
     pub change: String,
     pub decision: Decision,
-    /// The turns of each state that were measured again, because the lab had read them too late.
+    /// The number of turns of each state that were measured again, because the lab had read them
+    /// too late.
     pub repeated: Repeated,
     pub observations: Vec<Observation>,
 }
 
-/// Turns that were measured again.
+/// The number of turns that were measured again.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Repeated {
     pub base: usize,
@@ -87,8 +88,7 @@ pub struct Observation {
     pub value: f64,
 }
 
-/// Runs the turns. After each turn `watch` is called with the number of finished turns and the
-/// total.
+/// Runs the turns. After each turn, calls `watch` with the number of finished turns and the total.
 pub fn run(
     contest: &Contest,
     plan: Plan,
@@ -185,7 +185,7 @@ fn duration_of(line: &str, patience: Span, cancel: &Cancel) -> Result<f64, Failu
         .process_group(0)
         .spawn()
         .map_err(|e| Failure::io("starting sh", &e))?;
-    // Short pauses at first, so that they are a small part of the time that is measured.
+    // Pauses are short at first, so that they are a small part of the measured time.
     let pause = || begun.elapsed().div_f64(400.0).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
     let status = await_end(&mut child, line, patience, cancel, pause, || true)?;
     let took = begun.elapsed();
@@ -224,7 +224,7 @@ fn await_end(
     }
 }
 
-/// Runs a command line and takes the last number of its output.
+/// Runs a command line and returns the last number of its output.
 fn number_of(line: &str, patience: Span, cancel: &Cancel) -> Result<f64, Failure> {
     let words = words(line);
     let Some((program, arguments)) = words.split_first() else {
@@ -245,7 +245,7 @@ fn number_of(line: &str, patience: Span, cancel: &Cancel) -> Result<f64, Failure
         limited.map(|mut output| std::io::Read::read_to_end(&mut output, &mut bytes));
         bytes
     });
-    // A program in the background may hold the output open after the command's own end.
+    // A program in the background may hold the output open after the command itself has exited.
     let is_read = || reading.is_finished();
     let status = await_end(&mut child, line, patience, cancel, || LONGEST_PAUSE, is_read)?;
     let bytes = reading.join().unwrap_or_default();

@@ -37,8 +37,8 @@ impl Overview {
             let steps: Vec<&Step> = plan.steps.iter().collect();
             Some(bench.estimate(&plan, &steps))
         };
-        // Both forms have the same turns. A run on record of either form shows how much longer than
-        // planned the turns of both take.
+        // The quick and the full form have the same turns. A run on record of either form shows by
+        // how much their turns exceed the planned time.
         let recorded = RECORDED.iter().find(|one| lab.is_builtin() && one.lab == lab.name());
         let slower = recorded.and_then(|one| {
             let two = Executor::Simulator { threads: CPUS_OF_RECORDS };
@@ -77,7 +77,7 @@ const fn recorded(
     Recorded { lab, form, repeats, left_out, took: Duration::from_millis(milliseconds) }
 }
 
-/// The machine of every page has two CPUs.
+/// Number of CPUs of the machine of every page.
 const CPUS_OF_RECORDS: usize = 2;
 /// The times that the pages state. The page of `conntrack` is missing: its machine could not run a
 /// third of the cells.

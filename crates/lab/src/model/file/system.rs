@@ -18,7 +18,8 @@ pub struct SystemSettings {
 }
 
 impl Document {
-    /// `product`: the bandwidth-delay product of the link, if it is known.
+    /// Returns the system's settings in the cell at `axes`. `product`: the bandwidth-delay product
+    /// of the link, if it is known.
     pub fn system_at(
         &self,
         axes: &Axes,
@@ -50,7 +51,7 @@ impl Document {
 }
 
 impl SystemSpec {
-    /// Settings in which an axis may be filled in.
+    /// Returns the settings in which an axis may be filled in.
     pub(super) fn texts_of_virtual_time(&self) -> impl Iterator<Item = &Spanned<String>> {
         [&self.queue, &self.caqm].into_iter().flatten()
     }

@@ -5,7 +5,7 @@ pub(crate) fn words(line: &str) -> Vec<String> {
     split(line).0
 }
 
-/// The quote that `line` opens and never closes.
+/// Returns the quote that `line` opens and never closes.
 pub(crate) fn open_quote(line: &str) -> Option<char> {
     split(line).1
 }

@@ -79,7 +79,7 @@ pub(super) fn comes_and_goes(seen: &[Seen]) -> bool {
 enum Steady {
     Good,
     Bad,
-    /// Skipped or missing.
+    /// The case was skipped or missing.
     Gone,
 }
 

@@ -1,5 +1,5 @@
-//! Parsers for the formats that suites print, one file for each format. A parser is pure: text in,
-//! cases out.
+//! Parsers for the formats that suites print, one file for each format. A parser only converts a
+//! text into cases: it has no side effects.
 
 mod junit;
 mod kirk;
@@ -23,7 +23,7 @@ pub enum Parser {
 impl Parser {
     pub const ALL: [Self; 5] = [Self::Packetdrill, Self::Ltp, Self::Kirk, Self::Tap, Self::Junit];
 
-    /// The name for a flag.
+    /// Returns the name for a flag.
     pub fn name(self) -> &'static str {
         match self {
             Self::Packetdrill => "packetdrill",
@@ -34,7 +34,7 @@ impl Parser {
         }
     }
 
-    /// The cases in `text`, each with a name of its own.
+    /// Parses the cases in `text`, each with a name of its own.
     pub fn parse(self, text: &str) -> Result<Parsed, String> {
         let mut parsed = match self {
             Self::Packetdrill => packetdrill::parse(text),
@@ -51,7 +51,7 @@ impl Parser {
         Ok(parsed)
     }
 
-    /// Another format whose parser finds cases in `text`.
+    /// Finds another format whose parser finds cases in `text`.
     pub fn guess(self, text: &str) -> Option<Self> {
         // packetdrill's parser also reads TAP, so it comes last.
         Self::ALL
@@ -71,7 +71,7 @@ fn name_apart(cases: &mut [Case]) {
         }
         let mut count = counts.get(&case.name).copied().unwrap_or_default() + 1;
         let own = case.name.clone();
-        // Another case may already be named like this name with its number.
+        // The numbered name may already be the name of another case.
         while count > 1 && counts.contains_key(&format!("{own} #{count}")) {
             count += 1;
         }
@@ -83,7 +83,7 @@ fn name_apart(cases: &mut [Case]) {
     }
 }
 
-/// The line without escape sequences, such as colours.
+/// Returns the line without escape sequences, such as colours.
 fn plain(line: &str) -> String {
     let mut out = String::with_capacity(line.len());
     let mut chars = line.chars().peekable();

@@ -1,5 +1,5 @@
-//! Runs a command of the user. The command's time and output are bounded, and none of its processes
-//! outlives the command.
+//! Runs a command of the user. The command's time and output are bounded, and all its processes end
+//! with it.
 
 use crate::model::{Cancel, Failure};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
@@ -28,7 +28,7 @@ pub(super) enum Ended {
     WithTooMuchOutput,
 }
 
-/// A line for the shell, or a program and its arguments.
+/// Prepares a line for the shell, or a program and its arguments.
 pub(super) fn prepare(words: &[String]) -> Command {
     match words {
         [line] if line.contains(char::is_whitespace) => {
@@ -47,7 +47,7 @@ pub(super) fn prepare(words: &[String]) -> Command {
 }
 
 /// Runs a command to its end, with its output in the file `output`. All processes of the command
-/// have `mark` in their environment. Processes that are left when the command ends are killed.
+/// have `mark` in their environment. Processes that remain after the command are killed.
 pub(super) fn run(
     mut command: Command,
     mark: &str,
@@ -59,7 +59,8 @@ pub(super) fn run(
     let program = command.get_program().display().to_string();
     let mut child = command
         .env(MARK, mark)
-        // A script in Python buffers its output otherwise, and the two streams arrive out of order.
+        // Otherwise a Python script buffers its output, and the lines of the two streams arrive out
+        // of order.
         .env("PYTHONUNBUFFERED", "1")
         .stdin(Stdio::null())
         .stdout(file.try_clone().map_err(wrong)?)
@@ -147,7 +148,7 @@ fn marked(mark: &str) -> Vec<Pid> {
 }
 
 /// Runs a line of the user that changes the state. The error has the last line of the output.
-/// `started` is told the line's process group.
+/// `started` receives the line's process group.
 pub(super) fn run_line(
     line: &str,
     what: &str,
@@ -184,7 +185,7 @@ pub(super) fn run_line(
     }
 }
 
-/// The last line that a suite printed.
+/// Returns the last line that a suite printed.
 pub(super) fn last_line_of(output: &Path) -> String {
     File::open(output).map(|mut file| last_line(&mut file)).unwrap_or_default()
 }
@@ -203,7 +204,7 @@ fn last_line(output: &mut File) -> String {
     units::foreign(line).to_string()
 }
 
-/// The status in words, as in `status 3` or `signal 9`.
+/// Describes the exit status, as in `status 3` or `signal 9`.
 pub(super) fn told(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("status {code}"),

@@ -55,7 +55,7 @@ pub(super) fn parse(text: &str) -> Result<Parsed, String> {
     }
 }
 
-/// Gives the case a further result. A failure stays if a skip follows.
+/// Applies a further result to the case. A failure stays if a skip follows.
 fn judged(case: Case, outcome: Outcome, message: &str) -> Case {
     if case.outcome.is_bad() && outcome == Outcome::Skipped {
         return case;
@@ -73,7 +73,7 @@ fn name(element: &BytesStart<'_>) -> Result<String, String> {
     })
 }
 
-/// ctest and gtest also write a result as an attribute.
+/// Reads the result from an attribute, as ctest and gtest also write it.
 fn status(element: &BytesStart<'_>) -> Result<Outcome, String> {
     Ok(match attribute(element, b"status")?.as_str() {
         "notrun" | "disabled" | "skipped" => Outcome::Skipped,

@@ -43,7 +43,7 @@ pub(super) fn parse(text: &str) -> Result<Parsed, String> {
     Ok(parsed)
 }
 
-/// The first line that reports a failure, or else a skip or a warning.
+/// Finds the first line that reports a failure, or else a skip or a warning.
 fn reason(log: &str) -> Option<String> {
     let find = |kinds: &[&str]| {
         log.lines().map(plain).find_map(|line| {

@@ -46,7 +46,7 @@ pub(super) fn parse(text: &str) -> Parsed {
     parsed
 }
 
-/// `OK   [PATH (VARIANT)]`, or FAIL or KILL in the place of OK.
+/// Parses a line `OK   [PATH (VARIANT)]`, or one with FAIL or KILL in place of OK.
 fn case(line: &str) -> Option<(Outcome, &str)> {
     let (word, rest) = line.split_once(' ')?;
     let outcome = match word {
@@ -59,7 +59,8 @@ fn case(line: &str) -> Option<(Outcome, &str)> {
     (name.contains(".pkt (") && name.ends_with(')')).then_some((outcome, name))
 }
 
-/// `Ran  399 tests:  396 passing,    3 failing,    0 timed out (54.10 sec): tcp/`
+/// Parses a line such as `Ran  399 tests:  396 passing,    3 failing,    0 timed out (54.10 sec):
+/// tcp/`.
 fn total(line: &str) -> Option<u64> {
     let rest = line.strip_prefix("Ran ")?;
     if !rest.contains(" passing,") {
@@ -69,7 +70,7 @@ fn total(line: &str) -> Option<u64> {
     count.parse().ok()
 }
 
-/// `SCRIPT.pkt:LINE: …`, as packetdrill reports an error.
+/// Whether the line is an error of packetdrill: `SCRIPT.pkt:LINE: …`.
 fn is_reason(line: &str) -> bool {
     line.split_once(".pkt:").is_some_and(|(_, rest)| {
         let (number, rest) = rest.split_once(':').unwrap_or((rest, ""));

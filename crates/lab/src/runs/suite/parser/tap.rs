@@ -23,7 +23,7 @@ struct Reader {
     seen: u64,
 }
 
-/// Cases at one depth, before the line of their parent.
+/// Cases at one depth that wait for the line of their parent.
 #[derive(Debug)]
 struct Level {
     depth: usize,
@@ -51,7 +51,8 @@ impl Reader {
         } else if let Some(point) = point(rest) {
             self.point(depth, &point);
         } else if depth > 0 {
-            // A plan or a remark of a subtest: the parent's line has the subtest's result.
+            // A plan or a comment of a subtest is ignored: the parent's line has the subtest's
+            // result.
         } else if let Some(reason) = rest.strip_prefix("Bail out!") {
             let reason = reason.trim();
             self.parsed.flaws.push(match reason {
@@ -84,7 +85,7 @@ impl Reader {
             ("", None) => format!("test {}", self.seen + 1),
             (description, _) => description.to_owned(),
         };
-        // Each part repeats the name: a long name times many parts would fill the memory.
+        // Each part repeats the name, so a long name with many parts would fill the memory.
         if name.len() > LONGEST_NAME {
             name = name.chars().take(LONGEST_NAME / 4).collect();
         }
@@ -121,7 +122,7 @@ impl Reader {
         }
     }
 
-    /// The message of a YAML block belongs to the case before it.
+    /// Gives the message of a YAML block to the case before it.
     fn reason(&mut self, line: &str) {
         let Some(message) = line.trim().strip_prefix("message:") else { return };
         let last = match self.open.last_mut() {
@@ -152,8 +153,8 @@ impl Reader {
     }
 }
 
-/// The depth of a line, and the line without indentation. Each `# ` in front of a test line is a
-/// level of kselftest.
+/// Returns the depth of a line, and the line without indentation. Each `# ` in front of a test line
+/// is a level of kselftest.
 fn depth(line: &str) -> (usize, &str) {
     let trimmed = line.trim_start_matches([' ', '\t']);
     let indent = line.len() - trimmed.len();
@@ -168,7 +169,7 @@ fn depth(line: &str) -> (usize, &str) {
     (indent.min(WIDEST - 1), trimmed.trim_end())
 }
 
-/// `ok 3 - description # SKIP reason`
+/// Parses a test line such as `ok 3 - description # SKIP reason`.
 fn point(line: &str) -> Option<Point<'_>> {
     let (good, rest) = match line.strip_prefix("not ok") {
         Some(rest) => (false, rest),
@@ -228,7 +229,8 @@ fn judged(good: bool, directive: &str) -> (Outcome, Option<String>) {
     }
 }
 
-/// The rest of a text that begins with a word in any case, as in `SKIPPED: no root`.
+/// Returns the rest of a text that begins with `word`, in upper or lower case, as in `SKIPPED: no
+/// root`.
 fn strip_word<'a>(text: &'a str, word: &str) -> Option<&'a str> {
     let head = text.get(..word.len())?;
     let rest = &text[word.len()..];
@@ -237,7 +239,7 @@ fn strip_word<'a>(text: &'a str, word: &str) -> Option<&'a str> {
     (head.eq_ignore_ascii_case(word) && ends).then(|| rest.trim_start_matches([':', ' ']))
 }
 
-/// Exceeds any counted indentation, so that a level of kselftest is deeper than an indented line.
+/// A depth beyond any indentation, so that a level of kselftest is deeper than an indented line.
 const WIDEST: usize = 1_000;
 const DEEPEST: usize = 32;
 
