@@ -35,8 +35,8 @@ mod tests {
         }
     }
 
-    /// Labs of `weir doctor`, of the simulator's checks and of states need no `answer`: their
-    /// verdicts answer the question.
+    /// The labs of `weir doctor`, of the simulator's checks and of states need no `answer`, because
+    /// their verdicts answer the question.
     #[test]
     fn every_built_in_lab_that_measures_has_an_answer() {
         let is_without = |builtin: &&Builtin| {
@@ -56,8 +56,9 @@ mod tests {
         assert_eq!(without, all);
     }
 
-    /// With fewer repeats a figure has no interval, or a primary comparison stays undecided. Each
-    /// drawn fault is a case of its own: the intervals are over the faults.
+    /// With fewer repeats a figure has no interval, or a primary comparison stays undecided. Labs
+    /// of drawn faults are exempt: each fault is a case of its own, and the intervals are over the
+    /// faults.
     #[test]
     fn every_built_in_lab_repeats_its_full_form_often_enough() {
         for builtin in BUILTIN {

@@ -10,8 +10,8 @@ impl LabFile {
         Self::parse(&path.display().to_string(), &Document::text_of(path)?)
     }
 
-    /// Messages use `file` as the name of the file. The error names all mistakes that can be found
-    /// at once.
+    /// Parses a lab file. Messages use `file` as the name of the file. The error names all mistakes
+    /// that can be found at once.
     pub fn parse(file: &str, text: &str) -> Result<Self, FileError> {
         let read = || {
             let mut document = Document::parse(file, text)?;
@@ -25,8 +25,8 @@ impl LabFile {
         read().map_err(|first| FileError::joined(mistakes(file, text)).unwrap_or(first))
     }
 
-    /// Takes the lab's hosts from an Ansible inventory: for each host, the host or the group of the
-    /// same name.
+    /// Takes the lab's hosts from an Ansible inventory. Each host of the lab is the inventory's
+    /// host or group of the same name.
     pub fn use_inventory(&mut self, path: &Path) -> Result<(), FileError> {
         let file = path.display().to_string();
         let text = Document::text_of(path)?;
@@ -35,7 +35,7 @@ impl LabFile {
     }
 }
 
-/// All mistakes of a file. A check that builds on a failed check is left out.
+/// Returns all mistakes of a file. A check that builds on a failed check is left out.
 fn mistakes(file: &str, text: &str) -> Vec<FileError> {
     let mut draft = Draft::of(file, text);
     let mut found = Vec::new();
@@ -65,7 +65,7 @@ fn mistakes(file: &str, text: &str) -> Vec<FileError> {
     found
 }
 
-/// The mistakes of a file whose grammar is sound.
+/// Returns the mistakes of a file whose grammar is sound.
 fn mistakes_of(mut document: Document) -> Vec<FileError> {
     if let Err(error) = document.add_states().and_then(|()| document.populate()) {
         return vec![error];
@@ -143,7 +143,7 @@ mod tests {
         starts(&found, &expected);
     }
 
-    /// Each mistake alone gives one error, and no error about its consequences.
+    /// Each mistake gives exactly one error, and no error about its consequences.
     #[test]
     fn a_mended_mistake_has_no_consequences() {
         for (right, wrong) in [

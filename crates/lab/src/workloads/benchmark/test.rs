@@ -14,12 +14,12 @@ pub(super) enum Test {
 }
 
 impl Test {
-    /// The names that a lab file uses, in the order of the CAQM report.
+    /// Returns the names that a lab file uses, in the order of the CAQM report.
     pub(super) fn names() -> Vec<&'static str> {
         NAMES.iter().map(|(name, _)| *name).collect()
     }
 
-    /// `size`: bytes of a message, or of a read and a write.
+    /// Parses a test's name. `size`: bytes of a message, or of a read and a write.
     pub(super) fn read(name: &str, size: Option<Bytes>) -> Result<Self, String> {
         let known = NAMES.iter().find(|(known, _)| *known == name);
         let Some((_, test)) = known else {

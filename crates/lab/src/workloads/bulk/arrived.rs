@@ -3,9 +3,9 @@ use crate::model::Failure;
 use host::Namespace;
 use units::Time;
 
-/// The bytes that the far end's sockets had received at one moment. A program's own figure may
-/// divide the bytes up to its last message by the time of its first. Over a long path with a full
-/// queue that quotient exceeds the link's rate.
+/// The bytes that the receiving host's sockets had received at one moment. A program's own figure
+/// may divide the bytes up to its last message by the time of its first. Over a long path with a
+/// full queue that quotient exceeds the link's rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Arrived {
     pub(super) at: Time,
@@ -21,8 +21,8 @@ impl Arrived {
         Ok(Self { at, bytes: counts.sum() })
     }
 
-    /// In Mbit/s. `None` if no time passed, or if the count decreased, which means that sockets
-    /// were closed in between.
+    /// Returns the rate in Mbit/s. `None` if no time passed, or if the count decreased, which means
+    /// that sockets were closed in between.
     pub(super) fn rate_since(&self, earlier: &Self) -> Option<f64> {
         let elapsed = self.at.since(earlier.at).secs_f64();
         let bytes = self.bytes.checked_sub(earlier.bytes)?;

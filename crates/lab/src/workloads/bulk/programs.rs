@@ -36,7 +36,7 @@ impl Programs<'_> {
         }
     }
 
-    /// The actual length of a phase of length `span`.
+    /// Returns the actual duration of a phase that is planned as `span`.
     pub(super) fn lasting(&self, span: Span) -> Span {
         match self.traffic {
             Traffic::Iperf3 | Traffic::Iperf3Latest => Span::from_secs(whole_seconds(span)),
@@ -53,7 +53,7 @@ impl Programs<'_> {
         let (ip, port) = (address.ip().to_string(), address.port().to_string());
         let place = ["--bind", &ip, "--port", &port];
         let words: &[&str] = match self.traffic {
-            // The lab itself limits the length of its steps.
+            // The lab itself limits the duration of its steps.
             Traffic::Perf | Traffic::PerfBlocks => {
                 &["perf", "server", "--one-off", "--max-time", "0"]
             }
@@ -111,7 +111,7 @@ impl Programs<'_> {
         [program].into_iter().chain(words).collect()
     }
 
-    /// The client's JSON. `Err` holds its message instead.
+    /// Parses the client's JSON. `Err` holds the client's own error message instead.
     pub(super) fn output(&self, text: &str) -> Result<Output, String> {
         let name = self.name();
         let output: Output = serde_json::from_str(text)
@@ -132,7 +132,7 @@ fn seconds(span: Span) -> String {
     format!("{}s", span.secs_f64())
 }
 
-/// The client's output. Contains only fields that are used here, and any of them may be missing.
+/// The client's output: only the fields that are used here. Any of them may be missing.
 #[derive(Debug, Deserialize)]
 pub(super) struct Output {
     error: Option<String>,

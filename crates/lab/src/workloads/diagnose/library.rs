@@ -14,7 +14,7 @@ pub(crate) fn open(name: &str) -> Result<LabFile, String> {
     LabFile::parse(&format!("labs/faults/{name}.toml"), text).map_err(|error| error.to_string())
 }
 
-/// The text of a fault.
+/// Returns the text of a fault.
 pub(super) fn text(name: &str) -> Option<&'static str> {
     FAULTS.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
 }

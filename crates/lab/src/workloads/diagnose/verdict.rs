@@ -4,7 +4,7 @@ use super::expected::NOTHING;
 use serde_json::Value;
 use units::Rate;
 
-/// A verdict in names that a lab file can expect.
+/// A verdict, with the names that a lab file can expect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Told {
     /// The cause, `nothing` if nothing is wrong, or `unclear` if there is not enough evidence.

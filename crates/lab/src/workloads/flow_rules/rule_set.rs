@@ -1,18 +1,18 @@
-//! The rules of the flow-rules report, in ovs-ofctl's language, with any number of them.
+//! The rules of the flow-rules report, in the syntax of ovs-ofctl, with any number of them.
 
 use std::io::{self, Write};
 use std::net::Ipv4Addr;
 
-/// The report's names.
+/// The rule sets, named as in the report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RuleSet {
-    /// One NAT rule: the number counts five-tuples.
+    /// A single NAT rule; the number counts five-tuples.
     Base,
     /// The NAT rule, and a rule for each destination behind it.
     Mac,
     /// A NAT rule for each destination.
     Nat,
-    /// One rule that forwards without tracking: the number counts five-tuples.
+    /// A single rule that forwards without tracking; the number counts five-tuples.
     Raw,
 }
 
@@ -20,8 +20,8 @@ pub(super) const RULE_SETS: [(&str, RuleSet); 4] =
     [("base", RuleSet::Base), ("mac", RuleSet::Mac), ("nat", RuleSet::Nat), ("raw", RuleSet::Raw)];
 
 impl RuleSet {
-    /// Writes the rules, one a line. Destination number `k` from 0 on is the `k`-th server of the
-    /// traffic.
+    /// Writes the rules, each on a line. Destination number `k`, from 0 on, is the `k`-th server of
+    /// the traffic.
     pub(super) fn write(self, number: u32, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "{RESPONDER}")?;
         match self {
@@ -60,7 +60,7 @@ impl RuleSet {
     }
 }
 
-/// The first server of the traffic is 48.0.0.1.
+/// Returns a server's address. The first server of the traffic is 48.0.0.1.
 fn destination(place: u32) -> Ipv4Addr {
     Ipv4Addr::from(FIRST_SERVER.wrapping_add(place))
 }

@@ -4,18 +4,18 @@ use crate::model::file::{Part, nearest};
 use sim::Sizes;
 use units::{Bytes, Rate, Share, Span};
 
-/// Limits on an application's sending where its flow has no end.
+/// Limits on an application's sending in a flow without end.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Demand {
     /// The application always has more to send.
     Bulk,
-    /// The application writes at this rate while it is on. With no off time it is always on.
+    /// The application writes at this rate while it is on. Without an off time it is always on.
     OnOff { rate: Part, on: Span, off: Span, random: bool },
     /// The application writes one piece at a time.
     Pieces { size: Bytes, every: Span },
 }
 
-/// Independent flows that arrive one after the other.
+/// The arrivals of independent flows.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Arrivals {
     /// A Poisson process that demands this share of the link on average.
@@ -33,7 +33,7 @@ pub(super) struct Cross {
 }
 
 impl Arrivals {
-    /// The mean time between two arrivals on a link of this rate.
+    /// Returns the mean time between two arrivals on a link of this rate.
     pub(super) fn mean_gap(self, sizes: &Sizes, rate: Rate) -> Span {
         let per_second = match self {
             Self::Every(span) => return span,
@@ -207,7 +207,7 @@ fn web_search() -> Sizes {
 }
 
 const SHORTEST: Span = Span::from_micros(10);
-/// Longer than any lab may last.
+/// A time longer than any lab may last.
 const ALWAYS: Span = Span::from_secs(1_000_000);
 
 #[cfg(test)]
@@ -250,7 +250,7 @@ mod tests {
     fn a_load_sets_the_mean_gap_between_flows() {
         let half = Arrivals::Load(Share::new(0.5).unwrap());
         let sizes = Sizes::Fixed(Bytes::new(125_000));
-        // Each flow carries one megabit, so half of a 10 Mbit/s link is five flows per second.
+        // Each flow carries one megabit, so five flows per second fill half of a 10 Mbit/s link.
         assert_eq!(half.mean_gap(&sizes, Rate::from_mbit(10)), Span::from_millis(200));
         assert_eq!(
             Arrivals::PerSecond(4.0).mean_gap(&sizes, Rate::default()),

@@ -89,9 +89,9 @@ fn judge_stream(
     Ok(())
 }
 
-/// The microseconds by which each datagram of a stream that keeps the link busy arrived too early
-/// or too late. `begun`: the first datagram's departure; `each`: the time of a datagram on the
-/// link, in nanoseconds. The wait for an interrupt is no error.
+/// Returns the number of microseconds by which each datagram of a stream that keeps the link busy
+/// arrived too early or too late. `begun`: the first datagram's departure; `each`: the time of a
+/// datagram on the link, in nanoseconds. The wait for an interrupt is no error.
 fn errors_under_load(
     receipts: &[Receipt],
     begun: u64,
@@ -211,9 +211,9 @@ fn queue_room(queue: &QueueConfig, frame: u64) -> u64 {
 
 const PAYLOAD: usize = 1458;
 const FASTER: f64 = 1.05;
-/// The longest stall of the sender that leaves the link busy.
+/// Maximum stall of the sender during which the link stays busy.
 const AHEAD: Span = Span::from_millis(60);
-/// Frames that a delayed sender may send in one burst.
+/// Maximum number of frames that a delayed sender sends in one burst.
 const BURST_FRAMES: u64 = 400;
 const PROBES: u64 = 400;
 const PROBE_PAYLOAD: usize = 200;
@@ -228,7 +228,7 @@ mod tests {
         let (each, delay) = (20_000.0, Span::from_millis(1));
         let receipts = |late: i64| -> Vec<Receipt> {
             let due = |number: u64| 5_000_000 + (number + 1) * 20_000 + 1_000_000;
-            // The second datagram was lost after it had taken its time on the link.
+            // The second datagram was lost after it had used its time on the link.
             let at = |number| Receipt { number, at: due(number).saturating_add_signed(late) };
             [0, 2, 3].map(at).to_vec()
         };

@@ -26,7 +26,7 @@ pub(super) enum Target {
     Program(String),
 }
 
-/// The frames that a system sends beside the traffic.
+/// The frames that a system of the lab sends beside the traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Load {
     Quiet,

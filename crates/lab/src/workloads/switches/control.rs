@@ -18,12 +18,12 @@ impl Control {
         Self { path: path.to_owned() }
     }
 
-    /// Whether the process answers by now.
+    /// Whether the process already answers.
     pub(crate) fn answers(&self) -> bool {
         self.call("version", &[]).is_ok()
     }
 
-    /// The output of a command.
+    /// Runs a command, and returns its output.
     pub(crate) fn call(&self, method: &str, arguments: &[&str]) -> Result<String, Failure> {
         let broken = |error: io::Error| Failure::io(&format!("calling {method}"), &error);
         let mut stream =
@@ -58,6 +58,7 @@ fn output(method: &str, document: &Value) -> Result<String, Failure> {
     }
 }
 
-/// A switch that loads a hundred thousand rules may not answer for some seconds.
+/// Timeout of a command. A switch that loads a hundred thousand rules may not answer for some
+/// seconds.
 const PATIENCE: Duration = Duration::from_secs(20);
 const LONGEST_REPLY: usize = 16 << 20;

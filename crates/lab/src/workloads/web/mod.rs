@@ -24,7 +24,7 @@ pub(super) struct WebSettings {
     keep_alive: bool,
     connections: u32,
     size: Bytes,
-    /// Requests a second in an open loop. `None`: a closed loop.
+    /// Requests a second of an open loop. `None`: a closed loop.
     rate: Option<u32>,
     timeout: Span,
     program: Program,
@@ -166,7 +166,7 @@ impl CellWorkload for WebSettings {
 }
 
 impl WebSettings {
-    /// The command line of the client.
+    /// Returns the command line of the client.
     fn client(&self, weir: &str, url: &str, duration: Span, omit: Span) -> Vec<String> {
         let seconds = |span: Span| format!("{}s", span.secs_f64());
         let mut argv: Vec<String> = [weir, "perf", "web", url].map(str::to_owned).into();
