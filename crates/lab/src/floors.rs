@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 const FLOORS: [&str; 5] = ["model", "bench", "analysis", "workloads", "runs"];
 
 #[test]
-fn no_import_runs_up() {
+fn no_source_imports_a_higher_floor() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let sources = sources(&root);
     let tests = test_modules(&sources);
@@ -178,7 +178,7 @@ fn sources(folder: &Path) -> Vec<(PathBuf, String)> {
 }
 
 #[test]
-fn an_import_that_runs_up_is_found_in_every_form() {
+fn an_upward_import_is_detected_in_every_use_syntax() {
     let of = |text: &str| -> Vec<String> {
         let each = imports(text, 2).into_iter();
         each.filter_map(|(line, import)| Some(format!("{line}: {}", mistake("bench", &import)?)))

@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nested_names_keep_their_part() {
+    fn nested_metric_names_keep_their_part() {
         let ksoftirqd = meaning("cpu_percent.ksoftirqd");
         assert_eq!((ksoftirqd.label.as_str(), ksoftirqd.unit), ("CPU ksoftirqd", "% of a core"));
         assert_eq!(meaning("new_thing").label, "new thing");
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_family_is_in_the_registry_once() {
+    fn each_metric_family_is_registered_once() {
         for (number, (family, ..)) in REGISTRY.iter().enumerate() {
             let first = REGISTRY.iter().position(|(name, ..)| name == family);
             assert_eq!(first, Some(number), "{family}");
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn every_name_of_a_lab_file_is_registered() {
+    fn every_metric_that_a_lab_file_may_name_is_registered() {
         let names = names();
         for name in ["goodput_mbit_s", "fct_ms.p99", "within", "within.use", "simulated.jain.p10"] {
             assert!(names.iter().any(|known| known == name), "{name}");

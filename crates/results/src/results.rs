@@ -678,7 +678,7 @@ impl Ratio {
     }
 }
 
-/// The start of `failed` for a cell that this machine cannot measure, before the reason.
+/// The start of the reason why this machine cannot measure a cell.
 pub const NOT_RUN: &str = "not run: ";
 
 impl Cell {

@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn one_run_on_either_side_decides_nothing_and_several_rows_have_a_mean() {
+    fn a_side_with_a_single_run_is_noted_and_several_rows_have_a_mean() {
         let pair = || [run("a", "x", &[100.0; 6]), run("b", "x", &[101.0; 6])];
         let single = || one(run("c", "x", &[50.0; 6]));
         let told = |before: &[Run], after: &[Run]| {
@@ -353,7 +353,7 @@ mod tests {
 
     /// The repeats of each run agree far better than runs of the same build do.
     #[test]
-    fn variance_between_runs_counts() {
+    fn variance_between_runs_widens_the_interval() {
         let before = one(run("a", "x", &[100.0, 100.1, 99.9, 100.0, 100.1, 99.9]));
         let after = one(run("b", "x", &[90.0, 90.1, 89.9, 90.0, 90.1, 89.9]));
         let compared = runs(&before, &after, &[], threshold()).unwrap();
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_besides_the_figures_are_named() {
+    fn differing_environments_and_lab_files_are_named() {
         let with = |path: &str, build: &str, kernel: &str, version: &str, file: &str| {
             let mut run = run(path, "x", &[1.0]);
             let facts = [("weir_build", build), ("kernel_release", kernel), ("tree", "clean")];
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_of_a_file_are_escaped_for_the_terminal() {
+    fn control_characters_in_result_files_are_escaped() {
         let hostile = "a\n\x1b]0;owned\x07\u{202e}";
         let obeyed = ['\x1b', '\x07', '\u{202e}'];
         let mut before = run("a", hostile, &[1.0]);
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_cell_is_a_note_and_not_a_number() {
+    fn a_failed_cell_is_noted_without_a_ratio() {
         let before = run("a", "x", &[1.0]);
         let mut after = run("b", "x", &[1.0]);
         after.results.cells[0].metrics.clear();
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_of_two_systems_at_one_place_are_told_apart() {
+    fn equal_axes_of_two_systems_give_two_rows() {
         let with = |path: &str, bbr: f64, cubic: f64| {
             let mut run = run(path, "x", &[bbr; 6]);
             let mut other = run.results.cells[0].clone();
@@ -488,7 +488,7 @@ mod tests {
     /// Two runs of each side that differ by a factor of e say little about the variance between
     /// runs: Student's t for 2 degrees of freedom is 4.3.
     #[test]
-    fn the_end_of_a_very_wide_interval_is_not_printed() {
+    fn an_interval_limit_above_1000_is_not_printed() {
         let of = |medians: [f64; 2]| medians.map(|median| run("a", "x", &[median; 6]));
         let wide = of([1.0, 20.0]);
         let text = runs(&wide, &wide, &[], threshold()).unwrap().render();
@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_of_two_forms_are_named() {
+    fn comparing_a_full_and_a_quick_run_is_noted() {
         let mut quick = run("b", "x", &[1.0]);
         quick.results.form = Form::Quick;
         let full = || one(run("a", "x", &[1.0]));

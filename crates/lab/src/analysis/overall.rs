@@ -145,7 +145,7 @@ mod tests {
     use results::{Form, Metric};
 
     #[test]
-    fn shares_and_values_with_a_zero_have_an_arithmetic_mean() {
+    fn shares_and_metrics_with_a_zero_have_an_arithmetic_mean() {
         let positive = [vec![1.0, 4.0]];
         assert_eq!(kind_of("retransmit_percent", &positive), Mean::Arithmetic);
         assert_eq!(kind_of("jain", &positive), Mean::Arithmetic);
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn systems_are_compared_in_cells_that_all_have() {
+    fn means_cover_only_cells_that_all_systems_have() {
         let mut results = Results::new("x", Form::Full);
         for (system, loss, value) in [
             ("a", "0%", 4.0),
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lowest_delay_is_ahead_and_bytes_of_a_queue_have_no_mean() {
+    fn the_lowest_queue_delay_leads_and_queue_bytes_have_no_mean() {
         let of = |metric| {
             means(&results(&[
                 ("a", "0%", metric, 10.0),

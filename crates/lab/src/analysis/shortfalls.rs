@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_without_reasons_ends_with_success() {
+    fn a_run_without_shortfalls_exits_with_status_0() {
         assert_eq!(of(vec![cell(&[("within", 1.0), ("goodput_mbit_s", 90.0)])]), [""; 0]);
     }
 

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn the_better_of_two_baselines_counts_at_each_place() {
+    fn each_path_is_compared_with_the_better_of_two_baselines() {
         let values = |cubic: f64, bbr: f64| {
             let each = [("tcpa", 6.0), ("cubic", cubic), ("bbr", bbr)];
             each.map(|(name, value)| ((name.to_owned(), 0), value)).into_iter().collect()
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn less_is_better_for_times() {
+    fn the_worst_path_of_a_time_metric_has_the_highest_ratio() {
         let spec = SpreadSpec { metric: Spanned::new(0..0, "fct_ms.p50".to_owned()), ..spec() };
         let mut places = Places::new();
         for (number, took) in [1.0, 2.0, 4.0].into_iter().enumerate() {
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_repeat_ranks_worst_and_a_repeat_without_a_figure_is_left_out() {
+    fn a_failed_repeat_ranks_worst_and_a_repeat_without_the_metric_is_skipped() {
         let both = |second: f64| vec![Some(2.0), Some(second)];
         let failed = Verdict::Failed("no route".to_owned());
         assert_eq!(ratios("kbyte_s", Some(failed.clone())), both(1.0), "the middle of 2 and 0");
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_repeat_of_a_time_ranks_worst() {
+    fn a_failed_repeat_of_a_lower_is_better_metric_ranks_worst() {
         let text = |text: &str| Spanned::new(0..0, text.to_owned());
         let spec = SpreadSpec { metric: text("fct_ms.p50"), ..spec() };
         let mut places = Places::new();
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_of_one_place_is_no_population() {
+    fn a_step_with_a_single_path_has_no_spread() {
         assert!(groups(&spec(), &[outcome("tcpa", 0, &[20.0])]).is_empty());
         assert_eq!(groups(&spec(), &[outcome("tcpa", 0, &[20.0, 30.0])])[0].1.len(), 2);
     }

@@ -545,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_in_virtual_time_has_the_fnv_hash_of_its_events_and_another_run_has_none() {
+    fn only_virtual_time_runs_have_the_fnv_hash_of_their_events() {
         let outcome = |fingerprint: Option<&str>| Outcome {
             system: "a".to_owned(),
             axes: Axes::new(),
@@ -562,7 +562,7 @@ mod tests {
     }
 
     #[test]
-    fn repeats_are_counted_by_system_and_failed_ones_stay_in_the_cell() {
+    fn retried_turns_are_counted_by_system_and_failed_repeats_stay_in_the_cell() {
         let flaw = Flaw { what: "the link was late".to_owned(), detail: "310 µs".to_owned() };
         let outcome = |system: &str, block, flaws: usize| Outcome {
             system: system.to_owned(),
@@ -647,7 +647,7 @@ mod tests {
     }
 
     #[test]
-    fn repeats_that_are_left_out_are_counted() {
+    fn left_out_repeats_are_counted() {
         let late = || Flaw { what: "late".to_owned(), detail: "2 ms".to_owned() };
         let mut run = changed(steps("jain", &[0.9; 8]), |number, measured| {
             if number < 2 {
@@ -674,7 +674,7 @@ mod tests {
     }
 
     #[test]
-    fn the_named_user_of_the_cpu_comes_from_the_median_repeat() {
+    fn the_largest_cpu_user_comes_from_the_median_repeat() {
         let shares = [70.0, 95.0, 80.0, 60.0, 90.0];
         let run = changed(steps("jain", &[1.0; 5]), |number, measured| {
             let percent = shares[number];
@@ -685,7 +685,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_and_single_repeats_have_no_interval() {
+    fn windows_of_one_start_and_single_repeats_have_no_interval() {
         let values = [5.0, 3.0, 9.0, 4.0, 6.0, 7.0, 8.0];
         let of = |values: &[f64], one_start| {
             cell(&steps("capacity_pps", values), one_start).metrics["capacity_pps"].clone()
@@ -700,7 +700,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_has_no_interval_of_a_median_and_one_repeat_is_no_share() {
+    fn a_proportion_needs_two_repeats_and_has_no_median_interval() {
         let of = |values: &[f64]| cell(&steps("within", values), false).metrics["within"].clone();
         for repeats in [3, 6] {
             let found = of(&[1.0, 0.0, 1.0, 1.0, 1.0, 1.0][..repeats]);
@@ -723,7 +723,7 @@ mod tests {
     }
 
     #[test]
-    fn every_figure_and_curve_is_a_sample_with_its_block_and_validity() {
+    fn every_metric_and_curve_has_samples_with_block_and_validity() {
         let curve = || Series {
             name: "cwnd".to_owned(),
             system: "a".to_owned(),

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn several_worlds_give_the_median_and_the_spread() {
+    fn several_simulated_worlds_give_the_median_and_the_spread() {
         let worlds = [0.2, 0.7, 0.6, 0.2, 0.9].map(|share| figures(&[("fair_share", share)]));
         let mut kernel = figures(&[("fair_share", 0.65)]);
         beside(&worlds, &mut kernel);

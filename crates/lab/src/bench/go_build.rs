@@ -78,7 +78,7 @@ mod tests {
                            dep\tgithub.com/quic-go/quic-go\tv0.65.0\th1:y\ndep\tother\tv1\th1:z\n";
 
     #[test]
-    fn a_program_tells_its_compiler_and_its_quic_library() {
+    fn a_go_program_reports_its_compiler_and_its_quic_library() {
         let found = versions(&program(MODULES)).unwrap();
         assert_eq!(found["go"], "go1.22");
         assert_eq!(found["module"], "example v1.2.0");
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn other_and_damaged_programs_have_no_versions() {
+    fn damaged_and_non_go_programs_have_no_versions() {
         assert_eq!(versions(b"\x7fELF and no more"), None);
         let whole = program(MODULES);
         for length in 0..whole.len() {

@@ -168,7 +168,7 @@ repeats = 6
 "#;
 
     #[test]
-    fn a_lab_of_virtual_time_needs_no_algorithm_of_this_kernel() {
+    fn a_virtual_time_lab_needs_no_algorithm_of_this_kernel() {
         let lacks = |text: &str| LabFile::parse("lab.toml", text).unwrap().lacking().len();
         let foreign = LAB.replace("\"cubic\"\n[form", "\"bbr3\"\n[form");
         assert_eq!((lacks(LAB), lacks(&foreign)), (0, 1));
@@ -177,7 +177,7 @@ repeats = 6
     }
 
     #[test]
-    fn a_lab_whose_comparisons_cannot_decide_is_warned_of() {
+    fn a_lab_with_too_few_repeats_gives_a_warning() {
         let primary = "[[primary]]\nmetric = \"goodput_mbit_s\"\nsystem = \"reno\"\n\
                        baseline = \"cubic\"\nat = { loss = \"0%\" }\n";
         let reno = "[[system]]\nname = \"reno\"\nkind = \"tcp\"\ncongestion = \"reno\"\n";
@@ -191,7 +191,7 @@ repeats = 6
     }
 
     #[test]
-    fn the_lacks_of_the_machine_are_reported_with_their_lines() {
+    fn missing_programs_are_reported_with_their_lines() {
         let external =
             "kind = \"external\"\nserver = \"/nowhere/peer -s\"\nclient = \"/nowhere/peer -c\"";
         let text = LAB.replace("kind = \"tcp\"\ncongestion = \"cubic\"", external);

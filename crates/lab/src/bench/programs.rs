@@ -199,7 +199,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn a_build_id_is_found_behind_its_note() {
+    fn a_build_id_is_read_from_the_gnu_note() {
         let file = [&b"\x7fELF..."[..], &NOTE, &[0xab; ID], b"rest"].concat();
         assert_eq!(build_id(&file).unwrap(), "ab".repeat(ID));
         assert_eq!(build_id(&file[..30]), None);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn peers_are_described_with_version_and_configuration() {
+    fn external_systems_are_described_with_version_and_configuration() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("peer");
         std::fs::write(&path, "#!/bin/sh\necho ░█░█\necho\necho Version:\t\tv2.6.0\n").unwrap();

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delay_is_corrected_by_the_clocks_and_has_an_error() {
+    fn a_one_way_delay_is_corrected_by_the_clock_offset_with_its_error() {
         let mut measured = Measurement::default();
         let printed = Value { value: 4210.0, unit: "ms".to_owned() };
         measured.metrics.insert("own.delay".to_owned(), printed);

@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_step_without_a_part_of_its_figures_does_not_stand_if_that_part_failed() {
+    fn a_step_with_a_failed_metric_does_not_stand() {
         let outcome = |failed| {
             let mut measured = Measurement::default();
             measured.record("offered_pps", Some(5.0));

@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn states_alternate_in_mirror_order_and_every_block_holds_every_cell() {
+    fn states_alternate_as_abba_or_baab_and_every_block_has_every_cell() {
         for (repeats, in_group) in [(1, 1), (2, 3), (5, 1), (5, 4), (6, 100)] {
             let steps = abba(7, repeats, in_group, 3);
             assert_eq!(steps.len(), 14 * repeats as usize);
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn places_of_a_group_share_each_change_of_the_state() {
+    fn axis_places_of_a_group_share_each_state_change() {
         let steps = abba(61, 6, 10, 3);
         let states: Vec<usize> = steps.iter().map(|step| step.cell % 2).collect();
         let changes = states.windows(2).filter(|two| two[0] != two[1]).count();

@@ -88,7 +88,7 @@ mod tests {
     use results::Form;
 
     #[test]
-    fn a_shard_is_a_part_of_a_count() {
+    fn a_shard_is_parsed_as_number_of_count() {
         assert_eq!("2/16".parse::<Shard>().unwrap().to_string(), "2/16");
         for wrong in ["", "2", "0/3", "4/3", "1/0", "-1/3", "1/3/5", "1/10001", "a/b"] {
             assert!(wrong.parse::<Shard>().unwrap_err().contains("as in 2/16"), "{wrong}");
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn all_shards_together_are_the_plan_and_pairs_stay_in_one_shard() {
+    fn the_shards_make_up_the_plan_and_keep_pairs_together() {
         for (lab, of) in [("cc-grid", 1), ("cc-grid", 3), ("quic-tun", 16), ("before-after", 3)] {
             let lab = builtin::open(lab).unwrap();
             let systems: Vec<String> = lab.systems().map(|one| one.name().to_owned()).collect();
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_seed_deals_the_parts() {
+    fn the_seed_decides_the_shard_of_each_step() {
         let mut lab = builtin::open("cc-grid").unwrap();
         let plan = Plan::new(&lab, Form::Quick, &["cubic".to_owned()], Some(4));
         let first = plan.shards(&lab, 3);

@@ -279,14 +279,14 @@ mod tests {
     use stats::{Direction, Verdict};
 
     #[test]
-    fn the_last_number_is_taken() {
+    fn the_last_number_of_a_commands_output_is_read() {
         assert_eq!(last_number("took 3 s\n12.5 Mbit/s 7e2\n"), Some(700.0));
         assert_eq!(last_number("nothing"), None);
         assert_eq!(last_number("inf 2"), Some(2.0));
     }
 
     #[test]
-    fn the_time_of_commands_is_compared() {
+    fn ab_compares_the_time_of_two_commands() {
         let contest = |change: &str| Contest::Durations {
             base: "sleep 0.01".to_owned(),
             change: change.to_owned(),
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_are_alternated_and_judged() {
+    fn ab_alternates_and_judges_two_commands() {
         let contest = |change: &str| Contest::Commands {
             base: "echo 100".to_owned(),
             change: change.to_owned(),
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_killed_after_its_patience_or_at_a_cancellation() {
+    fn a_command_is_killed_at_its_timeout_or_a_cancellation() {
         let both = |patience, cancel: &Cancel| {
             let patience = Span::from_millis(patience);
             let duration = duration_of("exec sleep 100", patience, cancel).unwrap_err();
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_contest_names_the_base_first() {
+    fn ab_names_the_base_before_the_change() {
         let (base, change) = ("old".to_owned(), "new".to_owned());
         let patience = Span::from_secs(1);
         let commands = Contest::Commands { base: base.clone(), change: change.clone(), patience };

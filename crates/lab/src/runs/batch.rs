@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_for_slurm_is_sound_and_has_a_task_for_each_shard() {
+    fn a_slurm_script_is_valid_and_has_a_task_for_each_shard() {
         let text = batch("cc-grid", None, Some(16)).slurm();
         assert_is_shell(&text);
         assert!(text.contains("#SBATCH --array=1-16\n"), "{text}");
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manifest_for_kubernetes_is_yaml_and_carries_the_lab() {
+    fn a_kubernetes_manifest_is_yaml_and_contains_the_lab() {
         let text = batch("cc-grid", Some("/grid.toml"), Some(16)).kubernetes("a: \"b", "results");
         let all = scalars(&text);
         let after = |key: &str| {

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn each_bound_and_cell_is_a_case_that_a_reader_of_junit_understands() {
+    fn each_bound_and_cell_is_a_junit_case() {
         let report = CiReport::of_check("weir lab check", &checked(), "runs/x");
         let xml = report.junit().unwrap();
         assert!(
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_measurement_without_an_answer_is_an_error_of_its_case() {
+    fn a_failed_measurement_is_an_error_of_its_junit_case() {
         let report =
             CiReport::of_failure("weir lab ab", "old", "new", "turn 3 of `new`: no number");
         let xml = report.junit().unwrap();
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_passes_unless_another_answer_is_expected() {
+    fn a_junit_case_passes_unless_another_answer_is_expected() {
         let of = |expected| {
             let figure = |value| format!("{value} Mbit/s");
             CiReport::of_answer("weir lab ab", &answer(0.5), expected, "the output", figure)

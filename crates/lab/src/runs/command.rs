@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn a_continued_run_names_its_lab_and_everything_that_it_was_begun_with() {
+    fn a_continued_runs_command_names_its_lab_and_its_options() {
         assert_eq!(command("faults", Form::Full, &[], 20, None), "weir sim run faults");
         assert_eq!(
             command("faults", Form::Quick, &[], 40, Some(7)),

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_identity_stands_before_the_machine() {
+    fn run_facts_list_the_identity_before_the_machine() {
         let lab = crate::workloads::builtin::open("validate").unwrap();
         let build = Build { commit: Some("abc".to_owned()), ..Build::default() };
         let machine = IndexMap::from([("kernel_release".to_owned(), Value::from("6.1"))]);

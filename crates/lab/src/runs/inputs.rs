@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_names_every_file_of_a_fault_and_the_paths_that_were_drawn() {
+    fn a_runs_inputs_include_fault_files_and_drawn_paths() {
         let faults = of("faults", "aa");
         let text = include_str!("../../../../labs/faults/loss.toml");
         assert_eq!(faults.0["fault file labs/faults/loss.toml"], sha256(text));

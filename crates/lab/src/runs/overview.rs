@@ -145,7 +145,7 @@ mod tests {
     ];
 
     #[test]
-    fn the_estimates_of_the_list_follow_the_runs_on_record() {
+    fn time_estimates_follow_the_runs_on_record() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/results");
         for builtin in BUILTIN {
             let name = builtin.name;
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lab_that_prepares_each_turn_for_long_is_estimated_by_its_run() {
+    fn a_lab_with_long_turn_setup_is_estimated_by_its_recorded_run() {
         let text = builtin::open("slow-nic").unwrap().text().replacen('\n', "\n# mine\n", 1);
         let mine = Overview::of(&LabFile::parse("mine.toml", &text).unwrap(), 2);
         let known = Overview::of(&builtin::open("slow-nic").unwrap(), 2);

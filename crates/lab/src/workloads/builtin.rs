@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_built_in_lab_is_a_valid_lab_of_its_name() {
+    fn every_built_in_lab_is_valid_and_has_its_files_name() {
         for builtin in BUILTIN {
             let lab = open(builtin.name).unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(lab.name(), builtin.name);
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_misspelt_name_is_recognised() {
+    fn a_misspelt_lab_name_suggests_the_right_one() {
         let error = open("quic-tum").unwrap_err().to_string();
         assert!(error.contains("did you mean `quic-tun`?"), "{error}");
     }

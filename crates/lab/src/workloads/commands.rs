@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_are_those_of_the_systems_that_run() {
+    fn shown_commands_are_those_of_the_chosen_systems() {
         let lab = builtin::open("quic-tun").unwrap();
         assert!(lab.is_builtin());
         let of = |systems: &[&str]| {

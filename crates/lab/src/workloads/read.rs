@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn all_mistakes_of_a_file_are_reported_at_once() {
+    fn all_mistakes_of_a_lab_file_are_reported_at_once() {
         let text = LAB
             .replace("rate =", "rat =")
             .replace("from = \"client\"", "from = \"clent\"")
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_of_all_kinds_are_reported_together() {
+    fn grammar_and_workload_mistakes_are_reported_together() {
         let text = LAB
             .replace("name = \"lab\"", "name = \"lab\"\ntitle 5")
             .replace("rtt = \"20ms\"", "rtt = \"20 parsecs\"\nqueue = \"droptali:64KiB\"")
@@ -145,7 +145,7 @@ mod tests {
 
     /// Each mistake gives exactly one error, and no error about its consequences.
     #[test]
-    fn a_mended_mistake_has_no_consequences() {
+    fn a_mistake_gives_no_errors_about_its_consequences() {
         for (right, wrong) in [
             ("rate = \"10mbit\"", "rate = 10"),
             ("rate = \"10mbit\"", "rate = \"10"),
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_short_forms_gets_them_from_its_full_one() {
+    fn missing_short_forms_are_made_from_the_full_form() {
         let lab = LabFile::parse("lab.toml", LAB).unwrap();
         let systems = ["cubic".to_owned()];
         let plan = |form| crate::model::Plan::new(&lab, form, &systems, None);

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn drawn_turns_are_counted_by_their_case_and_by_sender() {
+    fn verdicts_on_drawn_faults_are_counted_by_case_and_sender() {
         let drawn = |sender: &str, case: &str, expected: &str, verdict: &str, right: f64| {
             let mut turn = turn("12 4711", expected, verdict, right);
             sender.clone_into(&mut turn.system);
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_without_a_wrong_verdict_has_no_least_case_and_no_list() {
+    fn a_run_with_only_right_verdicts_lists_no_wrong_verdicts() {
         let (_, text) = of(&[turn("idle", "nothing", "nothing", 1.0)]);
         assert!(text.starts_with("about healthy cases: 1 of 1"), "{text}");
         assert!(!text.contains("The least") && !text.contains("Wrong"), "{text}");
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_right_second_verdict_is_counted_apart_from_a_right_first() {
+    fn right_second_verdicts_are_counted_separately() {
         let outcomes = [
             second(turn("1", "loss", "path", 0.0), "random-loss"),
             second(turn("2", "loss", "path", 0.0), "random-loss"),

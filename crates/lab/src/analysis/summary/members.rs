@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn each_place_of_a_step_has_the_flaws_of_the_whole_step() {
+    fn each_member_of_a_step_has_the_flaws_of_the_whole_step() {
         let lab = crate::builtin::open("perf-overhead").unwrap();
         let failed = Outcome { verdict: Verdict::Failed("no route".to_owned()), ..step(2, &[]) };
         let both = ["loopback", "veth"];

@@ -110,7 +110,7 @@ mod tests {
     use super::found;
 
     #[test]
-    fn a_table_of_undecided_rows_has_no_answer() {
+    fn the_answer_follows_from_the_worse_and_undecided_rows() {
         assert_eq!(found(0, 0, 61), "The change costs nothing");
         assert_eq!(found(0, 30, 61), "No cost is shown");
         assert_eq!(found(0, 31, 61), "Not decided");
@@ -158,7 +158,7 @@ mod tests {
 
     /// Goodput times 1.21, latency times 0.8: the mean is the root of 1.21 * 1.25.
     #[test]
-    fn the_mean_counts_less_latency_as_more() {
+    fn lower_latency_raises_the_mean() {
         let found = run([1.21, 0.8], unchanged);
         let states = found.states.as_ref().unwrap();
         assert_eq!((states.rows, states.end.as_deref()), (2, Some("role")));
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_without_both_figures_has_no_mean() {
+    fn a_block_without_both_metrics_has_no_mean() {
         let flaw = || crate::model::Flaw { what: "late".to_owned(), detail: "2 ms".to_owned() };
         let found = run([1.0, 1.0], |system, block, mut measured| match (system, block) {
             ("after", 0) => Verdict::Failed("no route".to_owned()),
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn no_cost_is_only_said_of_a_run_without_gaps() {
+    fn only_a_run_without_missing_rows_costs_nothing() {
         let equal = |change: fn(&str, u32, Box<Measurement>) -> Verdict| run([1.0, 1.0], change);
         assert!(answer(&equal(unchanged)).starts_with("The change costs nothing: of 2"));
         let broken = equal(|_, _, mut measured| {

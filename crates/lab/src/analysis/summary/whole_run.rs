@@ -77,7 +77,7 @@ fn goodput(value: f64) -> Verdict {
 }
 
 #[test]
-fn cells_in_which_no_data_arrived_are_named_with_the_likely_cause() {
+fn cells_without_data_are_reported_with_the_likely_cause() {
     let warned = |loss: &str, empty: &[&str]| {
         let lab = small(loss, "");
         let of =
@@ -103,7 +103,7 @@ fn cells_in_which_no_data_arrived_are_named_with_the_likely_cause() {
 }
 
 #[test]
-fn a_heat_map_stands_at_the_usual_values_of_the_axes_that_it_does_not_name() {
+fn a_heat_map_fixes_unnamed_axes_at_their_usual_values() {
     let heat = "[view]\nmetric = \"goodput_mbit_s\"\n[[heat]]\nmetrics = [\"goodput_mbit_s\"]\n\
                 x = \"rtt\"\ny = \"loss\"\nat = { rate = [\"10mbit\"] }\n";
     let run = invented(&small("1%", heat), |_, _, _| goodput(9.0));
@@ -129,7 +129,7 @@ fn the_method_names_times_repeats_and_kernel_settings() {
 
 /// Goodput over the loopback may exceed the rate of the link.
 #[test]
-fn a_workload_over_the_loopback_has_no_link_to_exceed() {
+fn loopback_goodput_is_never_marked_as_above_the_link() {
     let text = SMALL
         .replace("LOSS", "1%")
         .replace("between = [\"a\"", "name = \"wire\"\nbetween = [\"a\"")

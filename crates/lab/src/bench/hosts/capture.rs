@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_of_a_long_output_is_kept_and_the_rest_is_counted() {
+    fn a_long_output_keeps_its_end_and_counts_all_bytes() {
         let capture = Capture::default();
         let bytes = vec![b'a'; KEPT + 5];
         capture.drain([&bytes[..], b"last\n"].concat().as_slice());
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn last_lines_are_escaped() {
+    fn last_output_lines_are_escaped() {
         let seen = Captured { text: "one\n\n\x1b[2Jtwo \nthree\n".to_owned(), total: 20 };
         assert_eq!(seen.last_lines(2), r"\x1b[2Jtwo | three");
     }

@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn facts_of_a_hostile_host_are_escaped_and_bounded() {
+    fn facts_from_a_hostile_host_are_escaped_and_truncated() {
         let text = "\x1b[2J".repeat(10_000);
         let facts = Facts {
             kernel: text.clone(),

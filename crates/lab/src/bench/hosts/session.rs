@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_taken_back_the_last_one_first() {
+    fn host_changes_are_undone_in_reverse_order() {
         if !can_confine() {
             return;
         }
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_session_ends_a_session_whose_process_was_killed() {
+    fn a_new_session_ends_a_session_whose_process_was_killed() {
         if !can_confine() {
             return;
         }

@@ -256,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_errors_of_ssh_give_advice() {
+    fn known_ssh_errors_give_advice() {
         let of = |words: &str| advice(words).unwrap_or_default();
         assert!(of("root@h: Permission denied (publickey,password).").contains("ssh-copy-id"));
         assert!(of("@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nx\nHost key verification failed.")
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_that_is_cut_short_leaves_no_part_of_it() {
+    fn a_truncated_agent_copy_leaves_no_file() {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("program");
         std::fs::write(&program, "0123456789").unwrap();
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn scripts_survive_any_login_shell() {
+    fn ssh_scripts_avoid_characters_that_login_shells_change() {
         let copy = COPY.replace("SIZE", "1");
         for body in [PROBE, &copy, RUN, CLEAN] {
             let script = script("abc", body);

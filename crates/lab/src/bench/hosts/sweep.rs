@@ -491,7 +491,7 @@ mod tests {
     use crate::workloads::builtin;
 
     #[test]
-    fn the_command_of_a_part_has_the_options_of_the_run() {
+    fn a_shard_command_has_the_options_of_the_run() {
         let lab = builtin::open("cc-grid").unwrap();
         let sweep = Sweep {
             lab: &lab,
@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_another_run_are_not_merged_and_foreign_files_stay() {
+    fn shards_of_another_run_are_refused_and_foreign_files_kept() {
         let (lab, folder) = (builtin::open("cc-grid").unwrap(), tempfile::tempdir().unwrap());
         let parts = folder.path().join("run-parts");
         fs::create_dir(&parts).unwrap();
@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn machines_are_destinations_of_ssh_or_groups_of_an_inventory() {
+    fn machines_are_ssh_destinations_or_inventory_groups() {
         let names =
             |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let found = machines(&names(&["a", "root@b", "a"]), None, None).unwrap();
@@ -560,7 +560,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_lost_host_goes_to_another_host() {
+    fn a_shard_of_a_lost_host_goes_to_another_host() {
         let shard: Shard = "1/1".parse().unwrap();
         let queue = Mutex::new(Queue { waiting: [].into(), running: 1 });
         drop(Taken { queue: &queue, shard, is_finished: false });

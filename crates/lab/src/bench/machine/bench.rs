@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn whether_a_turn_is_repeated_does_not_depend_on_its_outcome() {
+    fn repeating_a_turn_does_not_depend_on_its_figures() {
         let figure = |goodput| {
             let mut measured = Measurement::default();
             measured.record("goodput_mbit_s", Some(goodput));

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_socket_is_found_in_the_command_line() {
+    fn the_status_socket_is_found_in_the_tunnels_command_line() {
         let of = |line: &str| {
             let argv: Vec<String> = line.split(' ').map(str::to_owned).collect();
             status_socket(Path::new("/bin/weir"), &argv).map(str::to_owned)

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_user_is_named_with_its_cpu() {
+    fn the_largest_cpu_user_is_named_with_its_cpu() {
         assert_eq!(told(&cores(800, 150), 600, 200), "weir (client) used 60 % of CPU 1");
         assert_eq!(told(&cores(800, 150), 100, 700), "nginx (server) used 70 % of CPU 1");
         assert_eq!(told(&cores(400, 580), 200, 200), "softirqs used 58 % of CPU 1");
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_labs_own_threads_are_told_from_other_programs() {
+    fn the_labs_own_threads_are_distinguished_from_other_programs() {
         let cores = cores(900, 50);
         let told = |own: u64, emulator: u64, is_among_workload: bool| {
             let cpu = CpuTime { precise: Some(Span::from_millis(own)), ..CpuTime::default() };
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_of_neither_side_is_named() {
+    fn a_process_outside_both_sides_is_named() {
         let cores = cores(900, 80);
         let cpu = CpuTime { precise: Some(Span::from_millis(700)), ..CpuTime::default() };
         let own = ProcessUse { name: "builder".to_owned(), cpu };

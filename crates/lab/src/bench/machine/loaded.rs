@@ -98,7 +98,7 @@ mod tests {
     use std::cell::RefCell;
 
     #[test]
-    fn equal_states_keep_an_algorithm_and_another_state_removes_it_first() {
+    fn an_unused_algorithm_stays_loaded_until_the_state_changes() {
         let log = RefCell::new(Vec::new());
         struct Logged<'a>(&'a RefCell<Vec<String>>, String);
         impl Drop for Logged<'_> {

@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_are_found_in_path_and_by_path() {
+    fn programs_are_found_by_name_in_path_and_by_their_path() {
         assert!(is_installed("sh") && is_installed("/bin/sh"));
         assert!(!is_installed("no-such-program-here") && !is_installed("/proc/version"));
     }

@@ -124,7 +124,7 @@ mod tests {
     use results::Axes;
 
     #[test]
-    fn the_cost_compares_sampled_turns_with_the_turns_after_them() {
+    fn profiling_cost_compares_sampled_turns_with_the_next_turns() {
         let outcome = |block: u32| {
             let mut measured = Measurement::default();
             let goodput = if is_sampled(block) { 98.0 } else { 100.0 };

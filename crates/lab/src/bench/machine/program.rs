@@ -139,13 +139,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_nonempty_line_is_reported() {
+    fn a_failed_programs_last_nonempty_line_is_reported() {
         assert_eq!(telling_line(b"one\ntwo\n\n  \n"), "two");
         assert_eq!(telling_line(b""), "");
     }
 
     #[test]
-    fn an_error_is_reported_rather_than_the_advice_below_it() {
+    fn a_failed_programs_error_line_is_reported_before_its_usage() {
         let words = b"error: unexpected argument '-x' found\n\nUsage: peer [OPTIONS]\n\n\
                       For more information, try '--help'.\n";
         assert_eq!(telling_line(words), "error: unexpected argument '-x' found");

@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dropped_state_is_undone_once() {
+    fn dropping_a_state_undoes_it_once() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("undone");
         let guard = guard_that_writes(&file);
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guard_ignores_the_signals_that_end_a_lab() {
+    fn the_undo_guard_ignores_hup_int_and_term() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("undone");
         let guard = guard_that_writes(&file);
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn an_undo_that_fails_tells_what_to_run() {
+    fn a_failed_undo_names_the_command_to_run() {
         let undo = ["/bin/sh", "-c", "echo no right >&2; exit 3"].map(str::to_owned);
         let failure = Guard::start(&undo, None).unwrap().undo().unwrap_err().to_string();
         assert!(failure.contains("still in force"), "{failure}");

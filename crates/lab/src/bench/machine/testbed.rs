@@ -457,7 +457,7 @@ mod tests {
 
     /// A panic at any point of a step drops its network and its programs.
     #[test]
-    fn a_panic_takes_network_and_programs_down() {
+    fn a_panic_removes_the_network_and_kills_the_programs() {
         let lab = LabFile::parse("panic.toml", LAB).unwrap();
         let links = || lab.links_at(&results::Axes::new()).unwrap();
         let cpus = CpuPlan::for_lab(&lab);

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn lateness_beyond_a_bound_is_invalid_on_every_path() {
+    fn lateness_beyond_the_bound_invalidates_a_turn_on_every_path() {
         let more = Span::from_nanos(1);
         for rtt_ms in [0, 1, 2, 5, 20, 100, 300] {
             let (mean, late) = (bound(rtt_ms).mean(), bound(rtt_ms).late());
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn the_flaw_states_the_share_of_the_round_trip() {
+    fn a_lateness_flaw_states_the_percentage_of_the_round_trip() {
         let flaw = judged(20, Span::ZERO, Span::from_millis(2)).unwrap();
         assert!(
             flaw.detail.contains("at p99, which is 10.0 % of the round trip of 20ms"),
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stall_is_judged_by_its_share_of_the_turn() {
+    fn a_stall_invalidates_a_turn_by_its_share_of_the_duration() {
         let (late, worst) = (Span::from_micros(10), Span::from_millis(50));
         assert_eq!(bound(20).judge(late, late, worst, Span::from_secs(10)), None);
         let flaw = bound(20).judge(late, late, worst, Span::from_secs(3)).unwrap();
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn the_program_on_the_emulators_cpu_is_named_where_it_may_be_the_cause() {
+    fn only_a_lateness_flaw_names_the_program_on_the_emulators_cpu() {
         let late = judged(20, Span::ZERO, Span::from_millis(2)).unwrap();
         let mut flaws = [late.clone(), stolen(50.0).unwrap()];
         let user = CpuLimit { by: "builder".to_owned(), cpus: vec![1], percent: 30.0 };
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn stolen_time_beyond_the_bound_is_invalid() {
+    fn stolen_time_beyond_the_bound_invalidates_a_turn() {
         assert_eq!(stolen(MOST_STOLEN_PERCENT), None);
         assert!(stolen(MOST_STOLEN_PERCENT + 0.1).is_some());
     }

@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_thread_that_has_work_almost_always_waits_for_a_cpu() {
+    fn only_waits_of_busy_threads_count() {
         let waited = |before: &Thread, now: &Thread| waited_of(now, before, Span::from_secs(1));
         let begun = thread('S', 0, 0);
         assert_eq!(waited(&begun, &thread('R', 500, 400)), Some(40.0));

@@ -331,7 +331,7 @@ all:
 ";
 
     #[test]
-    fn both_forms_of_an_inventory_name_the_same_hosts() {
+    fn ini_and_yaml_inventories_name_the_same_hosts() {
         for text in [INI, YAML] {
             let inventory = Inventory::parse(text).unwrap();
             let find = |name: &str| inventory.find(name).unwrap();

@@ -413,7 +413,7 @@ at = {{ loss = "1%" }}
     }
 
     #[test]
-    fn a_field_with_a_bound_names_the_cells_below_the_better_system() {
+    fn a_below_field_names_the_cells_below_the_better_system() {
         let figure = Figure::parse("tcpa below 0.9 of cubic|bbr at loss=1%").unwrap();
         assert_eq!(figure.systems().collect::<Vec<_>>(), ["tcpa", "cubic", "bbr"]);
         assert!(matches!(Figure::parse("tcpa below x of bbr"), Err(AnswerError::NoBound(_))));
@@ -437,7 +437,7 @@ at = {{ loss = "1%" }}
     }
 
     #[test]
-    fn a_form_that_measures_another_cell_has_no_answer() {
+    fn a_form_without_the_answers_cell_has_no_answer() {
         let omits = with("A {reno}").replace("at = { loss = \"1%\" }", "");
         let lab = LabFile::parse("lab.toml", &omits).unwrap();
         let mut results = Results::new("lab", Form::Smoke);
@@ -451,7 +451,7 @@ at = {{ loss = "1%" }}
     }
 
     #[test]
-    fn a_field_that_no_form_measures_is_refused() {
+    fn an_answer_field_that_no_form_measures_is_refused() {
         for (field, told) in [
             ("{ren}", "system `ren`"),
             ("{reno: goodput}", "metric `goodput`"),
@@ -464,7 +464,7 @@ at = {{ loss = "1%" }}
     }
 
     #[test]
-    fn an_answer_has_one_to_three_figures_and_at_most_thirty_words() {
+    fn an_answer_has_one_to_three_fields_and_at_most_thirty_words() {
         assert_eq!(Answer::parse("It is fast."), Err(AnswerError::NoFigure));
         assert_eq!(Answer::parse("It carries {tcpa."), Err(AnswerError::Open));
         assert_eq!(Answer::parse("{}"), Err(AnswerError::NoSystem));

@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_placeholder_is_one_word_whatever_its_value_is() {
+    fn a_placeholder_with_blanks_in_its_value_is_one_word() {
         let value = |name: &str| match name {
             "server" => Some("10.0.0.1".to_owned()),
             "option" => Some("; rm -rf / 'x".to_owned()),
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_shown_as_a_shell_takes_them() {
+    fn shown_words_are_quoted_for_a_shell() {
         assert_eq!(quoted("http://x/?a=1"), "'http://x/?a=1'");
         assert_eq!(quoted("it's"), r"'it'\''s'");
         assert_eq!(quoted("-o"), "-o");

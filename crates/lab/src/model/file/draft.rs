@@ -292,7 +292,7 @@ mod tests {
     const REST: &str = "[workload]\nkind = \"bulk\"\n[[system]]\nname = \"a\"\nkind = \"tcp\"\n";
 
     #[test]
-    fn reading_goes_on_behind_each_mistake() {
+    fn checking_continues_after_each_mistake() {
         let text =
             format!("name = \"x\"\nhots = []\ntitle = 5\n= 3\n{REST}congestoin = \"cubic\"\n");
         let (is_read, found) = told(&text);
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_key_is_reported_once_and_a_dropped_key_is_not() {
+    fn only_a_missing_key_is_reported_as_missing() {
         let (is_read, found) = told(&format!("name = \"x\"\n{REST}[form.full]\nrepeats = 6\n"));
         assert!(is_read);
         assert_eq!(found, ["lab.toml:7: `duration` is missing here"]);
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn reading_ends_whatever_the_text_is() {
+    fn mending_a_hopeless_text_ends_without_a_document() {
         for text in [
             "",
             "[",

@@ -250,7 +250,7 @@ duration = "1s"
 "#;
 
     #[test]
-    fn each_world_is_a_value_of_the_axis_with_its_drawn_quantities() {
+    fn each_drawn_world_is_an_axis_value_with_its_quantities() {
         let mut lab = LabFile::parse("x.toml", LAB).unwrap();
         let worlds = lab.worlds.clone();
         assert_eq!(lab.axes["world"].get_ref().len(), 200);
@@ -276,7 +276,7 @@ duration = "1s"
     }
 
     #[test]
-    fn a_shorter_form_measures_the_first_worlds() {
+    fn a_short_form_measures_the_first_drawn_worlds() {
         let lab = LabFile::parse("x.toml", LAB).unwrap();
         let cells = |form| Plan::new(&lab, form, &["cubic".to_owned()], None).cells;
         assert_eq!((cells(Form::Full).len(), cells(Form::Quick).len()), (200, 10));
@@ -302,7 +302,7 @@ duration = "1s"
     }
 
     #[test]
-    fn a_text_without_a_range_stays_as_it_is() {
+    fn a_drawn_text_without_a_range_is_unchanged() {
         let draw = |text: &str| drawn(text, &mut Stream::new(1, "x")).unwrap();
         assert_eq!(draw("1ms,uniform,reorder"), "1ms,uniform,reorder");
         assert_eq!(draw("3ms..3ms,uniform"), "3ms,uniform");

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_finds_the_number_of_the_last_line_that_has_it() {
+    fn a_pattern_reads_the_number_of_the_last_matching_line() {
         let read = |pattern: &str, text: &str| {
             figure(None, Some(pattern)).read(text, &Err(String::new())).ok()
         };
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_json_pointer_finds_numbers_and_texts_of_numbers() {
+    fn a_json_pointer_finds_numbers_and_numeric_strings() {
         let read = |pointer: &str, text: &str| {
             let document = serde_json::from_str(text).map_err(|error| error.to_string());
             figure(Some(pointer), None).read(text, &document)

@@ -483,7 +483,7 @@ mod tests {
     use crate::bench::LabFile;
 
     #[test]
-    fn interrupts_are_often_enough_and_need_an_emulator() {
+    fn interrupts_have_a_maximum_interval_and_need_an_emulator() {
         let lab = |link: &str| LabFile::parse("cards.toml", &LAB.replace("LINK", link));
         let interrupts = |link| {
             let links = lab(link).unwrap().links_at(&Axes::new()).unwrap();

@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_near_spelling_is_offered_and_a_far_one_is_not() {
+    fn only_a_similar_spelling_is_suggested() {
         assert_eq!(nearest("rat", ["rate", "delay"]), " (did you mean `rate`?)");
         assert_eq!(nearest("colour", ["rate", "delay"]), "");
         assert_eq!(

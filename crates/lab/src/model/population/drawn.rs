@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_makes_its_paths_and_another_seed_makes_others() {
+    fn equal_seeds_draw_equal_paths_and_other_seeds_draw_others() {
         assert_eq!(paths(12, 7), paths(12, 7));
         assert_ne!(paths(12, 7), paths(12, 8));
         // A shorter population is not the start of a longer one, because the parts of the ranges
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_cover_their_ranges() {
+    fn drawn_paths_cover_their_ranges() {
         for seed in 0..50 {
             let paths = paths(12, seed);
             assert!(paths.iter().all(|path| (20..=1000).contains(&path.rate)));

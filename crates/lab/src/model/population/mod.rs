@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_written_as_a_link() {
+    fn a_population_path_is_written_as_a_link_table() {
         let path = PathDraw::new(12.5, 35.2, 0.001, false, 0.5);
         assert_eq!(path.describe(), "12.5mbit 35ms 0.1% droptail:18p");
         let text = path.as_link("drawn1", "server");

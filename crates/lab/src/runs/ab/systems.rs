@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_compared_metric_has_a_direction_and_a_known_name() {
+    fn ab_accepts_only_known_metrics_with_a_direction() {
         assert_eq!(direction_of(GOODPUT).unwrap(), Direction::HigherIsBetter);
         assert_eq!(direction_of("fct_ms.p50").unwrap(), Direction::LowerIsBetter);
         let told = |metric| direction_of(metric).unwrap_err().to_string();
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_has_the_named_values_and_the_first_of_every_other_axis() {
+    fn ab_uses_the_named_axis_values_and_else_the_first() {
         let lab = crate::builtin::open("quic-tun").unwrap();
         let first: Axes = lab
             .axes
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn only_systems_of_the_kernels_tcp_are_compared() {
+    fn ab_compares_only_systems_of_the_kernels_tcp() {
         let lab = crate::builtin::open("quic-tun").unwrap();
         for name in ["tcp-cubic", "tcp-bbr"] {
             assert_eq!(tcp_system(&lab, name).unwrap().name(), name);

@@ -76,7 +76,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn only_regular_files_are_read_and_links_not_followed() {
+    fn only_regular_files_are_read_and_symbolic_links_refused() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         fs::write(at("outside"), "outside").unwrap();

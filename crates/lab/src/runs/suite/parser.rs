@@ -114,7 +114,7 @@ mod tests {
     use crate::runs::suite::Outcome;
 
     #[test]
-    fn cases_with_the_same_name_get_numbers() {
+    fn suite_cases_with_equal_names_get_numbers() {
         let mut cases = vec![Case::new("a", Outcome::Passed); 3];
         name_apart(&mut cases);
         let names: Vec<_> = cases.iter().map(|case| case.name.as_str()).collect();
@@ -126,12 +126,12 @@ mod tests {
     }
 
     #[test]
-    fn colours_are_removed() {
+    fn colour_escape_sequences_are_removed() {
         assert_eq!(plain("\x1b[1;32mTPASS: \x1b[0mgood\x1b"), "TPASS: good");
     }
 
     #[test]
-    fn the_format_of_a_text_for_another_parser_is_recognised() {
+    fn the_parser_for_an_output_in_another_format_is_suggested() {
         let tap = "TAP version 13\n1..1\nok 1 - a\n";
         assert_eq!(Parser::Kirk.guess(tap), Some(Parser::Tap));
         assert_eq!(Parser::Ltp.guess(tap), Some(Parser::Tap));

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_never_ends_is_ended_with_its_descendants() {
+    fn a_suite_command_is_killed_at_its_limit_with_its_descendants() {
         let mark = format!("endless-{}", std::process::id());
         let (ended, _) = shell(
             "setsid sleep 1000 & trap '' TERM; sleep 1000 & wait; sleep 1000",
@@ -251,14 +251,14 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_prints_without_end_is_ended() {
+    fn a_suite_command_is_killed_at_its_output_limit() {
         let mark = format!("yes-{}", std::process::id());
         let (ended, _) = shell("exec yes some words", &mark, Span::from_secs(60));
         assert_eq!(ended, Ended::WithTooMuchOutput);
     }
 
     #[test]
-    fn processes_that_a_command_leaves_are_ended() {
+    fn processes_left_by_a_suite_command_are_killed() {
         let mark = format!("leaves-{}", std::process::id());
         let (ended, output) = shell("setsid sleep 1000 & echo done", &mark, Span::from_secs(60));
         assert!(matches!(ended, Ended::Alone(status) if status.success()));
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn the_error_of_a_failed_line_has_its_last_output() {
+    fn a_failed_state_line_reports_its_last_output() {
         let failure = run_line(
             "echo first; echo last >&2; exit 3",
             "the command",

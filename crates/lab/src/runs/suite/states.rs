@@ -179,7 +179,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_line_that_runs_ends_before_the_change_is_taken_back() {
+    fn a_running_state_line_is_killed_before_the_change_is_undone() {
         let folder = tempfile::tempdir().unwrap();
         let (trace, started) = (folder.path().join("trace"), folder.path().join("started"));
         let undo = format!("echo undone >>{}", trace.display());

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_test_is_known_by_its_name_and_has_a_size_where_it_needs_one() {
+    fn a_benchmark_is_parsed_by_its_name_and_the_size_it_needs() {
         let size = |count| Some(Bytes::new(count));
         let stream = Test::Stream { is_udp: true, size: Bytes::new(64) };
         assert_eq!(Test::read("UDP_STREAM", size(64)), Ok(stream));

@@ -40,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_the_bits_between_two_samples_over_their_time() {
+    fn goodput_is_the_bits_between_two_samples_over_their_time() {
         // 12.5 MB in a second are 100 Mbit in a second, whatever arrived before.
         assert_eq!(at(1_000, 12_500_000).rate_since(&at(0, 0)), Some(100.0));
         assert_eq!(at(5_500, 112_500_000).rate_since(&at(4_500, 100_000_000)), Some(100.0));
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_without_progress_have_no_rate() {
+    fn samples_without_elapsed_time_or_with_fewer_bytes_have_no_goodput() {
         let early = at(1_000, 5_000);
         assert_eq!(early.rate_since(&early), None, "no time");
         assert_eq!(at(2_000, 4_999).rate_since(&early), None, "a socket is gone");

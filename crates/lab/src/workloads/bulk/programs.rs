@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn client_errors_and_figures_are_parsed() {
+    fn traffic_client_errors_and_goodput_are_parsed() {
         let refused = r#"{"start":{},"intervals":[],"end":{},"error":"unable to connect"}"#;
         let iperf3 = programs(Traffic::Iperf3);
         assert_eq!(iperf3.output(refused).unwrap_err(), "iperf3: unable to connect");
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn each_generator_gets_its_own_options() {
+    fn each_traffic_generator_gets_its_own_options() {
         let order = Order {
             to: "10.0.0.2:5201".parse().unwrap(),
             duration: Span::from_millis(1500),

@@ -327,7 +327,7 @@ mod tests {
 
     /// A lab that samples too late finds only the control connection, which carries the results.
     #[test]
-    fn a_control_connection_is_never_taken_for_a_data_connection() {
+    fn a_control_connection_never_counts_as_a_data_connection() {
         let info = |sent, received| {
             let mut info = TcpInfo::default();
             info.bytes_acked = Some(Bytes::new(sent));

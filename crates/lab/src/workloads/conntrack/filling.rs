@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_ends_of_a_filling_do_not_count() {
+    fn a_filling_counts_from_10_to_90_percent() {
         let mut seen = vec![(0.0, 0.0), (0.9, 1.0)];
         seen.extend((0..=100).map(|step| (1.0 + f64::from(step) / 100.0, f64::from(step) * 10.0)));
         seen.push((9.0, 1000.0));
@@ -86,14 +86,14 @@ mod tests {
     }
 
     #[test]
-    fn with_few_readings_the_time_includes_the_last_reading_without_growth() {
+    fn with_few_readings_a_filling_counts_from_the_last_reading_without_growth() {
         let seen = [(0.0, 0.0), (1.0, 0.0), (1.5, 1000.0)];
         assert_eq!(middle(&seen, 1000.0), Some(Filling { new: 1000.0, seconds: 0.5 }));
         assert_eq!(middle(&[(0.0, 1000.0)], 1000.0), None);
     }
 
     #[test]
-    fn a_count_that_stops_below_its_goal_is_an_error() {
+    fn a_filling_that_stops_below_its_goal_is_an_error() {
         let short = Duration::from_millis(5);
         let patience = Patience { whole: Duration::from_secs(60), still: short };
         assert_eq!(watch(5, 10, patience, || Ok(9)).unwrap(), Err(4));

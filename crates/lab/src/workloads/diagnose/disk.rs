@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chunks_are_read_and_the_file_has_no_name() {
+    fn the_disk_file_is_read_in_chunks_and_has_no_name() {
         let folder = tempfile::tempdir().unwrap();
         let mut disk = match Disk::new(folder.path(), Bytes::new(10_000)) {
             Ok(disk) => disk,

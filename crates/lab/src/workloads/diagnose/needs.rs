@@ -65,7 +65,7 @@ mod tests {
     use results::{Axes, Form};
 
     #[test]
-    fn a_case_needs_the_tools_of_its_scripts() {
+    fn a_fault_needs_the_tools_that_its_scripts_call() {
         let found: Vec<&str> =
             tools("nft add table ip x\nexec taskset -c 0 iperf3 -s > /dev/null").collect();
         assert_eq!(found, ["nft", "taskset", "iperf3"]);

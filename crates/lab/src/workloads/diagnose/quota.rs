@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mounts_of_both_cgroup_versions_are_found() {
+    fn mounts_of_both_cgroup_versions_are_found() {
         let text = "31 23 0:27 / /sys/fs/cgroup/cpu rw,relatime shared:9 - cgroup cgroup rw,cpu,cpuacct\n\
                     32 23 0:28 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
                     33 23 0:29 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";

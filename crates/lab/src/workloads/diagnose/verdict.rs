@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limited_healthy_and_unclear_verdicts_are_read() {
+    fn limited_healthy_and_unclear_verdicts_are_parsed() {
         let read = |verdict: &str| Told::read(&format!("{{\"verdict\": {verdict}}}"));
         let limited = r#"{"kind": "limited", "cause": "loss", "causes": ["loss", "path"]}"#;
         let told = read(limited).unwrap();

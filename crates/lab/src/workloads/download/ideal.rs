@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn round_trips_the_rate_and_the_clients_windows_make_the_ideal() {
+    fn the_ideal_time_follows_from_round_trips_rate_and_client_windows() {
         let file = Bytes::new(640 * 1024);
         let slow = path("12.5mbit", 35, 0.0);
         assert_eq!(kbyte_s(file, slow.ideal(file)), 1258);

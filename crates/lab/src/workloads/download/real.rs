@@ -99,7 +99,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn downloads_that_failed_lower_the_availability_and_are_named() {
+    fn failed_downloads_lower_the_availability_and_are_named() {
         let size = Bytes::new(640);
         let document = json!({
             "kbyte_s": 5.0, "transfer_kbyte_s": 6.0, "availability_percent": 50.0,

@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn the_growth_of_the_source_is_no_growth_of_the_switch() {
+    fn the_sources_growth_does_not_count_as_the_switchs() {
         let mut run = results(&[("mac", "1", 10e6), ("mac", "65536", 8e6)]);
         for (cell, [all, receive]) in run.cells.iter_mut().zip([[200.0, 20.0], [250.0, 40.0]]) {
             for (name, median) in [("cycles", all), ("cycles.receive", receive)] {
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_names_a_highest_rate_without_loss_that_is_below_the_peers() {
+    fn the_answer_names_a_no_drop_rate_below_the_peers() {
         let told = sentences(&of_two());
         let named = told.iter().find(|one| one.contains("without loss")).unwrap();
         assert!(named.contains("behind in 1 of 2"), "{named}");
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_that_cost_a_packet_no_time_have_no_growth() {
+    fn rules_without_packet_cost_have_no_growth() {
         let mut run = results(&[("raw", "1", 10e6), ("raw", "65536", 10.2e6)]);
         for cell in &mut run.cells {
             for (name, median) in [("cycles", 200.0), ("cycles.receive", 20.0)] {
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn one_number_of_rules_gives_no_sentences() {
+    fn a_single_number_of_rules_gives_no_answer() {
         assert_eq!(sentences(&results(&[("base", "1", 5e6)])), [""; 0]);
         assert_eq!(sentences(&results(&[])), [""; 0]);
     }

@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_and_a_fixed_load_belong_to_the_full_form() {
+    fn only_the_full_form_plans_time_for_search_and_fixed_load() {
         let cpus = host::online_cpus().len();
         for product in [Product::WeirSwitch, Product::OvsDpdk] {
             let quick = time(Form::Quick, 1, product);

@@ -309,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_repeated_trial_of_a_search_is_a_flaw_with_its_reason() {
+    fn each_repeated_search_trial_is_a_flaw_with_its_reason() {
         let size = serde_json::json!({
             "trials": 40, "invalid_trials": 3,
             "invalid_kinds": { "full receiving port": 2, "slow generator": 1 },
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_without_a_cpu_for_the_generator_alone_has_no_result_and_no_failure() {
+    fn without_a_cpu_for_the_generator_the_metrics_are_missing_and_not_failed() {
         let judged = |pmds, online| Room { pmds, online }.judged("INVALID: it".to_owned());
         let (reason, failed) = judged(1, 2);
         assert!(!failed);

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_has_the_report_s_number_of_rules() {
+    fn a_rule_set_has_the_reports_number_of_rules() {
         for (set, others, counted) in [
             (RuleSet::Base, 3, 0),
             (RuleSet::Mac, 2, 1),
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn our_switch_reads_every_rule() {
+    fn weir_switch_parses_every_rule() {
         for (_, set) in RULE_SETS {
             for rule in rules(set, 3) {
                 let names = text::PortNames::none();
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn the_second_table_reaches_every_translated_address() {
+    fn the_second_table_matches_every_translated_address() {
         let all = rules(RuleSet::Nat, 262_144);
         assert!(all[262_144].ends_with("nat(src=48.132.0.0))"), "{}", all[262_144]);
         assert!(all[262_145].contains("nw_src=48.128.0.0/13"), "{}", all[262_145]);

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn distinct_five_tuples_are_the_limit_in_both_orders() {
+    fn both_orders_have_as_many_five_tuples_as_the_limit() {
         for order in [Addressing::Lockstep, Addressing::Destination] {
             for flows in [1, 255, 256, 65_535, 65_536, 262_144] {
                 assert_eq!(Packets::of(flows, order).unwrap().frames.len() as u32, flows);
@@ -131,7 +131,7 @@ mod tests {
     /// In the report's order the source stays while the destination advances; in TRex's order both
     /// advance.
     #[test]
-    fn the_orders_differ_in_their_sources() {
+    fn the_addressing_orders_differ_in_their_sources() {
         let sources = |order| {
             let packets = Packets::of(1_000, order).unwrap();
             let sources = packets.frames.iter().map(|frame| addresses(frame).0);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn every_destination_has_its_rule() {
+    fn profile_destinations_are_the_servers_of_the_rule_sets() {
         for order in [Addressing::Lockstep, Addressing::Destination] {
             let packets = Packets::of(70_000, order).unwrap();
             let to: HashSet<u32> =

@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn demands_are_read() {
+    fn demands_are_parsed() {
         assert_eq!(Demand::parse("bulk"), Ok(Demand::Bulk));
         let rate = Part::Rate(Rate::from_mbit(5));
         let (on, off) = (Span::from_secs(1), Span::from_millis(500));
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn arrivals_and_cross_traffic_are_read() {
+    fn arrivals_and_cross_traffic_are_parsed() {
         assert_eq!(Arrivals::parse("none"), Ok(None));
         assert_eq!(Arrivals::parse("20/s"), Ok(Some(Arrivals::PerSecond(20.0))));
         assert_eq!(Arrivals::parse("60%"), Ok(Some(Arrivals::Load(Share::new(0.6).unwrap()))));
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_read() {
+    fn flow_sizes_are_parsed() {
         assert_eq!(sizes("endless"), Ok(None));
         assert_eq!(sizes("64KB"), Ok(Some(Sizes::Fixed(Bytes::new(64_000)))));
         let Ok(Some(Sizes::Distribution(points))) = sizes("10KB 50%, 1MB 100%") else { panic!() };

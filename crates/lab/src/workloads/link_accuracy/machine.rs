@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_datagram_of_a_busy_link_is_due_after_those_before_it() {
+    fn on_a_busy_link_a_datagram_is_due_after_its_predecessors() {
         let (each, delay) = (20_000.0, Span::from_millis(1));
         let receipts = |late: i64| -> Vec<Receipt> {
             let due = |number: u64| 5_000_000 + (number + 1) * 20_000 + 1_000_000;

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn warnings_of_the_kernel_are_complaints() {
+    fn only_kernel_warnings_are_complaints() {
         let warning =
             "4,339,5140900,-;WARNING: CPU: 0 PID: 1 at net/core/dev.c:1\n SUBSYSTEM=net\n";
         assert_eq!(complaint(warning).unwrap(), "WARNING: CPU: 0 PID: 1 at net/core/dev.c:1");

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_are_added_up() {
+    fn packet_thread_counters_are_added_up() {
         let text = "Measurement duration: 1.0 s\n\npmd thread numa_id 0 core_id 0:\n\n  \
             Iterations:         12  (1.00 us/it)\n  - Used TSC cycles:  99  (100.0 % of total cycles)\n  \
             Rx packets:         3000  (3 Kpps, 200 cycles/pkt)\n  \
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_thread_and_a_strange_text_count_nothing() {
+    fn idle_threads_and_unknown_text_give_zero_counts() {
         let idle = "pmd thread numa_id 0 core_id 1:\n  Rx packets:                    0\n";
         assert_eq!(Counts::read(idle), Counts::default());
         assert_eq!(Counts::read("no such command"), Counts::default());

@@ -233,7 +233,7 @@ mod tests {
     use std::path::PathBuf;
 
     #[test]
-    fn the_pool_has_a_buffer_for_every_frame() {
+    fn the_pcap_ports_pool_has_a_buffer_for_every_frame() {
         let source = |frames| Source::Captures {
             whole: PathBuf::from("/r/all.pcap"),
             parts: vec![PathBuf::from("/r/0.pcap"), PathBuf::from("/r/1.pcap")],
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tap_device_has_as_many_queues_to_receive_as_to_send() {
+    fn a_tap_port_has_equal_receive_and_transmit_queue_counts() {
         let source = Source::Taps { input: "tap0".to_owned(), output: "tap1".to_owned() };
         let (input, output) = ports(&source, 2);
         assert_eq!(input[1..], ["options:dpdk-devargs=\"net_tap0,iface=tap0\"", "options:n_rxq=3"]);

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_of_the_runner_are_cases_with_their_checks() {
+    fn ltp_pan_blocks_are_cases_with_their_checks() {
         let new = "tst_test.c:1560: \x1b[1;34mTINFO: \x1b[0mTimeout per run is 0h 05m 00s\n\
                    accept01.c:78: \x1b[1;32mTPASS: \x1b[0mbad file descriptor: EBADF (9)\n\
                    accept01.c:78: \x1b[1;31mTFAIL: \x1b[0minvalid socket: succeeded\n\n\
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_test_without_end_is_broken() {
+    fn an_ltp_test_without_an_end_is_broken() {
         let text = block("a", "", "exited", 0) + "<<<test_start>>>\ntag=hangs stime=1\n";
         let parsed = parse(&text);
         assert_eq!(parsed.cases[1].outcome, Outcome::Broken);
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn both_kinds_of_logs_are_read() {
+    fn ltp_logs_for_people_and_for_programs_are_parsed() {
         let people = "Test Start Time: Thu Dec 19 10:00:00 2024\n\
              -----------------------------------------\n\
              Testcase                                           Result     Exit Value\n\

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn version_13_has_directives_and_diagnostics() {
+    fn tap_13_directives_and_diagnostics_are_parsed() {
         let text = "TAP version 13\n1..6\nok 1 - opens\nnot ok 2 - reads\n  ---\n  message: 'short \
                     read'\n  severity: fail\n  ...\nok 3 # skip no root\nnot ok 4 later # TODO not \
                     written\nok 5 holds \\# and colours#1\nok\n# a remark\nokay\n";
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn subtests_of_version_14_are_parts_of_their_test() {
+    fn tap_14_subtests_are_parts_of_their_test() {
         let text = "TAP version 14\n1..2\n# Subtest: foo\n    1..2\n    ok 1 - a\n    not ok 2 - \
                     b\nnot ok 1 - foo\nok 2 - bar\n";
         let expected = [
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_of_the_kernels_format_nest() {
+    fn ktap_levels_nest() {
         let text = "KTAP version 1\n1..1\n  KTAP version 1\n  1..1\n    KTAP version 1\n    1..2\n    \
                     ok 1 deep\n    not ok 2 deeper # no memory\n  not ok 1 inner\nnot ok 1 outer\n";
         let names: Vec<_> = told(text).into_iter().map(|(name, _)| name).collect();
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn time_outs_and_expected_failures_of_kselftest_are_told_apart() {
+    fn kselftest_timeouts_and_expected_failures_are_distinguished() {
         let text = "TAP version 13\n1..3\nnot ok 1 selftests: net: a.sh # TIMEOUT 45 seconds\n\
                     ok 2 selftests: net: b.sh # XFAIL\nok 3 selftests: net: c.sh # SKIP\n";
         let outcomes: Vec<_> = told(text).into_iter().map(|(_, outcome)| outcome).collect();
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_that_is_not_met_is_a_flaw() {
+    fn an_unmet_tap_plan_is_a_flaw() {
         assert!(parse("1..3\nok 1\n").flaws[0].contains("planned 3 cases, and 1 ended"));
         assert!(parse("1..1\nBail out! no disk\n").flaws[0].contains("bailed out: no disk"));
         assert!(

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_outside_the_bounds_makes_the_turn_invalid() {
+    fn a_carried_rate_outside_the_proof_invalidates_the_turn() {
         let proof = Proof::within(2.0, 8.0);
         assert!(proof.of_rate(5.0).is_none());
         let flaw = proof.of_rate(9.5).unwrap();

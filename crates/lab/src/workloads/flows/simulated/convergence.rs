@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_change_is_found_at_its_time() {
+    fn convergence_is_timed_from_a_rate_change() {
         // 1 Mbit/s for one second, then 2 Mbit/s, with a point every 10 ms.
         let mut bytes = 0.0;
         let curve: Vec<(Time, f64)> = (0..200)
