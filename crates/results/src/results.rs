@@ -70,8 +70,7 @@ pub struct Results {
     /// Published numbers of the lab file.
     #[serde(default)]
     pub reference: Vec<Reference>,
-    /// Every cell of the plan, in the plan's order. After them the members of steps that measure
-    /// several cells.
+    /// Every cell of the plan, in order, then the members of steps that measure several cells.
     pub cells: Vec<Cell>,
     /// All comparisons that the lab makes, judged together.
     #[serde(default)]
@@ -359,9 +358,9 @@ pub struct Missing {
 /// The largest user of CPUs that had no idle time left.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct CpuLimit {
-    /// The user's name: a process and its side, as in `weir (client)`, all processes of one name
-    /// beside the sides, `softirqs`, `weir's emulator`, `weir's lab` (what reads the kernel), or
-    /// `other programs`.
+    /// The user's name: a process with its side, as in `weir (client)`, or all processes of one
+    /// name outside the sides. For the rest `softirqs`, `weir's emulator`, `weir's lab` (it reads
+    /// the kernel), or `other programs`.
     pub by: String,
     /// The CPUs that the user may run on.
     #[serde(default)]

@@ -217,7 +217,7 @@ struct Medians<'a> {
 }
 
 impl<'a> Medians<'a> {
-    /// `None` if a run has not measured the metric.
+    /// Collects the medians of the metric. `None` if a run has not measured it.
     fn of(before: &[Run], after: &[Run], cell: &'a Cell, metric: &'a str) -> Option<Self> {
         let medians = |runs: &[Run]| -> Option<Vec<f64>> {
             let median = |run| Some(cell_of(run, cell)?.metrics.get(metric)?.median);
@@ -226,7 +226,7 @@ impl<'a> Medians<'a> {
         Some(Self { cell, metric, before: medians(before)?, after: medians(after)? })
     }
 
-    /// `table` is the number of rows.
+    /// Compares both sides. `table` is the number of rows.
     fn judged(&self, threshold: Share, table: usize) -> Result<Row, stats::StatsError> {
         let direction = metrics::direction(self.metric).unwrap_or(Direction::HigherIsBetter);
         let judged = stats::compare_runs(&self.after, &self.before, direction, threshold, table)?;
@@ -351,7 +351,7 @@ mod tests {
         assert!(!text.contains("good is marked invalid"), "{text}");
     }
 
-    /// The repeats of each run agree far better than runs of the same build do.
+    /// The repeats within a run differ far less than runs of the same build do.
     #[test]
     fn variance_between_runs_widens_the_interval() {
         let before = one(run("a", "x", &[100.0, 100.1, 99.9, 100.0, 100.1, 99.9]));
@@ -485,8 +485,8 @@ mod tests {
         assert!(notes.contains(&"tcp-cubic [loss=1%] is only in a".to_owned()), "{notes:?}");
     }
 
-    /// Two runs of each side that differ by a factor of e say little about the variance between
-    /// runs: Student's t for 2 degrees of freedom is 4.3.
+    /// Two runs on a side that differ by a factor of e say little about the variance between runs:
+    /// Student's t for 2 degrees of freedom is 4.3.
     #[test]
     fn an_interval_limit_above_1000_is_not_printed() {
         let of = |medians: [f64; 2]| medians.map(|median| run("a", "x", &[median; 6]));

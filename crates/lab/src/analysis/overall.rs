@@ -5,7 +5,7 @@ use results::{Axes, Cell, Group, Mean, Overall, Results, metrics};
 use stats::Direction;
 use std::collections::BTreeMap;
 
-/// One row for each metric that more than one system has in the same cells.
+/// Returns one row for each metric that more than one system has in the same cells.
 pub(crate) fn means(results: &Results) -> Vec<Overall> {
     means_of(results.cells.iter(), &[])
 }

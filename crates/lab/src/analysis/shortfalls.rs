@@ -25,7 +25,7 @@ pub fn all(results: &Results) -> Vec<String> {
     reasons
 }
 
-/// The reasons of status 1 that leave the measurement valid.
+/// Returns the reasons of status 1 that leave the measurement valid.
 pub fn of_valid_cells(results: &Results) -> Vec<String> {
     let mut reasons: Vec<String> = outside(results).into_iter().collect();
     reasons.extend(

@@ -242,7 +242,7 @@ mod tests {
         Verdict::Measured(Box::new(measurement))
     }
 
-    /// The ratio at each of two places. `last`: the verdict of the last repeat at 80 ms.
+    /// Returns the ratio at each of two places. `last`: the verdict of the last repeat at 80 ms.
     fn ratios(metric: &str, last: Option<Verdict>) -> Vec<Option<f64>> {
         let text = |text: &str| Spanned::new(0..0, text.to_owned());
         let spec = SpreadSpec { metric: text(metric), over: vec![text("rtt")], ..spec() };
@@ -262,7 +262,7 @@ mod tests {
     fn a_failed_repeat_ranks_worst_and_a_repeat_without_the_metric_is_skipped() {
         let both = |second: f64| vec![Some(2.0), Some(second)];
         let failed = Verdict::Failed("no route".to_owned());
-        assert_eq!(ratios("kbyte_s", Some(failed.clone())), both(1.0), "the middle of 2 and 0");
+        assert_eq!(ratios("kbyte_s", Some(failed.clone())), both(1.0), "median of 2 and 0");
         assert_eq!(ratios("fct_ms.p50", Some(failed)), both(f64::INFINITY));
         let left_out = Verdict::Failed("not run: needs 3 CPUs".to_owned());
         assert_eq!(ratios("kbyte_s", Some(left_out)), both(2.0));

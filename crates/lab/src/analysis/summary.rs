@@ -97,7 +97,7 @@ pub(crate) fn results(lab: &LabFile, plan: &Plan, outcomes: &[Outcome]) -> Resul
     results
 }
 
-/// A warning about cells in which no data arrived, with the likely cause.
+/// Returns a warning about cells in which no data arrived, with the likely cause.
 fn nothing_arrived(lab: &LabFile, cells: &[Cell]) -> Option<String> {
     let is_empty = |cell: &&Cell| {
         cell.is_measured() && cell.metrics.get(GOODPUT).is_some_and(|m| m.median <= 0.0)

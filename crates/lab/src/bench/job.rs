@@ -25,7 +25,7 @@ pub(crate) struct Job<'a> {
 
 /// An executor that is ready for one lab.
 pub(crate) trait Bench: Sync {
-    /// The number of steps that the bench measures at once.
+    /// Returns the number of steps that the bench measures at once.
     fn threads(&self) -> usize;
 
     fn notes(&self) -> Vec<String>;

@@ -126,7 +126,7 @@ impl LabFile {
         found
     }
 
-    /// The file's kind of workload.
+    /// Returns the file's kind of workload.
     pub(crate) fn kind(&self) -> &'static dyn Workload {
         self.kind
     }

@@ -15,16 +15,16 @@ use units::Span;
 
 /// A kind of workload. Only the first five methods have no default.
 pub(crate) trait Workload: fmt::Debug + Sync {
-    /// The value of `kind` in `[workload]`.
+    /// Returns the value of `kind` in `[workload]`.
     fn kind(&self) -> &'static str;
 
-    /// The kinds of systems that the workload measures.
+    /// Returns the kinds of systems that the workload measures.
     fn systems(&self) -> &'static [SystemKind];
 
     /// Whether the workload can run over a host's loopback, or the reason why not.
     fn loopback(&self) -> Loopback;
 
-    /// The method of the measurement: terms and their explanations, for the report.
+    /// Returns the method of the measurement, for the report: terms and their explanations.
     fn method(&self) -> Vec<(&'static str, String)>;
 
     /// Parses the workload's keys in the cell at `axes`.
@@ -129,7 +129,7 @@ pub(crate) trait Workload: fmt::Debug + Sync {
         Vec::new()
     }
 
-    /// Whether the steps of a cell follow one another, so that a step can use the programs that an
+    /// Whether the steps of a cell follow one another. A step can then use the programs that an
     /// earlier step of the cell has prepared ([`Kept`](super::machine::Kept)).
     fn keeps_cells(&self) -> bool {
         false

@@ -30,7 +30,7 @@ impl Cancel {
         }
     }
 
-    /// The flag itself, for a signal handler.
+    /// Returns the flag itself, for a signal handler.
     pub fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.0)
     }

@@ -125,11 +125,11 @@ fn blocks(cells: usize, repeats: u32, seed: u64) -> Vec<Step> {
     steps.collect()
 }
 
-/// Plans pairs of blocks. In a pair of blocks each group of places is measured four times in a row,
-/// in the random order ABBA or BAAB of the states. The second half has the places in reverse order.
-/// Therefore a steady drift of the machine affects both states of each place alike, and the turns
-/// of a pair are as far apart as a group is long. With an odd number of blocks, the last block has
-/// the order AB or BA.
+/// Plans pairs of blocks. A pair measures each group of places four times in a row, in the random
+/// order ABBA or BAAB of the states. The second half has the places in reverse order. Therefore a
+/// steady drift of the machine affects both states of each place alike. In each block, the turns of
+/// a place in both states are one group's length apart. With an odd number of blocks, the last
+/// block has the order AB or BA.
 fn abba(places: usize, repeats: u32, in_group: usize, seed: u64) -> Vec<Step> {
     let pairs = repeats.div_ceil(2);
     let orders = order::blocks(places, pairs as usize, seed);

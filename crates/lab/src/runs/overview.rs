@@ -15,14 +15,16 @@ pub struct Overview {
     pub on_machine: bool,
     /// The lab runs in virtual time, which needs neither.
     pub in_simulator: bool,
-    /// Estimates for each form, for the machine if the lab runs there. Leaves out systems whose
-    /// programs this machine lacks. Estimates for a built-in lab follow its run on record.
+    /// Estimates for each form. They are for the machine if the lab can run on it. Systems whose
+    /// programs this machine lacks are left out. Estimates for a built-in lab follow its run on
+    /// record.
     pub quick: Duration,
     pub full: Duration,
 }
 
 impl Overview {
-    /// `threads`: the number of cells that the simulator measures at once.
+    /// Estimates the lab's times. `threads`: the number of cells that the simulator measures at
+    /// once.
     pub fn of(lab: &LabFile, threads: usize) -> Self {
         let machine =
             Executor::Machine { privilege: Privilege::Root, weir: PathBuf::new(), profile: false };

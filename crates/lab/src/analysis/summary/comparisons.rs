@@ -85,7 +85,7 @@ fn rows_of<'a>(compare: &'a CompareSpec, plan: &'a Plan, repeats: &Repeats<'a>) 
         .collect()
 }
 
-/// For a lab without comparisons: compares each system's main metric with the first system's.
+/// Compares each system's main metric with the first system's, for a lab without comparisons.
 fn with_first_system<'a>(lab: &'a LabFile, plan: &'a Plan, repeats: &Repeats<'a>) -> Vec<Row<'a>> {
     let Some(first) = lab.systems().next().map(SystemSpec::name) else { return Vec::new() };
     let metric = match &lab.view {
@@ -112,17 +112,17 @@ struct Row<'a> {
     pair: Pair<'a>,
     of_table: stats::Row,
     threshold: Share,
-    /// No pair was valid. The ratio is shown and decides nothing.
+    /// Whether no pair was valid. The ratio is then shown without a verdict.
     invalid: bool,
-    /// The repeats are windows of one start of each system, which decide nothing about another
-    /// start.
+    /// Whether the repeats are windows of one start of each system. Such a comparison has no
+    /// verdict, because another start may differ.
     windows: bool,
     primary: bool,
     compare: Option<&'a CompareSpec>,
 }
 
 impl<'a> Row<'a> {
-    /// `None` if there is nothing to compare.
+    /// Builds the row of a pair. `None` if there is nothing to compare.
     fn of(pair: Pair<'a>, threshold: Share, repeats: &Repeats<'a>) -> Option<Self> {
         let direction = metrics::direction(pair.metric)?;
         let (blocks, invalid) = repeats.pairs(&pair)?;
@@ -220,8 +220,8 @@ impl<'a> Repeats<'a> {
     /// Returns the values of both systems, block by block, and whether they are invalid. A repeat
     /// that failed, or that has no figure of the metric, is `None`. A pair with an invalid repeat
     /// is left out, because the machine made it invalid. If all pairs are invalid, returns the
-    /// invalid pairs. A pair is also left out if a repeat names the metric as missing, if neither
-    /// repeat has it, or if this machine cannot measure one of the systems.
+    /// invalid pairs. A pair is also left out if a repeat names the metric as missing, or if
+    /// neither repeat has it. The same holds if this machine cannot measure one of the systems.
     fn pairs(&self, pair: &Pair<'_>) -> Option<(Vec<Option<table::Pair>>, bool)> {
         // A metric that a measured system has in no repeat does not apply to the system.
         let applies = |system| {
@@ -261,7 +261,8 @@ impl<'a> Repeats<'a> {
         pairs.into_iter().flatten().filter_map(ratio).filter(|ratio| !ratio.is_nan()).collect()
     }
 
-    /// `None` if the repeat was not run, or if this machine cannot measure the cell.
+    /// Returns a system's repeat. `None` if the repeat was not run, or if this machine cannot
+    /// measure the cell.
     fn at(&self, system: &str, block: u32, place: usize, metric: &str) -> Option<Repeat> {
         let outcome = self.by_place.get(&(system, block, place))?;
         if outcome.is_left_out() {

@@ -8,9 +8,9 @@ use results::{Axes, Cell};
 use units::Bytes;
 use units::shown::significant;
 
-/// Marks the cell if its goodput exceeds the payload that the link carries. A receiver that gets a
-/// missing segment within the window delivers the data behind the gap at once, including data that
-/// crossed the link before the window began.
+/// Marks the cell if its goodput exceeds the payload that the link carries. When a missing segment
+/// arrives within the window, the receiver delivers all data behind the gap at once. Some of these
+/// data crossed the link before the window began.
 pub(super) fn mark(lab: &LabFile, cell: &mut Cell) {
     let Some(goodput) = cell.metrics.get(GOODPUT).map(|metric| metric.median) else { return };
     let payload = payload_mbit_s(lab, &cell.axes);

@@ -21,7 +21,8 @@ pub(crate) struct LocalHost {
 }
 
 impl LocalHost {
-    /// `folder` holds the files of this host's session, which are removed when the session ends.
+    /// Prepares a host. `folder` holds the files of this host's session, which are removed when the
+    /// session ends.
     pub(crate) fn new(
         name: &str,
         namespace: Option<Namespace>,
@@ -47,7 +48,7 @@ impl LocalHost {
         Ok(LocalTask { process, out, err })
     }
 
-    /// The folder for files of this session.
+    /// Returns the folder for files of this session.
     pub(super) fn room(&self) -> PathBuf {
         self.session().room()
     }

@@ -201,8 +201,8 @@ pub(crate) fn encode<T: Serialize>(value: &T) -> io::Result<Vec<u8>> {
     }
 }
 
-/// For the fuzz target: reads a host's bytes as the controller does, up to the first invalid frame,
-/// and counts the frames.
+/// Reads a host's bytes as the controller does, up to the first invalid frame, and counts the
+/// frames. For the fuzz target.
 pub fn read_answers(mut bytes: &[u8]) -> usize {
     let mut count = 0;
     while let Ok(Some(answer)) = read::<Answer>(&mut bytes) {
@@ -220,7 +220,7 @@ pub fn read_answers(mut bytes: &[u8]) -> usize {
     count
 }
 
-/// For the fuzz target: reads a controller's bytes as the agent does, and counts the frames.
+/// Reads a controller's bytes as the agent does, and counts the frames. For the fuzz target.
 pub fn read_asks(mut bytes: &[u8]) -> usize {
     let mut count = 0;
     while let Ok(Some(ask)) = read::<Ask>(&mut bytes) {

@@ -11,7 +11,7 @@ use std::time::Duration;
 pub(crate) trait LabHost: fmt::Debug {
     fn name(&self) -> &str;
 
-    /// The path of `weir` on this host.
+    /// Returns the path of `weir` on this host.
     fn weir(&self) -> &str;
 
     fn start(&self, order: &Order) -> Result<Box<dyn Task>, Failure>;

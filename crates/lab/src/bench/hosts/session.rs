@@ -63,7 +63,7 @@ impl Session {
         Ok(Self { folder, weir, changes, guardian: None, _lock: lock })
     }
 
-    /// The folder for temporary files of programs.
+    /// Returns the folder for temporary files of programs.
     pub(super) fn room(&self) -> PathBuf {
         self.folder.join(ROOM)
     }

@@ -36,7 +36,7 @@ pub struct Sweep<'a> {
     pub weir: &'a Path,
     /// The command that repeats the run.
     pub command: &'a str,
-    /// Receives the shards. Shards that are there already are not run again.
+    /// Receives the shards. Shards that are already in it are not run again.
     pub folder: &'a Path,
 }
 
@@ -99,9 +99,10 @@ pub fn machines(
 
 /// Receives progress reports for the user.
 pub trait SweepProgress {
-    /// `turns`: the number of all turns of the lab. `finished`: the number of finished turns.
+    /// Reports the start. `turns`: the number of all turns of the lab. `finished`: the number of
+    /// finished turns.
     fn begin(&mut self, turns: usize, finished: usize, estimate: Duration);
-    /// `hosts`: the work of each host, for one line.
+    /// Reports progress. `hosts`: the work of each host, for one line.
     fn finished(&mut self, turns: usize, hosts: &str);
     fn note(&mut self, text: &str);
 }

@@ -59,7 +59,7 @@ impl Started {
         self.process.wait(patience)
     }
 
-    /// Everything that the program has printed so far.
+    /// Returns everything that the program has printed so far.
     pub(crate) fn output(&self) -> io::Result<String> {
         let bytes = from(&self.out, 0)?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())

@@ -163,8 +163,8 @@ impl Measured {
         Self { result, queues: Box::new(queues) }
     }
 
-    /// Replaces the algorithm of the workload's own connection: the programs between its ends carry
-    /// it over the path with another algorithm.
+    /// Replaces the algorithm of the workload's own connection: a pair of programs carries that
+    /// connection over the path with another algorithm.
     pub(crate) fn carried_by(mut self, pair: Option<&Pair>) -> Self {
         if let Some(pair) = pair {
             let own = self.result.congestion_control.take();

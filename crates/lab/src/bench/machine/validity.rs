@@ -127,8 +127,8 @@ pub(crate) fn stolen(percent: f64) -> Option<Flaw> {
     })
 }
 
-/// Returns the flaw of a turn if a program beside the lab used the workload's CPUs, and a busy
-/// program of the lab waited for a CPU meanwhile.
+/// Returns the flaw of a turn if a program beside the lab used the workload's CPUs while a busy
+/// program of the lab waited for a CPU.
 pub(crate) fn shared(user: &CpuLimit, waited_percent: f64) -> Option<Flaw> {
     let share = user.percent / user.cpus.len().max(1) as f64;
     (share > MOST_SHARED_PERCENT && waited_percent > MOST_WAITED_PERCENT).then(|| Flaw {

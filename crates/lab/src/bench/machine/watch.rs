@@ -182,8 +182,8 @@ impl Watch {
         }
     }
 
-    /// Returns the program beside the lab that used a large part of the workload's or the
-    /// emulator's CPUs since `earlier`, if those CPUs had no time left.
+    /// Returns the program beside the lab that used many of the workload's or the emulator's CPUs
+    /// since `earlier`, if those CPUs had no idle time.
     pub(crate) fn starved_by(&self, earlier: &Self, cpus: &CpuPlan) -> Option<CpuLimit> {
         let used = self.cpu.since(&earlier.cpu);
         if used.elapsed < SHORTEST_LOOK {

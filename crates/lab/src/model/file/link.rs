@@ -22,7 +22,7 @@ pub struct LinkSettings {
     /// The shortest time between two interrupts that deliver received packets to a host.
     pub interrupts: Span,
     pub medium: Medium,
-    /// The hosts that share the link's first end, if there are several.
+    /// The hosts that share the link's first side, if there are several.
     pub senders: Option<Senders>,
     /// The TPID of CAQM's tags. `None` if the tags are not counted.
     pub tpid: Option<u16>,

@@ -76,7 +76,7 @@ impl Source {
         Arc::clone(&self.text)
     }
 
-    /// From now on [`Source::take`] keeps mistakes instead of returning them.
+    /// Makes [`Source::take`] keep mistakes from now on instead of returning them.
     pub(crate) fn collect(&mut self) {
         self.found = Some(Arc::default());
     }

@@ -105,8 +105,8 @@ impl<'a> Prepared<'a> {
         }
     }
 
-    /// Measures a turn. Repeats and counts it if the lab read its transfer too late, as happens on
-    /// a busy machine to a few of hundreds of short transfers. No figure and no other failure
+    /// Measures a turn. Repeats and counts it if the lab read its transfer too late. On a busy
+    /// machine this happens to a few of hundreds of short transfers. No figure and no other failure
     /// causes a repeat.
     fn by_programs_with_patience(
         &self,

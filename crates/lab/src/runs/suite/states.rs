@@ -24,7 +24,8 @@ pub(super) struct States<'a> {
 }
 
 impl<'a> States<'a> {
-    /// `mark`: the mark of the suite's processes. The guard ends the processes with the mark.
+    /// Starts the guard. `mark`: the mark of the suite's processes, by which the guard finds and
+    /// ends them.
     pub(super) fn new(suite: &'a Suite, mark: &str) -> Result<Self, Failure> {
         let way_back: Vec<&str> =
             [&suite.undo, &suite.before].into_iter().flatten().map(String::as_str).collect();
@@ -139,7 +140,7 @@ const ARM: &str = "arm";
 const DISARM: &str = "disarm";
 const DONE: &str = "done";
 /// The guard's script. It reads orders. If the orders end without `done`, it ends the suite's
-/// processes and a line that still runs, and then runs the commands that take the change back.
+/// processes and a line that still runs. Then it runs the commands that take the change back.
 const GUARD: &str = r#"
 trap '' HUP INT TERM
 armed=

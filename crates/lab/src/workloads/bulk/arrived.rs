@@ -52,8 +52,8 @@ mod tests {
     #[test]
     fn samples_without_elapsed_time_or_with_fewer_bytes_have_no_goodput() {
         let early = at(1_000, 5_000);
-        assert_eq!(early.rate_since(&early), None, "no time");
-        assert_eq!(at(2_000, 4_999).rate_since(&early), None, "a socket is gone");
-        assert_eq!(early.rate_since(&at(2_000, 0)), None, "backwards");
+        assert_eq!(early.rate_since(&early), None, "no time has passed");
+        assert_eq!(at(2_000, 4_999).rate_since(&early), None, "a socket was closed");
+        assert_eq!(early.rate_since(&at(2_000, 0)), None, "the time has decreased");
     }
 }

@@ -26,7 +26,7 @@ pub(super) struct Order<'a> {
 }
 
 impl Programs<'_> {
-    /// The client's name in messages.
+    /// Returns the client's name in messages.
     pub(super) fn name(&self) -> &'static str {
         match self.traffic {
             Traffic::Perf | Traffic::PerfBare | Traffic::PerfBlocks => "weir perf",
@@ -123,7 +123,7 @@ impl Programs<'_> {
     }
 }
 
-/// iperf3 counts in whole seconds.
+/// Rounds up to whole seconds, in which iperf3 counts.
 fn whole_seconds(span: Span) -> u64 {
     span.nanos().div_ceil(1_000_000_000)
 }

@@ -119,9 +119,9 @@ impl Transfer<'_> {
     }
 
     /// Reads the machine's clocks at the last moment before `until` at which the client was alive,
-    /// because the client's sockets and processes are gone afterwards. The client starts its own
-    /// clock up to a retransmission timeout before the lab sees the first data, so it may end that
-    /// much before `until`.
+    /// because the client's sockets and processes are gone afterwards. The client may end up to a
+    /// retransmission timeout before `until`: its own clock starts that much before the lab sees
+    /// the first data.
     fn watch_until(
         &mut self,
         until: Time,

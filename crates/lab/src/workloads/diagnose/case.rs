@@ -39,7 +39,7 @@ pub(crate) struct Case {
     pub(super) cpus: Option<String>,
     /// The links of a built-in fault or of a composition.
     pub(super) own_links: Option<Vec<LinkSettings>>,
-    /// The words and the proof of a composition.
+    /// The description and the proof of a composition.
     pub(super) drawn: Option<Drawn>,
 }
 
@@ -118,7 +118,7 @@ impl Case {
         Ok(case.about_a_capture())
     }
 
-    /// The case that the file's own keys describe.
+    /// Parses the case that the file's own keys describe.
     pub(super) fn own(document: &Document, axes: &Axes) -> Result<Self, FileError> {
         // Scripts may contain braces. Axes do not replace them.
         let script = |key: Key| document.workload.get_ref().text(key).map(str::to_owned);

@@ -69,12 +69,12 @@ mod tests {
     fn only_a_long_wait_of_a_busy_packet_thread_makes_a_window_invalid() {
         assert_eq!(percent(990, 10), None);
         assert_eq!(percent(800, 200).as_deref(), Some("20.0 % of the window; the bound is 3 %"));
-        assert_eq!(percent(100, 200), None, "a thread that sleeps");
+        assert_eq!(percent(100, 200), None, "the thread slept most of the time");
         let revalidator = |ran, waited| {
             Threads(vec![Task { name: "revalidator9".to_owned(), ..at(ran, waited) }])
         };
         let (before, after) = (revalidator(0, 0), revalidator(700, 300));
-        assert_eq!(before.contended(&after, Duration::from_secs(1)), None, "another thread");
+        assert_eq!(before.contended(&after, Duration::from_secs(1)), None, "a revalidator");
         let strange = Threads(vec![Task::default()]);
         assert_eq!(strange.contended(&Threads::of(None), Duration::from_secs(1)), None);
     }

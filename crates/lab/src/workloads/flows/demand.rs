@@ -185,9 +185,9 @@ pub(super) fn sizes(text: &str) -> Result<Option<Sizes>, String> {
     }
 }
 
-/// The web search workload of Alizadeh et al., "Data Center TCP", SIGCOMM 2010, at the points that
-/// pFabric (SIGCOMM 2013) uses. The unit is a packet of 1460 bytes. Half of the flows are below 80
-/// KB, and a tenth of them carries most of the bytes.
+/// Returns the web search workload of Alizadeh et al., "Data Center TCP", SIGCOMM 2010, at the
+/// points that pFabric (SIGCOMM 2013) uses. The unit is a packet of 1460 bytes. Half of the flows
+/// are below 80 KB, and a tenth of them carries most of the bytes.
 fn web_search() -> Sizes {
     const PACKETS: [(u64, f64); 11] = [
         (6, 0.15),

@@ -27,8 +27,8 @@ pub(super) struct FlowsSettings {
     /// The rate that flows of the system under test remember, as a multiple of the rate that an
     /// earlier flow found.
     pub(super) memory: Option<f64>,
-    /// The flows begin when all are connected, and the omitted time counts from the first data of
-    /// all, as in a transfer of `kind = "bulk"` on a machine.
+    /// Whether all flows begin together, once all are connected, as in a transfer of `kind =
+    /// "bulk"` on a machine. The omitted time then counts from the first data of all flows.
     pub(super) together: bool,
     /// Packet processing on the receiving host of a machine.
     pub(super) receiving: Receiving,

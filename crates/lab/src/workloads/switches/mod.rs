@@ -49,7 +49,8 @@ impl Product {
         PRODUCTS.iter().find(|(name, _)| *name == system).map(|(_, product)| *product)
     }
 
-    /// True if the generator listens at the sockets of virtio devices, and the switch connects.
+    /// Whether the switch connects to the sockets of virtio devices, at which the generator
+    /// listens.
     pub(super) fn connects(self) -> bool {
         self == Self::OvsDpdk
     }

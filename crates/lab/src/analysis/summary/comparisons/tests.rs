@@ -515,7 +515,7 @@ fn a_lab_without_comparisons_compares_with_its_first_system() {
     }
 }
 
-/// A row without noise borrows the spread of the other rows of its metric, and nothing from another
+/// A row without noise takes its spread from the other rows of its metric, and nothing from another
 /// metric.
 #[test]
 fn rows_share_the_spread_of_their_own_metric() {

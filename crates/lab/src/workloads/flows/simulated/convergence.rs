@@ -18,8 +18,9 @@ pub(super) fn from_the_start(scene: &Scene, ended: &Ended, fair: f64) -> Option<
     Some(first(&curve, from, until, round_trip, enough).div(round_trip))
 }
 
-/// Returns the time from the last flow's start until the flows under test first share the link
-/// fairly over a few round trips, in round trips. If they never do, all the remaining time.
+/// Returns the convergence time in round trips. It runs from the last flow's start until the flows
+/// under test first share the link fairly over a few round trips. If they never do, returns all the
+/// remaining time.
 pub(super) fn to_fairness(scene: &Scene, ended: &Ended) -> Option<f64> {
     let curves: Option<Vec<&[FlowPoint]>> =
         ended.own().iter().map(|flow| Some(flow.trace.as_ref()?.points())).collect();
@@ -47,8 +48,9 @@ pub(super) fn to_fairness(scene: &Scene, ended: &Ended) -> Option<f64> {
     Some(at.min(until).since(from).div(scene.round_trip()))
 }
 
-/// Returns the time from a rate change until the goodput of all flows is within a tenth of what the
-/// new rate allows, in round trips. With several changes, returns the longest time.
+/// Returns the convergence time after a rate change in round trips. It runs until the goodput of
+/// all flows is within a tenth of what the new rate allows. With several changes, returns the
+/// longest time.
 pub(super) fn after_steps(scene: &Scene, ended: &Ended) -> Option<f64> {
     let steps = &scene.there.steps;
     let curve = of_all(ended)?;

@@ -357,7 +357,8 @@ pub(super) fn datagrams(dice: &mut Dice) -> Draft {
         .details(format!("{rate} Mbit/s"))
 }
 
-/// A program of another user keeps a core busy at the lowest priority.
+/// Drafts a healthy case in which a program of another user keeps a core busy at the lowest
+/// priority.
 pub(super) fn busy_neighbour(dice: &mut Dice) -> Draft {
     let rate = dice.between(2.0, 30.0);
     Draft::bulk(Path::Cable, "nothing", Proof::within(0.8 * rate, 1.3 * rate))
@@ -372,7 +373,7 @@ pub(super) fn busy_neighbour(dice: &mut Dice) -> Draft {
         .details(format!("{rate} Mbit/s beside a busy program"))
 }
 
-/// A TAP device reports its speed, as a network card does.
+/// Drafts a full link behind a TAP device, which reports its speed as a network card does.
 pub(super) fn full_link(dice: &mut Dice) -> Draft {
     let rate = dice.whole(20, 150);
     let queue = dice.whole(20, 60);
