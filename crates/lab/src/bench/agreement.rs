@@ -42,7 +42,7 @@ const RULES: [Rule; 6] = [
     Rule { metric: "share_of_ideal", part: Some("use"), least: 0.0, spread: false },
     Rule { metric: "fair_share", part: Some("fairness"), least: 0.0, spread: true },
     Rule { metric: "jain", part: Some("jain"), least: 0.0, spread: true },
-    // One packet is a large share of a small queue.
+    // A small queue may differ by one packet, which is a large share of it.
     Rule { metric: "queue_bdp.p95", part: Some("queue"), least: 0.05, spread: false },
     Rule { metric: "retransmit_percent", part: None, least: 0.0, spread: false },
     Rule { metric: "goodput_mbit_s", part: None, least: 0.0, spread: false },

@@ -83,7 +83,8 @@ fn settings_of_hosts(lab: &LabFile) -> Map<String, Value> {
             for (name, value) in &lab.sysctl {
                 let (name, value) = (name.get_ref().clone(), value.get_ref().clone());
                 if value.contains('{') {
-                    // The value differs from cell to cell, and each cell names its axes.
+                    // Skip a setting whose value differs from cell to cell: each cell names its
+                    // axes.
                     continue;
                 }
                 host::write_sysctl(&Sysctl { name: name.clone(), value })?;

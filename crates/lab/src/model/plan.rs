@@ -238,7 +238,8 @@ mod tests {
         let states: Vec<usize> = steps.iter().map(|step| step.cell % 2).collect();
         let changes = states.windows(2).filter(|two| two[0] != two[1]).count();
         assert!(changes <= 7 * 3 * 3, "{changes} changes");
-        // A steady drift affects both states of each place alike.
+        // Both states of each place have the same mean position, so that a steady drift affects
+        // both alike.
         for place in 0..61 {
             for pair in 0..3 {
                 let sum = |state: usize| -> usize {

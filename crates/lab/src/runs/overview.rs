@@ -81,8 +81,8 @@ const fn recorded(
 
 /// Number of CPUs of the machine of every page.
 const CPUS_OF_RECORDS: usize = 2;
-/// The times that the pages state. The page of `conntrack` is missing: its machine could not run a
-/// third of the cells.
+/// The durations of runs, as the pages of docs/results state them. `conntrack` is missing, because
+/// its machine could not run a third of the cells.
 const RECORDED: &[Recorded] = &[
     recorded("accel-cost", Form::Quick, 6, &[], 126_000),
     recorded("caqm-fabric", Form::Full, 6, &[], 17_500),

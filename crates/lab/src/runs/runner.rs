@@ -230,7 +230,8 @@ impl<'a> Running<'a> {
             Location::Resume { run, trust, .. } => {
                 let resumed = RunDirectory::resume(run, &text, form.word(), *trust)?;
                 self.inputs.continue_from(run, &began)?;
-                // If this part is killed, its time stays unknown.
+                // Remove the recorded time first, because the total is unknown if this part is
+                // killed.
                 if began.remove(environment::MEASURED).is_some() {
                     resumed.0.describe(&began.to_string())?;
                 }

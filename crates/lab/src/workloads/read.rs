@@ -48,7 +48,8 @@ fn mistakes(file: &str, text: &str) -> Vec<FileError> {
             .into_iter()
             .filter_map(|error| draft.translated(error))
             .filter(|error| !found.iter().any(|known| known.to_string() == error.to_string()))
-            // The mended setting may have been the only use of the axis.
+            // Drop errors about unused axes: the mended setting may have been the only use of the
+            // axis.
             .filter(|error| round == 0 || !error.to_string().contains("nothing depends on axis"))
             .collect();
         // Each round finds one more mistake of each link.

@@ -126,7 +126,7 @@ impl<'a> Row<'a> {
     fn of(pair: Pair<'a>, threshold: Share, repeats: &Repeats<'a>) -> Option<Self> {
         let direction = metrics::direction(pair.metric)?;
         let (blocks, invalid) = repeats.pairs(&pair)?;
-        // Two systems that both failed in every block are not equal.
+        // If both systems failed in every block, nothing shows that they are equal: make no row.
         if blocks.iter().flatten().all(|(a, b)| a.is_none() && b.is_none()) {
             return None;
         }
@@ -223,7 +223,8 @@ impl<'a> Repeats<'a> {
     /// invalid pairs. A pair is also left out if a repeat names the metric as missing, or if
     /// neither repeat has it. The same holds if this machine cannot measure one of the systems.
     fn pairs(&self, pair: &Pair<'_>) -> Option<(Vec<Option<table::Pair>>, bool)> {
-        // A metric that a measured system has in no repeat does not apply to the system.
+        // If a measured system has the metric in no repeat, the metric does not apply to the
+        // system.
         let applies = |system| {
             !self.measured.contains(system) || self.metrics.contains(&(system, pair.metric))
         };

@@ -98,11 +98,11 @@ impl<'a> RealHosts<'a> {
             correct_delays(lab, [&ends.from, &ends.to], &mut measured);
             Ok(measured)
         });
-        // The changes come first: no further turn may run with them. An agent whose connection is
-        // lost takes its host's changes back by itself.
+        // Undo the changes first: no further turn may run with them. An agent whose connection is
+        // lost undoes its host's changes by itself.
         let undone: Vec<_> = inventory.hosts.values().map(|one| one.host.undo()).collect();
-        // A change that stays in force goes before every other failure: the next turn would run
-        // with the change, and would take the changed value for the original one.
+        // Report a change that stays in force before every other failure: the next turn would run
+        // with it, and would take the changed value for the original one.
         if let Some(reason) = undone.iter().find_map(|undone| match undone {
             Err(Failure::Workload(reason) | Failure::NotUndone(reason)) => Some(reason),
             _ => None,

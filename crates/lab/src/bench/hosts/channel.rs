@@ -31,7 +31,8 @@ impl Channel {
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let program = command.get_program().to_string_lossy().into_owned();
         let spawned = command.spawn();
-        // This process must not keep the pipe of the errors open.
+        // `command` holds a copy of the error pipe's write end. Without the drop the pipe would
+        // stay open.
         drop(command);
         let mut child = spawned.map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => Failure::Workload(format!(

@@ -78,7 +78,7 @@ impl Inventory {
 
     /// Connects to one host again.
     pub(super) fn reconnect(&mut self, lab: &LabFile, name: &str) -> Result<(), Failure> {
-        // The old connection ends first, so that its changes are taken back.
+        // Close the old connection first, so that its agent undoes its changes.
         if let Some(Connected { host, ssh, .. }) = self.hosts.shift_remove(name) {
             drop(host);
             ssh.iter().for_each(Ssh::close);

@@ -223,7 +223,7 @@ impl Task for RemoteTask {
                 return Ok(all);
             }
             all.text.push_str(&text);
-            // The agent sends each byte that is not UTF-8 as three bytes.
+            // The agent replaces each byte that is not UTF-8 with a character of three bytes.
             if all.text.len() > 3 * super::capture::KEPT + 4 {
                 return Err(self.strange());
             }

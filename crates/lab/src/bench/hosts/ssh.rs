@@ -159,8 +159,8 @@ impl Ssh {
                 None => std::thread::sleep(Duration::from_millis(5)),
             }
         };
-        // A shared connection that stays may keep the error output open. Only a failure waits for
-        // the error output.
+        // A shared connection that stays open also keeps the error output open, so wait for the
+        // error output only after a failure.
         out.await_end(LAST_LOOKS);
         if status.success() {
             return Ok(out.so_far().text);

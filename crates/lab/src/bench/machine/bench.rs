@@ -83,11 +83,11 @@ impl Bench for Machine<'_> {
         }
         let mut missing = missing_programs(system);
         missing.extend(programs(self.lab, system).into_iter().filter(|name| !is_installed(name)));
-        // A lab that compares with iperf3 is useful without iperf3 too.
+        // A lab that compares with iperf3 is useful even without iperf3.
         let peer = system.traffic().peer().filter(|peer| !is_installed(peer));
         missing.extend(peer.map(str::to_owned));
         let optional = system.optional || peer.is_some();
-        // Both ends may run the same program.
+        // Client and server may be the same program.
         missing.dedup();
         if missing.is_empty() || !optional || asked {
             return None;
@@ -165,8 +165,8 @@ impl Bench for Machine<'_> {
         };
         let mut worlds = Vec::with_capacity(WORLDS as usize);
         for number in 0..WORLDS {
-            // The first world has the random losses of the measured step, the others use losses of
-            // no step.
+            // The first world has the random losses of the measured step. The other worlds have
+            // random losses that no step has.
             let block = step.block.wrapping_sub(number * BLOCKS_APART);
             let step = Step { block, ..step.clone() };
             match simulator.measure(&Job { step: &step, ..*job })? {
@@ -217,7 +217,7 @@ fn measured(step: &MachineStep<'_>) -> Result<Option<Verdict>, String> {
         _ => 1,
     };
     let mut retried = Vec::new();
-    // Reading all processes takes as long as a tenth of a short turn.
+    // Watching reads all processes, which takes as long as a tenth of a short turn.
     let is_watched = step.cpus.emulator.is_some() || judges_other_programs(step);
     let watch = || is_watched.then(|| Watch::read(&Roles::default()).ok()).flatten();
     for attempts in 0.. {

@@ -116,7 +116,7 @@ fn rest(spent: &Spent<'_>) -> Option<CpuLimit> {
     let sides: f64 =
         spent.sides.iter().map(|(_, each)| percent(each.sum().total(), spent.elapsed)).sum();
     let others: f64 = others(spent).iter().chain(&own(spent)).map(|other| other.percent).sum();
-    // Ticks and the exact clocks of processes differ by a little.
+    // Small rests are noise: the kernel counts ticks for CPUs and exact times for processes.
     let rest = tasks - sides - others;
     (rest > LEAST_REST_PERCENT).then(|| CpuLimit {
         by: "other programs".to_owned(),

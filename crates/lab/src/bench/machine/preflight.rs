@@ -85,7 +85,7 @@ fn missing_program(system: &SystemSpec, own: &[String]) -> Option<String> {
     missing.extend(own.iter().filter(|name| !is_installed(name)).cloned());
     let peer = system.traffic().peer().filter(|peer| !is_installed(peer));
     missing.extend(peer.map(str::to_owned));
-    // Both ends may run the same program.
+    // Client and server may be the same program.
     missing.dedup();
     let named: Vec<String> = missing.iter().map(|name| format!("`{name}`")).collect();
     match named.as_slice() {

@@ -37,8 +37,8 @@ impl Started {
         };
         let (stdout, out) = create().map_err(wrong)?;
         let (stderr, err) = create().map_err(wrong)?;
-        // A program that is killed between creating such a file and unlinking it would leave the
-        // file.
+        // A program that is killed before it unlinks a temporary file leaves the file behind. In
+        // the run's own folder such files are removed later.
         let room = step.programs.display().to_string();
         let environment = vec![("TMPDIR".to_owned(), room)];
         let name = name_of(&argv, step.weir);

@@ -81,7 +81,7 @@ impl Draft {
             _ if AXES_MISSING.iter().any(|part| message.contains(part)) => {
                 self.lines.iter().any(of_axes)
             }
-            // The line of `hosts` may have been left out.
+            // If the line of `hosts` was left out, this error is only a consequence.
             _ if message.ends_with(": the file names none") => self.shortened.contains(&0),
             0 => self.shortened.contains(&0) && message.ends_with(" is missing here"),
             head => {

@@ -65,7 +65,8 @@ impl PathDraw {
     }
 
     fn loss_text(&self) -> Option<String> {
-        // Bursts end with a probability of a third, so p / (p + 1/3) is the mean.
+        // A burst begins with the probability `begins` and ends with 1/3: the mean loss is begins /
+        // (begins + 1/3).
         let percent = f64::from(self.loss) / 1000.0;
         match (self.loss, self.bursts) {
             (0, _) => None,

@@ -53,7 +53,8 @@ impl Programs<'_> {
         let (ip, port) = (address.ip().to_string(), address.port().to_string());
         let place = ["--bind", &ip, "--port", &port];
         let words: &[&str] = match self.traffic {
-            // The lab itself limits the duration of its steps.
+            // Without a time limit in the server, because the lab itself limits the duration of its
+            // steps.
             Traffic::Perf | Traffic::PerfBlocks => {
                 &["perf", "server", "--one-off", "--max-time", "0"]
             }

@@ -32,7 +32,8 @@ pub(super) fn watch(
         if grown > most {
             (most, grew) = (grown, begun.elapsed());
         }
-        // Compares the time of the request: a stall of the machine before the reply ends nothing.
+        // Compare the time of the request, so that a stall of the machine before the reply ends
+        // nothing.
         let is_over = asked > patience.whole || asked.saturating_sub(grew) > patience.still;
         if grown >= wanted || is_over {
             let is_enough = most as f64 >= ENOUGH * wanted as f64;

@@ -50,7 +50,8 @@ impl QuotaGroup {
 
 impl Drop for QuotaGroup {
     fn drop(&mut self) {
-        // The kernel empties the group some time after its processes were killed.
+        // The processes were killed, but the kernel removes them from the group only some time
+        // later.
         let deadline = Instant::now() + EMPTY_WITHIN;
         while std::fs::remove_dir(&self.directory).is_err() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(10));

@@ -91,7 +91,7 @@ fn account(
     }
     result.record("capacity_pps", Some(sent as f64 / elapsed.as_secs_f64()));
     let lost = received.saturating_sub(sent);
-    // Frames in flight between the two counters are not lost.
+    // Up to this difference the frames were in flight between the two counters, and are not lost.
     result.record("drops", Some(if lost <= BETWEEN_COUNTERS { 0.0 } else { lost as f64 }));
     if last.cycles > 0.0 {
         result.record("cycles", Some(last.cycles));

@@ -204,10 +204,10 @@ impl Generator<'_> {
         } else if found.is_some() {
             result.record("ndr_pps", found);
         } else if verdict.is_some() {
-            // A verdict is about the device, so the measurement has not failed.
+            // The reason concerns the device, so the measurement itself has not failed.
             result.miss(&["ndr_pps"], reason, false);
         } else {
-            // Without a verdict, the search has stopped because its trials were invalid.
+            // Without a verdict the search has stopped, because its trials were invalid.
             let (reason, failed) = self.room.judged(reason);
             result.miss(&["ndr_pps"], reason, failed);
         }

@@ -50,8 +50,8 @@ fn judge_stream(
     let frame = PAYLOAD as u64 + HEADERS;
     let faster = Rate::from_bits_per_second((rate.bits_per_second() as f64 * FASTER) as u64);
     let wanted = rate.bytes_in(step.duration).count() / frame;
-    // The queue must hold the stream's lead over the link. Otherwise the queue would drop packets
-    // too.
+    // The queue must hold the frames by which the stream is ahead of the link. Otherwise not only
+    // the medium but also the queue would drop packets.
     let ahead = rate.bytes_in(AHEAD).count() / frame;
     let room = queue_room(&link.queue, frame).saturating_sub(ahead + BURST_FRAMES);
     let count = wanted.min((room as f64 / (FASTER - 1.0) * FASTER) as u64);

@@ -33,7 +33,8 @@ impl Control {
         stream.write_all(request.as_bytes()).map_err(broken)?;
         let deadline = Instant::now() + PATIENCE;
         let (mut reply, mut buffer) = (Vec::new(), [0; 16 << 10]);
-        // The other side keeps the connection open: the document's end is the reply's end.
+        // The other side keeps the connection open, so the end of the JSON document marks the end
+        // of the reply.
         while Instant::now() < deadline && reply.len() < LONGEST_REPLY {
             match stream.read(&mut buffer).map_err(broken)? {
                 0 => break,

@@ -32,7 +32,7 @@ impl Node {
     fn map(&self, what: &str) -> Result<&[(String, Self)], String> {
         match self {
             Self::Map(entries) => Ok(entries),
-            // A key without a value.
+            // The key has no value.
             Self::Scalar(text) if text.is_empty() => Ok(&[]),
             Self::Scalar(_) | Self::List => Err(format!("{what} is a map of names")),
         }

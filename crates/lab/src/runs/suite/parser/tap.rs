@@ -67,7 +67,7 @@ impl Reader {
     fn plan(&mut self, plan: &str) {
         let (count, directive) = plan.split_once('#').unwrap_or((plan, ""));
         let Ok(count) = count.trim().parse::<u64>() else { return };
-        // The outputs of several suites may follow one another.
+        // An output may contain the plans of several suites, one after the other: add them up.
         self.plan = Some(self.plan.unwrap_or(0).saturating_add(count));
         if count == 0 {
             let reason = directive.trim();
@@ -175,7 +175,7 @@ fn point(line: &str) -> Option<Point<'_>> {
         Some(rest) => (false, rest),
         None => (true, line.strip_prefix("ok")?),
     };
-    // `okay` is no test line.
+    // A line that begins with `okay` is no test line.
     if !rest.is_empty() && !rest.starts_with([' ', '\t']) {
         return None;
     }

@@ -5,9 +5,9 @@ use super::world::Ended;
 use sim::{FlowPoint, Trace};
 use units::{Span, Time};
 
-/// Returns the time from the start of the newest flow until its goodput first reaches 90 % of
-/// `fair`, in Mbit/s. The result is in round trips of that flow. If it never reaches this goodput,
-/// all the remaining time.
+/// Returns the convergence time of the newest flow in round trips. It runs from the flow's start
+/// until its goodput first reaches 90 % of `fair` (Mbit/s). If the goodput never does, returns all
+/// the remaining time.
 pub(super) fn from_the_start(scene: &Scene, ended: &Ended, fair: f64) -> Option<f64> {
     let newest = ended.tested.end.checked_sub(1)?;
     let points = ended.outcome.flows[newest].trace.as_ref()?.points();
@@ -155,7 +155,7 @@ mod tests {
         let from = |from| first(&curve, Time::ZERO + from, until, rtt, |rate| rate > 1.9);
         let seconds = from(Span::ZERO).secs_f64();
         assert!((1.05..=1.08).contains(&seconds), "{seconds}");
-        // Counted from the change, convergence takes the averaging time.
+        // From the change on, the rate converges within the averaging window.
         let seconds = from(Span::from_secs(1)).secs_f64();
         assert!((0.06..=0.08).contains(&seconds), "{seconds}");
         let never = first(&curve, Time::ZERO, until, rtt, |rate| rate > 3.0);

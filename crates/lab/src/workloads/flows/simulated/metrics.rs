@@ -68,7 +68,7 @@ fn sharing(scene: &Scene, ended: &Ended, result: &mut Measurement) {
     let Some(ideal) = scene.ideal() else { return };
     let (own, beside) = (ended.own(), ended.beside());
     let total = |flows: &[FlowOutcome]| mean_goodput(flows) * flows.len() as f64;
-    // A random demand has no known value over so short a time.
+    // Over so short a time, the mean of a random demand is not known.
     if matches!(scene.flows.demand, Demand::OnOff { random: true, .. }) {
         return;
     }
@@ -122,7 +122,7 @@ fn asked(scene: &Scene) -> Option<f64> {
 /// Returns the carried rate in Mbit/s. For flows that have an end, the data counts from the first
 /// flow's start to the last flow's end. For random arrivals, it counts over the measured time.
 fn carried(scene: &Scene, ended: &Ended) -> Option<f64> {
-    // Data that arrives after the measured time was demanded in it but not carried.
+    // Data that arrives after the measured time counts as demanded but not as carried.
     if scene.flows.arrivals.is_some() {
         return Some(mbit(ended.received_in_time(), scene.duration));
     }
