@@ -85,7 +85,7 @@ const CORES: &[&str] = &["cpu0", "cpu1", "cpu2", "cpu3", "cpu4", "cpu5", "cpu6",
 /// For a metric that a lab file cannot name.
 const NONE: &[&str] = &[];
 
-/// One line for each metric.
+/// All metrics, each on a line of its own.
 #[rustfmt::skip]
 const REGISTRY: &[Line] = &[
     ("goodput_mbit_s", WHOLE, "Mbit/s", MORE, "Goodput"),

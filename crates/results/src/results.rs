@@ -19,7 +19,7 @@ use read::{
 /// Axis name to value, both as written in the lab file, in the file's order.
 pub type Axes = IndexMap<String, String>;
 
-/// One run of one lab.
+/// A run of a lab.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Results {
     /// Name of the lab, from its file.
@@ -231,7 +231,7 @@ pub struct Heat {
     /// The values of axes to which the map is limited.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub at: IndexMap<String, Vec<String>>,
-    /// Other axes, fixed at the lab's usual values.
+    /// The values of all other axes: the lab's usual values.
     #[serde(default, skip_serializing_if = "IndexMap::is_empty")]
     pub usual: Axes,
 }
@@ -272,7 +272,7 @@ pub enum Mean {
     Arithmetic,
 }
 
-/// One system at one point of the axes.
+/// A system at a point of the axes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
     /// Name of the system, as in the lab file.

@@ -12,7 +12,7 @@ pub struct Samples {
     pub rows: Vec<Sample>,
 }
 
-/// One value of one metric.
+/// A value of a metric.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
     /// Name of the system, as in the lab file.

@@ -65,7 +65,7 @@ fn means_of<'a>(cells: impl Iterator<Item = &'a Cell>, like: &[Overall]) -> Vec<
         // Bytes on a fast and on a slow path have no common mean, but queue delays have one.
         .filter(|(metric, _)| !metric.starts_with("queue_kbyte"))
         .filter_map(|(metric, unit)| {
-            // One row per place, one column per system. Skips places where a system has no value,
+            // Rows are places, columns are systems. Skips places where a system has no value,
             // because they would favour another system.
             let rows: Vec<Vec<f64>> = places
                 .values()

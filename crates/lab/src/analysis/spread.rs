@@ -1,4 +1,5 @@
-//! One ratio of two systems over many paths: the median, the worst decile and the worst path.
+//! The spread of a ratio of two systems over many paths: the median, the worst decile and the worst
+//! path.
 
 use crate::bench::LabFile;
 use crate::model::file::{SpreadSpec, baselines};

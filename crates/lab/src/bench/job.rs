@@ -10,7 +10,7 @@ use results::Results;
 use std::path::Path;
 use std::time::Duration;
 
-/// One step and its surroundings.
+/// A step to measure, and everything that the bench needs for it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Job<'a> {
     pub lab: &'a LabFile,

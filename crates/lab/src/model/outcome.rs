@@ -88,7 +88,7 @@ pub struct Measurement {
     pub members: Vec<Member>,
 }
 
-/// One of several places that were measured at once.
+/// A member of a step that measured several places at once.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Member {
     /// The place's value on that axis.

@@ -8,14 +8,14 @@ use stats::order;
 use std::collections::{BTreeSet, HashMap};
 use units::Span;
 
-/// One system under one combination of axis values.
+/// A system under a combination of axis values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedCell {
     pub system: String,
     pub axes: Axes,
 }
 
-/// One measurement of one cell.
+/// A measurement of a cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     /// Index into [`Plan::cells`].
@@ -238,8 +238,8 @@ mod tests {
         let states: Vec<usize> = steps.iter().map(|step| step.cell % 2).collect();
         let changes = states.windows(2).filter(|two| two[0] != two[1]).count();
         assert!(changes <= 7 * 3 * 3, "{changes} changes");
-        // Both states of each place have the same mean position, so that a steady drift affects
-        // both alike.
+        // A steady drift affects both states of each place alike, because both have the same mean
+        // position.
         for place in 0..61 {
             for pair in 0..3 {
                 let sum = |state: usize| -> usize {

@@ -15,9 +15,9 @@ pub struct Overview {
     pub on_machine: bool,
     /// The lab runs in virtual time, which needs neither.
     pub in_simulator: bool,
-    /// Estimates for each form. They are for the machine if the lab can run on it. Systems whose
-    /// programs this machine lacks are left out. Estimates for a built-in lab follow its run on
-    /// record.
+    /// Estimates for each form: for the machine if the lab can run on it, otherwise for the
+    /// simulator. Systems whose programs this machine lacks are left out. Estimates for a built-in
+    /// lab follow its run on record.
     pub quick: Duration,
     pub full: Duration,
 }

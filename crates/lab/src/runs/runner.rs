@@ -55,7 +55,8 @@ pub enum Location {
 pub struct Finished {
     pub results: Results,
     pub directory: PathBuf,
-    /// Number of turns that failed or were invalid. They may be better if they are measured again.
+    /// Number of turns that failed or were invalid, and that may be better if they are measured
+    /// again.
     pub unfit: usize,
     /// The stacks of the CPUs, if the user asked for a profile.
     pub profile: Option<Profile>,

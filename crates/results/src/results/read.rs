@@ -26,7 +26,7 @@ pub(super) fn yes() -> bool {
     true
 }
 
-// serde_json writes a non-finite number as null. One such value must not make a whole run
+// serde_json writes a non-finite number as null. A single such value must not make a whole run
 // unreadable.
 pub(super) fn null_is_nan<'de, D: serde::Deserializer<'de>>(
     deserializer: D,

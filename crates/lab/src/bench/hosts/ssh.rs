@@ -1,6 +1,6 @@
 //! OpenSSH's own program, with the user's configuration, keys and known hosts.
 //!
-//! `BatchMode` keeps ssh from asking anything. One connection carries all sessions of a host
+//! `BatchMode` keeps ssh from asking anything. All sessions of a host share a connection
 //! (`ControlMaster`).
 
 use super::capture::Capture;

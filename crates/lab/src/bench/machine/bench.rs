@@ -252,7 +252,7 @@ fn measured(step: &MachineStep<'_>) -> Result<Option<Verdict>, String> {
     Ok(None)
 }
 
-/// One measurement of a step, judged by the clocks of the machine.
+/// A measurement of a step, judged by the clocks of the machine.
 enum Attempt {
     Stands(Verdict),
     /// The reasons, and the verdict that counts if no attempt follows.

@@ -1,4 +1,4 @@
-//! One run step on this machine: its parameters, and its measurement.
+//! A step on this machine: its parameters, and its measurement.
 
 use super::algorithm::OurAlgorithm;
 use super::changed::Changed;

@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 use units::Span;
 
-/// One transfer from one host to the other.
+/// A transfer from one host to the other.
 #[derive(Debug)]
 pub(crate) struct Stream<'a> {
     pub(crate) from: &'a Namespace,

@@ -28,7 +28,7 @@ pub(crate) struct CpuPlan {
     pub real_time: bool,
 }
 
-/// One cell's network, which exists as long as this value.
+/// The network of a cell. Dropping this value takes the network down.
 #[derive(Debug)]
 pub(crate) struct Testbed {
     hosts: IndexMap<String, Host>,

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use tempfile::TempDir;
 
-/// The keys of one step. They are removed with the step.
+/// The keys of a step, which are removed with the step.
 #[derive(Debug)]
 pub(crate) struct TunnelKeys {
     folder: TempDir,

@@ -82,7 +82,7 @@ impl Watch {
         }
         let percent = |time: Span| Some(time.secs_f64() / elapsed * 100.0);
         let system = match cpus.emulator {
-            // The kernel receives the emulator's packets in the emulator's time slice. That softirq
+            // The kernel receives the emulator's packets in the emulator's time slice. This softirq
             // work belongs to the system, all other work on the emulator's CPU to the emulator.
             Some(own) => {
                 let there = used.over([own]);

@@ -17,7 +17,7 @@ pub struct DrawSpec {
     pub count: Spanned<u32>,
     /// Quantities of every world, as texts with ranges: `2mbit..300mbit`.
     pub each: IndexMap<Spanned<String>, Spanned<String>>,
-    /// Quantities of some worlds. They replace quantities of `each`.
+    /// Quantities of some worlds, which replace quantities of `each`.
     #[serde(default)]
     pub either: Vec<EitherSpec>,
 }
@@ -114,7 +114,7 @@ impl Document {
 type Wrong = (std::ops::Range<usize>, String);
 
 impl DrawSpec {
-    /// Draws a world: its name and its quantities. They do not depend on `count`.
+    /// Draws a world: its name and its quantities, which do not depend on `count`.
     fn world(&self, seed: u64, number: u64) -> Result<(String, IndexMap<String, String>), Wrong> {
         let seed = seed ^ mix(number);
         let draw = |name: &str, text: &Spanned<String>| {

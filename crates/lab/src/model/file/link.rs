@@ -61,7 +61,7 @@ pub struct Directions {
     pub backward: DirectionSettings,
 }
 
-/// One direction of a link. The runner sets the seed.
+/// A direction of a link. The runner sets the seed.
 #[derive(Debug, Clone)]
 pub struct DirectionSettings {
     pub config: LinkConfig,

@@ -1,5 +1,5 @@
-//! Primary comparisons: a lab file names them before the run. They share most of the level at which
-//! the run's comparisons are tested, so a few repeats decide them.
+//! Primary comparisons, which a lab file names before the run. A run tests its comparisons at a
+//! common level, and these share most of it, so a few repeats decide them.
 
 use super::axes;
 use super::locate::FileError;

@@ -65,12 +65,12 @@ pub struct Document {
     pub state: Option<Spanned<StateSpec>>,
     #[serde(default)]
     pub system: Vec<Spanned<SystemSpec>>,
-    /// Kernel settings of every host. They are read back after they are set.
+    /// Kernel settings of every host, read back after they are set.
     #[serde(default)]
     pub sysctl: IndexMap<Spanned<String>, Spanned<String>>,
     #[serde(default)]
     pub form: IndexMap<Spanned<String>, FormSpec>,
-    /// One `[compare]`, or several `[[compare]]`.
+    /// A single `[compare]`, or several `[[compare]]`.
     #[serde(default, deserialize_with = "one_or_more")]
     pub compare: Vec<CompareSpec>,
     /// Summaries of one ratio over many paths.
@@ -169,7 +169,7 @@ pub struct DirectionSpec {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pinning {
-    /// Both hosts may use all CPUs of the workload.
+    /// The programs of both hosts may use all CPUs of the workload.
     #[default]
     Free,
     /// Each host has a CPU of its own.
@@ -411,8 +411,7 @@ impl Document {
         Ok(document)
     }
 
-    /// Adds the forms that a file leaves out, if they fit the workload. They are made from its full
-    /// form.
+    /// Adds the forms that a file leaves out, made from its full form, if they fit the workload.
     pub(crate) fn add_short_forms(&mut self, fits: impl Fn(&Self, &FormSpec) -> bool) {
         let full = self.form.iter().find(|(name, _)| name.get_ref() == "full");
         let Some((place, full)) = full.map(|(name, form)| (name.span(), form.clone())) else {

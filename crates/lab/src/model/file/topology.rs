@@ -41,7 +41,8 @@ pub enum Shape {
     /// Bottlenecks in a row. The flows under test cross all of them, each competing flow crosses
     /// one.
     ParkingLot { hops: u32 },
-    /// One sender per flow and one receiver. The link is the switch's port to the receiver.
+    /// A sender for each flow, and a single receiver. The link is the switch's port to the
+    /// receiver.
     Incast,
     /// Every link of the tree has the link's settings.
     FatTree { ports: u32 },

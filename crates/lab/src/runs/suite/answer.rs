@@ -43,7 +43,7 @@ pub struct Side {
     pub checks: Checks,
 }
 
-/// One run of the suite.
+/// A run of the suite.
 #[derive(Debug, Clone, Serialize)]
 pub struct RunRecord {
     pub state: &'static str,

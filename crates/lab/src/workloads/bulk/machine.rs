@@ -1,4 +1,4 @@
-//! One TCP transfer at full speed, through the kernel alone or through a pair of programs.
+//! Measures a TCP transfer at full speed, through the kernel alone or through a pair of programs.
 
 use super::programs::{Order, Programs};
 use super::transfer::Transfer;

@@ -14,7 +14,7 @@ pub(super) struct Programs<'a> {
     pub(super) weir: &'a Path,
 }
 
-/// One client run.
+/// The options of a client run.
 #[derive(Debug)]
 pub(super) struct Order<'a> {
     pub(super) to: SocketAddr,

@@ -19,7 +19,7 @@ pub(crate) struct Case {
     paced: Option<(Expected, String)>,
     /// Shell scripts, run in each host before the load.
     pub(super) setup: Sides<Option<String>>,
-    /// Shell commands of the load. They run until the doctor has given its verdict.
+    /// Shell commands of the load, which run until the doctor has given its verdict.
     pub(super) load: Sides<Option<String>>,
     pub(super) quota: Sides<Option<Share>>,
     /// Number of processes that keep the sender's CPU busy. The sender is pinned to this CPU.
@@ -61,7 +61,7 @@ pub(crate) enum Asked {
     Capture,
 }
 
-/// One value for each host.
+/// A value for each host.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Sides<T> {
     pub(super) sender: T,

@@ -23,7 +23,7 @@ pub(super) struct Client<'a> {
     pub(super) cancel: &'a Cancel,
 }
 
-/// One attempt to download the file.
+/// An attempt to download the file.
 #[derive(Debug)]
 pub(super) enum Attempt {
     Came {

@@ -78,7 +78,7 @@ struct Line {
     back: LinkConfig,
 }
 
-/// One download.
+/// The result of a download.
 struct Fetched {
     /// The time of the download. `None` if it was not complete in time.
     took: Option<Span>,

@@ -6,7 +6,7 @@ use generator::Addressing;
 use results::{Axes, NOT_RUN};
 use units::Span;
 
-/// One cell.
+/// The settings of a cell.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Case {
     pub(super) set: RuleSet,

@@ -5,7 +5,7 @@ use crate::model::file::{Document, FileError, nearest};
 use results::Axes;
 use units::Rate;
 
-/// One cell.
+/// The settings of a cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Case {
     pub(super) target: Target,

@@ -72,8 +72,7 @@ fn add_group(all: &mut Inventory, name: &str, group: &Node) -> Result<(), String
     Ok(())
 }
 
-/// Returns the variables with a plain text as value. Other variables do not say how ssh reaches a
-/// host.
+/// Returns the variables with a plain text as value. Only these can say how ssh reaches a host.
 fn variables(node: &Node, what: &str) -> Result<Variables, String> {
     let plain = |(name, value): &(String, Node)| match value {
         Node::Scalar(text) => Some((name.clone(), text.clone())),
